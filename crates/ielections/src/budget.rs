@@ -364,7 +364,7 @@ mod tests {
     /// A server that hangs costs a candidate one call and another look. An earlier bound did not
     /// contain them, and the printed bound did not hold.
     #[test]
-    fn finding_out_that_a_server_hangs_is_part_of_the_failover_bound() {
+    fn the_failover_bound_contains_the_detection_of_a_hanging_server() {
         let timing = Timing::default();
         let budget = Budget::new(timing, Duration::ZERO).unwrap();
         let without = timing.duration + budget.drift() + timing.clock_skew + LOOK_EVERY_MAX;
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_work_lies_before_the_lease_does() {
+    fn work_is_killed_before_the_lease_expires() {
         for millis in [1_000, 4_000, 20_000] {
             let timing = Timing::of(Duration::from_millis(millis));
             let budget = Budget::new(timing, Duration::ZERO).unwrap();
@@ -412,12 +412,12 @@ mod tests {
     }
 
     #[test]
-    fn times_of_nothing_are_refused() {
+    fn times_of_zero_are_refused() {
         assert!(refused(Timing::of(Duration::ZERO)).contains("more than 0"));
     }
 
     #[test]
-    fn the_bounds_are_told() {
+    fn the_text_of_a_budget_contains_its_bounds() {
         let text = Budget::new(Timing::default(), SECOND).unwrap().to_string();
         assert!(text.contains("the work ends at most 15s"), "{text}");
         assert!(

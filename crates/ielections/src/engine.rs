@@ -167,16 +167,18 @@ pub enum Notice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GiveUpReason {
     /// Other nodes held all slots until the candidate's time was over.
-    #[error("all slots were held by others for as long as was waited")]
+    #[error("other nodes held all slots until the time to wait was over")]
     Waited,
     /// The store did not answer when the candidate's time was over.
     #[error("the store does not answer")]
     Unavailable,
     /// The store does not work.
-    #[error("the store does not work, and trying again would not help")]
+    #[error("the store refuses to work, and another try would not help")]
     Broken,
     /// The epoch row of a slot is not an epoch row, or holds the highest possible epoch.
-    #[error("the epoch row of slot {0} does not hold an epoch that can be raised: who wrote it?")]
+    #[error(
+        "the epoch row of slot {0} holds no epoch that can be raised: find the program that wrote the row"
+    )]
     Corrupt(Slot),
 }
 

@@ -42,7 +42,7 @@ fn run(term: &Weak<Term>, kill: &(dyn Fn(&str) + Send + Sync)) {
         if left == Some(Duration::ZERO) {
             let slot = term.slot;
             kill(&format!(
-                "the lead of slot {slot} is over, its work went on past the time to stop, and its lease is about to expire"
+                "the leadership of slot {slot} is over, its work continued past `stop_grace`, and its lease is about to expire"
             ));
             return;
         }

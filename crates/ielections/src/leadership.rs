@@ -149,9 +149,7 @@ impl Drop for WorkGuard {
 /// The error if work has not ended, or has ended without proof that all its writes have landed. The
 /// lease expires by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "it is not proved that all work has stopped and is answered, so the lease is left to expire"
-)]
+#[error("some work has not stopped, or has unanswered writes, so the lease is left to expire")]
 pub struct UnprovedStop;
 
 /// The proof that all work of a leadership has ended and all its writes were answered.

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_lease_is_told_so() {
+    fn bytes_that_are_not_a_lease_are_refused() {
         let foreign = [
             "",
             "10.0.0.5",

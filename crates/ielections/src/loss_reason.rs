@@ -48,19 +48,17 @@ impl std::error::Error for LossReason {}
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LossReason::Released => f.write_str("it was released"),
-            LossReason::Dropped => f.write_str("nothing renews it any more"),
-            LossReason::Panicked => f.write_str("the task that renewed it panicked"),
-            LossReason::Expired => f.write_str("it could not be renewed in time"),
-            LossReason::Unhealthy => f.write_str("what it led was not well"),
+            LossReason::Released => f.write_str("the lease was released"),
+            LossReason::Dropped => f.write_str("the lease is not renewed any more"),
+            LossReason::Panicked => f.write_str("the task that renews the lease panicked"),
+            LossReason::Expired => f.write_str("the lease could not be renewed in time"),
+            LossReason::Unhealthy => f.write_str("the health check failed"),
             LossReason::Taken(Some(lease)) => {
-                write!(f, "{} took it in epoch {}", lease.owner, lease.epoch)
+                write!(f, "{} took the lease in epoch {}", lease.owner, lease.epoch)
             }
-            LossReason::Taken(None) => {
-                f.write_str("something that is no lease stands in its place")
-            }
-            LossReason::Gone => f.write_str("its lease was removed"),
-            LossReason::Broken => f.write_str("the store does not work"),
+            LossReason::Taken(None) => f.write_str("the slot holds bytes that are not a lease"),
+            LossReason::Gone => f.write_str("the lease was deleted by another program"),
+            LossReason::Broken => f.write_str("the store refuses to work"),
         }
     }
 }

@@ -47,7 +47,7 @@ pub enum AcquireError {
     #[error(transparent)]
     GaveUp(#[from] GiveUpReason),
     /// The killer thread could not be started.
-    #[error("the thread that watches over the lead could not be started")]
+    #[error("the killer thread could not be started")]
     NoKiller(#[source] std::io::Error),
 }
 
@@ -162,7 +162,7 @@ impl Elections {
             killer::watch(&term, Arc::clone(kill)).map_err(AcquireError::NoKiller)?;
         }
         let Lease { epoch, .. } = term.lease;
-        info!(slot = %term.slot, %epoch, "leads");
+        info!(slot = %term.slot, %epoch, "leadership acquired");
         meters::acquired(term.slot);
         // Only an attempt records a lease. From now on the term holds the lock.
         let runner = EngineRunner { lock: None, ..runner };

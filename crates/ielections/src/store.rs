@@ -43,10 +43,10 @@ pub enum ConditionalOutcome {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Nothing was done. Try again later.
-    #[error("the store is out of reach, and nothing was done")]
+    #[error("the store is unavailable, and nothing was done")]
     Unavailable(#[source] Cause),
     /// The outcome is unknown: the write may be done, or may still be done later.
-    #[error("whether it was done is not known")]
+    #[error("the outcome of the call is unknown")]
     Unknown(#[source] Cause),
     /// Nothing was done, and another try will not help. The store is closed, or holds something
     /// else than it must.

@@ -142,7 +142,7 @@ impl Term {
     fn tell(&self, why: LossReason) {
         self.over.cancel();
         meters::lost(self.slot, why);
-        info!(slot = %self.slot, epoch = %self.lease.epoch, %why, "leads no more");
+        info!(slot = %self.slot, epoch = %self.lease.epoch, %why, "leadership ended");
     }
 
     pub(crate) fn end_work(&self, is_proved: bool) {
@@ -178,7 +178,7 @@ mod tests {
     /// A renewal was answered in time. The thread that received the answer stood still, and another
     /// caller saw the end of the leadership. Then the thread recorded the renewal.
     #[test]
-    fn what_somebody_saw_end_does_not_go_on() {
+    fn a_leadership_that_was_seen_to_end_is_not_extended() {
         let manual = ManualClock::new(1);
         let clock = manual.clock();
         let owner = ([10, 0, 0, 1], 1).into();

@@ -120,7 +120,7 @@ async fn a_copied_folder_proves_nothing() {
 }
 
 #[tokio::test]
-async fn what_another_machine_or_another_time_wrote_proves_nothing() {
+async fn a_file_of_another_machine_or_another_boot_proves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (mut child, lease) = start_child(folder.path());
     child.kill().unwrap();
@@ -202,7 +202,7 @@ fn only_the_owner_may_open_a_lock_file() {
 }
 
 #[tokio::test]
-async fn the_lock_is_held_as_long_as_anybody_leads_or_works() {
+async fn the_lock_is_held_while_a_leadership_or_work_exists() {
     let (folder, store) = (tempfile::tempdir().unwrap(), new_store());
     let node = node(&store).with_comeback(LockFile::lock(folder.path()).unwrap());
     let leadership = lead(&node, LEASE).await.unwrap();

@@ -123,7 +123,7 @@ fn a_store_that_refuses_to_work_ends_the_lead_at_once() {
 
 /// Renewals without an answer do not count, however many there are.
 #[test]
-fn only_an_answer_prolongs() {
+fn only_an_answered_renewal_prolongs_the_leadership() {
     // This call timeout makes the deadline of the last call shorter than the timeout.
     let timing = Timing { call_timeout: 1_300 * MILLI, ..Timing::default() };
     let mut node = Node::timed(1, 2, timing);
@@ -150,7 +150,7 @@ fn only_an_answer_prolongs() {
 /// Another node raised the epoch first. The lease that this node took would keep all nodes away
 /// until it expires.
 #[test]
-fn a_lease_that_led_to_nothing_is_taken_back() {
+fn the_lease_of_a_failed_attempt_is_deleted() {
     let mut node = Node::new(1, 3);
     let lease = node.takes();
     let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(7) }.to_bytes();
@@ -163,7 +163,7 @@ fn a_lease_that_led_to_nothing_is_taken_back() {
 /// The answer came after half of the lease. The leader would not know how long the lease still
 /// lasts.
 #[test]
-fn what_is_confirmed_too_late_is_taken_back() {
+fn a_lease_that_is_confirmed_too_late_is_deleted() {
     let mut node = Node::new(1, 4);
     let lease = node.takes();
     node.now = node.now + Timing::default().duration / 2;
@@ -191,7 +191,7 @@ fn candidates_do_not_move_in_step() {
 }
 
 #[test]
-fn a_slot_whose_epoch_is_none_is_named() {
+fn an_epoch_row_that_cannot_be_raised_is_reported_with_its_slot() {
     let full = EpochRow { epoch: Epoch(u64::MAX), incarnation: Incarnation(7) }.to_bytes();
     for row in [Bytes::from_static(b"what?"), full] {
         let mut node = Node::new(2, 5);
@@ -205,7 +205,7 @@ fn a_slot_whose_epoch_is_none_is_named() {
 }
 
 #[test]
-fn who_waited_in_vain_is_told_why() {
+fn a_candidate_that_gives_up_reports_the_reason() {
     for (answer, why) in [
         (StoreAnswer::Leases(vec![held(1)]), GiveUpReason::Waited),
         (StoreAnswer::Unavailable, GiveUpReason::Unavailable),
@@ -228,7 +228,7 @@ fn who_waited_in_vain_is_told_why() {
 /// A row that is about to expire, or should have expired, is no reason to look all the time. The
 /// lease of a slot that the node does not compete for is no reason, either.
 #[test]
-fn it_looks_in_time_but_not_all_the_time() {
+fn a_candidate_looks_near_the_end_of_a_lease_and_pauses_otherwise() {
     let left =
         |slot, millis: u64| ObservedLease { left: Duration::from_millis(millis), ..held(slot) };
     let pause = |seen| {
@@ -250,7 +250,7 @@ fn it_looks_in_time_but_not_all_the_time() {
 /// The first try of the lease has an unknown outcome, and then the store is out of reach. The
 /// engine tries again until the outcome is known.
 #[test]
-fn what_may_be_there_is_asked_for_again() {
+fn a_write_with_an_unknown_outcome_is_sent_again() {
     let mut node = Node::new(1, 8);
     node.looks(Vec::new());
     let take = node.calls(EngineInput::Answer(StoreAnswer::EpochRow(None)));

@@ -42,7 +42,7 @@ async fn child_that_blocks() {
 /// The lease of the other process is deleted. The process sees the loss, and its work continues.
 #[tokio::test]
 #[ignore = "the other process; a test below starts it"]
-async fn child_that_is_robbed() {
+async fn child_that_loses_its_lease() {
     let (store, clock) = (Arc::new(MemStore::new(Clock::system())), Clock::system());
     let (leadership, _work) = leads(Arc::clone(&store)).await;
     let (row, deadline) = (ElectionRow::Lease(Slot::FIRST), clock.now() + LEASE);
@@ -76,7 +76,7 @@ fn a_blocked_process_is_dead_before_its_lease_expires() {
 }
 
 #[test]
-fn a_process_that_works_on_is_killed_whatever_ended_the_lead() {
-    let lived = lives("child_that_is_robbed");
+fn a_process_that_works_after_a_loss_is_killed() {
+    let lived = lives("child_that_loses_its_lease");
     assert!(lived > LEASE / 2 && lived < LEASE, "{lived:?}");
 }

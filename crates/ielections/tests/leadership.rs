@@ -105,7 +105,7 @@ async fn a_lead_is_kept_as_long_as_it_is_renewed() {
 }
 
 #[tokio::test]
-async fn the_second_waits_and_gives_up_in_time() {
+async fn a_second_node_waits_and_gives_up_in_time() {
     let world = World::new();
     let _leadership = world.lead(&world.node(1)).await;
     let start = world.clock.now();
@@ -202,7 +202,7 @@ async fn a_write_is_not_sent_that_could_outlive_the_lead() {
 }
 
 #[tokio::test]
-async fn what_is_not_well_leads_no_longer_than_to_its_next_renewal() {
+async fn a_failed_health_check_ends_the_leadership_by_the_next_renewal() {
     let world = World::new();
     let is_well = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&is_well);
@@ -268,7 +268,7 @@ async fn work_that_keeps_its_lead_is_not_killed() {
 }
 
 #[tokio::test]
-async fn one_work_without_a_proof_is_enough() {
+async fn one_unfinished_work_guard_leaves_the_lease_to_expire() {
     let world = World::new();
     let leadership = world.lead(&world.node(1)).await;
     let (unproved, proved) = (leadership.work().unwrap(), leadership.work().unwrap());
@@ -280,7 +280,7 @@ async fn one_work_without_a_proof_is_enough() {
 /// In an earlier version a caller got a work guard after the end. The killer took the guard for
 /// work that continues after the end.
 #[tokio::test]
-async fn nobody_begins_to_work_after_the_end() {
+async fn no_work_begins_after_the_end_of_the_leadership() {
     let world = World::new();
     let leadership = world.lead(&world.node(1)).await;
     world.time.advance(LEASE);

@@ -78,7 +78,7 @@ fn every_change_and_every_call_is_reported() {
 /// A standby reports 0. So a sum over the nodes shows that no node leads, also when the leader
 /// reports nothing any more.
 #[test]
-fn who_waits_tells_that_it_leads_none_of_the_slots() {
+fn a_waiting_node_reports_that_it_leads_no_slot() {
     let (recorder, clock) = (DebuggingRecorder::new(), Clock::system());
     let snapshotter = recorder.snapshotter();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -105,7 +105,7 @@ fn who_waits_tells_that_it_leads_none_of_the_slots() {
 }
 
 #[test]
-fn who_leads_one_slot_and_wants_another_still_tells_of_the_first() {
+fn a_leader_that_competes_for_another_slot_still_reports_the_first() {
     let (recorder, clock) = (DebuggingRecorder::new(), Clock::system());
     let snapshotter = recorder.snapshotter();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -39,27 +39,27 @@ enum Defect {
 
 /// Each defect, and the trials that must fail on it.
 const TABLE: &[(Defect, &[&str])] = &[
-    (Defect::GetThenPut, &["race::of_writes_of_a_lease_one_wins"]),
-    (Defect::EarlyExpiry, &["expiry::a_lease_is_there_for_all_its_time_and_gone_soon_after"]),
-    (Defect::LateExpiry, &["expiry::a_lease_is_there_for_all_its_time_and_gone_soon_after"]),
-    (Defect::RenewalKeepsTheEnd, &["expiry::a_renewal_gives_it_all_of_its_time_again"]),
+    (Defect::GetThenPut, &["race::one_of_several_writes_of_a_lease_wins"]),
+    (Defect::EarlyExpiry, &["expiry::a_lease_exists_for_its_ttl_and_expires_soon_after"]),
+    (Defect::LateExpiry, &["expiry::a_lease_exists_for_its_ttl_and_expires_soon_after"]),
+    (Defect::RenewalKeepsTheEnd, &["expiry::a_renewal_restarts_the_ttl"]),
     (
         Defect::SwapIgnoresOld,
         &[
-            "loss::the_lease_of_another_takes_its_place",
-            "stale::writes_of_an_earlier_life_of_the_same_node_touch_nothing",
+            "loss::a_lease_of_another_node_ends_the_leadership",
+            "stale::writes_of_an_earlier_leadership_of_the_same_node_change_nothing",
         ],
     ),
     (
         Defect::DeleteIgnoresOld,
-        &["stale::writes_of_an_earlier_life_of_the_same_node_touch_nothing"],
+        &["stale::writes_of_an_earlier_leadership_of_the_same_node_change_nothing"],
     ),
     (
         Defect::InsertReplaces,
-        &["race::of_writes_of_a_lease_one_wins", "stale::an_epoch_is_raised_once"],
+        &["race::one_of_several_writes_of_a_lease_wins", "stale::an_epoch_is_raised_once"],
     ),
-    (Defect::LooksAreEmpty, &["watch::who_leads_is_told"]),
-    (Defect::EpochsExpire, &["release::work_of_which_nothing_is_proved_keeps_the_lease"]),
+    (Defect::LooksAreEmpty, &["watch::an_observer_reads_the_leaders"]),
+    (Defect::EpochsExpire, &["release::unfinished_work_leaves_the_lease_to_expire"]),
     (Defect::NothingTold, &["unknown::an_epoch_that_was_raised"]),
 ];
 

@@ -13,7 +13,7 @@ const SIMULATION: [&str; 9] = [
     "simulation",
     "--",
     "--nocapture",
-    "whatever_goes_wrong",
+    "no_two_leaders_work_at_the_same_time",
 ];
 
 /// Runs `schedules` histories, the first with the seed `from`, or only the history of `seed`.

@@ -153,8 +153,8 @@ impl Defect {
     pub(crate) fn breaks(self) -> &'static [&'static str] {
         match self {
             Defect::ReleaseBeforeStop => &["order"],
-            Defect::KeepsSlotForEver => &["lets_go"],
-            Defect::NoCallTimeout => &["told", "elects"],
+            Defect::KeepsSlotForEver => &["bounded_comeback"],
+            Defect::NoCallTimeout => &["loss_notice", "liveness"],
             Defect::GetThenPut | Defect::EpochAfterLead => &["exclusive", "epochs", "unique"],
             Defect::LeadsAfterLostRaise => &["epochs"],
             Defect::RaisesUnanswered
@@ -162,12 +162,12 @@ impl Defect {
             | Defect::SameEpoch
             | Defect::RaisesByForce => &["epochs", "unique"],
             Defect::OneIncarnation => &["unique"],
-            Defect::WakesTooLate | Defect::LostIsNotTold => &["told"],
+            Defect::WakesTooLate | Defect::LostIsNotTold => &["loss_notice"],
             Defect::RenewsAtTheEnd
             | Defect::LooksTooRarely
             | Defect::RenewsWhatIsGone
             | Defect::GivesUpAtOnce
-            | Defect::StaleEpoch => &["elects"],
+            | Defect::StaleEpoch => &["liveness"],
             _ => &["exclusive"],
         }
     }

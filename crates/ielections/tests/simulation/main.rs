@@ -69,7 +69,7 @@ fn run(seeds: std::ops::Range<u64>) -> u64 {
 }
 
 #[test]
-fn whatever_goes_wrong_nobody_leads_beside_another() {
+fn no_two_leaders_work_at_the_same_time() {
     let seeds = match variable("IELECTIONS_SEED") {
         Some(seed) => seed..seed + 1,
         None => {
@@ -119,7 +119,7 @@ fn each_mistake_is_found() {
 
 /// Each change looks like a mistake and breaks no promise. The test proves the stated reason.
 #[test]
-fn changes_that_are_said_to_be_harmless_are() {
+fn harmless_changes_break_no_invariant() {
     on_all_processors(&Defect::HARMLESS, |(defect, why)| {
         for seed in 0..SCHEDULES_OF_A_HARMLESS_CHANGE {
             let run = World::new(seed, Some(defect)).run();
@@ -132,7 +132,7 @@ fn changes_that_are_said_to_be_harmless_are() {
 /// The promise that no two leaders work at the same time needs clocks that continue while a machine
 /// sleeps.
 #[test]
-fn clocks_that_stop_are_beyond_what_is_promised() {
+fn clocks_that_stop_break_the_exclusive_invariant() {
     let found = (0..SCHEDULES_FOR_A_DEFECT).find_map(|seed| {
         let violation = World::with_clocks_that_stop(seed).run().err()?;
         (violation.of == "exclusive").then_some((seed, violation))

@@ -592,7 +592,7 @@ impl World {
             Notice::Lost(_) => self.lost(process),
             Notice::GaveUp(why) => {
                 let what = format!("process {process} gave up: {why}");
-                self.violation.get_or_insert(Violation { of: "elects", what });
+                self.violation.get_or_insert(Violation { of: "liveness", what });
             }
         }
     }
@@ -667,7 +667,7 @@ impl World {
         }
         let late = now.saturating_since(lead.valid_until);
         if late > 2 * WORK_EVERY && self.now - resumed > 4 * WORK_EVERY {
-            self.tell(Fact::NotTold { process, late });
+            self.tell(Fact::LossNotNoticed { process, late });
         }
         if now >= lead.work_from && now + WRITE_TIMEOUT < lead.valid_until {
             let Lead { slot, lease, .. } = lead;

@@ -14,8 +14,8 @@ use crate::{
 trial_list!(
     acquire: a_free_slot_is_led_at_once,
     a_held_slot_is_waited_for_and_given_up_in_time,
-    twice_by_one_node_is_once,
-    epochs_rise_whoever_leads,
+    a_node_does_not_lead_the_same_slot_twice,
+    each_leadership_has_a_higher_epoch,
 );
 
 async fn a_free_slot_is_led_at_once(ctx: TrialContext) -> TrialResult {
@@ -42,7 +42,7 @@ async fn a_held_slot_is_waited_for_and_given_up_in_time(ctx: TrialContext) -> Tr
     Ok(())
 }
 
-async fn twice_by_one_node_is_once(ctx: TrialContext) -> TrialResult {
+async fn a_node_does_not_lead_the_same_slot_twice(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     gives_up(&ctx, &node).await?;
@@ -63,7 +63,7 @@ async fn gives_up(ctx: &TrialContext, node: &TrialNode) -> TrialResult {
     Ok(())
 }
 
-async fn epochs_rise_whoever_leads(ctx: TrialContext) -> TrialResult {
+async fn each_leadership_has_a_higher_epoch(ctx: TrialContext) -> TrialResult {
     let mut last = None;
     for round in 0..6 {
         let leadership = ctx.node(round % 2)?.lead().await?;

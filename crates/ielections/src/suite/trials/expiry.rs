@@ -12,14 +12,14 @@ use crate::{
 };
 
 trial_list!(
-    expiry: a_lease_is_there_for_all_its_time_and_gone_soon_after,
-    a_renewal_gives_it_all_of_its_time_again,
+    expiry: a_lease_exists_for_its_ttl_and_expires_soon_after,
+    a_renewal_restarts_the_ttl,
     an_expired_lease_is_absent_to_every_call,
 );
 
 const VALUE: Bytes = Bytes::from_static(b"lease");
 
-async fn a_lease_is_there_for_all_its_time_and_gone_soon_after(ctx: TrialContext) -> TrialResult {
+async fn a_lease_exists_for_its_ttl_and_expires_soon_after(ctx: TrialContext) -> TrialResult {
     let (store, row, ttl) = (ctx.store(1), ElectionRow::Lease(slot(1)), ctx.lease() / 2);
     let sent = ctx.clock.now();
     let written = store.insert_if_not_exist(row, VALUE, Some(ttl), ctx.soon()).await?;
@@ -39,7 +39,7 @@ async fn a_lease_is_there_for_all_its_time_and_gone_soon_after(ctx: TrialContext
     }
 }
 
-async fn a_renewal_gives_it_all_of_its_time_again(ctx: TrialContext) -> TrialResult {
+async fn a_renewal_restarts_the_ttl(ctx: TrialContext) -> TrialResult {
     let (store, row, ttl) = (ctx.store(1), ElectionRow::Lease(slot(1)), ctx.lease() / 2);
     let written = store.insert_if_not_exist(row, VALUE, Some(ttl), ctx.soon()).await?;
     ensure_eq!(written, ConditionalOutcome::Done, "the write");

@@ -16,17 +16,17 @@ use crate::{
 };
 
 trial_list!(
-    faults: renewals_that_fail_for_a_while_are_made_up_for,
-    a_store_that_is_down_for_too_long_ends_the_lead_in_time,
-    a_store_that_hangs_ends_the_lead_in_time,
+    faults: a_leadership_survives_renewals_that_fail_for_a_while,
+    an_unavailable_store_ends_the_leadership_in_time,
+    a_hanging_store_ends_the_leadership_in_time,
     a_late_answer_prolongs_nothing,
-    nothing_is_sent_that_could_outlive_the_lead,
-    work_that_goes_on_is_killed_in_time,
-    a_candidate_is_held_up_by_nothing,
+    no_write_may_be_sent_that_could_outlive_the_leadership,
+    work_that_continues_is_killed_in_time,
+    a_candidate_gives_up_in_time_although_the_store_fails,
     a_candidate_leads_when_the_store_is_back,
 );
 
-async fn renewals_that_fail_for_a_while_are_made_up_for(ctx: TrialContext) -> TrialResult {
+async fn a_leadership_survives_renewals_that_fail_for_a_while(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     for round in 0..4 {
@@ -44,11 +44,11 @@ async fn renewals_that_fail_for_a_while_are_made_up_for(ctx: TrialContext) -> Tr
     Ok(())
 }
 
-async fn a_store_that_is_down_for_too_long_ends_the_lead_in_time(ctx: TrialContext) -> TrialResult {
+async fn an_unavailable_store_ends_the_leadership_in_time(ctx: TrialContext) -> TrialResult {
     ends_in_time(&ctx, StoreFault::Unavailable).await
 }
 
-async fn a_store_that_hangs_ends_the_lead_in_time(ctx: TrialContext) -> TrialResult {
+async fn a_hanging_store_ends_the_leadership_in_time(ctx: TrialContext) -> TrialResult {
     ends_in_time(&ctx, StoreFault::Hangs).await
 }
 
@@ -92,7 +92,7 @@ async fn a_late_answer_prolongs_nothing(ctx: TrialContext) -> TrialResult {
     Ok(())
 }
 
-async fn nothing_is_sent_that_could_outlive_the_lead(ctx: TrialContext) -> TrialResult {
+async fn no_write_may_be_sent_that_could_outlive_the_leadership(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     let work = leadership.work()?;
@@ -116,7 +116,7 @@ async fn nothing_is_sent_that_could_outlive_the_lead(ctx: TrialContext) -> Trial
     }
 }
 
-async fn work_that_goes_on_is_killed_in_time(ctx: TrialContext) -> TrialResult {
+async fn work_that_continues_is_killed_in_time(ctx: TrialContext) -> TrialResult {
     let killed = Arc::new(Mutex::new(None));
     let kill = {
         let (killed, clock) = (Arc::clone(&killed), ctx.clock.clone());
@@ -138,7 +138,7 @@ async fn work_that_goes_on_is_killed_in_time(ctx: TrialContext) -> TrialResult {
     Ok(())
 }
 
-async fn a_candidate_is_held_up_by_nothing(ctx: TrialContext) -> TrialResult {
+async fn a_candidate_gives_up_in_time_although_the_store_fails(ctx: TrialContext) -> TrialResult {
     for fault in [StoreFault::Unavailable, StoreFault::Hangs, StoreFault::NotDoneUnknown] {
         let node = ctx.node(1)?;
         node.store.fail_all(fault);

@@ -18,12 +18,12 @@ use crate::{
 };
 
 trial_list!(
-    loss: the_lease_of_another_takes_its_place,
-    bytes_that_are_no_lease_take_its_place,
-    the_lease_is_removed,
-    work_that_is_not_well_leads_no_longer_than_to_its_next_renewal,
-    a_lead_that_is_dropped_during_a_renewal_is_over,
-    whoever_waits_for_the_end_learns_it,
+    loss: a_lease_of_another_node_ends_the_leadership,
+    foreign_bytes_in_the_slot_end_the_leadership,
+    a_removed_lease_ends_the_leadership,
+    an_unhealthy_leader_leads_at_most_until_its_next_renewal,
+    a_leadership_dropped_during_a_renewal_is_over,
+    a_caller_that_waits_for_the_end_learns_the_reason,
 );
 
 impl TrialContext {
@@ -51,13 +51,13 @@ impl TrialContext {
     }
 }
 
-async fn the_lease_of_another_takes_its_place(ctx: TrialContext) -> TrialResult {
+async fn a_lease_of_another_node_ends_the_leadership(ctx: TrialContext) -> TrialResult {
     let owner = ([10, 0, 0, 2], 1).into();
     let lease = Lease { owner, incarnation: Incarnation(1), epoch: Epoch(1_000_000) };
     is_lost_to(&ctx, lease.to_bytes(), LossReason::Taken(Some(lease))).await
 }
 
-async fn bytes_that_are_no_lease_take_its_place(ctx: TrialContext) -> TrialResult {
+async fn foreign_bytes_in_the_slot_end_the_leadership(ctx: TrialContext) -> TrialResult {
     is_lost_to(&ctx, "somebody else".into(), LossReason::Taken(None)).await
 }
 
@@ -75,7 +75,7 @@ async fn is_lost_to(ctx: &TrialContext, other: Bytes, why: LossReason) -> TrialR
     Ok(())
 }
 
-async fn the_lease_is_removed(ctx: TrialContext) -> TrialResult {
+async fn a_removed_lease_ends_the_leadership(ctx: TrialContext) -> TrialResult {
     let leadership = ctx.node(1)?.lead().await?;
     ctx.remove_lease_of_1().await?;
     ctx.eventually(ctx.next_renewal(), "the end", || leadership.lost().is_some()).await?;
@@ -83,7 +83,7 @@ async fn the_lease_is_removed(ctx: TrialContext) -> TrialResult {
     Ok(())
 }
 
-async fn work_that_is_not_well_leads_no_longer_than_to_its_next_renewal(
+async fn an_unhealthy_leader_leads_at_most_until_its_next_renewal(
     ctx: TrialContext,
 ) -> TrialResult {
     let is_well = Arc::new(AtomicBool::new(true));
@@ -105,7 +105,7 @@ async fn work_that_is_not_well_leads_no_longer_than_to_its_next_renewal(
     Ok(())
 }
 
-async fn a_lead_that_is_dropped_during_a_renewal_is_over(ctx: TrialContext) -> TrialResult {
+async fn a_leadership_dropped_during_a_renewal_is_over(ctx: TrialContext) -> TrialResult {
     let node: TrialNode = ctx.node(1)?;
     let leadership = node.lead().await?;
     let token = leadership.token();
@@ -121,7 +121,7 @@ async fn a_lead_that_is_dropped_during_a_renewal_is_over(ctx: TrialContext) -> T
     Ok(())
 }
 
-async fn whoever_waits_for_the_end_learns_it(ctx: TrialContext) -> TrialResult {
+async fn a_caller_that_waits_for_the_end_learns_the_reason(ctx: TrialContext) -> TrialResult {
     let leadership = ctx.node(1)?.lead().await?;
     let (why, removed) = tokio::join!(leadership.over(), ctx.remove_lease_of_1());
     removed?;

@@ -18,15 +18,15 @@ use crate::{
 };
 
 trial_list!(
-    race: of_writes_of_a_lease_one_wins,
-    of_candidates_for_an_expired_lease_one_leads,
-    many_nodes_that_come_and_go_never_lead_side_by_side,
+    race: one_of_several_writes_of_a_lease_wins,
+    one_of_several_candidates_for_an_expired_lease_leads,
+    nodes_that_come_and_go_never_lead_at_the_same_time,
 );
 
 /// The limit of rounds. A quick store does all of them, a slow store as many as it can.
 const ROUNDS_MAX: u32 = 1_000;
 
-async fn of_writes_of_a_lease_one_wins(ctx: TrialContext) -> TrialResult {
+async fn one_of_several_writes_of_a_lease_wins(ctx: TrialContext) -> TrialResult {
     let (row, ttl) = (ElectionRow::Lease(slot(1)), Some(20 * ctx.lease()));
     let stores: Vec<_> = (0..8).map(|number| ctx.store(number)).collect();
     let end = ctx.clock.now() + ctx.lease();
@@ -54,7 +54,7 @@ async fn of_writes_of_a_lease_one_wins(ctx: TrialContext) -> TrialResult {
     Ok(())
 }
 
-async fn of_candidates_for_an_expired_lease_one_leads(ctx: TrialContext) -> TrialResult {
+async fn one_of_several_candidates_for_an_expired_lease_leads(ctx: TrialContext) -> TrialResult {
     let leadership = ctx.node(0)?.lead().await?;
     let epoch = leadership.epoch();
     drop(leadership);
@@ -77,7 +77,7 @@ struct LeadershipPeriod {
     to: clock::Instant,
 }
 
-async fn many_nodes_that_come_and_go_never_lead_side_by_side(ctx: TrialContext) -> TrialResult {
+async fn nodes_that_come_and_go_never_lead_at_the_same_time(ctx: TrialContext) -> TrialResult {
     let reigns = Mutex::new(Vec::<LeadershipPeriod>::new());
     let end = ctx.clock.now() + 4 * ctx.lease();
     let node = async |number: u16| {

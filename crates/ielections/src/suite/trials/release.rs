@@ -11,14 +11,14 @@ use crate::{
 };
 
 trial_list!(
-    release: the_next_leads_long_before_the_lease_would_end,
-    nothing_is_given_away_before_all_work_has_stopped,
-    work_of_which_nothing_is_proved_keeps_the_lease,
-    work_that_does_not_end_is_waited_for_no_longer_than_asked,
-    of_a_lead_that_another_took_touches_nothing,
+    release: after_a_release_another_node_leads_at_once,
+    the_lease_is_not_released_before_all_work_has_stopped,
+    unfinished_work_leaves_the_lease_to_expire,
+    stopping_waits_for_work_no_longer_than_the_deadline,
+    a_release_of_a_lost_lease_changes_nothing,
 );
 
-async fn the_next_leads_long_before_the_lease_would_end(ctx: TrialContext) -> TrialResult {
+async fn after_a_release_another_node_leads_at_once(ctx: TrialContext) -> TrialResult {
     let leadership = ctx.node(1)?.lead().await?;
     let token = leadership.token();
     release(leadership, ctx.soon()).await?;
@@ -31,7 +31,7 @@ async fn the_next_leads_long_before_the_lease_would_end(ctx: TrialContext) -> Tr
     Ok(())
 }
 
-async fn nothing_is_given_away_before_all_work_has_stopped(ctx: TrialContext) -> TrialResult {
+async fn the_lease_is_not_released_before_all_work_has_stopped(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     node.store.look_at(leadership.token());
@@ -61,7 +61,7 @@ async fn nothing_is_given_away_before_all_work_has_stopped(ctx: TrialContext) ->
     Ok(())
 }
 
-async fn work_of_which_nothing_is_proved_keeps_the_lease(ctx: TrialContext) -> TrialResult {
+async fn unfinished_work_leaves_the_lease_to_expire(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     let epoch = leadership.epoch();
@@ -77,9 +77,7 @@ async fn work_of_which_nothing_is_proved_keeps_the_lease(ctx: TrialContext) -> T
     Ok(())
 }
 
-async fn work_that_does_not_end_is_waited_for_no_longer_than_asked(
-    ctx: TrialContext,
-) -> TrialResult {
+async fn stopping_waits_for_work_no_longer_than_the_deadline(ctx: TrialContext) -> TrialResult {
     let leadership = ctx.node(1)?.lead().await?;
     let _work = leadership.work()?;
     let start = ctx.clock.now();
@@ -92,7 +90,7 @@ async fn work_that_does_not_end_is_waited_for_no_longer_than_asked(
 }
 
 /// The leader lost its lease to another node, and does not know it yet.
-async fn of_a_lead_that_another_took_touches_nothing(ctx: TrialContext) -> TrialResult {
+async fn a_release_of_a_lost_lease_changes_nothing(ctx: TrialContext) -> TrialResult {
     let first = ctx.node(1)?;
     let leadership = first.lead().await?;
     let stopped = leadership.stopped(ctx.soon()).await?;

@@ -14,15 +14,15 @@ use crate::{
 };
 
 trial_list!(
-    slots: all_are_led_and_none_twice,
-    whoever_waits_takes_the_one_that_is_free,
+    slots: each_slot_is_led_by_exactly_one_node,
+    a_waiting_node_takes_the_slot_that_becomes_free,
 );
 
 fn slots(leaders: &[Leadership]) -> BTreeSet<u32> {
     leaders.iter().map(|leadership| leadership.slot().get()).collect()
 }
 
-async fn all_are_led_and_none_twice(ctx: TrialContext) -> TrialResult {
+async fn each_slot_is_led_by_exactly_one_node(ctx: TrialContext) -> TrialResult {
     let nodes = (1..=8).map(|number| ctx.node(number)).collect::<TrialResult<Vec<_>>>()?;
     let start = ctx.clock.now();
     let until = start + nodes[0].elections.budget().failover_bound();
@@ -39,7 +39,7 @@ async fn all_are_led_and_none_twice(ctx: TrialContext) -> TrialResult {
     Ok(())
 }
 
-async fn whoever_waits_takes_the_one_that_is_free(ctx: TrialContext) -> TrialResult {
+async fn a_waiting_node_takes_the_slot_that_becomes_free(ctx: TrialContext) -> TrialResult {
     let mut leaders = Vec::new();
     for number in 1..=3 {
         leaders.push(ctx.node(number)?.lead_one_of(3).await?);

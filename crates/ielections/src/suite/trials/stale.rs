@@ -10,12 +10,12 @@ use crate::{
 };
 
 trial_list!(
-    stale: writes_of_an_earlier_life_of_the_same_node_touch_nothing,
+    stale: writes_of_an_earlier_leadership_of_the_same_node_change_nothing,
     an_epoch_is_raised_once,
-    an_epoch_row_that_is_none_is_left_alone,
+    a_foreign_epoch_row_is_not_overwritten,
 );
 
-async fn writes_of_an_earlier_life_of_the_same_node_touch_nothing(
+async fn writes_of_an_earlier_leadership_of_the_same_node_change_nothing(
     ctx: TrialContext,
 ) -> TrialResult {
     let (first, store, row) = (ctx.node(1)?, ctx.store(1), ElectionRow::Lease(slot(1)));
@@ -67,7 +67,7 @@ async fn an_epoch_is_raised_once(ctx: TrialContext) -> TrialResult {
 }
 
 /// The row may come from a newer program. No node leads, and the row is not overwritten.
-async fn an_epoch_row_that_is_none_is_left_alone(ctx: TrialContext) -> TrialResult {
+async fn a_foreign_epoch_row_is_not_overwritten(ctx: TrialContext) -> TrialResult {
     let (store, row) = (ctx.store(1), ElectionRow::Epoch(slot(1)));
     let foreign = bytes::Bytes::from_static(b"a row of something else");
     let written = store.insert_if_not_exist(row, foreign.clone(), None, ctx.soon()).await?;

@@ -8,12 +8,12 @@ use crate::suite::{
 };
 
 trial_list!(
-    watch: who_leads_is_told,
-    each_change_is_told,
-    a_store_that_is_down_is_told_and_gone_on_with,
+    watch: an_observer_reads_the_leaders,
+    an_observer_reports_each_change,
+    an_observer_reports_a_failing_store_and_continues,
 );
 
-async fn who_leads_is_told(ctx: TrialContext) -> TrialResult {
+async fn an_observer_reads_the_leaders(ctx: TrialContext) -> TrialResult {
     let observer = ctx.node(9)?.elections.observer();
     ensure_eq!(observer.leaders().await?.len(), 0, "the leaders before anybody leads");
     let first = ctx.node(1)?.lead_one_of(1).await?;
@@ -26,7 +26,7 @@ async fn who_leads_is_told(ctx: TrialContext) -> TrialResult {
     Ok(())
 }
 
-async fn each_change_is_told(ctx: TrialContext) -> TrialResult {
+async fn an_observer_reports_each_change(ctx: TrialContext) -> TrialResult {
     let mut observer = ctx.node(9)?.elections.observer();
     ensure!(observer.changed().await?.is_empty(), "somebody leads before anybody does");
     let first = ctx.node(1)?.lead().await?;
@@ -39,7 +39,7 @@ async fn each_change_is_told(ctx: TrialContext) -> TrialResult {
     Ok(())
 }
 
-async fn a_store_that_is_down_is_told_and_gone_on_with(ctx: TrialContext) -> TrialResult {
+async fn an_observer_reports_a_failing_store_and_continues(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(9)?;
     let mut observer = node.elections.observer();
     for fault in [StoreFault::Unavailable, StoreFault::Hangs] {

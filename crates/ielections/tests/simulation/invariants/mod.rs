@@ -1,11 +1,11 @@
 //! The invariants, which must hold in every history.
 
-mod elects;
+mod bounded_comeback;
 mod epochs;
 mod exclusive;
-mod lets_go;
+mod liveness;
+mod loss_notice;
 mod order;
-mod told;
 mod unique;
 
 use std::{fmt, time::Duration};
@@ -32,7 +32,7 @@ pub(crate) enum Fact {
     Lost { process: usize },
     /// A process that does not stand still continued for this time after the end of its leadership,
     /// without being told.
-    NotTold { process: usize, late: Duration },
+    LossNotNoticed { process: usize, late: Duration },
     /// A process ended.
     Died { process: usize },
     /// From now on nothing fails, and this number of processes should lead.
@@ -68,9 +68,9 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
         Box::<exclusive::Exclusive>::default(),
         Box::<epochs::Epochs>::default(),
         Box::<order::Order>::default(),
-        Box::<lets_go::LetsGo>::default(),
-        Box::<told::Told>::default(),
-        Box::<elects::Elects>::default(),
+        Box::<bounded_comeback::BoundedComeback>::default(),
+        Box::<loss_notice::LossNotice>::default(),
+        Box::<liveness::Liveness>::default(),
     ]
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn by_any_clock() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::<unique::Unique>::default(),
         Box::<order::Order>::default(),
-        Box::<lets_go::LetsGo>::default(),
-        Box::<elects::Elects>::default(),
+        Box::<bounded_comeback::BoundedComeback>::default(),
+        Box::<liveness::Liveness>::default(),
     ]
 }

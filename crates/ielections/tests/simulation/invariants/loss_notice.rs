@@ -6,16 +6,16 @@ use std::time::Duration;
 use super::{Fact, Invariant};
 
 #[derive(Default)]
-pub(crate) struct Told;
+pub(crate) struct LossNotice;
 
-impl Invariant for Told {
+impl Invariant for LossNotice {
     fn name(&self) -> &'static str {
-        "told"
+        "loss_notice"
     }
 
     fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
         match *fact {
-            Fact::NotTold { process, late } => Err(format!(
+            Fact::LossNotNoticed { process, late } => Err(format!(
                 "process {process} was not told {late:?} after the end of its lead that it is over"
             )),
             _ => Ok(()),

@@ -10,14 +10,14 @@ use ielections::Slot;
 use super::{Fact, Invariant};
 
 #[derive(Default)]
-pub(crate) struct Elects {
+pub(crate) struct Liveness {
     leaders: HashMap<usize, Slot>,
     expected: usize,
 }
 
-impl Invariant for Elects {
+impl Invariant for Liveness {
     fn name(&self) -> &'static str {
-        "elects"
+        "liveness"
     }
 
     fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {

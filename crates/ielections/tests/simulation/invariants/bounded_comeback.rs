@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::{Fact, Invariant};
 
 #[derive(Default)]
-pub(crate) struct LetsGo;
+pub(crate) struct BoundedComeback;
 
-impl Invariant for LetsGo {
+impl Invariant for BoundedComeback {
     fn name(&self) -> &'static str {
-        "lets_go"
+        "bounded_comeback"
     }
 
     fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
