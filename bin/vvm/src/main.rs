@@ -92,7 +92,7 @@ fn serve(config: VvmConfig, storage: Option<StorageTarget>) -> Result<ExitCode, 
     code
 }
 
-/// One thread renews the lease while the other one writes metrics.
+/// One thread renews the lease while the other one answers on the admin endpoint.
 const CONTROL_THREADS: usize = 2;
 
 fn runtime(builder: &mut Builder) -> Result<Runtime, CommandError> {

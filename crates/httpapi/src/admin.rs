@@ -3,6 +3,7 @@
 use std::{fmt, net::SocketAddr, sync::Arc};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -15,9 +16,11 @@ use crate::{
     response::{Body, ProblemDetails, bytes_response, json_response},
     route::parameters,
     server::{self, RequestHandler},
+    shared_renderer::SharedRenderer,
 };
 
-/// A function that renders all metrics in the text format of Prometheus.
+/// A function that renders all metrics in the text format of Prometheus. It runs on a thread for
+/// blocking work, and is never called twice at the same time.
 pub type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// The settings of the admin endpoint.
@@ -70,33 +73,37 @@ impl Service for AdminEndpoint {
         let AdminEndpoint { settings, listener } = *self;
         let listener = listener.ok_or("the admin endpoint was not bound to its port")?;
         let (clock, limits) = (node.clock().clone(), settings.limits);
-        let requests = AdminHandler { node, settings };
+        let renderer = SharedRenderer::new(settings.metrics, clock.clone());
+        let AdminSettings { version, only_local, .. } = settings;
+        let requests = AdminHandler { node, renderer, version, only_local };
         server::serve("admin", listener, requests, limits, &clock, &stop).await
     }
 }
 
 struct AdminHandler {
     node: Node,
-    settings: AdminSettings,
+    renderer: SharedRenderer,
+    version: &'static str,
+    only_local: bool,
 }
 
 impl RequestHandler for AdminHandler {
     async fn answer(&self, request: Request<&mut RequestBody>) -> Response<Body> {
         let (head, _) = request.into_parts();
-        if let Err(problem) = check(&head, self.settings.only_local) {
+        if let Err(problem) = check(&head, self.only_local) {
             return problem.into_response("");
         }
         let query = head.uri.query().unwrap_or_default();
         match (&head.method, head.uri.path()) {
             (&Method::GET | &Method::HEAD, "/livez") => text(StatusCode::OK, "ok\n"),
             (&Method::GET | &Method::HEAD, "/readyz") => self.ready(query).await,
-            (&Method::GET | &Method::HEAD, "/metrics") => {
-                text(StatusCode::OK, (self.settings.metrics)())
-            }
+            (&Method::GET | &Method::HEAD, "/metrics") => match self.renderer.text().await {
+                Ok(metrics) => text(StatusCode::OK, metrics),
+                Err(problem) => problem.into_response(""),
+            },
             (&Method::GET | &Method::HEAD, "/status") => {
                 let status = self.node.status().await;
-                let version = self.settings.version;
-                json_response(StatusCode::OK, &json!({ "version": version, "node": status }))
+                json_response(StatusCode::OK, &json!({ "version": self.version, "node": status }))
             }
             (&Method::POST, "/step-down") => match self.node.step_down() {
                 Ok(()) => json_response(StatusCode::ACCEPTED, &json!({ "steppingDown": true })),
@@ -134,6 +141,6 @@ impl AdminHandler {
     }
 }
 
-fn text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
-    bytes_response(status, "text/plain; charset=utf-8", text.into().into_bytes())
+fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    bytes_response(status, "text/plain; charset=utf-8", text)
 }

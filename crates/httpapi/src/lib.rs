@@ -14,6 +14,7 @@ mod response;
 mod route;
 mod rows;
 mod server;
+mod shared_renderer;
 mod web_pages;
 
 pub use admin::{AdminEndpoint, AdminSettings, MetricsRenderer};

@@ -25,6 +25,8 @@ const HOMES: &[&str] = &[
     "bin/vvm/src/bench/client.rs",
     // The thread that writes, and the threads that read.
     "crates/istorage-redb/src/engine.rs",
+    // The thread that renders metrics.
+    "crates/httpapi/src/shared_renderer.rs",
     // Tasks that race for one row.
     "crates/istorage-tck/src/tasks.rs",
     "crates/xtask/src/",
