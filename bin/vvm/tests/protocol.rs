@@ -201,7 +201,8 @@ fn a_page_of_another_site_is_refused() {
 }
 
 /// The node read a body in `gzip, chunked` as if the body were not compressed, and ignored
-/// `Expect: 999`.
+/// `Expect: 999`. It accepted `Expect: 100-continue,` and never sent 100 Continue, so a client that
+/// waited got 408.
 #[test]
 fn a_body_is_read_only_if_its_frame_is_certain() {
     let (_folder, node) = node();
@@ -242,20 +243,46 @@ fn a_body_is_read_only_if_its_frame_is_certain() {
         ("1.1", "Content-Length: 1, 1", row, bad),
         ("1.1", "Content-Length: +1", row, bad),
         ("1.1", "Content-Length: 99999999999999999999", row, bad),
-        ("1.1", &format!("{length}\r\nExpect: 999"), row, (417, "expectation_failed")),
-        (
-            "1.1",
-            &format!("{length}\r\nExpect: 100-continue, 999"),
-            row,
-            (417, "expectation_failed"),
-        ),
     ] {
         let answer = answer_to(node.api, &post(version, headers, body));
         assert_eq!((answer.status, &*answer.code()), expected, "{headers}: {answer:?}");
     }
+    for expectation in [
+        "999",
+        "",
+        "100-continue, 999",
+        "100-continue,",
+        ", 100-continue",
+        "100-continue, 100-continue",
+        "100-continue\r\nExpect: 100-continue",
+        "100-continue\r\nExpect: 999",
+        "999\r\nExpect: 100-continue",
+        "100-continue; now",
+        "\u{e9}",
+    ] {
+        // A client that waits for `100 Continue` sends no body, and gets the answer at once.
+        for body in [row, ""] {
+            let headers = format!("{length}\r\nExpect: {expectation}");
+            let answer = answer_to(node.api, &post("1.1", &headers, body));
+            let expected = (417, "expectation_failed");
+            assert_eq!((answer.status, &*answer.code()), expected, "{headers}: {answer:?}");
+        }
+    }
     assert_eq!(node.logged(WS).len(), done, "a refused command was done");
-    let old = answer_to(node.api, &post("1.0", &format!("{length}\r\nExpect: 999"), row));
-    assert_eq!(old.status, 200, "HTTP/1.0 has no expectations: {old:?}");
+    for expectation in ["999", "100-continue,"] {
+        let headers = format!("{length}\r\nExpect: {expectation}");
+        let old = answer_to(node.api, &post("1.0", &headers, row));
+        assert_eq!(old.status, 200, "HTTP/1.0 has no expectations: {old:?}");
+    }
+    // A client that waits for `100 Continue` gets it, and then sends its body.
+    let mut waits = connect(node.api);
+    let head = post("1.1", &format!("{length}\r\nExpect: 100-Continue"), "");
+    waits.write_all(head.as_bytes()).unwrap();
+    let mut interim = [0; 25];
+    waits.read_exact(&mut interim).unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+    waits.write_all(row.as_bytes()).unwrap();
+    assert_eq!(Answer::read(&mut waits).unwrap().status, 200);
     node.stop();
 }
 

@@ -2,7 +2,7 @@
 
 use hyper::{
     Method, StatusCode, Version,
-    header::{EXPECT, HOST, HeaderName, TRANSFER_ENCODING},
+    header::{EXPECT, HOST, TRANSFER_ENCODING},
     http::request::Parts,
 };
 use tracing::info;
@@ -72,7 +72,7 @@ fn host(head: &Parts) -> Result<Option<Host<'_>>, ProblemDetails> {
 /// Checks the coding of a body. hyper accepts a body if the last coding is `chunked`, and decodes
 /// no other coding.
 fn transfer_coding(head: &Parts) -> Result<(), ProblemDetails> {
-    let codings: Vec<&str> = members(head, &TRANSFER_ENCODING).collect();
+    let codings: Vec<&str> = transfer_codings(head).collect();
     if let Some(other) = codings.iter().find(|coding| !coding.eq_ignore_ascii_case("chunked")) {
         return Err(not_implemented(format!(
             "the transfer coding `{other}` is not supported: send `chunked`"
@@ -86,26 +86,32 @@ fn transfer_coding(head: &Parts) -> Result<(), ProblemDetails> {
     }
 }
 
-/// Refuses unknown expectations. HTTP/1.0 has no expectations (RFC 9110, section 10.1.1).
+/// Refuses all expectations but one `100-continue`. hyper answers no other form of this expectation
+/// with 100 Continue, and the client would wait for 100 Continue in vain. HTTP/1.0 has no
+/// expectations (RFC 9110, section 10.1.1).
 fn expectation(head: &Parts) -> Result<(), ProblemDetails> {
-    let mut all = members(head, &EXPECT);
-    match all.find(|one| !one.eq_ignore_ascii_case("100-continue")) {
-        Some(other) if head.version >= Version::HTTP_11 => {
-            let reason = format!("the expectation `{other}` is not supported: send `100-continue`");
-            Err(ProblemDetails::new(StatusCode::EXPECTATION_FAILED, "expectation_failed", reason))
-        }
-        _ => Ok(()),
+    let mut all = head.headers.get_all(EXPECT).iter();
+    let (first, second) = (all.next(), all.next());
+    let is_supported = match (first, second) {
+        (None, _) => true,
+        (Some(only), None) => only.as_bytes().eq_ignore_ascii_case(b"100-continue"),
+        (Some(_), Some(_)) => false,
+    };
+    if is_supported || head.version < Version::HTTP_11 {
+        return Ok(());
     }
+    let reason = "the expectation is not supported: send one `Expect` with `100-continue` alone";
+    Err(ProblemDetails::new(StatusCode::EXPECTATION_FAILED, "expectation_failed", reason))
 }
 
 fn not_implemented(reason: impl Into<String>) -> ProblemDetails {
     ProblemDetails::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", reason)
 }
 
-/// The members of a list, over any number of header lines. A value that is no text becomes a member
+/// The transfer codings, over any number of header lines. A value that is no text becomes a coding
 /// that no check knows.
-fn members<'h>(head: &'h Parts, name: &HeaderName) -> impl Iterator<Item = &'h str> {
-    let values = head.headers.get_all(name).into_iter();
+fn transfer_codings(head: &Parts) -> impl Iterator<Item = &str> {
+    let values = head.headers.get_all(TRANSFER_ENCODING).into_iter();
     let members = values.flat_map(|value| value.to_str().unwrap_or("?").split(','));
     members.map(|member| member.trim_matches([' ', '\t'])).filter(|member| !member.is_empty())
 }
