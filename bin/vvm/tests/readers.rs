@@ -2,8 +2,9 @@
 //! go on, and memory has a limit. Each answer is complete and right, or says that it is not.
 //!
 //! `VVM_TEST_LONG=1` takes 4,000 readers and the default configuration, and also runs on Cassandra
-//! and DynamoDB. The promised figures are measured with a release build, alone on a machine. A
-//! debug build makes JSON ten times as slowly, so its bounds are wider.
+//! and DynamoDB. The promised figures are measured with a release build on redb, alone on a machine.
+//! A debug build makes JSON ten times as slowly, so its bounds are wider. So are the bounds on
+//! servers: a server has its own limits, and shares the processors with the readers here.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -47,19 +48,24 @@ fn lease(storage: &Storage) -> u64 {
     if matches!(storage, Storage::Redb) { 8 } else { 20 }
 }
 
-/// The bounds that a build promises.
+/// The bounds that a build promises on a storage.
 struct ReaderBounds {
     /// The bound of a probe. If the probes of an idle node are slow, too, the bound is higher: half
     /// of this time beyond the slowest of them.
     probe: Duration,
     /// The part of the writes that go on beside readers.
     writes: f64,
+    /// Whether a partition may be stalled, because the storage is slow.
+    may_stall: bool,
 }
 
-const BOUNDS: ReaderBounds = match cfg!(debug_assertions) {
-    false => ReaderBounds { probe: Duration::from_millis(100), writes: 0.5 },
-    true => ReaderBounds { probe: Duration::from_millis(300), writes: 0.1 },
-};
+fn bounds(storage: &Storage) -> ReaderBounds {
+    if cfg!(debug_assertions) || !matches!(storage, Storage::Redb) {
+        ReaderBounds { probe: Duration::from_millis(300), writes: 0.1, may_stall: true }
+    } else {
+        ReaderBounds { probe: Duration::from_millis(100), writes: 0.5, may_stall: false }
+    }
+}
 
 /// The number of readers of each kind, and the time that they read.
 struct ReaderLoad {
@@ -108,7 +114,7 @@ struct ReadCounts {
 /// took 1.8 GB.
 fn greedy_readers(fixture: &StorageFixture) {
     let load = if is_long() { &LONG } else { &SAMPLE };
-    let lease = lease(&fixture.storage);
+    let (lease, bounds) = (lease(&fixture.storage), bounds(&fixture.storage));
     let config = format!(
         "{}[node]\nlease_seconds = {lease}\n[http]\nbody_bytes = 4194304\n{}",
         fixture.config(&fixture.storage),
@@ -142,7 +148,7 @@ fn greedy_readers(fixture: &StorageFixture) {
         }
         counts
     });
-    let probes = [&node, &idle].map(|node| probes(node.admin, Arc::clone(&stop)));
+    let probes = [&node, &idle].map(|node| probes(node.admin, bounds.may_stall, Arc::clone(&stop)));
     let beside = written_in(&node, load.span, &clients);
     stop.store(true, Ordering::Release);
     let [slowest, floor] = probes.map(|probes| probes.join().unwrap());
@@ -158,9 +164,9 @@ fn greedy_readers(fixture: &StorageFixture) {
     clients.shutdown_background();
     assert_eq!(near_the_end, 0, "{}", node.said());
     let floor = floor.iter().map(|(_, took)| *took).max().unwrap();
-    let is_slow = |(_, took): &(_, Duration)| *took >= BOUNDS.probe.max(floor + BOUNDS.probe / 2);
+    let is_slow = |(_, took): &(_, Duration)| *took >= bounds.probe.max(floor + bounds.probe / 2);
     assert!(!slowest.iter().any(is_slow), "{slowest:?}");
-    assert!(beside >= alone * BOUNDS.writes, "{beside} of {alone}");
+    assert!(beside >= alone * bounds.writes, "{beside} of {alone}");
     assert!(memory <= bound, "{memory} of {bound} MiB");
     for counts in &counts {
         let wrong = counts.wrong.lock().unwrap().take();
@@ -201,8 +207,9 @@ fn fill(
     let list = format!("{}/cdocs/shop.Article?limit=1000", workspace_path(READ));
     let (_, listed) = request(node.api, "GET", &list, &[], "");
     assert_eq!(listed["docs"].as_array().unwrap().len(), 1_000);
-    // DynamoDB takes 400 KB in a row. JSON needs six bytes for the character U+0001.
-    let large = if is_dynamodb { 350_000 } else { 1_000_000 };
+    // Values of a megabyte are beyond a row of DynamoDB, and a server of Cassandra that is given
+    // little memory collects garbage for seconds. JSON needs six bytes for the character U+0001.
+    let large = if matches!(storage, Storage::Redb) { 1_000_000 } else { 100_000 };
     let [large, huge] =
         ["x".repeat(large), r"\u0001".repeat(380_000)].map(|name| document(node, &name));
     [
@@ -338,6 +345,7 @@ async fn reads_on(
 /// Returns the time of the slowest answer to each probe.
 fn probes(
     admin: SocketAddr,
+    may_stall: bool,
     stop: Arc<AtomicBool>,
 ) -> std::thread::JoinHandle<Vec<(&'static str, Duration)>> {
     std::thread::spawn(move || {
@@ -347,8 +355,7 @@ fn probes(
                 let start = Instant::now();
                 let is_right = match try_request(admin, "GET", path, &[], "") {
                     Ok((200, _)) => true,
-                    // In a debug build the storage may be so slow that partitions are stalled.
-                    Ok((503, _)) => cfg!(debug_assertions) && *path == "/readyz",
+                    Ok((503, _)) => may_stall && *path == "/readyz",
                     _ => false,
                 };
                 *most = (*most).max(if is_right { start.elapsed() } else { Duration::MAX });

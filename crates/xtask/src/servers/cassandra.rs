@@ -24,7 +24,7 @@ const JOIN_DELAY_MS: u32 = 8_000;
 
 /// Starts one node, and returns its address.
 pub(super) fn start_single(folder: &Path) -> Result<String> {
-    start(folder, "cassandra", &ADDRESSES[..1], "1G")
+    start(folder, "cassandra", &ADDRESSES[..1], "2G")
 }
 
 /// Starts three nodes, and returns their addresses, separated by commas.

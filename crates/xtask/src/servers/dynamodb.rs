@@ -21,7 +21,7 @@ pub(super) fn start(folder: &Path) -> Result<String> {
     let node_folder = folder.join("node1");
     fs::create_dir_all(&node_folder).context(node_folder.display())?;
     let mut arguments =
-        vec!["-Xmx1G".to_owned(), format!("-Djava.library.path={}", files.jars.display())];
+        vec!["-Xmx2G".to_owned(), format!("-Djava.library.path={}", files.jars.display())];
     arguments.extend(["-cp".to_owned(), files.class_path(), MAIN_CLASS.to_owned()]);
     // With a shared database every access key and region sees the same tables.
     arguments.extend(["-inMemory", "-sharedDb", "-disableTelemetry"].map(str::to_owned));
