@@ -7,6 +7,7 @@ mod manifests;
 mod names;
 mod prose;
 mod sizes;
+mod type_names;
 
 use std::{
     fs,
@@ -71,6 +72,7 @@ fn check_house_rules() -> Result<()> {
     violations.extend(names::check(&files, &packages));
     violations.extend(forbidden_words::check(&files));
     violations.extend(prose::check(&files));
+    violations.extend(type_names::check(&files));
     if violations.is_empty() {
         return Ok(());
     }
