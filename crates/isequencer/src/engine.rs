@@ -75,6 +75,10 @@ pub(crate) struct SequencerEngine {
     pending: HashMap<NumberKey, u64>,
     /// The numbers that are being stored.
     flushing: HashMap<NumberKey, u64>,
+    /// The numbers that waited when the keeper had to read the log again. They do not wait any
+    /// more, because the keeper finds them in the log and stores them. They stay here for lookups
+    /// until the log is read.
+    actualizing: HashMap<NumberKey, u64>,
     /// Whether the keeper was notified of waiting numbers and has not asked for work since.
     is_notified: bool,
     trouble: Option<Arc<StorageError>>,
@@ -90,6 +94,7 @@ impl SequencerEngine {
             stored: Offset::FIRST,
             pending: HashMap::new(),
             flushing: HashMap::new(),
+            actualizing: HashMap::new(),
             is_notified: false,
             trouble: None,
         }
@@ -140,7 +145,8 @@ impl SequencerEngine {
     pub(crate) fn unflushed_numbers(&self, ws: WsId, seqs: &[SeqId]) -> WorkspaceNumbers {
         let number = |seq: &SeqId| {
             let key = NumberKey { ws, seq: *seq };
-            let known = self.pending.get(&key).or_else(|| self.flushing.get(&key));
+            let later = self.pending.get(&key).or_else(|| self.actualizing.get(&key));
+            let known = later.or_else(|| self.flushing.get(&key));
             known.copied().unwrap_or(0)
         };
         seqs.iter().map(number).collect()
@@ -164,12 +170,16 @@ impl SequencerEngine {
         must_notify
     }
 
-    /// Forgets all unflushed numbers that are not being stored. The keeper finds the numbers in the
-    /// log.
+    /// Makes the keeper read the log. The numbers that are not being stored do not wait any more:
+    /// the keeper finds them in the log. Lookups find them here until then.
+    ///
+    /// A simpler version forgets these numbers at once. Event 3 is acknowledged, and its number
+    /// waits. A later group fails. Event 3 is lost from the storage. A reader that asks for the
+    /// last number finds 2, and takes the lost event for the end of the log.
     pub(crate) fn actualize(&mut self) {
         if self.phase == Phase::Ready {
             self.phase = Phase::Actualizing;
-            self.pending.clear();
+            std::mem::swap(&mut self.pending, &mut self.actualizing);
         }
     }
 
@@ -226,6 +236,7 @@ impl SequencerEngine {
     /// Records that the numbers of all events in the log are stored.
     pub(crate) fn record_actualized(&mut self, next: Offset) {
         (self.next, self.stored) = (next, next);
+        self.actualizing.clear();
         self.phase = Phase::Ready;
         self.trouble = None;
     }

@@ -4,15 +4,18 @@
 
 mod common;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use common::{KIND, SEQ, command, failing, hook, key, offset, params, sequencer, until};
 use fastrand::Rng;
 use isequencer::{
-    MemSeqStorage, NotJoined, Params, WsId, WsKind,
+    MemSeqStorage, NotJoined, Params, Unflushed, WsId, WsKind,
     mem::{CallOutcome, SeqStorageCall},
 };
 use tokio::sync::Semaphore;
@@ -54,6 +57,28 @@ async fn an_evicted_number_is_found_among_the_unflushed_numbers() {
     assert_eq!(command(&mut sequencer, &mem, 2).await, 2);
     assert_eq!(command(&mut sequencer, &mem, 1).await, 3);
     assert_eq!(mem.number(key(1)), 0);
+}
+
+/// When the log had to be read again, all numbers that waited were forgotten. Until the log was
+/// read, readers did not find the numbers of acknowledged events.
+#[tokio::test]
+async fn an_unflushed_number_is_found_until_the_log_is_read_again() {
+    let mem = MemSeqStorage::new();
+    let (hooked, fails) = failing(&mem);
+    let flush_delay = Duration::from_secs(3_600);
+    let mut sequencer = sequencer(Params { flush_delay, ..params() }, &hooked);
+    sequencer.ready().await.unwrap();
+    assert_eq!(command(&mut sequencer, &mem, 1).await, 1);
+    fails.store(true, Ordering::Release);
+    let monitor = sequencer.monitor();
+    assert_eq!(monitor.unflushed_number(WsId(1), SEQ), Some(1));
+    sequencer.start().unwrap().actualize();
+    until(|| monitor.trouble().is_some()).await;
+    assert_eq!(monitor.unflushed_number(WsId(1), SEQ), Some(1), "the log is not read yet");
+    assert_eq!(monitor.unflushed(), Unflushed::default(), "nothing waits to be stored");
+    fails.store(false, Ordering::Release);
+    sequencer.ready().await.unwrap();
+    assert_eq!((monitor.unflushed_number(WsId(1), SEQ), mem.number(key(1))), (None, 1));
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use isequencer::standard::WLOG_OFFSET;
 use istorage::{
     CallKind, Consistency, Fault, Faulty, Key, Order, OrderedPut, Range, RowStream, SharedStorage,
 };
-use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused};
+use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, Status};
 use vvm_tests::{
     commands::{
         CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
@@ -49,6 +49,9 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     }),
     ("reads::an_unreadable_row_is_reported_until_it_can_be_read", |fixture| {
         Box::pin(unreadable(fixture))
+    }),
+    ("reads::a_missing_event_is_reported_also_while_the_partition_recovers", |fixture| {
+        Box::pin(missing_while_recovering(fixture))
     }),
 ];
 
@@ -298,4 +301,82 @@ async fn unreadable(fixture: &CommandsFixture) {
     assert_eq!((list().await, node.commands.damaged().1), ((3, false), 0));
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(shop_db, PARTITION, &ledger).await;
+}
+
+/// A storage without one row.
+#[derive(Debug)]
+struct MissingRowStorage {
+    inner: SharedStorage,
+    row: Key,
+}
+
+#[async_trait]
+impl StorageWrapper for MissingRowStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    fn read(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        consistency: Consistency,
+        page_timeout: Duration,
+    ) -> RowStream {
+        let missing = Some(self.row.clone()).filter(|key| key.pkey == pkey);
+        let rows = self.inner.read(pkey, range, consistency, page_timeout);
+        let is_there = move |row: &istorage::Row| {
+            ready(missing.as_ref().is_none_or(|key| key.ccols != row.ccols))
+        };
+        rows.try_filter(is_there).boxed()
+    }
+}
+
+/// Events were acknowledged, and their numbers were not stored yet. One of the events was missing
+/// from the log of its workspace, and a later group was not written. While the partition recovered,
+/// the log ended in front of the missing event, as if that event had never existed.
+async fn missing_while_recovering(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let is_full = Arc::new(AtomicBool::new(false));
+    let full = Arc::clone(&is_full);
+    let script = move |call| match call {
+        CallKind::WriteIf | CallKind::WriteAtomic | CallKind::PutOrdered
+            if full.load(Ordering::SeqCst) =>
+        {
+            Fault::Unavailable
+        }
+        _ => Fault::None,
+    };
+    let (ws, missing) = (WsId(WS), Offset(3));
+    let inner = Arc::clone(&shop_db.app.storage);
+    let row = Row::Wlog(ws, missing).key();
+    let inner: SharedStorage = WrappedStorage::new(MissingRowStorage { inner, row });
+    let faulty = Faulty::scripted(inner, shop_db.clock.clone(), script);
+    let mut settings = ShopNodeSettings {
+        storage: Some(Arc::new(faulty)),
+        in_view: true,
+        ..ShopNodeSettings::at(TrustLevel::Zero)
+    };
+    settings.partition.sequencer.flush_delay = Duration::from_secs(3_600);
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
+    for number in 0..4 {
+        let command = named(&format!("done {number}"), cud(WS, article("a"), shop_db.soon()));
+        fixture.run(&node, &mut ledger, command).await.unwrap();
+    }
+    let read = async || {
+        let log = node.commands.wlog(ws, Offset::FIRST, node.stored(ws, WLOG_OFFSET)).unwrap();
+        let read: Vec<_> = log.map_ok(|entry| entry.place().wlog.0).collect().await;
+        assert!(matches!(&read[..], [Ok(1), Ok(2), Err(_)]), "{read:?}");
+    };
+    read().await;
+    is_full.store(true, Ordering::SeqCst);
+    let failed = named("failed", cud(WS, article("b"), shop_db.soon()));
+    fixture.run(&node, &mut ledger, failed).await.unwrap_err();
+    node.until(|status| matches!(status, Status::Recovering(_))).await;
+    read().await;
+    is_full.store(false, Ordering::SeqCst);
+    node.ready().await;
+    read().await;
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+    check_under(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
 }
