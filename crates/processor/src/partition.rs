@@ -108,7 +108,7 @@ impl Partition {
             sequences: application.sequences().clone(),
             ..sequencer
         };
-        let sequencer = Sequencer::new(params, numbers, clock.clone());
+        let sequencer = Sequencer::new(params, Arc::clone(&numbers), clock.clone());
         let shared = Arc::new(PartitionShared::new(clock.clone(), PartitionMeters::new(&name)));
         let (sender, receiver) = mpsc::channel(queue.clamp(1, LONGEST_QUEUE));
         let commands =
@@ -118,6 +118,7 @@ impl Partition {
         let partition = PartitionContext {
             application,
             log,
+            numbers,
             clock: clock.clone(),
             kinds: Recent::<WsId, _>::new(workspaces),
             time: clock::WallTime::from_nanos(0),

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use clock::{Clock, WallTime};
-use eventlog::{Log, Offset, WsId};
-use isequencer::WsKind;
+use eventlog::{AppRow, Error, Log, Offset, WsId};
+use futures::TryStreamExt;
+use isequencer::{SeqStorage, StorageError, WsKind, standard};
 
 use crate::{
     Application,
     group::ReadAheadRows,
+    in_full,
     recent::Recent,
     state::{GroupView, LogEnd, Overlay},
 };
@@ -18,6 +20,8 @@ use crate::{
 pub(crate) struct PartitionContext {
     pub(crate) application: Arc<Application>,
     pub(crate) log: Arc<Log>,
+    /// The storage of the numbers. Only the sequencer writes to it.
+    pub(crate) numbers: Arc<dyn SeqStorage>,
     pub(crate) clock: Clock,
     /// The kinds of workspaces that have a stored descriptor.
     pub(crate) kinds: Recent<WsId, WsKind>,
@@ -39,4 +43,35 @@ impl PartitionContext {
     ) -> GroupView<'g> {
         GroupView { overlay, ahead, reader: self.log.reader(), log_end: self.log_end }
     }
+
+    /// Reads rows and numbers that no command needs. Returns the reason if the storage does not
+    /// answer.
+    ///
+    /// A simpler version reads the row again that a command needed. The storage cannot read one
+    /// row, and the partition stops the commands that need other rows.
+    pub(crate) async fn read_trouble(&self) -> Option<String> {
+        let (partition, next) = (self.log.partition(), self.log_end.next);
+        let rows = async {
+            self.log.reader().row(AppRow::Plog(partition, next)).await?;
+            self.log.reader().plog(partition, next, None).try_next().await
+        };
+        if let Err(error) = rows.await
+            && !error.is_lasting()
+        {
+            return Some(format!("rows cannot be read: {}", in_full(&error)));
+        }
+        // No workspace has the number 0, so nothing depends on the content of this row.
+        let numbers = self.numbers.read_numbers(isequencer::WsId(0), &[standard::WLOG_OFFSET]);
+        match numbers.await {
+            Err(error) if !is_lasting(&error) => {
+                Some(format!("numbers cannot be read: {}", in_full(&error)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether an error of the numbers stays until an operator corrects the cause.
+pub(crate) fn is_lasting(trouble: &StorageError) -> bool {
+    trouble.0.downcast_ref::<Error>().is_some_and(Error::is_lasting)
 }

@@ -30,7 +30,7 @@ pub enum Status {
     /// The partition runs commands.
     Ready,
     /// The partition runs no commands because the storage does not take a write that must come
-    /// first. The text is the reason. The partition goes on by itself.
+    /// first, or does not answer reads. The text is the reason. The partition goes on by itself.
     Stalled(String),
     /// A row holds something else than it must. The partition goes on when the row is put right.
     Violation(String),

@@ -10,15 +10,16 @@ mod runner;
 use std::time::Duration;
 
 use clock::Instant;
-use eventlog::{Error, LeadLost, Tail};
+use eventlog::{LeadLost, Tail};
 use isequencer::{Sequencer, StorageError};
 use tokio::sync::watch;
 use tracing::info;
 
 pub(crate) use form::GroupPace;
 pub(crate) use runner::GroupRunner;
+use runner::NextStep;
 
-use crate::{Status, in_full, state::LogEnd};
+use crate::{Status, in_full, partition_context::is_lasting, state::LogEnd};
 
 /// The interval at which the task checks whether an obstacle is gone, and whether the leadership
 /// still lasts.
@@ -201,8 +202,14 @@ impl Worker {
                 }
                 continue;
             };
-            if !self.groups.run_group(transaction).await? {
-                return Ok(());
+            match self.groups.run_group(transaction).await? {
+                NextStep::Group => {}
+                NextStep::CheckReads => {
+                    if !self.until_readable().await? {
+                        return Ok(());
+                    }
+                }
+                NextStep::Recover => return Ok(()),
             }
         }
     }
@@ -242,6 +249,38 @@ impl Worker {
             }
         }
     }
+
+    /// Waits while the storage can read nothing. Returns whether a group can begin; if not, the
+    /// partition is not ready.
+    ///
+    /// Commands are refused meanwhile. Otherwise each command would be refused because of its own
+    /// reads, and the status would not show that the partition can do nothing.
+    async fn until_readable(&mut self) -> Result<bool, StopReason> {
+        let mut is_stalled = false;
+        loop {
+            let trouble = tokio::select! {
+                trouble = self.groups.partition.read_trouble() => trouble,
+                _ = self.stop.changed() => return Err(StopReason::Requested),
+            };
+            self.groups.check_lead()?;
+            let Some(why) = trouble else {
+                if is_stalled {
+                    self.groups.set(Status::Ready);
+                }
+                return Ok(true);
+            };
+            self.groups.set(Status::Stalled(why));
+            is_stalled = true;
+            tokio::select! {
+                _ = self.stop.changed() => return Err(StopReason::Requested),
+                () = self.groups.partition.clock.sleep(CHECK_INTERVAL) => {}
+            }
+            match self.sequencer.monitor().busy() {
+                None | Some(isequencer::SequencerBusy::Unflushed) => {}
+                Some(_) => return Ok(false),
+            }
+        }
+    }
 }
 
 /// The status of a partition, if its log cannot be read.
@@ -251,8 +290,4 @@ fn status_of(trouble: &StorageError) -> Status {
     } else {
         Status::Recovering(Some(in_full(trouble)))
     }
-}
-
-fn is_lasting(trouble: &StorageError) -> bool {
-    trouble.0.downcast_ref::<Error>().is_some_and(Error::is_lasting)
 }

@@ -349,7 +349,7 @@ async fn missing_while_recovering(fixture: &CommandsFixture) {
     };
     let (ws, missing) = (WsId(WS), Offset(3));
     let inner = Arc::clone(&shop_db.app.storage);
-    let row = Row::Wlog(ws, missing).key();
+    let row = AppRow::Wlog(ws, missing).key();
     let inner: SharedStorage = WrappedStorage::new(MissingRowStorage { inner, row });
     let faulty = Faulty::scripted(inner, shop_db.clock.clone(), script);
     let mut settings = ShopNodeSettings {

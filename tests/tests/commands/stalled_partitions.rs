@@ -1,25 +1,39 @@
-//! Numbers that the storage does not take: the partition reports this, refuses commands, and goes
-//! on by itself.
+//! Numbers that the storage does not take, and rows that it does not read: the partition reports
+//! this, refuses commands, and goes on by itself.
 
-use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
-use eventlog::{TrustLevel, WsId, layout};
-use futures::future::join;
-use istorage::{AtomicBatch, Conditional, Error, Key, OrderedPut, Outcome, Result, SharedStorage};
-use processor::{Busy, PartitionEnd, Refused, Status};
+use eventlog::{AppRow, TrustLevel, WsId, layout};
+use futures::{
+    StreamExt,
+    future::{join, ready},
+    stream,
+};
+use istorage::{
+    AtomicBatch, CallKind, Conditional, Consistency, Error, Fault, Faulty, Key, OrderedPut,
+    Outcome, Range, Result, RowStream, SharedStorage,
+};
+use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, Status};
 use tokio::sync::watch;
 use vvm_tests::{
     commands::{
         AnswerLedger, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, article, check,
-        check_under, create_workspace, cud,
+        check_under, create_workspace, cud, update,
     },
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::fixture::{CommandsFixture, PARTITION, PARTITIONS, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, PARTITIONS, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     (
@@ -38,6 +52,16 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
         "stalled_partitions::commands_are_accepted_after_the_problem_of_a_write_has_passed",
         |fixture| Box::pin(passed(fixture)),
     ),
+    (
+        "stalled_partitions::a_partition_that_can_read_nothing_is_stalled_until_a_read_works",
+        |fixture| Box::pin(nothing_is_read(fixture)),
+    ),
+    ("stalled_partitions::a_partition_that_cannot_read_numbers_is_stalled", |fixture| {
+        Box::pin(numbers_are_not_read(fixture))
+    }),
+    ("stalled_partitions::a_partition_that_cannot_read_one_row_stays_ready", |fixture| {
+        Box::pin(one_row_is_not_read(fixture))
+    }),
 ];
 
 /// A time longer than any trial.
@@ -55,9 +79,10 @@ enum StorageMode {
     Refuses,
     Hangs,
     Panics,
+    CannotRead,
 }
 
-/// A storage that takes, refuses or delays numbers as a trial decides.
+/// A storage that takes, refuses, delays or does not read numbers as a trial decides.
 #[derive(Debug)]
 struct NumbersStorage {
     inner: SharedStorage,
@@ -66,10 +91,13 @@ struct NumbersStorage {
 }
 
 impl NumbersStorage {
-    async fn pass<'k>(&self, mut keys: impl Iterator<Item = &'k Key> + Send) -> Result<()> {
+    fn is_of_numbers(&self, pkey: &Bytes) -> bool {
         // The keys of all numbers begin with the same two bytes.
-        let prefix = layout::sequences_view(self.partition, WsId(0)).slice(..2);
-        if !keys.any(|key| key.pkey.starts_with(&prefix)) {
+        pkey.starts_with(&layout::sequences_view(self.partition, WsId(0)).slice(..2))
+    }
+
+    async fn pass<'k>(&self, mut keys: impl Iterator<Item = &'k Key> + Send) -> Result<()> {
+        if !keys.any(|key| self.is_of_numbers(&key.pkey)) {
             return Ok(());
         }
         let mut mode = self.mode.subscribe();
@@ -86,6 +114,20 @@ impl NumbersStorage {
 impl StorageWrapper for NumbersStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
+    }
+
+    fn read(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        consistency: Consistency,
+        page_timeout: Duration,
+    ) -> RowStream {
+        if *self.mode.borrow() == StorageMode::CannotRead && self.is_of_numbers(&pkey) {
+            let error = Error::unavailable("no numbers, on purpose");
+            return stream::once(ready(Err(error))).boxed();
+        }
+        self.inner.read(pkey, range, consistency, page_timeout)
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
@@ -259,4 +301,131 @@ async fn passed(fixture: &CommandsFixture) {
     assert!(first.is_ok() && next.is_ok(), "{first:?} {next:?}");
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(shop_db, PARTITION, &ledger).await;
+}
+
+/// A command with an idempotency key. The partition must read a row before it can do the command.
+fn keyed(name: &str, deadline: Instant) -> Command {
+    let idempotency_key = Some(IdempotencyKey::new("joe", name.as_bytes(), b""));
+    Command { idempotency_key, ..named(name, cud(WS, article(name), deadline)) }
+}
+
+/// Every read of the storage failed. Each command was refused with the error of the storage, and
+/// the partition reported that it was ready.
+async fn nothing_is_read(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let is_blind = Arc::new(AtomicBool::new(false));
+    let blind = Arc::clone(&is_blind);
+    let script = move |call| match call {
+        CallKind::Get | CallKind::GetBatch | CallKind::Read if blind.load(Ordering::SeqCst) => {
+            Fault::Unavailable
+        }
+        _ => Fault::None,
+    };
+    let inner = Arc::clone(&shop_db.app.storage);
+    let faulty: SharedStorage = Arc::new(Faulty::scripted(inner, shop_db.clock.clone(), script));
+    let settings =
+        ShopNodeSettings { storage: Some(faulty), ..ShopNodeSettings::at(TrustLevel::Zero) };
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
+
+    is_blind.store(true, Ordering::SeqCst);
+    let first = fixture.run(&node, &mut ledger, keyed("first", shop_db.soon())).await;
+    assert!(matches!(first, Err(Refused::Busy(Busy::Storage(_)))), "{first:?}");
+    let status = node.until(|status| *status != Status::Ready).await;
+    let Status::Stalled(what) = status else { panic!("{status:?}") };
+    assert!(what.contains("rows cannot be read"), "{what}");
+    for number in 0..3 {
+        let next = keyed(&format!("refused {number}"), shop_db.soon());
+        let next = fixture.run(&node, &mut ledger, next).await;
+        let Err(Refused::Busy(Busy::Storage(why))) = next else { panic!("{next:?}") };
+        assert_eq!((&why, node.commands.status()), (&what, Status::Stalled(what.clone())));
+        // The partition tries to read again meanwhile.
+        shop_db.clock.sleep(Duration::from_millis(150)).await;
+    }
+
+    is_blind.store(false, Ordering::SeqCst);
+    node.ready().await;
+    fixture.run(&node, &mut ledger, keyed("after", shop_db.soon())).await.unwrap();
+    // A partition that cannot read can be stopped.
+    is_blind.store(true, Ordering::SeqCst);
+    let last = fixture.run(&node, &mut ledger, keyed("last", shop_db.soon())).await;
+    assert!(matches!(last, Err(Refused::Busy(Busy::Storage(_)))), "{last:?}");
+    node.until(|status| matches!(status, Status::Stalled(_))).await;
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+    check(shop_db, PARTITION, &ledger).await;
+}
+
+/// Rows could be read, and numbers could not. Each command of a workspace that was not in memory
+/// was refused, and the partition reported that it was ready.
+async fn numbers_are_not_read(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger, storage) = begin(fixture, PARTITION, WS).await;
+    storage.mode.send_replace(StorageMode::CannotRead);
+    let create = |name| named(name, create_workspace(OTHER_WS, shop_db.soon()));
+    let refused = fixture.run(&node, &mut ledger, create("refused")).await;
+    assert!(matches!(refused, Err(Refused::Busy(Busy::Storage(_)))), "{refused:?}");
+    let status = node.until(|status| *status != Status::Ready).await;
+    let Status::Stalled(what) = status else { panic!("{status:?}") };
+    assert!(what.contains("numbers cannot be read"), "{what}");
+    storage.mode.send_replace(StorageMode::Takes);
+    node.ready().await;
+    fixture.run(&node, &mut ledger, create("after")).await.unwrap();
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+    check_under(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
+}
+
+/// A storage that cannot read one row.
+#[derive(Debug)]
+struct OneRowStorage {
+    inner: SharedStorage,
+    row: Mutex<Option<Key>>,
+    error: fn(&'static str) -> Error,
+}
+
+#[async_trait]
+impl StorageWrapper for OneRowStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn get(
+        &self,
+        key: &Key,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<Option<Bytes>> {
+        if self.row.lock().unwrap().as_ref() == Some(key) {
+            return Err((self.error)("this row cannot be read, on purpose"));
+        }
+        self.inner.get(key, consistency, deadline).await
+    }
+}
+
+/// One row that is damaged, or that the storage cannot read now, stops only the commands that need
+/// the row.
+async fn one_row_is_not_read(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let errors: [fn(&'static str) -> Error; 2] = [Error::corrupt, Error::unavailable];
+    for (partition, error) in (PARTITION..).zip(errors) {
+        let ws = WS + u64::from(partition - PARTITION);
+        let command = |name: &str| named(name, cud(ws, article(name), shop_db.soon()));
+        let inner = Arc::clone(&shop_db.app.storage);
+        let spoiled = WrappedStorage::new(OneRowStorage { inner, row: Mutex::default(), error });
+        let storage = Some(Arc::clone(&spoiled) as SharedStorage);
+        let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
+        let (node, mut ledger) = fixture.begin(partition, ws, settings).await;
+        let done = fixture.run(&node, &mut ledger, command("article")).await.unwrap();
+        let id = done.answer.ids[0].1;
+        *spoiled.row.lock().unwrap() = Some(AppRow::Record(WsId(ws), id).key());
+        for number in 0..5 {
+            let change = cud(ws, vec![update(id, None, "b")], shop_db.soon());
+            let change = named(&format!("refused {number}"), change);
+            let refused = fixture.run(&node, &mut ledger, change).await;
+            assert!(refused.is_err(), "{refused:?}");
+            assert_eq!(node.commands.status(), Status::Ready);
+            fixture.run(&node, &mut ledger, command(&format!("next {number}"))).await.unwrap();
+            assert_eq!(node.commands.status(), Status::Ready);
+        }
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
+        check(shop_db, partition, &ledger).await;
+    }
 }

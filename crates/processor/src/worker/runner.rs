@@ -7,15 +7,27 @@ use isequencer::{Monitor, Transaction};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use super::{CHECK_INTERVAL, GroupLimits, GroupPace, LONG_WRITE, StopReason, is_lasting};
+use super::{CHECK_INTERVAL, GroupLimits, GroupPace, LONG_WRITE, StopReason};
 use crate::{
     Busy, Status,
     group::{CommandGroup, NodeRole},
     in_full,
-    partition_context::PartitionContext,
+    partition_context::{PartitionContext, is_lasting},
     queue::{PartitionShared, QueuedCommand},
     state::LogEnd,
 };
+
+/// The step that follows a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NextStep {
+    /// The next group can follow at once.
+    Group,
+    /// The group did nothing because the storage did not answer a read. The next step finds out
+    /// whether the storage can read anything.
+    CheckReads,
+    /// The partition must recover.
+    Recover,
+}
 
 /// The groups of a partition, one after another: from the waiting commands to the answers.
 pub(crate) struct GroupRunner {
@@ -108,8 +120,7 @@ impl GroupRunner {
         }
     }
 
-    /// Forms a group of waiting commands, writes the group, and answers. Returns whether the next
-    /// group can follow at once.
+    /// Forms a group of waiting commands, writes the group, and answers. Returns the next step.
     ///
     /// Invariant: the numbers of a group are flushed only if all its events are applied. Suppose
     /// that the numbers were flushed although an event is in the PLog and its records are not
@@ -118,7 +129,7 @@ impl GroupRunner {
     pub(super) async fn run_group(
         &mut self,
         mut transaction: Transaction<'_>,
-    ) -> Result<bool, StopReason> {
+    ) -> Result<NextStep, StopReason> {
         let start = self.partition.clock.now();
         self.form(&mut transaction).await;
         self.shared.meters.ran(self.partition.clock.now() - start);
@@ -166,9 +177,10 @@ impl GroupRunner {
             true => NodeRole::Leader,
             false => NodeRole::FormerLeader { is_final: log.is_final() },
         };
+        let is_unread = self.group.is_hindered && self.group.events.is_empty();
         self.group.answer(&outcome, role);
         if is_done {
-            return Ok(true);
+            return Ok(if is_unread { NextStep::CheckReads } else { NextStep::Group });
         }
         let WriteOutcome { applied, commit_error, .. } = outcome;
         for error in [applied.err(), commit_error].into_iter().flatten() {
@@ -181,7 +193,7 @@ impl GroupRunner {
             }
         }
         self.shared.meters.recovers();
-        Ok(false)
+        Ok(NextStep::Recover)
     }
 
     async fn write(&mut self) -> WriteOutcome {
