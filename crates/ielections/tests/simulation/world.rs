@@ -2,6 +2,7 @@
 
 mod faults;
 mod network;
+mod timings;
 mod watch;
 
 use std::{
@@ -13,11 +14,14 @@ use std::{
 use clock::{Instant, ManualClock};
 use fastrand::Rng;
 use ielections::{
-    Budget, Lease, LossReason, Slot, Timing,
+    Budget, Lease, LossReason, Slot,
     engine::{Action, Candidacy, EngineInput, Notice, StoreAnswer, StoreCall},
 };
 
-use self::watch::Watch;
+use self::{
+    timings::{slow_writes, tight, usual},
+    watch::Watch,
+};
 use crate::{
     defect::Defect,
     invariants::{self, Fact, Invariant, Violation},
@@ -46,25 +50,6 @@ const WORK_EVERY: Duration = Duration::from_millis(60);
 /// The largest difference between the rate of a node's clock and the true time, in parts per
 /// million.
 const DRIFT: i32 = 450;
-
-/// Returns the usual timing of an operator.
-fn usual(clock_skew: Duration) -> Timing {
-    Timing { clock_skew, ..Timing::of(LEASE) }
-}
-
-/// Returns a timing with nothing to spare: an error of a few milliseconds breaks an invariant.
-fn tight(clock_skew: Duration) -> Timing {
-    let timing = Timing { stop_grace: 10 * MILLI, ..usual(clock_skew) };
-    let rest = timing.renew_every + timing.stop_grace + timing.late_writes + timing.clock_skew;
-    Timing { retry_for: LEASE - rest - LEASE / 1_000, ..timing }
-}
-
-/// Returns a timing in which writes of the work may land half a lease after they were sent.
-fn slow_writes(clock_skew: Duration) -> Timing {
-    let late_writes = LEASE / 2;
-    let stop_grace = 50 * MILLI;
-    Timing { late_writes, stop_grace, renew_every: LEASE / 8, ..usual(clock_skew) }
-}
 
 #[derive(Debug)]
 enum Event {
