@@ -302,17 +302,17 @@ fn an_invalid_setting_is_reported_with_its_line_its_key_and_the_correction() {
         (
             "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\ncontact_points = []\n",
             4,
-            ["storage.cassandra.contact_points", "one node"],
+            ["storage.cassandra.contact_points", "at least one server"],
         ),
         (
             &cassandra("consistency = \"local_quorum\""),
             5,
-            ["storage.cassandra.consistency", "needs `datacenter`"],
+            ["storage.cassandra.consistency", "needs the setting `datacenter`"],
         ),
         (
             &cassandra("serial_consistency = \"local_serial\""),
             5,
-            ["storage.cassandra.serial_consistency", "needs `datacenter`"],
+            ["storage.cassandra.serial_consistency", "needs the setting `datacenter`"],
         ),
         (
             &cassandra("login = { username = \"x\" }"),
@@ -327,7 +327,7 @@ fn an_invalid_setting_is_reported_with_its_line_its_key_and_the_correction() {
         (
             &cassandra("replication = { simple = 0 }"),
             5,
-            ["storage.cassandra.replication", "one replica or more"],
+            ["storage.cassandra.replication", "at least one replica"],
         ),
         (
             &cassandra("tls = { ca_file = \"none.pem\" }"),
