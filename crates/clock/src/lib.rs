@@ -134,3 +134,8 @@ impl Clock {
         }
     }
 }
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -69,3 +69,8 @@ pub use mem::MemStore;
 pub use observer::{Leaders, Observer};
 pub use runtime::{AcquireError, Elections, HealthCheck};
 pub use store::{Cause, ConditionalOutcome, ElectionRow, ObservedLease, StoreError, TtlStore};
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

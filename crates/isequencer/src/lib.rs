@@ -79,3 +79,8 @@ pub use status::{SequenceStatus, StatusMonitor};
 pub use storage::{LoggedEvent, SeqStorage, StorageError};
 pub use transaction::Transaction;
 pub use types::{NumberKey, Offset, SeqId, WsId, WsKind};
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -35,3 +35,8 @@ pub use config::{
 };
 pub use driver::CassandraDriver;
 pub use limits::CAPABILITIES;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -26,3 +26,8 @@ mod write;
 pub use config::{Billing, DynamoDbConfig, Secret};
 pub use driver::DynamoDbDriver;
 pub use storage::CAPABILITIES;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

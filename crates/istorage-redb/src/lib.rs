@@ -31,3 +31,8 @@ pub use check::{CheckReport, check};
 pub use config::RedbConfig;
 pub use driver::RedbDriver;
 pub use storage::CAPABILITIES;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -79,3 +79,8 @@ pub use subject::{Scale, Subject};
 pub use trial::Trial;
 pub use trials::trials;
 pub use wrapped::WrappedSubject;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -60,3 +60,8 @@ pub use storage::{
 };
 pub use wrapped::WrappedDriver;
 pub use writes::{AtomicBatch, Conditional, Conflict, Order, OrderedPut, Outcome, Put};
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -45,3 +45,8 @@ pub use error::{Error, Result};
 pub use name::AppName;
 pub use numbers::{LastNumber, NumberKeys, NumberRows, StoredOffset};
 pub use system::{FORMAT_VERSION, OpenedApp, System};
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
