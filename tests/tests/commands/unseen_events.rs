@@ -83,7 +83,7 @@ async fn of_no_event(fixture: &CommandsFixture) {
     node.ready().await;
     for request in ["look again", "and again"] {
         let refused = fixture.run(&node, &mut ledger, named(request, look())).await.unwrap_err();
-        assert!(refused.to_string().contains("event 1000 wrote it"), "{refused}");
+        assert!(refused.to_string().contains("names event 1000 as its writer"), "{refused}");
         let command = named(&format!("beside {request}"), cud(WS, article("b"), shop_db.soon()));
         fixture.run(&node, &mut ledger, command).await.unwrap();
     }
