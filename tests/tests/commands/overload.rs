@@ -95,11 +95,11 @@ async fn waited_too_long(fixture: &CommandsFixture) {
     check(shop_db, PARTITION, &ledger).await;
 }
 
-/// A note reads for a second, and is the first command of its group. After three notes the
-/// partition refused commands that had half a second left, although their group took milliseconds.
+/// A note reads for two seconds, and is the first command of its group. After three notes the
+/// partition refused commands that had a second left, although their group took milliseconds.
 async fn slow_handlers(fixture: &CommandsFixture) {
     const NOTES: usize = 3;
-    let (shop_db, read) = (&fixture.shop_db, Duration::from_secs(1));
+    let (shop_db, read) = (&fixture.shop_db, Duration::from_secs(2));
     let inner = Arc::clone(&shop_db.app.storage);
     let slow = slow_at(inner, &shop_db.clock, read, Duration::ZERO);
     let storage = Some(Arc::clone(&slow) as SharedStorage);
