@@ -79,7 +79,7 @@ impl ApiHandler {
         deadline: Instant,
         read: impl Fn() -> R,
     ) -> Result<(Bytes, T), ProblemDetails> {
-        let mut share = self.answers.reserve(READ_BYTES, deadline).await?;
+        let mut share = self.answers.reserve_in_half(READ_BYTES, deadline).await?;
         loop {
             let Ok(read) = self.node.clock().timeout_at(deadline, read()).await else {
                 return Err(ProblemDetails::unavailable(
@@ -93,7 +93,7 @@ impl ApiHandler {
             }
             let needs = answer.len();
             drop((answer, share));
-            share = self.large_answers.reserve(needs, deadline).await?;
+            share = self.large_answers.reserve_in_half(needs, deadline).await?;
         }
     }
 
@@ -128,7 +128,7 @@ impl ApiHandler {
                 format!("{} logs are being sent already, which is the limit", self.settings.logs);
             return Err(ProblemDetails::unavailable("queue_full", reason));
         };
-        let share = self.answers.reserve(READ_BYTES, deadline).await?;
+        let share = self.answers.reserve_in_half(READ_BYTES, deadline).await?;
         Ok(LogPermits { _log: log, _share: share, throttle: self.throttle.clone() })
     }
 }
