@@ -179,7 +179,7 @@ impl SequencerEngine {
     pub(crate) fn actualize(&mut self) {
         if self.phase == Phase::Ready {
             self.phase = Phase::Actualizing;
-            std::mem::swap(&mut self.pending, &mut self.actualizing);
+            self.actualizing = std::mem::take(&mut self.pending);
         }
     }
 
