@@ -13,8 +13,9 @@ use crate::{
     group::{CommandGroup, NodeRole},
     in_full,
     partition_context::{PartitionContext, is_lasting},
-    queue::{PartitionShared, QueuedCommand},
+    queue::QueuedCommand,
     state::LogEnd,
+    status::PartitionShared,
 };
 
 /// The step that follows a group.
