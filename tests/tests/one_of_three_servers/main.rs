@@ -46,10 +46,11 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const OPENS_IN: Duration = Duration::from_secs(6);
 
 async fn one_of_three(addresses: &str, round: Round) {
-    let nodes = Nodes::new(addresses, round);
-    let clock = &nodes.clock;
+    let mut nodes = Nodes::new(addresses, round);
     let mut node = nodes.launch().await;
-    until(clock, soon(), &node, Stage::Leading).await;
+    until(&nodes.clock, soon(), &node, Stage::Leading).await;
+    nodes.measure_opening().await;
+    let clock = &nodes.clock;
     for ws in 1..=4 {
         while run(&node, create_workspace(ws, clock.now() + Duration::from_secs(10))).await.is_err()
         {
