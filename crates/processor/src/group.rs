@@ -9,12 +9,13 @@ mod read_ahead;
 
 use std::collections::VecDeque;
 
+use causes::in_full;
 use eventlog::{AppRow, EventPlace, Offset, PreparedEvent, Schema, WriteOutcome, WsId};
 use hashbrown::HashMap;
 use isequencer::WsKind;
 
 use crate::{
-    Answer, Busy, Done, Refused, in_full,
+    Answer, Busy, Done, Refused,
     queue::{Answered, QueuedCommand, Reply},
     recent::Recent,
     state::Overlay,

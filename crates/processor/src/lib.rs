@@ -32,7 +32,6 @@ pub use command::{
 pub use command_context::CommandContext;
 pub use group::READ_AHEAD_BYTES;
 pub use handler::{Handler, HandlerError};
-pub use isequencer::in_full;
 pub use partition::{Partition, PartitionSettings};
 pub use partitions::{NotDeployable, Partitions};
 pub use queue::{Commands, Status};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use causes::in_full;
 use clock::{Clock, WallTime};
 use eventlog::{AppRow, Error, Log, Offset, WsId};
 use futures::TryStreamExt;
@@ -10,7 +11,6 @@ use isequencer::{SeqStorage, StorageError, WsKind, standard};
 use crate::{
     Application,
     group::ReadAheadRows,
-    in_full,
     recent::Recent,
     state::{GroupView, LogEnd, Overlay},
 };
