@@ -16,6 +16,5 @@ pub mod drivers;
 pub mod long;
 pub mod processes;
 pub mod servers;
-pub mod storage_wrapper;
 pub mod subjects;
 pub mod trials;

@@ -42,7 +42,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod budget;
-mod causes;
 mod comeback;
 pub mod engine;
 mod file_identity;

@@ -43,7 +43,6 @@
 struct Page;
 
 mod cache;
-mod causes;
 mod command;
 mod defect;
 mod engine;
@@ -64,7 +63,6 @@ mod tests;
 mod transaction;
 mod types;
 
-pub use causes::in_full;
 pub use command::JoinedCommand;
 pub use engine::Unflushed;
 pub use errors::{NoNumber, NotJoined};

@@ -9,13 +9,14 @@ mod read_ahead;
 
 use std::collections::VecDeque;
 
+use causes::in_full;
 use eventlog::{AppRow, EventPlace, Offset, PreparedEvent, Schema, WriteOutcome, WsId};
 use hashbrown::HashMap;
 use isequencer::WsKind;
 use lru::LruCache;
 
 use crate::{
-    Answer, Busy, Done, Refused, in_full,
+    Answer, Busy, Done, Refused,
     queue::{Answered, QueuedCommand, Reply},
     read_ahead_rows::ReadAheadRows,
     state::Overlay,

@@ -34,7 +34,6 @@ pub use command::{
 pub use command_context::CommandContext;
 pub use commands::Commands;
 pub use handler::{Handler, HandlerError};
-pub use isequencer::in_full;
 pub use partition::{Partition, PartitionSettings};
 pub use partitions::{NotDeployable, Partitions};
 pub use read_ahead_rows::READ_AHEAD_BYTES;

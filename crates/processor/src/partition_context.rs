@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use causes::in_full;
 use clock::{Clock, WallTime};
 use eventlog::{AppRow, Error, Log, Offset, WsId};
 use futures::TryStreamExt;
@@ -9,7 +10,7 @@ use isequencer::{SeqStorage, StorageError, WsKind, standard};
 use lru::LruCache;
 
 use crate::{
-    Application, in_full,
+    Application,
     read_ahead_rows::ReadAheadRows,
     state::{GroupView, LogEnd, Overlay},
 };

@@ -13,12 +13,9 @@ use eventlog::{RecordId, TrustLevel};
 use futures::future::{join, join_all};
 use istorage::SharedStorage;
 use processor::{Busy, Command, PartitionEnd, Refused};
-use vvm_tests::{
-    commands::{
-        AnswerLedger, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article, check, cud,
-        record_name, update,
-    },
-    storage_wrapper::WrappedStorage,
+use vvm_tests::commands::{
+    AnswerLedger, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article, check, cud,
+    record_name, update,
 };
 
 use crate::{
@@ -47,7 +44,7 @@ const DELAY: Duration = Duration::from_millis(45);
 async fn begin(
     fixture: &CommandsFixture,
     count: u64,
-) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<SlowStorage>>, StallingStorage, Vec<RecordId>) {
+) -> (ShopNode, AnswerLedger, Arc<SlowStorage>, StallingStorage, Vec<RecordId>) {
     let stall = StallingStorage::new(Arc::clone(&fixture.shop_db.app.storage));
     let slow = slow(Arc::new(stall.clone()), &fixture.shop_db.clock, DELAY);
     let storage = Some(Arc::clone(&slow) as SharedStorage);

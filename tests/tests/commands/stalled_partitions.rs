@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use eventlog::{AppRow, TrustLevel, WsId, layout};
@@ -21,17 +20,14 @@ use futures::{
     stream,
 };
 use istorage::{
-    AtomicBatch, CallKind, Conditional, Consistency, Error, Fault, Faulty, Key, OrderedPut,
-    Outcome, Range, Result, RowStream, SharedStorage,
+    Call, CallAnswer, CallKind, Error, Fault, Faulty, Key, OrderedPut, RangeRead, RowStream,
+    SharedStorage, StorageWrapper, Write,
 };
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, Status};
 use tokio::sync::watch;
-use vvm_tests::{
-    commands::{
-        AnswerLedger, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, article, check,
-        check_under, create_workspace, cud, update,
-    },
-    storage_wrapper::{StorageWrapper, WrappedStorage},
+use vvm_tests::commands::{
+    AnswerLedger, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, article, check,
+    check_under, create_workspace, cud, update,
 };
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, PARTITIONS, TrialFn, WS, named};
@@ -97,8 +93,8 @@ impl NumbersStorage {
         pkey.starts_with(&layout::sequences_view(self.partition, WsId(0)).slice(..2))
     }
 
-    async fn pass<'k>(&self, mut keys: impl Iterator<Item = &'k Key> + Send) -> Result<()> {
-        if !keys.any(|key| self.is_of_numbers(&key.pkey)) {
+    async fn pass(&self, rows: &[OrderedPut]) -> istorage::Result<()> {
+        if !rows.iter().any(|put| self.is_of_numbers(&put.key.pkey)) {
             return Ok(());
         }
         let mut mode = self.mode.subscribe();
@@ -112,34 +108,26 @@ impl NumbersStorage {
     }
 }
 
-#[async_trait]
 impl StorageWrapper for NumbersStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        if *self.mode.borrow() == StorageMode::CannotRead && self.is_of_numbers(&pkey) {
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        match &call {
+            Call::Write(Write::PutOrdered(rows)) => self.pass(rows).await?,
+            Call::Write(Write::Atomic(batch)) => self.pass(&batch.ordered).await?,
+            _ => {}
+        }
+        call.send(&self.inner, deadline).await
+    }
+
+    fn read(&self, read: RangeRead) -> RowStream {
+        if *self.mode.borrow() == StorageMode::CannotRead && self.is_of_numbers(&read.pkey) {
             let error = Error::unavailable("no numbers, on purpose");
             return stream::once(ready(Err(error))).boxed();
         }
-        self.inner.read(pkey, range, consistency, page_timeout)
-    }
-
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.pass(rows.iter().map(|put| &put.key)).await?;
-        self.inner.put_ordered(rows, deadline).await
-    }
-
-    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        self.pass(batch.ordered.iter().map(|put| &put.key)).await?;
-        self.inner.write_atomic(batch, deadline).await
+        read.send(&self.inner)
     }
 }
 
@@ -148,10 +136,10 @@ async fn begin(
     fixture: &CommandsFixture,
     partition: u16,
     ws: u64,
-) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<NumbersStorage>>) {
+) -> (ShopNode, AnswerLedger, Arc<NumbersStorage>) {
     let (inner, told) =
         (Arc::clone(&fixture.shop_db.app.storage), watch::Sender::new(StorageMode::Takes));
-    let storage = WrappedStorage::new(NumbersStorage { inner, partition, mode: told });
+    let storage = Arc::new(NumbersStorage { inner, partition, mode: told });
     let shared = Some(Arc::clone(&storage) as SharedStorage);
     let mut settings = ShopNodeSettings {
         in_view: true,
@@ -248,31 +236,28 @@ struct UnsteadyStorage {
     writes: watch::Sender<Option<usize>>,
 }
 
-#[async_trait]
 impl StorageWrapper for UnsteadyStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        let mut this = None;
-        self.writes.send_if_modified(|writes| {
-            this = *writes;
-            *writes = writes.map(|writes| writes + 1);
-            this.is_some()
-        });
-        match this {
-            Some(0) => return Err(Error::outcome_unknown("no answer, on purpose")),
-            Some(1) | None => {}
-            // The delay is longer than the time after which a write that is sent again is reported.
-            Some(_) => self.clock.sleep(Duration::from_millis(1_500)).await,
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        if let Call::Write(Write::If(..)) = &call {
+            let mut this = None;
+            self.writes.send_if_modified(|writes| {
+                this = *writes;
+                *writes = writes.map(|writes| writes + 1);
+                this.is_some()
+            });
+            match this {
+                Some(0) => return Err(Error::outcome_unknown("no answer, on purpose")),
+                Some(1) | None => {}
+                // The delay is longer than the time after which a write that is sent again is
+                // reported.
+                Some(_) => self.clock.sleep(Duration::from_millis(1_500)).await,
+            }
         }
-        self.inner.write_if(pkey, ops, deadline).await
+        call.send(&self.inner, deadline).await
     }
 }
 
@@ -282,8 +267,7 @@ impl StorageWrapper for UnsteadyStorage {
 async fn passed(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let (inner, clock) = (Arc::clone(&shop_db.app.storage), shop_db.clock.clone());
-    let unsteady =
-        WrappedStorage::new(UnsteadyStorage { inner, clock, writes: watch::Sender::new(None) });
+    let unsteady = Arc::new(UnsteadyStorage { inner, clock, writes: watch::Sender::new(None) });
     let storage: SharedStorage =
         NarrowStorage::of(Arc::clone(&unsteady) as SharedStorage, 100, true);
     let settings =
@@ -383,22 +367,18 @@ struct OneRowStorage {
     error: fn(&'static str) -> Error,
 }
 
-#[async_trait]
 impl StorageWrapper for OneRowStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn get(
-        &self,
-        key: &Key,
-        consistency: Consistency,
-        deadline: Instant,
-    ) -> Result<Option<Bytes>> {
-        if self.row.lock().unwrap().as_ref() == Some(key) {
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        if let Call::Get(key, _) = &call
+            && self.row.lock().unwrap().as_ref() == Some(key)
+        {
             return Err((self.error)("this row cannot be read, on purpose"));
         }
-        self.inner.get(key, consistency, deadline).await
+        call.send(&self.inner, deadline).await
     }
 }
 
@@ -411,7 +391,7 @@ async fn one_row_is_not_read(fixture: &CommandsFixture) {
         let ws = WS + u64::from(partition - PARTITION);
         let command = |name: &str| named(name, cud(ws, article(name), shop_db.soon()));
         let inner = Arc::clone(&shop_db.app.storage);
-        let spoiled = WrappedStorage::new(OneRowStorage { inner, row: Mutex::default(), error });
+        let spoiled = Arc::new(OneRowStorage { inner, row: Mutex::default(), error });
         let storage = Some(Arc::clone(&spoiled) as SharedStorage);
         let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
         let (node, mut ledger) = fixture.begin(partition, ws, settings).await;

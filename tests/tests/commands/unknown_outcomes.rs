@@ -9,23 +9,19 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{AppRow, TrustLevel, WsId};
 use futures::future::{join, join_all};
 use istorage::{
-    AppStorageExt, AtomicBatch, CallKind, Conditional, Error, Fault, Faulty, OrderedPut, Outcome,
-    SharedStorage,
+    AppStorageExt, Call, CallAnswer, CallKind, Error, Fault, Faulty, SharedStorage, StorageWrapper,
+    Write,
 };
 use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, Status};
 use tokio::task::JoinSet;
-use vvm_tests::{
-    commands::{
-        AnswerLedger, NarrowStorage, ShopNodeSettings, StallPoint, StallingStorage, article, check,
-        create_workspace, cud, raw,
-    },
-    storage_wrapper::{StorageWrapper, WrappedStorage},
+use vvm_tests::commands::{
+    AnswerLedger, NarrowStorage, ShopNodeSettings, StallPoint, StallingStorage, article, check,
+    create_workspace, cud, raw,
 };
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named};
@@ -223,23 +219,18 @@ struct OnceSilentStorage {
     pkey: Mutex<Option<Bytes>>,
 }
 
-#[async_trait]
 impl StorageWrapper for OnceSilentStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> istorage::Result<Outcome> {
-        let is_lost = self.pkey.lock().unwrap().take_if(|lost| *lost == pkey).is_some();
-        if is_lost {
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        if let Call::Write(Write::If(pkey, _)) = &call
+            && self.pkey.lock().unwrap().take_if(|lost| lost == pkey).is_some()
+        {
             return Err(Error::outcome_unknown("no answer"));
         }
-        self.inner.write_if(pkey, ops, deadline).await
+        call.send(&self.inner, deadline).await
     }
 }
 
@@ -249,7 +240,7 @@ impl StorageWrapper for OnceSilentStorage {
 async fn row_in_the_way(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let inner = Arc::clone(&shop_db.app.storage);
-    let loses = WrappedStorage::new(OnceSilentStorage { inner, pkey: Mutex::default() });
+    let loses = Arc::new(OnceSilentStorage { inner, pkey: Mutex::default() });
     let in_steps = NarrowStorage::of(Arc::clone(&loses) as SharedStorage, 100, true);
     let (node, mut ledger) = fixture.begin(PARTITION, WS, at(in_steps)).await;
     let command = |request: &str| named(request, cud(WS, article("a"), shop_db.soon()));
@@ -352,34 +343,16 @@ impl ClosingStorage {
     }
 }
 
-#[async_trait]
 impl StorageWrapper for ClosingStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> istorage::Result<()> {
-        self.look()?;
-        self.inner.put_ordered(rows, deadline).await
-    }
-
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> istorage::Result<Outcome> {
-        self.look()?;
-        self.inner.write_if(pkey, ops, deadline).await
-    }
-
-    async fn write_atomic(
-        &self,
-        batch: AtomicBatch,
-        deadline: Instant,
-    ) -> istorage::Result<Outcome> {
-        self.look()?;
-        self.inner.write_atomic(batch, deadline).await
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        if let Call::Write(_) = &call {
+            self.look()?;
+        }
+        call.send(&self.inner, deadline).await
     }
 }
 
@@ -391,7 +364,7 @@ async fn closes(fixture: &CommandsFixture) {
     for (partition, (level, in_steps)) in (PARTITION..).zip(write_setups) {
         let inner = Arc::clone(&fixture.shop_db.app.storage);
         let (is_armed, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let closes = WrappedStorage::new(ClosingStorage { inner, is_armed, is_closed });
+        let closes = Arc::new(ClosingStorage { inner, is_armed, is_closed });
         let storage: SharedStorage = match in_steps {
             true => NarrowStorage::of(Arc::clone(&closes) as SharedStorage, 100, true),
             false => Arc::clone(&closes) as SharedStorage,
