@@ -35,6 +35,7 @@ use tokio::{
     net::TcpStream,
     runtime::Runtime,
 };
+use trialkit::is_long;
 
 /// The workspace with the log that is read, the one with large documents, and the one that is
 /// written meanwhile.
@@ -95,10 +96,6 @@ const LONG: ReaderLoad = ReaderLoad {
     span: Duration::from_secs(20),
     config: "",
 };
-
-fn is_long() -> bool {
-    std::env::var_os("VVM_TEST_LONG").is_some()
-}
 
 /// The numbers of answers to readers, by their outcome.
 #[derive(Debug, Default)]

@@ -4,10 +4,11 @@
 use serde_json::Value;
 
 /// Each crate of this workspace, and the crates of this workspace on which it may depend. Any crate
-/// may depend on `clock`.
+/// may depend on `clock`, and its tests on [`IN_TESTS`].
 const TABLE: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("istorage", &[]),
+    ("trialkit", &[]),
     ("istorage-tck", &["istorage"]),
     ("istorage-redb", &["istorage"]),
     ("istorage-cassandra", &["istorage"]),
@@ -27,6 +28,9 @@ const TABLE: &[(&str, &[&str])] = &[
     ("vvm-cli", EVERYTHING),
     ("vvm-tests", EVERYTHING),
 ];
+
+/// The crates on which the tests of any crate may depend.
+const IN_TESTS: &[&str] = &["trialkit"];
 
 /// All crates: the binary, and the suites across crates, may depend on any of them.
 const EVERYTHING: &[&str] = &["*"];
@@ -49,6 +53,8 @@ struct Dependency {
     name: String,
     /// Whether the dependency is a crate of this workspace.
     is_ours: bool,
+    /// Whether only tests use the dependency.
+    is_in_tests: bool,
 }
 
 impl Package {
@@ -58,6 +64,7 @@ impl Package {
             Some(Dependency {
                 name: entry["name"].as_str()?.to_owned(),
                 is_ours: entry["path"].is_string(),
+                is_in_tests: entry["kind"] == "dev",
             })
         };
         Some(Package {
@@ -102,7 +109,10 @@ fn check_package(package: &Package) -> Vec<String> {
                 .iter()
                 .all(|(start, users)| !to.starts_with(start) || users.contains(&name));
         }
-        to == "clock" || allowed == EVERYTHING || allowed.contains(&to)
+        to == "clock"
+            || allowed == EVERYTHING
+            || allowed.contains(&to)
+            || (dependency.is_in_tests && IN_TESTS.contains(&to))
     };
     let forbidden = package.dependencies.iter().filter(|dependency| !is_allowed(dependency));
     forbidden
@@ -141,6 +151,13 @@ mod tests {
         assert_eq!(found, ["istorage must not depend on sysvvm (tidy/edges.rs)"]);
         assert_eq!(violations("clock", json!([ours("istorage")])).len(), 1);
         assert_eq!(violations("utils", json!([])).len(), 1);
+    }
+
+    #[test]
+    fn only_tests_may_depend_on_trials() {
+        let trials = |kind: Value| json!([{ "name": "trialkit", "path": "/x", "kind": kind }]);
+        assert!(violations("istorage-redb", trials(json!("dev"))).is_empty());
+        assert_eq!(violations("istorage-redb", trials(Value::Null)).len(), 1);
     }
 
     #[test]
