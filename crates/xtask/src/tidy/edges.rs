@@ -4,16 +4,18 @@
 use serde_json::Value;
 
 /// Each crate of this workspace, and the crates of this workspace on which it may depend. Any crate
-/// may depend on `clock` and on `causes`.
+/// may depend on `clock` and on `causes`, and its tests on [`IN_TESTS`].
 const TABLE: &[(&str, &[&str])] = &[
     ("causes", &[]),
     ("clock", &[]),
     ("istorage", &[]),
-    ("istorage-tck", &["istorage"]),
+    ("trialkit", &[]),
+    ("istorage-tck", &["istorage", "trialkit"]),
     ("istorage-redb", &["istorage"]),
     ("istorage-cassandra", &["istorage"]),
     ("istorage-dynamodb", &["istorage"]),
     ("ielections", &[]),
+    ("ielections-tck", &["ielections", "trialkit"]),
     ("isequencer", &[]),
     ("sysvvm", &["ielections", "istorage"]),
     ("eventlog", &["istorage"]),
@@ -28,6 +30,9 @@ const TABLE: &[(&str, &[&str])] = &[
     ("vvm-cli", EVERYTHING),
     ("vvm-tests", EVERYTHING),
 ];
+
+/// The crates on which the tests of any crate may depend.
+const IN_TESTS: &[&str] = &["trialkit", "ielections-tck"];
 
 /// All crates: the binary, and the suites across crates, may depend on any of them.
 const EVERYTHING: &[&str] = &["*"];
@@ -50,6 +55,8 @@ struct Dependency {
     name: String,
     /// Whether the dependency is a crate of this workspace.
     is_ours: bool,
+    /// Whether only tests use the dependency.
+    is_in_tests: bool,
 }
 
 impl Package {
@@ -59,6 +66,7 @@ impl Package {
             Some(Dependency {
                 name: entry["name"].as_str()?.to_owned(),
                 is_ours: entry["path"].is_string(),
+                is_in_tests: entry["kind"] == "dev",
             })
         };
         Some(Package {
@@ -103,7 +111,10 @@ fn check_package(package: &Package) -> Vec<String> {
                 .iter()
                 .all(|(start, users)| !to.starts_with(start) || users.contains(&name));
         }
-        matches!(to, "causes" | "clock") || allowed == EVERYTHING || allowed.contains(&to)
+        matches!(to, "causes" | "clock")
+            || allowed == EVERYTHING
+            || allowed.contains(&to)
+            || (dependency.is_in_tests && IN_TESTS.contains(&to))
     };
     let forbidden = package.dependencies.iter().filter(|dependency| !is_allowed(dependency));
     forbidden
@@ -142,6 +153,13 @@ mod tests {
         assert_eq!(found, ["istorage must not depend on sysvvm (tidy/edges.rs)"]);
         assert_eq!(violations("clock", json!([ours("istorage")])).len(), 1);
         assert_eq!(violations("utils", json!([])).len(), 1);
+    }
+
+    #[test]
+    fn only_tests_may_depend_on_trials() {
+        let trials = |kind: Value| json!([{ "name": "trialkit", "path": "/x", "kind": kind }]);
+        assert!(violations("istorage-redb", trials(json!("dev"))).is_empty());
+        assert_eq!(violations("istorage-redb", trials(Value::Null)).len(), 1);
     }
 
     #[test]
