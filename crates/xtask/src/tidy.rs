@@ -9,6 +9,7 @@ mod names;
 mod prose;
 mod sizes;
 mod type_names;
+mod unused;
 
 use std::{
     fs,
@@ -67,6 +68,7 @@ fn check_house_rules() -> Result<()> {
     })?;
     let files = source_files()?;
     let mut violations = edges::check(&packages);
+    violations.extend(unused::check(&files, &packages));
     violations.extend(manifests::check(&files));
     violations.extend(homes::check(&files));
     violations.extend(sizes::check(&files));
