@@ -273,11 +273,9 @@ pub(crate) struct VerifyArgs {
     pub(crate) json: bool,
 }
 
-/// The error for a text that is no address.
-pub(crate) const ADDRESS: &str = "an IP and a port are expected, such as 127.0.0.1:8822";
-
-fn address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse().map_err(|_| ADDRESS)
+/// Reads the address of an endpoint.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "an IP and a port are expected, such as 127.0.0.1:8822")
 }
 
 /// Returns the trials with names that contain the filter.

@@ -48,11 +48,11 @@ const RESERVED: &[(&str, &[&str])] = &[
 /// A crate of the workspace and all its dependencies.
 pub(super) struct Package {
     pub(super) name: String,
-    dependencies: Vec<Dependency>,
+    pub(super) dependencies: Vec<Dependency>,
 }
 
-struct Dependency {
-    name: String,
+pub(super) struct Dependency {
+    pub(super) name: String,
     /// Whether the dependency is a crate of this workspace.
     is_ours: bool,
     /// Whether only tests use the dependency.
