@@ -37,11 +37,6 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-/// Runs the examples of `docs/sequencing.md` as doc tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/sequencing.md")]
-struct Page;
-
 mod cache;
 mod causes;
 mod command;
