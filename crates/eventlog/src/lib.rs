@@ -52,3 +52,9 @@ pub use schema::{IncompatibleSchema, InvalidRecord, InvalidSchema, SINGLETON_IDS
 pub use trust_level::{InvalidTrustLevel, TrustLevel};
 pub use value::{FieldType, Value};
 pub use wire::DecodeError;
+
+// The types of these crates occur in the API.
+pub use bytes;
+pub use clock;
+pub use futures;
+pub use istorage;

@@ -21,3 +21,6 @@ pub use admin::{AdminEndpoint, AdminSettings, MetricsRenderer};
 pub use api::{HttpApi, HttpApiSettings};
 pub use read::READ_BYTES;
 pub use server::HttpLimits;
+
+// The types of these crates occur in the API.
+pub use vvm;

@@ -75,6 +75,11 @@ pub use storage::{LoggedEvent, SeqStorage, StorageError};
 pub use transaction::Transaction;
 pub use types::{NumberKey, Offset, SeqId, WsId, WsKind};
 
+// The types of these crates occur in the API.
+pub use async_trait::async_trait;
+pub use clock;
+pub use futures;
+
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

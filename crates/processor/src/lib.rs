@@ -37,3 +37,11 @@ pub use partition::{Partition, PartitionSettings};
 pub use partitions::{NotDeployable, Partitions};
 pub use queue::{Commands, Status};
 pub use worker::PartitionEnd;
+
+// The types of these crates occur in the API.
+pub use async_trait::async_trait;
+pub use bytes;
+pub use clock;
+pub use eventlog;
+pub use futures;
+pub use isequencer;
