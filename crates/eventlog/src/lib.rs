@@ -58,3 +58,8 @@ pub use bytes;
 pub use clock;
 pub use futures;
 pub use istorage;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

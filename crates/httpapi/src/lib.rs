@@ -24,3 +24,8 @@ pub use server::HttpLimits;
 
 // The types of these crates occur in the API.
 pub use vvm;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -45,3 +45,8 @@ pub use clock;
 pub use eventlog;
 pub use futures;
 pub use isequencer;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

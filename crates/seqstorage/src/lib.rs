@@ -23,3 +23,8 @@ pub use eventlog;
 pub use isequencer;
 pub use istorage;
 pub use sysvvm;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -52,3 +52,8 @@ pub use processor;
 pub use processor::bytes;
 pub use sysvvm;
 pub use tokio_util::sync::CancellationToken;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
