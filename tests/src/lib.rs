@@ -10,6 +10,11 @@ struct Commands;
 #[doc = include_str!("../../docs/orchestration.md")]
 struct Orchestration;
 
+/// Runs the examples of the page.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/sequencing.md")]
+struct Sequencing;
+
 pub mod bench;
 pub mod commands;
 pub mod drivers;

@@ -23,7 +23,7 @@ use std::{
 use clock::Clock;
 use eventlog::WsId;
 use futures::future::join_all;
-use httpapi::{AdminEndpoint, AdminSettings, HttpLimits};
+use httpapi::{AdminEndpoint, AdminSettings};
 use ielections::Timing;
 use istorage::KeyspaceName;
 use istorage_tck::KeyspaceTracker;
@@ -73,6 +73,7 @@ impl Node {
         let elections = keyspaces.track(control.spawn(connect()).await.unwrap());
         let theirs = keyspaces.track(requests.spawn(connect()).await.unwrap());
         let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let endpoint = AdminEndpoint::new(AdminSettings::new(admin, Arc::new(String::new), "0"));
         let settings = NodeSettings {
             system: KeyspaceName::new(format!("busy_{:016x}", clock.random())).unwrap(),
             open_within: PATIENCE,
@@ -82,13 +83,7 @@ impl Node {
         };
         let node = Vvm::builder(elections, clock.clone(), settings)
             .with_app(AppSettings::new(AppName::new("acme", "shop").unwrap(), shop()))
-            .with_admin(AdminEndpoint::new(AdminSettings {
-                listen: admin,
-                limits: HttpLimits::default(),
-                metrics: Arc::new(String::new),
-                only_local: true,
-                version: "0",
-            }))
+            .with_admin(endpoint)
             .with_requests_on(requests.handle().clone(), theirs);
         let launched = {
             let _entered = control.enter();

@@ -102,8 +102,7 @@ async fn a_partition_is_deployed_again_only_after_its_end_is_proved() {
     let count = NonZeroU16::new(10).unwrap();
     let node = Partitions::new(Arc::clone(&shop_db.application), count, shop_db.clock.clone());
     let deploy = |partition: u16, epoch: u64| {
-        let settings =
-            eventlog::LogSettings { partitions: count, ..eventlog::LogSettings::default() };
+        let settings = eventlog::LogSettings::new(count);
         let (storage, clock) = (Arc::clone(&shop_db.app.storage), shop_db.clock.clone());
         let lead = Arc::new(SingleNodeFence(Epoch(epoch)));
         let log = Arc::new(Log::new(storage, clock, lead, partition, settings));

@@ -31,9 +31,9 @@ fn configuration(
 
 fn example(storage: ExampleFile) -> &'static str {
     match storage {
-        ExampleFile::Redb => include_str!("../../../config/vvm.toml"),
-        ExampleFile::Cassandra => include_str!("../../../config/cassandra.toml"),
-        ExampleFile::Dynamodb => include_str!("../../../config/dynamodb.toml"),
-        ExampleFile::Demo => include_str!("../../../config/demo.toml"),
+        ExampleFile::Redb => include_str!("../config/vvm.toml"),
+        ExampleFile::Cassandra => include_str!("../config/cassandra.toml"),
+        ExampleFile::Dynamodb => include_str!("../config/dynamodb.toml"),
+        ExampleFile::Demo => include_str!("../config/demo.toml"),
     }
 }

@@ -4,10 +4,12 @@
 //! reads the clocks of the machine. A [`ManualClock`] stands still until a test moves it. So a test
 //! passes hours of leases in milliseconds, and a seed replays exactly.
 //!
-//! The types keep two kinds of time apart. [`Instant`] is monotonic and **goes on while the machine
-//! sleeps**: a lease that ended during a suspend has ended when the machine wakes. [`WallTime`] is
-//! the time of the calendar. The calendar may jump, and differs between machines. Use [`WallTime`]
-//! for times that other machines judge.
+//! The types keep two kinds of time apart. [`Instant`] is monotonic. On Linux and Android an
+//! [`Instant`] **continues while the machine sleeps** (`CLOCK_BOOTTIME`): a lease that ended during a
+//! suspend has ended when the machine wakes. On other systems the operating system decides whether
+//! its monotonic clock (`CLOCK_MONOTONIC`) counts during a suspend. [`WallTime`] is the time of the
+//! calendar. The calendar may jump, and differs between machines. Use [`WallTime`] for times that
+//! other machines judge.
 //!
 //! ```
 //! use clock::ManualClock;
@@ -71,7 +73,8 @@ impl Clock {
         Clock { source: self.source.clone(), wall_offset: self.wall_offset.saturating_add(offset) }
     }
 
-    /// The monotonic time. The monotonic time never goes back, and counts while the machine sleeps.
+    /// The monotonic time. The monotonic time never goes back. On Linux and Android it counts while
+    /// the machine sleeps.
     pub fn now(&self) -> Instant {
         match &self.source {
             Source::System => system::now(),

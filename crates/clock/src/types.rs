@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-/// A moment of monotonic time, which counts while the machine sleeps. Two moments can be compared
-/// only if both were read on one machine since its start.
+/// A moment of monotonic time. On Linux and Android, time also counts while the machine sleeps. Two
+/// moments can be compared only if both were read on one machine since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub(crate) Duration);
 

@@ -119,6 +119,16 @@ pub struct Event {
     pub drawn: Vec<DrawnNumber>,
 }
 
+impl Event {
+    /// Creates an event without params, changes, numbers, a name of the request, and an idempotency
+    /// key.
+    pub fn new(place: EventPlace, time: WallTime, command: QName) -> Event {
+        let (params, changes, drawn) = (Bytes::new(), Vec::new(), Vec::new());
+        let (request, idempotency) = (String::new(), None);
+        Event { place, time, request, idempotency, command, params, changes, drawn }
+    }
+}
+
 /// A marker: an entry in the place of an event that cannot be read. An operator put the marker
 /// there.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -52,3 +52,14 @@ pub use schema::{IncompatibleSchema, InvalidRecord, InvalidSchema, SINGLETON_IDS
 pub use trust_level::{InvalidTrustLevel, TrustLevel};
 pub use value::{FieldType, Value};
 pub use wire::DecodeError;
+
+// The types of these crates occur in the API.
+pub use bytes;
+pub use clock;
+pub use futures;
+pub use istorage;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -44,11 +44,11 @@ pub struct LogSettings {
     pub answers_kept: Duration,
 }
 
-impl Default for LogSettings {
-    /// Returns the default: one partition, level 0, 2 s for a call, 5 s to apply, 24 h for answers.
-    fn default() -> LogSettings {
+impl LogSettings {
+    /// The default settings: level 0, 2 s for a call, 5 s to apply, 24 h for answers.
+    pub fn new(partitions: NonZeroU16) -> LogSettings {
         LogSettings {
-            partitions: NonZeroU16::MIN,
+            partitions,
             level: TrustLevel::Zero,
             timeout: Duration::from_secs(2),
             apply_for: Duration::from_secs(5),

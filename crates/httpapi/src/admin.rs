@@ -38,6 +38,18 @@ pub struct AdminSettings {
     pub only_local: bool,
 }
 
+impl AdminSettings {
+    /// The default settings: the default limits, and only this machine is served.
+    pub fn new(
+        listen: SocketAddr,
+        metrics: MetricsRenderer,
+        version: &'static str,
+    ) -> AdminSettings {
+        let limits = HttpLimits::default();
+        AdminSettings { listen, limits, metrics, version, only_local: true }
+    }
+}
+
 impl fmt::Debug for AdminSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AdminSettings").field("listen", &self.listen).finish_non_exhaustive()

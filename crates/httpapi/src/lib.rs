@@ -21,3 +21,11 @@ pub use admin::{AdminEndpoint, AdminSettings, MetricsRenderer};
 pub use api::{HttpApi, HttpApiSettings};
 pub use read::READ_BYTES;
 pub use server::HttpLimits;
+
+// The types of these crates occur in the API.
+pub use vvm;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

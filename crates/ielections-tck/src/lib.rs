@@ -38,6 +38,11 @@ pub use suite::Suite;
 pub use takeover::Takeover;
 pub use trials::trials;
 
+// The types of these crates occur in the API.
+pub use clock;
+pub use ielections;
+pub use trialkit;
+
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -69,6 +69,12 @@ pub use observer::{Leaders, Observer};
 pub use runtime::{AcquireError, Elections, HealthCheck};
 pub use store::{Cause, ConditionalOutcome, ElectionRow, ObservedLease, StoreError, TtlStore};
 
+// The types of these crates occur in the API.
+pub use async_trait::async_trait;
+pub use bytes;
+pub use clock;
+pub use tokio_util::sync::CancellationToken;
+
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

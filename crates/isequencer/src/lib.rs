@@ -37,11 +37,6 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-/// Runs the examples of `docs/sequencing.md` as doc tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/sequencing.md")]
-struct Page;
-
 mod cache;
 mod command;
 mod defect;
@@ -77,6 +72,11 @@ pub use status::{SequenceStatus, StatusMonitor};
 pub use storage::{LoggedEvent, SeqStorage, StorageError};
 pub use transaction::Transaction;
 pub use types::{NumberKey, Offset, SeqId, WsId, WsKind};
+
+// The types of these crates occur in the API.
+pub use async_trait::async_trait;
+pub use clock;
+pub use futures;
 
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]

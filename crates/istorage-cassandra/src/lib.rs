@@ -36,6 +36,10 @@ pub use config::{
 pub use driver::CassandraDriver;
 pub use limits::CAPABILITIES;
 
+// The types of these crates occur in the API.
+pub use clock;
+pub use istorage;
+
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

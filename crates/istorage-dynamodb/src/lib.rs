@@ -27,6 +27,10 @@ pub use config::{Billing, DynamoDbConfig, Secret};
 pub use driver::DynamoDbDriver;
 pub use storage::CAPABILITIES;
 
+// The types of these crates occur in the API.
+pub use clock;
+pub use istorage;
+
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -32,6 +32,10 @@ pub use config::RedbConfig;
 pub use driver::RedbDriver;
 pub use storage::CAPABILITIES;
 
+// The types of these crates occur in the API.
+pub use clock;
+pub use istorage;
+
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

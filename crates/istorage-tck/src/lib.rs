@@ -72,6 +72,12 @@ pub use subject::{Scale, Subject};
 pub use trials::trials;
 pub use wrapped::WrappedSubject;
 
+// The types of these crates occur in the API.
+pub use async_trait::async_trait;
+pub use clock;
+pub use istorage;
+pub use trialkit;
+
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -65,6 +65,12 @@ pub use wrapped_driver::WrappedDriver;
 pub use wrapper::StorageWrapper;
 pub use writes::{AtomicBatch, Conditional, Conflict, Order, OrderedPut, Outcome, Put};
 
+// The types of these crates occur in the API.
+pub use async_trait::async_trait;
+pub use bytes;
+pub use clock;
+pub use futures;
+
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -27,6 +27,38 @@ pub struct Command {
     pub deadline: Instant,
 }
 
+impl Command {
+    /// Creates a command without params, rows, a name of the request, and an idempotency key.
+    pub fn new(ws: WsId, name: QName, deadline: Instant) -> Command {
+        let (params, rows) = (Bytes::new(), Vec::new());
+        Command { ws, name, params, rows, request: String::new(), idempotency_key: None, deadline }
+    }
+
+    /// Sets the params.
+    #[must_use]
+    pub fn with_params(self, params: impl Into<Bytes>) -> Command {
+        Command { params: params.into(), ..self }
+    }
+
+    /// Sets the rows that the command writes.
+    #[must_use]
+    pub fn with_rows(self, rows: Vec<RowChange>) -> Command {
+        Command { rows, ..self }
+    }
+
+    /// Sets the name of the request.
+    #[must_use]
+    pub fn with_request(self, request: impl Into<String>) -> Command {
+        Command { request: request.into(), ..self }
+    }
+
+    /// Sets the idempotency key, so that the sender may send the command again.
+    #[must_use]
+    pub fn with_idempotency_key(self, key: IdempotencyKey) -> Command {
+        Command { idempotency_key: Some(key), ..self }
+    }
+}
+
 /// A change of one row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RowChange {

@@ -39,3 +39,16 @@ pub use partitions::{NotDeployable, Partitions};
 pub use read_ahead_rows::READ_AHEAD_BYTES;
 pub use status::Status;
 pub use worker::PartitionEnd;
+
+// The types of these crates occur in the API.
+pub use async_trait::async_trait;
+pub use bytes;
+pub use clock;
+pub use eventlog;
+pub use futures;
+pub use isequencer;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

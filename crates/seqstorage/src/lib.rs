@@ -16,3 +16,15 @@ mod view;
 pub use mark::NotMarked;
 pub use partition::PartitionStorage;
 pub use view::numbers_in_view;
+
+// The types of these crates occur in the API.
+pub use clock;
+pub use eventlog;
+pub use isequencer;
+pub use istorage;
+pub use sysvvm;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

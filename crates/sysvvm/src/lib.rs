@@ -7,7 +7,7 @@
 //! of its own:
 //!
 //! ```
-//! use clock::{Clock, Instant};
+//! use clock::Clock;
 //! use istorage::{KeyspaceName, mem::MemDriver};
 //! use std::{num::NonZeroU16, sync::Arc, time::Duration};
 //! use sysvvm::{AppName, Error, System};
@@ -45,6 +45,12 @@ pub use error::{Error, Result};
 pub use name::AppName;
 pub use numbers::{LastNumber, NumberKeys, NumberRows, StoredOffset};
 pub use system::{FORMAT_VERSION, OpenedApp, System};
+
+// The types of these crates occur in the API.
+pub use bytes;
+pub use clock;
+pub use ielections;
+pub use istorage;
 
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]

@@ -43,10 +43,21 @@ pub use service::Service;
 pub use settings::{AppSettings, NodeSettings, NumbersIn};
 pub use status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus};
 
+// The types of these crates occur in the API. A host also has the crate `tokio`, because a node runs
+// on a runtime of tokio.
+pub use async_trait::async_trait;
 pub use clock;
 pub use eventlog;
+pub use futures;
 pub use ielections;
 pub use isequencer;
 pub use istorage;
 pub use processor;
+pub use processor::bytes;
 pub use sysvvm;
+pub use tokio_util::sync::CancellationToken;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

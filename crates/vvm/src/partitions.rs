@@ -100,11 +100,10 @@ fn deploy_partition(
     let (clock, timeout) = (node.clock(), settings.call_timeout);
     let storage = &opened.storage;
     let log_settings = eventlog::LogSettings {
-        partitions: app.settings.partitions,
         level: app.settings.level,
         timeout,
         answers_kept: app.settings.answers_kept,
-        ..eventlog::LogSettings::default()
+        ..eventlog::LogSettings::new(app.settings.partitions)
     };
     let fence = Arc::clone(fence) as Arc<dyn eventlog::Fence>;
     let log = Log::new(Arc::clone(storage), clock.clone(), fence, partition, log_settings);

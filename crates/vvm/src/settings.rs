@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroU16, sync::Arc, time::Duration};
 
-use eventlog::TrustLevel;
+use eventlog::{LogSettings, TrustLevel};
 use ielections::{Budget, Slot, Timing};
 use istorage::KeyspaceName;
 use processor::Application;
@@ -163,11 +163,12 @@ impl AppSettings {
     /// # Panics
     /// Never: ten is not zero.
     pub fn new(name: AppName, application: Arc<Application>) -> AppSettings {
-        let eventlog::LogSettings { level, answers_kept, .. } = eventlog::LogSettings::default();
+        let partitions = NonZeroU16::new(10).expect("ten is not zero");
+        let LogSettings { level, answers_kept, .. } = LogSettings::new(partitions);
         AppSettings {
             name,
             application,
-            partitions: NonZeroU16::new(10).expect("ten is not zero"),
+            partitions,
             level,
             numbers: NumbersIn::default(),
             answers_kept,

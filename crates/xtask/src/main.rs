@@ -11,6 +11,7 @@
 mod bench;
 mod cargo;
 mod error;
+mod examples;
 mod folders;
 mod interrupt;
 mod process;

@@ -15,7 +15,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::{
-    error::{Error, ErrorContext, Result},
+    error::{Error, ErrorContext, Result, failed},
     interrupt,
 };
 
@@ -26,7 +26,14 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     command.stdout(Stdio::from(io::stderr()));
     let (mut child, what) = start(command)?;
-    finish(&mut child, what)
+    finish(&mut child, what, None)
+}
+
+/// Runs a command as [`run`] does, and ends it if it has not ended within `limit`.
+pub(crate) fn run_within(limit: Duration, command: &mut Command) -> Result<()> {
+    command.stdout(Stdio::from(io::stderr()));
+    let (mut child, what) = start(command)?;
+    finish(&mut child, what, Some(limit))
 }
 
 /// Runs a command to its end. Passes each line of its output to `see`, then prints the line.
@@ -37,7 +44,7 @@ pub(crate) fn run_reading(command: &mut Command, see: impl FnMut(&str) + Send) -
     thread::scope(|scope| {
         // The output ends when the last process of the group has ended. `finish` ends the group.
         scope.spawn(move || stdout.map(|stdout| pass_on(BufReader::new(stdout), see)));
-        finish(&mut child, what)
+        finish(&mut child, what, None)
     })
 }
 
@@ -67,8 +74,8 @@ fn describe(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-fn finish(child: &mut Child, what: String) -> Result<()> {
-    let status = wait(child);
+fn finish(child: &mut Child, what: String, limit: Option<Duration>) -> Result<()> {
+    let status = wait(child, &what, limit);
     // Processes of the group that outlived its head are ended, so that nothing stays behind.
     signal_group(child, Signal::KILL);
     match status? {
@@ -77,10 +84,15 @@ fn finish(child: &mut Child, what: String) -> Result<()> {
     }
 }
 
-fn wait(child: &mut Child) -> Result<ExitStatus> {
+fn wait(child: &mut Child, what: &str, limit: Option<Duration>) -> Result<ExitStatus> {
+    let started = Instant::now();
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for a child process")? {
             return interrupt::check().map(|()| status);
+        }
+        if let Some(limit) = limit.filter(|limit| started.elapsed() > *limit) {
+            end(child);
+            return failed(format!("`{what}` did not end within {limit:?}"));
         }
         if let Err(interrupted) = interrupt::pause() {
             end(child);
@@ -129,6 +141,13 @@ mod tests {
         // as the sleeper.
         run_reading(Command::new("sh").args(["-c", "sleep 60 & exit 0"]), |_| {}).unwrap();
         assert!(started.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_ended_at_its_limit() {
+        let mut sleep = Command::new("sleep");
+        let error = run_within(Duration::from_millis(50), sleep.arg("60")).unwrap_err();
+        assert!(error.to_string().contains("`sleep 60` did not end"), "{error}");
     }
 
     #[test]

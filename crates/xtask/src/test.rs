@@ -5,7 +5,7 @@ use std::thread;
 use crate::{
     cargo::cargo,
     error::{Error, Result, failed},
-    interrupt, process,
+    examples, interrupt, process,
     servers::{OwnServers, ServerKind, Variables},
     steps::Steps,
     tidy,
@@ -87,6 +87,9 @@ fn run_suites(
     suites: &SuiteOptions<'_>,
     totals: &mut TestTotals,
 ) -> Result<()> {
+    if suites.arguments.is_empty() {
+        steps.run("run the examples", examples::run)?;
+    }
     steps.run("run the tests", || {
         let mut command = cargo(&TEST)?;
         command.arg("--").args(suites.arguments);

@@ -57,6 +57,12 @@ pub(crate) fn run_steps(steps: &mut Steps) -> Result<()> {
     steps.run("build the documentation", || {
         let mut command = cargo(&["doc", "--workspace", "--no-deps"])?;
         process::run(command.env("RUSTDOCFLAGS", "-D warnings"))
+    })?;
+    steps.run("package the crates", || {
+        // The packages are assembled, and not built again: that would take minutes.
+        let package = ["package", "--workspace", "--no-verify", "--offline", "--allow-dirty"];
+        let mut command = cargo(&package)?;
+        process::run(command.args(["--no-metadata", "--quiet"]))
     })
 }
 

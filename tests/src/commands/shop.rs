@@ -176,25 +176,14 @@ pub fn shop() -> Arc<Application> {
 /// A command that writes rows.
 #[must_use]
 pub fn cud(ws: u64, rows: Batch, deadline: Instant) -> Command {
-    Command {
-        ws: WsId(ws),
-        name: record_name("sys.CUD"),
-        params: Bytes::new(),
-        rows,
-        request: String::new(),
-        idempotency_key: None,
-        deadline,
-    }
+    Command::new(WsId(ws), record_name("sys.CUD"), deadline).with_rows(rows)
 }
 
 /// A command that makes a workspace.
 #[must_use]
 pub fn create_workspace(ws: u64, deadline: Instant) -> Command {
-    Command {
-        name: record_name("sys.CreateWorkspace"),
-        params: Bytes::from_static(br#"{"kind": "Shop", "name": "Corner shop"}"#),
-        ..cud(ws, Vec::new(), deadline)
-    }
+    Command::new(WsId(ws), record_name("sys.CreateWorkspace"), deadline)
+        .with_params(r#"{"kind": "Shop", "name": "Corner shop"}"#)
 }
 
 /// The name of a table or a command.

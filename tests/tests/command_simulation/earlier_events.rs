@@ -23,15 +23,13 @@ pub(crate) async fn write(
     ledger: &mut AnswerLedger,
 ) {
     let epoch = Epoch(1);
-    let event = |offset: u64| Event {
-        place: EventPlace { epoch, plog: Offset(offset), ws: WS, wlog: Offset(offset) },
-        time: shop_db.clock.wall(),
-        request: format!("past {offset}"),
-        idempotency: None,
-        command: record_name("sys.CUD"),
-        params: Vec::new().into(),
-        changes: Vec::new(),
-        drawn: vec![DrawnNumber { seq: WLOG_OFFSET.0, last: offset }],
+    let event = |offset: u64| {
+        let place = EventPlace { epoch, plog: Offset(offset), ws: WS, wlog: Offset(offset) };
+        Event {
+            request: format!("past {offset}"),
+            drawn: vec![DrawnNumber { seq: WLOG_OFFSET.0, last: offset }],
+            ..Event::new(place, shop_db.clock.wall(), record_name("sys.CUD"))
+        }
     };
     let events: Vec<Event> = (1..NEIGHBOURS_PER_PARTITION - left).map(event).collect();
     events.iter().for_each(|event| ledger.open(&event.request));
@@ -40,7 +38,7 @@ pub(crate) async fn write(
     let storage = Arc::clone(&shop_db.app.storage);
     let lead = Arc::new(SingleNodeFence(epoch));
     let partitions = shop_db.app.entry.partitions;
-    let settings = LogSettings { partitions, level: settings.level, ..LogSettings::default() };
+    let settings = LogSettings { level: settings.level, ..LogSettings::new(partitions) };
     let outcome =
         Log::new(storage, shop_db.clock.clone(), lead, partition, settings).write(&group).await;
     assert!(outcome.commit_error.is_none() && outcome.applied.is_ok(), "{outcome:?}");

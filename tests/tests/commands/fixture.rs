@@ -88,5 +88,5 @@ impl CommandsFixture {
 
 /// Gives a command a name for its request.
 pub(crate) fn named(request: &str, command: Command) -> Command {
-    Command { request: request.to_owned(), ..command }
+    command.with_request(request)
 }

@@ -127,10 +127,9 @@ fn log(
     lead: Arc<dyn Fence>,
 ) -> Log {
     let settings = LogSettings {
-        partitions: fixture.shop_db.app.entry.partitions,
         timeout: TIMEOUT,
         apply_for: Duration::from_millis(300),
-        ..LogSettings::default()
+        ..LogSettings::new(fixture.shop_db.app.entry.partitions)
     };
     Log::new(storage, fixture.shop_db.clock.clone(), lead, partition, settings)
 }
@@ -173,10 +172,9 @@ async fn in_time(fixture: &CommandsFixture) {
         };
         let clock = fixture.shop_db.clock.clone();
         let settings = LogSettings {
-            partitions: fixture.shop_db.app.entry.partitions,
             level,
             timeout: TIMEOUT,
-            ..LogSettings::default()
+            ..LogSettings::new(fixture.shop_db.app.entry.partitions)
         };
         let log = Arc::new(Log::new(faulty, clock, lead, partition, settings));
         let outcome = log.write(&prepared(&events(2, ws, 1))).await;

@@ -1,7 +1,6 @@
 //! An event that the present leader has not seen. An earlier leader stood still before it wrote the
 //! event, and wrote the event after the present leader had read the log.
 
-use bytes::Bytes;
 use eventlog::{
     AppRow, DrawnNumber, Event, EventPlace, Offset, Record, RecordChange, RecordId, StoredRecord,
     TableKind, TrustLevel, Version, WsId,
@@ -98,14 +97,11 @@ fn created(epoch: eventlog::Epoch, time: clock::WallTime) -> Event {
         is_active: true,
         fields: [field("kind", "Shop"), field("name", "Corner shop")].into(),
     };
+    let place = EventPlace { epoch, plog: Offset(2), ws, wlog };
     Event {
-        place: EventPlace { epoch, plog: Offset(2), ws, wlog },
-        time,
         request: "again".to_owned(),
-        idempotency: None,
-        command: record_name("sys.CreateWorkspace"),
-        params: Bytes::new(),
         changes: vec![RecordChange { replaces: None, record }],
         drawn: vec![DrawnNumber { seq: 1, last: 1 }],
+        ..Event::new(place, time, record_name("sys.CreateWorkspace"))
     }
 }

@@ -36,7 +36,7 @@ fn ten() -> NonZeroU16 {
 }
 
 /// The tables of the demo.
-const DEMO: &str = include_str!("../../../../config/demo.toml");
+const DEMO: &str = include_str!("../../config/demo.toml");
 
 impl AppConfig {
     /// Makes the application from its file of tables in `folder`. The error is the wrong key and

@@ -29,7 +29,7 @@ pub(crate) async fn storage() -> SharedStorage {
 }
 
 pub(crate) fn log(storage: &SharedStorage, level: TrustLevel, epoch: u64) -> Log {
-    let settings = LogSettings { partitions: PARTITIONS, level, ..LogSettings::default() };
+    let settings = LogSettings { level, ..LogSettings::new(PARTITIONS) };
     let lead = Arc::new(SingleNodeFence(Epoch(epoch)));
     Log::new(Arc::clone(storage), Clock::system(), lead, PARTITION, settings)
 }
@@ -51,18 +51,15 @@ pub(crate) fn event(epoch: u64, offset: u64, replaces: Option<(u64, u64)>) -> Ev
     let place =
         EventPlace { epoch: Epoch(epoch), plog: Offset(offset), ws: WS, wlog: Offset(offset) };
     let version = |(epoch, plog)| Version { epoch: Epoch(epoch), plog: Offset(plog) };
+    let time = WallTime::from_millis(1_000 + offset);
     Event {
-        place,
-        time: WallTime::from_millis(1_000 + offset),
         request: format!("request {offset}"),
-        idempotency: None,
-        command: "sys.CUD".parse().unwrap(),
-        params: Bytes::new(),
         changes: vec![RecordChange {
             replaces: replaces.map(version),
             record: record(&format!("of {epoch} {offset}")),
         }],
         drawn: vec![DrawnNumber { seq: 1, last: offset }],
+        ..Event::new(place, time, "sys.CUD".parse().unwrap())
     }
 }
 

@@ -179,11 +179,8 @@ mod tests {
                 is_active: None,
             };
             let rows = ids.iter().map(update).collect();
-            let (name, params) = ("sys.CUD".parse().unwrap(), Bytes::new());
-            let (request, deadline) = (String::new(), Instant::FAR_FUTURE);
-            let ws = WsId(1);
-            let command =
-                Command { ws, name, params, rows, request, idempotency_key: None, deadline };
+            let name = "sys.CUD".parse().unwrap();
+            let command = Command::new(WsId(1), name, Instant::FAR_FUTURE).with_rows(rows);
             QueuedCommand::of(command, is_read_for)
         };
         let row = |id| AppRow::Record(WsId(1), RecordId(id));

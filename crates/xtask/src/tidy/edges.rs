@@ -4,10 +4,10 @@
 use serde_json::Value;
 
 /// Each crate of this workspace, and the crates of this workspace on which it may depend. Any crate
-/// may depend on `clock` and on `causes`, and its tests on [`IN_TESTS`].
+/// may depend on `vvm-clock` and on `vvm-causes`, and its tests on [`IN_TESTS`].
 const TABLE: &[(&str, &[&str])] = &[
-    ("causes", &[]),
-    ("clock", &[]),
+    ("vvm-causes", &[]),
+    ("vvm-clock", &[]),
     ("istorage", &[]),
     ("trialkit", &[]),
     ("istorage-tck", &["istorage", "trialkit"]),
@@ -18,14 +18,22 @@ const TABLE: &[(&str, &[&str])] = &[
     ("ielections-tck", &["ielections", "trialkit"]),
     ("isequencer", &[]),
     ("sysvvm", &["ielections", "istorage"]),
-    ("eventlog", &["istorage"]),
-    ("seqstorage", &["isequencer", "sysvvm", "istorage", "eventlog"]),
-    ("processor", &["isequencer", "eventlog"]),
+    ("vvm-eventlog", &["istorage"]),
+    ("seqstorage", &["isequencer", "sysvvm", "istorage", "vvm-eventlog"]),
+    ("vvm-processor", &["isequencer", "vvm-eventlog"]),
     (
-        "vvm",
-        &["istorage", "ielections", "isequencer", "sysvvm", "eventlog", "seqstorage", "processor"],
+        "vvm-node",
+        &[
+            "istorage",
+            "ielections",
+            "isequencer",
+            "sysvvm",
+            "vvm-eventlog",
+            "seqstorage",
+            "vvm-processor",
+        ],
     ),
-    ("httpapi", &["vvm", "processor"]),
+    ("vvm-httpapi", &["vvm-node", "vvm-processor"]),
     ("xtask", &[]),
     ("vvm-cli", EVERYTHING),
     ("vvm-tests", EVERYTHING),
@@ -42,7 +50,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("scylla", &["istorage-cassandra", "vvm-tests"]),
     ("aws-", &["istorage-dynamodb", "vvm-tests"]),
     ("redb", &["istorage-redb", "vvm-tests"]),
-    ("getrandom", &["clock"]),
+    ("getrandom", &["vvm-clock"]),
 ];
 
 /// A crate of the workspace and all its dependencies.
@@ -53,6 +61,8 @@ pub(super) struct Package {
 
 pub(super) struct Dependency {
     pub(super) name: String,
+    /// The name in the sources.
+    pub(super) source_name: String,
     /// Whether the dependency is a crate of this workspace.
     is_ours: bool,
     /// Whether only tests use the dependency.
@@ -65,6 +75,7 @@ impl Package {
         let dependency = |entry: &Value| {
             Some(Dependency {
                 name: entry["name"].as_str()?.to_owned(),
+                source_name: entry["rename"].as_str().or(entry["name"].as_str())?.replace('-', "_"),
                 is_ours: entry["path"].is_string(),
                 is_in_tests: entry["kind"] == "dev",
             })
@@ -111,7 +122,7 @@ fn check_package(package: &Package) -> Vec<String> {
                 .iter()
                 .all(|(start, users)| !to.starts_with(start) || users.contains(&name));
         }
-        matches!(to, "causes" | "clock")
+        matches!(to, "vvm-causes" | "vvm-clock")
             || allowed == EVERYTHING
             || allowed.contains(&to)
             || (dependency.is_in_tests && IN_TESTS.contains(&to))
@@ -140,18 +151,18 @@ mod tests {
     #[test]
     fn edges_of_the_table_are_allowed() {
         let ours = |name: &str| json!({ "name": name, "path": "/x" });
-        assert!(violations("istorage", json!([ours("clock")])).is_empty());
+        assert!(violations("istorage", json!([ours("vvm-clock")])).is_empty());
         assert!(violations("sysvvm", json!([ours("istorage"), ours("ielections")])).is_empty());
         assert!(violations("vvm-cli", json!([ours("istorage-redb"), ours("sysvvm")])).is_empty());
-        assert!(violations("clock", json!([{ "name": "tokio" }])).is_empty());
+        assert!(violations("vvm-clock", json!([{ "name": "tokio" }])).is_empty());
     }
 
     #[test]
     fn other_edges_and_unknown_crates_are_not() {
         let ours = |name: &str| json!({ "name": name, "path": "/x" });
-        let found = violations("istorage", json!([ours("sysvvm"), ours("clock")]));
+        let found = violations("istorage", json!([ours("sysvvm"), ours("vvm-clock")]));
         assert_eq!(found, ["istorage must not depend on sysvvm (tidy/edges.rs)"]);
-        assert_eq!(violations("clock", json!([ours("istorage")])).len(), 1);
+        assert_eq!(violations("vvm-clock", json!([ours("istorage")])).len(), 1);
         assert_eq!(violations("utils", json!([])).len(), 1);
     }
 
@@ -188,7 +199,7 @@ mod tests {
         let used = find(TABLE, "seqstorage").unwrap();
         assert_eq!(unused(&all(used)).count(), 0);
         assert_eq!(unused(&all(&used[1..])).count(), 1);
-        assert_eq!(unused(&all(used)[1..]).count(), 1, "no `clock`");
+        assert_eq!(unused(&all(used)[1..]).count(), 1, "no `vvm-clock`");
     }
 
     #[test]

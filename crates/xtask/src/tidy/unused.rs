@@ -1,6 +1,9 @@
 //! The sources of a crate name each dependency of the crate.
 
-use super::{SourceFile, edges::Package};
+use super::{
+    SourceFile,
+    edges::{Dependency, Package},
+};
 
 /// Dependencies that no source names: the crate, the dependency, and the reason.
 const UNNAMED: &[(&str, &str, &str)] = &[];
@@ -25,8 +28,8 @@ fn check_with(
         let folder = manifest.path.trim_end_matches("Cargo.toml");
         let is_source = |path: &str| path.starts_with(folder) && path.ends_with(".rs");
         let sources: Vec<_> = files.iter().filter(|file| is_source(&file.path)).collect();
-        for to in dependencies.iter().map(|dependency| &dependency.name) {
-            let is_named = sources.iter().any(|file| names(&file.text, &to.replace('-', "_")));
+        for Dependency { name: to, source_name, .. } in dependencies {
+            let is_named = sources.iter().any(|file| names(&file.text, source_name));
             match (is_named, unnamed.iter().any(|(from, other, _)| from == name && other == to)) {
                 (false, false) => violations.push(format!(
                     "the sources of {name} do not name {to}: remove the dependency, or give a \

@@ -127,17 +127,9 @@ fn bill(names: &Names, ws: u64, deadline: Instant) -> Command {
         fields: [(names.name.clone(), Value::String(text.to_owned()))].into(),
     };
     let standing = || Some(Parent { id: RecordId(1), container: names.lines.clone() });
-    Command {
-        ws: WsId(ws),
-        name: names.cud.clone(),
-        params: bytes::Bytes::new(),
-        rows: vec![
-            row(1, &names.bill, None),
-            row(2, &names.line, standing()),
-            row(3, &names.line, standing()),
-        ],
-        request: String::new(),
-        idempotency_key: None,
-        deadline,
-    }
+    Command::new(WsId(ws), names.cud.clone(), deadline).with_rows(vec![
+        row(1, &names.bill, None),
+        row(2, &names.line, standing()),
+        row(3, &names.line, standing()),
+    ])
 }

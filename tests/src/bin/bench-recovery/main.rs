@@ -6,7 +6,6 @@
 
 use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use clap::Parser;
 use clock::{Clock, WallTime};
 use eventlog::{
@@ -121,9 +120,8 @@ async fn write(
         Arc::new(SingleNodeFence(Epoch(1))),
         partition,
         LogSettings {
-            partitions: shop_db.app.entry.partitions,
             timeout: Duration::from_secs(30),
-            ..LogSettings::default()
+            ..LogSettings::new(shop_db.app.entry.partitions)
         },
     );
     let mut group = Vec::new();
@@ -156,17 +154,12 @@ fn event(plog: u64, ws: u64, wlog: u64, id: u64) -> Result<Event, BenchError> {
         fields: [("name".parse()?, Value::String(text.to_owned()))].into(),
     };
     Ok(Event {
-        place,
-        time: WallTime::from_millis(1_000 + plog),
-        request: String::new(),
-        idempotency: None,
-        command: "sys.CUD".parse()?,
-        params: Bytes::new(),
         changes: vec![RecordChange { replaces: None, record }],
         drawn: vec![
             DrawnNumber { seq: WLOG_OFFSET.0, last: wlog },
             DrawnNumber { seq: RECORD_ID.0, last: id },
         ],
+        ..Event::new(place, WallTime::from_millis(1_000 + plog), "sys.CUD".parse()?)
     })
 }
 
