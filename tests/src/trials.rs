@@ -1,6 +1,6 @@
 //! Trials that run on every driver.
 
-use std::{fmt::Display, marker::PhantomData, path::Path, process::ExitCode, sync::Arc};
+use std::{fmt::Display, marker::PhantomData, process::ExitCode, sync::Arc};
 
 use async_trait::async_trait;
 use clock::Clock;
@@ -182,7 +182,7 @@ pub fn run_trials<R: DriverRunner>(
     let runtime = Runtime::new().expect("a runtime needs no more than some threads");
     let folder =
         tempfile::tempdir_in(folder).expect("the folder for temporary files must be writable");
-    let drivers = runtime.block_on(open(folder.path()));
+    let drivers = runtime.block_on(Drivers::open(folder.path())).expect("a new file can be opened");
     let targets: Vec<_> = choose(drivers).into_iter().map(Arc::new).collect();
     let trials: Vec<_> = trials.into_iter().collect();
     let tests = targets.iter().flat_map(|target| {
@@ -200,8 +200,4 @@ pub fn run_trials<R: DriverRunner>(
         }
     }
     code
-}
-
-async fn open(folder: &Path) -> Drivers {
-    Drivers::open(folder).await.expect("a new file can be opened")
 }
