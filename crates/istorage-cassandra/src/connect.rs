@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clock::Clock;
+use futures::future::BoxFuture;
 use istorage::{Error, Result};
 use scylla::{
     client::{
@@ -23,7 +24,18 @@ use crate::{
     tls,
 };
 
-pub(crate) async fn connect(config: &CassandraConfig, clock: &Clock) -> Result<SessionClient> {
+/// Connects to the servers.
+///
+/// The future is boxed as a trait object, so that a crate that awaits it does not compile the code
+/// of the client again.
+pub(crate) fn connect<'a>(
+    config: &'a CassandraConfig,
+    clock: &'a Clock,
+) -> BoxFuture<'a, Result<SessionClient>> {
+    Box::pin(open_session(config, clock))
+}
+
+async fn open_session(config: &CassandraConfig, clock: &Clock) -> Result<SessionClient> {
     config.check().map_err(Error::invalid_setting)?;
     let suspects = Arc::new(Suspects::new(clock.clone()));
     let routing = Routing::other(Arc::clone(&suspects));

@@ -14,6 +14,7 @@ use aws_config::{
 use aws_credential_types::Credentials;
 use aws_sdk_dynamodb::{Client, config};
 use clock::{Clock, Instant};
+use futures::future::BoxFuture;
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
@@ -71,8 +72,7 @@ impl DynamoDbDriver {
     ) -> Result<DynamoDbDriver> {
         config.check().map_err(Error::invalid_setting)?;
         let late = |_| Error::unavailable("region and credentials of AWS were not found in time");
-        let sdk = Box::pin(sdk_config(&config));
-        let sdk = clock.timeout_at(deadline, sdk).await.map_err(late)?;
+        let sdk = clock.timeout_at(deadline, sdk_config(&config)).await.map_err(late)?;
         if sdk.region().is_none() {
             return Err(Error::invalid(
                 "there is no region for DynamoDB: set `region`, or AWS_REGION, or one in the AWS profile",
@@ -127,7 +127,10 @@ impl DynamoDbDriver {
 
 /// The settings of the SDK. Settings that the configuration does not give come from the usual AWS
 /// chain.
-async fn sdk_config(config: &DynamoDbConfig) -> aws_config::SdkConfig {
+///
+/// The future is boxed as a trait object, so that a crate that awaits it does not compile the code
+/// of the SDK again.
+fn sdk_config(config: &DynamoDbConfig) -> BoxFuture<'static, aws_config::SdkConfig> {
     let mut loader = aws_config::defaults(BehaviorVersion::latest());
     if let Some(endpoint) = &config.endpoint {
         loader = loader.endpoint_url(endpoint);
@@ -139,7 +142,7 @@ async fn sdk_config(config: &DynamoDbConfig) -> aws_config::SdkConfig {
         let credentials = Credentials::new(id, secret.reveal(), None, None, "configuration");
         loader = loader.credentials_provider(credentials);
     }
-    loader.load().await
+    Box::pin(loader.load())
 }
 
 #[async_trait]

@@ -18,7 +18,8 @@ use crate::ElectionsContext;
 
 /// All trials, those of a module together.
 pub fn trials() -> impl Iterator<Item = &'static Trial<ElectionsContext>> {
-    const MODULES: &[&[Trial<ElectionsContext>]] = &[
+    // A static, so that each crate that lists the trials does not compile them again.
+    static MODULES: &[&[Trial<ElectionsContext>]] = &[
         acquire::TRIALS,
         release::TRIALS,
         loss::TRIALS,

@@ -28,7 +28,8 @@ use crate::StorageContext;
 /// All trials, those of a module together. The long trials come first, so that no long trial begins
 /// last.
 pub fn trials() -> impl Iterator<Item = &'static Trial<StorageContext>> {
-    const MODULES: &[&[Trial<StorageContext>]] = &[
+    // A static, so that each crate that lists the trials does not compile them again.
+    static MODULES: &[&[Trial<StorageContext>]] = &[
         large::TRIALS,
         ttl::TRIALS,
         expiry::TRIALS,
