@@ -6,7 +6,7 @@ use clock::Instant;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Epoch, LossReason, Slot, runtime::RenewalTask, term::Term};
+use crate::{Epoch, LossReason, Slot, renewal::RenewalTask, term::Term};
 
 /// The leadership of a slot. It is renewed in the background until it is lost, released or dropped.
 ///

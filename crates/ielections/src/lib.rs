@@ -44,6 +44,7 @@
 
 mod budget;
 mod comeback;
+mod elections;
 pub mod engine;
 mod file_identity;
 mod killer;
@@ -53,12 +54,14 @@ mod loss_reason;
 mod mem;
 mod meters;
 mod observer;
-mod runtime;
+mod renewal;
+mod runner;
 mod store;
 mod term;
 
 pub use budget::{Budget, InvalidTiming, Timing};
 pub use comeback::{LockError, LockFile};
+pub use elections::{AcquireError, Elections};
 pub use engine::GiveUpReason;
 pub use killer::KillFn;
 pub use leadership::{Leadership, StoppedLeadership, UnprovedStop, WorkGuard};
@@ -66,7 +69,7 @@ pub use lease::{Epoch, EpochRow, Incarnation, Lease, Slot};
 pub use loss_reason::LossReason;
 pub use mem::MemStore;
 pub use observer::{Leaders, Observer};
-pub use runtime::{AcquireError, Elections, HealthCheck};
+pub use runner::HealthCheck;
 pub use store::{Cause, ConditionalOutcome, ElectionRow, ObservedLease, StoreError, TtlStore};
 
 // The types of these crates occur in the API.

@@ -26,7 +26,11 @@ fn check_with(
             continue;
         };
         let folder = manifest.path.trim_end_matches("Cargo.toml");
-        let is_source = |path: &str| path.starts_with(folder) && path.ends_with(".rs");
+        // The example of a README is a test.
+        let is_source = |path: &str| {
+            path.strip_prefix(folder)
+                .is_some_and(|path| path.ends_with(".rs") || path == "README.md")
+        };
         let sources: Vec<_> = files.iter().filter(|file| is_source(&file.path)).collect();
         for Dependency { name: to, source_name, .. } in dependencies {
             let is_named = sources.iter().any(|file| names(&file.text, source_name));

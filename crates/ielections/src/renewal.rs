@@ -1,0 +1,99 @@
+//! The task that renews a lease until the leadership ends.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    LossReason,
+    engine::{Action, EngineInput, Notice},
+    meters,
+    runner::EngineRunner,
+    term::Term,
+};
+
+/// The task that renews a lease. The task ends when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct RenewalTask {
+    term: Arc<Term>,
+    stopped: mpsc::Sender<oneshot::Sender<()>>,
+    task: tokio::task::AbortHandle,
+}
+
+impl RenewalTask {
+    pub(crate) fn start(runner: EngineRunner, term: Arc<Term>, next: Action) -> RenewalTask {
+        let (stopped, release) = mpsc::channel(1);
+        #[expect(clippy::disallowed_methods, reason = "the leadership owns the task and ends it")]
+        let task = tokio::spawn(renew(runner, Arc::clone(&term), next, release)).abort_handle();
+        RenewalTask { term, stopped, task }
+    }
+
+    /// Ends the renewals and releases the lease. Afterwards `done` is dropped or sent to.
+    pub(crate) async fn release(&self, done: oneshot::Sender<()>) {
+        // If the task has ended, `done` is dropped. The receiver then sees the same result.
+        let _ = self.stopped.send(done).await;
+    }
+}
+
+impl Drop for RenewalTask {
+    fn drop(&mut self) {
+        self.term.lose(LossReason::Dropped);
+        self.task.abort();
+    }
+}
+
+async fn renew(
+    mut runner: EngineRunner,
+    term: Arc<Term>,
+    mut next: Action,
+    mut release: mpsc::Receiver<oneshot::Sender<()>>,
+) {
+    let _lost = LossOnDrop(Arc::clone(&term));
+    let mut done = None;
+    while next != Action::End {
+        let input = tokio::select! {
+            biased;
+            Some(sender) = release.recv(), if done.is_none() => {
+                done = Some(sender);
+                EngineInput::Stopped
+            }
+            input = runner.perform(next) => input,
+        };
+        let input = match input {
+            EngineInput::Woke => match term.lost() {
+                Some(why) => EngineInput::Ends(why),
+                None if runner.is_well() => EngineInput::Woke,
+                None => EngineInput::Ends(LossReason::Unhealthy),
+            },
+            input => input,
+        };
+        let step = runner.engine.next(runner.clock.now(), input);
+        match step.notice {
+            Some(Notice::Extended { valid_until }) => {
+                let left = term.valid_until().saturating_since(runner.clock.now());
+                meters::renewed(term.slot, left);
+                term.extend(valid_until, runner.budget.kill_at(valid_until));
+            }
+            Some(Notice::Lost(why)) => {
+                term.lose(why);
+            }
+            _ => {}
+        }
+        next = step.next;
+    }
+    if let Some(done) = done {
+        // The receiver may be gone.
+        let _ = done.send(());
+    }
+}
+
+/// Ends the leadership when the renewing task ends. The task ends early if it panics, or if its
+/// runtime drops it.
+struct LossOnDrop(Arc<Term>);
+
+impl Drop for LossOnDrop {
+    fn drop(&mut self) {
+        let is_panic = std::thread::panicking();
+        self.0.lose(if is_panic { LossReason::Panicked } else { LossReason::Dropped });
+    }
+}
