@@ -1,12 +1,12 @@
-//! The calls that a wrapper does not change.
+//! The calls that a wrapper does not change, and the cost of a wrapper.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use clock::Instant;
-use futures::TryStreamExt;
+use futures::{FutureExt, TryStreamExt};
 use istorage::{
-    AppStorage, AppStorageExt, AtomicBatch, Call, CallAnswer, Consistency, ErrorKind, Key, Order,
-    OrderedPut, Outcome, Put, Range, Result, SharedStorage, StorageWrapper,
+    AppStorage, AppStorageExt, AtomicBatch, Call, CallAnswer, Consistency, ErrorKind, Guarded, Key,
+    Metered, Order, OrderedPut, Outcome, Put, Range, Result, SharedStorage, StorageWrapper,
 };
 
 use crate::fixture::Fixture;
@@ -43,7 +43,7 @@ async fn calls_that_a_wrapper_does_not_change_reach_the_storage() {
     assert_eq!(AppStorage::capabilities(&storage), right.capabilities());
 
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|ccols| Key::new("p", ccols));
-    let ttl = Some(std::time::Duration::from_secs(60));
+    let ttl = Some(Duration::from_secs(60));
     let order = Order::new(1).unwrap();
     storage.put(a.clone(), "1".into(), soon).await.unwrap();
     let ordered = OrderedPut { key: b.clone(), value: "2".into(), order, ttl };
@@ -60,7 +60,7 @@ async fn calls_that_a_wrapper_does_not_change_reach_the_storage() {
     assert_eq!(right.get_batch(&keys, soon).await.unwrap(), stored);
     assert_eq!(storage.get_batch(&keys, soon).await.unwrap(), stored);
     assert_eq!(storage.get_linearizable(&c, soon).await.unwrap(), stored[2]);
-    let (all, timeout) = (Range::all(), std::time::Duration::from_secs(1));
+    let (all, timeout) = (Range::all(), Duration::from_secs(1));
     let rows = AppStorage::read(&storage, "p".into(), all, Consistency::Plain, timeout);
     assert_eq!(rows.try_collect::<Vec<_>>().await.unwrap().len(), 4);
     assert_eq!(storage.query_ttl(&b, timeout).await.unwrap(), Some(ttl));
@@ -69,6 +69,23 @@ async fn calls_that_a_wrapper_does_not_change_reach_the_storage() {
     AppStorage::close(&storage).await;
     let closed = right.get(&c, Consistency::Plain, soon).await;
     assert_eq!(closed.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// Each call of a node passes through two wrappers: one that guards, and one that measures.
+#[tokio::test]
+async fn a_wrapper_costs_one_allocation_for_each_call() {
+    let fixture = Fixture::new().await;
+    let inner = || Arc::clone(&fixture.storage);
+    let metered: SharedStorage = Arc::new(Metered::new(inner(), "mem", fixture.clock.clone()));
+    let guarded: SharedStorage = Arc::new(Guarded::new(inner(), fixture.clock.clone()));
+    let (key, soon) = (Key::new("p", "a"), fixture.soon());
+    let allocations = |storage: &SharedStorage| {
+        let get = || storage.get(&key, Consistency::Plain, soon).now_or_never().unwrap();
+        assert_eq!(get().unwrap(), None);
+        allocation_counter::measure(|| assert_eq!(get().unwrap(), None)).count_total
+    };
+    let bare = allocations(&fixture.storage);
+    assert_eq!([&metered, &guarded].map(allocations), [bare + 1; 2]);
 }
 
 #[tokio::test]
