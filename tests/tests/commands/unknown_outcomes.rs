@@ -255,6 +255,8 @@ async fn in_one_group(
     let faulty = Arc::new(Faulty::scripted(inner, shop_db.clock.clone(), script));
     let hold = StallingStorage::new(faulty);
     let mut settings = at(Arc::new(hold.clone()));
+    // On a busy machine the second command may come too late for the usual 50 ms.
+    settings.partition.group_time = Duration::from_secs(60);
     change(&mut settings);
     let (node, _) = fixture.begin(PARTITION, WS, settings).await;
     is_armed.store(true, Ordering::SeqCst);
