@@ -13,7 +13,6 @@ struct Orchestration;
 pub mod bench;
 pub mod commands;
 pub mod drivers;
-pub mod long;
 pub mod processes;
 pub mod servers;
 pub mod storage_wrapper;

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
+use trialkit::Trial;
 
 use crate::{command_error::CommandError, storage_target::StorageTarget};
 
@@ -280,12 +281,11 @@ fn address(text: &str) -> Result<SocketAddr, &'static str> {
 }
 
 /// Returns the trials with names that contain the filter.
-pub(crate) fn filtered<T>(
-    trials: impl Iterator<Item = &'static T>,
-    name: fn(&T) -> &'static str,
+pub(crate) fn filtered<C>(
+    trials: impl Iterator<Item = &'static Trial<C>>,
     filter: &str,
-) -> Result<Vec<&'static T>, CommandError> {
-    let filtered: Vec<_> = trials.filter(|trial| name(trial).contains(filter)).collect();
+) -> Result<Vec<&'static Trial<C>>, CommandError> {
+    let filtered: Vec<_> = trials.filter(|trial| trial.name().contains(filter)).collect();
     match filtered.is_empty() {
         true => Err(CommandError::usage(format!("no trial's name contains `{filter}`"))),
         false => Ok(filtered),

@@ -12,6 +12,7 @@ use eventlog::{AppRow, TrustLevel, WsId};
 use futures::future::join;
 use istorage::{AppStorageExt, Conditional, Error, Key, Outcome, SharedStorage};
 use processor::{Command, IdempotencyKey, PartitionEnd, Refused, Status};
+use trialkit::{Trial, trials};
 use vvm_tests::{
     commands::{
         NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
@@ -20,19 +21,13 @@ use vvm_tests::{
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("foreign_rows::a_foreign_row_does_not_stop_other_rows_of_its_write", |fixture| {
-        Box::pin(others_are_written(fixture))
-    }),
-    ("foreign_rows::a_foreign_row_does_not_stop_other_rows_of_a_recovery", |fixture| {
-        Box::pin(others_are_applied(fixture))
-    }),
-    ("foreign_rows::an_attempt_of_a_recovery_stays_unknown_behind_a_foreign_row", |fixture| {
-        Box::pin(stays_open(fixture))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(foreign_rows:
+    a_foreign_row_does_not_stop_other_rows_of_its_write = others_are_written,
+    a_foreign_row_does_not_stop_other_rows_of_a_recovery = others_are_applied,
+    an_attempt_of_a_recovery_stays_unknown_behind_a_foreign_row = stays_open,
+);
 
 fn at(storage: SharedStorage) -> ShopNodeSettings {
     ShopNodeSettings {

@@ -21,24 +21,21 @@ use istorage::{
     AppStorageExt, CallKind, Conditional, Fault, Faulty, Order, OrderedPut, Outcome, SharedStorage,
 };
 use seqstorage::PartitionStorage;
+use trialkit::{Trial, trials};
 use vvm_tests::{
     commands::{NarrowStorage, record_name, text},
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 use crate::{
-    fixture::{CommandsFixture, PARTITION, TrialFn, WS},
+    fixture::{CommandsFixture, PARTITION, WS},
     scene::LEVELS,
 };
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("log::a_write_is_sent_only_if_it_times_out_before_the_lease_ends", |fixture| {
-        Box::pin(in_time(fixture))
-    }),
-    ("log::a_refusal_that_names_no_row_is_retried_with_pauses_for_a_limited_time", |fixture| {
-        Box::pin(refused(fixture))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(log:
+    a_write_is_sent_only_if_it_times_out_before_the_lease_ends = in_time,
+    a_refusal_that_names_no_row_is_retried_with_pauses_for_a_limited_time = refused,
+);
 
 const NUMBERS: &str = "a write of numbers";
 

@@ -13,6 +13,7 @@ use eventlog::{RecordId, TrustLevel};
 use futures::future::{join, join_all};
 use istorage::SharedStorage;
 use processor::{Busy, Command, PartitionEnd, Refused};
+use trialkit::{Trial, trials};
 use vvm_tests::{
     commands::{
         AnswerLedger, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article, check, cud,
@@ -22,23 +23,17 @@ use vvm_tests::{
 };
 
 use crate::{
-    fixture::{CommandsFixture, PARTITION, TrialFn, WS, named},
+    fixture::{CommandsFixture, PARTITION, WS, named},
     slow_storage::{SlowStorage, bills, slow, slow_at},
 };
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("overload::a_command_that_waited_too_long_does_not_delay_others", |fixture| {
-        Box::pin(waited_too_long(fixture))
-    }),
-    ("overload::slow_handlers_do_not_make_the_partition_refuse_others", |fixture| {
-        Box::pin(slow_handlers(fixture))
-    }),
-    ("overload::slow_groups_do_not_make_an_idle_partition_refuse_commands", |fixture| {
-        Box::pin(after_idle(fixture))
-    }),
-    ("overload::only_the_last_of_late_commands_is_tried", |fixture| Box::pin(late_ones(fixture))),
-    ("overload::overload_ends_when_the_storage_works_again", |fixture| Box::pin(ends(fixture))),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(overload:
+    a_command_that_waited_too_long_does_not_delay_others = waited_too_long,
+    slow_handlers_do_not_make_the_partition_refuse_others = slow_handlers,
+    slow_groups_do_not_make_an_idle_partition_refuse_commands = after_idle,
+    only_the_last_of_late_commands_is_tried = late_ones,
+    overload_ends_when_the_storage_works_again = ends,
+);
 
 /// The time of a call to the storage.
 const DELAY: Duration = Duration::from_millis(45);

@@ -20,6 +20,7 @@ use istorage::{
     CallKind, Consistency, Fault, Faulty, Key, Order, OrderedPut, Range, RowStream, SharedStorage,
 };
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, Status};
+use trialkit::{Trial, trials};
 use vvm_tests::{
     commands::{
         CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
@@ -29,31 +30,18 @@ use vvm_tests::{
 };
 
 use crate::{
-    fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named},
+    fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named},
     scene::LEVELS,
 };
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("reads::an_acknowledged_event_is_readable_also_if_the_rest_of_its_group_failed", |fixture| {
-        Box::pin(acknowledged(fixture))
-    }),
-    ("reads::a_command_that_is_sent_again_gets_the_first_answer_until_that_expires", |fixture| {
-        Box::pin(expired(fixture))
-    }),
-    (
-        "reads::a_command_that_is_sent_again_is_not_done_again_when_its_event_is_damaged",
-        |fixture| Box::pin(damaged_event(fixture)),
-    ),
-    ("reads::an_event_of_a_former_leader_behind_the_last_offset_is_not_returned", |fixture| {
-        Box::pin(left_behind(fixture))
-    }),
-    ("reads::an_unreadable_row_is_reported_until_it_can_be_read", |fixture| {
-        Box::pin(unreadable(fixture))
-    }),
-    ("reads::a_missing_event_is_reported_also_while_the_partition_recovers", |fixture| {
-        Box::pin(missing_while_recovering(fixture))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(reads:
+    an_acknowledged_event_is_readable_also_if_the_rest_of_its_group_failed = acknowledged,
+    a_command_that_is_sent_again_gets_the_first_answer_until_that_expires = expired,
+    a_command_that_is_sent_again_is_not_done_again_when_its_event_is_damaged = damaged_event,
+    an_event_of_a_former_leader_behind_the_last_offset_is_not_returned = left_behind,
+    an_unreadable_row_is_reported_until_it_can_be_read = unreadable,
+    a_missing_event_is_reported_also_while_the_partition_recovers = missing_while_recovering,
+);
 
 /// The time for which answers are kept in the trial of their expiry. Cassandra expires rows by
 /// whole seconds.

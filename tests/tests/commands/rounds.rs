@@ -16,6 +16,7 @@ use isequencer::{NumberKey, Offset, SeqId, SeqStorage, WsId};
 use istorage::{Conditional, Outcome, Result, SharedStorage};
 use processor::PartitionEnd;
 use seqstorage::PartitionStorage;
+use trialkit::{Trial, trials};
 use vvm_tests::{
     commands::{
         AnswerLedger, NarrowStorage, ShopNodeSettings, article, bill, check, create_workspace, cud,
@@ -23,13 +24,13 @@ use vvm_tests::{
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::fixture::{CommandsFixture, PARTITION, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("rounds::a_lone_command_takes_two_rounds_for_any_rows", |fixture| Box::pin(two(fixture))),
-    ("rounds::a_number_that_was_never_stored_is_absent", |fixture| Box::pin(absent(fixture))),
-    ("rounds::numbers_may_be_kept_in_the_application", |fixture| Box::pin(in_view(fixture))),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(rounds:
+    a_lone_command_takes_two_rounds_for_any_rows = two,
+    a_number_that_was_never_stored_is_absent = absent,
+    numbers_may_be_kept_in_the_application = in_view,
+);
 
 async fn two(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;

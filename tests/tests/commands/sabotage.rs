@@ -11,21 +11,20 @@ use istorage::{
     AppStorageExt, AtomicBatch, Conditional, Key, Order, OrderedPut, Outcome, SharedStorage,
 };
 use processor::{Busy, Done, PartitionEnd, Refused, Status};
+use trialkit::{Trial, trials};
 use vvm_tests::{
     commands::{AnswerLedger, ShopNode, ShopNodeSettings, article, check, cud, update},
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::fixture::{CommandsFixture, PARTITION, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("sabotage::sequences_trust_level_0", |fixture| Box::pin(level_0(fixture))),
-    ("sabotage::sequences_trust_level_1", |fixture| Box::pin(level_1(fixture))),
-    ("sabotage::sequences_trust_level_2", |fixture| Box::pin(level_2(fixture))),
-    ("sabotage::a_record_that_changed_since_it_was_read_is_reported_and_read_again", |fixture| {
-        Box::pin(changed(fixture))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(sabotage:
+    sequences_trust_level_0 = level_0,
+    sequences_trust_level_1 = level_1,
+    sequences_trust_level_2 = level_2,
+    a_record_that_changed_since_it_was_read_is_reported_and_read_again = changed,
+);
 
 /// The value of the row that is in the way. No node wrote it.
 const FOREIGN: Bytes = Bytes::from_static(&[1]);

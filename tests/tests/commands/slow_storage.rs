@@ -22,6 +22,7 @@ use futures::{
 use istorage::{AtomicBatch, Consistency, Key, Outcome, Range, RowStream, SharedStorage};
 use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, RowChange};
 use tokio::sync::watch;
+use trialkit::{Trial, trials};
 use vvm_tests::{
     commands::{
         AnswerLedger, CheckOptions, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
@@ -30,31 +31,17 @@ use vvm_tests::{
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::fixture::{CommandsFixture, PARTITION, PARTITIONS, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, PARTITIONS, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("slow_storage::the_rows_of_many_commands_are_read_together", |fixture| {
-        Box::pin(many_commands(fixture))
-    }),
-    ("slow_storage::the_rows_of_one_command_are_read_together", |fixture| {
-        Box::pin(one_command(fixture))
-    }),
-    ("slow_storage::a_group_is_written_before_its_members_are_late", |fixture| {
-        Box::pin(in_time(fixture))
-    }),
-    ("slow_storage::a_group_does_not_wait_for_a_handler_that_does_not_end", |fixture| {
-        Box::pin(does_not_end(fixture))
-    }),
-    ("slow_storage::a_command_whose_handler_is_slow_is_done_in_the_next_group", |fixture| {
-        Box::pin(comes_back(fixture))
-    }),
-    ("slow_storage::each_row_is_read_once_however_few_commands_a_group_takes", |fixture| {
-        Box::pin(large_rows(fixture))
-    }),
-    ("slow_storage::numbers_of_many_workspaces_are_read_side_by_side", |fixture| {
-        Box::pin(many_workspaces(fixture))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(slow_storage:
+    the_rows_of_many_commands_are_read_together = many_commands,
+    the_rows_of_one_command_are_read_together = one_command,
+    a_group_is_written_before_its_members_are_late = in_time,
+    a_group_does_not_wait_for_a_handler_that_does_not_end = does_not_end,
+    a_command_whose_handler_is_slow_is_done_in_the_next_group = comes_back,
+    each_row_is_read_once_however_few_commands_a_group_takes = large_rows,
+    numbers_of_many_workspaces_are_read_side_by_side = many_workspaces,
+);
 
 /// A storage with slow reads and slow atomic writes, which counts its reads.
 #[derive(Debug)]

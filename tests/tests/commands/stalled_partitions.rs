@@ -25,6 +25,7 @@ use istorage::{
 };
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, Status};
 use tokio::sync::watch;
+use trialkit::{Trial, trials};
 use vvm_tests::{
     commands::{
         AnswerLedger, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, article, check,
@@ -33,36 +34,19 @@ use vvm_tests::{
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, PARTITIONS, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, PARTITIONS, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    (
-        "stalled_partitions::a_partition_that_cannot_store_numbers_is_stalled_and_refuses",
-        |fixture| Box::pin(not_stored(fixture, StorageMode::Refuses, "no space for numbers")),
-    ),
-    (
-        "stalled_partitions::a_partition_that_stores_numbers_slowly_is_stalled_and_refuses",
-        |fixture| Box::pin(not_stored(fixture, StorageMode::Hangs, "the storage is slow")),
-    ),
-    (
-        "stalled_partitions::a_partition_that_can_never_store_numbers_fails_without_a_command",
-        |fixture| Box::pin(ended_while_idle(fixture)),
-    ),
-    (
-        "stalled_partitions::commands_are_accepted_after_the_problem_of_a_write_has_passed",
-        |fixture| Box::pin(passed(fixture)),
-    ),
-    (
-        "stalled_partitions::a_partition_that_can_read_nothing_is_stalled_until_a_read_works",
-        |fixture| Box::pin(nothing_is_read(fixture)),
-    ),
-    ("stalled_partitions::a_partition_that_cannot_read_numbers_is_stalled", |fixture| {
-        Box::pin(numbers_are_not_read(fixture))
-    }),
-    ("stalled_partitions::a_partition_that_cannot_read_one_row_stays_ready", |fixture| {
-        Box::pin(one_row_is_not_read(fixture))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(stalled_partitions:
+    a_partition_that_cannot_store_numbers_is_stalled_and_refuses
+        = |fixture| not_stored(fixture, StorageMode::Refuses, "no space for numbers"),
+    a_partition_that_stores_numbers_slowly_is_stalled_and_refuses
+        = |fixture| not_stored(fixture, StorageMode::Hangs, "the storage is slow"),
+    a_partition_that_can_never_store_numbers_fails_without_a_command = ended_while_idle,
+    commands_are_accepted_after_the_problem_of_a_write_has_passed = passed,
+    a_partition_that_can_read_nothing_is_stalled_until_a_read_works = nothing_is_read,
+    a_partition_that_cannot_read_numbers_is_stalled = numbers_are_not_read,
+    a_partition_that_cannot_read_one_row_stays_ready = one_row_is_not_read,
+);
 
 /// A time longer than any trial.
 const NEVER: Duration = Duration::from_secs(3_600);

@@ -20,6 +20,7 @@ use istorage::{
 };
 use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, Status};
 use tokio::task::JoinSet;
+use trialkit::{Trial, trials};
 use vvm_tests::{
     commands::{
         AnswerLedger, NarrowStorage, ShopNodeSettings, StallPoint, StallingStorage, article, check,
@@ -28,46 +29,20 @@ use vvm_tests::{
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    (
-        "unknown_outcomes::a_group_ends_although_commands_that_write_nothing_keep_coming",
-        |fixture| Box::pin(ends(fixture)),
-    ),
-    ("unknown_outcomes::a_recovery_that_is_stopped_ends_between_two_calls", |fixture| {
-        Box::pin(stopped(fixture))
-    }),
-    ("unknown_outcomes::a_recovery_that_is_cut_off_or_fails_proves_nothing", |fixture| {
-        Box::pin(unproved(fixture))
-    }),
-    (
-        "unknown_outcomes::a_stop_that_cannot_store_numbers_proves_nothing_and_gives_the_reason",
-        |fixture| Box::pin(numbers_not_stored(fixture)),
-    ),
-    (
-        "unknown_outcomes::an_attempt_without_an_answer_may_land_when_a_foreign_row_is_gone",
-        |fixture| Box::pin(may_land(fixture)),
-    ),
-    (
-        "unknown_outcomes::an_attempt_without_an_answer_is_reported_before_a_foreign_row",
-        |fixture| Box::pin(row_in_the_way(fixture)),
-    ),
-    (
-        "unknown_outcomes::an_attempt_without_an_answer_stays_unknown_when_the_storage_closes",
-        |fixture| Box::pin(closes(fixture)),
-    ),
-    ("unknown_outcomes::a_rejection_that_rests_on_an_unwritten_command_is_not_sent", |fixture| {
-        Box::pin(judged_by_nothing(fixture))
-    }),
-    ("unknown_outcomes::a_group_respects_its_limit_of_bytes", |fixture| {
-        Box::pin(few_bytes(fixture))
-    }),
-    (
-        "unknown_outcomes::a_write_that_is_sent_again_and_again_is_reported_in_the_status",
-        |fixture| Box::pin(told(fixture)),
-    ),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(unknown_outcomes:
+    a_group_ends_although_commands_that_write_nothing_keep_coming = ends,
+    a_recovery_that_is_stopped_ends_between_two_calls = stopped,
+    a_recovery_that_is_cut_off_or_fails_proves_nothing = unproved,
+    a_stop_that_cannot_store_numbers_proves_nothing_and_gives_the_reason = numbers_not_stored,
+    an_attempt_without_an_answer_may_land_when_a_foreign_row_is_gone = may_land,
+    an_attempt_without_an_answer_is_reported_before_a_foreign_row = row_in_the_way,
+    an_attempt_without_an_answer_stays_unknown_when_the_storage_closes = closes,
+    a_rejection_that_rests_on_an_unwritten_command_is_not_sent = judged_by_nothing,
+    a_group_respects_its_limit_of_bytes = few_bytes,
+    a_write_that_is_sent_again_and_again_is_reported_in_the_status = told,
+);
 
 fn at(storage: SharedStorage) -> ShopNodeSettings {
     ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(TrustLevel::Zero) }

@@ -25,10 +25,9 @@ use istorage::KeyspaceName;
 use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Trial};
 use tokio::runtime::{Handle, Runtime};
+use trialkit::is_long;
 use vvm::Stage;
-use vvm_tests::{
-    commands::create_workspace, long::is_long, servers::CASSANDRA_CLUSTER, subjects::Cassandra,
-};
+use vvm_tests::{commands::create_workspace, servers::CASSANDRA_CLUSTER, subjects::Cassandra};
 
 use self::{
     clients::{Clients, run},

@@ -5,9 +5,9 @@ use std::{collections::HashSet, sync::atomic::Ordering, time::Duration};
 use bytes::Bytes;
 use clock::Instant;
 use istorage::{AppStorageExt, Conditional, Conflict, Error, ErrorKind, Key, Outcome, Result};
+use trialkit::tasks::yield_now;
 
 use super::{Defect, storage::WrongStorage};
-use crate::tasks::yield_now;
 
 /// The number of calls that may be under way at once, for [`Defect::DroppedCallsLeak`].
 const PLACES: u64 = 40;

@@ -8,9 +8,9 @@ use istorage::{
     AppStorageExt, AtomicBatch, Conditional, Conflict, Error, Key, Order, OrderedPut, Outcome, Put,
     Result, TTL_MAX,
 };
+use trialkit::tasks::yield_now;
 
 use super::{Defect, storage::WrongStorage};
-use crate::tasks::yield_now;
 
 impl WrongStorage {
     pub(super) async fn wrong_put_batch(

@@ -9,11 +9,12 @@ const TABLE: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("istorage", &[]),
     ("trialkit", &[]),
-    ("istorage-tck", &["istorage"]),
+    ("istorage-tck", &["istorage", "trialkit"]),
     ("istorage-redb", &["istorage"]),
     ("istorage-cassandra", &["istorage"]),
     ("istorage-dynamodb", &["istorage"]),
     ("ielections", &[]),
+    ("ielections-tck", &["ielections", "trialkit"]),
     ("isequencer", &[]),
     ("sysvvm", &["ielections", "istorage"]),
     ("eventlog", &["istorage"]),
@@ -30,7 +31,7 @@ const TABLE: &[(&str, &[&str])] = &[
 ];
 
 /// The crates on which the tests of any crate may depend.
-const IN_TESTS: &[&str] = &["trialkit"];
+const IN_TESTS: &[&str] = &["trialkit", "ielections-tck"];
 
 /// All crates: the binary, and the suites across crates, may depend on any of them.
 const EVERYTHING: &[&str] = &["*"];

@@ -1,17 +1,15 @@
 //! Trials of lost answers, to calls that were done and to calls that were not.
 
-use super::trial_list;
+use ielections::ElectionRow;
+use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
+
 use crate::{
-    ElectionRow,
-    suite::{
-        context::{TrialContext, release, slot},
-        failure::{TrialResult, ensure, ensure_eq},
-        faulty_store::{StoreCallKind, StoreFault},
-    },
+    context::{ElectionsContext, release, slot},
+    faulty_store::{StoreCallKind, StoreFault},
 };
 
-trial_list!(
-    unknown: a_lease_that_was_taken,
+pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(unknown:
+    a_lease_that_was_taken,
     a_lease_that_was_not_taken,
     an_epoch_that_was_raised,
     an_epoch_that_was_not_raised,
@@ -22,24 +20,24 @@ trial_list!(
     a_release_that_was_not_done,
 );
 
-async fn a_lease_that_was_taken(ctx: TrialContext) -> TrialResult {
-    acquires(&ctx, StoreCallKind::Take, StoreFault::DoneUnknown).await
+async fn a_lease_that_was_taken(ctx: &ElectionsContext) -> Verdict {
+    acquires(ctx, StoreCallKind::Take, StoreFault::DoneUnknown).await
 }
 
-async fn a_lease_that_was_not_taken(ctx: TrialContext) -> TrialResult {
-    acquires(&ctx, StoreCallKind::Take, StoreFault::NotDoneUnknown).await
+async fn a_lease_that_was_not_taken(ctx: &ElectionsContext) -> Verdict {
+    acquires(ctx, StoreCallKind::Take, StoreFault::NotDoneUnknown).await
 }
 
-async fn an_epoch_that_was_raised(ctx: TrialContext) -> TrialResult {
-    acquires(&ctx, StoreCallKind::RaiseEpoch, StoreFault::DoneUnknown).await
+async fn an_epoch_that_was_raised(ctx: &ElectionsContext) -> Verdict {
+    acquires(ctx, StoreCallKind::RaiseEpoch, StoreFault::DoneUnknown).await
 }
 
-async fn an_epoch_that_was_not_raised(ctx: TrialContext) -> TrialResult {
-    acquires(&ctx, StoreCallKind::RaiseEpoch, StoreFault::NotDoneUnknown).await
+async fn an_epoch_that_was_not_raised(ctx: &ElectionsContext) -> Verdict {
+    acquires(ctx, StoreCallKind::RaiseEpoch, StoreFault::NotDoneUnknown).await
 }
 
 /// Proves that the first attempt leads, in its own epoch: no lease is left behind until it expires.
-async fn acquires(ctx: &TrialContext, kind: StoreCallKind, fault: StoreFault) -> TrialResult {
+async fn acquires(ctx: &ElectionsContext, kind: StoreCallKind, fault: StoreFault) -> Verdict {
     let node = ctx.node(1)?;
     node.store.fail(kind, fault, 1);
     let start = ctx.clock.now();
@@ -54,7 +52,7 @@ async fn acquires(ctx: &TrialContext, kind: StoreCallKind, fault: StoreFault) ->
 }
 
 /// An epoch that was raised and never confirmed belongs to no leadership.
-async fn an_epoch_whose_answers_are_lost_until_the_time_is_over(ctx: TrialContext) -> TrialResult {
+async fn an_epoch_whose_answers_are_lost_until_the_time_is_over(ctx: &ElectionsContext) -> Verdict {
     let node = ctx.node(1)?;
     node.store.fail(StoreCallKind::RaiseEpoch, StoreFault::DoneUnknown, usize::MAX);
     let until = ctx.clock.now() + ctx.lease() / 4;
@@ -65,15 +63,15 @@ async fn an_epoch_whose_answers_are_lost_until_the_time_is_over(ctx: TrialContex
     Ok(())
 }
 
-async fn a_renewal_that_was_done(ctx: TrialContext) -> TrialResult {
-    keeps(&ctx, StoreFault::DoneUnknown).await
+async fn a_renewal_that_was_done(ctx: &ElectionsContext) -> Verdict {
+    keeps(ctx, StoreFault::DoneUnknown).await
 }
 
-async fn a_renewal_that_was_not_done(ctx: TrialContext) -> TrialResult {
-    keeps(&ctx, StoreFault::NotDoneUnknown).await
+async fn a_renewal_that_was_not_done(ctx: &ElectionsContext) -> Verdict {
+    keeps(ctx, StoreFault::NotDoneUnknown).await
 }
 
-async fn keeps(ctx: &TrialContext, fault: StoreFault) -> TrialResult {
+async fn keeps(ctx: &ElectionsContext, fault: StoreFault) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     node.store.fail(StoreCallKind::Renew, fault, 1);
@@ -83,15 +81,15 @@ async fn keeps(ctx: &TrialContext, fault: StoreFault) -> TrialResult {
     Ok(())
 }
 
-async fn a_release_that_was_done(ctx: TrialContext) -> TrialResult {
-    releases(&ctx, StoreFault::DoneUnknown).await
+async fn a_release_that_was_done(ctx: &ElectionsContext) -> Verdict {
+    releases(ctx, StoreFault::DoneUnknown).await
 }
 
-async fn a_release_that_was_not_done(ctx: TrialContext) -> TrialResult {
-    releases(&ctx, StoreFault::NotDoneUnknown).await
+async fn a_release_that_was_not_done(ctx: &ElectionsContext) -> Verdict {
+    releases(ctx, StoreFault::NotDoneUnknown).await
 }
 
-async fn releases(ctx: &TrialContext, fault: StoreFault) -> TrialResult {
+async fn releases(ctx: &ElectionsContext, fault: StoreFault) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     node.store.fail(StoreCallKind::Release, fault, 1);

@@ -7,18 +7,13 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::join_all;
+use ielections::{ConditionalOutcome, ElectionRow, Epoch, Slot, TtlStore};
+use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
-use super::trial_list;
-use crate::{
-    ConditionalOutcome, ElectionRow, Epoch, Slot, TtlStore,
-    suite::{
-        context::{TrialContext, release, slot},
-        failure::{TrialResult, ensure, ensure_eq},
-    },
-};
+use crate::context::{ElectionsContext, release, slot};
 
-trial_list!(
-    race: one_of_several_writes_of_a_lease_wins,
+pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(race:
+    one_of_several_writes_of_a_lease_wins,
     one_of_several_candidates_for_an_expired_lease_leads,
     nodes_that_come_and_go_never_lead_at_the_same_time,
 );
@@ -26,7 +21,7 @@ trial_list!(
 /// The limit of rounds. A quick store does all of them, a slow store as many as it can.
 const ROUNDS_MAX: u32 = 1_000;
 
-async fn one_of_several_writes_of_a_lease_wins(ctx: TrialContext) -> TrialResult {
+async fn one_of_several_writes_of_a_lease_wins(ctx: &ElectionsContext) -> Verdict {
     let (row, ttl) = (ElectionRow::Lease(slot(1)), Some(20 * ctx.lease()));
     let stores: Vec<_> = (0..8).map(|number| ctx.store(number)).collect();
     let end = ctx.clock.now() + ctx.lease();
@@ -54,11 +49,11 @@ async fn one_of_several_writes_of_a_lease_wins(ctx: TrialContext) -> TrialResult
     Ok(())
 }
 
-async fn one_of_several_candidates_for_an_expired_lease_leads(ctx: TrialContext) -> TrialResult {
+async fn one_of_several_candidates_for_an_expired_lease_leads(ctx: &ElectionsContext) -> Verdict {
     let leadership = ctx.node(0)?.lead().await?;
     let epoch = leadership.epoch();
     drop(leadership);
-    let nodes = (1..=4).map(|number| ctx.node(number)).collect::<TrialResult<Vec<_>>>()?;
+    let nodes = (1..=4).map(|number| ctx.node(number)).collect::<Verdict<Vec<_>>>()?;
     let until = ctx.clock.now() + nodes[0].elections.budget().failover_bound();
     let tries = nodes.iter().map(|node| node.elections.acquire(slot(1), until));
     let leaders: Vec<_> = join_all(tries).await.into_iter().filter_map(Result::ok).collect();
@@ -77,7 +72,7 @@ struct LeadershipPeriod {
     to: clock::Instant,
 }
 
-async fn nodes_that_come_and_go_never_lead_at_the_same_time(ctx: TrialContext) -> TrialResult {
+async fn nodes_that_come_and_go_never_lead_at_the_same_time(ctx: &ElectionsContext) -> Verdict {
     let reigns = Mutex::new(Vec::<LeadershipPeriod>::new());
     let end = ctx.clock.now() + 4 * ctx.lease();
     let node = async |number: u16| {
@@ -98,9 +93,9 @@ async fn nodes_that_come_and_go_never_lead_at_the_same_time(ctx: TrialContext) -
                 release(leadership, ctx.soon()).await?;
             }
         }
-        TrialResult::Ok(())
+        Verdict::Ok(())
     };
-    join_all((1..=5).map(node)).await.into_iter().collect::<TrialResult>()?;
+    join_all((1..=5).map(node)).await.into_iter().collect::<Verdict>()?;
     let mut reigns = reigns.into_inner().unwrap_or_else(PoisonError::into_inner);
     ensure!(reigns.len() >= 4, "only {} leaderships", reigns.len());
     reigns.sort_by_key(|reign| (reign.slot, reign.from));

@@ -1,24 +1,22 @@
 //! Trials of releasing the lease.
 
-use super::trial_list;
+use ielections::{ElectionRow, UnprovedStop};
+use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, trials};
+
 use crate::{
-    ElectionRow, UnprovedStop,
-    suite::{
-        context::{TrialContext, release, slot},
-        failure::{TrialFailure, TrialResult, ensure, ensure_eq},
-        faulty_store::StoreCallKind,
-    },
+    context::{ElectionsContext, release, slot},
+    faulty_store::StoreCallKind,
 };
 
-trial_list!(
-    release: after_a_release_another_node_leads_at_once,
+pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(release:
+    after_a_release_another_node_leads_at_once,
     the_lease_is_not_released_before_all_work_has_stopped,
     unfinished_work_leaves_the_lease_to_expire,
     stopping_waits_for_work_no_longer_than_the_deadline,
     a_release_of_a_lost_lease_changes_nothing,
 );
 
-async fn after_a_release_another_node_leads_at_once(ctx: TrialContext) -> TrialResult {
+async fn after_a_release_another_node_leads_at_once(ctx: &ElectionsContext) -> Verdict {
     let leadership = ctx.node(1)?.lead().await?;
     let token = leadership.token();
     release(leadership, ctx.soon()).await?;
@@ -31,7 +29,7 @@ async fn after_a_release_another_node_leads_at_once(ctx: TrialContext) -> TrialR
     Ok(())
 }
 
-async fn the_lease_is_not_released_before_all_work_has_stopped(ctx: TrialContext) -> TrialResult {
+async fn the_lease_is_not_released_before_all_work_has_stopped(ctx: &ElectionsContext) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     node.store.look_at(leadership.token());
@@ -61,7 +59,7 @@ async fn the_lease_is_not_released_before_all_work_has_stopped(ctx: TrialContext
     Ok(())
 }
 
-async fn unfinished_work_leaves_the_lease_to_expire(ctx: TrialContext) -> TrialResult {
+async fn unfinished_work_leaves_the_lease_to_expire(ctx: &ElectionsContext) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     let epoch = leadership.epoch();
@@ -77,7 +75,7 @@ async fn unfinished_work_leaves_the_lease_to_expire(ctx: TrialContext) -> TrialR
     Ok(())
 }
 
-async fn stopping_waits_for_work_no_longer_than_the_deadline(ctx: TrialContext) -> TrialResult {
+async fn stopping_waits_for_work_no_longer_than_the_deadline(ctx: &ElectionsContext) -> Verdict {
     let leadership = ctx.node(1)?.lead().await?;
     let _work = leadership.work()?;
     let start = ctx.clock.now();
@@ -90,7 +88,7 @@ async fn stopping_waits_for_work_no_longer_than_the_deadline(ctx: TrialContext) 
 }
 
 /// The leader lost its lease to another node, and does not know it yet.
-async fn a_release_of_a_lost_lease_changes_nothing(ctx: TrialContext) -> TrialResult {
+async fn a_release_of_a_lost_lease_changes_nothing(ctx: &ElectionsContext) -> Verdict {
     let first = ctx.node(1)?;
     let leadership = first.lead().await?;
     let stopped = leadership.stopped(ctx.soon()).await?;
@@ -102,6 +100,6 @@ async fn a_release_of_a_lost_lease_changes_nothing(ctx: TrialContext) -> TrialRe
     ctx.pass(ctx.lease() / 2).await;
     match other.lost() {
         None => Ok(()),
-        Some(why) => Err(TrialFailure::new(format!("the other lost its lead: {why}"))),
+        Some(why) => Err(EarlyEnd::failed(format!("the other lost its lead: {why}"))),
     }
 }

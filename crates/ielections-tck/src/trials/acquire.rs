@@ -2,23 +2,19 @@
 
 use std::net::SocketAddr;
 
-use super::trial_list;
-use crate::{
-    AcquireError, ElectionRow, EpochRow, GiveUpReason,
-    suite::{
-        context::{TrialContext, TrialNode, release, slot},
-        failure::{TrialFailure, TrialResult, ensure, ensure_eq},
-    },
-};
+use ielections::{AcquireError, ElectionRow, EpochRow, GiveUpReason};
+use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, trials};
 
-trial_list!(
-    acquire: a_free_slot_is_led_at_once,
+use crate::context::{ElectionsContext, TrialNode, release, slot};
+
+pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(acquire:
+    a_free_slot_is_led_at_once,
     a_held_slot_is_waited_for_and_given_up_in_time,
     a_node_does_not_lead_the_same_slot_twice,
     each_leadership_has_a_higher_epoch,
 );
 
-async fn a_free_slot_is_led_at_once(ctx: TrialContext) -> TrialResult {
+async fn a_free_slot_is_led_at_once(ctx: &ElectionsContext) -> Verdict {
     let start = ctx.clock.now();
     let leadership = ctx.node(7)?.lead().await?;
     // The limit of four calls: a look, a read, the lease and the epoch.
@@ -35,27 +31,27 @@ async fn a_free_slot_is_led_at_once(ctx: TrialContext) -> TrialResult {
     Ok(())
 }
 
-async fn a_held_slot_is_waited_for_and_given_up_in_time(ctx: TrialContext) -> TrialResult {
+async fn a_held_slot_is_waited_for_and_given_up_in_time(ctx: &ElectionsContext) -> Verdict {
     let leadership = ctx.node(1)?.lead().await?;
-    gives_up(&ctx, &ctx.node(2)?).await?;
+    gives_up(ctx, &ctx.node(2)?).await?;
     ensure_eq!(leadership.lost(), None, "the leader");
     Ok(())
 }
 
-async fn a_node_does_not_lead_the_same_slot_twice(ctx: TrialContext) -> TrialResult {
+async fn a_node_does_not_lead_the_same_slot_twice(ctx: &ElectionsContext) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
-    gives_up(&ctx, &node).await?;
+    gives_up(ctx, &node).await?;
     ensure_eq!(leadership.lost(), None, "the leader");
     Ok(())
 }
 
 /// Waits for a held slot for as long as a lease lasts.
-async fn gives_up(ctx: &TrialContext, node: &TrialNode) -> TrialResult {
+async fn gives_up(ctx: &ElectionsContext, node: &TrialNode) -> Verdict {
     let start = ctx.clock.now();
     match node.elections.acquire(slot(1), start + ctx.lease()).await {
         Err(AcquireError::GaveUp(GiveUpReason::Waited)) => {}
-        other => return Err(TrialFailure::new(format!("it must give up, and says {other:?}"))),
+        other => return Err(EarlyEnd::failed(format!("it must give up, and says {other:?}"))),
     }
     let waited = ctx.clock.now() - start;
     let most = ctx.lease() + ctx.lease() / 4;
@@ -63,7 +59,7 @@ async fn gives_up(ctx: &TrialContext, node: &TrialNode) -> TrialResult {
     Ok(())
 }
 
-async fn each_leadership_has_a_higher_epoch(ctx: TrialContext) -> TrialResult {
+async fn each_leadership_has_a_higher_epoch(ctx: &ElectionsContext) -> Verdict {
     let mut last = None;
     for round in 0..6 {
         let leadership = ctx.node(round % 2)?.lead().await?;

@@ -5,15 +5,15 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
+use ielections::{ConditionalOutcome, ElectionRow, ObservedLease, Slot, StoreError, TtlStore};
 
-use super::SLOTS_PER_TRIAL;
-use crate::{ConditionalOutcome, ElectionRow, ObservedLease, Slot, StoreError, TtlStore};
+use crate::context::SLOTS_PER_TRIAL;
 
 /// A view of a store with shifted slots. Slot 1 of the view is slot `first + 1` of the store.
 #[derive(Clone, Debug)]
-pub(super) struct ShiftedStore {
-    pub(super) store: Arc<dyn TtlStore>,
-    pub(super) first: u32,
+pub(crate) struct ShiftedStore {
+    pub(crate) store: Arc<dyn TtlStore>,
+    pub(crate) first: u32,
 }
 
 impl ShiftedStore {

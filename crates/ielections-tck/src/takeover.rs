@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::{
-    context::{TrialContext, release},
-    failure::{TrialResult, ensure},
-};
+use trialkit::{Verdict, ensure};
+
+use crate::context::{ElectionsContext, release};
 
 /// The reason for which the slot becomes free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +16,7 @@ pub enum Takeover {
 }
 
 /// Measures one change of leaders, from a leader to a standby.
-pub(super) async fn measure(ctx: &TrialContext, after: Takeover) -> TrialResult<Duration> {
+pub(crate) async fn measure(ctx: &ElectionsContext, after: Takeover) -> Verdict<Duration> {
     let (leader, waiting) = (ctx.node(1)?, ctx.node(2)?);
     // A random pause, so that the rounds are in step neither with the seconds of a server nor with
     // the round before.
@@ -33,11 +32,11 @@ pub(super) async fn measure(ctx: &TrialContext, after: Takeover) -> TrialResult<
             Takeover::AfterRelease => release(leadership, ctx.soon()).await?,
             Takeover::AfterCrash => drop(leadership),
         }
-        TrialResult::Ok(free)
+        Verdict::Ok(free)
     };
     let next = async {
         let leadership = waiting.lead().await?;
-        TrialResult::Ok((ctx.clock.now(), leadership))
+        Verdict::Ok((ctx.clock.now(), leadership))
     };
     let (free, next) = tokio::join!(change, next);
     let (free, (led, next)) = (free?, next?);

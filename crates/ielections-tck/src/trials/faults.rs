@@ -5,18 +5,16 @@ use std::{
     time::Duration,
 };
 
-use super::trial_list;
+use ielections::{AcquireError, GiveUpReason, LossReason};
+use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, trials};
+
 use crate::{
-    AcquireError, GiveUpReason, LossReason,
-    suite::{
-        context::{TrialContext, slot},
-        failure::{TrialFailure, TrialResult, ensure, ensure_eq},
-        faulty_store::{StoreCallKind, StoreFault},
-    },
+    context::{ElectionsContext, slot},
+    faulty_store::{StoreCallKind, StoreFault},
 };
 
-trial_list!(
-    faults: a_leadership_survives_renewals_that_fail_for_a_while,
+pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(faults:
+    a_leadership_survives_renewals_that_fail_for_a_while,
     an_unavailable_store_ends_the_leadership_in_time,
     a_hanging_store_ends_the_leadership_in_time,
     a_late_answer_prolongs_nothing,
@@ -26,7 +24,7 @@ trial_list!(
     a_candidate_leads_when_the_store_is_back,
 );
 
-async fn a_leadership_survives_renewals_that_fail_for_a_while(ctx: TrialContext) -> TrialResult {
+async fn a_leadership_survives_renewals_that_fail_for_a_while(ctx: &ElectionsContext) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     for round in 0..4 {
@@ -44,17 +42,17 @@ async fn a_leadership_survives_renewals_that_fail_for_a_while(ctx: TrialContext)
     Ok(())
 }
 
-async fn an_unavailable_store_ends_the_leadership_in_time(ctx: TrialContext) -> TrialResult {
-    ends_in_time(&ctx, StoreFault::Unavailable).await
+async fn an_unavailable_store_ends_the_leadership_in_time(ctx: &ElectionsContext) -> Verdict {
+    ends_in_time(ctx, StoreFault::Unavailable).await
 }
 
-async fn a_hanging_store_ends_the_leadership_in_time(ctx: TrialContext) -> TrialResult {
-    ends_in_time(&ctx, StoreFault::Hangs).await
+async fn a_hanging_store_ends_the_leadership_in_time(ctx: &ElectionsContext) -> Verdict {
+    ends_in_time(ctx, StoreFault::Hangs).await
 }
 
 /// Proves that the leadership ends when its time is over, in spite of any fault of the store, and
 /// that no other node leads before.
-async fn ends_in_time(ctx: &TrialContext, fault: StoreFault) -> TrialResult {
+async fn ends_in_time(ctx: &ElectionsContext, fault: StoreFault) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     let epoch = leadership.epoch();
@@ -63,7 +61,7 @@ async fn ends_in_time(ctx: &TrialContext, fault: StoreFault) -> TrialResult {
     let next = ctx.node(2)?;
     let other = async {
         let leadership = next.lead().await?;
-        TrialResult::Ok((ctx.clock.now(), leadership.epoch()))
+        Verdict::Ok((ctx.clock.now(), leadership.epoch()))
     };
     let first = async {
         let why = leadership.over().await;
@@ -82,7 +80,7 @@ async fn ends_in_time(ctx: &TrialContext, fault: StoreFault) -> TrialResult {
     Ok(())
 }
 
-async fn a_late_answer_prolongs_nothing(ctx: TrialContext) -> TrialResult {
+async fn a_late_answer_prolongs_nothing(ctx: &ElectionsContext) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     let end = leadership.valid_until();
@@ -92,7 +90,7 @@ async fn a_late_answer_prolongs_nothing(ctx: TrialContext) -> TrialResult {
     Ok(())
 }
 
-async fn no_write_may_be_sent_that_could_outlive_the_leadership(ctx: TrialContext) -> TrialResult {
+async fn no_write_may_be_sent_that_could_outlive_the_leadership(ctx: &ElectionsContext) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     let work = leadership.work()?;
@@ -116,7 +114,7 @@ async fn no_write_may_be_sent_that_could_outlive_the_leadership(ctx: TrialContex
     }
 }
 
-async fn work_that_continues_is_killed_in_time(ctx: TrialContext) -> TrialResult {
+async fn work_that_continues_is_killed_in_time(ctx: &ElectionsContext) -> Verdict {
     let killed = Arc::new(Mutex::new(None));
     let kill = {
         let (killed, clock) = (Arc::clone(&killed), ctx.clock.clone());
@@ -138,14 +136,14 @@ async fn work_that_continues_is_killed_in_time(ctx: TrialContext) -> TrialResult
     Ok(())
 }
 
-async fn a_candidate_gives_up_in_time_although_the_store_fails(ctx: TrialContext) -> TrialResult {
+async fn a_candidate_gives_up_in_time_although_the_store_fails(ctx: &ElectionsContext) -> Verdict {
     for fault in [StoreFault::Unavailable, StoreFault::Hangs, StoreFault::NotDoneUnknown] {
         let node = ctx.node(1)?;
         node.store.fail_all(fault);
         let until = ctx.clock.now() + ctx.timing.renew_every;
         match node.elections.acquire(slot(1), until).await {
             Err(AcquireError::GaveUp(GiveUpReason::Unavailable)) => {}
-            other => return Err(TrialFailure::new(format!("it must give up, and says {other:?}"))),
+            other => return Err(EarlyEnd::failed(format!("it must give up, and says {other:?}"))),
         }
         let late = ctx.clock.now().saturating_since(until);
         let most: Duration = ctx.timing.call_timeout + ctx.timing.call_timeout / 2;
@@ -154,7 +152,7 @@ async fn a_candidate_gives_up_in_time_although_the_store_fails(ctx: TrialContext
     Ok(())
 }
 
-async fn a_candidate_leads_when_the_store_is_back(ctx: TrialContext) -> TrialResult {
+async fn a_candidate_leads_when_the_store_is_back(ctx: &ElectionsContext) -> Verdict {
     let node = ctx.node(1)?;
     node.store.fail_all(StoreFault::Unavailable);
     let heals = async {

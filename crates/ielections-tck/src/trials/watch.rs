@@ -1,19 +1,19 @@
 //! Trials of observing the leaders.
 
-use super::trial_list;
-use crate::suite::{
-    context::{TrialContext, release, slot},
-    failure::{TrialResult, ensure, ensure_eq},
+use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
+
+use crate::{
+    context::{ElectionsContext, release, slot},
     faulty_store::StoreFault,
 };
 
-trial_list!(
-    watch: an_observer_reads_the_leaders,
+pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(watch:
+    an_observer_reads_the_leaders,
     an_observer_reports_each_change,
     an_observer_reports_a_failing_store_and_continues,
 );
 
-async fn an_observer_reads_the_leaders(ctx: TrialContext) -> TrialResult {
+async fn an_observer_reads_the_leaders(ctx: &ElectionsContext) -> Verdict {
     let observer = ctx.node(9)?.elections.observer();
     ensure_eq!(observer.leaders().await?.len(), 0, "the leaders before anybody leads");
     let first = ctx.node(1)?.lead_one_of(1).await?;
@@ -26,11 +26,12 @@ async fn an_observer_reads_the_leaders(ctx: TrialContext) -> TrialResult {
     Ok(())
 }
 
-async fn an_observer_reports_each_change(ctx: TrialContext) -> TrialResult {
+async fn an_observer_reports_each_change(ctx: &ElectionsContext) -> Verdict {
     let mut observer = ctx.node(9)?.elections.observer();
     ensure!(observer.changed().await?.is_empty(), "somebody leads before anybody does");
     let first = ctx.node(1)?.lead().await?;
-    let owner = |leaders: &crate::Leaders| leaders.get(&slot(1)).map(|lease| lease.owner.port());
+    let owner =
+        |leaders: &ielections::Leaders| leaders.get(&slot(1)).map(|lease| lease.owner.port());
     ensure_eq!(owner(observer.changed().await?), Some(1), "who leads at first");
     release(first, ctx.soon()).await?;
     ensure_eq!(owner(observer.changed().await?), None, "who leads between them");
@@ -39,7 +40,7 @@ async fn an_observer_reports_each_change(ctx: TrialContext) -> TrialResult {
     Ok(())
 }
 
-async fn an_observer_reports_a_failing_store_and_continues(ctx: TrialContext) -> TrialResult {
+async fn an_observer_reports_a_failing_store_and_continues(ctx: &ElectionsContext) -> Verdict {
     let node = ctx.node(9)?;
     let mut observer = node.elections.observer();
     for fault in [StoreFault::Unavailable, StoreFault::Hangs] {

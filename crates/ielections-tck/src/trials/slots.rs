@@ -3,18 +3,13 @@
 use std::collections::BTreeSet;
 
 use futures::future::join_all;
+use ielections::Leadership;
+use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
-use super::trial_list;
-use crate::{
-    Leadership,
-    suite::{
-        context::{TrialContext, release, slot},
-        failure::{TrialResult, ensure, ensure_eq},
-    },
-};
+use crate::context::{ElectionsContext, release, slot};
 
-trial_list!(
-    slots: each_slot_is_led_by_exactly_one_node,
+pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(slots:
+    each_slot_is_led_by_exactly_one_node,
     a_waiting_node_takes_the_slot_that_becomes_free,
 );
 
@@ -22,8 +17,8 @@ fn slots(leaders: &[Leadership]) -> BTreeSet<u32> {
     leaders.iter().map(|leadership| leadership.slot().get()).collect()
 }
 
-async fn each_slot_is_led_by_exactly_one_node(ctx: TrialContext) -> TrialResult {
-    let nodes = (1..=8).map(|number| ctx.node(number)).collect::<TrialResult<Vec<_>>>()?;
+async fn each_slot_is_led_by_exactly_one_node(ctx: &ElectionsContext) -> Verdict {
+    let nodes = (1..=8).map(|number| ctx.node(number)).collect::<Verdict<Vec<_>>>()?;
     let start = ctx.clock.now();
     let until = start + nodes[0].elections.budget().failover_bound();
     let tries = nodes.iter().map(|node| async {
@@ -39,7 +34,7 @@ async fn each_slot_is_led_by_exactly_one_node(ctx: TrialContext) -> TrialResult 
     Ok(())
 }
 
-async fn a_waiting_node_takes_the_slot_that_becomes_free(ctx: TrialContext) -> TrialResult {
+async fn a_waiting_node_takes_the_slot_that_becomes_free(ctx: &ElectionsContext) -> Verdict {
     let mut leaders = Vec::new();
     for number in 1..=3 {
         leaders.push(ctx.node(number)?.lead_one_of(3).await?);

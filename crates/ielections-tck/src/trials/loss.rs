@@ -6,19 +6,18 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-
-use super::trial_list;
-use crate::{
+use ielections::{
     ConditionalOutcome, ElectionRow, Epoch, Incarnation, Lease, LossReason, TtlStore,
-    suite::{
-        context::{TrialContext, TrialNode, release, slot},
-        failure::{TrialResult, ensure, ensure_eq},
-        faulty_store::{StoreCallKind, StoreFault},
-    },
+};
+use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
+
+use crate::{
+    context::{ElectionsContext, TrialNode, release, slot},
+    faulty_store::{StoreCallKind, StoreFault},
 };
 
-trial_list!(
-    loss: a_lease_of_another_node_ends_the_leadership,
+pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(loss:
+    a_lease_of_another_node_ends_the_leadership,
     foreign_bytes_in_the_slot_end_the_leadership,
     a_removed_lease_ends_the_leadership,
     an_unhealthy_leader_leads_at_most_until_its_next_renewal,
@@ -26,9 +25,9 @@ trial_list!(
     a_caller_that_waits_for_the_end_learns_the_reason,
 );
 
-impl TrialContext {
+impl ElectionsContext {
     /// Replaces a leader's lease by other bytes.
-    async fn replace_lease_of_1(&self, by: Bytes) -> TrialResult {
+    async fn replace_lease_of_1(&self, by: Bytes) -> Verdict {
         let (store, row) = (self.store(9), ElectionRow::Lease(slot(1)));
         let old = self.lease_of_1().await?.to_bytes();
         let ttl = Some(20 * self.lease());
@@ -37,7 +36,7 @@ impl TrialContext {
         Ok(())
     }
 
-    pub(super) async fn remove_lease_of_1(&self) -> TrialResult {
+    pub(super) async fn remove_lease_of_1(&self) -> Verdict {
         let (store, row) = (self.store(9), ElectionRow::Lease(slot(1)));
         let old = self.lease_of_1().await?.to_bytes();
         let written = store.compare_and_delete(row, old, self.soon()).await?;
@@ -51,17 +50,17 @@ impl TrialContext {
     }
 }
 
-async fn a_lease_of_another_node_ends_the_leadership(ctx: TrialContext) -> TrialResult {
+async fn a_lease_of_another_node_ends_the_leadership(ctx: &ElectionsContext) -> Verdict {
     let owner = ([10, 0, 0, 2], 1).into();
     let lease = Lease { owner, incarnation: Incarnation(1), epoch: Epoch(1_000_000) };
-    is_lost_to(&ctx, lease.to_bytes(), LossReason::Taken(Some(lease))).await
+    is_lost_to(ctx, lease.to_bytes(), LossReason::Taken(Some(lease))).await
 }
 
-async fn foreign_bytes_in_the_slot_end_the_leadership(ctx: TrialContext) -> TrialResult {
-    is_lost_to(&ctx, "somebody else".into(), LossReason::Taken(None)).await
+async fn foreign_bytes_in_the_slot_end_the_leadership(ctx: &ElectionsContext) -> Verdict {
+    is_lost_to(ctx, "somebody else".into(), LossReason::Taken(None)).await
 }
 
-async fn is_lost_to(ctx: &TrialContext, other: Bytes, why: LossReason) -> TrialResult {
+async fn is_lost_to(ctx: &ElectionsContext, other: Bytes, why: LossReason) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     let work = leadership.work()?;
@@ -75,7 +74,7 @@ async fn is_lost_to(ctx: &TrialContext, other: Bytes, why: LossReason) -> TrialR
     Ok(())
 }
 
-async fn a_removed_lease_ends_the_leadership(ctx: TrialContext) -> TrialResult {
+async fn a_removed_lease_ends_the_leadership(ctx: &ElectionsContext) -> Verdict {
     let leadership = ctx.node(1)?.lead().await?;
     ctx.remove_lease_of_1().await?;
     ctx.eventually(ctx.next_renewal(), "the end", || leadership.lost().is_some()).await?;
@@ -84,8 +83,8 @@ async fn a_removed_lease_ends_the_leadership(ctx: TrialContext) -> TrialResult {
 }
 
 async fn an_unhealthy_leader_leads_at_most_until_its_next_renewal(
-    ctx: TrialContext,
-) -> TrialResult {
+    ctx: &ElectionsContext,
+) -> Verdict {
     let is_well = Arc::new(AtomicBool::new(true));
     let health = {
         let is_well = Arc::clone(&is_well);
@@ -105,7 +104,7 @@ async fn an_unhealthy_leader_leads_at_most_until_its_next_renewal(
     Ok(())
 }
 
-async fn a_leadership_dropped_during_a_renewal_is_over(ctx: TrialContext) -> TrialResult {
+async fn a_leadership_dropped_during_a_renewal_is_over(ctx: &ElectionsContext) -> Verdict {
     let node: TrialNode = ctx.node(1)?;
     let leadership = node.lead().await?;
     let token = leadership.token();
@@ -121,7 +120,7 @@ async fn a_leadership_dropped_during_a_renewal_is_over(ctx: TrialContext) -> Tri
     Ok(())
 }
 
-async fn a_caller_that_waits_for_the_end_learns_the_reason(ctx: TrialContext) -> TrialResult {
+async fn a_caller_that_waits_for_the_end_learns_the_reason(ctx: &ElectionsContext) -> Verdict {
     let leadership = ctx.node(1)?.lead().await?;
     let (why, removed) = tokio::join!(leadership.over(), ctx.remove_lease_of_1());
     removed?;

@@ -12,14 +12,14 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
+use ielections::{ConditionalOutcome, ElectionRow, ObservedLease, StoreError, TtlStore};
 use tokio_util::sync::CancellationToken;
 
-use super::shifted_store::ShiftedStore;
-use crate::{ConditionalOutcome, ElectionRow, ObservedLease, StoreError, TtlStore};
+use crate::shifted_store::ShiftedStore;
 
 /// A kind of call, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum StoreCallKind {
+pub(crate) enum StoreCallKind {
     Look,
     ReadEpoch,
     Take,
@@ -30,7 +30,7 @@ pub(super) enum StoreCallKind {
 
 /// The fault of a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum StoreFault {
+pub(crate) enum StoreFault {
     /// The call is not done, and the caller gets an error that says so.
     Unavailable,
     /// The call is done, and the caller gets an unknown outcome.
@@ -45,15 +45,15 @@ pub(super) enum StoreFault {
 
 /// A call that was made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RecordedCall {
-    pub(super) kind: StoreCallKind,
-    pub(super) at: Instant,
+pub(crate) struct RecordedCall {
+    pub(crate) kind: StoreCallKind,
+    pub(crate) at: Instant,
     /// Whether the call was made after the watched leadership was told that it is over.
-    pub(super) after_the_end: bool,
+    pub(crate) after_the_end: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct FaultyStore {
+pub(crate) struct FaultyStore {
     store: ShiftedStore,
     clock: Clock,
     state: Mutex<FaultState>,
@@ -67,7 +67,7 @@ struct FaultState {
 }
 
 impl FaultyStore {
-    pub(super) fn new(store: ShiftedStore, clock: Clock) -> FaultyStore {
+    pub(crate) fn new(store: ShiftedStore, clock: Clock) -> FaultyStore {
         FaultyStore { store, clock, state: Mutex::default() }
     }
 
@@ -76,39 +76,39 @@ impl FaultyStore {
     }
 
     /// Makes the next `times` calls of a kind fail.
-    pub(super) fn fail(&self, kind: StoreCallKind, fault: StoreFault, times: usize) {
+    pub(crate) fn fail(&self, kind: StoreCallKind, fault: StoreFault, times: usize) {
         self.state().faults.insert(kind, (fault, times));
     }
 
     /// Makes all calls fail until [`heal`](FaultyStore::heal).
-    pub(super) fn fail_all(&self, fault: StoreFault) {
+    pub(crate) fn fail_all(&self, fault: StoreFault) {
         use StoreCallKind::{Look, RaiseEpoch, ReadEpoch, Release, Renew, Take};
         for kind in [Look, ReadEpoch, Take, RaiseEpoch, Renew, Release] {
             self.fail(kind, fault, usize::MAX);
         }
     }
 
-    pub(super) fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.state().faults.clear();
     }
 
     /// Returns the number of calls that are still to fail.
-    pub(super) fn faults_left(&self) -> usize {
+    pub(crate) fn faults_left(&self) -> usize {
         self.state().faults.values().map(|(_, times)| times).sum()
     }
 
     /// Sets the leadership to watch. From now on each call records whether it was made after the
     /// end of this leadership.
-    pub(super) fn look_at(&self, over: CancellationToken) {
+    pub(crate) fn look_at(&self, over: CancellationToken) {
         self.state().over = Some(over);
     }
 
-    pub(super) fn calls(&self) -> Vec<RecordedCall> {
+    pub(crate) fn calls(&self) -> Vec<RecordedCall> {
         self.state().calls.clone()
     }
 
     /// Forgets the recorded calls.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.state().calls.clear();
     }
 

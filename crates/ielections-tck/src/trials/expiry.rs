@@ -1,25 +1,20 @@
 //! Trials of the end of a lease, as the store sees it.
 
 use bytes::Bytes;
+use ielections::{ConditionalOutcome, ElectionRow, TtlStore};
+use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
-use super::trial_list;
-use crate::{
-    ConditionalOutcome, ElectionRow, TtlStore,
-    suite::{
-        context::{TrialContext, slot},
-        failure::{TrialResult, ensure, ensure_eq},
-    },
-};
+use crate::context::{ElectionsContext, slot};
 
-trial_list!(
-    expiry: a_lease_exists_for_its_ttl_and_expires_soon_after,
+pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(expiry:
+    a_lease_exists_for_its_ttl_and_expires_soon_after,
     a_renewal_restarts_the_ttl,
     an_expired_lease_is_absent_to_every_call,
 );
 
 const VALUE: Bytes = Bytes::from_static(b"lease");
 
-async fn a_lease_exists_for_its_ttl_and_expires_soon_after(ctx: TrialContext) -> TrialResult {
+async fn a_lease_exists_for_its_ttl_and_expires_soon_after(ctx: &ElectionsContext) -> Verdict {
     let (store, row, ttl) = (ctx.store(1), ElectionRow::Lease(slot(1)), ctx.lease() / 2);
     let sent = ctx.clock.now();
     let written = store.insert_if_not_exist(row, VALUE, Some(ttl), ctx.soon()).await?;
@@ -39,7 +34,7 @@ async fn a_lease_exists_for_its_ttl_and_expires_soon_after(ctx: TrialContext) ->
     }
 }
 
-async fn a_renewal_restarts_the_ttl(ctx: TrialContext) -> TrialResult {
+async fn a_renewal_restarts_the_ttl(ctx: &ElectionsContext) -> Verdict {
     let (store, row, ttl) = (ctx.store(1), ElectionRow::Lease(slot(1)), ctx.lease() / 2);
     let written = store.insert_if_not_exist(row, VALUE, Some(ttl), ctx.soon()).await?;
     ensure_eq!(written, ConditionalOutcome::Done, "the write");
@@ -57,7 +52,7 @@ async fn a_renewal_restarts_the_ttl(ctx: TrialContext) -> TrialResult {
     Ok(())
 }
 
-async fn an_expired_lease_is_absent_to_every_call(ctx: TrialContext) -> TrialResult {
+async fn an_expired_lease_is_absent_to_every_call(ctx: &ElectionsContext) -> Verdict {
     let (store, ttl) = (ctx.store(1), ctx.lease() / 4);
     let rows = [1, 2, 3, 4].map(|number| ElectionRow::Lease(slot(number)));
     for row in rows {

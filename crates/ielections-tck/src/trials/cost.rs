@@ -1,22 +1,22 @@
 //! Trials of the calls that an election makes.
 
-use super::trial_list;
-use crate::suite::{
-    context::{TrialContext, slot},
-    failure::{TrialResult, ensure, ensure_eq},
+use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
+
+use crate::{
+    context::{ElectionsContext, slot},
     faulty_store::StoreCallKind,
 };
 
-trial_list!(
-    cost: a_leader_makes_one_write_in_each_interval_and_nothing_else,
+pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(cost:
+    a_leader_makes_one_write_in_each_interval_and_nothing_else,
     a_waiting_node_makes_at_most_five_plain_reads_a_second,
 );
 
 const INTERVALS: u32 = 8;
 
 async fn a_leader_makes_one_write_in_each_interval_and_nothing_else(
-    ctx: TrialContext,
-) -> TrialResult {
+    ctx: &ElectionsContext,
+) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     node.store.forget();
@@ -33,7 +33,7 @@ async fn a_leader_makes_one_write_in_each_interval_and_nothing_else(
     Ok(())
 }
 
-async fn a_waiting_node_makes_at_most_five_plain_reads_a_second(ctx: TrialContext) -> TrialResult {
+async fn a_waiting_node_makes_at_most_five_plain_reads_a_second(ctx: &ElectionsContext) -> Verdict {
     let _leadership = ctx.node(1)?.lead().await?;
     let waiting = ctx.node(2)?;
     let start = ctx.clock.now();
