@@ -8,7 +8,9 @@ const HOMES: &[&str] = &[
     // The only reader of time and randomness.
     "crates/clock/src/system.rs",
     // The task that renews a lease, and the thread that ends the process.
-    "crates/ielections/src/runtime.rs",
+    "crates/ielections/src/renewal.rs",
+    // The write of the lock file, beside the wait for it.
+    "crates/ielections/src/runner.rs",
     "crates/ielections/src/killer.rs",
     // The task that stores numbers.
     "crates/isequencer/src/sequencer.rs",
