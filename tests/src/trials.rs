@@ -1,23 +1,49 @@
-//! Trials that run on every driver, each on a fixture of its own.
+//! Trials that run on every driver.
 
-use std::{
-    panic::{AssertUnwindSafe, resume_unwind},
-    process::ExitCode,
-    sync::Arc,
-};
+use std::{fmt::Display, marker::PhantomData, path::Path, process::ExitCode, sync::Arc};
 
 use async_trait::async_trait;
 use clock::Clock;
-use futures::{FutureExt, future::BoxFuture};
-use istorage_tck::Subject;
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use tokio::runtime::Runtime;
+use istorage_tck::{ScratchKeyspace, Subject};
+use libtest_mimic::Arguments;
+use tokio::{runtime::Runtime, sync::OnceCell};
+use trialkit::{Conclusion, Trial, TrialRunner, harness};
 
 use crate::drivers::{DriverSubject, Drivers};
 
+/// The result of making or removing things in a database.
+pub type SetupResult<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// The runner of the trials on one driver.
+#[async_trait]
+pub trait DriverRunner: TrialRunner + Send + Sized + 'static {
+    /// Makes what all trials on the driver share.
+    ///
+    /// # Errors
+    /// The errors of the storage.
+    async fn new(subject: Arc<dyn Subject>) -> SetupResult<Self>;
+
+    /// Drops all that was made in the database.
+    ///
+    /// # Errors
+    /// The errors of the storage.
+    async fn remove(self) -> SetupResult<()>;
+}
+
+#[async_trait]
+impl DriverRunner for ScratchKeyspace {
+    async fn new(subject: Arc<dyn Subject>) -> SetupResult<ScratchKeyspace> {
+        Ok(ScratchKeyspace::create(subject).await?)
+    }
+
+    async fn remove(self) -> SetupResult<()> {
+        Ok(ScratchKeyspace::remove(self).await?)
+    }
+}
+
 /// The database of one trial on one driver, and all that the trial needs in it.
 #[async_trait]
-pub trait Fixture: Sized + Sync {
+pub trait Fixture: Sized + Send + Sync + 'static {
     /// Makes an empty fixture.
     ///
     /// # Errors
@@ -29,6 +55,44 @@ pub trait Fixture: Sized + Sync {
     /// # Errors
     /// The errors of the storage.
     async fn remove(self) -> istorage::Result<()>;
+}
+
+/// Runs each trial on a fixture of its own.
+#[expect(missing_debug_implementations, reason = "a `Subject` has none")]
+pub struct OwnFixtures<F> {
+    subject: Arc<dyn Subject>,
+    fixtures: PhantomData<fn() -> F>,
+}
+
+#[async_trait]
+impl<F: Fixture> TrialRunner for OwnFixtures<F> {
+    type Context = F;
+
+    async fn run(&self, trial: &Trial<F>) -> Conclusion {
+        let failed =
+            |what: &str, error: &dyn Display| Conclusion::Failed(format!("{what}: {error}"));
+        let fixture = match F::new(Arc::clone(&self.subject)).await {
+            Ok(fixture) => fixture,
+            Err(error) => return failed("the fixture cannot be made", &error),
+        };
+        // The trial runs on the thread of its test, because it may block its thread.
+        let conclusion = trial.call(&fixture).await.into();
+        match (fixture.remove().await, conclusion) {
+            (Err(error), Conclusion::Passed) => failed("the fixture cannot be removed", &error),
+            (_, conclusion) => conclusion,
+        }
+    }
+}
+
+#[async_trait]
+impl<F: Fixture> DriverRunner for OwnFixtures<F> {
+    async fn new(subject: Arc<dyn Subject>) -> SetupResult<OwnFixtures<F>> {
+        Ok(OwnFixtures { subject, fixtures: PhantomData })
+    }
+
+    async fn remove(self) -> SetupResult<()> {
+        Ok(())
+    }
 }
 
 /// A server, as the fixture of trials that remove all that they make.
@@ -51,49 +115,93 @@ impl Fixture for ServerFixture {
     }
 }
 
-/// A trial.
-pub type TrialFn<S> = for<'a> fn(&'a S) -> BoxFuture<'a, ()>;
-
-async fn run_trial<S: Fixture>(
+/// A driver on which trials run. The first trial makes the runner. If that fails, all trials of the
+/// driver fail.
+#[expect(missing_debug_implementations, reason = "a `Subject` has none")]
+pub struct Target<R> {
+    name: &'static str,
+    /// The modules of trials that run. None means all.
+    modules: &'static [&'static str],
     subject: DriverSubject,
-    trial: TrialFn<S>,
-) -> Result<Completion, Failed> {
-    let subject = match subject {
-        DriverSubject::Ignored(why) => return Ok(Completion::ignored_with(why)),
-        DriverSubject::Available(subject) => subject,
-    };
-    let fixture = S::new(subject).await?;
-    let outcome = AssertUnwindSafe(trial(&fixture)).catch_unwind().await;
-    let dropped = fixture.remove().await;
-    if let Err(panic) = outcome {
-        resume_unwind(panic);
-    }
-    dropped?;
-    Ok(Completion::Completed)
+    runner: OnceCell<Result<R, String>>,
 }
 
-/// Runs all trials on the chosen drivers. Each trial is a test with the name `driver::trial`. Files
-/// are made in `folder`.
+impl<R: DriverRunner> Target<R> {
+    /// All trials on this driver. The names of the tests begin with `name`.
+    #[must_use]
+    pub fn new(name: &'static str, subject: DriverSubject) -> Target<R> {
+        Target { name, modules: &[], subject, runner: OnceCell::new() }
+    }
+
+    /// Only the trials of these modules.
+    #[must_use]
+    pub fn only(self, modules: &'static [&'static str]) -> Target<R> {
+        Target { modules, ..self }
+    }
+
+    fn has(&self, trial: &Trial<R::Context>) -> bool {
+        let module = trial.name().split("::").next().unwrap_or_default();
+        self.modules.is_empty() || self.modules.contains(&module)
+    }
+}
+
+#[async_trait]
+impl<R: DriverRunner> TrialRunner for Target<R> {
+    type Context = R::Context;
+
+    async fn run(&self, trial: &Trial<R::Context>) -> Conclusion {
+        let subject = match &self.subject {
+            DriverSubject::Ignored(why) => return Conclusion::Ignored(why),
+            DriverSubject::Available(subject) => subject,
+        };
+        let create = async || {
+            let created = R::new(Arc::clone(subject)).await;
+            created.map_err(|error| format!("{} cannot be used: {error:?}", self.name))
+        };
+        match self.runner.get_or_init(create).await {
+            Ok(runner) => runner.run(trial).await,
+            Err(why) => Conclusion::Failed(why.clone()),
+        }
+    }
+}
+
+/// Runs trials on the chosen drivers. Each trial is a test with the name `driver::trial`. Files are
+/// made in `folder`. Without an argument of the command line, `threads` tests run at once, or one
+/// for each processor.
 ///
 /// # Panics
 /// If the runtime, or a file of redb, cannot be made.
-pub fn run_trials<S: Fixture + Send + 'static>(
+pub fn run_trials<R: DriverRunner>(
     folder: &str,
-    choose: impl FnOnce(Drivers) -> Vec<(&'static str, DriverSubject)>,
-    trials: &[&'static [(&'static str, TrialFn<S>)]],
+    threads: Option<usize>,
+    choose: impl FnOnce(Drivers) -> Vec<Target<R>>,
+    trials: impl IntoIterator<Item = &'static Trial<R::Context>>,
 ) -> ExitCode {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = arguments.test_threads.or(threads);
     let runtime = Runtime::new().expect("a runtime needs no more than some threads");
     let folder =
         tempfile::tempdir_in(folder).expect("the folder for temporary files must be writable");
-    let drivers = runtime.block_on(Drivers::open(folder.path())).expect("a new file can be opened");
-    let mut tests = Vec::new();
-    for (driver, subject) in choose(drivers) {
-        for &(name, trial) in trials.iter().copied().flatten() {
-            let (handle, subject) = (runtime.handle().clone(), subject.clone());
-            let body = move || handle.block_on(run_trial(subject, trial));
-            tests.push(Trial::ignorable_test(format!("{driver}::{name}"), body));
+    let drivers = runtime.block_on(open(folder.path()));
+    let targets: Vec<_> = choose(drivers).into_iter().map(Arc::new).collect();
+    let trials: Vec<_> = trials.into_iter().collect();
+    let tests = targets.iter().flat_map(|target| {
+        let wanted = trials.iter().copied().filter(|trial| target.has(trial));
+        harness::tests(runtime.handle(), &format!("{}::", target.name), target, wanted)
+    });
+    let mut code = libtest_mimic::run(&arguments, tests.collect()).exit_code();
+    for target in targets {
+        let runner = Arc::into_inner(target).and_then(|target| target.runner.into_inner());
+        if let Some(Ok(runner)) = runner
+            && let Err(error) = runtime.block_on(runner.remove())
+        {
+            eprintln!("something was left behind: {error:?}");
+            code = ExitCode::FAILURE;
         }
     }
-    libtest_mimic::run(&arguments, tests).exit_code()
+    code
+}
+
+async fn open(folder: &Path) -> Drivers {
+    Drivers::open(folder).await.expect("a new file can be opened")
 }

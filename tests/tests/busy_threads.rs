@@ -30,10 +30,11 @@ use istorage_tck::KeyspaceTracker;
 use processor::{Application, Command, Done, Refused};
 use sysvvm::AppName;
 use tokio::runtime::{Builder, Runtime};
+use trialkit::{Trial, trials};
 use vvm::{AppSettings, Launched, NodeSettings, Vvm};
 use vvm_tests::{
     commands::{article, create_workspace, cud, shop},
-    trials::{self, ServerFixture},
+    trials::{OwnFixtures, ServerFixture, Target, run_trials},
 };
 
 const LEASE: Duration = Duration::from_secs(5);
@@ -210,17 +211,21 @@ async fn elections_are_blocked(server: &ServerFixture) {
     node.stop(server).await;
 }
 
+const TRIALS: &[Trial<ServerFixture>] = trials!(
+    the_lease_is_renewed_while_requests_block_all_their_threads = requests_are_blocked,
+    commands_are_done_while_the_threads_of_elections_are_blocked = elections_are_blocked,
+);
+
 fn main() -> ExitCode {
-    trials::run_trials::<ServerFixture>(
+    run_trials::<OwnFixtures<ServerFixture>>(
         env!("CARGO_TARGET_TMPDIR"),
-        |drivers| vec![("cassandra", drivers.cassandra), ("dynamodb", drivers.dynamodb)],
-        &[&[
-            ("the_lease_is_renewed_while_requests_block_all_their_threads", |server| {
-                Box::pin(requests_are_blocked(server))
-            }),
-            ("commands_are_done_while_the_threads_of_elections_are_blocked", |server| {
-                Box::pin(elections_are_blocked(server))
-            }),
-        ]],
+        None,
+        |drivers| {
+            vec![
+                Target::new("cassandra", drivers.cassandra),
+                Target::new("dynamodb", drivers.dynamodb),
+            ]
+        },
+        TRIALS,
     )
 }

@@ -1,36 +1,34 @@
-//! Elections on every driver: each trial of `ielections::suite` is a test with the name
+//! Elections on every driver: each trial of `ielections-tck` is a test with the name
 //! `TTLStorage<driver>::module::case`.
 //!
 //! The nodes of the trials reach the storage through two drivers. The wall clocks of these drivers
 //! are five seconds apart.
 
-use std::{sync::Arc, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Clock;
 use futures::future::join_all;
-use ielections::{
-    TtlStore,
-    suite::{Suite, trials},
-};
+use ielections::TtlStore;
+use ielections_tck::{ElectionsContext, Suite, trials};
 use istorage::{AppStorageExt, Key, KeyspaceName, SharedStorage, StorageDriver};
 use istorage_tck::Subject;
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use sysvvm::System;
-use tokio::{runtime::Runtime, sync::OnceCell};
-use vvm_tests::drivers::{DriverSubject, Drivers};
+use trialkit::{Conclusion, Trial, TrialRunner};
+use vvm_tests::{
+    drivers::Drivers,
+    trials::{DriverRunner, SetupResult, Target, run_trials},
+};
+
+/// The number of trials that run at once. Most of them only wait for leases to end.
+const THREADS: usize = 16;
 
 /// The difference between the wall clocks of the nodes.
 const AHEAD_MS: i64 = 5_000;
 
 /// The longest time for making or dropping a keyspace.
 const SETUP: Duration = Duration::from_secs(120);
-
-struct Target {
-    name: &'static str,
-    subject: DriverSubject,
-    keyspace: OnceCell<Result<Keyspace, String>>,
-}
 
 /// The keyspace of a driver's trials.
 struct Keyspace {
@@ -39,8 +37,9 @@ struct Keyspace {
     name: KeyspaceName,
 }
 
-impl Keyspace {
-    async fn create(subject: &dyn Subject) -> sysvvm::Result<Keyspace> {
+#[async_trait]
+impl DriverRunner for Keyspace {
+    async fn new(subject: Arc<dyn Subject>) -> SetupResult<Keyspace> {
         let clock = Clock::system();
         let name = KeyspaceName::new(format!("elections_{:016x}", clock.random()))?;
         let drivers = [subject.node(0).await?, subject.node(AHEAD_MS).await?];
@@ -59,8 +58,17 @@ impl Keyspace {
         Ok(Keyspace { suite, driver, name })
     }
 
-    async fn remove(self) -> istorage::Result<()> {
-        self.driver.drop_keyspace(&self.name, Clock::system().now() + SETUP).await
+    async fn remove(self) -> SetupResult<()> {
+        Ok(self.driver.drop_keyspace(&self.name, Clock::system().now() + SETUP).await?)
+    }
+}
+
+#[async_trait]
+impl TrialRunner for Keyspace {
+    type Context = ElectionsContext;
+
+    async fn run(&self, trial: &Trial<ElectionsContext>) -> Conclusion {
+        self.suite.run(trial).await
     }
 }
 
@@ -88,61 +96,16 @@ async fn until_fast(storage: &SharedStorage, clock: &Clock, fast: Duration) {
     eprintln!("{written} conditional writes until they were fast: {:?}", clock.now() - start);
 }
 
-impl Target {
-    fn new(name: &'static str, subject: DriverSubject) -> Target {
-        Target { name, subject, keyspace: OnceCell::new() }
-    }
-
-    async fn run(&self, trial: &ielections::suite::Trial) -> Result<Completion, Failed> {
-        let subject = match &self.subject {
-            DriverSubject::Ignored(why) => return Ok(Completion::ignored_with(*why)),
-            DriverSubject::Available(subject) => subject,
-        };
-        let create = async || {
-            let created = Keyspace::create(&**subject).await;
-            created.map_err(|error| format!("{} cannot be used: {error:?}", self.name))
-        };
-        let keyspace = self.keyspace.get_or_init(create).await.as_ref()?;
-        keyspace.suite.run(trial).await?;
-        Ok(Completion::Completed)
-    }
+fn main() -> ExitCode {
+    run_trials(env!("CARGO_TARGET_TMPDIR"), Some(THREADS), targets, trials())
 }
 
-fn main() -> std::process::ExitCode {
-    let mut arguments = Arguments::from_args();
-    // Most trials only wait for leases to end.
-    arguments.test_threads.get_or_insert(16);
-    let runtime = Runtime::new().expect("a runtime needs no more than some threads");
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
-        .expect("the folder for temporary files must be writable");
-    let drivers = runtime.block_on(Drivers::open(folder.path())).expect("a new file can be opened");
-    let targets = [
-        ("TTLStorageMem", drivers.mem),
-        ("TTLStorageRedb", drivers.redb),
-        ("TTLStorageCas", drivers.cassandra),
-        ("TTLStorageCasCluster", drivers.cassandra_cluster),
-        ("TTLStorageDyn", drivers.dynamodb),
-    ];
-    let targets = targets.map(|(name, subject)| Arc::new(Target::new(name, subject)));
-    let tests = targets.iter().flat_map(|target| {
-        let handle = runtime.handle().clone();
-        trials().map(move |trial| {
-            let (handle, target) = (handle.clone(), Arc::clone(target));
-            let name = format!("{}::{}", target.name, trial.name());
-            Trial::ignorable_test(name, move || handle.block_on(target.run(trial)))
-        })
-    });
-    let conclusion = libtest_mimic::run(&arguments, tests.collect());
-
-    let mut code = conclusion.exit_code();
-    for target in targets {
-        let keyspace = Arc::into_inner(target).and_then(|target| target.keyspace.into_inner());
-        if let Some(Ok(keyspace)) = keyspace
-            && let Err(error) = runtime.block_on(keyspace.remove())
-        {
-            eprintln!("a keyspace was left behind: {error:?}");
-            code = std::process::ExitCode::FAILURE;
-        }
-    }
-    code
+fn targets(drivers: Drivers) -> Vec<Target<Keyspace>> {
+    vec![
+        Target::new("TTLStorageMem", drivers.mem),
+        Target::new("TTLStorageRedb", drivers.redb),
+        Target::new("TTLStorageCas", drivers.cassandra),
+        Target::new("TTLStorageCasCluster", drivers.cassandra_cluster),
+        Target::new("TTLStorageDyn", drivers.dynamodb),
+    ]
 }

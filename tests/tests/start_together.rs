@@ -14,11 +14,11 @@ use istorage::KeyspaceName;
 use istorage_tck::KeyspaceTracker;
 use sysvvm::AppName;
 use tokio::runtime::Handle;
+use trialkit::{Trial, is_long, trials};
 use vvm::{AppSettings, Launched, NodeSettings, Stage, Vvm};
 use vvm_tests::{
     commands::shop,
-    long::is_long,
-    trials::{self, ServerFixture},
+    trials::{OwnFixtures, ServerFixture, Target, run_trials},
 };
 
 /// The longest time for a keyspace on a small machine.
@@ -93,18 +93,20 @@ async fn all_come_up(server: &ServerFixture) {
     }
 }
 
+const TRIALS: &[Trial<ServerFixture>] =
+    trials!(nodes_that_start_together_on_an_empty_storage_all_come_up = all_come_up);
+
 fn main() -> ExitCode {
-    trials::run_trials::<ServerFixture>(
+    run_trials::<OwnFixtures<ServerFixture>>(
         env!("CARGO_TARGET_TMPDIR"),
+        None,
         |drivers| {
             vec![
-                ("cassandra", drivers.cassandra),
-                ("cassandra_cluster", drivers.cassandra_cluster),
-                ("dynamodb", drivers.dynamodb),
+                Target::new("cassandra", drivers.cassandra),
+                Target::new("cassandra_cluster", drivers.cassandra_cluster),
+                Target::new("dynamodb", drivers.dynamodb),
             ]
         },
-        &[&[("nodes_that_start_together_on_an_empty_storage_all_come_up", |server| {
-            Box::pin(all_come_up(server))
-        })]],
+        TRIALS,
     )
 }

@@ -22,8 +22,8 @@ use istorage_redb::{RedbConfig, RedbDriver};
 use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::Runtime;
+use trialkit::is_long;
 use vvm_tests::{
-    long::is_long,
     servers::{CASSANDRA, DYNAMODB, TestServer},
     subjects::{Cassandra, DynamoDb},
 };

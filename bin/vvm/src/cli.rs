@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
+use trialkit::Trial;
 
 use crate::{command_error::CommandError, storage_target::StorageTarget};
 
@@ -272,20 +273,17 @@ pub(crate) struct VerifyArgs {
     pub(crate) json: bool,
 }
 
-/// The error for a text that is no address.
-pub(crate) const ADDRESS: &str = "an IP and a port are expected, such as 127.0.0.1:8822";
-
-fn address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse().map_err(|_| ADDRESS)
+/// Reads the address of an endpoint.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "an IP and a port are expected, such as 127.0.0.1:8822")
 }
 
 /// Returns the trials with names that contain the filter.
-pub(crate) fn filtered<T>(
-    trials: impl Iterator<Item = &'static T>,
-    name: fn(&T) -> &'static str,
+pub(crate) fn filtered<C>(
+    trials: impl Iterator<Item = &'static Trial<C>>,
     filter: &str,
-) -> Result<Vec<&'static T>, CommandError> {
-    let filtered: Vec<_> = trials.filter(|trial| name(trial).contains(filter)).collect();
+) -> Result<Vec<&'static Trial<C>>, CommandError> {
+    let filtered: Vec<_> = trials.filter(|trial| trial.name().contains(filter)).collect();
     match filtered.is_empty() {
         true => Err(CommandError::usage(format!("no trial's name contains `{filter}`"))),
         false => Ok(filtered),

@@ -118,18 +118,7 @@ impl fmt::Display for CommandError {
     }
 }
 
-/// Returns the text of an error and of its causes, without the causes that the text already
-/// contains.
+/// Returns the text of an error, and each of its causes on a line of its own.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text.push_str("\n  because: ");
-            text.push_str(&words);
-        }
-        cause = error.source();
-    }
-    text
+    causes::joined(error, "\n  because: ")
 }

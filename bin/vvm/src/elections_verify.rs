@@ -2,22 +2,20 @@
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use clock::Clock;
 use futures::{StreamExt, TryStreamExt, stream};
-use ielections::{
-    Budget, Timing, TtlStore,
-    suite::{Suite, Takeover, Trial, trials},
-};
+use ielections::{Budget, Timing, TtlStore};
+use ielections_tck::{ElectionsContext, Suite, Takeover, trials};
 use istorage::KeyspaceName;
-use istorage_tck::{Conclusion, Progress, Report, Subject, TrialReport};
+use istorage_tck::Subject;
 use serde::Serialize;
 use sysvvm::System;
+use trialkit::Trial;
 
 use crate::{
     cli::{VerifyElectionsArgs, filtered},
     command_error::CommandError,
     latency::as_seconds,
-    progress::{progress_bar, show, step, times},
+    progress::{progress_bar, run_trials, step, times},
     report::Verification,
     say,
     scratch::{self, ConnectedStorage, StopSignal, unless_stopped},
@@ -25,9 +23,6 @@ use crate::{
 
 /// The most time to make a keyspace.
 const SETUP: Duration = Duration::from_secs(60);
-
-/// The number of trials that run at once. They mostly wait.
-const SIDE_BY_SIDE: usize = 8;
 
 /// The number of takeovers that are measured at once. With more, each would slow down the others.
 const TAKEOVERS_SIDE_BY_SIDE: usize = 4;
@@ -45,7 +40,7 @@ pub(crate) struct TakeoverTimes {
 
 /// Runs the command.
 pub(crate) async fn run(args: VerifyElectionsArgs) -> Result<ExitCode, CommandError> {
-    let selected = filtered(trials(), Trial::name, &args.filter)?;
+    let selected = filtered(trials(), &args.filter)?;
     scratch::run(&args.storage, async |connected, stop| {
         verify(connected, &args, selected, stop).await
     })
@@ -55,7 +50,7 @@ pub(crate) async fn run(args: VerifyElectionsArgs) -> Result<ExitCode, CommandEr
 async fn verify(
     connected: ConnectedStorage,
     args: &VerifyElectionsArgs,
-    selected: Vec<&'static Trial>,
+    selected: Vec<&'static Trial<ElectionsContext>>,
     stop: &mut StopSignal,
 ) -> Result<ExitCode, CommandError> {
     let (clock, storage) = (connected.clock.clone(), connected.target.to_string());
@@ -66,7 +61,7 @@ async fn verify(
     let budget = Budget::of_store(timing, &*nodes[0])
         .map_err(|error| CommandError::usage(format!("--lease: {error}")))?;
     let suite = Suite::new(nodes, clock.clone());
-    let report = unless_stopped(stop, run_trials(&suite, selected, &clock)).await?;
+    let report = unless_stopped(stop, run_trials(&suite, selected)).await?;
     let mut verification = Verification::new(storage, report);
     verification.lease = Some(budget);
     let measuring = measure(&suite, timing, args.takeovers, &mut verification.takeovers);
@@ -88,26 +83,6 @@ async fn nodes(connected: &ConnectedStorage) -> sysvvm::Result<Vec<Arc<dyn TtlSt
     }
     say(format!("scratch keyspace: {keyspace}"));
     Ok(nodes)
-}
-
-async fn run_trials(suite: &Suite, selected: Vec<&'static Trial>, clock: &Clock) -> Report {
-    let bar = progress_bar(selected.len() as u64);
-    let start = clock.now();
-    let run = async |trial: &'static Trial| {
-        show(&bar, Progress::Started(trial.name()));
-        let start = clock.now();
-        let conclusion = match suite.run(trial).await {
-            Ok(()) => Conclusion::Passed,
-            Err(failure) => Conclusion::Failed(failure.to_string()),
-        };
-        let report = TrialReport { name: trial.name(), conclusion, took: clock.now() - start };
-        show(&bar, Progress::Finished(&report));
-        report
-    };
-    let reports = stream::iter(selected.into_iter().map(run)).buffered(SIDE_BY_SIDE);
-    let trials = reports.collect().await;
-    bar.finish_and_clear();
-    Report { trials, took: clock.now() - start }
 }
 
 async fn measure(

@@ -3,7 +3,7 @@
 use std::{io::IsTerminal, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use istorage_tck::{Conclusion, Progress};
+use trialkit::{Conclusion, Progress, Report, Trial, TrialRunner, run_all};
 
 use crate::say;
 
@@ -25,8 +25,19 @@ pub(crate) fn step(bar: &ProgressBar, line: String) {
     }
 }
 
+/// Runs trials, and shows their progress.
+pub(crate) async fn run_trials<R: TrialRunner>(
+    runner: &R,
+    selected: Vec<&'static Trial<R::Context>>,
+) -> Report {
+    let bar = progress_bar(selected.len() as u64);
+    let report = run_all(runner, selected, |progress| show(&bar, progress)).await;
+    bar.finish_and_clear();
+    report
+}
+
 /// Shows the progress of a trial. A trial that failed has a line of its own, on a terminal too.
-pub(crate) fn show(bar: &ProgressBar, progress: Progress<'_>) {
+fn show(bar: &ProgressBar, progress: Progress<'_>) {
     let trial = match progress {
         Progress::Started(name) => return bar.set_message(name),
         Progress::Finished(trial) => trial,

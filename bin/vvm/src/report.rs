@@ -8,8 +8,8 @@ use std::{
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use ielections::Budget;
-use istorage_tck::{Conclusion, Report};
 use serde_json::{Map, Value, json};
+use trialkit::{Conclusion, Report};
 
 use crate::{
     clock_skew::ClockSkew, command_error::CommandError, elections_verify::TakeoverTimes,

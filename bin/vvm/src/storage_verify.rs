@@ -3,7 +3,8 @@
 use std::{process::ExitCode, sync::Arc};
 
 use clock::Clock;
-use istorage_tck::{ScratchKeyspace, Trial, trials};
+use istorage_tck::{ScratchKeyspace, StorageContext, trials};
+use trialkit::Trial;
 
 use crate::{
     advice::advice,
@@ -11,7 +12,7 @@ use crate::{
     clock_skew,
     command_error::{CommandError, with_causes},
     latency,
-    progress::{progress_bar, show, times},
+    progress::{run_trials, times},
     report::Verification,
     say,
     scratch::{self, ConnectedStorage, StopSignal, unless_stopped},
@@ -19,7 +20,7 @@ use crate::{
 
 /// Runs the command.
 pub(crate) async fn run(args: VerifyArgs) -> Result<ExitCode, CommandError> {
-    let selected = filtered(trials(), Trial::name, &args.filter)?;
+    let selected = filtered(trials(), &args.filter)?;
     scratch::run(&args.storage, async |connected, stop| {
         verify(connected, &args, selected, stop).await
     })
@@ -30,7 +31,7 @@ pub(crate) async fn run(args: VerifyArgs) -> Result<ExitCode, CommandError> {
 async fn verify(
     connected: ConnectedStorage,
     args: &VerifyArgs,
-    selected: Vec<&'static Trial>,
+    selected: Vec<&'static Trial<StorageContext>>,
     stop: &mut StopSignal,
 ) -> Result<ExitCode, CommandError> {
     let (clock, keyspaces) = (connected.clock.clone(), connected.keyspaces.clone());
@@ -48,16 +49,6 @@ async fn verify(
     let measuring = measure(&scratch, &clock, args.calls, &mut verification);
     let measured = unless_stopped(stop, measuring).await.flatten();
     verification.conclude(args.json, measured)
-}
-
-async fn run_trials(
-    scratch: &ScratchKeyspace,
-    selected: Vec<&'static Trial>,
-) -> istorage_tck::Report {
-    let bar = progress_bar(selected.len() as u64);
-    let report = scratch.run_all(selected, |progress| show(&bar, progress)).await;
-    bar.finish_and_clear();
-    report
 }
 
 async fn measure(

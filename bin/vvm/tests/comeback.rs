@@ -14,11 +14,7 @@ use std::{
 use clock::Clock;
 use node::NodeProcess;
 use rustix::process::Signal;
-
-/// Returns whether the long rounds are wanted, as with `cargo xtask test --long`.
-fn is_long() -> bool {
-    std::env::var_os("VVM_TEST_LONG").is_some_and(|value| !value.is_empty() && value != "0")
-}
+use trialkit::is_long;
 
 /// Starts a node, and returns it when it is ready, with the time that this took.
 fn ready(folder: &Path) -> (NodeProcess, Duration) {

@@ -23,7 +23,7 @@ fn code(answer: (u16, serde_json::Value)) -> (u16, String) {
 }
 
 #[test]
-fn each_invalid_request_gets_its_code_and_changes_nothing() {
+fn each_invalid_command_gets_its_code_and_changes_nothing() {
     let (_folder, node) = node_with("body_bytes = 10000");
     let cud = |body: &str| code(node.command(WS, "sys.CUD", body));
     let row = |rest: &str| format!(r#"{{"rows":[{{"id":1,"table":"shop.Article"{rest}}}]}}"#);
@@ -59,6 +59,17 @@ fn each_invalid_request_gets_its_code_and_changes_nothing() {
     ] {
         assert_eq!(cud(body), (status, expected.to_owned()), "{}", &body[..body.len().min(99)]);
     }
+    let by_position = node.command(98, "sys.CreateWorkspace", r#"{"args":["Shop","n"]}"#);
+    assert_eq!(code(by_position), (400, "invalid".to_owned()));
+    let unknown = code(node.command(99, "sys.CUD", &row("")));
+    assert_eq!(unknown, (404, "not_found".to_owned()));
+    assert_eq!(node.logged(WS).len(), 1, "nothing was written");
+    node.stop();
+}
+
+#[test]
+fn each_invalid_request_for_documents_or_logs_gets_its_code_and_changes_nothing() {
+    let (_folder, node) = node_with("");
     let docs = |method, rest: &str, headers: &[(&str, &str)]| {
         code(request(node.api, method, &format!("{}/{rest}", workspace_path(WS)), headers, ""))
     };
@@ -95,8 +106,6 @@ fn each_invalid_request_gets_its_code_and_changes_nothing() {
         r#"{"isActive":false}"#,
     );
     assert_eq!(code(made_inactive), (400, "bad_request".to_owned()));
-    let by_position = node.command(98, "sys.CreateWorkspace", r#"{"args":["Shop","n"]}"#);
-    assert_eq!(code(by_position), (400, "invalid".to_owned()));
     assert_eq!(docs("GET", "none", &[]), not_found);
     assert_eq!(docs("PUT", "docs/shop.Article", &[]).0, 405);
     assert_eq!(docs("GET", "wlog?from=0", &[]).0, 400);
@@ -105,8 +114,6 @@ fn each_invalid_request_gets_its_code_and_changes_nothing() {
     assert_eq!(docs("DELETE", "docs/shop.Article/1", &[("if-match", "1.2")]).0, 400);
     let elsewhere = code(request(node.api, "GET", "/api/v2/apps/a/b/workspaces/1/wlog", &[], ""));
     assert_eq!(elsewhere, not_found);
-    let unknown = code(node.command(99, "sys.CUD", &row("")));
-    assert_eq!(unknown, not_found);
     assert_eq!(node.logged(WS).len(), 1, "nothing was written");
     node.stop();
 }

@@ -200,18 +200,21 @@ fn a_page_of_another_site_is_refused() {
     node.stop();
 }
 
-/// The node read a body in `gzip, chunked` as if the body were not compressed, and ignored
-/// `Expect: 999`. It accepted `Expect: 100-continue,` and never sent 100 Continue, so a client that
-/// waited got 408.
+/// The body of a command that makes one record.
+const ROW: &str = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
+
+/// Returns a request for a command, with the headers and the body.
+fn post(version: &str, headers: &str, body: &str) -> String {
+    let path = command_path(WS, "sys.CUD");
+    format!("POST {path} HTTP/{version}\r\nHost: localhost\r\n{headers}\r\n\r\n{body}")
+}
+
+/// The node read a body in `gzip, chunked` as if the body were not compressed.
 #[test]
 fn a_body_is_read_only_if_its_frame_is_certain() {
     let (_folder, node) = node();
-    let path = command_path(WS, "sys.CUD");
-    let row = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
+    let row = ROW;
     let chunked = format!("{:x}\r\n{row}\r\n0\r\n\r\n", row.len());
-    let post = |version: &str, headers: &str, body: &str| {
-        format!("POST {path} HTTP/{version}\r\nHost: localhost\r\n{headers}\r\n\r\n{body}")
-    };
     let length = format!("Content-Length: {}", row.len());
     let twice = format!("{length}\r\n{length}");
     for (headers, body, closes) in [
@@ -247,6 +250,18 @@ fn a_body_is_read_only_if_its_frame_is_certain() {
         let answer = answer_to(node.api, &post(version, headers, body));
         assert_eq!((answer.status, &*answer.code()), expected, "{headers}: {answer:?}");
     }
+    assert_eq!(node.logged(WS).len(), done, "a refused command was done");
+    node.stop();
+}
+
+/// The node ignored `Expect: 999`. It accepted `Expect: 100-continue,` and never sent 100 Continue,
+/// so a client that waited got 408.
+#[test]
+fn an_expectation_that_the_node_does_not_know_is_refused() {
+    let (_folder, node) = node();
+    let row = ROW;
+    let length = format!("Content-Length: {}", row.len());
+    let done = node.logged(WS).len();
     for expectation in [
         "999",
         "",
@@ -385,7 +400,7 @@ type EarlyAnswer = (&'static str, &'static str, &'static str, usize);
 fn the_next_request_of_a_client_succeeds_after_an_early_answer() {
     const SAMPLE: u32 = 200;
     const LONG: u32 = 5_000;
-    let rounds = if std::env::var_os("VVM_TEST_LONG").is_some() { LONG } else { SAMPLE };
+    let rounds = if trialkit::is_long() { LONG } else { SAMPLE };
     let (_folder, node) = node();
     let early: [(u16, EarlyAnswer); 8] = [
         (403, ("POST", "/docs/shop.Article", "Origin: https://evil.example\r\n", 2)),

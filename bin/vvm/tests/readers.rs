@@ -35,6 +35,7 @@ use tokio::{
     net::TcpStream,
     runtime::Runtime,
 };
+use trialkit::is_long;
 
 /// The workspace with the log that is read, the one with large documents, and the one that is
 /// written meanwhile.
@@ -96,10 +97,6 @@ const LONG: ReaderLoad = ReaderLoad {
     config: "",
 };
 
-fn is_long() -> bool {
-    std::env::var_os("VVM_TEST_LONG").is_some()
-}
-
 /// The numbers of answers to readers, by their outcome.
 #[derive(Debug, Default)]
 struct ReadCounts {
@@ -160,7 +157,7 @@ fn greedy_readers(fixture: &StorageFixture) {
         "writes {alone:.0}/s alone, {beside:.0}/s beside readers; slowest probes {slowest:?}, \
          of an idle node {floor:?}; {memory} MiB; logs, lists, documents, large ones: {counts:?}"
     );
-    let (bound, near_the_end) = (printed_bound(&node), renewals_near_the_end(&node, lease));
+    let (bound, near_the_end) = (printed_bound(&node), node.renewals_near_the_end(lease));
     clients.shutdown_background();
     assert_eq!(near_the_end, 0, "{}", node.said());
     let floor = floor.iter().map(|(_, took)| *took).max().unwrap();
@@ -380,17 +377,6 @@ fn printed_bound(node: &NodeProcess) -> u64 {
     let said = node.said();
     let (_, rest) = said.split_once("\"memory_mib\":").unwrap_or_else(|| panic!("{said}"));
     rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
-}
-
-/// Returns the number of renewals that were confirmed when less than an eighth of the lease was
-/// left.
-fn renewals_near_the_end(node: &NodeProcess, lease: u64) -> u64 {
-    let (_, metrics) = request(node.admin, "GET", "/metrics", &[], "");
-    let metrics = metrics.as_str().unwrap().to_owned();
-    let eighth =
-        format!("ielections_left_seconds_bucket{{slot=\"1\",le=\"{}\"}} ", lease as f64 / 8.0);
-    let count = metrics.lines().find_map(|line| line.strip_prefix(&eighth));
-    count.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
 }
 
 fn main() {

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use node::{NodeProcess, request, try_request};
+use node::{NodeProcess, try_request};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -55,7 +55,7 @@ fn clients_that_read_metrics_without_a_pause_take_neither_the_lease_nor_the_prob
             answers += reader.await.unwrap();
         }
     });
-    let near_the_end = renewals_near_the_end(&node);
+    let near_the_end = node.renewals_near_the_end(LEASE);
     println!("{answers} answers; slowest probe {slowest:?}; {near_the_end} renewals near the end");
     assert!(answers >= CLIENTS, "{answers} answers");
     assert!(slowest < PROBE, "{slowest:?}");
@@ -86,15 +86,4 @@ async fn read_metrics(admin: SocketAddr, until: Instant) -> usize {
         answers += 1;
     }
     answers
-}
-
-/// Returns the number of renewals that were confirmed when less than an eighth of the lease was
-/// left.
-fn renewals_near_the_end(node: &NodeProcess) -> u64 {
-    let (_, metrics) = request(node.admin, "GET", "/metrics", &[], "");
-    let metrics = metrics.as_str().unwrap().to_owned();
-    let eighth = LEASE as f64 / 8.0;
-    let eighth = format!("ielections_left_seconds_bucket{{slot=\"1\",le=\"{eighth}\"}} ");
-    let count = metrics.lines().find_map(|line| line.strip_prefix(&eighth));
-    count.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
 }

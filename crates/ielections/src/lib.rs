@@ -37,12 +37,12 @@
 //!
 //! - [`engine`] makes the decisions.
 //! - [`Budget`] splits the time of a lease.
-//! - [`suite`] proves a store.
+//!
+//! The crate `ielections-tck` proves a store.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod budget;
-mod causes;
 mod comeback;
 pub mod engine;
 mod file_identity;
@@ -55,7 +55,6 @@ mod meters;
 mod observer;
 mod runtime;
 mod store;
-pub mod suite;
 mod term;
 
 pub use budget::{Budget, InvalidTiming, Timing};

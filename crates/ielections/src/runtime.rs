@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use causes::in_full;
 use clock::{Clock, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
@@ -9,7 +10,6 @@ use tracing::{debug, info, warn};
 use crate::{
     Budget, ElectionRow, GiveUpReason, InvalidTiming, KillFn, Leadership, Lease, LockFile,
     LossReason, ObservedLease, Observer, Slot, StoreError, Timing, TtlStore,
-    causes::in_full,
     engine::{Action, Candidacy, ElectionEngine, EngineInput, Notice, StoreAnswer, StoreCall},
     killer, meters,
     term::Term,

@@ -5,6 +5,7 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
+use causes::in_full;
 use clock::Clock;
 use futures::StreamExt;
 use hashbrown::HashMap;
@@ -13,7 +14,6 @@ use tracing::{info, warn};
 
 use crate::{
     LoggedEvent, NumberKey, Offset, SeqStorage, StorageError, Unflushed,
-    causes::in_full,
     defect::{self, SequencerDefect},
     engine::{KeeperTask, KeyedNumber, max_events},
     meters::SequencerMeters,

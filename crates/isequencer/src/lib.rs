@@ -38,7 +38,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod cache;
-mod causes;
 mod command;
 mod defect;
 mod engine;
@@ -59,7 +58,6 @@ mod tests;
 mod transaction;
 mod types;
 
-pub use causes::in_full;
 pub use command::JoinedCommand;
 pub use engine::Unflushed;
 pub use errors::{NoNumber, NotJoined};

@@ -5,7 +5,6 @@
 mod common;
 
 use std::{
-    fmt::{Debug, Write},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -17,50 +16,7 @@ use futures::{StreamExt, stream, stream::BoxStream};
 use isequencer::{
     LoggedEvent, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer, StorageError, WsId,
 };
-use tracing::{
-    Event, Level, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
-};
-
-/// A subscriber that keeps the log lines of one thread.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
-
-impl Lines {
-    fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
-    }
-}
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        write!(self.0, " {}={value:?}", field.name()).unwrap();
-    }
-}
-
-impl Subscriber for Lines {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::INFO
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(event.metadata().level().to_string());
-        event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-}
+use trialkit::LogLines;
 
 #[derive(Debug, thiserror::Error)]
 #[error("the outcome is unknown")]
@@ -106,7 +62,7 @@ async fn others_run() {
 
 #[tokio::test]
 async fn an_error_is_logged_with_its_causes_when_it_begins_changes_and_ends() {
-    let lines = Lines::default();
+    let lines = LogLines::default();
     let _lines = tracing::subscriber::set_default(lines.clone());
     let (storage, manual) = (Arc::new(FailingStorage::default()), ManualClock::new(1));
     let params = Params { retry_after: Duration::from_millis(500), ..params() };
@@ -125,13 +81,13 @@ async fn an_error_is_logged_with_its_causes_when_it_begins_changes_and_ends() {
     let began = |why| {
         let causes = "the storage of the numbers failed: the outcome is unknown";
         format!(
-            "WARN message=the storage of the numbers failed partition=\"1\" task=\"read the log\" retry_after=500ms error=\"{causes}: {why}\""
+            "WARN the storage of the numbers failed partition=\"1\" task=\"read the log\" retry_after=500ms error=\"{causes}: {why}\""
         )
     };
     let expected = [
         began("the disk is full"),
         began("the disk is gone"),
-        "INFO message=the storage of the numbers works again partition=\"1\" task=\"read the log\""
+        "INFO the storage of the numbers works again partition=\"1\" task=\"read the log\""
             .to_owned(),
     ];
     assert_eq!(lines.all(), expected);

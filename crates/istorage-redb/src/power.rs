@@ -356,14 +356,9 @@ impl Exploration {
     }
 }
 
-#[cfg_attr(test, expect(clippy::disallowed_methods, reason = "the variable asks for long rounds"))]
-fn is_long() -> bool {
-    std::env::var_os("VVM_TEST_LONG").is_some_and(|long| long == "1")
-}
-
 /// Explores from some seeds, and from many more if long rounds are asked for.
 async fn explore(seeds: u64, change: impl Fn(&mut Exploration)) {
-    let seeds = if is_long() { 100 * seeds } else { seeds };
+    let seeds = if trialkit::is_long() { 100 * seeds } else { seeds };
     let (mut failures, mut expired) = (0, 0);
     for seed in 0..seeds {
         let mut exploration = Exploration::new(seed);

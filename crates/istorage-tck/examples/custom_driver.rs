@@ -22,7 +22,11 @@ use istorage::{
     clock::{Clock, Instant},
     futures::{StreamExt, TryStreamExt, stream},
 };
-use istorage_tck::{Conclusion, Scale, ScratchKeyspace, Subject, trials};
+use istorage_tck::{
+    Scale, ScratchKeyspace, Subject,
+    trialkit::{Conclusion, run_all},
+    trials,
+};
 
 /// The rows of a keyspace, sorted by partition key and clustering columns. `None` if the keyspace
 /// was dropped or the driver is closed.
@@ -265,7 +269,7 @@ impl Subject for MapSubject {
 async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let subject = MapSubject(MapDriver::new(Clock::system()));
     let scratch = ScratchKeyspace::create(Arc::new(subject)).await?;
-    let report = scratch.run_all(trials(), |_progress| ()).await;
+    let report = run_all(&scratch, trials(), |_progress| {}).await;
     scratch.remove().await?;
     for trial in &report.trials {
         match &trial.conclusion {

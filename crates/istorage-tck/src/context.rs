@@ -1,6 +1,7 @@
 //! The context of a trial: its storage, its names, and its ways to let time pass.
 
 use std::{
+    fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -13,13 +14,9 @@ use clock::{Clock, Instant};
 use futures::future::{Either, select};
 use istorage::{BatchLimits, Capabilities, Key, KeyspaceName, Result, StorageDriver};
 use tokio::sync::OnceCell;
+use trialkit::{EarlyEnd, Verdict, tasks};
 
-use crate::{
-    Subject,
-    client::TrialClient,
-    failure::{EarlyEnd, Verdict},
-    tasks::yield_now,
-};
+use crate::{Subject, client::TrialClient};
 
 /// The milliseconds by which the calendar of the other node is ahead.
 const OTHER_AHEAD_MS: i64 = 5_000;
@@ -82,8 +79,10 @@ impl SharedContext {
     }
 }
 
+/// The context of a trial. [`ScratchKeyspace`](crate::ScratchKeyspace) makes one for each run of a
+/// trial.
 #[derive(Clone)]
-pub(crate) struct TrialContext {
+pub struct StorageContext {
     /// The scratch keyspace through the first node.
     pub(crate) db: TrialClient,
     shared: Arc<SharedContext>,
@@ -94,14 +93,20 @@ pub(crate) struct TrialContext {
     attempt: u8,
 }
 
-impl TrialContext {
-    pub(crate) fn new(shared: Arc<SharedContext>, run: u32) -> TrialContext {
-        TrialContext { db: shared.db.clone(), shared, run, attempt: 0 }
+impl fmt::Debug for StorageContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StorageContext").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+impl StorageContext {
+    pub(crate) fn new(shared: Arc<SharedContext>, run: u32) -> StorageContext {
+        StorageContext { db: shared.db.clone(), shared, run, attempt: 0 }
     }
 
     /// The same context for another attempt.
-    pub(crate) fn attempt(&self, attempt: u8) -> TrialContext {
-        TrialContext { attempt, ..self.clone() }
+    pub(crate) fn attempt(&self, attempt: u8) -> StorageContext {
+        StorageContext { attempt, ..self.clone() }
     }
 
     pub(crate) fn shared(&self) -> &SharedContext {
@@ -115,7 +120,7 @@ impl TrialContext {
     /// The limits of `write_atomic`. If the storage does not offer the call, the trial ends here.
     pub(crate) fn atomic(&self) -> Verdict<BatchLimits> {
         let limits = self.capabilities().atomic;
-        limits.ok_or(EarlyEnd::NotOffered("this storage does not offer write_atomic"))
+        limits.ok_or(EarlyEnd::Ignored("this storage does not offer write_atomic"))
     }
 
     /// The number of rounds of a race.
@@ -171,7 +176,7 @@ impl TrialContext {
         self.new_keyspace_with_len(0)
     }
 
-    /// A name as from [`new_keyspace`](TrialContext::new_keyspace), filled up to this length.
+    /// A name as from [`new_keyspace`](StorageContext::new_keyspace), filled up to this length.
     pub(crate) fn new_keyspace_with_len(&self, len: usize) -> Result<KeyspaceName> {
         let number = self.shared.keyspaces_made.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}_{number}", self.shared.keyspace);
@@ -221,7 +226,7 @@ impl TrialContext {
         let passing = async {
             loop {
                 self.pass(Duration::from_millis(1)).await;
-                yield_now().await;
+                tasks::yield_now().await;
             }
         };
         match select(std::pin::pin!(future), std::pin::pin!(passing)).await {

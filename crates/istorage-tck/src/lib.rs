@@ -9,22 +9,24 @@
 //!
 //! The contract leaves some abilities to the storage. Its [`Capabilities`](istorage::Capabilities)
 //! decide, never its name. If a storage lacks an ability, the trial of that ability is
-//! [ignored](Conclusion::Ignored), with the reason, and never counts as passed. If a storage hangs
-//! or panics in a trial, that trial fails.
+//! [ignored](trialkit::Conclusion::Ignored), with the reason, and never counts as passed. If a
+//! storage hangs or panics in a trial, that trial fails.
 //!
 //! The trials are proved, too: [`wrong`] has deliberately wrong storages, and each trial fails on
 //! at least one of them.
 //!
 //! # A harness
 //!
-//! This makes every trial a test of `cargo test`, with `libtest-mimic` and `harness = false`:
+//! This makes every trial a test of `cargo test`, with `libtest-mimic`, `harness = false`, and
+//! the feature `libtest` of `trialkit`:
 //!
 //! ```no_run
 //! use clock::Clock;
 //! use istorage::{Result, StorageDriver, mem::MemDriver};
-//! use istorage_tck::{Conclusion, Scale, ScratchKeyspace, Subject, trials};
-//! use libtest_mimic::{Arguments, Completion, Trial};
+//! use istorage_tck::{Scale, ScratchKeyspace, Subject, trials};
+//! use libtest_mimic::Arguments;
 //! use std::sync::Arc;
+//! use trialkit::harness;
 //!
 //! struct Mine(MemDriver);
 //!
@@ -41,42 +43,32 @@
 //!     let subject = Mine(MemDriver::new(Clock::system()));
 //!     let scratch = runtime.block_on(ScratchKeyspace::create(Arc::new(subject))).unwrap();
 //!     let scratch = Arc::new(scratch);
-//!     let trials = trials().map(|trial| {
-//!         let (handle, scratch) = (runtime.handle().clone(), Arc::clone(&scratch));
-//!         Trial::ignorable_test(trial.name(), move || match handle.block_on(scratch.run(trial)).conclusion {
-//!             Conclusion::Passed => Ok(Completion::Completed),
-//!             Conclusion::Ignored(reason) => Ok(Completion::ignored_with(reason)),
-//!             Conclusion::Failed(why) => Err(why.into()),
-//!         })
-//!     });
-//!     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials.collect());
+//!     let tests = harness::tests(runtime.handle(), "mine::", &scratch, trials());
+//!     let conclusion = libtest_mimic::run(&Arguments::from_args(), tests);
 //!     runtime.block_on(Arc::into_inner(scratch).unwrap().remove()).unwrap();
 //!     conclusion.exit();
 //! }
 //! ```
 //!
-//! [`ScratchKeyspace::run_all`] runs the trials without a harness and returns a [`Report`].
+//! [`trialkit::run_all`] runs the trials without a harness and returns a
+//! [`Report`](trialkit::Report).
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod answers;
 mod client;
 mod context;
-mod failure;
 mod keyspace_tracker;
-mod report;
 mod scratch;
 mod subject;
-mod tasks;
-mod trial;
 mod trials;
 mod wrapped;
 pub mod wrong;
 
+pub use context::StorageContext;
 pub use keyspace_tracker::KeyspaceTracker;
-pub use report::{Conclusion, Progress, Report, TrialReport};
 pub use scratch::ScratchKeyspace;
 pub use subject::{Scale, Subject};
-pub use trial::Trial;
 pub use trials::trials;
 pub use wrapped::WrappedSubject;
 
@@ -84,6 +76,7 @@ pub use wrapped::WrappedSubject;
 pub use async_trait::async_trait;
 pub use clock;
 pub use istorage;
+pub use trialkit;
 
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]

@@ -9,18 +9,22 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use clock::Clock;
-use futures::{StreamExt, stream};
 use istorage::{Error, KeyspaceName, Result, SharedStorage, StorageDriver};
 use tokio::sync::Semaphore;
+use trialkit::{Conclusion, Trial, TrialRunner};
 
 use crate::{
-    Conclusion, Progress, Report, Subject, Trial, TrialReport,
+    StorageContext, Subject,
     client::TrialClient,
-    context::{SharedContext, TrialContext, within_setup},
-    failure::EarlyEnd,
-    tasks,
+    context::{SharedContext, within_setup},
 };
+
+/// The longest time of a trial. Most trials are done within a second.
+const LIMIT: Duration = Duration::from_secs(180);
+/// The longest time of a trial that writes very many rows.
+const LIMIT_OF_LONG_TRIALS: Duration = Duration::from_secs(900);
 
 /// A keyspace of a [`Subject`] in which trials run. Each trial has partitions of its own, so trials
 /// may run side by side.
@@ -86,65 +90,6 @@ impl ScratchKeyspace {
         Arc::clone(&self.shared.db.storage)
     }
 
-    /// Runs one trial as soon as there is a place for it. This never panics, even if the storage
-    /// does.
-    ///
-    /// # Cancel safety
-    /// The trial ends when the future is dropped. Keyspaces that the trial made are left to
-    /// [`remove`](ScratchKeyspace::remove).
-    pub async fn run(&self, trial: &Trial) -> TrialReport {
-        // The semaphore is never closed, so the wait always ends with a place.
-        let _place = self.places.acquire().await;
-        // The limit is real time, not the time of the storage's clock, because a slow trial costs
-        // people their time.
-        let clock = Clock::system();
-        let start = clock.now();
-        let run = self.runs.fetch_add(1, Ordering::Relaxed);
-        let context = TrialContext::new(Arc::clone(&self.shared), run);
-        let task = tasks::spawn(trial.run(context));
-        let limit = trial.limit().min(self.limit);
-        let conclusion = match clock.timeout_at(start + limit, task).await {
-            Ok(Ok(())) => Conclusion::Passed,
-            Ok(Err(EarlyEnd::Failed(failure))) => Conclusion::Failed(failure.to_string()),
-            Ok(Err(EarlyEnd::NotOffered(reason))) => Conclusion::Ignored(reason),
-            Ok(Err(EarlyEnd::TooSlow)) => {
-                Conclusion::Failed("calls take so long that expiry cannot be judged".to_owned())
-            }
-            Err(_) => Conclusion::Failed(format!("not over after {limit:?}")),
-        };
-        let conclusion = match (self.shared.drop_keyspaces(Some(run)).await, conclusion) {
-            (Err(error), Conclusion::Passed) => {
-                Conclusion::Failed(format!("a keyspace could not be dropped: {error:?}"))
-            }
-            (_, conclusion) => conclusion,
-        };
-        TrialReport { name: trial.name(), conclusion, took: clock.now() - start }
-    }
-
-    /// Runs trials side by side, and reports their progress.
-    ///
-    /// # Cancel safety
-    /// The same as for [`run`](ScratchKeyspace::run).
-    pub async fn run_all(
-        &self,
-        trials: impl IntoIterator<Item = &'static Trial>,
-        progress: impl Fn(Progress<'_>),
-    ) -> Report {
-        let clock = Clock::system();
-        let (start, progress) = (clock.now(), &progress);
-        let runs = trials.into_iter().enumerate().map(|(place, trial)| async move {
-            progress(Progress::Started(trial.name()));
-            let report = self.run(trial).await;
-            progress(Progress::Finished(&report));
-            (place, report)
-        });
-        let at_once = self.shared.subject.max_concurrent_trials();
-        let mut trials: Vec<_> = stream::iter(runs).buffer_unordered(at_once).collect().await;
-        trials.sort_unstable_by_key(|(place, _)| *place);
-        let trials = trials.into_iter().map(|(_, report)| report).collect();
-        Report { trials, took: clock.now() - start }
-    }
-
     /// Drops the keyspace, and the keyspaces that trials made and could not drop.
     ///
     /// # Errors
@@ -154,6 +99,32 @@ impl ScratchKeyspace {
         let SharedContext { driver, keyspace, db, .. } = &*self.shared;
         let own = driver.drop_keyspace(keyspace, within_setup(&db.clock)).await;
         of_trials.and(own)
+    }
+}
+
+#[async_trait]
+impl TrialRunner for ScratchKeyspace {
+    type Context = StorageContext;
+
+    fn max_concurrent_trials(&self) -> usize {
+        self.shared.subject.max_concurrent_trials()
+    }
+
+    /// Runs one trial as soon as there is a place for it. If the future is dropped, keyspaces that
+    /// the trial made are left to [`remove`](ScratchKeyspace::remove).
+    async fn run(&self, trial: &Trial<StorageContext>) -> Conclusion {
+        // The semaphore is never closed, so the wait always ends with a place.
+        let _place = self.places.acquire().await;
+        let run = self.runs.fetch_add(1, Ordering::Relaxed);
+        let context = StorageContext::new(Arc::clone(&self.shared), run);
+        let limit = if trial.is_long() { LIMIT_OF_LONG_TRIALS } else { LIMIT };
+        let conclusion = trial.run(context, limit.min(self.limit)).await;
+        match (self.shared.drop_keyspaces(Some(run)).await, conclusion) {
+            (Err(error), Conclusion::Passed) => {
+                Conclusion::Failed(format!("a keyspace could not be dropped: {error:?}"))
+            }
+            (_, conclusion) => conclusion,
+        }
     }
 }
 

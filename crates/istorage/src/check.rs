@@ -6,8 +6,8 @@ use bytes::Bytes;
 use hashbrown::{HashMap, HashSet, hash_map::Entry};
 
 use crate::{
-    AtomicBatch, BatchLimits, Capabilities, Conditional, Conflict, Error, Key, OrderedPut, Outcome,
-    Put, Result,
+    AtomicBatch, BatchLimits, Call, Capabilities, Conditional, Conflict, Error, Key, OrderedPut,
+    Outcome, Put, Result, Write,
 };
 
 /// The longest TTL that a caller may ask for. Cassandra's own limit is twenty years.
@@ -38,6 +38,25 @@ impl Size {
     }
 }
 
+/// Checks the arguments of a call. The call that is returned writes each row once.
+pub(crate) fn call<'a>(capabilities: &Capabilities, call: Call<'a>) -> Result<Call<'a>> {
+    match call {
+        Call::Get(at, _) => key(capabilities, at).map(|()| call),
+        Call::GetBatch(keys) => keys.iter().try_for_each(|at| key(capabilities, at)).map(|()| call),
+        Call::Write(rows) => write(capabilities, rows).map(Call::Write),
+        Call::ServerTime => Ok(call),
+    }
+}
+
+fn write(capabilities: &Capabilities, write: Write) -> Result<Write> {
+    match write {
+        Write::PutBatch(rows) => puts(capabilities, rows).map(Write::PutBatch),
+        Write::PutOrdered(rows) => ordered(capabilities, rows).map(Write::PutOrdered),
+        Write::If(pkey, ops) => write_if(capabilities, &pkey, &ops).map(|()| Write::If(pkey, ops)),
+        Write::Atomic(batch) => write_atomic(capabilities, batch).map(Write::Atomic),
+    }
+}
+
 pub(crate) fn pkey(capabilities: &Capabilities, pkey: &[u8]) -> Result<()> {
     if pkey.is_empty() {
         return Err(Error::invalid("the partition key is empty"));
@@ -45,7 +64,7 @@ pub(crate) fn pkey(capabilities: &Capabilities, pkey: &[u8]) -> Result<()> {
     check_len("partition key", pkey.len(), capabilities.row.pkey)
 }
 
-pub(crate) fn key(capabilities: &Capabilities, key: &Key) -> Result<()> {
+fn key(capabilities: &Capabilities, key: &Key) -> Result<()> {
     pkey(capabilities, &key.pkey)?;
     check_len("clustering columns", key.ccols.len(), capabilities.row.ccols)
 }
@@ -65,7 +84,7 @@ fn row(capabilities: &Capabilities, at: &Key, value: &Bytes) -> Result<()> {
 }
 
 /// Checks the rows. If a row is written several times, keeps the last write.
-pub(crate) fn puts(capabilities: &Capabilities, rows: Vec<Put>) -> Result<Vec<Put>> {
+fn puts(capabilities: &Capabilities, rows: Vec<Put>) -> Result<Vec<Put>> {
     for put in &rows {
         row(capabilities, &put.key, &put.value)?;
     }
@@ -73,10 +92,7 @@ pub(crate) fn puts(capabilities: &Capabilities, rows: Vec<Put>) -> Result<Vec<Pu
 }
 
 /// Checks the rows. If a row is written several times, keeps the write with the highest order.
-pub(crate) fn ordered(
-    capabilities: &Capabilities,
-    rows: Vec<OrderedPut>,
-) -> Result<Vec<OrderedPut>> {
+fn ordered(capabilities: &Capabilities, rows: Vec<OrderedPut>) -> Result<Vec<OrderedPut>> {
     for put in &rows {
         row(capabilities, &put.key, &put.value)?;
         check_ttl(put.ttl)?;
@@ -135,11 +151,7 @@ fn conditional(capabilities: &Capabilities, op: &Conditional) -> Result<usize> {
     Ok(values)
 }
 
-pub(crate) fn write_if(
-    capabilities: &Capabilities,
-    partition: &Bytes,
-    ops: &[Conditional],
-) -> Result<()> {
+fn write_if(capabilities: &Capabilities, partition: &Bytes, ops: &[Conditional]) -> Result<()> {
     pkey(capabilities, partition)?;
     let mut size = Size::ZERO;
     for op in ops {
@@ -154,7 +166,7 @@ pub(crate) fn write_if(
     size.check_limits(capabilities.conditional, "a conditional write")
 }
 
-pub(crate) fn write_atomic(capabilities: &Capabilities, batch: AtomicBatch) -> Result<AtomicBatch> {
+fn write_atomic(capabilities: &Capabilities, batch: AtomicBatch) -> Result<AtomicBatch> {
     let Some(limits) = capabilities.atomic else {
         return Err(Error::invalid("this storage cannot write atomically across partitions"));
     };

@@ -90,13 +90,7 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.0.kind, self.0.message)?;
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        write!(f, "{:?}: {}", self.0.kind, causes::in_full(self))
     }
 }
 

@@ -5,22 +5,19 @@ mod fault;
 
 use std::{
     fmt,
-    future::{Future, pending},
+    future::pending,
     mem,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::{FutureExt, StreamExt, TryFutureExt, future::BoxFuture, stream::BoxStream};
 
 pub use self::fault::{Fault, FaultRates};
 use crate::{
-    AppStorage, AtomicBatch, CallKind, Capabilities, Conditional, Consistency, Error,
-    ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime,
-    SharedStorage,
+    Call, CallAnswer, CallKind, Error, ExpiringRowStream, Outcome, RangeRead, Result, RowStream,
+    SharedStorage, StorageWrapper, Write,
 };
 
 /// A storage that puts [`Fault`]s in front of another storage. The wrapper spawns nothing. It keeps
@@ -30,18 +27,10 @@ pub struct Faulty {
     inner: SharedStorage,
     clock: Clock,
     script: Mutex<FaultScript>,
-    late: Mutex<Vec<(Instant, LateWrite)>>,
+    late: Mutex<Vec<(Instant, Write)>>,
 }
 
 type FaultScript = Box<dyn FnMut(CallKind) -> Fault + Send>;
-
-/// A write of any kind that can be kept for later.
-enum LateWrite {
-    PutBatch(Vec<Put>),
-    PutOrdered(Vec<OrderedPut>),
-    If(Bytes, Vec<Conditional>),
-    Atomic(AtomicBatch),
-}
 
 impl fmt::Debug for Faulty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,7 +63,7 @@ impl Faulty {
     }
 
     async fn land_due(&self, due: impl Fn(Instant) -> bool) -> Vec<Result<Outcome>> {
-        let landing: Vec<(Instant, LateWrite)> = {
+        let landing: Vec<(Instant, Write)> = {
             let mut late = lock(&self.late);
             let (landing, waiting) =
                 mem::take(&mut *late).into_iter().partition(|(at, _)| due(*at));
@@ -83,7 +72,7 @@ impl Faulty {
         };
         let mut outcomes = Vec::with_capacity(landing.len());
         for (_, write) in landing {
-            outcomes.push(self.apply(write, Instant::FAR_FUTURE).await);
+            outcomes.push(write.send(&self.inner, Instant::FAR_FUTURE).await);
         }
         outcomes
     }
@@ -96,29 +85,11 @@ impl Faulty {
         (lock(&self.script))(kind)
     }
 
-    async fn apply(&self, write: LateWrite, deadline: Instant) -> Result<Outcome> {
-        match write {
-            LateWrite::PutBatch(rows) => {
-                self.inner.put_batch(rows, deadline).await.map(|()| Outcome::Applied)
-            }
-            LateWrite::PutOrdered(rows) => {
-                self.inner.put_ordered(rows, deadline).await.map(|()| Outcome::Applied)
-            }
-            LateWrite::If(pkey, ops) => self.inner.write_if(pkey, ops, deadline).await,
-            LateWrite::Atomic(batch) => self.inner.write_atomic(batch, deadline).await,
-        }
-    }
-
-    async fn write_with_fault(
-        &self,
-        kind: CallKind,
-        write: LateWrite,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        match self.next_fault(kind).await {
-            Fault::None => self.apply(write, deadline).await,
+    async fn write_with_fault(&self, write: Write, deadline: Instant) -> Result<Outcome> {
+        match self.next_fault(write.kind()).await {
+            Fault::None => write.send(&self.inner, deadline).await,
             Fault::AppliedButError => {
-                let _lost = self.apply(write, deadline).await?;
+                let _lost = write.send(&self.inner, deadline).await?;
                 Err(Error::outcome_unknown(
                     "injected fault: the write was applied, and its answer was lost",
                 ))
@@ -134,24 +105,19 @@ impl Faulty {
             Fault::Hang => pending().await,
             Fault::Slow(delay) => {
                 self.clock.sleep(delay).await;
-                self.apply(write, deadline).await
+                write.send(&self.inner, deadline).await
             }
             Fault::ReplyAfterDeadline => {
-                let answer = self.apply(write, deadline).await;
+                let answer = write.send(&self.inner, deadline).await;
                 self.clock.sleep_until(deadline + Duration::from_millis(1)).await;
                 answer
             }
         }
     }
 
-    async fn read_with_fault<T>(
-        &self,
-        kind: CallKind,
-        deadline: Instant,
-        call: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        match self.next_fault(kind).await {
-            Fault::None => call.await,
+    async fn read_with_fault(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        match self.next_fault(call.kind()).await {
+            Fault::None => call.send(&self.inner, deadline).await,
             Fault::AppliedButError
             | Fault::NotAppliedButError
             | Fault::AppliedLate(_)
@@ -159,10 +125,10 @@ impl Faulty {
             Fault::Hang => pending().await,
             Fault::Slow(delay) => {
                 self.clock.sleep(delay).await;
-                call.await
+                call.send(&self.inner, deadline).await
             }
             Fault::ReplyAfterDeadline => {
-                let answer = call.await;
+                let answer = call.send(&self.inner, deadline).await;
                 self.clock.sleep_until(deadline + Duration::from_millis(1)).await;
                 answer
             }
@@ -201,79 +167,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl AppStorage for Faulty {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+impl StorageWrapper for Faulty {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
     }
 
-    async fn get(
-        &self,
-        key: &Key,
-        consistency: Consistency,
-        deadline: Instant,
-    ) -> Result<Option<Bytes>> {
-        self.read_with_fault(
-            CallKind::of_get(consistency),
-            deadline,
-            self.inner.get(key, consistency, deadline),
-        )
-        .await
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        match call {
+            Call::Write(write) => Ok(self.write_with_fault(write, deadline).await?.into()),
+            read => self.read_with_fault(read, deadline).await,
+        }
     }
 
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.read_with_fault(CallKind::GetBatch, deadline, self.inner.get_batch(keys, deadline))
-            .await
+    fn read(&self, read: RangeRead) -> RowStream {
+        let page_timeout = read.page_timeout;
+        self.stream_with_fault(read.send(&self.inner), page_timeout)
     }
 
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        self.stream_with_fault(
-            self.inner.read(pkey, range, consistency, page_timeout),
-            page_timeout,
-        )
-    }
-
-    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        self.stream_with_fault(self.inner.ttl_read(pkey, range, page_timeout), page_timeout)
-    }
-
-    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.write_with_fault(CallKind::PutBatch, LateWrite::PutBatch(rows), deadline)
-            .await
-            .map(drop)
-    }
-
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.write_with_fault(CallKind::PutOrdered, LateWrite::PutOrdered(rows), deadline)
-            .await
-            .map(drop)
-    }
-
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        self.write_with_fault(CallKind::WriteIf, LateWrite::If(pkey, ops), deadline).await
-    }
-
-    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        self.write_with_fault(CallKind::WriteAtomic, LateWrite::Atomic(batch), deadline).await
-    }
-
-    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.read_with_fault(CallKind::ServerTime, deadline, self.inner.server_time(deadline)).await
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
+    fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
+        let page_timeout = read.page_timeout;
+        self.stream_with_fault(read.send_with_ttl(&self.inner), page_timeout)
     }
 }

@@ -4,7 +4,6 @@ mod page_timeout;
 
 use std::{
     collections::HashMap,
-    future::{Future, ready},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,19 +11,19 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::{FutureExt, StreamExt, stream, stream::BoxStream};
 
 use crate::{
-    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, Error, ExpiringRowStream, Key,
-    OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage, check,
+    Call, CallAnswer, Error, ExpiringRowStream, Key, Outcome, RangeRead, Result, RowStream,
+    SharedStorage, StorageWrapper, check,
 };
 
-/// A storage that keeps the common rules of [`AppStorage`] for the storage of a driver.
+/// A storage that keeps the common rules of [`AppStorage`](crate::AppStorage) for the storage of a
+/// driver.
 ///
-/// - Arguments are checked against the [`Capabilities`].
+/// - Arguments are checked against the [`Capabilities`](crate::Capabilities).
 /// - A row that is named several times in a batch is passed on once.
 /// - A call without rows is answered here.
 /// - No call outlives its deadline.
@@ -42,37 +41,17 @@ impl Guarded {
         Guarded { inner, clock, closed: Arc::new(AtomicBool::new(false)) }
     }
 
-    async fn bounded_read<T>(
-        &self,
-        deadline: Instant,
-        call: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        let late = || Error::unavailable("the storage did not answer a read before its deadline");
-        self.bounded_call(deadline, call, late).await
-    }
-
-    async fn bounded_write<T>(
-        &self,
-        deadline: Instant,
-        call: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        let late =
-            || Error::outcome_unknown("the storage did not answer a write before its deadline");
-        self.bounded_call(deadline, call, late).await
-    }
-
-    async fn bounded_call<T>(
-        &self,
-        deadline: Instant,
-        call: impl Future<Output = Result<T>>,
-        late: impl FnOnce() -> Error,
-    ) -> Result<T> {
-        if self.clock.now() >= deadline {
-            return Err(Error::unavailable(
-                "the deadline passed before the call; nothing was sent",
-            ));
+    /// Sends a call, without repeated keys. A call without rows is answered here.
+    async fn send(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        match call {
+            Call::GetBatch([]) => Ok(CallAnswer::Values(Vec::new())),
+            Call::GetBatch(keys) if let Some(distinct) = DistinctKeys::if_repeated(keys) => {
+                let values = self.inner.get_batch(&distinct.keys, deadline).await?;
+                Ok(CallAnswer::Values(distinct.spread(&values)))
+            }
+            Call::Write(write) if write.rows() == 0 => Ok(Outcome::Applied.into()),
+            call => call.send(&self.inner, deadline).await,
         }
-        self.clock.timeout_at(deadline, call).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// The check that comes before all others in every call.
@@ -80,11 +59,27 @@ impl Guarded {
         if self.closed.load(Ordering::Acquire) { Err(Error::closed()) } else { Ok(()) }
     }
 
-    fn check_range(&self, pkey: &Bytes, range: Range) -> Result<Range> {
+    fn check_range(&self, read: RangeRead) -> Result<RangeRead> {
         self.check_open()?;
         let capabilities = self.inner.capabilities();
-        check::pkey(&capabilities, pkey)?;
-        Ok(range.clipped(capabilities.row.ccols))
+        check::pkey(&capabilities, &read.pkey)?;
+        Ok(RangeRead { range: read.range.clipped(capabilities.row.ccols), ..read })
+    }
+
+    /// The rows of a checked range, read by `send`.
+    fn read_with<R: Send + 'static>(
+        &self,
+        read: RangeRead,
+        send: impl FnOnce(RangeRead, &SharedStorage) -> BoxStream<'static, Result<R>>,
+    ) -> BoxStream<'static, Result<R>> {
+        match self.check_range(read) {
+            Err(error) => stream::once(async { Err(error) }).boxed(),
+            Ok(read) if read.range.is_empty() => stream::empty().boxed(),
+            Ok(read) => {
+                let page_timeout = read.page_timeout;
+                self.with_page_timeout(send(read, &self.inner), page_timeout)
+            }
+        }
     }
 
     /// The stream with a bound for the time in which it is not woken. A stream is woken for each
@@ -149,116 +144,36 @@ impl DistinctKeys {
     }
 }
 
-fn error_stream<R: Send + 'static>(error: Error) -> BoxStream<'static, Result<R>> {
-    stream::once(async { Err(error) }).boxed()
-}
-
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl AppStorage for Guarded {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+impl StorageWrapper for Guarded {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
     }
 
-    async fn get(
-        &self,
-        key: &Key,
-        consistency: Consistency,
-        deadline: Instant,
-    ) -> Result<Option<Bytes>> {
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
         self.check_open()?;
-        check::key(&self.inner.capabilities(), key)?;
-        self.bounded_read(deadline, self.inner.get(key, consistency, deadline)).await
-    }
-
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.check_open()?;
-        let capabilities = self.inner.capabilities();
-        keys.iter().try_for_each(|key| check::key(&capabilities, key))?;
-        let call = async {
-            match DistinctKeys::if_repeated(keys) {
-                _ if keys.is_empty() => Ok(Vec::new()),
-                None => self.inner.get_batch(keys, deadline).await,
-                Some(distinct) => {
-                    let values = self.inner.get_batch(&distinct.keys, deadline).await?;
-                    Ok(distinct.spread(&values))
-                }
-            }
-        };
-        self.bounded_read(deadline, call).await
-    }
-
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        match self.check_range(&pkey, range) {
-            Err(error) => error_stream(error),
-            Ok(range) if range.is_empty() => stream::empty().boxed(),
-            Ok(range) => self.with_page_timeout(
-                self.inner.read(pkey, range, consistency, page_timeout),
-                page_timeout,
-            ),
+        let call = check::call(&self.inner.capabilities(), call)?;
+        if self.clock.now() >= deadline {
+            return Err(Error::unavailable(
+                "the deadline passed before the call; nothing was sent",
+            ));
         }
+        let is_write = matches!(call, Call::Write(_));
+        let answer = self.clock.timeout_at(deadline, self.send(call, deadline)).await;
+        answer.unwrap_or_else(|_| {
+            Err(if is_write {
+                Error::outcome_unknown("the storage did not answer a write before its deadline")
+            } else {
+                Error::unavailable("the storage did not answer a read before its deadline")
+            })
+        })
     }
 
-    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        match self.check_range(&pkey, range) {
-            Err(error) => error_stream(error),
-            Ok(range) if range.is_empty() => stream::empty().boxed(),
-            Ok(range) => {
-                self.with_page_timeout(self.inner.ttl_read(pkey, range, page_timeout), page_timeout)
-            }
-        }
+    fn read(&self, read: RangeRead) -> RowStream {
+        self.read_with(read, RangeRead::send)
     }
 
-    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.check_open()?;
-        let rows = check::puts(&self.inner.capabilities(), rows)?;
-        if rows.is_empty() {
-            return self.bounded_write(deadline, ready(Ok(()))).await;
-        }
-        self.bounded_write(deadline, self.inner.put_batch(rows, deadline)).await
-    }
-
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.check_open()?;
-        let rows = check::ordered(&self.inner.capabilities(), rows)?;
-        if rows.is_empty() {
-            return self.bounded_write(deadline, ready(Ok(()))).await;
-        }
-        self.bounded_write(deadline, self.inner.put_ordered(rows, deadline)).await
-    }
-
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        self.check_open()?;
-        check::write_if(&self.inner.capabilities(), &pkey, &ops)?;
-        if ops.is_empty() {
-            return self.bounded_write(deadline, ready(Ok(Outcome::Applied))).await;
-        }
-        self.bounded_write(deadline, self.inner.write_if(pkey, ops, deadline)).await
-    }
-
-    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        self.check_open()?;
-        let batch = check::write_atomic(&self.inner.capabilities(), batch)?;
-        if batch == AtomicBatch::default() {
-            return self.bounded_write(deadline, ready(Ok(Outcome::Applied))).await;
-        }
-        self.bounded_write(deadline, self.inner.write_atomic(batch, deadline)).await
-    }
-
-    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.check_open()?;
-        self.bounded_read(deadline, self.inner.server_time(deadline)).await
+    fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
+        self.read_with(read, RangeRead::send_with_ttl)
     }
 
     async fn close(&self) {

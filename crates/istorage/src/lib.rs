@@ -2,8 +2,9 @@
 //!
 //! [`AppStorage`] is the contract. Read it first. [`AppStorageExt`] adds the single-row calls. A
 //! [`StorageDriver`] makes and opens keyspaces. [`mem`] is the driver that keeps all rows in
-//! memory. [`Guarded`], [`Metered`] and [`Faulty`] wrap the storage of any driver. [`settle`]
-//! finishes a conditional write with an unknown outcome.
+//! memory. [`Guarded`], [`Metered`] and [`Faulty`] wrap the storage of any driver. Implement
+//! [`StorageWrapper`] for a new wrapper. [`settle`] finishes a conditional write with an unknown
+//! outcome.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -32,6 +33,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod call;
 mod capabilities;
 mod check;
 mod driver;
@@ -43,9 +45,11 @@ mod metered;
 mod rows;
 pub mod settle;
 mod storage;
-mod wrapped;
+mod wrapped_driver;
+mod wrapper;
 mod writes;
 
+pub use call::{Call, CallAnswer, CallKind, RangeRead, Write};
 pub use capabilities::{BatchLimits, Capabilities, RowLimits};
 pub use check::{TTL_MAX, check_conditions};
 pub use driver::{KeyspaceName, StorageDriver};
@@ -55,10 +59,10 @@ pub use guarded::Guarded;
 pub use metered::Metered;
 pub use rows::{ExpiringRow, Key, Range, Row};
 pub use storage::{
-    AppStorage, AppStorageExt, CallKind, Consistency, ExpiringRowStream, RowStream, ServerTime,
-    SharedStorage,
+    AppStorage, AppStorageExt, Consistency, ExpiringRowStream, RowStream, ServerTime, SharedStorage,
 };
-pub use wrapped::WrappedDriver;
+pub use wrapped_driver::WrappedDriver;
+pub use wrapper::StorageWrapper;
 pub use writes::{AtomicBatch, Conditional, Conflict, Order, OrderedPut, Outcome, Put};
 
 // The types of these crates occur in the API.

@@ -1,21 +1,17 @@
 //! Metrics of any storage.
 
 use std::{
-    future::Future,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::{StreamExt, stream, stream::BoxStream};
 use metrics::{Counter, Histogram};
 
 use crate::{
-    AppStorage, AtomicBatch, CallKind, Capabilities, Conditional, Consistency, ErrorKind,
-    ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime,
-    SharedStorage,
+    Call, CallAnswer, CallKind, ErrorKind, ExpiringRowStream, Outcome, RangeRead, Result,
+    RowStream, SharedStorage, StorageWrapper,
 };
 
 /// A storage that reports every call of another storage through the `metrics` facade:
@@ -91,24 +87,6 @@ impl Metered {
         Metered { inner, clock, meters: Arc::new(meters) }
     }
 
-    async fn report_call<T>(
-        &self,
-        kind: CallKind,
-        rows: usize,
-        call: impl Future<Output = Result<T>>,
-        applied: impl FnOnce(&T) -> bool,
-    ) -> Result<T> {
-        let start = self.clock.now();
-        let answer = call.await;
-        let result = match &answer {
-            Ok(value) if applied(value) => OK,
-            Ok(_) => NOT_APPLIED,
-            Err(error) => index_of(error.kind()),
-        };
-        self.meters[kind as usize].record(result, self.clock.now() - start, rows as u64);
-        answer
-    }
-
     /// Counts rows and the time spent waiting for them, and reports both when the stream ends or is
     /// dropped.
     fn report_stream<R: Send + 'static>(
@@ -154,108 +132,29 @@ impl Drop for StreamTally {
     }
 }
 
-fn always<T>(_: &T) -> bool {
-    true
-}
-
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl AppStorage for Metered {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+impl StorageWrapper for Metered {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
     }
 
-    async fn get(
-        &self,
-        key: &Key,
-        consistency: Consistency,
-        deadline: Instant,
-    ) -> Result<Option<Bytes>> {
-        self.report_call(
-            CallKind::of_get(consistency),
-            1,
-            self.inner.get(key, consistency, deadline),
-            always,
-        )
-        .await
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        let (kind, rows) = (call.kind(), call.rows());
+        let start = self.clock.now();
+        let answer = call.send(&self.inner, deadline).await;
+        let result = match &answer {
+            Ok(CallAnswer::Outcome(Outcome::NotApplied(_))) => NOT_APPLIED,
+            Ok(_) => OK,
+            Err(error) => index_of(error.kind()),
+        };
+        self.meters[kind as usize].record(result, self.clock.now() - start, rows as u64);
+        answer
     }
 
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.report_call(
-            CallKind::GetBatch,
-            keys.len(),
-            self.inner.get_batch(keys, deadline),
-            always,
-        )
-        .await
+    fn read(&self, read: RangeRead) -> RowStream {
+        self.report_stream(read.send(&self.inner))
     }
 
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        self.report_stream(self.inner.read(pkey, range, consistency, page_timeout))
-    }
-
-    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        self.report_stream(self.inner.ttl_read(pkey, range, page_timeout))
-    }
-
-    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.report_call(
-            CallKind::PutBatch,
-            rows.len(),
-            self.inner.put_batch(rows, deadline),
-            always,
-        )
-        .await
-    }
-
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.report_call(
-            CallKind::PutOrdered,
-            rows.len(),
-            self.inner.put_ordered(rows, deadline),
-            always,
-        )
-        .await
-    }
-
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        let rows = ops.len();
-        self.report_call(
-            CallKind::WriteIf,
-            rows,
-            self.inner.write_if(pkey, ops, deadline),
-            Outcome::is_applied,
-        )
-        .await
-    }
-
-    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        let rows = batch.conditionals.len() + batch.ordered.len() + batch.puts.len();
-        self.report_call(
-            CallKind::WriteAtomic,
-            rows,
-            self.inner.write_atomic(batch, deadline),
-            Outcome::is_applied,
-        )
-        .await
-    }
-
-    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.report_call(CallKind::ServerTime, 0, self.inner.server_time(deadline), always).await
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
+    fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
+        self.report_stream(read.send_with_ttl(&self.inner))
     }
 }

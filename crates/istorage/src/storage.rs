@@ -34,67 +34,6 @@ pub enum Consistency {
     Linearizable,
 }
 
-/// The kind of a call of [`AppStorage`]. Wrappers tell calls apart by their kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CallKind {
-    /// A plain [`AppStorage::get`].
-    Get,
-    /// A linearizable [`AppStorage::get`].
-    GetLinearizable,
-    /// [`AppStorage::get_batch`].
-    GetBatch,
-    /// [`AppStorage::read`] of either consistency, and [`AppStorage::ttl_read`].
-    Read,
-    /// [`AppStorage::put_batch`].
-    PutBatch,
-    /// [`AppStorage::put_ordered`].
-    PutOrdered,
-    /// [`AppStorage::write_if`].
-    WriteIf,
-    /// [`AppStorage::write_atomic`].
-    WriteAtomic,
-    /// [`AppStorage::server_time`].
-    ServerTime,
-}
-
-impl CallKind {
-    /// All kinds of calls.
-    pub const ALL: [CallKind; 9] = [
-        CallKind::Get,
-        CallKind::GetLinearizable,
-        CallKind::GetBatch,
-        CallKind::Read,
-        CallKind::PutBatch,
-        CallKind::PutOrdered,
-        CallKind::WriteIf,
-        CallKind::WriteAtomic,
-        CallKind::ServerTime,
-    ];
-
-    /// The name of the kind, which is the label `op` of the metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            CallKind::Get => "get",
-            CallKind::GetLinearizable => "get_linearizable",
-            CallKind::GetBatch => "get_batch",
-            CallKind::Read => "read",
-            CallKind::PutBatch => "put_batch",
-            CallKind::PutOrdered => "put_ordered",
-            CallKind::WriteIf => "write_if",
-            CallKind::WriteAtomic => "write_atomic",
-            CallKind::ServerTime => "server_time",
-        }
-    }
-
-    pub(crate) const fn of_get(consistency: Consistency) -> CallKind {
-        match consistency {
-            Consistency::Plain => CallKind::Get,
-            Consistency::Linearizable => CallKind::GetLinearizable,
-        }
-    }
-}
-
 /// The time by the clock of the storage's servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerTime {
@@ -137,7 +76,8 @@ pub struct ServerTime {
 /// call, or with bounds longer than the longest clustering columns. A call may be dropped at any
 /// await. Work that was not sent before the drop must not happen later. A call that comes after
 /// [`close`](AppStorage::close), or is overtaken by the close, is `Closed`. No method may panic.
-/// Prove a driver with `istorage-tck`.
+/// Prove a driver with `istorage-tck`. A storage around another storage implements
+/// [`StorageWrapper`](crate::StorageWrapper) instead of this trait.
 ///
 /// # Cancel safety
 ///

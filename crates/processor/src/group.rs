@@ -9,19 +9,18 @@ mod read_ahead;
 
 use std::collections::VecDeque;
 
+use causes::in_full;
 use eventlog::{AppRow, EventPlace, Offset, PreparedEvent, Schema, WriteOutcome, WsId};
 use hashbrown::HashMap;
 use isequencer::WsKind;
+use lru::LruCache;
 
 use crate::{
-    Answer, Busy, Done, Refused, in_full,
+    Answer, Busy, Done, Refused,
     queue::{Answered, QueuedCommand, Reply},
-    recent::Recent,
+    read_ahead_rows::ReadAheadRows,
     state::Overlay,
 };
-
-pub use read_ahead::READ_AHEAD_BYTES;
-pub(crate) use read_ahead::ReadAheadRows;
 
 /// Commands that are written together.
 #[derive(Debug, Default)]
@@ -92,7 +91,7 @@ impl CommandGroup {
     pub(crate) fn forget_rows(
         &mut self,
         schema: &Schema,
-        kinds: &mut Recent<WsId, WsKind>,
+        kinds: &mut LruCache<WsId, WsKind>,
         waiting: &VecDeque<QueuedCommand>,
     ) {
         if waiting.is_empty() {

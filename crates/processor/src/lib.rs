@@ -12,6 +12,7 @@ mod application;
 mod builtin;
 mod command;
 mod command_context;
+mod commands;
 mod damage;
 mod group;
 mod handler;
@@ -20,9 +21,10 @@ mod partition;
 mod partition_context;
 mod partitions;
 mod queue;
+mod read_ahead_rows;
 mod readers;
-mod recent;
 mod state;
+mod status;
 mod worker;
 
 pub use application::{Application, InvalidApplication};
@@ -30,12 +32,12 @@ pub use command::{
     Answer, Busy, Command, Done, IdempotencyKey, Refused, Rejection, RejectionKind, RowChange,
 };
 pub use command_context::CommandContext;
-pub use group::READ_AHEAD_BYTES;
+pub use commands::Commands;
 pub use handler::{Handler, HandlerError};
-pub use isequencer::in_full;
 pub use partition::{Partition, PartitionSettings};
 pub use partitions::{NotDeployable, Partitions};
-pub use queue::{Commands, Status};
+pub use read_ahead_rows::READ_AHEAD_BYTES;
+pub use status::Status;
 pub use worker::PartitionEnd;
 
 // The types of these crates occur in the API.

@@ -1,10 +1,11 @@
 //! A partition at work.
 
-use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
+use std::{collections::VecDeque, fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
-use eventlog::{Epoch, Log, Offset, WsId};
+use eventlog::{Epoch, Log, Offset};
 use isequencer::{Params, SeqStorage, Sequencer, Sequences};
+use lru::LruCache;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -15,9 +16,8 @@ use crate::{
     group::CommandGroup,
     meters::PartitionMeters,
     partition_context::PartitionContext,
-    queue::PartitionShared,
-    recent::Recent,
     state::LogEnd,
+    status::PartitionShared,
     worker::{GroupLimits, GroupPace, GroupRunner, Worker},
 };
 
@@ -115,12 +115,15 @@ impl Partition {
             Commands::new(sender, Arc::clone(&shared), sequencer.monitor(), Arc::clone(&log));
         let (stop, stopped) = watch::channel(None);
         let epoch = log.epoch();
+        // A cache that is made with a size takes the memory of all its entries at once.
+        let mut kinds = LruCache::unbounded();
+        kinds.resize(NonZeroUsize::new(workspaces).unwrap_or(NonZeroUsize::MIN));
         let partition = PartitionContext {
             application,
             log,
             numbers,
             clock: clock.clone(),
-            kinds: Recent::<WsId, _>::new(workspaces),
+            kinds,
             time: clock::WallTime::from_nanos(0),
             log_end: LogEnd { next: Offset::FIRST, epoch: Epoch(0), searched_to: Offset(0) },
             searched_to: Offset(0),

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
+use causes::in_full;
 use clock::{Clock, WallTime};
 use eventlog::{AppRow, Error, Log, Offset, WsId};
 use futures::TryStreamExt;
 use isequencer::{SeqStorage, StorageError, WsKind, standard};
+use lru::LruCache;
 
 use crate::{
     Application,
-    group::ReadAheadRows,
-    in_full,
-    recent::Recent,
+    read_ahead_rows::ReadAheadRows,
     state::{GroupView, LogEnd, Overlay},
 };
 
@@ -23,8 +23,8 @@ pub(crate) struct PartitionContext {
     /// The storage of the numbers. Only the sequencer writes to it.
     pub(crate) numbers: Arc<dyn SeqStorage>,
     pub(crate) clock: Clock,
-    /// The kinds of workspaces that have a stored descriptor.
-    pub(crate) kinds: Recent<WsId, WsKind>,
+    /// The kinds of the workspaces that were used last. They have stored descriptors.
+    pub(crate) kinds: LruCache<WsId, WsKind>,
     /// The time of the last event.
     pub(crate) time: WallTime,
     /// The end of the log as this node knows it.

@@ -2,12 +2,13 @@
 
 use std::{ops::RangeInclusive, sync::Arc};
 
+use causes::in_full;
 use eventlog::{AppRow, Entry, Error, Offset, RecordId, Result, StoredRecord, WsId};
 use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt, stream::BoxStream};
 use isequencer::{SeqId, standard};
 use tracing::warn;
 
-use crate::{Busy, Commands, in_full};
+use crate::{Busy, Commands};
 
 impl Commands {
     /// Reads the WLog of a workspace from an event on, up to the last event that is applied.

@@ -10,7 +10,7 @@ use eventlog::{
 };
 use hashbrown::HashMap;
 
-use crate::group::ReadAheadRows;
+use crate::read_ahead_rows::ReadAheadRows;
 
 /// The changes of the commands of a group so far.
 #[derive(Debug, Default)]

@@ -9,6 +9,7 @@ mod runner;
 
 use std::time::Duration;
 
+use causes::in_full;
 use clock::Instant;
 use eventlog::{LeadLost, Tail};
 use isequencer::{Sequencer, StorageError};
@@ -19,7 +20,7 @@ pub(crate) use form::GroupPace;
 pub(crate) use runner::GroupRunner;
 use runner::NextStep;
 
-use crate::{Status, in_full, partition_context::is_lasting, state::LogEnd};
+use crate::{Status, partition_context::is_lasting, state::LogEnd};
 
 /// The interval at which the task checks whether an obstacle is gone, and whether the leadership
 /// still lasts.

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use clock::{Clock, Instant};
-use ielections::suite::{Suite, trials};
+use ielections_tck::{Suite, trials};
 use istorage::{KeyspaceName, mem::MemDriver};
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 use sysvvm::System;
+use trialkit::harness;
 
 fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -18,13 +19,8 @@ fn main() {
     let system = System::open(driver, keyspace, clock.clone(), Instant::FAR_FUTURE);
     let store = Arc::new(runtime.block_on(system).unwrap().elections());
     let suite = Arc::new(Suite::new(vec![store], clock));
-    let tests = trials().map(|trial| {
-        let (handle, suite) = (runtime.handle().clone(), Arc::clone(&suite));
-        Trial::test(format!("TTLStorageTest::{}", trial.name()), move || {
-            handle.block_on(suite.run(trial)).map_err(Into::into)
-        })
-    });
+    let tests = harness::tests(runtime.handle(), "TTLStorageTest::", &suite, trials());
     // The trials mostly wait, so many run at the same time.
     let arguments = Arguments { test_threads: Some(16), ..Arguments::from_args() };
-    libtest_mimic::run(&arguments, tests.collect()).exit();
+    libtest_mimic::run(&arguments, tests).exit();
 }

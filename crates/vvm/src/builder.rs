@@ -10,7 +10,7 @@ use sysvvm::AppName;
 use tokio::runtime::Handle;
 
 use crate::{
-    AppSettings, Launched, Node, NodeSettings, Service, clients::Clients, launch::NodeParts,
+    AppSettings, Launched, Node, NodeSettings, Service, clients::Clients, parts::NodeParts,
     problem::FirstProblem,
 };
 

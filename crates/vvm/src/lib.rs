@@ -18,22 +18,26 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod app;
 mod builder;
 mod clients;
 mod launch;
 mod leaders;
+mod leading;
 mod lease_fence;
 mod node;
 mod opening;
 mod partitions;
+mod parts;
 mod problem;
 mod service;
 mod settings;
 mod status;
 
+pub use app::{App, LocalPartition, NotLeader};
 pub use builder::{Builder, InvalidNodeSettings, Vvm};
 pub use launch::{Launched, NotReady};
-pub use node::{App, LocalPartition, Node, NotLeader, NotLeading, Stage};
+pub use node::{Node, NotLeading, Stage};
 pub use problem::{Problem, ServiceError};
 pub use service::Service;
 pub use settings::{AppSettings, NodeSettings, NumbersIn};

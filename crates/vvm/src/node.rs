@@ -2,25 +2,21 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
 use clock::{Clock, Instant};
-use eventlog::{Entry, Fence, Offset, Reader, RecordId, StoredRecord, WsId};
-use futures::{Stream, stream::BoxStream};
+use eventlog::Fence;
 use ielections::Slot;
-use isequencer::{SeqId, standard};
 use istorage::KeyspaceName;
-use processor::{Application, Busy, Commands, Partitions};
-use sysvvm::{AppName, NumberRows};
 
 use crate::{
-    AppSettings, NodeSettings, NumbersIn, Problem,
+    App, AppSettings, NodeSettings, Problem,
     leaders::LeadersCache,
     lease_fence::LeaseFence,
     problem::FirstProblem,
-    status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus},
+    status::{LeadStatus, NodeStatus, StorageStatus},
 };
 
 /// The longest time that a slow storage may delay an answer that names the leader of a partition.
@@ -69,31 +65,6 @@ struct NodeInner {
     lead: RwLock<Option<(Slot, Arc<LeaseFence>)>>,
     leaders: LeadersCache,
     problem: FirstProblem,
-}
-
-/// An application on a node.
-#[derive(Debug)]
-pub struct App {
-    clock: Clock,
-    pub(crate) settings: AppSettings,
-    pub(crate) partitions: Partitions,
-    pub(crate) opened: OnceLock<ServedApp>,
-}
-
-/// An application with an open keyspace.
-#[derive(Debug)]
-pub(crate) struct ServedApp {
-    pub(crate) app: sysvvm::OpenedApp,
-    pub(crate) system: Arc<NumberRows>,
-    pub(crate) reader: Reader,
-}
-
-/// The answer of a node that does not lead the partition. Another node leads it, or no node does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this node does not lead partition {partition}")]
-pub struct NotLeader {
-    /// The number of the partition.
-    pub partition: u16,
 }
 
 impl Node {
@@ -269,167 +240,4 @@ pub struct NotLeading;
 pub(crate) fn slot_of(partition: u16, slots: Slot) -> Slot {
     let number = 1 + u32::from(partition) % slots.get();
     Slot::new(number).unwrap_or(slots)
-}
-
-impl App {
-    fn new(settings: AppSettings, clock: Clock) -> App {
-        let application = Arc::clone(&settings.application);
-        let partitions = Partitions::new(application, settings.partitions, clock.clone());
-        App { clock, settings, partitions, opened: OnceLock::new() }
-    }
-
-    /// The owner and the name of the application.
-    pub fn name(&self) -> &AppName {
-        &self.settings.name
-    }
-
-    /// The definition of the application.
-    pub fn application(&self) -> &Application {
-        &self.settings.application
-    }
-
-    /// The partition of a workspace.
-    pub fn partition_of(&self, ws: WsId) -> u16 {
-        self.partitions.of(ws)
-    }
-
-    /// The partition of a workspace, if the partition is at work on this node.
-    ///
-    /// # Errors
-    /// If the partition is not at work here: another node leads it, or this node is not ready.
-    pub fn local_partition(&self, ws: WsId) -> Result<LocalPartition<'_>, NotLeader> {
-        let partition = self.partition_of(ws);
-        let not_leader = NotLeader { partition };
-        let commands = self.partitions.commands(partition).ok_or(not_leader)?;
-        let opened = self.opened.get().ok_or(not_leader)?;
-        let local = LocalPartition { commands, app: self, opened, partition };
-        local.may_answer()?;
-        Ok(local)
-    }
-
-    fn status(&self) -> AppStatus {
-        let partition = |(number, status): (u16, processor::Status)| {
-            let commands = self.partitions.commands(number)?;
-            let unflushed = commands.unflushed();
-            let (damaged, damaged_rows) = commands.damaged();
-            Some(PartitionStatus {
-                number,
-                status: status.to_string(),
-                damaged,
-                damaged_rows,
-                waiting: commands.waiting(),
-                next_offset: commands.applied().ok().map(|offset| offset.0),
-                unflushed_numbers: unflushed.numbers,
-                unflushed_events: unflushed.events,
-            })
-        };
-        AppStatus {
-            app: self.settings.name.to_string(),
-            partitions: self.settings.partitions.get(),
-            level: self.settings.level.to_string(),
-            here: self.partitions.status().into_iter().filter_map(partition).collect(),
-        }
-    }
-}
-
-/// A partition that is at work on this node.
-#[derive(Clone, Debug)]
-pub struct LocalPartition<'a> {
-    commands: Commands,
-    app: &'a App,
-    opened: &'a ServedApp,
-    partition: u16,
-}
-
-impl LocalPartition<'_> {
-    /// Checks that a reader may be given the rows that were read. A node that stood still may not
-    /// know yet that it no longer leads.
-    ///
-    /// # Errors
-    /// If the rows must not be given.
-    pub fn may_answer(&self) -> Result<(), NotLeader> {
-        let not_leader = NotLeader { partition: self.partition };
-        if self.commands.may_answer() { Ok(()) } else { Err(not_leader) }
-    }
-
-    /// The handle to which commands of the partition are sent.
-    pub fn commands(&self) -> &Commands {
-        &self.commands
-    }
-
-    /// Reads the WLog of a workspace of the partition from an event on, up to the last event that
-    /// is applied. If an event is missing or damaged, the stream ends with an error, and the status
-    /// of the partition reports the row.
-    ///
-    /// # Errors
-    /// The reason why the PLog was not read yet.
-    pub fn log(
-        &self,
-        ws: WsId,
-        from: Offset,
-    ) -> Result<BoxStream<'static, eventlog::Result<Entry>>, Busy> {
-        self.commands.wlog(ws, from, self.stored(ws, standard::WLOG_OFFSET))
-    }
-
-    /// Reads a record. The status of the partition reports a damaged record.
-    ///
-    /// # Errors
-    /// Those of [`Reader::record`].
-    pub async fn record(&self, ws: WsId, id: RecordId) -> eventlog::Result<Option<StoredRecord>> {
-        self.commands.record(ws, id).await
-    }
-
-    /// Reads the records of a workspace, as [`Reader::records`] does. The status of the partition
-    /// reports damaged records.
-    pub fn records(
-        &self,
-        ws: WsId,
-        from: RecordId,
-        last: RecordId,
-    ) -> impl Stream<Item = eventlog::Result<StoredRecord>> + Send + Unpin + use<> {
-        self.commands.records(ws, from, last)
-    }
-
-    /// The reader of the stored rows, including rows of events that are not applied yet.
-    pub fn reader(&self) -> &Reader {
-        &self.opened.reader
-    }
-
-    /// The last number of a sequence of a workspace that an applied event contains. While the
-    /// partition recovers from a group that was not written as expected, the numbers of the events
-    /// of that group may be missing.
-    ///
-    /// # Errors
-    /// Those of the storage.
-    pub async fn last_number(&self, ws: WsId, seq: SeqId) -> eventlog::Result<Option<u64>> {
-        self.commands.last_number(ws, seq, self.stored(ws, seq)).await
-    }
-
-    /// The last stored number of a sequence of a workspace.
-    fn stored(
-        &self,
-        ws: WsId,
-        seq: SeqId,
-    ) -> impl Future<Output = eventlog::Result<Option<u64>>> + Send + use<> {
-        let numbers = match self.app.settings.numbers {
-            NumbersIn::System => Arc::clone(&self.opened.system),
-            NumbersIn::View => {
-                let storage = Arc::clone(&self.opened.app.storage);
-                Arc::new(seqstorage::numbers_in_view(
-                    storage,
-                    self.app.clock.clone(),
-                    self.partition,
-                ))
-            }
-        };
-        let reader = self.reader().clone();
-        async move {
-            let stored = numbers.last(ws.0, &[seq.0], reader.deadline()).await;
-            let stored = stored.map_err(|error| match error {
-                sysvvm::Error::Storage(error) => error,
-                error => istorage::Error::corrupt(error.to_string()),
-            })?;
-            Ok(stored.into_iter().next().flatten())
-        }
-    }
 }

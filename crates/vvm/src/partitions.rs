@@ -11,11 +11,8 @@ use seqstorage::PartitionStorage;
 use sysvvm::System;
 
 use crate::{
-    App, Node, NodeSettings, NumbersIn, Problem,
-    clients::Clients,
-    lease_fence::LeaseFence,
-    node::{ServedApp, slot_of},
-    opening,
+    App, Node, NodeSettings, NumbersIn, Problem, app::ServedApp, clients::Clients,
+    lease_fence::LeaseFence, node::slot_of, opening,
 };
 
 /// Deploys the partitions of a slot on the runtime of requests. They recover by themselves, side by

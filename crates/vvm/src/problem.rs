@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, OnceLock};
 
+use causes::in_full;
 use ielections::{AcquireError, LossReason};
 use istorage::ErrorKind;
-use processor::in_full;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 

@@ -25,6 +25,10 @@ pub(crate) fn test(quick: bool, long: bool, arguments: &[String]) -> Result<()> 
     let mut totals = TestTotals::default();
     let result = run_steps(&mut steps, quick, &SuiteOptions { long, arguments }, &mut totals);
     eprint!("\n{}", steps.summary());
+    // A log of a whole run is long, so its end names the tests that failed.
+    for test in &totals.failures {
+        println!("failed: {test}");
+    }
     if totals != TestTotals::default() {
         // The line comes last, in a form that other programs read.
         println!("{} passed, {} failed, {} skipped", totals.passed, totals.failed, totals.skipped);
@@ -100,17 +104,24 @@ fn run_suites(
     })
 }
 
-/// The numbers of tests, added up over all test binaries.
+/// The numbers of tests, added up over all test binaries, and the names of those that failed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct TestTotals {
     passed: u64,
     failed: u64,
     skipped: u64,
+    failures: Vec<String>,
 }
 
 impl TestTotals {
-    /// Adds the closing line of a test binary. Other lines are ignored.
+    /// Adds the closing line of a test binary, or the line of a test that failed. Other lines are
+    /// ignored.
     fn add(&mut self, line: &str) {
+        if let Some(failure) = line.strip_suffix(" ... FAILED") {
+            let name = failure.trim_start_matches("test ").trim_end();
+            self.failures.push(name.to_owned());
+            return;
+        }
         let Some((_, counts)) = line.split_once("test result: ") else {
             return;
         };
@@ -131,15 +142,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_closing_lines_of_test_binaries_are_added_up() {
+    fn the_lines_of_test_binaries_are_added_up() {
         let mut totals = TestTotals::default();
         for line in [
             "test name ... ok",
+            "test redb::writes::a_row_stays           ... FAILED",
             "test result: ok. 5 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.02s",
             "test result: FAILED. 30 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 3s",
         ] {
             totals.add(line);
         }
-        assert_eq!(totals, TestTotals { passed: 35, failed: 1, skipped: 2 });
+        let failures = vec!["redb::writes::a_row_stays".to_owned()];
+        assert_eq!(totals, TestTotals { passed: 35, failed: 1, skipped: 2, failures });
     }
 }

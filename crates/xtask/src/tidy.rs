@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: the rules of the repository besides the tests. It changes nothing.
 
+mod commits;
 mod edges;
 mod forbidden_words;
 mod homes;
@@ -8,6 +9,7 @@ mod names;
 mod prose;
 mod sizes;
 mod type_names;
+mod unused;
 
 use std::{
     fs,
@@ -72,6 +74,7 @@ fn check_house_rules() -> Result<()> {
     })?;
     let files = source_files()?;
     let mut violations = edges::check(&packages);
+    violations.extend(unused::check(&files, &packages));
     violations.extend(manifests::check(&files));
     violations.extend(homes::check(&files));
     violations.extend(sizes::check(&files));
@@ -79,25 +82,29 @@ fn check_house_rules() -> Result<()> {
     violations.extend(forbidden_words::check(&files));
     violations.extend(prose::check(&files));
     violations.extend(type_names::check(&files));
+    violations.extend(commits::check(&git(&commits::LOG)?));
     if violations.is_empty() {
         return Ok(());
     }
     failed(format!("files break the house rules:\n  {}", violations.join("\n  ")))
 }
 
+/// Returns the output of a git command.
+fn git(arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new("git");
+    // On some build machines the checkout belongs to another user. Git reads it with this option.
+    command.args(["-c", "safe.directory=*"]).args(arguments).current_dir(folders::root()?);
+    let output = command.stderr(Stdio::inherit()).output().context("cannot run git")?;
+    if !output.status.success() {
+        return failed(format!("git {} failed", arguments.join(" ")));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Returns all text files that are committed or may be committed.
 fn source_files() -> Result<Vec<SourceFile>> {
     let root = folders::root()?;
-    let mut command = Command::new("git");
-    // On some build machines the checkout belongs to another user. Git reads it with this option.
-    command.args(["-c", "safe.directory=*", "ls-files", "-z"]);
-    command.args(["--cached", "--others", "--exclude-standard"]);
-    let output =
-        command.current_dir(&root).stderr(Stdio::inherit()).output().context("cannot run git")?;
-    if !output.status.success() {
-        return failed("git cannot list the files of this repository");
-    }
-    let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let listed = git(&["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
     let mut files = Vec::new();
     for path in listed.split_terminator('\0') {
         // Files that cannot be read as text are skipped: git also lists deleted files that are not

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use clock::Instant;
 use istorage::{
-    AtomicBatch, BatchLimits, Capabilities, Conditional, Error, Outcome, Result, SharedStorage,
+    BatchLimits, Call, CallAnswer, Capabilities, Error, Result, SharedStorage, StorageWrapper,
+    Write,
 };
-
-use crate::storage_wrapper::{StorageWrapper, WrappedStorage};
 
 /// A storage that writes nothing atomically but a few conditional rows of one storage partition. So
 /// groups are written in steps on every driver.
@@ -24,16 +21,11 @@ impl NarrowStorage {
     /// Wraps a storage. One call writes at most `rows` rows. Without `ordered`, ordered rows are
     /// written one by one.
     #[must_use]
-    pub fn of(
-        inner: SharedStorage,
-        rows: usize,
-        ordered: bool,
-    ) -> Arc<WrappedStorage<NarrowStorage>> {
-        WrappedStorage::new(NarrowStorage { inner, rows, ordered })
+    pub fn of(inner: SharedStorage, rows: usize, ordered: bool) -> Arc<NarrowStorage> {
+        Arc::new(NarrowStorage { inner, rows, ordered })
     }
 }
 
-#[async_trait]
 impl StorageWrapper for NarrowStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
@@ -50,19 +42,15 @@ impl StorageWrapper for NarrowStorage {
         }
     }
 
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        if ops.len() > self.rows {
-            return Err(Error::invalid(format!("{} rows at once are too many", ops.len())));
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        match call {
+            Call::Write(Write::If(_, ops)) if ops.len() > self.rows => {
+                Err(Error::invalid(format!("{} rows at once are too many", ops.len())))
+            }
+            Call::Write(Write::Atomic(_)) => {
+                Err(Error::invalid("nothing is written atomically here"))
+            }
+            call => call.send(&self.inner, deadline).await,
         }
-        self.inner.write_if(pkey, ops, deadline).await
-    }
-
-    async fn write_atomic(&self, _batch: AtomicBatch, _deadline: Instant) -> Result<Outcome> {
-        Err(Error::invalid("nothing is written atomically here"))
     }
 }

@@ -2,16 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use clock::Instant;
 use futures::{
     StreamExt,
     stream::{self, BoxStream},
 };
 use istorage::{
-    AppStorage, AtomicBatch, CallKind, Capabilities, Conditional, Consistency, ExpiringRowStream,
-    Key, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
+    Call, CallAnswer, ExpiringRowStream, RangeRead, Result, RowStream, SharedStorage,
+    StorageWrapper,
 };
 use tokio::sync::watch;
 
@@ -118,12 +116,9 @@ impl StallingStorage {
         self.state.send_modify(|state| state.is_still = true);
     }
 
-    async fn call<T>(&self, kind: CallKind, call: impl Future<Output = T>) -> T {
+    /// Does a call, and stands still before or after the call as told.
+    async fn stalled<T>(&self, is_write: bool, call: impl Future<Output = T>) -> T {
         self.going().await;
-        let is_write = matches!(
-            kind,
-            CallKind::PutBatch | CallKind::PutOrdered | CallKind::WriteIf | CallKind::WriteAtomic
-        );
         let mut this = None;
         self.state.send_modify(|state| {
             state.calls += 1;
@@ -154,73 +149,28 @@ impl StallingStorage {
     ) -> BoxStream<'static, Result<R>> {
         let this = self.clone();
         let read = async move {
-            let rows: Vec<Result<R>> = this.call(CallKind::Read, rows.collect()).await;
+            let rows: Vec<Result<R>> = this.stalled(false, rows.collect()).await;
             stream::iter(rows)
         };
         stream::once(read).flatten().boxed()
     }
 }
 
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl AppStorage for StallingStorage {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+impl StorageWrapper for StallingStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
     }
 
-    async fn get(
-        &self,
-        key: &Key,
-        consistency: Consistency,
-        deadline: Instant,
-    ) -> Result<Option<Bytes>> {
-        self.call(CallKind::Get, self.inner.get(key, consistency, deadline + LATE)).await
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        let is_write = matches!(call, Call::Write(_));
+        self.stalled(is_write, call.send(&self.inner, deadline + LATE)).await
     }
 
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.call(CallKind::GetBatch, self.inner.get_batch(keys, deadline + LATE)).await
+    fn read(&self, read: RangeRead) -> RowStream {
+        self.streaming(read.send(&self.inner))
     }
 
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        self.streaming(self.inner.read(pkey, range, consistency, page_timeout))
-    }
-
-    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        self.streaming(self.inner.ttl_read(pkey, range, page_timeout))
-    }
-
-    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.call(CallKind::PutBatch, self.inner.put_batch(rows, deadline + LATE)).await
-    }
-
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.call(CallKind::PutOrdered, self.inner.put_ordered(rows, deadline + LATE)).await
-    }
-
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        self.call(CallKind::WriteIf, self.inner.write_if(pkey, ops, deadline + LATE)).await
-    }
-
-    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        self.call(CallKind::WriteAtomic, self.inner.write_atomic(batch, deadline + LATE)).await
-    }
-
-    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.call(CallKind::ServerTime, self.inner.server_time(deadline + LATE)).await
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
+    fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
+        self.streaming(read.send_with_ttl(&self.inner))
     }
 }

@@ -6,18 +6,15 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
 use futures::{StreamExt, TryStreamExt, future::ready};
 use istorage::{
-    AtomicBatch, Conditional, Conflict, Consistency, Key, Order, OrderedPut, Outcome, Range,
-    Result, Row, RowStream, SharedStorage,
+    AtomicBatch, Call, CallAnswer, Conditional, Conflict, Key, Order, OrderedPut, Outcome,
+    RangeRead, Result, Row, RowStream, SharedStorage, StorageWrapper, Write,
 };
-use vvm_tests::storage_wrapper::{StorageWrapper, WrappedStorage};
 
 /// The ways in which a storage, or a leadership, breaks its contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,12 +88,9 @@ pub(crate) struct DefectiveStorage {
 }
 
 impl DefectiveStorage {
-    pub(crate) fn of(
-        inner: SharedStorage,
-        defect: Defect,
-    ) -> Arc<WrappedStorage<DefectiveStorage>> {
+    pub(crate) fn of(inner: SharedStorage, defect: Defect) -> Arc<DefectiveStorage> {
         let (count, late, values) = (Arc::default(), Mutex::default(), Mutex::default());
-        WrappedStorage::new(DefectiveStorage { inner, defect, count, late, values })
+        Arc::new(DefectiveStorage { inner, defect, count, late, values })
     }
 
     /// Whether this call is the last one of `times` calls.
@@ -153,78 +147,16 @@ impl DefectiveStorage {
         }
         Ok(rows)
     }
-}
 
-/// Gives a write conditions that hold.
-fn force_conditions(ops: &mut [(Bytes, Conditional)], conflicts: Vec<Conflict>) {
-    for Conflict { op, actual } in conflicts {
-        let (_, op) = &mut ops[op];
-        let (ccols, ttl) = (op.ccols().clone(), op.ttl());
-        let Some(value) = op.written().cloned() else { continue };
-        *op = match actual {
-            Some(old) => Conditional::Swap { ccols, old, new: value, ttl },
-            None => Conditional::Insert { ccols, value, ttl },
-        };
-    }
-}
-
-#[async_trait]
-impl StorageWrapper for DefectiveStorage {
-    fn inner(&self) -> &SharedStorage {
-        &self.inner
-    }
-
-    async fn get(
-        &self,
-        key: &Key,
-        consistency: Consistency,
-        deadline: Instant,
-    ) -> Result<Option<Bytes>> {
-        let there = self.inner.get(key, consistency, deadline).await?;
-        Ok(self.returned(key, there))
-    }
-
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        let there = self.inner.get_batch(keys, deadline).await?;
-        Ok(keys.iter().zip(there).map(|(key, there)| self.returned(key, there)).collect())
-    }
-
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        let is_read_by_clients = pkey.starts_with(&LOGS) || pkey.starts_with(&RECORDS);
-        let rows = self.inner.read(pkey, range, consistency, page_timeout);
-        if self.defect != Defect::Gaps || !is_read_by_clients {
-            return rows;
-        }
-        let count = Arc::clone(&self.count);
-        let is_told = move |_: &Row| ready(count.fetch_add(1, Ordering::SeqCst) % 20 != 19);
-        rows.try_filter(is_told).boxed()
-    }
-
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
+    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<Outcome> {
         let mut batch = AtomicBatch { ordered: self.ordered(rows)?, ..AtomicBatch::default() };
         if self.defect == Defect::LateLogs {
             self.delay(&mut batch).await?;
         }
-        if batch.ordered.is_empty() {
-            return Ok(());
+        if !batch.ordered.is_empty() {
+            self.inner.put_ordered(batch.ordered, deadline).await?;
         }
-        self.inner.put_ordered(batch.ordered, deadline).await
-    }
-
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        let conditionals = ops.into_iter().map(|op| (pkey.clone(), op)).collect();
-        self.write_atomic(AtomicBatch { conditionals, ..AtomicBatch::default() }, deadline).await
+        Ok(Outcome::Applied)
     }
 
     async fn write_atomic(&self, mut batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
@@ -250,5 +182,61 @@ impl StorageWrapper for DefectiveStorage {
                 outcome => return Ok(outcome),
             }
         }
+    }
+}
+
+/// Gives a write conditions that hold.
+fn force_conditions(ops: &mut [(Bytes, Conditional)], conflicts: Vec<Conflict>) {
+    for Conflict { op, actual } in conflicts {
+        let (_, op) = &mut ops[op];
+        let (ccols, ttl) = (op.ccols().clone(), op.ttl());
+        let Some(value) = op.written().cloned() else { continue };
+        *op = match actual {
+            Some(old) => Conditional::Swap { ccols, old, new: value, ttl },
+            None => Conditional::Insert { ccols, value, ttl },
+        };
+    }
+}
+
+impl StorageWrapper for DefectiveStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        match call {
+            Call::Get(key, consistency) => {
+                let there = self.inner.get(key, consistency, deadline).await?;
+                Ok(CallAnswer::Value(self.returned(key, there)))
+            }
+            Call::GetBatch(keys) => {
+                let there = keys.iter().zip(self.inner.get_batch(keys, deadline).await?);
+                let returned = there.map(|(key, there)| self.returned(key, there));
+                Ok(CallAnswer::Values(returned.collect()))
+            }
+            Call::Write(Write::PutOrdered(rows)) => {
+                Ok(self.put_ordered(rows, deadline).await?.into())
+            }
+            Call::Write(Write::If(pkey, ops)) => {
+                let conditionals = ops.into_iter().map(|op| (pkey.clone(), op)).collect();
+                let batch = AtomicBatch { conditionals, ..AtomicBatch::default() };
+                Ok(self.write_atomic(batch, deadline).await?.into())
+            }
+            Call::Write(Write::Atomic(batch)) => {
+                Ok(self.write_atomic(batch, deadline).await?.into())
+            }
+            call => call.send(&self.inner, deadline).await,
+        }
+    }
+
+    fn read(&self, read: RangeRead) -> RowStream {
+        let is_read_by_clients = read.pkey.starts_with(&LOGS) || read.pkey.starts_with(&RECORDS);
+        let rows = read.send(&self.inner);
+        if self.defect != Defect::Gaps || !is_read_by_clients {
+            return rows;
+        }
+        let count = Arc::clone(&self.count);
+        let is_told = move |_: &Row| ready(count.fetch_add(1, Ordering::SeqCst) % 20 != 19);
+        rows.try_filter(is_told).boxed()
     }
 }

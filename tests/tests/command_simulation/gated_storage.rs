@@ -1,21 +1,16 @@
 //! A storage that makes each call wait for its turn: when a node sends the call, and when the call
 //! arrives at the database.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use clock::Instant;
 use futures::{FutureExt, StreamExt, stream::BoxStream};
 use istorage::{
-    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, ExpiringRowStream, Key,
-    OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
+    Call, CallAnswer, ExpiringRowStream, RangeRead, Result, RowStream, SharedStorage,
+    StorageWrapper, Write,
 };
 
 use crate::call_turns::{CallTurns, Label, SentCall};
@@ -36,7 +31,8 @@ pub(crate) enum Side {
 }
 
 impl GatedStorage {
-    fn inner(&self) -> &SharedStorage {
+    /// The storage that gets the calls now.
+    fn next(&self) -> &SharedStorage {
         match &self.side {
             Side::Node { is_at_work, around, .. } if !is_at_work.load(Ordering::SeqCst) => around,
             _ => &self.inner,
@@ -52,33 +48,13 @@ impl GatedStorage {
         }
     }
 
-    async fn pass<T: Send>(
-        &self,
-        what: impl FnOnce() -> String + Send,
-        call: impl Future<Output = T> + Send,
-    ) -> T {
-        match (&self.side, self.label(what)) {
-            (_, Some(label)) => {
-                let sent = self.turns.to_be_sent(label).await;
-                let answer = sent.scope(call).await;
-                self.turns.on_its_way(Some(sent), "answer").await;
-                answer
-            }
-            (Side::Node { .. }, None) => call.await,
-            (Side::Database, None) => {
-                self.turns.on_its_way(SentCall::current(), "call").await;
-                call.await
-            }
-        }
-    }
-
     /// A stream that begins to read when its turn has come.
     fn stream<R: Send + 'static>(
         &self,
         what: impl FnOnce() -> String,
         read: impl FnOnce(&SharedStorage) -> BoxStream<'static, Result<R>> + Send + 'static,
     ) -> BoxStream<'static, Result<R>> {
-        let (inner, turns) = (Arc::clone(self.inner()), Arc::clone(&self.turns));
+        let (inner, turns) = (Arc::clone(self.next()), Arc::clone(&self.turns));
         match (&self.side, self.label(what)) {
             (_, Some(label)) => async move {
                 let call = turns.to_be_sent(label).await;
@@ -107,79 +83,57 @@ fn sorted<T: Ord + std::fmt::Debug>(what: &str, keys: impl Iterator<Item = T>) -
     format!("{what} {keys:?}")
 }
 
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl AppStorage for GatedStorage {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+/// The label of a call.
+fn label_of(call: &Call<'_>) -> String {
+    match call {
+        Call::Get(key, _) => format!("get {key:?}"),
+        Call::GetBatch(keys) => sorted("get_batch", keys.iter()),
+        Call::Write(Write::PutBatch(rows)) => sorted("put_batch", rows.iter().map(|put| &put.key)),
+        Call::Write(Write::PutOrdered(rows)) => {
+            sorted("put_ordered", rows.iter().map(|put| (&put.key, put.order)))
+        }
+        Call::Write(Write::If(pkey, ops)) => {
+            sorted("write_if", ops.iter().map(|op| (pkey, op.ccols(), op.written())))
+        }
+        Call::Write(Write::Atomic(batch)) => {
+            let conditionals = batch.conditionals.iter().map(|(pkey, op)| (pkey, op.ccols()));
+            let ordered = batch.ordered.iter().map(|put| (&put.key.pkey, &put.key.ccols));
+            sorted("write_atomic", conditionals.chain(ordered))
+        }
+        Call::ServerTime => "server_time".to_owned(),
+    }
+}
+
+impl StorageWrapper for GatedStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
     }
 
-    async fn get(
-        &self,
-        key: &Key,
-        consistency: Consistency,
-        deadline: Instant,
-    ) -> Result<Option<Bytes>> {
-        let label = || format!("get {key:?}");
-        self.pass(label, self.inner().get(key, consistency, deadline)).await
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        let label = self.label(|| label_of(&call));
+        let call = call.send(self.next(), deadline);
+        match (&self.side, label) {
+            (_, Some(label)) => {
+                let sent = self.turns.to_be_sent(label).await;
+                let answer = sent.scope(call).await;
+                self.turns.on_its_way(Some(sent), "answer").await;
+                answer
+            }
+            (Side::Node { .. }, None) => call.await,
+            (Side::Database, None) => {
+                self.turns.on_its_way(SentCall::current(), "call").await;
+                call.await
+            }
+        }
     }
 
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.pass(|| sorted("get_batch", keys.iter()), self.inner().get_batch(keys, deadline)).await
+    fn read(&self, read: RangeRead) -> RowStream {
+        let label = format!("read {:?} {:?}", read.pkey, read.range);
+        self.stream(|| label, move |storage| read.send(storage))
     }
 
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        let label = format!("read {pkey:?} {range:?}");
-        let read = move |inner: &SharedStorage| inner.read(pkey, range, consistency, page_timeout);
-        self.stream(|| label, read)
-    }
-
-    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        let label = format!("ttl_read {pkey:?} {range:?}");
-        self.stream(
-            || label,
-            move |inner: &SharedStorage| inner.ttl_read(pkey, range, page_timeout),
-        )
-    }
-
-    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        let label = sorted("put_batch", rows.iter().map(|put| &put.key));
-        self.pass(|| label, self.inner().put_batch(rows, deadline)).await
-    }
-
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        let label = sorted("put_ordered", rows.iter().map(|put| (&put.key, put.order)));
-        self.pass(|| label, self.inner().put_ordered(rows, deadline)).await
-    }
-
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        let label = sorted("write_if", ops.iter().map(|op| (&pkey, op.ccols(), op.written())));
-        self.pass(|| label, self.inner().write_if(pkey.clone(), ops, deadline)).await
-    }
-
-    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        let conditionals = batch.conditionals.iter().map(|(pkey, op)| (pkey, op.ccols()));
-        let ordered = batch.ordered.iter().map(|put| (&put.key.pkey, &put.key.ccols));
-        let label = sorted("write_atomic", conditionals.chain(ordered));
-        self.pass(|| label, self.inner().write_atomic(batch, deadline)).await
-    }
-
-    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.pass(|| "server_time".to_owned(), self.inner().server_time(deadline)).await
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
+    fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
+        let label = format!("ttl_read {:?} {:?}", read.pkey, read.range);
+        self.stream(|| label, move |storage| read.send_with_ttl(storage))
     }
 }

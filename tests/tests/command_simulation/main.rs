@@ -32,7 +32,7 @@ use std::{
 use defects::Defect;
 use history::HistoryReport;
 use libtest_mimic::{Arguments, Failed, Trial};
-use vvm_tests::long::is_long;
+use trialkit::is_long;
 
 /// The number of histories, and the number in a long run.
 const SCHEDULES: u64 = 1_500;

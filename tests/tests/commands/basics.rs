@@ -3,22 +3,19 @@
 use eventlog::{RecordId, TrustLevel, Value};
 use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID};
 use processor::{IdempotencyKey, PartitionEnd, Refused, RejectionKind};
+use trialkit::{Trial, trials};
 use vvm_tests::commands::{
     AnswerLedger, ShopNodeSettings, article, bill, check, create_workspace, cud, raw, text, update,
 };
 
-use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("basics::the_first_numbers_come_from_the_built_in_sequences", |fixture| {
-        Box::pin(built_in_sequences(fixture))
-    }),
-    ("basics::written_rows_can_be_read_at_every_level", |fixture| Box::pin(written(fixture))),
-    ("basics::a_command_that_is_sent_again_gets_the_first_answer", |fixture| {
-        Box::pin(repeated(fixture))
-    }),
-    ("basics::a_rejected_command_changes_nothing", |fixture| Box::pin(rejected(fixture))),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(basics:
+    the_first_numbers_come_from_the_built_in_sequences = built_in_sequences,
+    written_rows_can_be_read_at_every_level = written,
+    a_command_that_is_sent_again_gets_the_first_answer = repeated,
+    a_rejected_command_changes_nothing = rejected,
+);
 
 /// The case BuiltInSequences.
 async fn built_in_sequences(fixture: &CommandsFixture) {

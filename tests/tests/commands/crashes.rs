@@ -4,24 +4,22 @@
 use std::sync::Arc;
 
 use processor::PartitionEnd;
+use trialkit::{Trial, trials};
 use vvm_tests::commands::{StallPoint, StallingStorage, bill, update};
 
 use crate::{
-    fixture::{CommandsFixture, TrialFn},
+    fixture::CommandsFixture,
     scene::{Scene, WriteSetup, play, sample, write_setups},
 };
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("crashes::a_crash_at_any_call_of_a_lone_command_loses_nothing", |fixture| {
-        Box::pin(everywhere(fixture, CrashedWork::Lone))
-    }),
-    ("crashes::a_crash_at_any_call_of_a_group_loses_nothing", |fixture| {
-        Box::pin(everywhere(fixture, CrashedWork::Group))
-    }),
-    ("crashes::a_crash_at_any_call_of_a_recovery_loses_nothing", |fixture| {
-        Box::pin(everywhere(fixture, CrashedWork::Recovery))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(crashes:
+    a_crash_at_any_call_of_a_lone_command_loses_nothing
+        = |fixture| everywhere(fixture, CrashedWork::Lone),
+    a_crash_at_any_call_of_a_group_loses_nothing
+        = |fixture| everywhere(fixture, CrashedWork::Group),
+    a_crash_at_any_call_of_a_recovery_loses_nothing
+        = |fixture| everywhere(fixture, CrashedWork::Recovery),
+);
 
 /// The work of a node when it dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,6 @@ use vvm_tests::{
     trials,
 };
 
-pub(crate) type TrialFn = trials::TrialFn<CommandsFixture>;
-
 /// The number of partitions of the shop: enough for a trial to use one for each of its cases.
 pub(crate) const PARTITIONS: u16 = 60_000;
 

@@ -5,34 +5,25 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{AppRow, TrustLevel, WsId};
 use futures::future::join;
-use istorage::{AppStorageExt, Conditional, Error, Key, Outcome, SharedStorage};
+use istorage::{AppStorageExt, Call, CallAnswer, Error, SharedStorage, StorageWrapper, Write};
 use processor::{Command, IdempotencyKey, PartitionEnd, Refused, Status};
-use vvm_tests::{
-    commands::{
-        NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
-        create_workspace, cud,
-    },
-    storage_wrapper::{StorageWrapper, WrappedStorage},
+use trialkit::{Trial, trials};
+use vvm_tests::commands::{
+    NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
+    create_workspace, cud,
 };
 
-use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("foreign_rows::a_foreign_row_does_not_stop_other_rows_of_its_write", |fixture| {
-        Box::pin(others_are_written(fixture))
-    }),
-    ("foreign_rows::a_foreign_row_does_not_stop_other_rows_of_a_recovery", |fixture| {
-        Box::pin(others_are_applied(fixture))
-    }),
-    ("foreign_rows::an_attempt_of_a_recovery_stays_unknown_behind_a_foreign_row", |fixture| {
-        Box::pin(stays_open(fixture))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(foreign_rows:
+    a_foreign_row_does_not_stop_other_rows_of_its_write = others_are_written,
+    a_foreign_row_does_not_stop_other_rows_of_a_recovery = others_are_applied,
+    an_attempt_of_a_recovery_stays_unknown_behind_a_foreign_row = stays_open,
+);
 
 fn at(storage: SharedStorage) -> ShopNodeSettings {
     ShopNodeSettings {
@@ -62,42 +53,31 @@ struct SilentStorage {
 }
 
 impl SilentStorage {
-    fn new(fixture: &CommandsFixture, together: BatchReads) -> Arc<WrappedStorage<SilentStorage>> {
+    fn new(fixture: &CommandsFixture, together: BatchReads) -> Arc<SilentStorage> {
         let inner = Arc::clone(&fixture.shop_db.app.storage);
-        WrappedStorage::new(SilentStorage { inner, pkey: Mutex::default(), together })
+        Arc::new(SilentStorage { inner, pkey: Mutex::default(), together })
     }
 }
 
-#[async_trait]
 impl StorageWrapper for SilentStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn get_batch(
-        &self,
-        keys: &[Key],
-        deadline: Instant,
-    ) -> istorage::Result<Vec<Option<Bytes>>> {
-        match self.together {
-            BatchReads::Reads => {}
-            BatchReads::Mends => *self.pkey.lock().unwrap() = None,
-            BatchReads::Fails => return Err(Error::unavailable("rows cannot be read together")),
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        match (&call, self.together) {
+            (Call::GetBatch(_), BatchReads::Mends) => *self.pkey.lock().unwrap() = None,
+            (Call::GetBatch(_), BatchReads::Fails) => {
+                return Err(Error::unavailable("rows cannot be read together"));
+            }
+            (Call::Write(Write::If(pkey, _)), _)
+                if self.pkey.lock().unwrap().as_ref() == Some(pkey) =>
+            {
+                return Err(Error::outcome_unknown("no answer"));
+            }
+            _ => {}
         }
-        self.inner.get_batch(keys, deadline).await
-    }
-
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> istorage::Result<Outcome> {
-        let is_lost = self.pkey.lock().unwrap().as_ref() == Some(&pkey);
-        if is_lost {
-            return Err(Error::outcome_unknown("no answer"));
-        }
-        self.inner.write_if(pkey, ops, deadline).await
+        call.send(&self.inner, deadline).await
     }
 }
 

@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use eventlog::{RecordId, TrustLevel, Value, WsId};
 use processor::{Busy, Command, PartitionEnd, Refused, RejectionKind};
+use trialkit::{Trial, trials};
 use vvm_tests::commands::{ShopNodeSettings, check, child, cud, raw, record_name, text, update};
 
-use crate::fixture::{CommandsFixture, PARTITION, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("handlers::a_handler_that_ignores_an_error_commits_nothing", |fixture| {
-        Box::pin(swallows(fixture))
-    }),
-    ("handlers::a_handler_that_never_ends_is_given_up", |fixture| Box::pin(never_ends(fixture))),
-    ("handlers::rows_of_several_calls_count_once", |fixture| Box::pin(in_two_calls(fixture))),
-    ("handlers::forbidden_rows_are_refused", |fixture| Box::pin(forbidden(fixture))),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(handlers:
+    a_handler_that_ignores_an_error_commits_nothing = swallows,
+    a_handler_that_never_ends_is_given_up = never_ends,
+    rows_of_several_calls_count_once = in_two_calls,
+    forbidden_rows_are_refused = forbidden,
+);
 
 fn of_kind(refused: Refused, kind: RejectionKind) {
     assert!(matches!(&refused, Refused::Rejected(why) if why.kind == kind), "{refused:?}");

@@ -11,31 +11,23 @@ use std::{
 use eventlog::TrustLevel;
 use istorage::{CallKind, Fault, Faulty, SharedStorage};
 use processor::{Busy, Command, Done, PartitionEnd, Refused, Status};
+use trialkit::{Trial, trials};
 use vvm_tests::commands::{ShopNode, StallingStorage, TestFence};
 
 use crate::{
-    fixture::{CommandsFixture, TrialFn},
+    fixture::CommandsFixture,
     scene::{Scene, WriteSetup, play, sample, write_setups},
 };
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("late_writes::a_leader_settles_every_write_of_a_lone_command", |fixture| {
-        Box::pin(settled(fixture, SentCommands::Lone))
-    }),
-    ("late_writes::a_leader_settles_every_write_of_a_group", |fixture| {
-        Box::pin(settled(fixture, SentCommands::Group))
-    }),
-    ("late_writes::a_write_of_a_lone_command_lands_under_the_next_leader", |fixture| {
-        Box::pin(left_open(fixture, SentCommands::Lone))
-    }),
-    ("late_writes::a_write_of_a_group_lands_under_the_next_leader", |fixture| {
-        Box::pin(left_open(fixture, SentCommands::Group))
-    }),
-    (
-        "late_writes::every_level_keeps_all_promises_if_a_write_lands_before_the_next_leader_begins",
-        |fixture| Box::pin(in_time(fixture)),
-    ),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(late_writes:
+    a_leader_settles_every_write_of_a_lone_command = |fixture| settled(fixture, SentCommands::Lone),
+    a_leader_settles_every_write_of_a_group = |fixture| settled(fixture, SentCommands::Group),
+    a_write_of_a_lone_command_lands_under_the_next_leader
+        = |fixture| left_open(fixture, SentCommands::Lone),
+    a_write_of_a_group_lands_under_the_next_leader
+        = |fixture| left_open(fixture, SentCommands::Group),
+    every_level_keeps_all_promises_if_a_write_lands_before_the_next_leader_begins = in_time,
+);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SentCommands {

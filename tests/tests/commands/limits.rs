@@ -9,32 +9,27 @@ use futures::{
 };
 use istorage::{Consistency, Range};
 use processor::{Busy, Command, Done, PartitionEnd, Refused, RejectionKind};
+use trialkit::{Trial, trials};
 use vvm_tests::commands::{
     AnswerLedger, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
     TestFence, article, check, create_workspace, cud, raw, record_name, text, update,
 };
 
 use crate::{
-    fixture::{CommandsFixture, PARTITION, TrialFn, WS, named},
+    fixture::{CommandsFixture, PARTITION, WS, named},
     scene::{LEVELS, Scene, WriteSetup, play},
 };
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("limits::a_group_crosses_into_the_next_partition_of_the_storage", |fixture| {
-        Box::pin(crossing(fixture))
-    }),
-    ("limits::a_group_is_larger_than_one_write", |fixture| Box::pin(large(fixture))),
-    ("limits::a_row_of_the_largest_size_is_written_and_a_larger_one_is_refused", |fixture| {
-        Box::pin(large_rows(fixture))
-    }),
-    ("limits::a_full_queue_takes_nothing", |fixture| Box::pin(full_queue(fixture))),
-    ("limits::a_command_that_waits_too_long_is_not_done", |fixture| Box::pin(too_late(fixture))),
-    ("limits::a_handler_that_panics_does_not_harm_other_commands", |fixture| {
-        Box::pin(panics(fixture))
-    }),
-    ("limits::a_task_that_has_used_up_its_budget_can_read", |fixture| Box::pin(used_up(fixture))),
-    ("limits::time_never_falls_when_clocks_differ", |fixture| Box::pin(clocks(fixture))),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(limits:
+    a_group_crosses_into_the_next_partition_of_the_storage = crossing,
+    a_group_is_larger_than_one_write = large,
+    a_row_of_the_largest_size_is_written_and_a_larger_one_is_refused = large_rows,
+    a_full_queue_takes_nothing = full_queue,
+    a_command_that_waits_too_long_is_not_done = too_late,
+    a_handler_that_panics_does_not_harm_other_commands = panics,
+    a_task_that_has_used_up_its_budget_can_read = used_up,
+    time_never_falls_when_clocks_differ = clocks,
+);
 
 const ZERO: WriteSetup = WriteSetup { level: TrustLevel::Zero, narrow: None };
 

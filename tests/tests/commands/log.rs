@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
@@ -18,27 +17,22 @@ use eventlog::{
 use futures::TryStreamExt;
 use isequencer::{NumberKey, SeqStorage, standard};
 use istorage::{
-    AppStorageExt, CallKind, Conditional, Fault, Faulty, Order, OrderedPut, Outcome, SharedStorage,
+    AppStorageExt, Call, CallAnswer, CallKind, Fault, Faulty, Order, OrderedPut, Outcome,
+    SharedStorage, StorageWrapper, Write,
 };
 use seqstorage::PartitionStorage;
-use vvm_tests::{
-    commands::{NarrowStorage, record_name, text},
-    storage_wrapper::{StorageWrapper, WrappedStorage},
-};
+use trialkit::{Trial, trials};
+use vvm_tests::commands::{NarrowStorage, record_name, text};
 
 use crate::{
-    fixture::{CommandsFixture, PARTITION, TrialFn, WS},
+    fixture::{CommandsFixture, PARTITION, WS},
     scene::LEVELS,
 };
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("log::a_write_is_sent_only_if_it_times_out_before_the_lease_ends", |fixture| {
-        Box::pin(in_time(fixture))
-    }),
-    ("log::a_refusal_that_names_no_row_is_retried_with_pauses_for_a_limited_time", |fixture| {
-        Box::pin(refused(fixture))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(log:
+    a_write_is_sent_only_if_it_times_out_before_the_lease_ends = in_time,
+    a_refusal_that_names_no_row_is_retried_with_pauses_for_a_limited_time = refused,
+);
 
 const NUMBERS: &str = "a write of numbers";
 
@@ -220,28 +214,23 @@ struct RefusingStorage {
     refuses: AtomicUsize,
 }
 
-#[async_trait]
 impl StorageWrapper for RefusingStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> istorage::Result<Outcome> {
-        let is_plog = pkey.starts_with(&AppRow::Plog(0, Offset(0)).key().pkey[..2]);
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        let plog = AppRow::Plog(0, Offset(0)).key().pkey.slice(..2);
         let fewer = |left: usize| left.checked_sub(1);
-        let refuses = !is_plog
-            && self.refuses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok();
-        if refuses {
+        if let Call::Write(Write::If(pkey, _)) = &call
+            && !pkey.starts_with(&plog)
+            && self.refuses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok()
+        {
             let refusals = self.refusals.fetch_add(1, Ordering::SeqCst);
             assert!(refusals < 1_000, "it is sent again and again, without a pause or an end");
-            return Ok(Outcome::NotApplied(Vec::new()));
+            return Ok(Outcome::NotApplied(Vec::new()).into());
         }
-        self.inner.write_if(pkey, ops, deadline).await
+        call.send(&self.inner, deadline).await
     }
 }
 
@@ -249,7 +238,7 @@ impl StorageWrapper for RefusingStorage {
 async fn refused(fixture: &CommandsFixture) {
     let (refusals, refuses) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
     let inner = NarrowStorage::of(Arc::clone(&fixture.shop_db.app.storage), 3, true);
-    let mute = WrappedStorage::new(RefusingStorage { inner, refusals, refuses });
+    let mute = Arc::new(RefusingStorage { inner, refusals, refuses });
     let lead = Arc::new(eventlog::SingleNodeFence(Epoch(2)));
     let log = log(fixture, Arc::clone(&mute) as SharedStorage, PARTITION, lead);
     let outcome = log.write(&prepared(&events(2, WS, 1))).await;

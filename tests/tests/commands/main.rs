@@ -23,7 +23,8 @@ mod two_leaders;
 mod unknown_outcomes;
 mod unseen_events;
 
-use vvm_tests::trials::run_trials;
+use fixture::CommandsFixture;
+use vvm_tests::trials::{OwnFixtures, Target, run_trials};
 
 fn main() -> std::process::ExitCode {
     let trials = [
@@ -45,16 +46,17 @@ fn main() -> std::process::ExitCode {
         unknown_outcomes::TRIALS,
         unseen_events::TRIALS,
     ];
-    run_trials(
+    run_trials::<OwnFixtures<CommandsFixture>>(
         env!("CARGO_TARGET_TMPDIR"),
+        None,
         |drivers| {
             vec![
-                ("mem", drivers.mem),
-                ("redb", drivers.redb),
-                ("cassandra", drivers.cassandra),
-                ("dynamodb", drivers.dynamodb),
+                Target::new("mem", drivers.mem),
+                Target::new("redb", drivers.redb),
+                Target::new("cassandra", drivers.cassandra),
+                Target::new("dynamodb", drivers.dynamodb),
             ]
         },
-        &trials,
+        trials.into_iter().flatten(),
     )
 }

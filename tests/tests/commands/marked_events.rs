@@ -9,33 +9,20 @@ use isequencer::standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET};
 use istorage::{AppStorageExt, Consistency, Order, OrderedPut};
 use processor::{PartitionEnd, Status};
 use seqstorage::{NotMarked, PartitionStorage};
+use trialkit::{Trial, trials};
 use vvm_tests::commands::{ShopNode, ShopNodeSettings, article, cud};
 
-use crate::fixture::{CommandsFixture, PARTITION, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("marked_events::the_partition_goes_on_after_an_operator_marked_an_event", |fixture| {
-        Box::pin(marked(fixture))
-    }),
-    ("marked_events::a_marker_in_front_of_the_stored_offset_needs_no_numbers", |fixture| {
-        Box::pin(in_front_of_the_stored_offset(fixture))
-    }),
-    ("marked_events::a_marker_that_contradicts_stored_rows_is_refused", |fixture| {
-        Box::pin(known(fixture))
-    }),
-    ("marked_events::a_marker_that_names_a_sequence_twice_is_refused", |fixture| {
-        Box::pin(once(fixture))
-    }),
-    ("marked_events::a_marker_is_put_only_into_a_workspace_of_the_partition", |fixture| {
-        Box::pin(elsewhere(fixture))
-    }),
-    ("marked_events::the_marker_of_the_largest_event_fits_into_a_row", |fixture| {
-        Box::pin(largest(fixture))
-    }),
-    ("marked_events::at_level_2_a_reported_marker_is_stored", |fixture| {
-        Box::pin(under_one_epoch(fixture))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(marked_events:
+    the_partition_goes_on_after_an_operator_marked_an_event = marked,
+    a_marker_in_front_of_the_stored_offset_needs_no_numbers = in_front_of_the_stored_offset,
+    a_marker_that_contradicts_stored_rows_is_refused = known,
+    a_marker_that_names_a_sequence_twice_is_refused = once,
+    a_marker_is_put_only_into_a_workspace_of_the_partition = elsewhere,
+    the_marker_of_the_largest_event_fits_into_a_row = largest,
+    at_level_2_a_reported_marker_is_stored = under_one_epoch,
+);
 
 const DAMAGED: Bytes = Bytes::from_static(b"damaged");
 

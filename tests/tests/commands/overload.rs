@@ -13,32 +13,24 @@ use eventlog::{RecordId, TrustLevel};
 use futures::future::{join, join_all};
 use istorage::SharedStorage;
 use processor::{Busy, Command, PartitionEnd, Refused};
-use vvm_tests::{
-    commands::{
-        AnswerLedger, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article, check, cud,
-        record_name, update,
-    },
-    storage_wrapper::WrappedStorage,
+use trialkit::{Trial, trials};
+use vvm_tests::commands::{
+    AnswerLedger, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article, check, cud,
+    record_name, update,
 };
 
 use crate::{
-    fixture::{CommandsFixture, PARTITION, TrialFn, WS, named},
+    fixture::{CommandsFixture, PARTITION, WS, named},
     slow_storage::{SlowStorage, bills, slow, slow_at},
 };
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("overload::a_command_that_waited_too_long_does_not_delay_others", |fixture| {
-        Box::pin(waited_too_long(fixture))
-    }),
-    ("overload::slow_handlers_do_not_make_the_partition_refuse_others", |fixture| {
-        Box::pin(slow_handlers(fixture))
-    }),
-    ("overload::slow_groups_do_not_make_an_idle_partition_refuse_commands", |fixture| {
-        Box::pin(after_idle(fixture))
-    }),
-    ("overload::only_the_last_of_late_commands_is_tried", |fixture| Box::pin(late_ones(fixture))),
-    ("overload::overload_ends_when_the_storage_works_again", |fixture| Box::pin(ends(fixture))),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(overload:
+    a_command_that_waited_too_long_does_not_delay_others = waited_too_long,
+    slow_handlers_do_not_make_the_partition_refuse_others = slow_handlers,
+    slow_groups_do_not_make_an_idle_partition_refuse_commands = after_idle,
+    only_the_last_of_late_commands_is_tried = late_ones,
+    overload_ends_when_the_storage_works_again = ends,
+);
 
 /// The time of a call to the storage.
 const DELAY: Duration = Duration::from_millis(45);
@@ -47,7 +39,7 @@ const DELAY: Duration = Duration::from_millis(45);
 async fn begin(
     fixture: &CommandsFixture,
     count: u64,
-) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<SlowStorage>>, StallingStorage, Vec<RecordId>) {
+) -> (ShopNode, AnswerLedger, Arc<SlowStorage>, StallingStorage, Vec<RecordId>) {
     let stall = StallingStorage::new(Arc::clone(&fixture.shop_db.app.storage));
     let slow = slow(Arc::new(stall.clone()), &fixture.shop_db.clock, DELAY);
     let storage = Some(Arc::clone(&slow) as SharedStorage);

@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use eventlog::{AppRow, Entry, Epoch, Offset, TrustLevel, WsId};
 use futures::{
@@ -17,43 +16,29 @@ use futures::{
 };
 use isequencer::standard::WLOG_OFFSET;
 use istorage::{
-    CallKind, Consistency, Fault, Faulty, Key, Order, OrderedPut, Range, RowStream, SharedStorage,
+    CallKind, Consistency, Fault, Faulty, Key, Order, OrderedPut, RangeRead, RowStream,
+    SharedStorage, StorageWrapper,
 };
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, Status};
-use vvm_tests::{
-    commands::{
-        CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
-        article, check, check_under, create_workspace, cud,
-    },
-    storage_wrapper::{StorageWrapper, WrappedStorage},
+use trialkit::{Trial, trials};
+use vvm_tests::commands::{
+    CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
+    check, check_under, create_workspace, cud,
 };
 
 use crate::{
-    fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named},
+    fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named},
     scene::LEVELS,
 };
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("reads::an_acknowledged_event_is_readable_also_if_the_rest_of_its_group_failed", |fixture| {
-        Box::pin(acknowledged(fixture))
-    }),
-    ("reads::a_command_that_is_sent_again_gets_the_first_answer_until_that_expires", |fixture| {
-        Box::pin(expired(fixture))
-    }),
-    (
-        "reads::a_command_that_is_sent_again_is_not_done_again_when_its_event_is_damaged",
-        |fixture| Box::pin(damaged_event(fixture)),
-    ),
-    ("reads::an_event_of_a_former_leader_behind_the_last_offset_is_not_returned", |fixture| {
-        Box::pin(left_behind(fixture))
-    }),
-    ("reads::an_unreadable_row_is_reported_until_it_can_be_read", |fixture| {
-        Box::pin(unreadable(fixture))
-    }),
-    ("reads::a_missing_event_is_reported_also_while_the_partition_recovers", |fixture| {
-        Box::pin(missing_while_recovering(fixture))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(reads:
+    an_acknowledged_event_is_readable_also_if_the_rest_of_its_group_failed = acknowledged,
+    a_command_that_is_sent_again_gets_the_first_answer_until_that_expires = expired,
+    a_command_that_is_sent_again_is_not_done_again_when_its_event_is_damaged = damaged_event,
+    an_event_of_a_former_leader_behind_the_last_offset_is_not_returned = left_behind,
+    an_unreadable_row_is_reported_until_it_can_be_read = unreadable,
+    a_missing_event_is_reported_also_while_the_partition_recovers = missing_while_recovering,
+);
 
 /// The time for which answers are kept in the trial of their expiry. Cassandra expires rows by
 /// whole seconds.
@@ -249,26 +234,18 @@ struct UnreadableRowStorage {
     row: Mutex<Option<Key>>,
 }
 
-#[async_trait]
 impl StorageWrapper for UnreadableRowStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        let spoiled = self.row.lock().unwrap().clone().filter(|key| key.pkey == pkey);
-        let rows = self.inner.read(pkey, range, consistency, page_timeout);
+    fn read(&self, read: RangeRead) -> RowStream {
+        let spoiled = self.row.lock().unwrap().clone().filter(|key| key.pkey == read.pkey);
         let spoil = move |row: istorage::Row| match &spoiled {
             Some(key) if key.ccols == row.ccols => Err(istorage::Error::corrupt("a bad page")),
             _ => Ok(row),
         };
-        rows.and_then(move |row| ready(spoil(row))).boxed()
+        read.send(&self.inner).and_then(move |row| ready(spoil(row))).boxed()
     }
 }
 
@@ -278,7 +255,7 @@ impl StorageWrapper for UnreadableRowStorage {
 async fn unreadable(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let inner = Arc::clone(&shop_db.app.storage);
-    let spoiled = WrappedStorage::new(UnreadableRowStorage { inner, row: Mutex::default() });
+    let spoiled = Arc::new(UnreadableRowStorage { inner, row: Mutex::default() });
     let storage = Some(Arc::clone(&spoiled) as SharedStorage);
     let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
     let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
@@ -310,25 +287,17 @@ struct MissingRowStorage {
     row: Key,
 }
 
-#[async_trait]
 impl StorageWrapper for MissingRowStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        let missing = Some(self.row.clone()).filter(|key| key.pkey == pkey);
-        let rows = self.inner.read(pkey, range, consistency, page_timeout);
+    fn read(&self, read: RangeRead) -> RowStream {
+        let missing = Some(self.row.clone()).filter(|key| key.pkey == read.pkey);
         let is_there = move |row: &istorage::Row| {
             ready(missing.as_ref().is_none_or(|key| key.ccols != row.ccols))
         };
-        rows.try_filter(is_there).boxed()
+        read.send(&self.inner).try_filter(is_there).boxed()
     }
 }
 
@@ -350,7 +319,7 @@ async fn missing_while_recovering(fixture: &CommandsFixture) {
     let (ws, missing) = (WsId(WS), Offset(3));
     let inner = Arc::clone(&shop_db.app.storage);
     let row = AppRow::Wlog(ws, missing).key();
-    let inner: SharedStorage = WrappedStorage::new(MissingRowStorage { inner, row });
+    let inner: SharedStorage = Arc::new(MissingRowStorage { inner, row });
     let faulty = Faulty::scripted(inner, shop_db.clock.clone(), script);
     let mut settings = ShopNodeSettings {
         storage: Some(Arc::new(faulty)),

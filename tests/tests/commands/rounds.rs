@@ -8,33 +8,29 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use clock::{Clock, Instant};
 use eventlog::TrustLevel;
 use isequencer::{NumberKey, Offset, SeqId, SeqStorage, WsId};
-use istorage::{Conditional, Outcome, Result, SharedStorage};
+use istorage::{Call, CallAnswer, SharedStorage, StorageWrapper, Write};
 use processor::PartitionEnd;
 use seqstorage::PartitionStorage;
-use vvm_tests::{
-    commands::{
-        AnswerLedger, NarrowStorage, ShopNodeSettings, article, bill, check, create_workspace, cud,
-    },
-    storage_wrapper::{StorageWrapper, WrappedStorage},
+use trialkit::{Trial, trials};
+use vvm_tests::commands::{
+    AnswerLedger, NarrowStorage, ShopNodeSettings, article, bill, check, create_workspace, cud,
 };
 
-use crate::fixture::{CommandsFixture, PARTITION, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("rounds::a_lone_command_takes_two_rounds_for_any_rows", |fixture| Box::pin(two(fixture))),
-    ("rounds::a_number_that_was_never_stored_is_absent", |fixture| Box::pin(absent(fixture))),
-    ("rounds::numbers_may_be_kept_in_the_application", |fixture| Box::pin(in_view(fixture))),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(rounds:
+    a_lone_command_takes_two_rounds_for_any_rows = two,
+    a_number_that_was_never_stored_is_absent = absent,
+    numbers_may_be_kept_in_the_application = in_view,
+);
 
 async fn two(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let inner = NarrowStorage::of(Arc::clone(&shop_db.app.storage), 100, false);
-    let rounds = WrappedStorage::new(RoundCountingStorage {
+    let rounds = Arc::new(RoundCountingStorage {
         inner,
         clock: shop_db.clock.clone(),
         under_way: AtomicUsize::new(0),
@@ -121,25 +117,22 @@ struct RoundCountingStorage {
     rounds: AtomicUsize,
 }
 
-#[async_trait]
 impl StorageWrapper for RoundCountingStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> Result<Outcome> {
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        let Call::Write(Write::If(..)) = &call else {
+            return call.send(&self.inner, deadline).await;
+        };
         if self.under_way.fetch_add(1, Ordering::SeqCst) == 0 {
             self.rounds.fetch_add(1, Ordering::SeqCst);
         }
         // Wait, so that all writes that are sent side by side are sent before the first one is
         // answered.
         self.clock.sleep(Duration::from_millis(20)).await;
-        let outcome = self.inner.write_if(pkey, ops, deadline).await;
+        let outcome = call.send(&self.inner, deadline).await;
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         outcome
     }

@@ -3,29 +3,24 @@
 
 use std::sync::{Arc, Mutex};
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{AppRow, Offset, RecordId, StoredRecord, TrustLevel, WsId};
 use istorage::{
-    AppStorageExt, AtomicBatch, Conditional, Key, Order, OrderedPut, Outcome, SharedStorage,
+    AppStorageExt, Call, CallAnswer, Key, Order, OrderedPut, SharedStorage, StorageWrapper, Write,
 };
 use processor::{Busy, Done, PartitionEnd, Refused, Status};
-use vvm_tests::{
-    commands::{AnswerLedger, ShopNode, ShopNodeSettings, article, check, cud, update},
-    storage_wrapper::{StorageWrapper, WrappedStorage},
-};
+use trialkit::{Trial, trials};
+use vvm_tests::commands::{AnswerLedger, ShopNode, ShopNodeSettings, article, check, cud, update};
 
-use crate::fixture::{CommandsFixture, PARTITION, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("sabotage::sequences_trust_level_0", |fixture| Box::pin(level_0(fixture))),
-    ("sabotage::sequences_trust_level_1", |fixture| Box::pin(level_1(fixture))),
-    ("sabotage::sequences_trust_level_2", |fixture| Box::pin(level_2(fixture))),
-    ("sabotage::a_record_that_changed_since_it_was_read_is_reported_and_read_again", |fixture| {
-        Box::pin(changed(fixture))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(sabotage:
+    sequences_trust_level_0 = level_0,
+    sequences_trust_level_1 = level_1,
+    sequences_trust_level_2 = level_2,
+    a_record_that_changed_since_it_was_read_is_reported_and_read_again = changed,
+);
 
 /// The value of the row that is in the way. No node wrote it.
 const FOREIGN: Bytes = Bytes::from_static(&[1]);
@@ -187,29 +182,16 @@ impl RecordReplacingStorage {
     }
 }
 
-#[async_trait]
 impl StorageWrapper for RecordReplacingStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> istorage::Result<Outcome> {
-        self.put(deadline).await;
-        self.inner.write_if(pkey, ops, deadline).await
-    }
-
-    async fn write_atomic(
-        &self,
-        batch: AtomicBatch,
-        deadline: Instant,
-    ) -> istorage::Result<Outcome> {
-        self.put(deadline).await;
-        self.inner.write_atomic(batch, deadline).await
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        if let Call::Write(Write::If(..) | Write::Atomic(_)) = &call {
+            self.put(deadline).await;
+        }
+        call.send(&self.inner, deadline).await
     }
 }
 
@@ -231,7 +213,7 @@ async fn changed(fixture: &CommandsFixture) {
     stored.version.plog = Offset(stored.version.plog.0 - 1);
     let value = Mutex::new(Some(stored.to_bytes()));
     let inner = Arc::clone(&shop_db.app.storage);
-    let storage: SharedStorage = WrappedStorage::new(RecordReplacingStorage { inner, key, value });
+    let storage: SharedStorage = Arc::new(RecordReplacingStorage { inner, key, value });
     let at_once = storage.capabilities().atomic.is_some();
     let settings =
         ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(TrustLevel::Zero) };

@@ -16,12 +16,10 @@ use futures::{
 };
 use istorage::SharedStorage;
 use processor::{Command, Done, IdempotencyKey, PartitionEnd, Refused};
-use vvm_tests::{
-    commands::{
-        AnswerLedger, Batch, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint,
-        StallingStorage, article, bill, check_under, create_workspace, cud, update,
-    },
-    long::is_long,
+use trialkit::is_long;
+use vvm_tests::commands::{
+    AnswerLedger, Batch, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint,
+    StallingStorage, article, bill, check_under, create_workspace, cud, update,
 };
 
 use crate::fixture::{CommandsFixture, PARTITIONS, named};

@@ -10,8 +10,6 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use clock::{Clock, Instant};
 use eventlog::{RecordId, TrustLevel};
 use futures::{
@@ -19,42 +17,26 @@ use futures::{
     future::{join, join_all},
     stream,
 };
-use istorage::{AtomicBatch, Consistency, Key, Outcome, Range, RowStream, SharedStorage};
+use istorage::{Call, CallAnswer, RangeRead, RowStream, SharedStorage, StorageWrapper, Write};
 use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, RowChange};
 use tokio::sync::watch;
-use vvm_tests::{
-    commands::{
-        AnswerLedger, CheckOptions, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
-        article, check, check_under, child, create_workspace, cud, raw, record_name, text, update,
-    },
-    storage_wrapper::{StorageWrapper, WrappedStorage},
+use trialkit::{Trial, trials};
+use vvm_tests::commands::{
+    AnswerLedger, CheckOptions, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
+    check, check_under, child, create_workspace, cud, raw, record_name, text, update,
 };
 
-use crate::fixture::{CommandsFixture, PARTITION, PARTITIONS, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, PARTITIONS, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("slow_storage::the_rows_of_many_commands_are_read_together", |fixture| {
-        Box::pin(many_commands(fixture))
-    }),
-    ("slow_storage::the_rows_of_one_command_are_read_together", |fixture| {
-        Box::pin(one_command(fixture))
-    }),
-    ("slow_storage::a_group_is_written_before_its_members_are_late", |fixture| {
-        Box::pin(in_time(fixture))
-    }),
-    ("slow_storage::a_group_does_not_wait_for_a_handler_that_does_not_end", |fixture| {
-        Box::pin(does_not_end(fixture))
-    }),
-    ("slow_storage::a_command_whose_handler_is_slow_is_done_in_the_next_group", |fixture| {
-        Box::pin(comes_back(fixture))
-    }),
-    ("slow_storage::each_row_is_read_once_however_few_commands_a_group_takes", |fixture| {
-        Box::pin(large_rows(fixture))
-    }),
-    ("slow_storage::numbers_of_many_workspaces_are_read_side_by_side", |fixture| {
-        Box::pin(many_workspaces(fixture))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(slow_storage:
+    the_rows_of_many_commands_are_read_together = many_commands,
+    the_rows_of_one_command_are_read_together = one_command,
+    a_group_is_written_before_its_members_are_late = in_time,
+    a_group_does_not_wait_for_a_handler_that_does_not_end = does_not_end,
+    a_command_whose_handler_is_slow_is_done_in_the_next_group = comes_back,
+    each_row_is_read_once_however_few_commands_a_group_takes = large_rows,
+    numbers_of_many_workspaces_are_read_side_by_side = many_workspaces,
+);
 
 /// A storage with slow reads and slow atomic writes, which counts its reads.
 #[derive(Debug)]
@@ -97,50 +79,32 @@ impl SlowStorage {
         answers
     }
 
-    async fn pass(&self) {
+    async fn pass(&self, rows: usize) {
         self.reads.fetch_add(1, Ordering::SeqCst);
         drop(self.is_open.subscribe().wait_for(|is_open| *is_open).await);
         self.clock.sleep(self.delay).await;
+        self.rows.fetch_add(rows, Ordering::SeqCst);
     }
 }
 
-#[async_trait]
 impl StorageWrapper for SlowStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn get(
-        &self,
-        key: &Key,
-        consistency: Consistency,
-        deadline: Instant,
-    ) -> istorage::Result<Option<Bytes>> {
-        self.pass().await;
-        self.rows.fetch_add(1, Ordering::SeqCst);
-        self.inner.get(key, consistency, deadline).await
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        match &call {
+            Call::Get(..) | Call::GetBatch(_) => self.pass(call.rows()).await,
+            Call::Write(Write::Atomic(_)) => self.clock.sleep(self.write_delay).await,
+            _ => {}
+        }
+        call.send(&self.inner, deadline).await
     }
 
-    async fn get_batch(
-        &self,
-        keys: &[Key],
-        deadline: Instant,
-    ) -> istorage::Result<Vec<Option<Bytes>>> {
-        self.pass().await;
-        self.rows.fetch_add(keys.len(), Ordering::SeqCst);
-        self.inner.get_batch(keys, deadline).await
-    }
-
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
+    fn read(&self, read: RangeRead) -> RowStream {
         let (clock, delay) = (self.clock.clone(), self.delay);
         let side_by_side = Arc::clone(&self.side_by_side);
-        let rows = self.inner.read(pkey, range, consistency, page_timeout);
+        let rows = read.send(&self.inner);
         let read = async move {
             let now = side_by_side.now.fetch_add(1, Ordering::SeqCst) + 1;
             side_by_side.most.fetch_max(now, Ordering::SeqCst);
@@ -150,23 +114,10 @@ impl StorageWrapper for SlowStorage {
         };
         stream::once(read).flatten().boxed()
     }
-
-    async fn write_atomic(
-        &self,
-        batch: AtomicBatch,
-        deadline: Instant,
-    ) -> istorage::Result<Outcome> {
-        self.clock.sleep(self.write_delay).await;
-        self.inner.write_atomic(batch, deadline).await
-    }
 }
 
 /// Wraps a storage, with one delay for reads and writes.
-pub(crate) fn slow(
-    inner: SharedStorage,
-    clock: &Clock,
-    delay: Duration,
-) -> Arc<WrappedStorage<SlowStorage>> {
+pub(crate) fn slow(inner: SharedStorage, clock: &Clock, delay: Duration) -> Arc<SlowStorage> {
     slow_at(inner, clock, delay, delay)
 }
 
@@ -176,8 +127,8 @@ pub(crate) fn slow_at(
     clock: &Clock,
     delay: Duration,
     write_delay: Duration,
-) -> Arc<WrappedStorage<SlowStorage>> {
-    WrappedStorage::new(SlowStorage {
+) -> Arc<SlowStorage> {
+    Arc::new(SlowStorage {
         inner,
         clock: clock.clone(),
         delay,
@@ -193,7 +144,7 @@ pub(crate) fn slow_at(
 async fn begin(
     fixture: &CommandsFixture,
     delay: Duration,
-) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<SlowStorage>>) {
+) -> (ShopNode, AnswerLedger, Arc<SlowStorage>) {
     let slow = slow(Arc::clone(&fixture.shop_db.app.storage), &fixture.shop_db.clock, delay);
     let storage = Some(Arc::clone(&slow) as SharedStorage);
     let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };

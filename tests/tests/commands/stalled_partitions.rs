@@ -3,6 +3,7 @@
 
 use std::{
     num::NonZeroUsize,
+    panic::resume_unwind,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -10,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use eventlog::{AppRow, TrustLevel, WsId, layout};
@@ -20,49 +20,30 @@ use futures::{
     stream,
 };
 use istorage::{
-    AtomicBatch, CallKind, Conditional, Consistency, Error, Fault, Faulty, Key, OrderedPut,
-    Outcome, Range, Result, RowStream, SharedStorage,
+    Call, CallAnswer, CallKind, Error, Fault, Faulty, Key, OrderedPut, RangeRead, RowStream,
+    SharedStorage, StorageWrapper, Write,
 };
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, Status};
 use tokio::sync::watch;
-use vvm_tests::{
-    commands::{
-        AnswerLedger, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, article, check,
-        check_under, create_workspace, cud, update,
-    },
-    storage_wrapper::{StorageWrapper, WrappedStorage},
+use trialkit::{Trial, trials};
+use vvm_tests::commands::{
+    AnswerLedger, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, article, check,
+    check_under, create_workspace, cud, update,
 };
 
-use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, PARTITIONS, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, PARTITIONS, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    (
-        "stalled_partitions::a_partition_that_cannot_store_numbers_is_stalled_and_refuses",
-        |fixture| Box::pin(not_stored(fixture, StorageMode::Refuses, "no space for numbers")),
-    ),
-    (
-        "stalled_partitions::a_partition_that_stores_numbers_slowly_is_stalled_and_refuses",
-        |fixture| Box::pin(not_stored(fixture, StorageMode::Hangs, "the storage is slow")),
-    ),
-    (
-        "stalled_partitions::a_partition_that_can_never_store_numbers_fails_without_a_command",
-        |fixture| Box::pin(ended_while_idle(fixture)),
-    ),
-    (
-        "stalled_partitions::commands_are_accepted_after_the_problem_of_a_write_has_passed",
-        |fixture| Box::pin(passed(fixture)),
-    ),
-    (
-        "stalled_partitions::a_partition_that_can_read_nothing_is_stalled_until_a_read_works",
-        |fixture| Box::pin(nothing_is_read(fixture)),
-    ),
-    ("stalled_partitions::a_partition_that_cannot_read_numbers_is_stalled", |fixture| {
-        Box::pin(numbers_are_not_read(fixture))
-    }),
-    ("stalled_partitions::a_partition_that_cannot_read_one_row_stays_ready", |fixture| {
-        Box::pin(one_row_is_not_read(fixture))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(stalled_partitions:
+    a_partition_that_cannot_store_numbers_is_stalled_and_refuses
+        = |fixture| not_stored(fixture, StorageMode::Refuses, "no space for numbers"),
+    a_partition_that_stores_numbers_slowly_is_stalled_and_refuses
+        = |fixture| not_stored(fixture, StorageMode::Hangs, "the storage is slow"),
+    a_partition_that_can_never_store_numbers_fails_without_a_command = ended_while_idle,
+    commands_are_accepted_after_the_problem_of_a_write_has_passed = passed,
+    a_partition_that_can_read_nothing_is_stalled_until_a_read_works = nothing_is_read,
+    a_partition_that_cannot_read_numbers_is_stalled = numbers_are_not_read,
+    a_partition_that_cannot_read_one_row_stays_ready = one_row_is_not_read,
+);
 
 /// A time longer than any trial.
 const NEVER: Duration = Duration::from_secs(3_600);
@@ -96,48 +77,41 @@ impl NumbersStorage {
         pkey.starts_with(&layout::sequences_view(self.partition, WsId(0)).slice(..2))
     }
 
-    async fn pass<'k>(&self, mut keys: impl Iterator<Item = &'k Key> + Send) -> Result<()> {
-        if !keys.any(|key| self.is_of_numbers(&key.pkey)) {
+    async fn pass(&self, rows: &[OrderedPut]) -> istorage::Result<()> {
+        if !rows.iter().any(|put| self.is_of_numbers(&put.key.pkey)) {
             return Ok(());
         }
         let mut mode = self.mode.subscribe();
         let mode = mode.wait_for(|mode| *mode != StorageMode::Hangs).await.map(|mode| *mode);
         match mode {
             Ok(StorageMode::Refuses) => Err(Error::unavailable("no space for numbers")),
-            Ok(StorageMode::Panics) => panic!("a panic on purpose"),
+            // Unlike `panic!`, this prints nothing.
+            Ok(StorageMode::Panics) => resume_unwind(Box::new("a panic on purpose")),
             _ => Ok(()),
         }
     }
 }
 
-#[async_trait]
 impl StorageWrapper for NumbersStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        if *self.mode.borrow() == StorageMode::CannotRead && self.is_of_numbers(&pkey) {
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        match &call {
+            Call::Write(Write::PutOrdered(rows)) => self.pass(rows).await?,
+            Call::Write(Write::Atomic(batch)) => self.pass(&batch.ordered).await?,
+            _ => {}
+        }
+        call.send(&self.inner, deadline).await
+    }
+
+    fn read(&self, read: RangeRead) -> RowStream {
+        if *self.mode.borrow() == StorageMode::CannotRead && self.is_of_numbers(&read.pkey) {
             let error = Error::unavailable("no numbers, on purpose");
             return stream::once(ready(Err(error))).boxed();
         }
-        self.inner.read(pkey, range, consistency, page_timeout)
-    }
-
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.pass(rows.iter().map(|put| &put.key)).await?;
-        self.inner.put_ordered(rows, deadline).await
-    }
-
-    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        self.pass(batch.ordered.iter().map(|put| &put.key)).await?;
-        self.inner.write_atomic(batch, deadline).await
+        read.send(&self.inner)
     }
 }
 
@@ -146,10 +120,10 @@ async fn begin(
     fixture: &CommandsFixture,
     partition: u16,
     ws: u64,
-) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<NumbersStorage>>) {
+) -> (ShopNode, AnswerLedger, Arc<NumbersStorage>) {
     let (inner, told) =
         (Arc::clone(&fixture.shop_db.app.storage), watch::Sender::new(StorageMode::Takes));
-    let storage = WrappedStorage::new(NumbersStorage { inner, partition, mode: told });
+    let storage = Arc::new(NumbersStorage { inner, partition, mode: told });
     let shared = Some(Arc::clone(&storage) as SharedStorage);
     let mut settings = ShopNodeSettings {
         in_view: true,
@@ -246,31 +220,28 @@ struct UnsteadyStorage {
     writes: watch::Sender<Option<usize>>,
 }
 
-#[async_trait]
 impl StorageWrapper for UnsteadyStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        let mut this = None;
-        self.writes.send_if_modified(|writes| {
-            this = *writes;
-            *writes = writes.map(|writes| writes + 1);
-            this.is_some()
-        });
-        match this {
-            Some(0) => return Err(Error::outcome_unknown("no answer, on purpose")),
-            Some(1) | None => {}
-            // The delay is longer than the time after which a write that is sent again is reported.
-            Some(_) => self.clock.sleep(Duration::from_millis(1_500)).await,
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        if let Call::Write(Write::If(..)) = &call {
+            let mut this = None;
+            self.writes.send_if_modified(|writes| {
+                this = *writes;
+                *writes = writes.map(|writes| writes + 1);
+                this.is_some()
+            });
+            match this {
+                Some(0) => return Err(Error::outcome_unknown("no answer, on purpose")),
+                Some(1) | None => {}
+                // The delay is longer than the time after which a write that is sent again is
+                // reported.
+                Some(_) => self.clock.sleep(Duration::from_millis(1_500)).await,
+            }
         }
-        self.inner.write_if(pkey, ops, deadline).await
+        call.send(&self.inner, deadline).await
     }
 }
 
@@ -280,8 +251,7 @@ impl StorageWrapper for UnsteadyStorage {
 async fn passed(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let (inner, clock) = (Arc::clone(&shop_db.app.storage), shop_db.clock.clone());
-    let unsteady =
-        WrappedStorage::new(UnsteadyStorage { inner, clock, writes: watch::Sender::new(None) });
+    let unsteady = Arc::new(UnsteadyStorage { inner, clock, writes: watch::Sender::new(None) });
     let storage: SharedStorage =
         NarrowStorage::of(Arc::clone(&unsteady) as SharedStorage, 100, true);
     let settings =
@@ -381,22 +351,18 @@ struct OneRowStorage {
     error: fn(&'static str) -> Error,
 }
 
-#[async_trait]
 impl StorageWrapper for OneRowStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn get(
-        &self,
-        key: &Key,
-        consistency: Consistency,
-        deadline: Instant,
-    ) -> Result<Option<Bytes>> {
-        if self.row.lock().unwrap().as_ref() == Some(key) {
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        if let Call::Get(key, _) = &call
+            && self.row.lock().unwrap().as_ref() == Some(key)
+        {
             return Err((self.error)("this row cannot be read, on purpose"));
         }
-        self.inner.get(key, consistency, deadline).await
+        call.send(&self.inner, deadline).await
     }
 }
 
@@ -409,7 +375,7 @@ async fn one_row_is_not_read(fixture: &CommandsFixture) {
         let ws = WS + u64::from(partition - PARTITION);
         let command = |name: &str| named(name, cud(ws, article(name), shop_db.soon()));
         let inner = Arc::clone(&shop_db.app.storage);
-        let spoiled = WrappedStorage::new(OneRowStorage { inner, row: Mutex::default(), error });
+        let spoiled = Arc::new(OneRowStorage { inner, row: Mutex::default(), error });
         let storage = Some(Arc::clone(&spoiled) as SharedStorage);
         let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
         let (node, mut ledger) = fixture.begin(partition, ws, settings).await;

@@ -5,38 +5,32 @@ use std::{pin::pin, sync::Arc};
 
 use eventlog::TrustLevel;
 use processor::{Command, IdempotencyKey, PartitionEnd, Refused, Status};
+use trialkit::{Trial, trials};
 use vvm_tests::commands::{
     NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, TestFence, article, cud,
 };
 
 use crate::{
-    fixture::{CommandsFixture, PARTITION, TrialFn, WS, named},
+    fixture::{CommandsFixture, PARTITION, WS, named},
     scene::{Scene, WriteSetup, play, sample, write_setups},
 };
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("two_leaders::the_second_leader_writes_before_a_command_of_the_first_goes_on", |fixture| {
-        Box::pin(everywhere(fixture, StalledWork::Command, FirstWriter::SecondFirst))
-    }),
-    ("two_leaders::a_command_of_the_first_leader_goes_on_before_the_second_writes", |fixture| {
-        Box::pin(everywhere(fixture, StalledWork::Command, FirstWriter::FirstFirst))
-    }),
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(two_leaders:
+    the_second_leader_writes_before_a_command_of_the_first_goes_on
+        = |fixture| everywhere(fixture, StalledWork::Command, FirstWriter::SecondFirst),
+    a_command_of_the_first_leader_goes_on_before_the_second_writes
+        = |fixture| everywhere(fixture, StalledWork::Command, FirstWriter::FirstFirst),
     // Leader A stood still during its recovery. Leader B wrote events, and stored their offset.
     // Then leader A read the stored offset and took the epoch of the last event of leader B. Leader
     // A did not see that this epoch is later than its own. The next command of leader A was
     // acknowledged behind those events. No later leader could read the log, because the epochs fell
     // there.
-    ("two_leaders::the_second_leader_writes_before_the_recovery_of_the_first_goes_on", |fixture| {
-        Box::pin(everywhere(fixture, StalledWork::Recovery, FirstWriter::SecondFirst))
-    }),
-    ("two_leaders::the_recovery_of_the_first_leader_goes_on_before_the_second_writes", |fixture| {
-        Box::pin(everywhere(fixture, StalledWork::Recovery, FirstWriter::FirstFirst))
-    }),
-    (
-        "two_leaders::at_level_2_no_leader_acknowledges_a_lost_event_once_it_knows_better",
-        |fixture| Box::pin(at_level_2(fixture)),
-    ),
-];
+    the_second_leader_writes_before_the_recovery_of_the_first_goes_on
+        = |fixture| everywhere(fixture, StalledWork::Recovery, FirstWriter::SecondFirst),
+    the_recovery_of_the_first_leader_goes_on_before_the_second_writes
+        = |fixture| everywhere(fixture, StalledWork::Recovery, FirstWriter::FirstFirst),
+    at_level_2_no_leader_acknowledges_a_lost_event_once_it_knows_better = at_level_2,
+);
 
 /// The work of the first leader when it stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,65 +9,36 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{AppRow, TrustLevel, WsId};
 use futures::future::{join, join_all};
 use istorage::{
-    AppStorageExt, AtomicBatch, CallKind, Conditional, Error, Fault, Faulty, OrderedPut, Outcome,
-    SharedStorage,
+    AppStorageExt, Call, CallAnswer, CallKind, Error, Fault, Faulty, SharedStorage, StorageWrapper,
+    Write,
 };
 use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, Status};
 use tokio::task::JoinSet;
-use vvm_tests::{
-    commands::{
-        AnswerLedger, NarrowStorage, ShopNodeSettings, StallPoint, StallingStorage, article, check,
-        create_workspace, cud, raw,
-    },
-    storage_wrapper::{StorageWrapper, WrappedStorage},
+use trialkit::{Trial, trials};
+use vvm_tests::commands::{
+    AnswerLedger, NarrowStorage, ShopNodeSettings, StallPoint, StallingStorage, article, check,
+    create_workspace, cud, raw,
 };
 
-use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    (
-        "unknown_outcomes::a_group_ends_although_commands_that_write_nothing_keep_coming",
-        |fixture| Box::pin(ends(fixture)),
-    ),
-    ("unknown_outcomes::a_recovery_that_is_stopped_ends_between_two_calls", |fixture| {
-        Box::pin(stopped(fixture))
-    }),
-    ("unknown_outcomes::a_recovery_that_is_cut_off_or_fails_proves_nothing", |fixture| {
-        Box::pin(unproved(fixture))
-    }),
-    (
-        "unknown_outcomes::a_stop_that_cannot_store_numbers_proves_nothing_and_gives_the_reason",
-        |fixture| Box::pin(numbers_not_stored(fixture)),
-    ),
-    (
-        "unknown_outcomes::an_attempt_without_an_answer_may_land_when_a_foreign_row_is_gone",
-        |fixture| Box::pin(may_land(fixture)),
-    ),
-    (
-        "unknown_outcomes::an_attempt_without_an_answer_is_reported_before_a_foreign_row",
-        |fixture| Box::pin(row_in_the_way(fixture)),
-    ),
-    (
-        "unknown_outcomes::an_attempt_without_an_answer_stays_unknown_when_the_storage_closes",
-        |fixture| Box::pin(closes(fixture)),
-    ),
-    ("unknown_outcomes::a_rejection_that_rests_on_an_unwritten_command_is_not_sent", |fixture| {
-        Box::pin(judged_by_nothing(fixture))
-    }),
-    ("unknown_outcomes::a_group_respects_its_limit_of_bytes", |fixture| {
-        Box::pin(few_bytes(fixture))
-    }),
-    (
-        "unknown_outcomes::a_write_that_is_sent_again_and_again_is_reported_in_the_status",
-        |fixture| Box::pin(told(fixture)),
-    ),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(unknown_outcomes:
+    a_group_ends_although_commands_that_write_nothing_keep_coming = ends,
+    a_recovery_that_is_stopped_ends_between_two_calls = stopped,
+    a_recovery_that_is_cut_off_or_fails_proves_nothing = unproved,
+    a_stop_that_cannot_store_numbers_proves_nothing_and_gives_the_reason = numbers_not_stored,
+    an_attempt_without_an_answer_may_land_when_a_foreign_row_is_gone = may_land,
+    an_attempt_without_an_answer_is_reported_before_a_foreign_row = row_in_the_way,
+    an_attempt_without_an_answer_stays_unknown_when_the_storage_closes = closes,
+    a_rejection_that_rests_on_an_unwritten_command_is_not_sent = judged_by_nothing,
+    a_group_respects_its_limit_of_bytes = few_bytes,
+    a_write_that_is_sent_again_and_again_is_reported_in_the_status = told,
+);
 
 fn at(storage: SharedStorage) -> ShopNodeSettings {
     ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(TrustLevel::Zero) }
@@ -223,23 +194,18 @@ struct OnceSilentStorage {
     pkey: Mutex<Option<Bytes>>,
 }
 
-#[async_trait]
 impl StorageWrapper for OnceSilentStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> istorage::Result<Outcome> {
-        let is_lost = self.pkey.lock().unwrap().take_if(|lost| *lost == pkey).is_some();
-        if is_lost {
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        if let Call::Write(Write::If(pkey, _)) = &call
+            && self.pkey.lock().unwrap().take_if(|lost| lost == pkey).is_some()
+        {
             return Err(Error::outcome_unknown("no answer"));
         }
-        self.inner.write_if(pkey, ops, deadline).await
+        call.send(&self.inner, deadline).await
     }
 }
 
@@ -249,7 +215,7 @@ impl StorageWrapper for OnceSilentStorage {
 async fn row_in_the_way(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let inner = Arc::clone(&shop_db.app.storage);
-    let loses = WrappedStorage::new(OnceSilentStorage { inner, pkey: Mutex::default() });
+    let loses = Arc::new(OnceSilentStorage { inner, pkey: Mutex::default() });
     let in_steps = NarrowStorage::of(Arc::clone(&loses) as SharedStorage, 100, true);
     let (node, mut ledger) = fixture.begin(PARTITION, WS, at(in_steps)).await;
     let command = |request: &str| named(request, cud(WS, article("a"), shop_db.soon()));
@@ -352,34 +318,16 @@ impl ClosingStorage {
     }
 }
 
-#[async_trait]
 impl StorageWrapper for ClosingStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> istorage::Result<()> {
-        self.look()?;
-        self.inner.put_ordered(rows, deadline).await
-    }
-
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> istorage::Result<Outcome> {
-        self.look()?;
-        self.inner.write_if(pkey, ops, deadline).await
-    }
-
-    async fn write_atomic(
-        &self,
-        batch: AtomicBatch,
-        deadline: Instant,
-    ) -> istorage::Result<Outcome> {
-        self.look()?;
-        self.inner.write_atomic(batch, deadline).await
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        if let Call::Write(_) = &call {
+            self.look()?;
+        }
+        call.send(&self.inner, deadline).await
     }
 }
 
@@ -391,7 +339,7 @@ async fn closes(fixture: &CommandsFixture) {
     for (partition, (level, in_steps)) in (PARTITION..).zip(write_setups) {
         let inner = Arc::clone(&fixture.shop_db.app.storage);
         let (is_armed, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let closes = WrappedStorage::new(ClosingStorage { inner, is_armed, is_closed });
+        let closes = Arc::new(ClosingStorage { inner, is_armed, is_closed });
         let storage: SharedStorage = match in_steps {
             true => NarrowStorage::of(Arc::clone(&closes) as SharedStorage, 100, true),
             false => Arc::clone(&closes) as SharedStorage,

@@ -7,21 +7,17 @@ use eventlog::{
 };
 use istorage::AppStorageExt;
 use processor::{Busy, PartitionEnd, Refused, RejectionKind};
+use trialkit::{Trial, trials};
 use vvm_tests::commands::{
     ShopNodeSettings, article, check, create_workspace, cud, record_name, text, update,
 };
 
-use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("unseen_events::no_command_is_judged_by_an_event_that_was_not_replayed", |fixture| {
-        Box::pin(judged(fixture))
-    }),
-    (
-        "unseen_events::a_row_of_a_missing_event_is_reported_and_delays_no_other_command",
-        |fixture| Box::pin(of_no_event(fixture)),
-    ),
-];
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(unseen_events:
+    no_command_is_judged_by_an_event_that_was_not_replayed = judged,
+    a_row_of_a_missing_event_is_reported_and_delays_no_other_command = of_no_event,
+);
 
 /// The record of that event existed. The client sent the command of the event again, and the
 /// command was rejected, as if it had done nothing.

@@ -25,10 +25,9 @@ use istorage::KeyspaceName;
 use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Trial};
 use tokio::runtime::{Handle, Runtime};
+use trialkit::is_long;
 use vvm::Stage;
-use vvm_tests::{
-    commands::create_workspace, long::is_long, servers::CASSANDRA_CLUSTER, subjects::Cassandra,
-};
+use vvm_tests::{commands::create_workspace, servers::CASSANDRA_CLUSTER, subjects::Cassandra};
 
 use self::{
     clients::{Clients, run},
@@ -46,10 +45,11 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const OPENS_IN: Duration = Duration::from_secs(6);
 
 async fn one_of_three(addresses: &str, round: Round) {
-    let nodes = Nodes::new(addresses, round);
-    let clock = &nodes.clock;
+    let mut nodes = Nodes::new(addresses, round);
     let mut node = nodes.launch().await;
-    until(clock, soon(), &node, Stage::Leading).await;
+    until(&nodes.clock, soon(), &node, Stage::Leading).await;
+    nodes.measure_opening().await;
+    let clock = &nodes.clock;
     for ws in 1..=4 {
         while run(&node, create_workspace(ws, clock.now() + Duration::from_secs(10))).await.is_err()
         {

@@ -61,6 +61,19 @@ impl Nodes {
         Arc::new(node.build().unwrap().launch())
     }
 
+    /// Measures how long a node opens its storage while all servers work, and allows all nodes that
+    /// much more. On a busy machine each start takes longer, and the wait for a server that does
+    /// not work comes on top.
+    pub(crate) async fn measure_opening(&mut self) {
+        let start = self.clock.now();
+        let node = self.launch().await;
+        until(&self.clock, start + PATIENCE, &node, Stage::Waiting).await;
+        let took = self.clock.now() - start;
+        eprintln!("a node opened its storage in {took:?} while all servers worked");
+        self.opens_in += took;
+        Arc::into_inner(node).unwrap().shutdown().await.unwrap();
+    }
+
     /// Starts a node, and waits until the node waits for the leadership.
     pub(crate) async fn standby(&self, what: &str) -> Arc<Launched> {
         let start = self.clock.now();

@@ -26,8 +26,8 @@ impl Round {
         self.lease + Duration::from_secs(2)
     }
 
-    /// The longest time in which a starting node opens its storage, and in which it works after it
-    /// has got the leadership. The first read through a server that its peers cannot reach waits
+    /// The longest time that a server which fails adds to the opening of a storage, and to the time
+    /// in which a node works after it has got the leadership. The first read through a server that its peers cannot reach waits
     /// for 5 s. Then the client avoids that server.
     pub(crate) fn opens_in(self) -> Duration {
         match self.failure {

@@ -6,13 +6,10 @@ use bytes::Bytes;
 use clock::Instant;
 use eventlog::TrustLevel;
 use ielections::{ConditionalOutcome, ElectionRow, Slot, Timing, TtlStore};
-use istorage::{Capabilities, SharedStorage, StorageDriver, WrappedDriver};
+use istorage::{Capabilities, SharedStorage, StorageDriver, StorageWrapper, WrappedDriver};
 use sysvvm::AppName;
 use vvm::{AppSettings, Builder, Launched, NodeSettings, Problem, Stage, Vvm};
-use vvm_tests::{
-    commands::shop,
-    storage_wrapper::{StorageWrapper, WrappedStorage},
-};
+use vvm_tests::commands::shop;
 
 use crate::cluster::{Cluster, PATIENCE, hasty};
 
@@ -40,9 +37,8 @@ fn node(
     says: fn(Capabilities) -> Capabilities,
 ) -> Builder {
     let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
-    let driver = WrappedDriver::new(driver, move |storage| {
-        WrappedStorage::new(OtherCapabilities(storage, says))
-    });
+    let driver =
+        WrappedDriver::new(driver, move |storage| Arc::new(OtherCapabilities(storage, says)));
     Vvm::builder(Arc::new(driver), cluster.clock.clone(), settings)
 }
 

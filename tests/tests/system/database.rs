@@ -10,8 +10,6 @@ use istorage_tck::{KeyspaceTracker, Subject};
 use sysvvm::System;
 use vvm_tests::trials::Fixture;
 
-pub(crate) type TrialFn = vvm_tests::trials::TrialFn<Database>;
-
 /// The longest time for anything. A server may need long for a keyspace.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 

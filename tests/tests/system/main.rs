@@ -10,20 +10,22 @@ mod database;
 mod numbers;
 mod registry;
 
-use vvm_tests::trials::run_trials;
+use database::Database;
+use vvm_tests::trials::{OwnFixtures, Target, run_trials};
 
 fn main() -> std::process::ExitCode {
-    run_trials(
+    run_trials::<OwnFixtures<Database>>(
         env!("CARGO_TARGET_TMPDIR"),
+        None,
         |drivers| {
             vec![
-                ("mem", drivers.mem),
-                ("redb", drivers.redb),
-                ("cassandra", drivers.cassandra),
-                ("cassandra_cluster", drivers.cassandra_cluster),
-                ("dynamodb", drivers.dynamodb),
+                Target::new("mem", drivers.mem),
+                Target::new("redb", drivers.redb),
+                Target::new("cassandra", drivers.cassandra),
+                Target::new("cassandra_cluster", drivers.cassandra_cluster),
+                Target::new("dynamodb", drivers.dynamodb),
             ]
         },
-        &[registry::TRIALS, numbers::TRIALS],
+        [registry::TRIALS, numbers::TRIALS].into_iter().flatten(),
     )
 }

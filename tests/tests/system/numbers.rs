@@ -6,26 +6,19 @@ use std::num::NonZeroU16;
 use futures::future::join_all;
 use istorage::{Consistency, Key};
 use sysvvm::{AppName, LastNumber, NumberRows, StoredOffset};
+use trialkit::{Trial, trials};
 
-use crate::database::{Database, TrialFn};
+use crate::database::Database;
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("numbers::a_number_that_was_never_stored_is_absent", |database| Box::pin(absent(database))),
-    ("numbers::rows_have_the_documented_bytes", |database| Box::pin(bytes(database))),
-    ("numbers::numbers_never_go_down", |database| Box::pin(never_down(database))),
-    ("numbers::offsets_are_ordered_by_leader_and_then_by_themselves", |database| {
-        Box::pin(offsets(database))
-    }),
-    ("numbers::each_partition_workspace_and_application_has_numbers_of_its_own", |database| {
-        Box::pin(their_own(database))
-    }),
-    ("numbers::more_numbers_than_fit_into_one_write_are_stored", |database| {
-        Box::pin(many(database))
-    }),
-    ("numbers::concurrent_writes_keep_the_highest_number", |database| {
-        Box::pin(side_by_side(database))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<Database>] = trials!(numbers:
+    a_number_that_was_never_stored_is_absent = absent,
+    rows_have_the_documented_bytes = bytes,
+    numbers_never_go_down = never_down,
+    offsets_are_ordered_by_leader_and_then_by_themselves = offsets,
+    each_partition_workspace_and_application_has_numbers_of_its_own = their_own,
+    more_numbers_than_fit_into_one_write_are_stored = many,
+    concurrent_writes_keep_the_highest_number = side_by_side,
+);
 
 async fn of_app(database: &Database, node: usize, name: &str) -> NumberRows {
     let system = database.open(node).await.unwrap();

@@ -7,30 +7,19 @@ use bytes::Bytes;
 use futures::future::join_all;
 use istorage::Key;
 use sysvvm::{AppName, Error};
+use trialkit::{Trial, trials};
 
-use crate::database::{Database, NODES, PATIENCE, TrialFn};
+use crate::database::{Database, NODES, PATIENCE};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("an_application_that_one_node_creates_is_opened_by_another", |database| {
-        Box::pin(one_inits_another_opens(database))
-    }),
-    ("existing_and_missing_applications_are_reported", |database| {
-        Box::pin(there_or_missing(database))
-    }),
-    ("a_half_created_application_keeps_its_partitions", |database| {
-        Box::pin(half_initialized(database))
-    }),
-    ("many_nodes_create_different_applications", |database| {
-        Box::pin(many_init_different(database))
-    }),
-    ("many_nodes_create_the_same_application", |database| Box::pin(many_init_the_same(database))),
-    ("rows_of_other_programs_and_newer_formats_are_refused", |database| {
-        Box::pin(foreign_and_newer(database))
-    }),
-    ("the_longest_names_are_accepted", |database| {
-        Box::pin(the_longest_names_are_accepted(database))
-    }),
-];
+pub(crate) const TRIALS: &[Trial<Database>] = trials!(
+    an_application_that_one_node_creates_is_opened_by_another = one_inits_another_opens,
+    existing_and_missing_applications_are_reported = there_or_missing,
+    a_half_created_application_keeps_its_partitions = half_initialized,
+    many_nodes_create_different_applications = many_init_different,
+    many_nodes_create_the_same_application = many_init_the_same,
+    rows_of_other_programs_and_newer_formats_are_refused = foreign_and_newer,
+    the_longest_names_are_accepted,
+);
 
 fn app(name: &str) -> AppName {
     AppName::new("acme", name).unwrap()

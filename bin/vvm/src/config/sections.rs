@@ -10,6 +10,7 @@ use std::{
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
+use crate::cli;
 use eventlog::TrustLevel;
 use ielections::Slot;
 use tracing_subscriber::EnvFilter;
@@ -20,6 +21,7 @@ use tracing_subscriber::EnvFilter;
 pub(crate) struct NodeConfig {
     /// The address at which clients of other nodes find this node. The default is the address of
     /// the API.
+    #[serde(deserialize_with = "address")]
     pub(crate) advertised: Option<SocketAddr>,
     /// The number of slots: so many nodes lead at the same time, and the others wait.
     #[serde(deserialize_with = "slots", serialize_with = "slots_as_number")]
@@ -58,6 +60,7 @@ impl Default for NodeConfig {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HttpConfig {
     /// The address of the API.
+    #[serde(deserialize_with = "address")]
     pub(crate) listen: SocketAddr,
     /// Whether other machines may reach the API. The API has no authentication: every client can do
     /// everything.
@@ -113,6 +116,7 @@ fn most(limit: usize) -> NonZeroUsize {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AdminConfig {
     /// The address of the admin endpoint.
+    #[serde(deserialize_with = "address")]
     pub(crate) listen: SocketAddr,
     /// Whether other machines may reach the admin endpoint. The endpoint has no authentication:
     /// every client can make the node step down.
@@ -156,6 +160,14 @@ pub(crate) enum SequencesIn {
     System,
     /// The keyspace of the application, in rows of `sys.SequencesView`.
     View,
+}
+
+fn address<'de, D: Deserializer<'de>, A: From<SocketAddr>>(from: D) -> Result<A, D::Error> {
+    let text = String::deserialize(from).map_err(|_| {
+        let example = "an IP and a port in quotes are expected, such as \"127.0.0.1:8822\"";
+        D::Error::custom(example)
+    })?;
+    cli::address(&text).map(A::from).map_err(D::Error::custom)
 }
 
 fn slots<'de, D: Deserializer<'de>>(from: D) -> Result<Slot, D::Error> {
@@ -212,7 +224,8 @@ impl Default for LogConfig {
 
 fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let filter = String::deserialize(from)?;
-    EnvFilter::try_new(&filter).map_err(D::Error::custom)?;
+    EnvFilter::try_new(&filter)
+        .map_err(|error| D::Error::custom(format!("`{filter}` is not a filter: {error}")))?;
     Ok(filter)
 }
 
@@ -268,19 +281,7 @@ impl<'de> Deserialize<'de> for Seconds {
 
 /// Reads a length of time: 0, or a time in which something can be done.
 fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Number {
-        Whole(u32),
-        Part(f64),
-    }
-    let seconds = match Number::deserialize(from) {
-        Ok(Number::Whole(seconds)) => f64::from(seconds),
-        Ok(Number::Part(seconds)) => seconds,
-        Err(_) => {
-            return Err(D::Error::custom("a number of seconds is expected, such as 20 or 0.5"));
-        }
-    };
+    let seconds = f64::deserialize(from)?;
     if seconds == 0.0 || (SHORTEST..=LONGEST).contains(&seconds) {
         Ok(Seconds(seconds))
     } else {

@@ -1,57 +1,136 @@
-//! The places where settings were set, so that an error names the place to correct.
+//! The settings as they were set, each with its place: a position in the file, a variable or a
+//! flag. An error names the place to correct.
 
-use std::{fmt::Display, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fmt::Display,
+    path::{Path, PathBuf},
+};
 
-use toml::de::{DeTable, DeValue};
+use serde::{Deserialize, de::DeserializeOwned};
+use toml::{
+    Table, Value,
+    de::{DeTable, DeValue, Deserializer},
+};
 
-use super::ConfigOverride;
+use super::{ConfigOverride, reader};
 use crate::command_error::CommandError;
 
-/// The file, if there is one, and its overrides.
+/// The settings that were set, without defaults.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigSource {
-    pub(super) file: Option<PathBuf>,
-    pub(super) text: String,
-    pub(super) overrides: Vec<ConfigOverride>,
+    file: Option<PathBuf>,
+    overrides: Vec<ConfigOverride>,
+    /// The values of the file and of the overrides together.
+    values: Table,
+    /// The place of each key, as error messages show it. A key contains all its outer keys, as
+    /// `storage.redb.path`. An entry of a list has its number for a key.
+    places: BTreeMap<String, String>,
 }
 
 impl ConfigSource {
+    /// Takes the values of the text, and then those of the overrides.
+    pub(super) fn new(
+        file: Option<&Path>,
+        text: &str,
+        overrides: &[ConfigOverride],
+    ) -> Result<ConfigSource, CommandError> {
+        let name = file.map_or_else(String::new, |file| format!("{}: ", file.display()));
+        let invalid = |mut error: toml::de::Error| {
+            error.set_input(Some(text));
+            CommandError::config(format!("{name}{error}"))
+        };
+        let root = DeTable::parse(text).map_err(invalid)?;
+        let mut source = ConfigSource {
+            file: file.map(Path::to_owned),
+            overrides: overrides.to_vec(),
+            values: Table::deserialize(Deserializer::from(root.clone())).map_err(invalid)?,
+            places: BTreeMap::new(),
+        };
+        source.add_places(text, "", &DeValue::Table(root.into_inner()));
+        overrides.iter().try_for_each(|one| source.add(one))?;
+        Ok(source)
+    }
+
+    /// Remembers the places of all keys in a value of the file.
+    fn add_places(&mut self, text: &str, outer: &str, value: &DeValue<'_>) {
+        let inner: Vec<_> = match value {
+            DeValue::Table(table) => table
+                .iter()
+                .map(|(name, value)| (name.get_ref().to_string(), name.span(), value))
+                .collect(),
+            DeValue::Array(values) => {
+                let numbered = values.iter().enumerate();
+                numbered.map(|(at, value)| (at.to_string(), value.span(), value)).collect()
+            }
+            _ => return,
+        };
+        for (name, span, value) in inner {
+            let key = joined(outer, &name);
+            self.add_places(text, &key, value.get_ref());
+            let before = text.get(..span.start).unwrap_or(text);
+            let line = 1 + before.matches('\n').count();
+            let column = 1 + before.chars().rev().take_while(|&char| char != '\n').count();
+            let file = self.file.as_ref().map(|file| format!("{}, ", file.display()));
+            let place = format!("{}line {line}, column {column}", file.unwrap_or_default());
+            self.places.insert(key, place);
+        }
+    }
+
+    /// Sets the value of an override. The override replaces a value with all its entries, and makes
+    /// the tables around it.
+    fn add(&mut self, one: &ConfigOverride) -> Result<(), CommandError> {
+        let wrong = |why| CommandError::config(format!("{}: {why}", one.shown()));
+        one.apply(&mut self.values).map_err(wrong)?;
+        let key = one.path.join(".");
+        let inside = format!("{key}.");
+        self.places.retain(|old, _| *old != key && !old.starts_with(&inside));
+        for (end, _) in inside.match_indices('.') {
+            self.places.entry(inside[..end].to_owned()).or_insert_with(|| one.shown());
+        }
+        Ok(())
+    }
+
+    /// Reads all settings.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, CommandError> {
+        let read = reader::read(&Value::Table(self.values.clone()));
+        read.map_err(|(key, why)| self.wrong(&[&key], why))
+    }
+
     /// Makes the error for a key with a value that cannot be used. `key` names an entry of a list
     /// by its number, from 0 on.
     pub(crate) fn wrong(&self, key: &[&str], why: impl Display) -> CommandError {
-        CommandError::config(format!("{}: {why}", self.place(key)))
+        let key = key.join(".");
+        let file = || self.file.as_ref().map(|file| file.display().to_string());
+        let place = self.place(&key).or_else(file).map(|place| format!("{place}: "));
+        CommandError::config(format!("{}`{key}`: {why}", place.unwrap_or_default()))
     }
 
-    /// Returns the place of the value in force: the override that counts last, else the line of the
-    /// file.
-    fn place(&self, key: &[&str]) -> String {
-        let said = self.overrides.iter().rev().find(|one| {
-            one.path.len() <= key.len() && one.path.iter().zip(key).all(|(one, key)| one == key)
-        });
-        if let Some(said) = said {
-            return said.shown();
-        }
-        let name = key.join(".");
-        match (&self.file, self.line(key)) {
-            (Some(file), Some(line)) => format!("{}, line {line}: `{name}`", file.display()),
-            (Some(file), None) => format!("{}: `{name}`", file.display()),
-            (None, _) => format!("`{name}`"),
-        }
+    /// Returns the place of a key, or of the innermost table around it.
+    fn place(&self, key: &str) -> Option<String> {
+        let place = self.places.get(key).cloned();
+        place.or_else(|| self.place(key.rsplit_once('.')?.0))
     }
 
-    /// Returns the line of the file that sets a key.
-    fn line(&self, key: &[&str]) -> Option<usize> {
-        let table = DeTable::parse(&self.text).ok()?;
-        let (first, rest) = key.split_first()?;
-        let mut value = table.get_ref().get(*first)?;
-        for key in rest {
-            value = match value.get_ref() {
-                DeValue::Table(table) => table.get(*key)?,
-                DeValue::Array(array) => array.get(key.parse::<usize>().ok()?)?,
-                _ => return None,
-            };
-        }
-        let before = self.text.get(..value.span().start)?;
-        Some(1 + before.matches('\n').count())
+    /// Returns comments that name the file and the overrides.
+    pub(super) fn comments(&self) -> String {
+        let file = self.file.iter().map(|file| format!("# The file is {}.\n", file.display()));
+        let sets =
+            |one: &ConfigOverride| format!("# {} sets `{}`.\n", one.name, one.path.join("."));
+        file.chain(self.overrides.iter().map(sets)).collect()
     }
+
+    /// Returns the section as it was set.
+    pub(super) fn section(&self, name: &str) -> Table {
+        self.values.get(name).and_then(Value::as_table).cloned().unwrap_or_default()
+    }
+
+    /// Returns the folder of the file. Other files are sought in this folder.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.file.as_deref().and_then(Path::parent).map(Path::to_owned).unwrap_or_default()
+    }
+}
+
+fn joined(outer: &str, name: &str) -> String {
+    if outer.is_empty() { name.to_owned() } else { format!("{outer}.{name}") }
 }

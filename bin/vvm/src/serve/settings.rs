@@ -209,7 +209,7 @@ fn apps(config: &VvmConfig) -> Result<Vec<AppSettings>, CommandError> {
     for (at, app) in config.apps.iter().enumerate() {
         let wrong = |key, why| config.source.wrong(&["apps", &at.to_string(), key], why);
         let application =
-            app.application(&config.folder()).map_err(|(key, why)| wrong(key, why))?;
+            app.application(&config.source.folder()).map_err(|(key, why)| wrong(key, why))?;
         let settings = AppSettings::new(app.name.clone(), Arc::new(application));
         apps.push(AppSettings { partitions: app.partitions, ..settings });
     }

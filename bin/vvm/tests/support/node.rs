@@ -128,6 +128,18 @@ impl NodeProcess {
         assert!(status == 200 || status == 409, "{status} {answer}");
     }
 
+    /// Returns the number of renewals that were confirmed when less than an eighth of a lease of so
+    /// many seconds was left.
+    #[allow(dead_code, reason = "only the suites of readers need it")]
+    pub(crate) fn renewals_near_the_end(&self, lease_seconds: u64) -> u64 {
+        let (_, metrics) = request(self.admin, "GET", "/metrics", &[], "");
+        let metrics = metrics.as_str().unwrap();
+        let eighth = lease_seconds as f64 / 8.0;
+        let eighth = format!("ielections_left_seconds_bucket{{slot=\"1\",le=\"{eighth}\"}} ");
+        let count = metrics.lines().find_map(|line| line.strip_prefix(&eighth));
+        count.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
+    }
+
     /// Returns the ids of the requests in the log of a workspace.
     pub(crate) fn logged(&self, ws: u64) -> Vec<String> {
         let path = format!("{}/wlog?limit=1000000", workspace_path(ws));

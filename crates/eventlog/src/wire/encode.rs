@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Serialize, Serializer, ser::SerializeTuple};
 use smallvec::SmallVec;
 
-use super::{CHECKSUM, EVENT, RECORD, WireDrawn, WireIdempotency, WirePlace, WireVersion};
+use super::format::{CHECKSUM, EVENT, RECORD, WireDrawn, WireIdempotency, WirePlace, WireVersion};
 use crate::{DrawnNumber, Event, Fields, Name, Record, RecordChange, Value, Version, WsId};
 
 /// The bytes of several values, one after another in one piece of memory.
@@ -196,7 +196,7 @@ impl Serialize for Encoded<'_, '_, Fields> {
     }
 }
 
-/// The order of the variants is the order in [`WireValue`](super::WireValue).
+/// The order of the variants is the order in [`WireValue`](super::format::WireValue).
 impl Serialize for Encoded<'_, '_, Value> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         const NAME: &str = "Value";

@@ -1,9 +1,13 @@
 //! Fuzzing: bytes that no program wrote are read or refused. All of them follow from seeds.
 
+use clock::WallTime;
 use fastrand::Rng;
 
-use super::*;
-use crate::{Deployment, Fields, QName, TrustLevel};
+use super::{format::*, *};
+use crate::{
+    Deployment, DrawnNumber, EventPlace, Fields, Idempotency, Offset, Parent, QName, Record,
+    RecordChange, RecordId, TableKind, TrustLevel, Value, Version,
+};
 
 /// The number of random changes of each kind of bytes.
 const ROUNDS: usize = 20_000;

@@ -39,8 +39,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 fn schedules() -> u64 {
-    let is_long = variable("VVM_TEST_LONG").is_some_and(|value| value != 0);
-    let usual = if is_long { SCHEDULES_OF_A_LONG_RUN } else { SCHEDULES };
+    let usual = if trialkit::is_long() { SCHEDULES_OF_A_LONG_RUN } else { SCHEDULES };
     variable("IELECTIONS_SCHEDULES").unwrap_or(usual)
 }
 

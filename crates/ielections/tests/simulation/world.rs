@@ -373,17 +373,7 @@ impl World {
             }
         }
         match event {
-            Event::Wake { process, step } => {
-                if self.processes[process].step == step {
-                    let is_unhealthy = self.processes[process].lead.is_some() && self.perhaps(5);
-                    let input = if is_unhealthy {
-                        EngineInput::Ends(LossReason::Unhealthy)
-                    } else {
-                        EngineInput::Woke
-                    };
-                    self.step(process, input);
-                }
-            }
+            Event::Wake { process, step } => self.wakes(process, step),
             Event::Reply { process, step, answer, shown } => {
                 if self.processes[process].step == step {
                     let answer = self.judged(process, answer, &shown);
@@ -407,12 +397,8 @@ impl World {
             Event::Work { process, term } => self.work(process, term),
             Event::WriteLands { process, term, slot, lease, is_answered } => {
                 self.tell(Fact::WriteLanded { slot, epoch: lease.epoch });
-                let Process { is_alive, term: current, .. } = self.processes[process];
-                if is_alive && current == term && is_answered {
-                    if let Some(lead) = &mut self.processes[process].lead {
-                        lead.unanswered -= 1;
-                    }
-                    self.stopped_perhaps(process);
+                if is_answered {
+                    self.write_answered(process, term);
                 }
             }
             Event::WorkStops { process, term } => {
@@ -436,6 +422,27 @@ impl World {
             Event::Calm => self.calm(),
             Event::Settled => self.settled(),
             Event::End => self.tell(Fact::Due),
+        }
+    }
+
+    fn wakes(&mut self, process: usize, step: u64) {
+        if self.processes[process].step == step {
+            let is_unhealthy = self.processes[process].lead.is_some() && self.perhaps(5);
+            let input = match is_unhealthy {
+                true => EngineInput::Ends(LossReason::Unhealthy),
+                false => EngineInput::Woke,
+            };
+            self.step(process, input);
+        }
+    }
+
+    fn write_answered(&mut self, process: usize, term: u64) {
+        let Process { is_alive, term: current, .. } = self.processes[process];
+        if is_alive && current == term {
+            if let Some(lead) = &mut self.processes[process].lead {
+                lead.unanswered -= 1;
+            }
+            self.stopped_perhaps(process);
         }
     }
 

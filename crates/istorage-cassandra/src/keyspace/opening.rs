@@ -84,61 +84,19 @@ impl Opening<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fmt::{Debug, Write},
-        sync::{Arc, Mutex},
-    };
-
     use clock::ManualClock;
     use scylla::value::CqlValue;
-    use tracing::{
-        Event, Metadata, Subscriber,
-        field::{Field, Visit},
-        span,
-    };
+    use trialkit::LogLines;
 
     use super::*;
-
-    /// The log lines of one thread.
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<String>>>);
-
-    struct Line(String);
-
-    impl Visit for Line {
-        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-            write!(self.0, " {}={value:?}", field.name()).unwrap();
-        }
-    }
-
-    impl Subscriber for Lines {
-        fn enabled(&self, _: &Metadata<'_>) -> bool {
-            true
-        }
-
-        fn event(&self, event: &Event<'_>) {
-            let mut line = Line(event.metadata().level().to_string());
-            event.record(&mut line);
-            self.0.lock().unwrap().push(line.0);
-        }
-
-        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-            span::Id::from_u64(1)
-        }
-
-        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-        fn enter(&self, _: &span::Id) {}
-        fn exit(&self, _: &span::Id) {}
-    }
 
     /// A node that started while two of three servers were dead ended after a minute. Its log did
     /// not name the servers that it waited for.
     #[test]
     fn a_node_that_waits_for_servers_logs_the_reason_once_after_5_s() {
-        let lines = Lines::default();
+        let lines = LogLines::default();
         let _guard = tracing::subscriber::set_default(lines.clone());
-        let told = || lines.0.lock().unwrap().clone();
+        let told = || lines.all();
         let (start, name) =
             (ManualClock::new(1).clock().now(), KeyspaceName::new("app_one").unwrap());
         let mut opening = Opening::new(&name, start);

@@ -3,16 +3,15 @@
 
 use bytes::Bytes;
 use istorage::{AtomicBatch, Conditional, ErrorKind, Key, Range};
+use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, tasks, trials};
 
 use super::rows::{delete, insert, ordered, place, put, row, swap, value};
 use crate::{
-    context::TrialContext,
-    failure::{EarlyEnd, Verdict, applied, conflicts, ensure, ensure_eq, refused},
-    tasks,
-    trial::trials,
+    answers::{applied, conflicts, refused},
+    context::StorageContext,
 };
 
-trials!(atomic:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(atomic:
     a_storage_without_the_call_answers_invalid,
     an_empty_batch_is_applied,
     several_partitions_and_kinds_are_written_together,
@@ -27,9 +26,9 @@ trials!(atomic:
     concurrent_batches_are_each_written_whole,
 );
 
-async fn a_storage_without_the_call_answers_invalid(ctx: TrialContext) -> Verdict {
+async fn a_storage_without_the_call_answers_invalid(ctx: &StorageContext) -> Verdict {
     if ctx.capabilities().atomic.is_some() {
-        return Err(EarlyEnd::NotOffered("this storage offers write_atomic"));
+        return Err(EarlyEnd::Ignored("this storage offers write_atomic"));
     }
     let key = ctx.key("p", "a");
     let batch = AtomicBatch { puts: vec![put(key.clone(), "v")], ..AtomicBatch::default() };
@@ -38,7 +37,7 @@ async fn a_storage_without_the_call_answers_invalid(ctx: TrialContext) -> Verdic
     Ok(())
 }
 
-async fn an_empty_batch_is_applied(ctx: TrialContext) -> Verdict {
+async fn an_empty_batch_is_applied(ctx: &StorageContext) -> Verdict {
     ctx.atomic()?;
     applied(&ctx.db.write_atomic(AtomicBatch::default()).await?, "a write of nothing")
 }
@@ -49,7 +48,7 @@ fn conditionals(ops: impl IntoIterator<Item = (Bytes, Conditional)>) -> AtomicBa
 
 /// A batch with every kind of write, in partitions a to e. A trial may first write the ordered row
 /// `("d", "x")` with a higher order. The batch then does not change that row.
-fn every_kind(ctx: &TrialContext) -> Verdict<AtomicBatch> {
+fn every_kind(ctx: &StorageContext) -> Verdict<AtomicBatch> {
     Ok(AtomicBatch {
         conditionals: vec![
             (ctx.pkey("a"), insert("x", "inserted")),
@@ -64,32 +63,32 @@ fn every_kind(ctx: &TrialContext) -> Verdict<AtomicBatch> {
     })
 }
 
-fn rows_of_every_kind(ctx: &TrialContext) -> Vec<Key> {
+fn rows_of_every_kind(ctx: &StorageContext) -> Vec<Key> {
     let rows = [("a", "x"), ("b", "x"), ("c", "x"), ("d", "x"), ("d", "y"), ("e", "x"), ("a", "y")];
     rows.map(|(pkey, ccols)| ctx.key(pkey, ccols)).into()
 }
 
-async fn fill(ctx: &TrialContext) -> Verdict {
+async fn fill(ctx: &StorageContext) -> Verdict {
     for pkey in ["b", "c"] {
         applied(&ctx.db.insert(&ctx.key(pkey, "x"), "old").await?, "an insert before")?;
     }
     Ok(())
 }
 
-async fn several_partitions_and_kinds_are_written_together(ctx: TrialContext) -> Verdict {
+async fn several_partitions_and_kinds_are_written_together(ctx: &StorageContext) -> Verdict {
     ctx.atomic()?;
-    fill(&ctx).await?;
-    applied(&ctx.db.write_atomic(every_kind(&ctx)?).await?, "the write")?;
-    let found = ctx.db.get_batch(&rows_of_every_kind(&ctx)).await?;
+    fill(ctx).await?;
+    applied(&ctx.db.write_atomic(every_kind(ctx)?).await?, "the write")?;
+    let found = ctx.db.get_batch(&rows_of_every_kind(ctx)).await?;
     let expected = ["inserted", "swapped", "", "ordered", "ordered", "put", "put"];
     let expected = expected.map(|value| (!value.is_empty()).then(|| Bytes::from(value)));
     ensure_eq!(found, expected, "the rows");
     Ok(())
 }
 
-async fn a_failed_condition_stops_all_partitions(ctx: TrialContext) -> Verdict {
+async fn a_failed_condition_stops_all_partitions(ctx: &StorageContext) -> Verdict {
     ctx.atomic()?;
-    fill(&ctx).await?;
+    fill(ctx).await?;
     let old = Some(Bytes::from("old"));
     let before = [None, old.clone(), old, None, None, None, None];
     for (spoiled, op) in [
@@ -97,7 +96,7 @@ async fn a_failed_condition_stops_all_partitions(ctx: TrialContext) -> Verdict {
         (1, (ctx.pkey("b"), swap("x", "expected", "new"))),
         (2, (ctx.pkey("c"), delete("x", "expected"))),
     ] {
-        let mut batch = every_kind(&ctx)?;
+        let mut batch = every_kind(ctx)?;
         if spoiled == 0 {
             // Remove the swap, so that no row is named twice.
             batch.conditionals.remove(1);
@@ -105,15 +104,15 @@ async fn a_failed_condition_stops_all_partitions(ctx: TrialContext) -> Verdict {
         batch.conditionals[spoiled] = op;
         let outcome = ctx.db.write_atomic(batch).await?;
         conflicts(&outcome, &[(spoiled, Some("old"))], "the write")?;
-        let found = ctx.db.get_batch(&rows_of_every_kind(&ctx)).await?;
+        let found = ctx.db.get_batch(&rows_of_every_kind(ctx)).await?;
         ensure_eq!(found, before, "the rows after condition {spoiled} failed");
     }
     Ok(())
 }
 
-async fn conflicts_of_several_partitions_are_reported(ctx: TrialContext) -> Verdict {
+async fn conflicts_of_several_partitions_are_reported(ctx: &StorageContext) -> Verdict {
     ctx.atomic()?;
-    fill(&ctx).await?;
+    fill(ctx).await?;
     let batch = conditionals([
         (ctx.pkey("c"), insert("x", "new")),
         (ctx.pkey("a"), insert("x", "new")),
@@ -126,19 +125,19 @@ async fn conflicts_of_several_partitions_are_reported(ctx: TrialContext) -> Verd
     Ok(())
 }
 
-async fn a_superseded_row_does_not_fail_the_batch(ctx: TrialContext) -> Verdict {
+async fn a_superseded_row_does_not_fail_the_batch(ctx: &StorageContext) -> Verdict {
     ctx.atomic()?;
-    fill(&ctx).await?;
+    fill(ctx).await?;
     ctx.db.put_ordered(vec![ordered(ctx.key("d", "x"), "high", 51)?]).await?;
-    applied(&ctx.db.write_atomic(every_kind(&ctx)?).await?, "the write")?;
-    let found = ctx.db.get_batch(&rows_of_every_kind(&ctx)).await?;
+    applied(&ctx.db.write_atomic(every_kind(ctx)?).await?, "the write")?;
+    let found = ctx.db.get_batch(&rows_of_every_kind(ctx)).await?;
     let expected = ["inserted", "swapped", "", "high", "ordered", "put", "put"];
     let expected = expected.map(|value| (!value.is_empty()).then(|| Bytes::from(value)));
     ensure_eq!(found, expected, "the rows");
     Ok(())
 }
 
-async fn a_row_named_twice_is_invalid(ctx: TrialContext) -> Verdict {
+async fn a_row_named_twice_is_invalid(ctx: &StorageContext) -> Verdict {
     ctx.atomic()?;
     let (key, pkey) = (ctx.key("p", "a"), ctx.pkey("p"));
     let mixed = AtomicBatch {
@@ -166,13 +165,13 @@ async fn a_row_named_twice_is_invalid(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-fn inserts(ctx: &TrialContext, rows: usize) -> AtomicBatch {
+fn inserts(ctx: &StorageContext, rows: usize) -> AtomicBatch {
     conditionals((0..rows).map(|n| (ctx.pkey(place(n % 10)), insert(place(n), value(n)))))
 }
 
-async fn a_batch_at_the_limit_of_rows_is_applied(ctx: TrialContext) -> Verdict {
+async fn a_batch_at_the_limit_of_rows_is_applied(ctx: &StorageContext) -> Verdict {
     let limit = ctx.atomic()?.rows;
-    applied(&ctx.db.write_atomic(inserts(&ctx, limit)).await?, "as many rows as allowed")?;
+    applied(&ctx.db.write_atomic(inserts(ctx, limit)).await?, "as many rows as allowed")?;
     for pkey in 0..10 {
         let expected: Vec<_> = (pkey..limit).step_by(10).map(|n| row(place(n), value(n))).collect();
         let found = ctx.db.read_linearizable(&ctx.pkey(place(pkey)), Range::all()).await?;
@@ -181,15 +180,15 @@ async fn a_batch_at_the_limit_of_rows_is_applied(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_batch_beyond_the_limit_of_rows_is_invalid(ctx: TrialContext) -> Verdict {
+async fn a_batch_beyond_the_limit_of_rows_is_invalid(ctx: &StorageContext) -> Verdict {
     let limit = ctx.atomic()?.rows;
-    let answer = ctx.db.write_atomic(inserts(&ctx, limit + 1)).await;
+    let answer = ctx.db.write_atomic(inserts(ctx, limit + 1)).await;
     refused(answer, ErrorKind::Invalid, "one row more than allowed")?;
     ensure_eq!(ctx.db.read(&ctx.pkey(place(0)), Range::all()).await?, [], "the first partition");
     Ok(())
 }
 
-async fn a_batch_beyond_the_limit_of_bytes_is_invalid(ctx: TrialContext) -> Verdict {
+async fn a_batch_beyond_the_limit_of_bytes_is_invalid(ctx: &StorageContext) -> Verdict {
     let limits = ctx.atomic()?;
     let size = ctx.capabilities().row.value.min(limits.bytes);
     let large = Bytes::from(vec![7; size]);
@@ -202,7 +201,7 @@ async fn a_batch_beyond_the_limit_of_bytes_is_invalid(ctx: TrialContext) -> Verd
 
 /// Several batches write at once, each over two partitions. Any two of them share a row, so exactly
 /// one batch is applied.
-async fn batches_that_share_rows_exclude_each_other(ctx: TrialContext) -> Verdict {
+async fn batches_that_share_rows_exclude_each_other(ctx: &StorageContext) -> Verdict {
     ctx.atomic()?;
     let partitions = [["a", "b"], ["b", "c"], ["c", "a"]];
     for round in 0..ctx.reduced_rounds() {
@@ -229,7 +228,7 @@ async fn batches_that_share_rows_exclude_each_other(ctx: TrialContext) -> Verdic
 
 /// Many batches are written at once, and every other batch has a condition that fails. A driver may
 /// merge batches into one transaction. Still each batch is written in whole or not at all.
-async fn concurrent_batches_are_each_written_whole(ctx: TrialContext) -> Verdict {
+async fn concurrent_batches_are_each_written_whole(ctx: &StorageContext) -> Verdict {
     ctx.atomic()?;
     const BATCHES: usize = 64;
     applied(&ctx.db.insert(&ctx.key("standing", "x"), "there").await?, "the insert before")?;

@@ -3,14 +3,11 @@
 use std::time::Duration;
 
 use istorage::BatchLimits;
+use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, trials};
 
-use crate::{
-    context::TrialContext,
-    failure::{EarlyEnd, Verdict, ensure, ensure_eq},
-    trial::trials,
-};
+use crate::context::StorageContext;
 
-trials!(capabilities:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(capabilities:
     the_limits_are_large_enough_for_a_node,
     the_capabilities_do_not_change,
     the_server_time_is_plausible,
@@ -18,7 +15,7 @@ trials!(capabilities:
 
 /// The least room for a node: keys of some dozen bytes, events of some kilobytes, and a group of
 /// commands in one write.
-async fn the_limits_are_large_enough_for_a_node(ctx: TrialContext) -> Verdict {
+async fn the_limits_are_large_enough_for_a_node(ctx: &StorageContext) -> Verdict {
     let found = ctx.capabilities();
     ensure!(found.row.pkey >= 256, "partition keys of {} bytes are too short", found.row.pkey);
     ensure!(
@@ -42,7 +39,7 @@ async fn the_limits_are_large_enough_for_a_node(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn the_capabilities_do_not_change(ctx: TrialContext) -> Verdict {
+async fn the_capabilities_do_not_change(ctx: &StorageContext) -> Verdict {
     let other = ctx.other().await?;
     let first = ctx.capabilities();
     for _ in 0..3 {
@@ -53,10 +50,10 @@ async fn the_capabilities_do_not_change(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn the_server_time_is_plausible(ctx: TrialContext) -> Verdict {
+async fn the_server_time_is_plausible(ctx: &StorageContext) -> Verdict {
     let storage = &ctx.db.storage;
     let Some(first) = storage.server_time(ctx.db.soon()).await? else {
-        return Err(EarlyEnd::NotOffered("this storage has no server with a clock"));
+        return Err(EarlyEnd::Ignored("this storage has no server with a clock"));
     };
     let resolution = first.uncertainty;
     ensure!(

@@ -2,15 +2,15 @@
 
 use bytes::Bytes;
 use istorage::Range;
+use trialkit::{Trial, Verdict, ensure_eq, trials};
 
 use super::rows::{awkward_keys, row, value, value_of};
 use crate::{
-    context::TrialContext,
-    failure::{Verdict, applied, conflicts, ensure_eq},
-    trial::trials,
+    answers::{applied, conflicts},
+    context::StorageContext,
 };
 
-trials!(conditional:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(conditional:
     an_insert_of_an_absent_row_is_applied,
     an_insert_of_a_present_row_is_not_applied,
     an_insert_of_equal_bytes_is_not_applied,
@@ -33,7 +33,7 @@ trials!(conditional:
 
 const ABSENT: Option<&str> = None;
 
-async fn an_insert_of_an_absent_row_is_applied(ctx: TrialContext) -> Verdict {
+async fn an_insert_of_an_absent_row_is_applied(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "v").await?, "the insert")?;
     ensure_eq!(ctx.db.get_linearizable(&key).await?, Some("v".into()), "the row");
@@ -41,7 +41,7 @@ async fn an_insert_of_an_absent_row_is_applied(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn an_insert_of_a_present_row_is_not_applied(ctx: TrialContext) -> Verdict {
+async fn an_insert_of_a_present_row_is_not_applied(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "first").await?, "the first insert")?;
     let second = ctx.db.insert(&key, "second").await?;
@@ -50,13 +50,13 @@ async fn an_insert_of_a_present_row_is_not_applied(ctx: TrialContext) -> Verdict
     Ok(())
 }
 
-async fn an_insert_of_equal_bytes_is_not_applied(ctx: TrialContext) -> Verdict {
+async fn an_insert_of_equal_bytes_is_not_applied(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "v").await?, "the first insert")?;
     conflicts(&ctx.db.insert(&key, "v").await?, &[(0, Some("v"))], "the same insert again")
 }
 
-async fn a_swap_of_an_equal_row_is_applied(ctx: TrialContext) -> Verdict {
+async fn a_swap_of_an_equal_row_is_applied(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "old").await?, "the insert")?;
     applied(&ctx.db.swap(&key, "old", "new").await?, "the swap")?;
@@ -64,7 +64,7 @@ async fn a_swap_of_an_equal_row_is_applied(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_swap_of_a_different_row_is_not_applied(ctx: TrialContext) -> Verdict {
+async fn a_swap_of_a_different_row_is_not_applied(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "there").await?, "the insert")?;
     let swap = ctx.db.swap(&key, "expected", "new").await?;
@@ -73,7 +73,7 @@ async fn a_swap_of_a_different_row_is_not_applied(ctx: TrialContext) -> Verdict 
     Ok(())
 }
 
-async fn a_swap_of_an_absent_row_is_not_applied(ctx: TrialContext) -> Verdict {
+async fn a_swap_of_an_absent_row_is_not_applied(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     for old in ["expected", ""] {
         conflicts(&ctx.db.swap(&key, old, "new").await?, &[(0, ABSENT)], "the swap")?;
@@ -83,7 +83,7 @@ async fn a_swap_of_an_absent_row_is_not_applied(ctx: TrialContext) -> Verdict {
 }
 
 /// A heartbeat is such a swap: it changes nothing.
-async fn a_swap_to_the_same_bytes_is_applied(ctx: TrialContext) -> Verdict {
+async fn a_swap_to_the_same_bytes_is_applied(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "v").await?, "the insert")?;
     for _ in 0..3 {
@@ -93,7 +93,7 @@ async fn a_swap_to_the_same_bytes_is_applied(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_delete_of_an_equal_row_is_applied(ctx: TrialContext) -> Verdict {
+async fn a_delete_of_an_equal_row_is_applied(ctx: &StorageContext) -> Verdict {
     let (key, beside) = (ctx.key("p", "a"), ctx.key("p", "b"));
     applied(&ctx.db.insert(&key, "v").await?, "the insert")?;
     applied(&ctx.db.insert(&beside, "w").await?, "the insert of another row")?;
@@ -104,7 +104,7 @@ async fn a_delete_of_an_equal_row_is_applied(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_delete_of_a_different_row_is_not_applied(ctx: TrialContext) -> Verdict {
+async fn a_delete_of_a_different_row_is_not_applied(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "there").await?, "the insert")?;
     let delete = ctx.db.delete(&key, "expected").await?;
@@ -113,7 +113,7 @@ async fn a_delete_of_a_different_row_is_not_applied(ctx: TrialContext) -> Verdic
     Ok(())
 }
 
-async fn a_delete_of_an_absent_row_is_not_applied(ctx: TrialContext) -> Verdict {
+async fn a_delete_of_an_absent_row_is_not_applied(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     conflicts(&ctx.db.delete(&key, "v").await?, &[(0, ABSENT)], "a delete of no row")?;
     applied(&ctx.db.insert(&key, "v").await?, "the insert")?;
@@ -122,7 +122,7 @@ async fn a_delete_of_an_absent_row_is_not_applied(ctx: TrialContext) -> Verdict 
     conflicts(&ctx.db.swap(&key, "v", "w").await?, &[(0, ABSENT)], "a swap after the delete")
 }
 
-async fn a_deleted_row_can_be_inserted_again(ctx: TrialContext) -> Verdict {
+async fn a_deleted_row_can_be_inserted_again(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     for n in 0..5 {
         applied(&ctx.db.insert(&key, value(n)).await?, "an insert")?;
@@ -133,7 +133,7 @@ async fn a_deleted_row_can_be_inserted_again(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn an_empty_value_is_not_an_absent_row(ctx: TrialContext) -> Verdict {
+async fn an_empty_value_is_not_an_absent_row(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "").await?, "the insert of an empty value")?;
     ensure_eq!(ctx.db.get_linearizable(&key).await?, Some(Bytes::new()), "the row");
@@ -147,7 +147,7 @@ async fn an_empty_value_is_not_an_absent_row(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn similar_values_are_different(ctx: TrialContext) -> Verdict {
+async fn similar_values_are_different(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     let there = Bytes::from_static(b"v\x00\xff");
     applied(&ctx.db.insert(&key, there.clone()).await?, "the insert")?;
@@ -162,7 +162,7 @@ async fn similar_values_are_different(ctx: TrialContext) -> Verdict {
     applied(&ctx.db.swap(&key, there, "new").await?, "the swap of the value itself")
 }
 
-async fn keys_may_have_any_bytes(ctx: TrialContext) -> Verdict {
+async fn keys_may_have_any_bytes(ctx: &StorageContext) -> Verdict {
     let keys = awkward_keys().into_iter().filter(|key| key.len() != 1);
     for (n, ccols) in keys.enumerate() {
         let key = ctx.key(ccols.clone(), ccols.clone());
@@ -176,7 +176,7 @@ async fn keys_may_have_any_bytes(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn large_values_are_compared_whole(ctx: TrialContext) -> Verdict {
+async fn large_values_are_compared_whole(ctx: &StorageContext) -> Verdict {
     let limits = ctx.capabilities();
     // Both values of a swap must fit into one write.
     let size = limits.row.value.min(limits.conditional.bytes / 2 - 1_000).min(500_000);
@@ -192,7 +192,7 @@ async fn large_values_are_compared_whole(ctx: TrialContext) -> Verdict {
     applied(&ctx.db.delete(&key, similar).await?, "the delete")
 }
 
-async fn a_long_chain_of_swaps_is_applied(ctx: TrialContext) -> Verdict {
+async fn a_long_chain_of_swaps_is_applied(ctx: &StorageContext) -> Verdict {
     const SWAPS: usize = 100;
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, value(0)).await?, "the insert")?;
@@ -204,7 +204,7 @@ async fn a_long_chain_of_swaps_is_applied(ctx: TrialContext) -> Verdict {
     conflicts(&late, &[(0, Some(value(SWAPS)))], "a swap of what was there before")
 }
 
-async fn nodes_see_each_others_writes(ctx: TrialContext) -> Verdict {
+async fn nodes_see_each_others_writes(ctx: &StorageContext) -> Verdict {
     let (key, other) = (ctx.key("p", "a"), ctx.other().await?);
     applied(&ctx.db.insert(&key, value(0)).await?, "the insert")?;
     for n in 0..20 {
@@ -216,7 +216,7 @@ async fn nodes_see_each_others_writes(ctx: TrialContext) -> Verdict {
     applied(&ctx.db.insert(&key, "again").await?, "the insert after the other's delete")
 }
 
-async fn a_write_that_is_not_applied_changes_nothing(ctx: TrialContext) -> Verdict {
+async fn a_write_that_is_not_applied_changes_nothing(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "there").await?, "the insert")?;
     for _ in 0..5 {

@@ -5,20 +5,17 @@ use std::time::Duration;
 use istorage::{
     AppStorageExt, AtomicBatch, Conditional, Consistency, ErrorKind, Key, Outcome, Range,
 };
+use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, trials};
 
 use super::rows::{insert, ordered, place, put, value};
-use crate::{
-    context::TrialContext,
-    failure::{EarlyEnd, Verdict, ensure, ensure_eq, refused},
-    trial::trials,
-};
+use crate::{answers::refused, context::StorageContext};
 
-trials!(deadlines:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(deadlines:
     a_call_after_its_deadline_sends_nothing,
     answers_near_the_deadline_are_true,
 );
 
-async fn a_call_after_its_deadline_sends_nothing(ctx: TrialContext) -> Verdict {
+async fn a_call_after_its_deadline_sends_nothing(ctx: &StorageContext) -> Verdict {
     let (key, pkey, storage) = (ctx.key("p", "a"), ctx.pkey("p"), &ctx.db.storage);
     let now = ctx.db.clock.now();
     for deadline in [now, now - Duration::from_secs(1)] {
@@ -54,7 +51,7 @@ const TIGHT_MAX: Duration = Duration::from_secs(2);
 /// the deadline was. Only a write with an unknown outcome may be either. A storage that answers
 /// every write as unknown would prove nothing, so some writes must be applied. The deadlines follow
 /// the speed of the storage.
-async fn answers_near_the_deadline_are_true(ctx: TrialContext) -> Verdict {
+async fn answers_near_the_deadline_are_true(ctx: &StorageContext) -> Verdict {
     let mut random = fastrand::Rng::with_seed(1);
     let mut written = Vec::new();
     let (rounds, mut applied, mut tight) = (ctx.rounds() / 2, 0, TIGHT_MIN);

@@ -10,17 +10,12 @@ use futures::{
     stream,
 };
 use istorage::{AtomicBatch, Consistency, Key, Range};
+use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, tasks, trials};
 
 use super::rows::{insert, ordered, place, put, row, value};
-use crate::{
-    client::CALL,
-    context::TrialContext,
-    failure::{EarlyEnd, Verdict, applied, ensure, ensure_eq},
-    tasks,
-    trial::trials,
-};
+use crate::{answers::applied, client::CALL, context::StorageContext};
 
-trials!(dropped:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(dropped:
     a_conditional_write_is_all_or_nothing,
     an_atomic_write_is_all_or_nothing,
     ordered_rows_of_a_partition_are_all_or_nothing,
@@ -54,7 +49,7 @@ async fn run_a_little<F: Future>(future: F, random: &mut fastrand::Rng) {
 }
 
 /// Once all writes have landed, each of these groups of rows is there in whole, or not at all.
-async fn all_or_nothing(ctx: &TrialContext, groups: &[Vec<Key>]) -> Verdict {
+async fn all_or_nothing(ctx: &StorageContext, groups: &[Vec<Key>]) -> Verdict {
     // A read is no snapshot, and a write that was sent may land in the middle of a read. But each
     // write lands in the end.
     let until = ctx.db.clock.now() + LANDING;
@@ -74,7 +69,7 @@ async fn all_or_nothing(ctx: &TrialContext, groups: &[Vec<Key>]) -> Verdict {
 
 /// Writes a group of rows for each round, several groups at once, and drops most of the writes in
 /// the middle.
-async fn drop_writes<'a, F>(ctx: &TrialContext, write: impl Fn(usize) -> F)
+async fn drop_writes<'a, F>(ctx: &StorageContext, write: impl Fn(usize) -> F)
 where
     F: Future + Send + 'a,
 {
@@ -85,25 +80,25 @@ where
     dropping.await;
 }
 
-fn groups(ctx: &TrialContext, key: impl Fn(usize, usize) -> Key) -> Vec<Vec<Key>> {
+fn groups(ctx: &StorageContext, key: impl Fn(usize, usize) -> Key) -> Vec<Vec<Key>> {
     (0..ctx.rounds() / 2).map(|n| (0..ROWS).map(|row| key(n, row)).collect()).collect()
 }
 
-async fn a_conditional_write_is_all_or_nothing(ctx: TrialContext) -> Verdict {
+async fn a_conditional_write_is_all_or_nothing(ctx: &StorageContext) -> Verdict {
     let key = |n, row| ctx.key(place(n), place(row));
-    drop_writes(&ctx, |n| {
+    drop_writes(ctx, |n| {
         let (db, pkey) = (ctx.db.clone(), ctx.pkey(place(n)));
         let ops = (0..ROWS).map(|row| insert(place(row), value(row))).collect();
         async move { db.write_if(&pkey, ops).await }
     })
     .await;
-    all_or_nothing(&ctx, &groups(&ctx, key)).await
+    all_or_nothing(ctx, &groups(ctx, key)).await
 }
 
-async fn an_atomic_write_is_all_or_nothing(ctx: TrialContext) -> Verdict {
+async fn an_atomic_write_is_all_or_nothing(ctx: &StorageContext) -> Verdict {
     ctx.atomic()?;
     let key = |n, row| ctx.key(place(row), place(n));
-    drop_writes(&ctx, |n| {
+    drop_writes(ctx, |n| {
         let mut batch = AtomicBatch::default();
         for row in 0..ROWS / 2 {
             let key = key(n, row);
@@ -115,43 +110,39 @@ async fn an_atomic_write_is_all_or_nothing(ctx: TrialContext) -> Verdict {
         async move { db.write_atomic(batch).await }
     })
     .await;
-    all_or_nothing(&ctx, &groups(&ctx, key)).await
+    all_or_nothing(ctx, &groups(ctx, key)).await
 }
 
-async fn ordered_rows_of_a_partition_are_all_or_nothing(ctx: TrialContext) -> Verdict {
+async fn ordered_rows_of_a_partition_are_all_or_nothing(ctx: &StorageContext) -> Verdict {
     if ctx.capabilities().ordered.is_none() {
-        return Err(EarlyEnd::NotOffered("this storage writes each ordered row by itself"));
+        return Err(EarlyEnd::Ignored("this storage writes each ordered row by itself"));
     }
     let key = |n, row| ctx.key(place(n), place(row));
-    drop_writes(&ctx, |n| {
+    drop_writes(ctx, |n| {
         let rows = (0..ROWS).flat_map(|row| ordered(key(n, row), value(n), 1)).collect();
         let db = ctx.db.clone();
         async move { db.put_ordered(rows).await }
     })
     .await;
-    all_or_nothing(&ctx, &groups(&ctx, key)).await
+    all_or_nothing(ctx, &groups(ctx, key)).await
 }
 
 /// A dropped call gives back all that it holds: places in a queue, connections, locks.
-async fn the_storage_works_after_many_dropped_calls(ctx: TrialContext) -> Verdict {
-    let calls = stream::iter(0..ctx.rounds()).for_each_concurrent(32, |n| {
-        let ctx = &ctx;
-        async move {
-            let mut random = fastrand::Rng::with_seed(n as u64);
-            let (key, db) = (ctx.key("dropped", place(n % 50)), &ctx.db);
-            let puts = || (0..20).map(|n| put(ctx.key("puts", place(n)), "v")).collect();
-            match n % 6 {
-                0 => run_a_little(db.get(&key), &mut random).await,
-                1 => run_a_little(db.get_linearizable(&key), &mut random).await,
-                2 => run_a_little(db.insert(&key, "v"), &mut random).await,
-                3 => run_a_little(db.put_batch(puts()), &mut random).await,
-                4 => run_a_little(db.swap(&key, "v", "w"), &mut random).await,
-                _ => {
-                    let pkey = key.pkey.clone();
-                    let mut rows =
-                        db.storage.read(pkey, Range::all(), Consistency::Linearizable, CALL);
-                    run_a_little(rows.next(), &mut random).await;
-                }
+async fn the_storage_works_after_many_dropped_calls(ctx: &StorageContext) -> Verdict {
+    let calls = stream::iter(0..ctx.rounds()).for_each_concurrent(32, |n| async move {
+        let mut random = fastrand::Rng::with_seed(n as u64);
+        let (key, db) = (ctx.key("dropped", place(n % 50)), &ctx.db);
+        let puts = || (0..20).map(|n| put(ctx.key("puts", place(n)), "v")).collect();
+        match n % 6 {
+            0 => run_a_little(db.get(&key), &mut random).await,
+            1 => run_a_little(db.get_linearizable(&key), &mut random).await,
+            2 => run_a_little(db.insert(&key, "v"), &mut random).await,
+            3 => run_a_little(db.put_batch(puts()), &mut random).await,
+            4 => run_a_little(db.swap(&key, "v", "w"), &mut random).await,
+            _ => {
+                let pkey = key.pkey.clone();
+                let mut rows = db.storage.read(pkey, Range::all(), Consistency::Linearizable, CALL);
+                run_a_little(rows.next(), &mut random).await;
             }
         }
     });

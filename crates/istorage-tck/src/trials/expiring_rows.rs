@@ -6,15 +6,15 @@ use bytes::Bytes;
 use clock::Instant;
 use futures::future::BoxFuture;
 use istorage::{Conflict, Key, OrderedPut, Outcome, Range, Row};
+use trialkit::{EarlyEnd, Verdict, ensure_eq};
 
 use super::rows::{insert_for, ordered};
-use crate::{
-    client::TrialClient,
-    context::TrialContext,
-    failure::{EarlyEnd, Verdict, applied, ensure_eq},
-};
+use crate::{answers::applied, client::TrialClient, context::StorageContext};
 
 pub(super) const TTL: Duration = Duration::from_secs(3);
+
+/// The reason for which a row may have expired before the trial looked at it.
+const SLOW_CALLS: &str = "calls take so long that expiry cannot be judged";
 
 /// The allowed error between clocks, as clocks of different machines do not tick equally.
 const SLACK: Duration = Duration::from_millis(10);
@@ -29,7 +29,7 @@ pub(super) struct ExpiryWindow {
 impl ExpiryWindow {
     /// Writes a row with a TTL, and notes the time before and after the write.
     pub(super) async fn of_write<T>(
-        ctx: &TrialContext,
+        ctx: &StorageContext,
         ttl: Duration,
         write: impl Future<Output = istorage::Result<T>>,
     ) -> Verdict<(ExpiryWindow, T)> {
@@ -42,9 +42,11 @@ impl ExpiryWindow {
 
     /// Judges a verdict that expected the row to be there. If the row may be gone by now, a failure
     /// says nothing and becomes `TooSlow`.
-    pub(super) fn judge(&self, ctx: &TrialContext, verdict: Verdict) -> Verdict {
+    pub(super) fn judge(&self, ctx: &StorageContext, verdict: Verdict) -> Verdict {
         match verdict {
-            Err(_) if ctx.db.clock.now() >= self.present_until => Err(EarlyEnd::TooSlow),
+            Err(_) if ctx.db.clock.now() >= self.present_until => {
+                Err(EarlyEnd::TooSlow(SLOW_CALLS))
+            }
             verdict => verdict,
         }
     }
@@ -53,21 +55,21 @@ impl ExpiryWindow {
 /// Runs a trial that makes some calls while a row is there. If the calls do not end within the TTL,
 /// the trial runs again with a longer TTL: on a busy machine some seconds are soon over.
 pub(super) async fn retry_with_longer_ttl(
-    ctx: TrialContext,
-    trial: fn(TrialContext, Duration) -> BoxFuture<'static, Verdict>,
+    ctx: &StorageContext,
+    trial: for<'a> fn(&'a StorageContext, Duration) -> BoxFuture<'a, Verdict>,
 ) -> Verdict {
     for (attempt, ttl) in [(1, TTL), (2, 4 * TTL)] {
-        match trial(ctx.attempt(attempt), ttl).await {
-            Err(EarlyEnd::TooSlow) => {}
+        match trial(&ctx.attempt(attempt), ttl).await {
+            Err(EarlyEnd::TooSlow(_)) => {}
             verdict => return verdict,
         }
     }
-    trial(ctx.attempt(3), 10 * TTL).await
+    trial(&ctx.attempt(3), 10 * TTL).await
 }
 
 /// Writes a row with this TTL.
 pub(super) async fn insert_row(
-    ctx: &TrialContext,
+    ctx: &StorageContext,
     key: &Key,
     ttl: Duration,
 ) -> Verdict<ExpiryWindow> {
@@ -132,7 +134,7 @@ pub(super) async fn ensure_present(db: &TrialClient, key: &Key, value: &'static 
 
 /// A row for each way in which a row gets a TTL.
 pub(super) async fn rows_of_every_kind(
-    ctx: &TrialContext,
+    ctx: &StorageContext,
     ttl: Duration,
 ) -> Verdict<Vec<(Key, ExpiryWindow)>> {
     let key = |ccols| ctx.key("p", ccols);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use istorage::{AtomicBatch, Key, OrderedPut, Range, Row};
+use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, equal, tasks, trials};
 
 use super::{
     expiring_rows::{
@@ -13,13 +14,11 @@ use super::{
     rows::{delete, insert, insert_for, ordered, place, row, swap, swap_for, value},
 };
 use crate::{
-    context::TrialContext,
-    failure::{EarlyEnd, Verdict, applied, conflicts, ensure, ensure_eq, equal},
-    tasks,
-    trial::trials,
+    answers::{applied, conflicts},
+    context::StorageContext,
 };
 
-trials!(expiry:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(expiry:
     a_row_never_expires_early,
     a_row_expires_in_time,
     short_ttls_are_kept,
@@ -41,8 +40,8 @@ trials!(expiry:
     one_of_many_clients_takes_over_an_expired_row,
 );
 
-async fn a_row_never_expires_early(ctx: TrialContext) -> Verdict {
-    let rows = rows_of_every_kind(&ctx, TTL).await?;
+async fn a_row_never_expires_early(ctx: &StorageContext) -> Verdict {
+    let rows = rows_of_every_kind(ctx, TTL).await?;
     loop {
         for (key, window) in &rows {
             let seen = read_by_every_call(&ctx.db, key).await?;
@@ -57,8 +56,8 @@ async fn a_row_never_expires_early(ctx: TrialContext) -> Verdict {
     }
 }
 
-async fn a_row_expires_in_time(ctx: TrialContext) -> Verdict {
-    let rows = rows_of_every_kind(&ctx, TTL).await?;
+async fn a_row_expires_in_time(ctx: &StorageContext) -> Verdict {
+    let rows = rows_of_every_kind(ctx, TTL).await?;
     for (key, window) in rows {
         ctx.pass_until(window.absent_from).await;
         ensure_absent(&ctx.db, &key).await?;
@@ -68,12 +67,12 @@ async fn a_row_expires_in_time(ctx: TrialContext) -> Verdict {
 }
 
 /// Rows with TTLs that are no multiples of a second.
-async fn short_ttls_are_kept(ctx: TrialContext) -> Verdict {
+async fn short_ttls_are_kept(ctx: &StorageContext) -> Verdict {
     let ttls = [1, 300_000, 999_999, 1_000_001, 1_700_000].map(Duration::from_micros);
     let mut rows = Vec::new();
     for (n, ttl) in ttls.into_iter().enumerate() {
         let key = ctx.key("p", place(n));
-        let window = insert_row(&ctx, &key, ttl).await?;
+        let window = insert_row(ctx, &key, ttl).await?;
         rows.push((key, ttl, window));
     }
     for (key, ttl, window) in rows {
@@ -93,9 +92,9 @@ async fn short_ttls_are_kept(ctx: TrialContext) -> Verdict {
 }
 
 /// Once one call has found the row gone, no call sees the row any more.
-async fn all_calls_agree_on_the_moment_of_expiry(ctx: TrialContext) -> Verdict {
+async fn all_calls_agree_on_the_moment_of_expiry(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
-    let window = insert_row(&ctx, &key, TTL).await?;
+    let window = insert_row(ctx, &key, TTL).await?;
     let mut gone: Option<&'static str> = None;
     let mut rounds_after = 0;
     while rounds_after < 3 {
@@ -116,13 +115,13 @@ async fn all_calls_agree_on_the_moment_of_expiry(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn an_expired_row_can_be_inserted_again(ctx: TrialContext) -> Verdict {
+async fn an_expired_row_can_be_inserted_again(ctx: &StorageContext) -> Verdict {
     let (again, forever) = (ctx.key("p", "again"), ctx.key("p", "forever"));
-    insert_row(&ctx, &forever, TTL).await?;
-    let window = insert_row(&ctx, &again, TTL).await?;
+    insert_row(ctx, &forever, TTL).await?;
+    let window = insert_row(ctx, &again, TTL).await?;
     ctx.pass_until(window.absent_from).await;
     applied(&ctx.db.insert(&forever, "new").await?, "an insert without TTL")?;
-    let second = insert_row(&ctx, &again, TTL).await?;
+    let second = insert_row(ctx, &again, TTL).await?;
     ensure_present(&ctx.db, &forever, "new").await?;
     ctx.pass_until(second.absent_from).await;
     ensure_present(&ctx.db, &forever, "new").await?;
@@ -131,9 +130,9 @@ async fn an_expired_row_can_be_inserted_again(ctx: TrialContext) -> Verdict {
     ensure_present(&ctx.db, &again, "third").await
 }
 
-async fn swap_and_delete_see_an_expired_row_as_absent(ctx: TrialContext) -> Verdict {
+async fn swap_and_delete_see_an_expired_row_as_absent(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
-    let window = insert_row(&ctx, &key, TTL).await?;
+    let window = insert_row(ctx, &key, TTL).await?;
     ctx.pass_until(window.absent_from).await;
     let absent: [(usize, Option<&str>); 1] = [(0, None)];
     conflicts(&ctx.db.swap(&key, "v", "new").await?, &absent, "a swap of an expired row")?;
@@ -144,15 +143,15 @@ async fn swap_and_delete_see_an_expired_row_as_absent(ctx: TrialContext) -> Verd
 }
 
 /// On some storages, a row that was inserted without a TTL has more parts than its value.
-async fn a_row_that_is_swapped_with_a_ttl_expires(ctx: TrialContext) -> Verdict {
+async fn a_row_that_is_swapped_with_a_ttl_expires(ctx: &StorageContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let key = ctx.key("p", "a");
             applied(&ctx.db.insert(&key, "w").await?, "an insert without ttl")?;
             let (window, outcome) =
-                ExpiryWindow::of_write(&ctx, ttl, ctx.db.swap_for(&key, "w", "v", ttl)).await?;
+                ExpiryWindow::of_write(ctx, ttl, ctx.db.swap_for(&key, "w", "v", ttl)).await?;
             applied(&outcome, "a swap with a ttl")?;
-            window.judge(&ctx, ensure_present(&ctx.db, &key, "v").await)?;
+            window.judge(ctx, ensure_present(&ctx.db, &key, "v").await)?;
             ctx.pass_until(window.absent_from).await;
             ensure_absent(&ctx.db, &key).await?;
             let absent: [(usize, Option<&str>); 1] = [(0, None)];
@@ -168,13 +167,13 @@ async fn a_row_that_is_swapped_with_a_ttl_expires(ctx: TrialContext) -> Verdict 
     .await
 }
 
-async fn a_swap_without_a_ttl_ends_the_expiry(ctx: TrialContext) -> Verdict {
+async fn a_swap_without_a_ttl_ends_the_expiry(ctx: &StorageContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let key = ctx.key("p", "a");
-            let window = insert_row(&ctx, &key, ttl).await?;
+            let window = insert_row(ctx, &key, ttl).await?;
             let swap = ctx.db.swap(&key, "v", "stays").await?;
-            window.judge(&ctx, applied(&swap, "a swap without ttl"))?;
+            window.judge(ctx, applied(&swap, "a swap without ttl"))?;
             ensure_eq!(ctx.db.query_ttl(&key).await?, Some(None), "its ttl");
             ctx.pass_until(window.absent_from).await;
             ensure_present(&ctx.db, &key, "stays").await?;
@@ -186,19 +185,19 @@ async fn a_swap_without_a_ttl_ends_the_expiry(ctx: TrialContext) -> Verdict {
 }
 
 /// A lease is such a row: it is renewed with the same bytes and with others.
-async fn a_renewed_row_stays(ctx: TrialContext) -> Verdict {
+async fn a_renewed_row_stays(ctx: &StorageContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let key = ctx.key("p", "a");
-            let mut window = insert_row(&ctx, &key, ttl).await?;
+            let mut window = insert_row(ctx, &key, ttl).await?;
             for n in 0..5 {
                 ctx.pass(ttl / 3).await;
                 let swap = ctx.db.swap_for(&key, "v", "v", ttl);
-                let (renewed, outcome) = ExpiryWindow::of_write(&ctx, ttl, swap).await?;
-                window.judge(&ctx, applied(&outcome, &format!("renewal {n}")))?;
+                let (renewed, outcome) = ExpiryWindow::of_write(ctx, ttl, swap).await?;
+                window.judge(ctx, applied(&outcome, &format!("renewal {n}")))?;
                 window = renewed;
             }
-            window.judge(&ctx, ensure_present(&ctx.db, &key, "v").await)?;
+            window.judge(ctx, ensure_present(&ctx.db, &key, "v").await)?;
             ctx.pass_until(window.absent_from).await;
             ensure_absent(&ctx.db, &key).await
         }
@@ -208,16 +207,16 @@ async fn a_renewed_row_stays(ctx: TrialContext) -> Verdict {
 }
 
 /// A row that is inserted after a delete keeps nothing from before the delete.
-async fn a_delete_ends_the_expiry(ctx: TrialContext) -> Verdict {
+async fn a_delete_ends_the_expiry(ctx: &StorageContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let (stays, goes) = (ctx.key("p", "stays"), ctx.key("p", "goes"));
-            let ended = insert_row(&ctx, &stays, ttl).await?;
-            ended.judge(&ctx, applied(&ctx.db.delete(&stays, "v").await?, "a delete"))?;
+            let ended = insert_row(ctx, &stays, ttl).await?;
+            ended.judge(ctx, applied(&ctx.db.delete(&stays, "v").await?, "a delete"))?;
             applied(&ctx.db.insert(&stays, "new").await?, "an insert without ttl")?;
             applied(&ctx.db.insert(&goes, "v").await?, "an insert without ttl")?;
             applied(&ctx.db.delete(&goes, "v").await?, "a delete")?;
-            let window = insert_row(&ctx, &goes, ttl).await?;
+            let window = insert_row(ctx, &goes, ttl).await?;
             ctx.pass_until(window.absent_from).await;
             ensure_present(&ctx.db, &stays, "new").await?;
             ensure_absent(&ctx.db, &goes).await
@@ -227,7 +226,7 @@ async fn a_delete_ends_the_expiry(ctx: TrialContext) -> Verdict {
     .await
 }
 
-async fn each_operation_of_a_write_has_its_own_ttl(ctx: TrialContext) -> Verdict {
+async fn each_operation_of_a_write_has_its_own_ttl(ctx: &StorageContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let pkey = ctx.pkey("p");
@@ -242,7 +241,7 @@ async fn each_operation_of_a_write_has_its_own_ttl(ctx: TrialContext) -> Verdict
                 insert_for("f", "v", 100 * ttl),
             ];
             let (window, outcome) =
-                ExpiryWindow::of_write(&ctx, ttl, ctx.db.write_if(&pkey, ops)).await?;
+                ExpiryWindow::of_write(ctx, ttl, ctx.db.write_if(&pkey, ops)).await?;
             applied(&outcome, "the write")?;
             let rows = |places: &[&'static str]| -> Vec<Row> {
                 places.iter().map(|place| row(*place, "v")).collect()
@@ -250,7 +249,7 @@ async fn each_operation_of_a_write_has_its_own_ttl(ctx: TrialContext) -> Verdict
             let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
             let expected = rows(&["a", "b", "c", "d", "f"]);
             window.judge(
-                &ctx,
+                ctx,
                 equal(&found, &expected, || "the partition before the end".to_owned()),
             )?;
             ctx.pass_until(window.absent_from).await;
@@ -268,10 +267,10 @@ async fn each_operation_of_a_write_has_its_own_ttl(ctx: TrialContext) -> Verdict
     .await
 }
 
-async fn conflicts_show_expired_rows_as_absent(ctx: TrialContext) -> Verdict {
+async fn conflicts_show_expired_rows_as_absent(ctx: &StorageContext) -> Verdict {
     let pkey = ctx.pkey("p");
     let ops = vec![insert_for("a", "v", TTL), insert("b", "there"), insert_for("c", "v", TTL)];
-    let (window, outcome) = ExpiryWindow::of_write(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
+    let (window, outcome) = ExpiryWindow::of_write(ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
     applied(&outcome, "the inserts")?;
     ctx.pass_until(window.absent_from).await;
     let ops = || vec![swap("a", "v", "new"), insert("b", "new"), insert("c", "new")];
@@ -284,7 +283,7 @@ async fn conflicts_show_expired_rows_as_absent(ctx: TrialContext) -> Verdict {
 }
 
 /// A stream does not end at a page that has expired rows only.
-async fn expired_rows_among_many_are_absent(ctx: TrialContext) -> Verdict {
+async fn expired_rows_among_many_are_absent(ctx: &StorageContext) -> Verdict {
     const ROWS: usize = 600;
     let (pkey, at_once) = (ctx.pkey("p"), ctx.capabilities().conditional.rows.min(100));
     let mut last = None;
@@ -292,7 +291,7 @@ async fn expired_rows_among_many_are_absent(ctx: TrialContext) -> Verdict {
         let places = start..(start + at_once).min(ROWS);
         let ops = places.map(|n| insert_for(place(n), value(n), TTL)).collect();
         let (window, outcome) =
-            ExpiryWindow::of_write(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
+            ExpiryWindow::of_write(ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
         applied(&outcome, "the inserts with a TTL")?;
         last = Some(window);
     }
@@ -310,7 +309,7 @@ async fn expired_rows_among_many_are_absent(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_higher_order_ends_the_expiry(ctx: TrialContext) -> Verdict {
+async fn a_higher_order_ends_the_expiry(ctx: &StorageContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let (stays, goes) = (ctx.key("p", "stays"), ctx.key("p", "goes"));
@@ -323,13 +322,12 @@ async fn a_higher_order_ends_the_expiry(ctx: TrialContext) -> Verdict {
             let first = vec![with_ttl(&stays, "v", 1)?, ordered(goes.clone(), "w", 1)?];
             ctx.db.put_ordered(first).await?;
             let second = vec![ordered(stays.clone(), "new", 2)?, with_ttl(&goes, "v", 2)?];
-            let (window, ()) =
-                ExpiryWindow::of_write(&ctx, ttl, ctx.db.put_ordered(second)).await?;
+            let (window, ()) = ExpiryWindow::of_write(ctx, ttl, ctx.db.put_ordered(second)).await?;
             // A superseded write neither brings a TTL of its own, nor ends the TTL of the row.
             let third = vec![with_ttl(&stays, "v", 1)?, ordered(goes.clone(), "w", 1)?];
             ctx.db.put_ordered(third).await?;
             ensure_present(&ctx.db, &stays, "new").await?;
-            window.judge(&ctx, ensure_present(&ctx.db, &goes, "v").await)?;
+            window.judge(ctx, ensure_present(&ctx.db, &goes, "v").await)?;
             ctx.pass_until(window.absent_from).await;
             ensure_present(&ctx.db, &stays, "new").await?;
             ensure_absent(&ctx.db, &goes).await
@@ -339,10 +337,10 @@ async fn a_higher_order_ends_the_expiry(ctx: TrialContext) -> Verdict {
     .await
 }
 
-async fn an_expired_ordered_row_can_be_written_again(ctx: TrialContext) -> Verdict {
+async fn an_expired_ordered_row_can_be_written_again(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     let first = OrderedPut { ttl: Some(TTL), ..ordered(key.clone(), "first", 5)? };
-    let (window, ()) = ExpiryWindow::of_write(&ctx, TTL, ctx.db.put_ordered(vec![first])).await?;
+    let (window, ()) = ExpiryWindow::of_write(ctx, TTL, ctx.db.put_ordered(vec![first])).await?;
     ctx.pass_until(window.absent_from).await;
     ensure_absent(&ctx.db, &key).await?;
     ctx.db.put_ordered(vec![ordered(key.clone(), "second", 6)?]).await?;
@@ -351,19 +349,19 @@ async fn an_expired_ordered_row_can_be_written_again(ctx: TrialContext) -> Verdi
 
 /// After an unknown outcome the same write is sent again. The TTL must not count from the first
 /// write.
-async fn an_ordered_row_that_is_sent_again_gets_a_new_ttl(ctx: TrialContext) -> Verdict {
+async fn an_ordered_row_that_is_sent_again_gets_a_new_ttl(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     let put = |ttl| {
         let put = ordered(key.clone(), "v", 5)?;
         Ok::<_, EarlyEnd>(vec![OrderedPut { ttl: Some(ttl), ..put }])
     };
-    let (window, ()) = ExpiryWindow::of_write(&ctx, TTL, ctx.db.put_ordered(put(TTL)?)).await?;
+    let (window, ()) = ExpiryWindow::of_write(ctx, TTL, ctx.db.put_ordered(put(TTL)?)).await?;
     ctx.db.put_ordered(put(100 * TTL)?).await?;
     ctx.pass_until(window.absent_from).await;
     ensure_present(&ctx.db, &key, "v").await
 }
 
-async fn rows_of_an_atomic_write_expire(ctx: TrialContext) -> Verdict {
+async fn rows_of_an_atomic_write_expire(ctx: &StorageContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             ctx.atomic()?;
@@ -376,11 +374,11 @@ async fn rows_of_an_atomic_write_expire(ctx: TrialContext) -> Verdict {
                 ..AtomicBatch::default()
             };
             let (window, outcome) =
-                ExpiryWindow::of_write(&ctx, ttl, ctx.db.write_atomic(batch())).await?;
+                ExpiryWindow::of_write(ctx, ttl, ctx.db.write_atomic(batch())).await?;
             applied(&outcome, "the write")?;
             let standing = [(0, Some("v")), (1, Some("v"))];
             let outcome = ctx.db.write_atomic(batch()).await?;
-            window.judge(&ctx, conflicts(&outcome, &standing, "the write before the end"))?;
+            window.judge(ctx, conflicts(&outcome, &standing, "the write before the end"))?;
             ctx.pass_until(window.absent_from).await;
             ensure_absent(&ctx.db, &goes).await?;
             conflicts(
@@ -400,16 +398,16 @@ async fn rows_of_an_atomic_write_expire(ctx: TrialContext) -> Verdict {
     .await
 }
 
-async fn nodes_with_different_clocks_agree(ctx: TrialContext) -> Verdict {
+async fn nodes_with_different_clocks_agree(ctx: &StorageContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let (other, keys) = (ctx.other().await?, ["a", "b"].map(|ccols| ctx.key("p", ccols)));
             let mut rows = Vec::new();
             for (by, reader, key) in [(&ctx.db, &other, &keys[0]), (&other, &ctx.db, &keys[1])] {
                 let (window, outcome) =
-                    ExpiryWindow::of_write(&ctx, ttl, by.insert_for(key, "v", ttl)).await?;
+                    ExpiryWindow::of_write(ctx, ttl, by.insert_for(key, "v", ttl)).await?;
                 applied(&outcome, "the insert")?;
-                window.judge(&ctx, ensure_present(reader, key, "v").await)?;
+                window.judge(ctx, ensure_present(reader, key, "v").await)?;
                 rows.push((reader, key, window));
             }
             for (reader, key, window) in &rows {
@@ -417,7 +415,7 @@ async fn nodes_with_different_clocks_agree(ctx: TrialContext) -> Verdict {
                 let standing = [(0, Some("v"))];
                 let verdict =
                     conflicts(&lost, &standing, "an insert by the other node before the end");
-                window.judge(&ctx, verdict)?;
+                window.judge(ctx, verdict)?;
             }
             for (reader, key, window) in rows {
                 ctx.pass_until(window.absent_from).await;
@@ -435,7 +433,7 @@ async fn nodes_with_different_clocks_agree(ctx: TrialContext) -> Verdict {
 }
 
 /// Several candidates compete for a lease that ran out.
-async fn one_of_many_clients_takes_over_an_expired_row(ctx: TrialContext) -> Verdict {
+async fn one_of_many_clients_takes_over_an_expired_row(ctx: &StorageContext) -> Verdict {
     const TASKS: usize = 3;
     let (other, rows) = (ctx.other().await?, ctx.reduced_rounds());
     let at_once = ctx.capabilities().conditional.rows.min(50);
@@ -445,7 +443,7 @@ async fn one_of_many_clients_takes_over_an_expired_row(ctx: TrialContext) -> Ver
         let places = start..(start + at_once).min(rows);
         let ops = places.map(|n| insert_for(place(n), "expires", TTL)).collect();
         let (window, outcome) =
-            ExpiryWindow::of_write(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
+            ExpiryWindow::of_write(ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
         applied(&outcome, "the inserts with a TTL")?;
         last = Some(window);
     }

@@ -2,15 +2,12 @@
 
 use bytes::Bytes;
 use istorage::Key;
+use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
 use super::rows::{awkward_keys, place, put, value, value_of};
-use crate::{
-    context::TrialContext,
-    failure::{Verdict, applied, ensure, ensure_eq},
-    trial::trials,
-};
+use crate::{answers::applied, context::StorageContext};
 
-trials!(get:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(get:
     an_absent_row_is_none,
     a_written_row_is_returned,
     another_node_sees_a_written_row,
@@ -28,7 +25,7 @@ trials!(get:
     a_batch_of_large_rows_is_returned,
 );
 
-async fn an_absent_row_is_none(ctx: TrialContext) -> Verdict {
+async fn an_absent_row_is_none(ctx: &StorageContext) -> Verdict {
     let (absent, there) = (ctx.key("p", "absent"), ctx.key("p", "there"));
     ensure_eq!(ctx.db.get(&absent).await?, None, "a row of a partition that is empty");
     ctx.db.put(&there, "v").await?;
@@ -37,7 +34,7 @@ async fn an_absent_row_is_none(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_written_row_is_returned(ctx: TrialContext) -> Verdict {
+async fn a_written_row_is_returned(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     for n in 0..20 {
         ctx.db.put(&key, value(n)).await?;
@@ -46,7 +43,7 @@ async fn a_written_row_is_returned(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn another_node_sees_a_written_row(ctx: TrialContext) -> Verdict {
+async fn another_node_sees_a_written_row(ctx: &StorageContext) -> Verdict {
     let other = ctx.other().await?;
     for n in 0..20 {
         let key = ctx.key("p", place(n));
@@ -56,7 +53,7 @@ async fn another_node_sees_a_written_row(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn an_empty_value_is_not_absent(ctx: TrialContext) -> Verdict {
+async fn an_empty_value_is_not_absent(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     ctx.db.put(&key, "").await?;
     let empty = Some(Bytes::new());
@@ -68,7 +65,7 @@ async fn an_empty_value_is_not_absent(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn clustering_columns_may_be_empty(ctx: TrialContext) -> Verdict {
+async fn clustering_columns_may_be_empty(ctx: &StorageContext) -> Verdict {
     let (plain, conditional) = (ctx.key("plain", ""), ctx.key("conditional", ""));
     ensure_eq!(ctx.db.get(&plain).await?, None, "before it is written");
     ctx.db.put(&plain, "v").await?;
@@ -82,7 +79,7 @@ async fn clustering_columns_may_be_empty(ctx: TrialContext) -> Verdict {
 }
 
 /// Writes a row with a value of its own at each key, and reads all rows.
-async fn each_key_has_its_row(ctx: &TrialContext, keys: Vec<Key>) -> Verdict {
+async fn each_key_has_its_row(ctx: &StorageContext, keys: Vec<Key>) -> Verdict {
     let rows = keys.iter().enumerate().map(|(n, key)| put(key.clone(), value(n)));
     ctx.db.put_batch(rows.collect()).await?;
     let values = ctx.db.get_batch(&keys).await?;
@@ -96,17 +93,17 @@ async fn each_key_has_its_row(ctx: &TrialContext, keys: Vec<Key>) -> Verdict {
     Ok(())
 }
 
-async fn clustering_columns_may_have_any_bytes(ctx: TrialContext) -> Verdict {
+async fn clustering_columns_may_have_any_bytes(ctx: &StorageContext) -> Verdict {
     let keys = awkward_keys().into_iter().map(|ccols| ctx.key("p", ccols));
-    each_key_has_its_row(&ctx, keys.collect()).await
+    each_key_has_its_row(ctx, keys.collect()).await
 }
 
-async fn partition_keys_may_have_any_bytes(ctx: TrialContext) -> Verdict {
+async fn partition_keys_may_have_any_bytes(ctx: &StorageContext) -> Verdict {
     let keys = awkward_keys().into_iter().map(|pkey| ctx.key(pkey, "a"));
-    each_key_has_its_row(&ctx, keys.collect()).await
+    each_key_has_its_row(ctx, keys.collect()).await
 }
 
-async fn values_may_have_any_bytes(ctx: TrialContext) -> Verdict {
+async fn values_may_have_any_bytes(ctx: &StorageContext) -> Verdict {
     let all: Bytes = (0..=u8::MAX).collect();
     for value in [all, Bytes::from_static(b"\x00"), Bytes::from_static(b"\xff\xff\x00\x00")] {
         let key = ctx.key("p", value.clone());
@@ -116,7 +113,7 @@ async fn values_may_have_any_bytes(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn the_two_parts_of_a_key_are_not_joined(ctx: TrialContext) -> Verdict {
+async fn the_two_parts_of_a_key_are_not_joined(ctx: &StorageContext) -> Verdict {
     let parts: [(&[u8], &'static [u8]); 8] = [
         (b"a", b"bc"),
         (b"ab", b"c"),
@@ -128,10 +125,10 @@ async fn the_two_parts_of_a_key_are_not_joined(ctx: TrialContext) -> Verdict {
         (b"\xff\xff\xff", b""),
     ];
     let keys = parts.map(|(pkey, ccols)| ctx.key(pkey, Bytes::from_static(ccols)));
-    each_key_has_its_row(&ctx, keys.into()).await
+    each_key_has_its_row(ctx, keys.into()).await
 }
 
-async fn values_of_many_sizes_are_returned(ctx: TrialContext) -> Verdict {
+async fn values_of_many_sizes_are_returned(ctx: &StorageContext) -> Verdict {
     let largest = ctx.capabilities().row.value;
     let sizes = [0, 1, 2, 255, 256, 4_095, 4_096, 65_535, 65_536, 300_000];
     for size in sizes.into_iter().filter(|size| *size <= largest) {
@@ -142,7 +139,7 @@ async fn values_of_many_sizes_are_returned(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn conditional_rows_are_returned(ctx: TrialContext) -> Verdict {
+async fn conditional_rows_are_returned(ctx: &StorageContext) -> Verdict {
     let other = ctx.other().await?;
     for n in 0..10 {
         let key = ctx.key("p", place(n));
@@ -160,7 +157,7 @@ async fn conditional_rows_are_returned(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_batch_keeps_the_order_of_its_keys(ctx: TrialContext) -> Verdict {
+async fn a_batch_keeps_the_order_of_its_keys(ctx: &StorageContext) -> Verdict {
     let key = |pkey, n| ctx.key(pkey, place(n));
     ctx.db.put_batch((0..10).map(|n| put(key("p", n), value(n))).collect()).await?;
     ctx.db.put_batch((0..10).map(|n| put(key("q", n), value(100 + n))).collect()).await?;
@@ -179,13 +176,13 @@ async fn a_batch_keeps_the_order_of_its_keys(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn an_empty_batch_returns_nothing(ctx: TrialContext) -> Verdict {
+async fn an_empty_batch_returns_nothing(ctx: &StorageContext) -> Verdict {
     ensure_eq!(ctx.db.get_batch(&[]).await?, Vec::<Option<Bytes>>::new(), "the values");
     Ok(())
 }
 
 /// Every other key has a row.
-async fn a_batch_of_thousands_of_keys_is_returned(ctx: TrialContext) -> Verdict {
+async fn a_batch_of_thousands_of_keys_is_returned(ctx: &StorageContext) -> Verdict {
     const KEYS: usize = 2_500;
     let key = |n: usize| ctx.key(place(n % 50), place(n));
     let rows = (0..KEYS).step_by(2).map(|n| put(key(n), value(n)));
@@ -201,7 +198,7 @@ async fn a_batch_of_thousands_of_keys_is_returned(ctx: TrialContext) -> Verdict 
 }
 
 /// The rows have more bytes than a server answers at once.
-async fn a_batch_of_large_rows_is_returned(ctx: TrialContext) -> Verdict {
+async fn a_batch_of_large_rows_is_returned(ctx: &StorageContext) -> Verdict {
     const ROWS: usize = 60;
     let large = value_of(ctx.capabilities().row.value.min(300_000));
     let keys: Vec<Key> = (0..ROWS).map(|n| ctx.key(place(n % 7), place(n))).collect();

@@ -4,16 +4,12 @@ use bytes::Bytes;
 use clock::Clock;
 use futures::{StreamExt, TryStreamExt, stream};
 use istorage::{Consistency, ExpiringRow, Put, Range, RowStream};
+use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
 use super::rows::{place, put};
-use crate::{
-    client::CALL,
-    context::TrialContext,
-    failure::{Verdict, ensure, ensure_eq},
-    trial::trials,
-};
+use crate::{client::CALL, context::StorageContext};
 
-trials!(long large:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(long large:
     a_partition_of_100_000_rows_is_read_completely,
     a_range_in_the_middle_is_read,
     the_end_of_the_partition_is_read,
@@ -29,7 +25,7 @@ fn value(n: usize) -> Bytes {
 }
 
 /// The partition. The first trial that asks for it writes it.
-async fn partition(ctx: &TrialContext) -> Verdict<Bytes> {
+async fn partition(ctx: &StorageContext) -> Verdict<Bytes> {
     let write = || async {
         const BATCH: usize = 2_500;
         let pkey = ctx.pkey("large");
@@ -43,7 +39,7 @@ async fn partition(ctx: &TrialContext) -> Verdict<Bytes> {
     ctx.shared().large.get_or_try_init(write).await.cloned()
 }
 
-fn read(ctx: &TrialContext, pkey: &Bytes, range: Range) -> RowStream {
+fn read(ctx: &StorageContext, pkey: &Bytes, range: Range) -> RowStream {
     ctx.db.storage.read(pkey.clone(), range, Consistency::Plain, CALL)
 }
 
@@ -61,24 +57,24 @@ async fn has_rows(mut rows: RowStream, mut expected: std::ops::Range<usize>) -> 
     Ok(())
 }
 
-async fn a_partition_of_100_000_rows_is_read_completely(ctx: TrialContext) -> Verdict {
-    let pkey = partition(&ctx).await?;
-    has_rows(read(&ctx, &pkey, Range::all()), 0..ROWS).await
+async fn a_partition_of_100_000_rows_is_read_completely(ctx: &StorageContext) -> Verdict {
+    let pkey = partition(ctx).await?;
+    has_rows(read(ctx, &pkey, Range::all()), 0..ROWS).await
 }
 
-async fn a_range_in_the_middle_is_read(ctx: TrialContext) -> Verdict {
-    let pkey = partition(&ctx).await?;
+async fn a_range_in_the_middle_is_read(ctx: &StorageContext) -> Verdict {
+    let pkey = partition(ctx).await?;
     let (start, end) = (ROWS / 3, 2 * ROWS / 3);
-    has_rows(read(&ctx, &pkey, Range::between(place(start), place(end))), start..end).await
+    has_rows(read(ctx, &pkey, Range::between(place(start), place(end))), start..end).await
 }
 
-async fn the_end_of_the_partition_is_read(ctx: TrialContext) -> Verdict {
-    let pkey = partition(&ctx).await?;
-    has_rows(read(&ctx, &pkey, Range::from(place(ROWS - 3))), ROWS - 3..ROWS).await
+async fn the_end_of_the_partition_is_read(ctx: &StorageContext) -> Verdict {
+    let pkey = partition(ctx).await?;
+    has_rows(read(ctx, &pkey, Range::from(place(ROWS - 3))), ROWS - 3..ROWS).await
 }
 
-async fn a_large_partition_is_read_with_ttl(ctx: TrialContext) -> Verdict {
-    let pkey = partition(&ctx).await?;
+async fn a_large_partition_is_read_with_ttl(ctx: &StorageContext) -> Verdict {
+    let pkey = partition(ctx).await?;
     let mut rows = ctx.db.storage.ttl_read(pkey, Range::all(), CALL);
     let mut count = 0;
     while let Some(found) = rows.try_next().await? {
@@ -92,21 +88,21 @@ async fn a_large_partition_is_read_with_ttl(ctx: TrialContext) -> Verdict {
 
 /// The first rows must come long before the last row could. A busy machine makes any read slow, so
 /// the quickest of several reads counts.
-async fn a_large_partition_is_read_lazily(ctx: TrialContext) -> Verdict {
+async fn a_large_partition_is_read_lazily(ctx: &StorageContext) -> Verdict {
     const FIRST: usize = 10;
-    let pkey = partition(&ctx).await?;
+    let pkey = partition(ctx).await?;
     // Measure real time, whichever clock the storage uses.
     let clock = Clock::system();
     let (mut first, mut all) = (CALL, CALL);
     for _ in 0..3 {
         let start = clock.now();
-        let rows = read(&ctx, &pkey, Range::all());
+        let rows = read(ctx, &pkey, Range::all());
         let count = rows.take(FIRST).try_fold(0, |count, _| async move { Ok(count + 1) }).await?;
         ensure_eq!(count, FIRST, "the number of first rows");
         first = first.min(clock.now() - start);
 
         let start = clock.now();
-        has_rows(read(&ctx, &pkey, Range::all()), 0..ROWS).await?;
+        has_rows(read(ctx, &pkey, Range::all()), 0..ROWS).await?;
         all = all.min(clock.now() - start);
     }
     ensure!(
@@ -116,15 +112,15 @@ async fn a_large_partition_is_read_lazily(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn streams_of_a_large_partition_may_be_dropped(ctx: TrialContext) -> Verdict {
+async fn streams_of_a_large_partition_may_be_dropped(ctx: &StorageContext) -> Verdict {
     const STREAMS: usize = 100;
-    let pkey = partition(&ctx).await?;
+    let pkey = partition(ctx).await?;
     for n in 0..STREAMS {
-        let mut rows = read(&ctx, &pkey, Range::from(place(n)));
+        let mut rows = read(ctx, &pkey, Range::from(place(n)));
         for step in 0..n % 7 {
             let row = rows.try_next().await?;
             ensure_eq!(row.map(|row| row.ccols), Some(place(n + step)), "row {step} of stream {n}");
         }
     }
-    has_rows(read(&ctx, &pkey, Range::from(place(ROWS - 100))), ROWS - 100..ROWS).await
+    has_rows(read(ctx, &pkey, Range::from(place(ROWS - 100))), ROWS - 100..ROWS).await
 }

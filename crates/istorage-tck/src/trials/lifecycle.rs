@@ -6,17 +6,16 @@ use futures::StreamExt;
 use istorage::{
     AppStorageExt, AtomicBatch, Consistency, ErrorKind, KeyspaceName, Range, StorageDriver,
 };
+use trialkit::{Trial, Verdict, ensure, ensure_eq, tasks, trials};
 
 use super::rows::{insert, ordered, place, put, value};
 use crate::{
+    answers::{applied, refused},
     client::{CALL, TrialClient},
-    context::TrialContext,
-    failure::{Verdict, applied, ensure, ensure_eq, refused},
-    tasks,
-    trial::trials,
+    context::StorageContext,
 };
 
-trials!(lifecycle:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(lifecycle:
     a_keyspace_that_was_not_created_is_none,
     a_keyspace_is_created_once,
     a_dropped_keyspace_and_its_rows_are_absent,
@@ -30,7 +29,7 @@ trials!(lifecycle:
     a_closed_driver_answers_closed,
 );
 
-async fn a_keyspace_that_was_not_created_is_none(ctx: TrialContext) -> Verdict {
+async fn a_keyspace_that_was_not_created_is_none(ctx: &StorageContext) -> Verdict {
     let (driver, name) = (ctx.driver(), ctx.new_keyspace()?);
     let opened = driver.open(&name, ctx.within_setup()).await?;
     ensure!(opened.is_none(), "a keyspace that was not created can be opened");
@@ -39,7 +38,7 @@ async fn a_keyspace_that_was_not_created_is_none(ctx: TrialContext) -> Verdict {
 }
 
 async fn create(
-    ctx: &TrialContext,
+    ctx: &StorageContext,
     driver: &dyn StorageDriver,
     name: &KeyspaceName,
 ) -> Verdict<TrialClient> {
@@ -47,20 +46,20 @@ async fn create(
     ctx.open(driver, name).await
 }
 
-async fn a_keyspace_is_created_once(ctx: TrialContext) -> Verdict {
+async fn a_keyspace_is_created_once(ctx: &StorageContext) -> Verdict {
     let (driver, name, key) = (ctx.driver(), ctx.new_keyspace()?, ctx.key("p", "a"));
-    let first = create(&ctx, driver, &name).await?;
+    let first = create(ctx, driver, &name).await?;
     first.put(&key, "v").await?;
-    let second = create(&ctx, driver, &name).await?;
+    let second = create(ctx, driver, &name).await?;
     ensure_eq!(second.get(&key).await?, Some("v".into()), "the row after creating it again");
     let third = ctx.open(driver, &name).await?;
     ensure_eq!(third.get(&key).await?, Some("v".into()), "the row after opening it again");
     Ok(())
 }
 
-async fn a_dropped_keyspace_and_its_rows_are_absent(ctx: TrialContext) -> Verdict {
+async fn a_dropped_keyspace_and_its_rows_are_absent(ctx: &StorageContext) -> Verdict {
     let (driver, name, key) = (ctx.driver(), ctx.new_keyspace()?, ctx.key("p", "a"));
-    let before = create(&ctx, driver, &name).await?;
+    let before = create(ctx, driver, &name).await?;
     before.put(&key, "v").await?;
     applied(&before.insert(&ctx.key("q", "a"), "v").await?, "the insert")?;
     before.storage.close().await;
@@ -69,14 +68,14 @@ async fn a_dropped_keyspace_and_its_rows_are_absent(ctx: TrialContext) -> Verdic
     }
     let opened = driver.open(&name, ctx.within_setup()).await?;
     ensure!(opened.is_none(), "a keyspace that was dropped can be opened");
-    let after = create(&ctx, driver, &name).await?;
+    let after = create(ctx, driver, &name).await?;
     ensure_eq!(after.get(&key).await?, None, "the row of the former keyspace");
     applied(&after.insert(&ctx.key("q", "a"), "v").await?, "the insert into the new keyspace")
 }
 
-async fn keyspaces_do_not_share_rows(ctx: TrialContext) -> Verdict {
+async fn keyspaces_do_not_share_rows(ctx: &StorageContext) -> Verdict {
     let (name, key) = (ctx.new_keyspace()?, ctx.key("p", "a"));
-    let second = create(&ctx, ctx.driver(), &name).await?;
+    let second = create(ctx, ctx.driver(), &name).await?;
     ctx.db.put(&key, "first").await?;
     ensure_eq!(second.get(&key).await?, None, "the row in the second keyspace");
     second.put(&key, "second").await?;
@@ -85,16 +84,16 @@ async fn keyspaces_do_not_share_rows(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_keyspace_with_the_longest_name_works(ctx: TrialContext) -> Verdict {
+async fn a_keyspace_with_the_longest_name_works(ctx: &StorageContext) -> Verdict {
     let name = ctx.new_keyspace_with_len(KeyspaceName::MAX_LEN)?;
-    let db = create(&ctx, ctx.driver(), &name).await?;
+    let db = create(ctx, ctx.driver(), &name).await?;
     db.put(&ctx.key("p", "a"), "v").await?;
     ensure_eq!(db.get(&ctx.key("p", "a")).await?, Some("v".into()), "the row");
     Ok(())
 }
 
 /// This happens when a cluster starts for the first time.
-async fn several_nodes_may_create_a_keyspace_at_once(ctx: TrialContext) -> Verdict {
+async fn several_nodes_may_create_a_keyspace_at_once(ctx: &StorageContext) -> Verdict {
     const NODES: usize = 3;
     let name = ctx.new_keyspace()?;
     let mut nodes: Vec<Arc<dyn StorageDriver>> = Vec::new();
@@ -122,7 +121,7 @@ async fn several_nodes_may_create_a_keyspace_at_once(ctx: TrialContext) -> Verdi
 }
 
 /// Every call on the storage answers `Closed`.
-async fn answers_closed(ctx: &TrialContext, db: &TrialClient) -> Verdict {
+async fn answers_closed(ctx: &StorageContext, db: &TrialClient) -> Verdict {
     let (key, closed) = (ctx.key("p", "a"), ErrorKind::Closed);
     refused(db.get(&key).await, closed, "get")?;
     refused(db.get_linearizable(&key).await, closed, "get, linearizable")?;
@@ -144,18 +143,18 @@ async fn answers_closed(ctx: &TrialContext, db: &TrialClient) -> Verdict {
     refused(db.storage.server_time(db.soon()).await, closed, "server_time")
 }
 
-async fn a_closed_storage_answers_closed(ctx: TrialContext) -> Verdict {
+async fn a_closed_storage_answers_closed(ctx: &StorageContext) -> Verdict {
     let db = ctx.open_again().await?;
     db.put(&ctx.key("p", "b"), "v").await?;
     for _ in 0..2 {
         db.storage.close().await;
-        answers_closed(&ctx, &db).await?;
+        answers_closed(ctx, &db).await?;
     }
     ensure_eq!(ctx.db.get(&ctx.key("p", "a")).await?, None, "a row that was not to be written");
     Ok(())
 }
 
-async fn a_closed_storage_ends_its_streams(ctx: TrialContext) -> Verdict {
+async fn a_closed_storage_ends_its_streams(ctx: &StorageContext) -> Verdict {
     let rows = (0..2_000).map(|n| put(ctx.key("p", place(n)), value(n)));
     ctx.db.put_batch(rows.collect()).await?;
     let db = ctx.open_again().await?;
@@ -174,7 +173,7 @@ async fn a_closed_storage_ends_its_streams(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn closing_one_storage_leaves_the_others_open(ctx: TrialContext) -> Verdict {
+async fn closing_one_storage_leaves_the_others_open(ctx: &StorageContext) -> Verdict {
     let db = ctx.open_again().await?;
     let key = ctx.key("p", "a");
     db.put(&key, "v").await?;
@@ -188,7 +187,7 @@ async fn closing_one_storage_leaves_the_others_open(ctx: TrialContext) -> Verdic
 /// Each call gets a true answer: the row of an applied insert is there, and the row of an insert
 /// that is answered with `Closed` is not. After an unknown outcome the row may be there or not. No
 /// call is lost, and no call hangs.
-async fn calls_under_way_at_the_close_are_answered(ctx: TrialContext) -> Verdict {
+async fn calls_under_way_at_the_close_are_answered(ctx: &StorageContext) -> Verdict {
     const CALLS: usize = 50;
     let db = ctx.open_again().await?;
     let write = |n: usize| {
@@ -216,13 +215,13 @@ async fn calls_under_way_at_the_close_are_answered(ctx: TrialContext) -> Verdict
     Ok(())
 }
 
-async fn a_closed_driver_answers_closed(ctx: TrialContext) -> Verdict {
+async fn a_closed_driver_answers_closed(ctx: &StorageContext) -> Verdict {
     let (driver, name) = (ctx.spare().await?, ctx.new_keyspace()?);
-    let db = create(&ctx, &*driver, &name).await?;
+    let db = create(ctx, &*driver, &name).await?;
     db.put(&ctx.key("p", "a"), "v").await?;
     for _ in 0..2 {
         driver.close().await;
-        answers_closed(&ctx, &db).await?;
+        answers_closed(ctx, &db).await?;
         let closed = ErrorKind::Closed;
         refused(driver.create(&name, ctx.within_setup()).await, closed, "create")?;
         refused(driver.open(&name, ctx.within_setup()).await.map(drop), closed, "open")?;

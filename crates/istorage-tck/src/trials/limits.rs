@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use istorage::{AtomicBatch, ErrorKind, Key, Order, OrderedPut, Range, RowLimits, TTL_MAX};
+use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
 use super::rows::{insert, insert_for, ordered, put, row, swap, value_of};
 use crate::{
-    context::TrialContext,
-    failure::{Verdict, applied, ensure, ensure_eq, refused},
-    trial::trials,
+    answers::{applied, refused},
+    context::StorageContext,
 };
 
-trials!(limits:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(limits:
     the_largest_value_is_stored,
     the_longest_keys_are_stored,
     the_longest_keys_with_the_largest_value_are_stored,
@@ -28,7 +28,7 @@ trials!(limits:
 );
 
 /// A partition key of exactly this length that no other trial uses.
-fn pkey_of(ctx: &TrialContext, name: u8, len: usize) -> Bytes {
+fn pkey_of(ctx: &StorageContext, name: u8, len: usize) -> Bytes {
     let prefix = ctx.pkey([name]);
     [&prefix[..], &vec![0xff; len - prefix.len()]].concat().into()
 }
@@ -38,7 +38,7 @@ fn ccols_of(len: usize) -> Bytes {
 }
 
 /// A plain row with parts of these sizes can be written and read.
-async fn takes(ctx: &TrialContext, name: u8, sizes: RowLimits) -> Verdict {
+async fn takes(ctx: &StorageContext, name: u8, sizes: RowLimits) -> Verdict {
     let key = Key::new(pkey_of(ctx, name, sizes.pkey), ccols_of(sizes.ccols));
     let value = value_of(sizes.value);
     ctx.db.put(&key, value.clone()).await?;
@@ -54,27 +54,27 @@ async fn takes(ctx: &TrialContext, name: u8, sizes: RowLimits) -> Verdict {
     Ok(())
 }
 
-async fn the_largest_value_is_stored(ctx: TrialContext) -> Verdict {
+async fn the_largest_value_is_stored(ctx: &StorageContext) -> Verdict {
     let value = ctx.capabilities().row.value;
-    takes(&ctx, 0, RowLimits { pkey: 8, ccols: 1, value }).await
+    takes(ctx, 0, RowLimits { pkey: 8, ccols: 1, value }).await
 }
 
-async fn the_longest_keys_are_stored(ctx: TrialContext) -> Verdict {
+async fn the_longest_keys_are_stored(ctx: &StorageContext) -> Verdict {
     let RowLimits { pkey, ccols, .. } = ctx.capabilities().row;
-    takes(&ctx, 0, RowLimits { pkey, ccols: 1, value: 1 }).await?;
-    takes(&ctx, 1, RowLimits { pkey: 8, ccols, value: 1 }).await?;
-    takes(&ctx, 2, RowLimits { pkey, ccols, value: 1 }).await?;
-    takes(&ctx, 3, RowLimits { pkey, ccols, value: 0 }).await
+    takes(ctx, 0, RowLimits { pkey, ccols: 1, value: 1 }).await?;
+    takes(ctx, 1, RowLimits { pkey: 8, ccols, value: 1 }).await?;
+    takes(ctx, 2, RowLimits { pkey, ccols, value: 1 }).await?;
+    takes(ctx, 3, RowLimits { pkey, ccols, value: 0 }).await
 }
 
-async fn the_longest_keys_with_the_largest_value_are_stored(ctx: TrialContext) -> Verdict {
+async fn the_longest_keys_with_the_largest_value_are_stored(ctx: &StorageContext) -> Verdict {
     let largest = ctx.capabilities().row;
-    takes(&ctx, 0, largest).await
+    takes(ctx, 0, largest).await
 }
 
-async fn the_limits_hold_for_ordered_rows(ctx: TrialContext) -> Verdict {
+async fn the_limits_hold_for_ordered_rows(ctx: &StorageContext) -> Verdict {
     let sizes = ctx.capabilities().row;
-    let key = Key::new(pkey_of(&ctx, 0, sizes.pkey), ccols_of(sizes.ccols));
+    let key = Key::new(pkey_of(ctx, 0, sizes.pkey), ccols_of(sizes.ccols));
     let value = value_of(sizes.value);
     ctx.db.put_ordered(vec![ordered(key.clone(), value.clone(), 2)?]).await?;
     ctx.db.put_ordered(vec![ordered(key.clone(), "lower", 1)?]).await?;
@@ -82,9 +82,9 @@ async fn the_limits_hold_for_ordered_rows(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn the_limits_hold_for_conditional_rows(ctx: TrialContext) -> Verdict {
+async fn the_limits_hold_for_conditional_rows(ctx: &StorageContext) -> Verdict {
     let limits = ctx.capabilities();
-    let key = Key::new(pkey_of(&ctx, 0, limits.row.pkey), ccols_of(limits.row.ccols));
+    let key = Key::new(pkey_of(ctx, 0, limits.row.pkey), ccols_of(limits.row.ccols));
     let value = value_of(limits.row.value);
     applied(&ctx.db.insert(&key, value.clone()).await?, "the insert of the largest row")?;
     let found = ctx.db.get_linearizable(&key).await?;
@@ -96,7 +96,7 @@ async fn the_limits_hold_for_conditional_rows(ctx: TrialContext) -> Verdict {
 }
 
 /// Every call that writes refuses a row with this key and value.
-async fn refuses(ctx: &TrialContext, key: &Key, value: &Bytes, what: &str) -> Verdict {
+async fn refuses(ctx: &StorageContext, key: &Key, value: &Bytes, what: &str) -> Verdict {
     let db = &ctx.db;
     refused(db.put(key, value.clone()).await, ErrorKind::Invalid, &format!("put of {what}"))?;
     let rows = vec![ordered(key.clone(), value.clone(), 1)?];
@@ -111,32 +111,32 @@ async fn refuses(ctx: &TrialContext, key: &Key, value: &Bytes, what: &str) -> Ve
     refused(answer, ErrorKind::Invalid, &format!("write_atomic of {what}"))
 }
 
-async fn a_value_beyond_the_largest_is_invalid(ctx: TrialContext) -> Verdict {
+async fn a_value_beyond_the_largest_is_invalid(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     let value = vec![7; ctx.capabilities().row.value + 1].into();
-    refuses(&ctx, &key, &value, "a value that is one byte too large").await?;
+    refuses(ctx, &key, &value, "a value that is one byte too large").await?;
     ensure_eq!(ctx.db.get(&key).await?, None, "the row");
     Ok(())
 }
 
-async fn keys_beyond_the_longest_are_invalid(ctx: TrialContext) -> Verdict {
+async fn keys_beyond_the_longest_are_invalid(ctx: &StorageContext) -> Verdict {
     let limits = ctx.capabilities().row;
     let long = ctx.key("p", ccols_of(limits.ccols + 1));
-    refuses(&ctx, &long, &"v".into(), "a clustering key that is one byte too long").await?;
+    refuses(ctx, &long, &"v".into(), "a clustering key that is one byte too long").await?;
     refused(ctx.db.get(&long).await, ErrorKind::Invalid, "get of long clustering columns")?;
     ensure_eq!(ctx.db.read(&long.pkey, Range::all()).await?, [], "the partition");
 
-    let long = Key::new(pkey_of(&ctx, 0, limits.pkey + 1), "a");
-    refuses(&ctx, &long, &"v".into(), "a partition key that is one byte too long").await?;
+    let long = Key::new(pkey_of(ctx, 0, limits.pkey + 1), "a");
+    refuses(ctx, &long, &"v".into(), "a partition key that is one byte too long").await?;
     let answer = ctx.db.get_batch(std::slice::from_ref(&long)).await;
     refused(answer, ErrorKind::Invalid, "get_batch of a long partition key")?;
     let answer = ctx.db.read(&long.pkey, Range::all()).await;
     refused(answer, ErrorKind::Invalid, "read of a long partition key")
 }
 
-async fn an_empty_partition_key_is_invalid(ctx: TrialContext) -> Verdict {
+async fn an_empty_partition_key_is_invalid(ctx: &StorageContext) -> Verdict {
     let key = Key::new("", "a");
-    refuses(&ctx, &key, &"v".into(), "an empty partition key").await?;
+    refuses(ctx, &key, &"v".into(), "an empty partition key").await?;
     refused(ctx.db.get(&key).await, ErrorKind::Invalid, "get")?;
     refused(ctx.db.get_linearizable(&key).await, ErrorKind::Invalid, "get, linearizable")?;
     let keys = [ctx.key("p", "a"), key.clone()];
@@ -147,7 +147,7 @@ async fn an_empty_partition_key_is_invalid(ctx: TrialContext) -> Verdict {
     refused(answer, ErrorKind::Invalid, "ttl_read")
 }
 
-async fn an_invalid_row_stops_the_others_of_its_batch(ctx: TrialContext) -> Verdict {
+async fn an_invalid_row_stops_the_others_of_its_batch(ctx: &StorageContext) -> Verdict {
     let too_large: Bytes = vec![7; ctx.capabilities().row.value + 1].into();
     let key = |ccols| ctx.key("p", ccols);
     let rows = vec![put(key("a"), "v"), put(key("b"), too_large.clone()), put(key("c"), "v")];
@@ -160,7 +160,7 @@ async fn an_invalid_row_stops_the_others_of_its_batch(ctx: TrialContext) -> Verd
     Ok(())
 }
 
-async fn a_ttl_of_zero_or_beyond_the_longest_is_invalid(ctx: TrialContext) -> Verdict {
+async fn a_ttl_of_zero_or_beyond_the_longest_is_invalid(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     for ttl in [Duration::ZERO, TTL_MAX + Duration::from_nanos(1)] {
         let answer = ctx.db.insert_for(&key, "v", ttl).await;
@@ -178,7 +178,7 @@ async fn a_ttl_of_zero_or_beyond_the_longest_is_invalid(ctx: TrialContext) -> Ve
     Ok(())
 }
 
-async fn orders_outside_the_bounds_are_invalid(ctx: TrialContext) -> Verdict {
+async fn orders_outside_the_bounds_are_invalid(ctx: &StorageContext) -> Verdict {
     for order in [0, Order::MAX + 1, u64::MAX] {
         refused(Order::new(order), ErrorKind::Invalid, &format!("order {order}"))?;
     }

@@ -9,17 +9,12 @@ use std::sync::{
 use bytes::Bytes;
 use istorage::{Outcome, Range};
 use tokio::sync::Barrier;
+use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, tasks, trials};
 
 use super::rows::{insert, place, swap};
-use crate::{
-    client::TrialClient,
-    context::TrialContext,
-    failure::{EarlyEnd, Verdict, applied, ensure, ensure_eq},
-    tasks,
-    trial::trials,
-};
+use crate::{answers::applied, client::TrialClient, context::StorageContext};
 
-trials!(linearizable:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(linearizable:
     get_sees_every_answered_swap,
     read_sees_every_answered_insert,
     reads_never_go_back,
@@ -70,13 +65,13 @@ impl Drop for Ending {
     }
 }
 
-fn writes_of(ctx: &TrialContext) -> usize {
+fn writes_of(ctx: &StorageContext) -> usize {
     ctx.reduced_rounds() / WRITERS
 }
 
 /// Each writer raises one register by swaps. A reader never sees less than the swaps that were
 /// answered before its read.
-async fn get_sees_every_answered_swap(ctx: TrialContext) -> Verdict {
+async fn get_sees_every_answered_swap(ctx: &StorageContext) -> Verdict {
     let (key, other) = (ctx.key("p", "register"), ctx.other().await?);
     let ops = vec![insert("register", register(0, 0))];
     applied(&ctx.db.settled(&key.pkey, ops).await?, "the insert")?;
@@ -131,7 +126,7 @@ async fn get_sees_every_answered_swap(ctx: TrialContext) -> Verdict {
 }
 
 /// Each writer inserts rows of its own. A read that starts after an answer sees the inserted row.
-async fn read_sees_every_answered_insert(ctx: TrialContext) -> Verdict {
+async fn read_sees_every_answered_insert(ctx: &StorageContext) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
     let race = Race::new();
     let place_of = |writer: usize, n: usize| place(1_000_000 * writer + n);
@@ -177,7 +172,7 @@ async fn read_sees_every_answered_insert(ctx: TrialContext) -> Verdict {
 
 /// After one node has read a row, every later read of another node sees the row, even if the write
 /// of the row is not answered yet.
-async fn reads_never_go_back(ctx: TrialContext) -> Verdict {
+async fn reads_never_go_back(ctx: &StorageContext) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
     for round in 0..ctx.reduced_rounds() {
         let write = {
@@ -202,7 +197,7 @@ async fn reads_never_go_back(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_client_sees_its_own_writes_at_once(ctx: TrialContext) -> Verdict {
+async fn a_client_sees_its_own_writes_at_once(ctx: &StorageContext) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
     for n in 0..30 {
         let key = ctx.key("p", place(n));

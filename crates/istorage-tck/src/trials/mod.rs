@@ -21,12 +21,14 @@ mod ttl;
 mod unknown;
 mod write_if;
 
-use crate::Trial;
+use trialkit::Trial;
+
+use crate::StorageContext;
 
 /// All trials, those of a module together. The long trials come first, so that no long trial begins
 /// last.
-pub fn trials() -> impl Iterator<Item = &'static Trial> {
-    const MODULES: &[&[Trial]] = &[
+pub fn trials() -> impl Iterator<Item = &'static Trial<StorageContext>> {
+    const MODULES: &[&[Trial<StorageContext>]] = &[
         large::TRIALS,
         ttl::TRIALS,
         expiry::TRIALS,

@@ -1,17 +1,12 @@
 //! `put_ordered`: the write with the higher order stays, in any order of arrival.
 
 use istorage::{Key, Order, OrderedPut, Range};
+use trialkit::{Trial, Verdict, ensure_eq, tasks, trials};
 
 use super::rows::{ordered, place, row, value};
-use crate::{
-    client::TrialClient,
-    context::TrialContext,
-    failure::{Verdict, applied, ensure_eq},
-    tasks,
-    trial::trials,
-};
+use crate::{answers::applied, client::TrialClient, context::StorageContext};
 
-trials!(ordered:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(ordered:
     a_row_is_written,
     the_highest_order_stays_in_any_order_of_arrival,
     the_highest_order_stays_for_nodes_with_clocks_5_s_apart,
@@ -25,7 +20,7 @@ trials!(ordered:
     linearizable_reads_see_an_ordered_row,
 );
 
-async fn a_row_is_written(ctx: TrialContext) -> Verdict {
+async fn a_row_is_written(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     ctx.db.put_ordered(vec![ordered(key.clone(), "v", 7)?]).await?;
     ensure_eq!(ctx.db.get(&key).await?, Some("v".into()), "the row");
@@ -50,7 +45,7 @@ fn permutations() -> Vec<[u64; 4]> {
 
 /// Writes each permutation to a row of its own, step by step, and reads the rows after every step.
 async fn permute(
-    ctx: &TrialContext,
+    ctx: &StorageContext,
     nodes: [&TrialClient; 2],
     order_of: impl Fn(u64) -> u64,
 ) -> Verdict {
@@ -75,21 +70,21 @@ async fn permute(
     Ok(())
 }
 
-async fn the_highest_order_stays_in_any_order_of_arrival(ctx: TrialContext) -> Verdict {
-    permute(&ctx, [&ctx.db, &ctx.db], |order| order).await
+async fn the_highest_order_stays_in_any_order_of_arrival(ctx: &StorageContext) -> Verdict {
+    permute(ctx, [&ctx.db, &ctx.db], |order| order).await
 }
 
-async fn the_highest_order_stays_for_nodes_with_clocks_5_s_apart(ctx: TrialContext) -> Verdict {
+async fn the_highest_order_stays_for_nodes_with_clocks_5_s_apart(ctx: &StorageContext) -> Verdict {
     let other = ctx.other().await?;
-    permute(&ctx, [&ctx.db, &other], |order| order).await?;
-    permute(&ctx, [&other, &ctx.db], |order| order + 4).await
+    permute(ctx, [&ctx.db, &other], |order| order).await?;
+    permute(ctx, [&other, &ctx.db], |order| order + 4).await
 }
 
 /// Small orders, orders like those of a clock, and the highest order.
-async fn orders_that_are_far_apart_are_compared(ctx: TrialContext) -> Verdict {
+async fn orders_that_are_far_apart_are_compared(ctx: &StorageContext) -> Verdict {
     let orders = [1, 2, 1 << 32, (1 << 62) + 1, Order::MAX];
     let order_of = |n: u64| orders[n as usize];
-    permute(&ctx, [&ctx.db, &ctx.db], order_of).await?;
+    permute(ctx, [&ctx.db, &ctx.db], order_of).await?;
     let key = ctx.key("first", "a");
     for order in [1, 2, 2_000_000_000_000_000] {
         ctx.db.put_ordered(vec![ordered(key.clone(), value(order as usize), order)?]).await?;
@@ -99,7 +94,7 @@ async fn orders_that_are_far_apart_are_compared(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn an_equal_order_with_equal_bytes_succeeds(ctx: TrialContext) -> Verdict {
+async fn an_equal_order_with_equal_bytes_succeeds(ctx: &StorageContext) -> Verdict {
     let (other, key) = (ctx.other().await?, ctx.key("p", "a"));
     for db in [&ctx.db, &other, &ctx.db] {
         db.put_ordered(vec![ordered(key.clone(), "same", 5)?]).await?;
@@ -110,7 +105,7 @@ async fn an_equal_order_with_equal_bytes_succeeds(ctx: TrialContext) -> Verdict 
     Ok(())
 }
 
-async fn the_highest_order_of_a_repeated_key_counts(ctx: TrialContext) -> Verdict {
+async fn the_highest_order_of_a_repeated_key_counts(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "twice");
     let rows = [(3, "3"), (9, "9"), (5, "5")];
     let rows = rows.map(|(order, value)| ordered(key.clone(), value, order));
@@ -119,7 +114,7 @@ async fn the_highest_order_of_a_repeated_key_counts(ctx: TrialContext) -> Verdic
     Ok(())
 }
 
-async fn a_superseded_row_does_not_stop_the_other_rows(ctx: TrialContext) -> Verdict {
+async fn a_superseded_row_does_not_stop_the_other_rows(ctx: &StorageContext) -> Verdict {
     let keys = [("p", "a"), ("p", "b"), ("p", "c"), ("q", "a")].map(|(p, c)| ctx.key(p, c));
     ctx.db.put_ordered(vec![ordered(keys[1].clone(), "high", 100)?]).await?;
     let rows = keys.iter().map(|key| ordered(key.clone(), "low", 10));
@@ -129,14 +124,14 @@ async fn a_superseded_row_does_not_stop_the_other_rows(ctx: TrialContext) -> Ver
     Ok(())
 }
 
-async fn an_empty_batch_succeeds(ctx: TrialContext) -> Verdict {
+async fn an_empty_batch_succeeds(ctx: &StorageContext) -> Verdict {
     ctx.db.put_ordered(Vec::new()).await?;
     Ok(())
 }
 
 /// The batch has more rows than fit into a request, in one partition and in many partitions. Then
 /// half of the rows are written again with other orders.
-async fn thousands_of_rows_are_written(ctx: TrialContext) -> Verdict {
+async fn thousands_of_rows_are_written(ctx: &StorageContext) -> Verdict {
     const ROWS: usize = 3_000;
     let key = |n: usize| match n % 2 {
         0 => ctx.key("one", place(n)),
@@ -158,7 +153,7 @@ async fn thousands_of_rows_are_written(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn racing_writers_leave_the_highest_order(ctx: TrialContext) -> Verdict {
+async fn racing_writers_leave_the_highest_order(ctx: &StorageContext) -> Verdict {
     const WRITERS: u64 = 4;
     const ROWS: usize = 5;
     let (other, writes) = (ctx.other().await?, ctx.reduced_rounds() as u64 / 2);
@@ -184,7 +179,7 @@ async fn racing_writers_leave_the_highest_order(ctx: TrialContext) -> Verdict {
 }
 
 /// Rows of different kinds may be in one partition.
-async fn linearizable_reads_see_an_ordered_row(ctx: TrialContext) -> Verdict {
+async fn linearizable_reads_see_an_ordered_row(ctx: &StorageContext) -> Verdict {
     let (one, conditional) = (ctx.key("p", "a"), ctx.key("p", "b"));
     ctx.db.put_ordered(vec![ordered(one.clone(), "ordered", 3)?]).await?;
     applied(&ctx.db.insert(&conditional, "conditional").await?, "the insert")?;

@@ -1,15 +1,12 @@
 //! `put_batch` and `put`.
 
 use istorage::{Key, Put, Range};
+use trialkit::{Trial, Verdict, ensure, ensure_eq, tasks, trials};
 
 use super::rows::{place, put, row, value, value_of};
-use crate::{
-    context::TrialContext,
-    failure::{Verdict, ensure, ensure_eq},
-    trial::trials,
-};
+use crate::context::StorageContext;
 
-trials!(put_batch:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(put_batch:
     a_batch_of_0_rows_is_written,
     a_batch_of_1_row_is_written,
     a_batch_of_25_rows_is_written,
@@ -26,7 +23,7 @@ trials!(put_batch:
 );
 
 /// Writes a batch into three partitions and reads all of its rows.
-async fn of(ctx: &TrialContext, rows: usize) -> Verdict {
+async fn of(ctx: &StorageContext, rows: usize) -> Verdict {
     let key = |n: usize| ctx.key(format!("p{}", n % 3), place(n));
     ctx.db.put_batch((0..rows).map(|n| put(key(n), value(n))).collect()).await?;
     for partition in 0..3 {
@@ -40,35 +37,35 @@ async fn of(ctx: &TrialContext, rows: usize) -> Verdict {
     Ok(())
 }
 
-async fn a_batch_of_0_rows_is_written(ctx: TrialContext) -> Verdict {
-    of(&ctx, 0).await
+async fn a_batch_of_0_rows_is_written(ctx: &StorageContext) -> Verdict {
+    of(ctx, 0).await
 }
 
-async fn a_batch_of_1_row_is_written(ctx: TrialContext) -> Verdict {
-    of(&ctx, 1).await
+async fn a_batch_of_1_row_is_written(ctx: &StorageContext) -> Verdict {
+    of(ctx, 1).await
 }
 
-async fn a_batch_of_25_rows_is_written(ctx: TrialContext) -> Verdict {
-    of(&ctx, 25).await
+async fn a_batch_of_25_rows_is_written(ctx: &StorageContext) -> Verdict {
+    of(ctx, 25).await
 }
 
-async fn a_batch_of_26_rows_is_written(ctx: TrialContext) -> Verdict {
-    of(&ctx, 26).await
+async fn a_batch_of_26_rows_is_written(ctx: &StorageContext) -> Verdict {
+    of(ctx, 26).await
 }
 
-async fn a_batch_of_100_rows_is_written(ctx: TrialContext) -> Verdict {
-    of(&ctx, 100).await
+async fn a_batch_of_100_rows_is_written(ctx: &StorageContext) -> Verdict {
+    of(ctx, 100).await
 }
 
-async fn a_batch_of_1_000_rows_is_written(ctx: TrialContext) -> Verdict {
-    of(&ctx, 1_000).await
+async fn a_batch_of_1_000_rows_is_written(ctx: &StorageContext) -> Verdict {
+    of(ctx, 1_000).await
 }
 
-async fn a_batch_of_10_000_rows_is_written(ctx: TrialContext) -> Verdict {
-    of(&ctx, 10_000).await
+async fn a_batch_of_10_000_rows_is_written(ctx: &StorageContext) -> Verdict {
+    of(ctx, 10_000).await
 }
 
-async fn a_batch_of_1_000_partitions_is_written(ctx: TrialContext) -> Verdict {
+async fn a_batch_of_1_000_partitions_is_written(ctx: &StorageContext) -> Verdict {
     let keys: Vec<Key> = (0..1_000).map(|n| ctx.key(place(n), "a")).collect();
     let puts = keys.iter().enumerate().map(|(n, key)| put(key.clone(), value(n)));
     ctx.db.put_batch(puts.collect()).await?;
@@ -79,7 +76,7 @@ async fn a_batch_of_1_000_partitions_is_written(ctx: TrialContext) -> Verdict {
 }
 
 /// The rows have more bytes than a server takes at once.
-async fn a_batch_of_large_rows_is_written(ctx: TrialContext) -> Verdict {
+async fn a_batch_of_large_rows_is_written(ctx: &StorageContext) -> Verdict {
     const ROWS: usize = 80;
     let large = value_of(ctx.capabilities().row.value.min(250_000));
     let puts = (0..ROWS).map(|n| put(ctx.key("p", place(n)), large.clone()));
@@ -90,7 +87,7 @@ async fn a_batch_of_large_rows_is_written(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn the_last_write_of_a_repeated_key_counts(ctx: TrialContext) -> Verdict {
+async fn the_last_write_of_a_repeated_key_counts(ctx: &StorageContext) -> Verdict {
     for (round, size) in [2, 30, 300].into_iter().enumerate() {
         let pkey = format!("p{round}");
         let other = |n| put(ctx.key(&pkey, place(n)), value(n));
@@ -107,7 +104,7 @@ async fn the_last_write_of_a_repeated_key_counts(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_batch_overwrites_rows(ctx: TrialContext) -> Verdict {
+async fn a_batch_overwrites_rows(ctx: &StorageContext) -> Verdict {
     for round in 0..4 {
         let puts = (0..40).map(|n| put(ctx.key("p", place(n)), value(100 * round + n)));
         ctx.db.put_batch(puts.collect()).await?;
@@ -119,7 +116,7 @@ async fn a_batch_overwrites_rows(ctx: TrialContext) -> Verdict {
 }
 
 /// Some writes follow each other faster than a clock ticks. They still keep their order.
-async fn the_last_of_many_writes_stays(ctx: TrialContext) -> Verdict {
+async fn the_last_of_many_writes_stays(ctx: &StorageContext) -> Verdict {
     let keys = [ctx.key("p", "a"), ctx.key("q", "a")];
     for n in 0..200 {
         let puts = keys.each_ref().map(|key| put(key.clone(), value(n)));
@@ -130,7 +127,7 @@ async fn the_last_of_many_writes_stays(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn concurrent_batches_are_all_written(ctx: TrialContext) -> Verdict {
+async fn concurrent_batches_are_all_written(ctx: &StorageContext) -> Verdict {
     const BATCHES: usize = 32;
     const ROWS: usize = 30;
     let write = |batch: usize| {
@@ -141,7 +138,7 @@ async fn concurrent_batches_are_all_written(ctx: TrialContext) -> Verdict {
             Ok(ctx.db.put_batch(puts.collect()).await?)
         }
     };
-    crate::tasks::all((0..BATCHES).map(write)).await?;
+    tasks::all((0..BATCHES).map(write)).await?;
     for partition in ["p0", "p1"] {
         let found = ctx.db.read(&ctx.pkey(partition), Range::all()).await?;
         ensure_eq!(found.len(), BATCHES * ROWS / 2, "the number of rows in {partition}");

@@ -2,17 +2,16 @@
 
 use bytes::Bytes;
 use istorage::{Conditional, Conflict, ErrorKind, Key, Outcome};
+use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, tasks, trials};
 
 use super::rows::{delete, insert, place, swap, value};
 use crate::{
+    answers::{applied, conflicts},
     client::TrialClient,
-    context::TrialContext,
-    failure::{EarlyEnd, Verdict, applied, conflicts, ensure, ensure_eq},
-    tasks,
-    trial::trials,
+    context::StorageContext,
 };
 
-trials!(races:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(races:
     one_of_several_inserts_is_applied,
     one_of_several_swaps_is_applied,
     one_of_several_deletes_is_applied,
@@ -29,7 +28,7 @@ const TASKS: usize = 4;
 struct Nodes([TrialClient; 2]);
 
 impl Nodes {
-    async fn of(ctx: &TrialContext) -> Verdict<Nodes> {
+    async fn of(ctx: &StorageContext) -> Verdict<Nodes> {
         Ok(Nodes([ctx.db.clone(), ctx.other().await?]))
     }
 
@@ -69,8 +68,8 @@ async fn write(db: &TrialClient, pkey: &Bytes, op: Conditional) -> Verdict {
     applied(&db.settled(pkey, vec![op]).await?, "a write without a rival")
 }
 
-async fn one_of_several_inserts_is_applied(ctx: TrialContext) -> Verdict {
-    let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
+async fn one_of_several_inserts_is_applied(ctx: &StorageContext) -> Verdict {
+    let (nodes, pkey) = (Nodes::of(ctx).await?, ctx.pkey("p"));
     for round in 0..ctx.rounds() {
         let op = |task| insert(place(round), value(task));
         let (winner, found) = race(&nodes, &pkey, op).await?;
@@ -83,8 +82,8 @@ async fn one_of_several_inserts_is_applied(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn one_of_several_swaps_is_applied(ctx: TrialContext) -> Verdict {
-    let (nodes, key) = (Nodes::of(&ctx).await?, ctx.key("p", "a"));
+async fn one_of_several_swaps_is_applied(ctx: &StorageContext) -> Verdict {
+    let (nodes, key) = (Nodes::of(ctx).await?, ctx.key("p", "a"));
     let mut there = Bytes::from("start");
     write(&ctx.db, &key.pkey, insert("a", there.clone())).await?;
     for round in 0..ctx.rounds() {
@@ -103,8 +102,8 @@ async fn one_of_several_swaps_is_applied(ctx: TrialContext) -> Verdict {
 
 /// All tasks delete the same bytes. So a delete without an answer cannot be told from the delete of
 /// another task: it is not settled, and may have won.
-async fn one_of_several_deletes_is_applied(ctx: TrialContext) -> Verdict {
-    let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
+async fn one_of_several_deletes_is_applied(ctx: &StorageContext) -> Verdict {
+    let (nodes, pkey) = (Nodes::of(ctx).await?, ctx.pkey("p"));
     for round in 0..ctx.reduced_rounds() {
         let key = Key::new(pkey.clone(), place(round));
         write(&ctx.db, &pkey, insert(place(round), "v")).await?;
@@ -130,8 +129,8 @@ async fn one_of_several_deletes_is_applied(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn one_of_a_swap_and_a_delete_is_applied(ctx: TrialContext) -> Verdict {
-    let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
+async fn one_of_a_swap_and_a_delete_is_applied(ctx: &StorageContext) -> Verdict {
+    let (nodes, pkey) = (Nodes::of(ctx).await?, ctx.pkey("p"));
     for round in 0..ctx.reduced_rounds() {
         let key = Key::new(pkey.clone(), place(round));
         write(&ctx.db, &pkey, insert(place(round), "v")).await?;
@@ -163,8 +162,8 @@ fn counts_of(value: Option<&Bytes>) -> Verdict<Counts> {
     value.and_then(parse).ok_or_else(|| EarlyEnd::failed(format!("the counter holds {value:?}")))
 }
 
-async fn a_counter_raised_by_swaps_is_exact(ctx: TrialContext) -> Verdict {
-    let (nodes, key) = (Nodes::of(&ctx).await?, ctx.key("p", "counter"));
+async fn a_counter_raised_by_swaps_is_exact(ctx: &StorageContext) -> Verdict {
+    let (nodes, key) = (Nodes::of(ctx).await?, ctx.key("p", "counter"));
     let raises = ctx.rounds().div_ceil(TASKS);
     write(&ctx.db, &key.pkey, insert("counter", counter([0; TASKS]))).await?;
     let raise = |task: usize| {
@@ -203,8 +202,8 @@ async fn a_counter_raised_by_swaps_is_exact(ctx: TrialContext) -> Verdict {
 
 /// The rows form a ring, and each task writes two neighbours. So two neighbouring tasks cannot both
 /// win.
-async fn writes_that_share_a_row_exclude_each_other(ctx: TrialContext) -> Verdict {
-    let nodes = Nodes::of(&ctx).await?;
+async fn writes_that_share_a_row_exclude_each_other(ctx: &StorageContext) -> Verdict {
+    let nodes = Nodes::of(ctx).await?;
     for round in 0..ctx.reduced_rounds() {
         let pkey = ctx.pkey(place(round));
         let rows = |task: usize| [place(task), place((task + 1) % TASKS)];
@@ -229,8 +228,8 @@ async fn writes_that_share_a_row_exclude_each_other(ctx: TrialContext) -> Verdic
 }
 
 /// Each task writes rows of its own in one partition, and all writes are applied.
-async fn rows_of_one_partition_do_not_disturb_each_other(ctx: TrialContext) -> Verdict {
-    let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
+async fn rows_of_one_partition_do_not_disturb_each_other(ctx: &StorageContext) -> Verdict {
+    let (nodes, pkey) = (Nodes::of(ctx).await?, ctx.pkey("p"));
     let writes = ctx.reduced_rounds();
     let write_all = |task: usize| {
         let (db, pkey) = (nodes.of_task(task), pkey.clone());

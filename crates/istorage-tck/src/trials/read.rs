@@ -3,16 +3,12 @@
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use istorage::{Consistency, Range, Row};
+use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
 use super::rows::{awkward_keys, place, put, row, value, value_of};
-use crate::{
-    client::CALL,
-    context::TrialContext,
-    failure::{Verdict, applied, ensure, ensure_eq},
-    trial::trials,
-};
+use crate::{answers::applied, client::CALL, context::StorageContext};
 
-trials!(read:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(read:
     an_empty_partition_has_no_rows,
     rows_come_in_the_order_of_unsigned_bytes,
     the_start_is_included_and_the_end_is_not,
@@ -30,7 +26,7 @@ trials!(read:
     concurrent_streams_are_independent,
 );
 
-async fn an_empty_partition_has_no_rows(ctx: TrialContext) -> Verdict {
+async fn an_empty_partition_has_no_rows(ctx: &StorageContext) -> Verdict {
     let pkey = ctx.pkey("p");
     ensure_eq!(ctx.db.read(&pkey, Range::all()).await?, [], "the rows");
     ensure_eq!(ctx.db.read_linearizable(&pkey, Range::all()).await?, [], "read linearizably");
@@ -39,7 +35,7 @@ async fn an_empty_partition_has_no_rows(ctx: TrialContext) -> Verdict {
 }
 
 /// Writes a row at each of the keys, but not in the order of the keys.
-async fn fill(ctx: &TrialContext, pkey: &str, ccols: &[Bytes]) -> Verdict<Vec<Row>> {
+async fn fill(ctx: &StorageContext, pkey: &str, ccols: &[Bytes]) -> Verdict<Vec<Row>> {
     let rows = ccols.iter().enumerate().map(|(n, ccols)| row(ccols.clone(), value(n)));
     let rows: Vec<Row> = rows.collect();
     let puts =
@@ -48,8 +44,8 @@ async fn fill(ctx: &TrialContext, pkey: &str, ccols: &[Bytes]) -> Verdict<Vec<Ro
     Ok(rows)
 }
 
-async fn rows_come_in_the_order_of_unsigned_bytes(ctx: TrialContext) -> Verdict {
-    let expected = fill(&ctx, "p", &awkward_keys()).await?;
+async fn rows_come_in_the_order_of_unsigned_bytes(ctx: &StorageContext) -> Verdict {
+    let expected = fill(ctx, "p", &awkward_keys()).await?;
     let found = ctx.db.read(&ctx.pkey("p"), Range::all()).await?;
     ensure_eq!(found.len(), expected.len(), "the number of rows");
     for (found, expected) in found.into_iter().zip(expected) {
@@ -59,13 +55,13 @@ async fn rows_come_in_the_order_of_unsigned_bytes(ctx: TrialContext) -> Verdict 
 }
 
 /// Writes rows at 0, 10, 20 and so on up to 90.
-async fn fill_tens(ctx: &TrialContext) -> Verdict<(Bytes, Vec<Row>)> {
+async fn fill_tens(ctx: &StorageContext) -> Verdict<(Bytes, Vec<Row>)> {
     let ccols: Vec<Bytes> = (0..10).map(|n| place(10 * n)).collect();
     Ok((ctx.pkey("tens"), fill(ctx, "tens", &ccols).await?))
 }
 
-async fn the_start_is_included_and_the_end_is_not(ctx: TrialContext) -> Verdict {
-    let (pkey, rows) = fill_tens(&ctx).await?;
+async fn the_start_is_included_and_the_end_is_not(ctx: &StorageContext) -> Verdict {
+    let (pkey, rows) = fill_tens(ctx).await?;
     let found = ctx.db.read(&pkey, Range::between(place(20), place(50))).await?;
     ensure_eq!(found, rows[2..5], "rows from 20 to 50");
     let found = ctx.db.read_linearizable(&pkey, Range::between(place(20), place(50))).await?;
@@ -75,8 +71,8 @@ async fn the_start_is_included_and_the_end_is_not(ctx: TrialContext) -> Verdict 
     Ok(())
 }
 
-async fn a_range_may_be_open(ctx: TrialContext) -> Verdict {
-    let (pkey, rows) = fill_tens(&ctx).await?;
+async fn a_range_may_be_open(ctx: &StorageContext) -> Verdict {
+    let (pkey, rows) = fill_tens(ctx).await?;
     ensure_eq!(ctx.db.read(&pkey, Range::all()).await?, rows, "all rows");
     let from = ctx.db.read(&pkey, Range::from(place(70))).await?;
     ensure_eq!(from, rows[7..], "rows from 70");
@@ -85,8 +81,8 @@ async fn a_range_may_be_open(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn the_bounds_need_no_rows(ctx: TrialContext) -> Verdict {
-    let (pkey, rows) = fill_tens(&ctx).await?;
+async fn the_bounds_need_no_rows(ctx: &StorageContext) -> Verdict {
+    let (pkey, rows) = fill_tens(ctx).await?;
     for (start, end, expected) in [(15, 45, &rows[2..5]), (11, 20, &[]), (0, 1_000, &rows[..])] {
         let found = ctx.db.read(&pkey, Range::between(place(start), place(end))).await?;
         ensure_eq!(found, expected, "rows from {start} to {end}");
@@ -96,11 +92,11 @@ async fn the_bounds_need_no_rows(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn the_bounds_may_be_longer_than_any_key(ctx: TrialContext) -> Verdict {
+async fn the_bounds_may_be_longer_than_any_key(ctx: &StorageContext) -> Verdict {
     let longest = ctx.capabilities().row.ccols;
     let beyond = |first: u8| Bytes::from([&[first], &vec![0xff; longest + 10][..]].concat());
     let ccols = [b"\x01".as_slice(), b"\x02", b"\x03"].map(Bytes::from_static);
-    let rows = fill(&ctx, "p", &ccols).await?;
+    let rows = fill(ctx, "p", &ccols).await?;
     let found = ctx.db.read(&ctx.pkey("p"), Range::between(beyond(1), beyond(2))).await?;
     ensure_eq!(found, rows[1..2], "rows between two long bounds");
     let found = ctx.db.read(&ctx.pkey("p"), Range::from(beyond(0xff))).await?;
@@ -108,8 +104,8 @@ async fn the_bounds_may_be_longer_than_any_key(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_range_may_have_no_rows(ctx: TrialContext) -> Verdict {
-    let (pkey, _) = fill_tens(&ctx).await?;
+async fn a_range_may_have_no_rows(ctx: &StorageContext) -> Verdict {
+    let (pkey, _) = fill_tens(ctx).await?;
     for (start, end) in [(20, 20), (50, 20), (0, 0)] {
         let range = Range::between(place(start), place(end));
         ensure_eq!(ctx.db.read(&pkey, range.clone()).await?, [], "rows from {start} to {end}");
@@ -120,9 +116,9 @@ async fn a_range_may_have_no_rows(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_range_may_have_one_row(ctx: TrialContext) -> Verdict {
+async fn a_range_may_have_one_row(ctx: &StorageContext) -> Verdict {
     let keys = awkward_keys();
-    let rows = fill(&ctx, "p", &keys).await?;
+    let rows = fill(ctx, "p", &keys).await?;
     let pkey = ctx.pkey("p");
     let awkward = rows.iter().filter(|row| row.ccols.len() != 1 || row.ccols[0] % 32 == 31);
     for row in awkward {
@@ -133,10 +129,10 @@ async fn a_range_may_have_one_row(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn all_ranges_of_unusual_keys_are_read(ctx: TrialContext) -> Verdict {
+async fn all_ranges_of_unusual_keys_are_read(ctx: &StorageContext) -> Verdict {
     // These keys have every kind of neighbours. More keys would have too many pairs.
     let keys: Vec<Bytes> = awkward_keys().into_iter().filter(|key| key.len() != 1).collect();
-    let rows = fill(&ctx, "p", &keys).await?;
+    let rows = fill(ctx, "p", &keys).await?;
     let pkey = ctx.pkey("p");
     let pairs = (0..rows.len()).flat_map(|start| (start..rows.len()).map(move |end| (start, end)));
     for (start, end) in pairs.step_by(3) {
@@ -147,7 +143,7 @@ async fn all_ranges_of_unusual_keys_are_read(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn rows_of_other_partitions_are_not_read(ctx: TrialContext) -> Verdict {
+async fn rows_of_other_partitions_are_not_read(ctx: &StorageContext) -> Verdict {
     let partitions: [&'static [u8]; 9] =
         [b"a", b"a\x00", b"a\x00\x00", b"aa", b"ab", b"a\xff", b"b", b"\xff", b"\xff\xff"];
     let ccols: [&'static [u8]; 5] = [b"", b"\x00", b"a", b"\xff", b"\xff\xff"];
@@ -167,7 +163,7 @@ async fn rows_of_other_partitions_are_not_read(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn written_rows_are_read_at_once(ctx: TrialContext) -> Verdict {
+async fn written_rows_are_read_at_once(ctx: &StorageContext) -> Verdict {
     let (other, pkey) = (ctx.other().await?, ctx.pkey("p"));
     let mut expected = Vec::new();
     for n in 0..20 {
@@ -179,7 +175,7 @@ async fn written_rows_are_read_at_once(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn rows_with_empty_values_are_read(ctx: TrialContext) -> Verdict {
+async fn rows_with_empty_values_are_read(ctx: &StorageContext) -> Verdict {
     let keys = ["", "a", "b"];
     ctx.db.put_batch(keys.map(|ccols| put(ctx.key("p", ccols), "")).into()).await?;
     let found = ctx.db.read(&ctx.pkey("p"), Range::all()).await?;
@@ -187,7 +183,7 @@ async fn rows_with_empty_values_are_read(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn conditional_rows_are_read(ctx: TrialContext) -> Verdict {
+async fn conditional_rows_are_read(ctx: &StorageContext) -> Verdict {
     let (other, pkey) = (ctx.other().await?, ctx.pkey("p"));
     let keys = ["a", "b", "c"].map(|ccols| ctx.key("p", ccols));
     for key in &keys {
@@ -202,7 +198,7 @@ async fn conditional_rows_are_read(ctx: TrialContext) -> Verdict {
 }
 
 /// The rows have more bytes than fit into a page.
-async fn many_megabytes_of_rows_are_read(ctx: TrialContext) -> Verdict {
+async fn many_megabytes_of_rows_are_read(ctx: &StorageContext) -> Verdict {
     const ROWS: usize = 48;
     let large = value_of(ctx.capabilities().row.value.min(100_000));
     let rows = (0..ROWS).map(|n| put(ctx.key("p", place(n)), large.clone()));
@@ -217,10 +213,10 @@ async fn many_megabytes_of_rows_are_read(ctx: TrialContext) -> Verdict {
 
 /// Streams that are polled in turn do not disturb each other. A stream also does not borrow from
 /// its storage.
-async fn concurrent_streams_are_independent(ctx: TrialContext) -> Verdict {
+async fn concurrent_streams_are_independent(ctx: &StorageContext) -> Verdict {
     const ROWS: usize = 300;
     let ccols: Vec<Bytes> = (0..ROWS).map(place).collect();
-    let rows = fill(&ctx, "p", &ccols).await?;
+    let rows = fill(ctx, "p", &ccols).await?;
     let mut streams: Vec<_> = (0..20)
         .map(|n| {
             let range = Range::from(place(10 * n));

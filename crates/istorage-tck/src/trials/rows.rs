@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use istorage::{Conditional, Key, Order, OrderedPut, Put, Row};
-
-use crate::failure::Verdict;
+use trialkit::Verdict;
 
 /// A value that is different for each `n`.
 pub(super) fn value(n: usize) -> Bytes {

@@ -3,16 +3,12 @@
 use std::time::Duration;
 
 use istorage::{AppStorageExt, ExpiringRow, Key, OrderedPut, Range, TTL_MAX};
+use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
 use super::rows::{insert, insert_for, ordered, place, put, value};
-use crate::{
-    client::CALL,
-    context::TrialContext,
-    failure::{Verdict, applied, ensure, ensure_eq},
-    trial::trials,
-};
+use crate::{answers::applied, client::CALL, context::StorageContext};
 
-trials!(ttl:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(ttl:
     an_absent_row_has_no_ttl,
     a_row_without_a_ttl_reports_none,
     an_expiring_row_reports_its_ttl,
@@ -30,7 +26,7 @@ const LONG: Duration = Duration::from_secs(1_000);
 /// Reads the remaining TTL of a row, and checks it. The remaining TTL must be the TTL minus the
 /// time that has passed, at most the time since `start`. The resolution is the allowed error.
 async fn left_of(
-    ctx: &TrialContext,
+    ctx: &StorageContext,
     key: &Key,
     ttl: Duration,
     start: clock::Instant,
@@ -51,7 +47,7 @@ async fn left_of(
     Ok(left)
 }
 
-async fn an_absent_row_has_no_ttl(ctx: TrialContext) -> Verdict {
+async fn an_absent_row_has_no_ttl(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "absent");
     ensure_eq!(ctx.db.query_ttl(&key).await?, None, "of an empty partition");
     ctx.db.put(&ctx.key("p", "there"), "v").await?;
@@ -60,7 +56,7 @@ async fn an_absent_row_has_no_ttl(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_row_without_a_ttl_reports_none(ctx: TrialContext) -> Verdict {
+async fn a_row_without_a_ttl_reports_none(ctx: &StorageContext) -> Verdict {
     let (plain, conditional) = (ctx.key("p", "plain"), ctx.key("p", "conditional"));
     ctx.db.put(&plain, "v").await?;
     applied(&ctx.db.insert(&conditional, "").await?, "the insert")?;
@@ -69,19 +65,19 @@ async fn a_row_without_a_ttl_reports_none(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn an_expiring_row_reports_its_ttl(ctx: TrialContext) -> Verdict {
+async fn an_expiring_row_reports_its_ttl(ctx: &StorageContext) -> Verdict {
     let (key, start) = (ctx.key("p", ""), ctx.db.clock.now());
     applied(&ctx.db.insert_for(&key, "", LONG).await?, "the insert")?;
-    left_of(&ctx, &key, LONG, start).await.map(drop)
+    left_of(ctx, &key, LONG, start).await.map(drop)
 }
 
-async fn the_ttl_counts_down(ctx: TrialContext) -> Verdict {
+async fn the_ttl_counts_down(ctx: &StorageContext) -> Verdict {
     let (key, start) = (ctx.key("p", "a"), ctx.db.clock.now());
     applied(&ctx.db.insert_for(&key, "v", LONG).await?, "the insert")?;
-    let first = left_of(&ctx, &key, LONG, start).await?;
+    let first = left_of(ctx, &key, LONG, start).await?;
     let (pause, resolution) = (Duration::from_secs(3), ctx.capabilities().expiry_resolution);
     ctx.pass(pause).await;
-    let second = left_of(&ctx, &key, LONG, start).await?;
+    let second = left_of(ctx, &key, LONG, start).await?;
     ensure!(
         second + pause <= first + resolution + Duration::from_millis(10),
         "{first:?} were left, and {second:?} when {pause:?} had passed"
@@ -89,38 +85,38 @@ async fn the_ttl_counts_down(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn the_ttl_follows_swaps(ctx: TrialContext) -> Verdict {
+async fn the_ttl_follows_swaps(ctx: &StorageContext) -> Verdict {
     let (key, start) = (ctx.key("p", "a"), ctx.db.clock.now());
     applied(&ctx.db.insert(&key, "1").await?, "the insert")?;
     for (old, new, ttl) in [("1", "2", LONG), ("2", "2", 2 * LONG), ("2", "3", LONG / 2)] {
         applied(&ctx.db.swap_for(&key, old, new, ttl).await?, "a swap with a TTL")?;
-        left_of(&ctx, &key, ttl, start).await?;
+        left_of(ctx, &key, ttl, start).await?;
     }
     applied(&ctx.db.swap(&key, "3", "4").await?, "a swap without TTL")?;
     ensure_eq!(ctx.db.query_ttl(&key).await?, Some(None), "its TTL");
     Ok(())
 }
 
-async fn ordered_rows_report_their_ttl(ctx: TrialContext) -> Verdict {
+async fn ordered_rows_report_their_ttl(ctx: &StorageContext) -> Verdict {
     let (key, start) = (ctx.key("p", "a"), ctx.db.clock.now());
     ctx.db.put_ordered(vec![ordered(key.clone(), "1", 1)?]).await?;
     ensure_eq!(ctx.db.query_ttl(&key).await?, Some(None), "of a row without TTL");
     let row = OrderedPut { ttl: Some(LONG), ..ordered(key.clone(), "2", 2)? };
     ctx.db.put_ordered(vec![row]).await?;
-    left_of(&ctx, &key, LONG, start).await?;
+    left_of(ctx, &key, LONG, start).await?;
     ctx.db.put_ordered(vec![ordered(key.clone(), "3", 3)?]).await?;
     ensure_eq!(ctx.db.query_ttl(&key).await?, Some(None), "after a higher order without TTL");
     Ok(())
 }
 
-async fn the_longest_ttl_is_stored(ctx: TrialContext) -> Verdict {
+async fn the_longest_ttl_is_stored(ctx: &StorageContext) -> Verdict {
     let (key, start) = (ctx.key("p", "a"), ctx.db.clock.now());
     applied(&ctx.db.insert_for(&key, "v", TTL_MAX).await?, "the insert")?;
     ensure_eq!(ctx.db.get(&key).await?, Some("v".into()), "the row");
-    left_of(&ctx, &key, TTL_MAX, start).await.map(drop)
+    left_of(ctx, &key, TTL_MAX, start).await.map(drop)
 }
 
-async fn ttl_get_returns_the_whole_row(ctx: TrialContext) -> Verdict {
+async fn ttl_get_returns_the_whole_row(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", &b"\x00\xff"[..]);
     // The rows around the key must not be taken for its row.
     for ccols in [&b"\x00"[..], b"\x00\xff\x00", b"\x01"] {
@@ -133,7 +129,7 @@ async fn ttl_get_returns_the_whole_row(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn ttl_read_returns_rows_with_and_without_a_ttl(ctx: TrialContext) -> Verdict {
+async fn ttl_read_returns_rows_with_and_without_a_ttl(ctx: &StorageContext) -> Verdict {
     let pkey = ctx.pkey("p");
     let op = |n: usize| match n % 2 {
         0 => insert_for(place(n), value(n), LONG),
@@ -152,7 +148,7 @@ async fn ttl_read_returns_rows_with_and_without_a_ttl(ctx: TrialContext) -> Verd
     Ok(())
 }
 
-async fn ttl_read_returns_only_its_range(ctx: TrialContext) -> Verdict {
+async fn ttl_read_returns_only_its_range(ctx: &StorageContext) -> Verdict {
     let rows = (0..10).map(|n| put(ctx.key("p", place(n)), value(n)));
     ctx.db.put_batch(rows.collect()).await?;
     let expected: Vec<_> =

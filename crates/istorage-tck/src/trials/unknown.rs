@@ -8,16 +8,16 @@ use istorage::{
     CallKind, Conditional, ErrorKind, Fault, Faulty, Guarded, Key, Outcome, SharedStorage,
     settle::{SettleLimits, write_if_settled},
 };
+use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
 use super::rows::{delete, insert, put, swap};
 use crate::{
+    answers::{applied, conflicts, refused},
     client::TrialClient,
-    context::TrialContext,
-    failure::{Verdict, applied, conflicts, ensure, ensure_eq, refused},
-    trial::trials,
+    context::StorageContext,
 };
 
-trials!(unknown:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(unknown:
     an_applied_write_without_an_answer_is_settled,
     a_write_that_was_not_applied_is_settled,
     a_write_that_lands_before_the_first_resend_is_settled,
@@ -42,7 +42,7 @@ struct Faults {
 }
 
 impl Faults {
-    fn new(ctx: &TrialContext, faults: &[Fault]) -> Faults {
+    fn new(ctx: &StorageContext, faults: &[Fault]) -> Faults {
         let (clock, mut faults) = (ctx.db.clock.clone(), VecDeque::from(faults.to_vec()));
         let script = move |op| match op {
             CallKind::WriteIf | CallKind::PutBatch => faults.pop_front().unwrap_or(Fault::None),
@@ -56,7 +56,7 @@ impl Faults {
 
     async fn settle(
         &self,
-        ctx: &TrialContext,
+        ctx: &StorageContext,
         pkey: &Bytes,
         ops: Vec<Conditional>,
     ) -> istorage::Result<Outcome> {
@@ -76,7 +76,7 @@ impl Faults {
 }
 
 /// Settles an insert, a swap and a delete through these faults. Each must end as without faults.
-async fn settles(ctx: &TrialContext, faults: &[Fault]) -> Verdict {
+async fn settles(ctx: &StorageContext, faults: &[Fault]) -> Verdict {
     let cases = [
         (insert("insert", "mine"), None, Some("mine")),
         (swap("swap", "old", "mine"), Some("old"), Some("mine")),
@@ -97,22 +97,22 @@ async fn settles(ctx: &TrialContext, faults: &[Fault]) -> Verdict {
     Ok(())
 }
 
-async fn an_applied_write_without_an_answer_is_settled(ctx: TrialContext) -> Verdict {
-    settles(&ctx, &[Fault::AppliedButError]).await
+async fn an_applied_write_without_an_answer_is_settled(ctx: &StorageContext) -> Verdict {
+    settles(ctx, &[Fault::AppliedButError]).await
 }
 
-async fn a_write_that_was_not_applied_is_settled(ctx: TrialContext) -> Verdict {
-    settles(&ctx, &[Fault::NotAppliedButError; 3]).await
+async fn a_write_that_was_not_applied_is_settled(ctx: &StorageContext) -> Verdict {
+    settles(ctx, &[Fault::NotAppliedButError; 3]).await
 }
 
-async fn a_write_that_lands_before_the_first_resend_is_settled(ctx: TrialContext) -> Verdict {
-    settles(&ctx, &[Fault::AppliedLate(AT_LEAST)]).await
+async fn a_write_that_lands_before_the_first_resend_is_settled(ctx: &StorageContext) -> Verdict {
+    settles(ctx, &[Fault::AppliedLate(AT_LEAST)]).await
 }
 
 /// A caller that takes "absent" for a final answer is wrong here.
-async fn a_write_that_lands_after_a_read_found_no_row_is_settled(ctx: TrialContext) -> Verdict {
+async fn a_write_that_lands_after_a_read_found_no_row_is_settled(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "read");
-    let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
+    let storage = Faults::new(ctx, &[Fault::AppliedLate(LATE)]);
     let answer = storage.client.insert(&key, "mine").await;
     refused(answer, ErrorKind::OutcomeUnknown, "the first attempt")?;
     ensure_eq!(ctx.db.get_linearizable(&key).await?, None, "the row before it lands");
@@ -125,19 +125,19 @@ async fn a_write_that_lands_after_a_read_found_no_row_is_settled(ctx: TrialConte
     // meanwhile.
     let mut faults = vec![Fault::AppliedLate(Duration::from_millis(50))];
     faults.extend([Fault::NotAppliedButError; 5]);
-    settles(&ctx, &faults).await
+    settles(ctx, &faults).await
 }
 
-async fn several_attempts_without_answers_are_settled(ctx: TrialContext) -> Verdict {
+async fn several_attempts_without_answers_are_settled(ctx: &StorageContext) -> Verdict {
     let late = Fault::AppliedLate(LATE);
-    settles(&ctx, &[late, late, Fault::NotAppliedButError]).await
+    settles(ctx, &[late, late, Fault::NotAppliedButError]).await
 }
 
-async fn a_write_answered_after_the_deadline_is_settled(ctx: TrialContext) -> Verdict {
-    settles(&ctx, &[Fault::ReplyAfterDeadline]).await
+async fn a_write_answered_after_the_deadline_is_settled(ctx: &StorageContext) -> Verdict {
+    settles(ctx, &[Fault::ReplyAfterDeadline]).await
 }
 
-async fn a_write_of_several_operations_is_settled(ctx: TrialContext) -> Verdict {
+async fn a_write_of_several_operations_is_settled(ctx: &StorageContext) -> Verdict {
     for (n, fault) in [Fault::AppliedButError, Fault::NotAppliedButError, Fault::AppliedLate(LATE)]
         .into_iter()
         .enumerate()
@@ -148,8 +148,8 @@ async fn a_write_of_several_operations_is_settled(ctx: TrialContext) -> Verdict 
         applied(&ctx.db.insert(&key("delete"), "old").await?, "an insert before")?;
         let ops =
             vec![insert("insert", "mine"), swap("swap", "old", "mine"), delete("delete", "old")];
-        let storage = Faults::new(&ctx, &[fault]);
-        applied(&storage.settle(&ctx, &pkey, ops).await?, "the write")?;
+        let storage = Faults::new(ctx, &[fault]);
+        applied(&storage.settle(ctx, &pkey, ops).await?, "the write")?;
         storage.nothing_lands().await?;
         let found = ctx.db.get_batch(&["insert", "swap", "delete"].map(key)).await?;
         let mine = Some(Bytes::from("mine"));
@@ -158,13 +158,13 @@ async fn a_write_of_several_operations_is_settled(ctx: TrialContext) -> Verdict 
     Ok(())
 }
 
-async fn a_write_that_lost_against_another_client_is_settled(ctx: TrialContext) -> Verdict {
+async fn a_write_that_lost_against_another_client_is_settled(ctx: &StorageContext) -> Verdict {
     let (key, other) = (ctx.key("p", "a"), ctx.other().await?);
-    let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
+    let storage = Faults::new(ctx, &[Fault::AppliedLate(LATE)]);
     let answer = storage.client.insert(&key, "mine").await;
     refused(answer, ErrorKind::OutcomeUnknown, "the attempt")?;
     applied(&other.insert(&key, "theirs").await?, "the insert of somebody else")?;
-    let outcome = storage.settle(&ctx, &key.pkey, vec![insert("a", "mine")]).await?;
+    let outcome = storage.settle(ctx, &key.pkey, vec![insert("a", "mine")]).await?;
     conflicts(&outcome, &[(0, Some("theirs"))], "the resend")?;
     storage.nothing_lands().await?;
     ensure_eq!(ctx.db.get_linearizable(&key).await?, Some("theirs".into()), "the row");
@@ -173,11 +173,11 @@ async fn a_write_that_lost_against_another_client_is_settled(ctx: TrialContext) 
 
 /// The first attempt of a swap lands after its resend and the next swap were answered. The late
 /// attempt is not applied.
-async fn a_resend_is_not_answered_by_the_first_write(ctx: TrialContext) -> Verdict {
+async fn a_resend_is_not_answered_by_the_first_write(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "0").await?, "the insert")?;
-    let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
-    let outcome = storage.settle(&ctx, &key.pkey, vec![swap("a", "0", "1")]).await?;
+    let storage = Faults::new(ctx, &[Fault::AppliedLate(LATE)]);
+    let outcome = storage.settle(ctx, &key.pkey, vec![swap("a", "0", "1")]).await?;
     applied(&outcome, "the swap")?;
     applied(&ctx.db.swap(&key, "1", "2").await?, "the next swap")?;
     storage.nothing_lands().await?;
@@ -185,9 +185,9 @@ async fn a_resend_is_not_answered_by_the_first_write(ctx: TrialContext) -> Verdi
     Ok(())
 }
 
-async fn plain_writes_can_be_repeated(ctx: TrialContext) -> Verdict {
+async fn plain_writes_can_be_repeated(ctx: &StorageContext) -> Verdict {
     let key = ctx.key("p", "a");
-    let storage = Faults::new(&ctx, &[Fault::AppliedButError, Fault::NotAppliedButError]);
+    let storage = Faults::new(ctx, &[Fault::AppliedButError, Fault::NotAppliedButError]);
     for _ in 0..2 {
         let answer = storage.client.put_batch(vec![put(key.clone(), "v")]).await;
         refused(answer, ErrorKind::OutcomeUnknown, "a put whose answer is lost")?;

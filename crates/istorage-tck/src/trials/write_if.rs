@@ -2,15 +2,15 @@
 
 use bytes::Bytes;
 use istorage::{Conditional, ErrorKind, Range, Row};
+use trialkit::{Trial, Verdict, ensure_eq, trials};
 
 use super::rows::{delete, insert, place, row, swap, value, value_of};
 use crate::{
-    context::TrialContext,
-    failure::{Verdict, applied, conflicts, ensure_eq, refused},
-    trial::trials,
+    answers::{applied, conflicts, refused},
+    context::StorageContext,
 };
 
-trials!(write_if:
+pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(write_if:
     an_empty_write_is_applied,
     inserts_swaps_and_deletes_are_applied_together,
     a_conflict_of_the_first_operation_stops_all,
@@ -32,7 +32,7 @@ trials!(write_if:
 const OPS: usize = 9;
 
 /// Fills a partition with rows 0, 3 and 6 for swaps, and rows 1, 4 and 7 for deletes.
-async fn fill(ctx: &TrialContext) -> Verdict<(Bytes, Vec<Row>)> {
+async fn fill(ctx: &StorageContext) -> Verdict<(Bytes, Vec<Row>)> {
     let pkey = ctx.pkey("p");
     let there = (0..OPS).filter(|n| n % 3 < 2);
     let rows: Vec<Row> = there.map(|n| row(place(n), value(n))).collect();
@@ -52,12 +52,12 @@ fn ops() -> Vec<Conditional> {
     (0..OPS).map(op).collect()
 }
 
-async fn an_empty_write_is_applied(ctx: TrialContext) -> Verdict {
+async fn an_empty_write_is_applied(ctx: &StorageContext) -> Verdict {
     applied(&ctx.db.write_if(&ctx.pkey("p"), Vec::new()).await?, "a write of nothing")
 }
 
-async fn inserts_swaps_and_deletes_are_applied_together(ctx: TrialContext) -> Verdict {
-    let (pkey, _) = fill(&ctx).await?;
+async fn inserts_swaps_and_deletes_are_applied_together(ctx: &StorageContext) -> Verdict {
+    let (pkey, _) = fill(ctx).await?;
     applied(&ctx.db.write_if(&pkey, ops()).await?, "the write")?;
     let expected = (0..OPS).filter(|n| n % 3 != 1).map(|n| row(place(n), format!("new {n}")));
     let expected: Vec<Row> = expected.collect();
@@ -78,7 +78,7 @@ fn spoil(ops: &mut [Conditional], n: usize) -> (usize, Option<Bytes>) {
 }
 
 /// If this operation fails, nothing is written.
-async fn fails(ctx: &TrialContext, n: usize) -> Verdict {
+async fn fails(ctx: &StorageContext, n: usize) -> Verdict {
     let (pkey, mut rows) = fill(ctx).await?;
     let mut ops = ops();
     if n % 3 == 2 {
@@ -98,24 +98,24 @@ async fn fails(ctx: &TrialContext, n: usize) -> Verdict {
     Ok(())
 }
 
-async fn a_conflict_of_the_first_operation_stops_all(ctx: TrialContext) -> Verdict {
-    fails(&ctx, 0).await
+async fn a_conflict_of_the_first_operation_stops_all(ctx: &StorageContext) -> Verdict {
+    fails(ctx, 0).await
 }
 
-async fn a_conflict_of_the_middle_operation_stops_all(ctx: TrialContext) -> Verdict {
-    fails(&ctx, 3).await
+async fn a_conflict_of_the_middle_operation_stops_all(ctx: &StorageContext) -> Verdict {
+    fails(ctx, 3).await
 }
 
-async fn a_conflict_of_the_last_operation_stops_all(ctx: TrialContext) -> Verdict {
-    fails(&ctx, OPS - 1).await
+async fn a_conflict_of_the_last_operation_stops_all(ctx: &StorageContext) -> Verdict {
+    fails(ctx, OPS - 1).await
 }
 
-async fn a_conflict_of_a_delete_stops_all(ctx: TrialContext) -> Verdict {
-    fails(&ctx, 4).await
+async fn a_conflict_of_a_delete_stops_all(ctx: &StorageContext) -> Verdict {
+    fails(ctx, 4).await
 }
 
-async fn two_conflicts_are_both_reported(ctx: TrialContext) -> Verdict {
-    let (pkey, rows) = fill(&ctx).await?;
+async fn two_conflicts_are_both_reported(ctx: &StorageContext) -> Verdict {
+    let (pkey, rows) = fill(ctx).await?;
     let mut ops = ops();
     let expected = [spoil(&mut ops, 1), spoil(&mut ops, 6)];
     conflicts(&ctx.db.write_if(&pkey, ops).await?, &expected, "the write")?;
@@ -123,8 +123,8 @@ async fn two_conflicts_are_both_reported(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn conflicts_of_all_operations_are_reported(ctx: TrialContext) -> Verdict {
-    let (pkey, rows) = fill(&ctx).await?;
+async fn conflicts_of_all_operations_are_reported(ctx: &StorageContext) -> Verdict {
+    let (pkey, rows) = fill(ctx).await?;
     let ops = vec![
         insert(place(0), "new"),
         swap(place(2), "expected", "new"),
@@ -140,8 +140,8 @@ async fn conflicts_of_all_operations_are_reported(ctx: TrialContext) -> Verdict 
 }
 
 /// Operations are numbered in the order of the call, not in the order of their rows.
-async fn conflicts_come_in_the_order_of_operations(ctx: TrialContext) -> Verdict {
-    let (pkey, _) = fill(&ctx).await?;
+async fn conflicts_come_in_the_order_of_operations(ctx: &StorageContext) -> Verdict {
+    let (pkey, _) = fill(ctx).await?;
     let ops = vec![
         insert(place(7), "new"),
         insert(place(200), "new"),
@@ -154,7 +154,7 @@ async fn conflicts_come_in_the_order_of_operations(ctx: TrialContext) -> Verdict
     conflicts(&ctx.db.write_if(&pkey, ops).await?, &expected, "the write")
 }
 
-async fn a_row_named_twice_is_invalid(ctx: TrialContext) -> Verdict {
+async fn a_row_named_twice_is_invalid(ctx: &StorageContext) -> Verdict {
     let pkey = ctx.pkey("p");
     let twice = [
         vec![insert("a", "1"), insert("a", "1")],
@@ -168,7 +168,7 @@ async fn a_row_named_twice_is_invalid(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn other_partitions_are_not_touched(ctx: TrialContext) -> Verdict {
+async fn other_partitions_are_not_touched(ctx: &StorageContext) -> Verdict {
     let pkeys: [Bytes; 4] = ["p", "p\0", "pp", "q"].map(|pkey| ctx.pkey(pkey));
     for pkey in &pkeys {
         let ops = vec![insert("", pkey.clone()), insert("a", pkey.clone())];
@@ -184,7 +184,7 @@ async fn other_partitions_are_not_touched(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn empty_clustering_columns_among_others_are_written(ctx: TrialContext) -> Verdict {
+async fn empty_clustering_columns_among_others_are_written(ctx: &StorageContext) -> Verdict {
     let pkey = ctx.pkey("p");
     let keys: [&'static [u8]; 4] = [b"", b"\x00", b"\x00\x00", b"\xff"];
     let inserts = || keys.map(|ccols| insert(ccols, ccols)).to_vec();
@@ -199,7 +199,7 @@ fn inserts(rows: usize) -> Vec<Conditional> {
     (0..rows).map(|n| insert(place(n), value(n))).collect()
 }
 
-async fn a_write_at_the_limit_of_rows_is_applied(ctx: TrialContext) -> Verdict {
+async fn a_write_at_the_limit_of_rows_is_applied(ctx: &StorageContext) -> Verdict {
     let (limit, pkey) = (ctx.capabilities().conditional.rows, ctx.pkey("p"));
     applied(&ctx.db.write_if(&pkey, inserts(limit)).await?, "as many inserts as allowed")?;
     let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
@@ -227,7 +227,7 @@ async fn a_write_at_the_limit_of_rows_is_applied(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_write_beyond_the_limit_of_rows_is_invalid(ctx: TrialContext) -> Verdict {
+async fn a_write_beyond_the_limit_of_rows_is_invalid(ctx: &StorageContext) -> Verdict {
     let (limit, pkey) = (ctx.capabilities().conditional.rows, ctx.pkey("p"));
     let answer = ctx.db.write_if(&pkey, inserts(limit + 1)).await;
     refused(answer, ErrorKind::Invalid, "one insert more than allowed")?;
@@ -236,7 +236,7 @@ async fn a_write_beyond_the_limit_of_rows_is_invalid(ctx: TrialContext) -> Verdi
 }
 
 /// Inserts of exactly this many bytes, including their keys, with the largest allowed values.
-fn inserts_of(ctx: &TrialContext, pkey: &Bytes, bytes: usize) -> Vec<Conditional> {
+fn inserts_of(ctx: &StorageContext, pkey: &Bytes, bytes: usize) -> Vec<Conditional> {
     let overhead = pkey.len() + place(0).len();
     let largest = value_of(ctx.capabilities().row.value);
     let (mut ops, mut left) = (Vec::new(), bytes);
@@ -248,9 +248,9 @@ fn inserts_of(ctx: &TrialContext, pkey: &Bytes, bytes: usize) -> Vec<Conditional
     ops
 }
 
-async fn a_write_at_the_limit_of_bytes_is_applied(ctx: TrialContext) -> Verdict {
+async fn a_write_at_the_limit_of_bytes_is_applied(ctx: &StorageContext) -> Verdict {
     let (limits, pkey) = (ctx.capabilities().conditional, ctx.pkey("p"));
-    let mut ops = inserts_of(&ctx, &pkey, limits.bytes);
+    let mut ops = inserts_of(ctx, &pkey, limits.bytes);
     ops.truncate(limits.rows);
     let expected: Vec<Row> = ops
         .iter()
@@ -262,9 +262,9 @@ async fn a_write_at_the_limit_of_bytes_is_applied(ctx: TrialContext) -> Verdict 
     Ok(())
 }
 
-async fn a_write_beyond_the_limit_of_bytes_is_invalid(ctx: TrialContext) -> Verdict {
+async fn a_write_beyond_the_limit_of_bytes_is_invalid(ctx: &StorageContext) -> Verdict {
     let (limits, pkey) = (ctx.capabilities().conditional, ctx.pkey("p"));
-    let ops = inserts_of(&ctx, &pkey, limits.bytes + 1);
+    let ops = inserts_of(ctx, &pkey, limits.bytes + 1);
     let answer = ctx.db.write_if(&pkey, ops).await;
     refused(answer, ErrorKind::Invalid, "one byte more than allowed")?;
     ensure_eq!(ctx.db.read_linearizable(&pkey, Range::all()).await?, [], "the partition");

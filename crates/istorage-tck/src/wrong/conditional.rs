@@ -1,13 +1,13 @@
-//! The defects of conditional writes.
+//! The defects of `write_if`.
 
 use std::{collections::HashSet, sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
 use clock::Instant;
 use istorage::{AppStorageExt, Conditional, Conflict, Error, ErrorKind, Key, Outcome, Result};
+use trialkit::tasks::yield_now;
 
 use super::{Defect, storage::WrongStorage};
-use crate::tasks::yield_now;
 
 /// The number of calls that may be under way at once, for [`Defect::DroppedCallsLeak`].
 const PLACES: u64 = 40;
@@ -19,13 +19,12 @@ impl WrongStorage {
         ops: Vec<Conditional>,
         deadline: Instant,
     ) -> Result<Outcome> {
-        let pkey = self.cut(Key::new(pkey, "")).pkey;
-        let ops: Vec<_> = ops.into_iter().map(|op| self.wrong_op(op)).collect();
         match self.defect {
-            Defect::WritesLost => Ok(Outcome::Applied),
-            Defect::EmptyBatchRefused if ops.is_empty() => Err(Error::invalid("no operations")),
             Defect::GetThenPut => self.get_then_put(pkey, ops, deadline).await,
-            Defect::PartialWriteIf => self.one_by_one(pkey, ops, deadline).await,
+            Defect::PartialWriteIf => {
+                let conditionals = ops.into_iter().map(|op| (pkey.clone(), op)).collect();
+                self.one_by_one(conditionals, deadline).await
+            }
             Defect::LimitsIgnored => self.in_parts(pkey, ops, deadline).await,
             Defect::BlindRetry => {
                 match self.right.write_if(pkey.clone(), ops.clone(), deadline).await {
@@ -116,10 +115,6 @@ impl WrongStorage {
     fn told(&self, pkey: &Bytes, ops: &[Conditional], outcome: Outcome) -> Outcome {
         let refused = |op: usize| Outcome::NotApplied(vec![Conflict { op, actual: None }]);
         match (self.defect, outcome) {
-            (Defect::FirstConflictOnly, Outcome::NotApplied(mut conflicts)) => {
-                conflicts.truncate(1);
-                Outcome::NotApplied(conflicts)
-            }
             (Defect::ConflictsEmpty, Outcome::NotApplied(mut conflicts)) => {
                 conflicts.iter_mut().for_each(|conflict| conflict.actual = None);
                 Outcome::NotApplied(conflicts)
@@ -211,23 +206,6 @@ impl WrongStorage {
                 return Ok(());
             }
         }
-    }
-
-    async fn one_by_one(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        let mut all = Vec::new();
-        for (n, op) in ops.into_iter().enumerate() {
-            let outcome = self.right.write_if(pkey.clone(), vec![op], deadline).await?;
-            if let Outcome::NotApplied(conflicts) = outcome {
-                all.extend(conflicts.into_iter().map(|conflict| Conflict { op: n, ..conflict }));
-            }
-            yield_now().await;
-        }
-        Ok(if all.is_empty() { Outcome::Applied } else { Outcome::NotApplied(all) })
     }
 
     /// Sends as many operations at once as the limits allow, and each row at most once in a part.

@@ -10,7 +10,7 @@ use futures::{
     stream,
 };
 use istorage::{
-    AppStorageExt, Consistency, Error, ExpiringRow, ExpiringRowStream, Key, Range, Result, Row,
+    AppStorageExt, Consistency, ExpiringRow, ExpiringRowStream, Key, Range, RangeRead, Result, Row,
     RowStream,
 };
 
@@ -71,16 +71,10 @@ impl WrongStorage {
         keys: &[Key],
         deadline: Instant,
     ) -> Result<Vec<Option<Bytes>>> {
-        match self.defect {
-            Defect::EmptyBatchRefused if keys.is_empty() => {
-                return Err(Error::invalid("an empty batch"));
-            }
-            Defect::SortedBatch => {
-                let mut sorted = keys.to_vec();
-                sorted.sort_unstable();
-                return self.right.get_batch(&sorted, deadline).await;
-            }
-            _ => {}
+        if self.has(Defect::SortedBatch) {
+            let mut sorted = keys.to_vec();
+            sorted.sort_unstable();
+            return self.right.get_batch(&sorted, deadline).await;
         }
         let keys: Vec<Key> = keys.iter().map(|key| self.cut(key.clone())).collect();
         let joined: Vec<Key> = keys
@@ -104,24 +98,17 @@ impl WrongStorage {
         Ok(values)
     }
 
-    pub(super) fn wrong_read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
+    pub(super) fn wrong_read(&self, read: RangeRead) -> RowStream {
+        let RangeRead { pkey, range, consistency, page_timeout } = read;
         let pkey = self.cut(Key::new(pkey, "")).pkey;
         let asked = (pkey.clone(), range.start.clone(), range.end.clone());
         let range = self.wrong_range(range);
         let head = self.joined(&pkey, b"");
-        let rows = match &head {
-            Some(Key { pkey, ccols }) => {
-                let range = joined_range(ccols, range);
-                self.right.read(pkey.clone(), range, consistency, page_timeout)
-            }
-            None => self.right.read(pkey, range, consistency, page_timeout),
+        let (pkey, range) = match &head {
+            Some(head) => (head.pkey.clone(), joined_range(&head.ccols, range)),
+            None => (pkey, range),
         };
+        let rows = self.right.read(pkey, range, consistency, page_timeout);
         match (self.defect, head) {
             (Defect::KeysJoined, Some(head)) => rows
                 .map_ok(move |row| Row { ccols: row.ccols.slice(head.ccols.len()..), ..row })
@@ -172,14 +159,9 @@ impl WrongStorage {
         rows.take_while(move |_| ready(count.load(Ordering::Relaxed) == own)).boxed()
     }
 
-    pub(super) fn wrong_ttl_read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        page_timeout: Duration,
-    ) -> ExpiringRowStream {
-        let pkey = self.cut(Key::new(pkey, "")).pkey;
-        let rows = self.right.ttl_read(pkey, self.wrong_range(range), page_timeout);
+    pub(super) fn wrong_ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
+        let pkey = self.cut(Key::new(read.pkey, "")).pkey;
+        let rows = self.right.ttl_read(pkey, self.wrong_range(read.range), read.page_timeout);
         match self.defect {
             Defect::OnePageOnly => rows.take(PAGE).boxed(),
             Defect::AbsentIsEmpty => rows

@@ -9,16 +9,20 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant, WallTime};
 use istorage::{
-    AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, Error,
-    ExpiringRowStream, Key, Order, OrderedPut, Outcome, Put, Range, Result, Row, RowLimits,
-    RowStream, ServerTime, SharedStorage,
+    BatchLimits, Call, CallAnswer, CallKind, Capabilities, Error, ExpiringRowStream, Key, Order,
+    RangeRead, Result, Row, RowLimits, RowStream, ServerTime, SharedStorage, StorageWrapper,
 };
 
 use super::Defect;
+
+/// 2026-01-01, the time at which a clock that is moved by hand begins.
+const START: ServerTime = ServerTime {
+    at: WallTime::from_millis(1_767_225_600_000),
+    uncertainty: Duration::from_millis(1),
+};
 
 #[derive(Debug)]
 pub(super) struct WrongStorage {
@@ -65,22 +69,13 @@ impl WrongStorage {
     pub(super) fn next_count(&self) -> u64 {
         self.count.fetch_add(1, Ordering::Relaxed)
     }
-
-    fn check_open(&self) -> Result<()> {
-        if self.has(Defect::CloseClosesAll) && self.closed.load(Ordering::Acquire) {
-            return Err(Error::closed());
-        }
-        Ok(())
-    }
-
-    fn deadline(&self, deadline: Instant) -> Instant {
-        if self.has(Defect::DeadlineIgnored) { Instant::FAR_FUTURE } else { deadline }
-    }
 }
 
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl AppStorage for WrongStorage {
+impl StorageWrapper for WrongStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.right
+    }
+
     fn capabilities(&self) -> Capabilities {
         let right = self.right.capabilities();
         let limits = |limits: BatchLimits, rows, bytes| BatchLimits {
@@ -107,63 +102,42 @@ impl AppStorage for WrongStorage {
         }
     }
 
-    async fn get(
-        &self,
-        key: &Key,
-        consistency: Consistency,
-        deadline: Instant,
-    ) -> Result<Option<Bytes>> {
-        self.check_open()?;
-        self.wrong_get(key, consistency, self.deadline(deadline)).await
-    }
-
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.wrong_get_batch(keys, self.deadline(deadline)).await
-    }
-
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        self.wrong_read(pkey, range, consistency, page_timeout)
-    }
-
-    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        self.wrong_ttl_read(pkey, range, page_timeout)
-    }
-
-    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.wrong_put_batch(rows, self.deadline(deadline)).await
-    }
-
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.wrong_put_ordered(rows, self.deadline(deadline)).await
-    }
-
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        self.wrong_write_if(pkey, ops, self.deadline(deadline)).await
-    }
-
-    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        self.wrong_write_atomic(batch, self.deadline(deadline)).await
-    }
-
-    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        let right = self.right.server_time(self.deadline(deadline)).await?;
-        if self.has(Defect::ServerTimeStandsStill) {
-            // 2026-01-01, the time at which a clock that is moved by hand begins.
-            let at = WallTime::from_millis(1_767_225_600_000);
-            return Ok(Some(ServerTime { at, uncertainty: Duration::from_millis(1) }));
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        let deadline =
+            if self.has(Defect::DeadlineIgnored) { Instant::FAR_FUTURE } else { deadline };
+        match self.defect {
+            Defect::CloseClosesAll if self.closed.load(Ordering::Acquire) => {
+                return Err(Error::closed());
+            }
+            Defect::EmptyBatchRefused
+                if call.rows() == 0 && call.kind() != CallKind::ServerTime =>
+            {
+                return Err(Error::invalid("an empty batch"));
+            }
+            _ => {}
         }
-        Ok(right)
+        match call {
+            Call::Get(key, consistency) => {
+                Ok(CallAnswer::Value(self.wrong_get(key, consistency, deadline).await?))
+            }
+            Call::GetBatch(keys) => {
+                Ok(CallAnswer::Values(self.wrong_get_batch(keys, deadline).await?))
+            }
+            Call::Write(write) => Ok(self.wrong_write(write, deadline).await?.into()),
+            Call::ServerTime => {
+                let right = call.send(&self.right, deadline).await?;
+                let stands_still = self.has(Defect::ServerTimeStandsStill);
+                Ok(if stands_still { CallAnswer::ServerTime(Some(START)) } else { right })
+            }
+        }
+    }
+
+    fn read(&self, read: RangeRead) -> RowStream {
+        self.wrong_read(read)
+    }
+
+    fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
+        self.wrong_ttl_read(read)
     }
 
     async fn close(&self) {

@@ -1,85 +1,75 @@
-//! The defects of plain, ordered and atomic writes.
+//! The defects of writes, except those of `write_if` alone.
 
-use std::time::Duration;
+use std::{mem::take, time::Duration};
 
 use bytes::Bytes;
 use clock::Instant;
 use istorage::{
     AppStorageExt, AtomicBatch, Conditional, Conflict, Error, Key, Order, OrderedPut, Outcome, Put,
-    Result, TTL_MAX,
+    Result, TTL_MAX, Write,
 };
+use trialkit::tasks::yield_now;
 
 use super::{Defect, storage::WrongStorage};
-use crate::tasks::yield_now;
 
 impl WrongStorage {
-    pub(super) async fn wrong_put_batch(
-        &self,
-        mut rows: Vec<Put>,
-        deadline: Instant,
-    ) -> Result<()> {
-        match self.defect {
-            Defect::WritesLost => return Ok(()),
-            Defect::EmptyBatchRefused if rows.is_empty() => {
-                return Err(Error::invalid("an empty batch"));
-            }
-            Defect::LargeBatchRefused if rows.len() > 25 => {
-                return Err(Error::invalid("a batch of more than 25 rows"));
-            }
-            Defect::LargeBatchCut => rows.truncate(25),
-            Defect::UnprocessedDropped if rows.len() > 1 => rows.truncate(rows.len() - 1),
-            Defect::FirstOfBatchCounts => rows.reverse(),
-            _ => {}
+    pub(super) async fn wrong_write(&self, write: Write, deadline: Instant) -> Result<Outcome> {
+        if self.has(Defect::WritesLost) {
+            return Ok(Outcome::Applied);
         }
-        for row in &mut rows {
-            row.key = self.cut(row.key.clone());
-            row.value = self.cut_value(row.value.clone());
-            if let Some(joined) = self.joined(&row.key.pkey, &row.key.ccols) {
-                row.key = joined;
+        let outcome = match self.with_wrong_rows(write) {
+            Write::PutBatch(rows) => self.wrong_put_batch(rows, deadline).await?,
+            Write::PutOrdered(rows) => self.wrong_put_ordered(rows, deadline).await?,
+            Write::If(pkey, ops) => self.wrong_write_if(pkey, ops, deadline).await?,
+            Write::Atomic(batch) => self.wrong_write_atomic(batch, deadline).await?,
+        };
+        Ok(match (self.defect, outcome) {
+            (Defect::FirstConflictOnly, Outcome::NotApplied(mut conflicts)) => {
+                conflicts.truncate(1);
+                Outcome::NotApplied(conflicts)
             }
-        }
-        self.right.put_batch(rows, deadline).await
+            (_, outcome) => outcome,
+        })
     }
 
-    pub(super) async fn wrong_put_ordered(
-        &self,
-        mut rows: Vec<OrderedPut>,
-        deadline: Instant,
-    ) -> Result<()> {
-        for row in &mut rows {
-            row.key = self.cut(row.key.clone());
-            row.value = self.cut_value(row.value.clone());
-            row.ttl = self.wrong_ttl(row.ttl);
+    /// The write with wrong keys, sizes and TTLs.
+    fn with_wrong_rows(&self, write: Write) -> Write {
+        let puts = |rows: Vec<Put>| rows.into_iter().map(|put| self.wrong_put(put)).collect();
+        let ordered =
+            |rows: Vec<OrderedPut>| rows.into_iter().map(|put| self.wrong_ordered(put)).collect();
+        match write {
+            Write::PutBatch(rows) => Write::PutBatch(puts(rows)),
+            Write::PutOrdered(rows) => Write::PutOrdered(ordered(rows)),
+            Write::If(pkey, ops) => {
+                let ops = ops.into_iter().map(|op| self.wrong_op(op)).collect();
+                Write::If(self.cut(Key::new(pkey, "")).pkey, ops)
+            }
+            Write::Atomic(batch) => {
+                let conditionals = batch.conditionals.into_iter();
+                Write::Atomic(AtomicBatch {
+                    conditionals: conditionals
+                        .map(|(pkey, op)| (pkey, self.wrong_op(op)))
+                        .collect(),
+                    ordered: ordered(batch.ordered),
+                    puts: puts(batch.puts),
+                })
+            }
         }
-        match self.defect {
-            Defect::WritesLost => return Ok(()),
-            Defect::EmptyBatchRefused if rows.is_empty() => {
-                return Err(Error::invalid("an empty batch"));
-            }
-            Defect::LargeBatchCut => rows.truncate(25),
-            Defect::OrderIgnored => {
-                for row in &mut rows {
-                    row.order = Order::new(self.clock.wall().as_micros() + self.next_count())?;
-                }
-            }
-            Defect::EqualOrderIgnored => {
-                let orders = &mut self.memory().orders;
-                rows.retain(|row| orders.insert(row.key.clone(), row.order) != Some(row.order));
-            }
-            Defect::OrderedOneByOne => {
-                for row in rows {
-                    self.right.put_ordered(vec![row], deadline).await?;
-                    yield_now().await;
-                }
-                return Ok(());
-            }
-            _ => {}
-        }
-        self.right.put_ordered(rows, deadline).await
     }
 
-    /// The operation with the wrong TTL, or with the wrong size.
-    pub(super) fn wrong_op(&self, op: Conditional) -> Conditional {
+    fn wrong_put(&self, put: Put) -> Put {
+        let key = self.cut(put.key);
+        let key = self.joined(&key.pkey, &key.ccols).unwrap_or(key);
+        Put { key, value: self.cut_value(put.value) }
+    }
+
+    fn wrong_ordered(&self, put: OrderedPut) -> OrderedPut {
+        let (key, value, ttl) =
+            (self.cut(put.key), self.cut_value(put.value), self.wrong_ttl(put.ttl));
+        OrderedPut { key, value, ttl, order: put.order }
+    }
+
+    fn wrong_op(&self, op: Conditional) -> Conditional {
         match op {
             Conditional::Insert { ccols, value, ttl } => Conditional::Insert {
                 ccols: self.cut(Key::new("p", ccols)).ccols,
@@ -107,26 +97,65 @@ impl WrongStorage {
         })
     }
 
-    pub(super) async fn wrong_write_atomic(
+    async fn wrong_put_batch(&self, mut rows: Vec<Put>, deadline: Instant) -> Result<Outcome> {
+        match self.defect {
+            Defect::LargeBatchRefused if rows.len() > 25 => {
+                return Err(Error::invalid("a batch of more than 25 rows"));
+            }
+            Defect::LargeBatchCut => rows.truncate(25),
+            Defect::UnprocessedDropped if rows.len() > 1 => rows.truncate(rows.len() - 1),
+            Defect::FirstOfBatchCounts => rows.reverse(),
+            _ => {}
+        }
+        Write::PutBatch(rows).send(&self.right, deadline).await
+    }
+
+    async fn wrong_put_ordered(
+        &self,
+        mut rows: Vec<OrderedPut>,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        match self.defect {
+            Defect::LargeBatchCut => rows.truncate(25),
+            Defect::OrderIgnored => {
+                for row in &mut rows {
+                    row.order = Order::new(self.clock.wall().as_micros() + self.next_count())?;
+                }
+            }
+            Defect::EqualOrderIgnored => {
+                let orders = &mut self.memory().orders;
+                rows.retain(|row| orders.insert(row.key.clone(), row.order) != Some(row.order));
+            }
+            Defect::OrderedOneByOne => {
+                for row in rows {
+                    self.right.put_ordered(vec![row], deadline).await?;
+                    yield_now().await;
+                }
+                return Ok(Outcome::Applied);
+            }
+            _ => {}
+        }
+        Write::PutOrdered(rows).send(&self.right, deadline).await
+    }
+
+    async fn wrong_write_atomic(
         &self,
         mut batch: AtomicBatch,
         deadline: Instant,
     ) -> Result<Outcome> {
         match self.defect {
-            Defect::WritesLost => return Ok(Outcome::Applied),
-            Defect::EmptyBatchRefused if batch == AtomicBatch::default() => {
-                return Err(Error::invalid("an empty batch"));
-            }
             Defect::FirstOfBatchCounts => batch.puts.reverse(),
             Defect::AtomicPartial => {
-                let (ordered, puts) = (batch.ordered, batch.puts);
-                self.right.put_ordered(ordered, deadline).await?;
-                self.right.put_batch(puts, deadline).await?;
+                self.right.put_ordered(take(&mut batch.ordered), deadline).await?;
+                self.right.put_batch(take(&mut batch.puts), deadline).await?;
                 yield_now().await;
-                let conditionals = batch.conditionals;
-                batch = AtomicBatch { conditionals, ..AtomicBatch::default() };
             }
-            Defect::PartialWriteIf => return self.partitions_one_by_one(batch, deadline).await,
+            Defect::PartialWriteIf => {
+                let outcome = self.one_by_one(batch.conditionals, deadline).await?;
+                self.right.put_ordered(batch.ordered, deadline).await?;
+                self.right.put_batch(batch.puts, deadline).await?;
+                return Ok(outcome);
+            }
             Defect::LimitsIgnored => {
                 let limits = self.right.capabilities();
                 let most = limits.atomic.map_or(0, |atomic| atomic.rows);
@@ -143,37 +172,23 @@ impl WrongStorage {
             }
             _ => {}
         }
-        for (_, op) in &mut batch.conditionals {
-            *op = self.wrong_op(op.clone());
-        }
-        for row in &mut batch.puts {
-            row.key = self.cut(row.key.clone());
-            row.value = self.cut_value(row.value.clone());
-        }
-        match (self.defect, self.right.write_atomic(batch, deadline).await?) {
-            (Defect::FirstConflictOnly, Outcome::NotApplied(mut conflicts)) => {
-                conflicts.truncate(1);
-                Ok(Outcome::NotApplied(conflicts))
-            }
-            (_, outcome) => Ok(outcome),
-        }
+        self.right.write_atomic(batch, deadline).await
     }
 
-    async fn partitions_one_by_one(
+    /// Does each conditional write separately.
+    pub(super) async fn one_by_one(
         &self,
-        batch: AtomicBatch,
+        conditionals: Vec<(Bytes, Conditional)>,
         deadline: Instant,
     ) -> Result<Outcome> {
         let mut all = Vec::new();
-        for (n, (pkey, op)) in batch.conditionals.into_iter().enumerate() {
+        for (n, (pkey, op)) in conditionals.into_iter().enumerate() {
             let outcome = self.right.write_if(pkey, vec![op], deadline).await?;
             if let Outcome::NotApplied(conflicts) = outcome {
                 all.extend(conflicts.into_iter().map(|conflict| Conflict { op: n, ..conflict }));
             }
             yield_now().await;
         }
-        self.right.put_ordered(batch.ordered, deadline).await?;
-        self.right.put_batch(batch.puts, deadline).await?;
         Ok(if all.is_empty() { Outcome::Applied } else { Outcome::NotApplied(all) })
     }
 

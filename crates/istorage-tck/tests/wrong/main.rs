@@ -8,11 +8,12 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use clock::{Clock, ManualClock};
 use istorage::{CallKind, Fault, Faulty, Result, StorageDriver, mem::MemDriver};
 use istorage_tck::{
-    Conclusion, Progress, Report, Scale, ScratchKeyspace, Subject, WrappedSubject, trials,
+    Scale, ScratchKeyspace, Subject, WrappedSubject, trials,
     wrong::{Defect, WrongSubject},
 };
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Handle;
+use trialkit::{Conclusion, Progress, Report, TrialRunner, run_all};
 
 use table::TABLE;
 
@@ -69,7 +70,7 @@ impl Subject for Mem {
 async fn conclusion(subject: impl Subject + 'static, trial: &str) -> Conclusion {
     let wanted = trials().find(|wanted| wanted.name() == trial).expect("a trial of that name");
     let scratch = ScratchKeyspace::create(Arc::new(subject)).await.expect("a keyspace");
-    scratch.run(wanted).await.conclusion
+    scratch.run(wanted).await
 }
 
 /// Every trial on the correct storage, through the wrapper that also puts in the defects.
@@ -78,11 +79,7 @@ fn right(handle: &Handle) -> impl Iterator<Item = Trial> {
         let handle = handle.clone();
         Trial::ignorable_test(format!("right::{}", trial.name()), move || {
             let right = WrongSubject::new(Mem::on_a_clock_of_its_own(), Defect::None);
-            match handle.block_on(conclusion(right, trial.name())) {
-                Conclusion::Passed => Ok(Completion::Completed),
-                Conclusion::Ignored(reason) => Ok(Completion::ignored_with(reason)),
-                Conclusion::Failed(why) => Err(why.into()),
-            }
+            handle.block_on(conclusion(right, trial.name())).into()
         })
     })
 }
@@ -140,13 +137,13 @@ fn wrong(handle: &Handle) -> impl Iterator<Item = Trial> {
 
 fn every_trial_fails_on_some_defect() -> std::result::Result<(), Failed> {
     let named: BTreeSet<&str> = TABLE.iter().flat_map(|(_, names)| names.iter().copied()).collect();
-    let all: BTreeSet<&str> = trials().map(istorage_tck::Trial::name).collect();
+    let all: BTreeSet<&str> = trials().map(trialkit::Trial::name).collect();
     let missing: Vec<_> = all.symmetric_difference(&named).collect();
     if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}").into()) }
 }
 
 fn names_are_unique() -> std::result::Result<(), Failed> {
-    let names: BTreeSet<&str> = trials().map(istorage_tck::Trial::name).collect();
+    let names: BTreeSet<&str> = trials().map(trialkit::Trial::name).collect();
     if names.len() == trials().count() { Ok(()) } else { Err("a name is there twice".into()) }
 }
 
@@ -167,7 +164,7 @@ async fn report(defect: Defect) -> Report {
             *finished.lock().expect("nobody panics here") += 1;
         }
     };
-    let report = scratch.run_all(wanted, progress).await;
+    let report = run_all(&scratch, wanted, progress).await;
     scratch.remove().await.expect("a keyspace that can be dropped");
     assert_eq!(*finished.lock().expect("nobody panics here"), 3);
     report
@@ -200,7 +197,7 @@ async fn leaves_nothing_behind() -> std::result::Result<(), Failed> {
     let subject = WrongSubject::new(mem, Defect::LongNamesRefused);
     let scratch = ScratchKeyspace::create(Arc::new(subject)).await?;
     let wanted = trials().filter(|trial| trial.name().starts_with("lifecycle::"));
-    let report = scratch.run_all(wanted, |_| {}).await;
+    let report = run_all(&scratch, wanted, |_| {}).await;
     scratch.remove().await?;
     let left = format!("{driver:?}");
     if report.failed() > 0 && !left.contains("tck_") { Ok(()) } else { Err(left.into()) }

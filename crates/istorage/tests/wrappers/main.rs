@@ -6,3 +6,4 @@
 mod faults;
 mod fixture;
 mod metered;
+mod passing;

@@ -6,6 +6,7 @@
 use std::{mem, panic::AssertUnwindSafe, sync::Arc};
 
 use bytes::Bytes;
+use causes::in_full;
 use clock::Instant;
 use eventlog::{
     DrawnNumber, Event, EventPlace, Idempotency, Offset, PreparedEvent, RecordChange, RecordId,
@@ -17,7 +18,7 @@ use tracing::warn;
 use super::{CommandGroup, CommandOutcome, WaitingCommand};
 use crate::{
     Answer, Busy, Command, CommandContext, Handler, HandlerError, Refused, Rejection,
-    RejectionKind, command_context::Numbers, in_full, partition_context::PartitionContext,
+    RejectionKind, command_context::Numbers, partition_context::PartitionContext,
     queue::QueuedCommand,
 };
 

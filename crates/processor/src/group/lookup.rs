@@ -97,7 +97,7 @@ impl CommandGroup {
             return Err(Rejection::new(RejectionKind::Internal, what).into());
         };
         if read.bytes.is_some() {
-            partition.kinds.insert(ws, kind);
+            partition.kinds.put(ws, kind);
         }
         Ok(kind)
     }

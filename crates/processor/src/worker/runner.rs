@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration};
 
+use causes::in_full;
 use eventlog::{Error, LeadLost, Offset, Violation, WriteOutcome};
 use isequencer::{Monitor, Transaction};
 use tokio::sync::mpsc;
@@ -11,10 +12,10 @@ use super::{CHECK_INTERVAL, GroupLimits, GroupPace, LONG_WRITE, StopReason};
 use crate::{
     Busy, Status,
     group::{CommandGroup, NodeRole},
-    in_full,
     partition_context::{PartitionContext, is_lasting},
-    queue::{PartitionShared, QueuedCommand},
+    queue::QueuedCommand,
     state::LogEnd,
+    status::PartitionShared,
 };
 
 /// The step that follows a group.

@@ -4,15 +4,18 @@
 use serde_json::Value;
 
 /// Each crate of this workspace, and the crates of this workspace on which it may depend. Any crate
-/// may depend on `vvm-clock`.
+/// may depend on `vvm-clock` and on `vvm-causes`, and its tests on [`IN_TESTS`].
 const TABLE: &[(&str, &[&str])] = &[
+    ("vvm-causes", &[]),
     ("vvm-clock", &[]),
     ("istorage", &[]),
-    ("istorage-tck", &["istorage"]),
+    ("trialkit", &[]),
+    ("istorage-tck", &["istorage", "trialkit"]),
     ("istorage-redb", &["istorage"]),
     ("istorage-cassandra", &["istorage"]),
     ("istorage-dynamodb", &["istorage"]),
     ("ielections", &[]),
+    ("ielections-tck", &["ielections", "trialkit"]),
     ("isequencer", &[]),
     ("sysvvm", &["ielections", "istorage"]),
     ("vvm-eventlog", &["istorage"]),
@@ -36,6 +39,9 @@ const TABLE: &[(&str, &[&str])] = &[
     ("vvm-tests", EVERYTHING),
 ];
 
+/// The crates on which the tests of any crate may depend.
+const IN_TESTS: &[&str] = &["trialkit", "ielections-tck"];
+
 /// All crates: the binary, and the suites across crates, may depend on any of them.
 const EVERYTHING: &[&str] = &["*"];
 
@@ -50,22 +56,29 @@ const RESERVED: &[(&str, &[&str])] = &[
 /// A crate of the workspace and all its dependencies.
 pub(super) struct Package {
     pub(super) name: String,
-    dependencies: Vec<Dependency>,
+    pub(super) dependencies: Vec<Dependency>,
 }
 
-struct Dependency {
-    name: String,
+pub(super) struct Dependency {
+    pub(super) name: String,
+    /// The name of the crate in the sources.
+    pub(super) name_in_sources: String,
     /// Whether the dependency is a crate of this workspace.
     is_ours: bool,
+    /// Whether only tests use the dependency.
+    is_in_tests: bool,
 }
 
 impl Package {
     /// Reads an entry of cargo's metadata.
     pub(super) fn read(package: &Value) -> Option<Package> {
         let dependency = |entry: &Value| {
+            let name = entry["name"].as_str()?;
             Some(Dependency {
-                name: entry["name"].as_str()?.to_owned(),
+                name: name.to_owned(),
+                name_in_sources: entry["rename"].as_str().unwrap_or(name).replace('-', "_"),
                 is_ours: entry["path"].is_string(),
+                is_in_tests: entry["kind"] == "dev",
             })
         };
         Some(Package {
@@ -110,7 +123,10 @@ fn check_package(package: &Package) -> Vec<String> {
                 .iter()
                 .all(|(start, users)| !to.starts_with(start) || users.contains(&name));
         }
-        to == "vvm-clock" || allowed == EVERYTHING || allowed.contains(&to)
+        matches!(to, "vvm-causes" | "vvm-clock")
+            || allowed == EVERYTHING
+            || allowed.contains(&to)
+            || (dependency.is_in_tests && IN_TESTS.contains(&to))
     };
     let forbidden = package.dependencies.iter().filter(|dependency| !is_allowed(dependency));
     forbidden
@@ -149,6 +165,13 @@ mod tests {
         assert_eq!(found, ["istorage must not depend on sysvvm (tidy/edges.rs)"]);
         assert_eq!(violations("vvm-clock", json!([ours("istorage")])).len(), 1);
         assert_eq!(violations("utils", json!([])).len(), 1);
+    }
+
+    #[test]
+    fn only_tests_may_depend_on_trials() {
+        let trials = |kind: Value| json!([{ "name": "trialkit", "path": "/x", "kind": kind }]);
+        assert!(violations("istorage-redb", trials(json!("dev"))).is_empty());
+        assert_eq!(violations("istorage-redb", trials(Value::Null)).len(), 1);
     }
 
     #[test]

@@ -27,8 +27,9 @@ const HOMES: &[&str] = &[
     "crates/istorage-redb/src/engine.rs",
     // The thread that renders metrics.
     "crates/httpapi/src/shared_renderer.rs",
-    // Tasks that race for one row.
-    "crates/istorage-tck/src/tasks.rs",
+    // The tasks of trials, and the variable that asks for long rounds.
+    "crates/trialkit/src/tasks.rs",
+    "crates/trialkit/src/long.rs",
     "crates/xtask/src/",
     "tests/",
 ];

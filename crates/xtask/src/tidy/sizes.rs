@@ -6,13 +6,51 @@ const LINES_MAX: usize = 500;
 /// A file that contains only tests may be longer.
 const TEST_LINES_MAX: usize = 700;
 
+/// The most lines of the median file of the product, and of the file at the 90th percentile,
+/// without their unit tests. The aim for the median is 120.
+const MEDIAN_MAX: usize = 126;
+const PERCENTILE_90_MAX: usize = 280;
+
+/// Parts of the paths of sources that are no product: suites, and this program.
+const NO_PRODUCT: &[&str] = &["xtask/", "tck/", "suite/"];
+
 /// Files that are longer, and their allowed lengths. A length goes down or the entry goes away, and
 /// no entry is added.
 const LONGER: &[(&str, usize)] = &[];
 
-/// Returns the source files that are too long, and the exceptions that are no longer needed.
+/// Returns the source files that are too long, the exceptions that are no longer needed, and the
+/// lengths of which too many files of the product are too long.
 pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
-    check_with(files, LONGER)
+    let mut violations = check_with(files, LONGER);
+    violations.extend(check_product(files));
+    violations
+}
+
+fn check_product(files: &[SourceFile]) -> Vec<String> {
+    let product = files.iter().filter(|file| is_product(&file.path));
+    let is_code = |line: &&str| line.trim_start() != "#[cfg(test)]";
+    let mut lengths: Vec<usize> =
+        product.map(|file| file.text.lines().take_while(is_code).count()).collect();
+    lengths.sort_unstable();
+    let too_long = |percent: usize, max: usize| {
+        let lines = *lengths.get(lengths.len() * percent / 100)?;
+        let text = format!(
+            "{percent} % of the files of the product have less than {lines} lines, and not {max} or \
+             less (tidy/sizes.rs): split the longest"
+        );
+        (lines > max).then_some(text)
+    };
+    [too_long(50, MEDIAN_MAX), too_long(90, PERCENTILE_90_MAX)].into_iter().flatten().collect()
+}
+
+fn is_product(path: &str) -> bool {
+    let is_source = path.ends_with(".rs") && path.contains("/src/") && !is_test(path);
+    let is_ours = path.starts_with("crates/") || path.starts_with("bin/");
+    is_source && is_ours && !NO_PRODUCT.iter().any(|part| path.contains(part))
+}
+
+fn is_test(path: &str) -> bool {
+    path.ends_with("tests.rs") || format!("/{path}").contains("/tests/")
 }
 
 fn check_with(files: &[SourceFile], longer: &[(&str, usize)]) -> Vec<String> {
@@ -24,8 +62,7 @@ fn check_file(file: &SourceFile, longer: &[(&str, usize)]) -> Option<String> {
     let lines = file.text.lines().count();
     let exception = longer.iter().find(|(path, _)| *path == file.path).map(|(_, lines)| *lines);
     let path = &file.path;
-    let is_test = path.ends_with("tests.rs") || format!("/{path}").contains("/tests/");
-    let max = if is_test { TEST_LINES_MAX } else { LINES_MAX };
+    let max = if is_test(path) { TEST_LINES_MAX } else { LINES_MAX };
     match exception {
         None if lines > max => Some(format!("{path} has {lines} lines, more than {max}")),
         Some(allowed) if lines > allowed => {
@@ -61,6 +98,27 @@ mod tests {
         let file = |path: &str| SourceFile { path: path.to_owned(), text: "x\n".repeat(501) };
         assert_eq!(check_with(&[file("a/src/tests.rs"), file("tests/a.rs")], &[]), [""; 0]);
         assert_eq!(check_with(&[file("a/src/attests.rss.rs")], &[]).len(), 1);
+    }
+
+    #[test]
+    fn the_median_and_the_90th_percentile_of_the_product_are_checked() {
+        let product = |lengths: &[(&str, usize, usize)]| {
+            let all = lengths.iter().flat_map(|&(path, lines, count)| {
+                let text = "x\n".repeat(lines) + "#[cfg(test)]\n" + &"x\n".repeat(1_000);
+                (0..count).map(move |_| SourceFile { path: path.to_owned(), text: text.clone() })
+            });
+            check_product(&all.collect::<Vec<_>>()).len()
+        };
+        let (short, long) = (MEDIAN_MAX, PERCENTILE_90_MAX);
+        let file = "crates/a/src/a.rs";
+        assert_eq!(product(&[]), 0);
+        assert_eq!(product(&[(file, short, 51), (file, long, 40), (file, long + 1, 9)]), 0);
+        assert_eq!(product(&[(file, short, 50), (file, short + 1, 50)]), 1);
+        assert_eq!(product(&[(file, short, 90), (file, long + 1, 10)]), 1);
+        for other in ["crates/a/src/tests.rs", "crates/a/benches/b.rs", "crates/xtask/src/main.rs"]
+        {
+            assert_eq!(product(&[(file, short, 10), (other, long + 1, 90)]), 0, "{other}");
+        }
     }
 
     #[test]

@@ -11,7 +11,6 @@ const SHARED: &[(&str, &str)] = &[
     ("Epoch", "`eventlog` and `ielections` do not depend on each other; `vvm` converts"),
     ("Offset", "`eventlog` and `isequencer` do not depend on each other; `seqstorage` converts"),
     ("WsId", "`eventlog` and `isequencer` do not depend on each other; `seqstorage` converts"),
-    ("Trial", "the suites of storages and of elections do not depend on each other"),
 ];
 
 const KEYWORDS: &[&str] = &["struct", "enum", "trait", "type", "union"];

@@ -6,51 +6,36 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::future::join_all;
-use istorage::{AtomicBatch, Conditional, OrderedPut, Outcome, Result, SharedStorage};
-use vvm_tests::{
-    bench::BenchError,
-    storage_wrapper::{StorageWrapper, WrappedStorage},
-};
-
-/// A write.
-#[derive(Clone, Debug)]
-enum Call {
-    If(Bytes, Vec<Conditional>),
-    Atomic(AtomicBatch),
-    Ordered(Vec<OrderedPut>),
-}
+use istorage::{Call, CallAnswer, Outcome, Result, SharedStorage, StorageWrapper, Write};
+use vvm_tests::bench::BenchError;
 
 /// Records all writes.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     inner: SharedStorage,
-    calls: Mutex<Vec<Call>>,
+    writes: Mutex<Vec<Write>>,
 }
 
 impl Recorder {
-    pub(crate) fn of(inner: SharedStorage) -> Arc<WrappedStorage<Recorder>> {
-        WrappedStorage::new(Recorder { inner, calls: Mutex::default() })
-    }
-
-    fn note(&self, call: Call) {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+    pub(crate) fn of(inner: SharedStorage) -> Arc<Recorder> {
+        Arc::new(Recorder { inner, writes: Mutex::default() })
     }
 
     pub(crate) fn take(&self, partitions: u64) -> Trace {
-        let calls = std::mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner));
-        Trace::of(calls, partitions)
+        let writes =
+            std::mem::take(&mut *self.writes.lock().unwrap_or_else(PoisonError::into_inner));
+        Trace::of(writes, partitions)
     }
 }
 
 /// The writes of a group: the writes to the PLog one after another, then the rest side by side.
 #[derive(Clone, Debug, Default)]
 struct Group {
-    plog: Vec<Call>,
-    rest: Vec<Call>,
+    plog: Vec<Write>,
+    rest: Vec<Write>,
     events: usize,
 }
 
@@ -70,59 +55,55 @@ fn place(pkey: &[u8], partitions: u64) -> (u64, bool) {
     }
 }
 
-impl Call {
-    fn keys(&self) -> Vec<&Bytes> {
-        match self {
-            Call::If(pkey, ops) => ops.iter().map(|_| pkey).collect(),
-            Call::Atomic(batch) => {
-                let ordered = batch.ordered.iter().map(|put| &put.key.pkey);
-                batch.conditionals.iter().map(|(pkey, _)| pkey).chain(ordered).collect()
-            }
-            Call::Ordered(rows) => rows.iter().map(|put| &put.key.pkey).collect(),
+/// The partition keys of the rows of a write, one for each row.
+fn keys(write: &Write) -> Vec<&Bytes> {
+    match write {
+        Write::PutBatch(rows) => rows.iter().map(|put| &put.key.pkey).collect(),
+        Write::PutOrdered(rows) => rows.iter().map(|put| &put.key.pkey).collect(),
+        Write::If(pkey, ops) => ops.iter().map(|_| pkey).collect(),
+        Write::Atomic(batch) => {
+            let ordered = batch.ordered.iter().map(|put| &put.key.pkey);
+            batch.conditionals.iter().map(|(pkey, _)| pkey).chain(ordered).collect()
         }
     }
+}
 
-    /// Whether the call carries conditions, which cost one round.
-    fn is_conditional(&self) -> bool {
-        match self {
-            Call::If(..) => true,
-            Call::Atomic(batch) => !batch.conditionals.is_empty(),
-            Call::Ordered(_) => false,
-        }
+/// Whether a write carries conditions, which cost one round.
+fn is_conditional(write: &Write) -> bool {
+    match write {
+        Write::If(..) => true,
+        Write::Atomic(batch) => !batch.conditionals.is_empty(),
+        Write::PutBatch(_) | Write::PutOrdered(_) => false,
     }
+}
 
-    async fn run(self, storage: &SharedStorage, deadline: Instant) -> Result<()> {
-        let outcome = match self {
-            Call::If(pkey, ops) => storage.write_if(pkey, ops, deadline).await?,
-            Call::Atomic(batch) => storage.write_atomic(batch, deadline).await?,
-            Call::Ordered(rows) => return storage.put_ordered(rows, deadline).await,
-        };
-        match outcome {
-            Outcome::Applied => Ok(()),
-            Outcome::NotApplied(conflicts) => {
-                Err(istorage::Error::corrupt(format!("the keyspace is not new: {conflicts:?}")))
-            }
+/// Does a write again.
+async fn run(write: Write, storage: &SharedStorage, deadline: Instant) -> Result<()> {
+    match write.send(storage, deadline).await? {
+        Outcome::Applied => Ok(()),
+        Outcome::NotApplied(conflicts) => {
+            Err(istorage::Error::corrupt(format!("the keyspace is not new: {conflicts:?}")))
         }
     }
 }
 
 impl Trace {
-    fn of(calls: Vec<Call>, partitions: u64) -> Trace {
+    fn of(writes: Vec<Write>, partitions: u64) -> Trace {
         let mut trace = Trace::default();
-        for call in calls {
-            let keys = call.keys();
+        for write in writes {
+            let keys = keys(&write);
             let Some(first) = keys.first() else { continue };
             let (partition, _) = place(first, partitions);
             let events = keys.iter().filter(|key| place(key, partitions).1).count();
             let groups = trace.0.entry(partition).or_default();
             if groups.last().is_none_or(|group| events > 0 && !group.rest.is_empty())
-                || matches!(call, Call::Atomic(_))
+                || matches!(write, Write::Atomic(_))
             {
                 groups.push(Group::default());
             }
             if let Some(group) = groups.last_mut() {
                 group.events += events;
-                if events > 0 { &mut group.plog } else { &mut group.rest }.push(call);
+                if events > 0 { &mut group.plog } else { &mut group.rest }.push(write);
             }
         }
         trace
@@ -141,9 +122,9 @@ impl Trace {
 
     /// The number of conditional rounds of a command, on average.
     pub(crate) fn rounds(&self) -> f64 {
-        let calls =
+        let writes =
             self.0.values().flatten().flat_map(|group| group.plog.iter().chain(&group.rest));
-        let rounds = calls.filter(|call| call.is_conditional()).count();
+        let rounds = writes.filter(|write| is_conditional(write)).count();
         rounds as f64 / self.events() as f64
     }
 
@@ -163,10 +144,10 @@ impl Trace {
             let partition = async move {
                 for group in groups {
                     let deadline = clock.now() + Duration::from_secs(10);
-                    for call in group.plog {
-                        call.run(&storage, deadline).await?;
+                    for write in group.plog {
+                        run(write, &storage, deadline).await?;
                     }
-                    let rest = group.rest.into_iter().map(|call| call.run(&storage, deadline));
+                    let rest = group.rest.into_iter().map(|write| run(write, &storage, deadline));
                     join_all(rest).await.into_iter().collect::<Result<()>>()?;
                 }
                 Ok::<_, istorage::Error>(())
@@ -184,29 +165,15 @@ impl Trace {
     }
 }
 
-#[async_trait]
 impl StorageWrapper for Recorder {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.note(Call::Ordered(rows.clone()));
-        self.inner.put_ordered(rows, deadline).await
-    }
-
-    async fn write_if(
-        &self,
-        pkey: Bytes,
-        ops: Vec<Conditional>,
-        deadline: Instant,
-    ) -> Result<Outcome> {
-        self.note(Call::If(pkey.clone(), ops.clone()));
-        self.inner.write_if(pkey, ops, deadline).await
-    }
-
-    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        self.note(Call::Atomic(batch.clone()));
-        self.inner.write_atomic(batch, deadline).await
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        if let Call::Write(write) = &call {
+            self.writes.lock().unwrap_or_else(PoisonError::into_inner).push(write.clone());
+        }
+        call.send(&self.inner, deadline).await
     }
 }

@@ -1,0 +1,102 @@
+//! The variables and flags that override keys of the file.
+
+use std::ffi::OsString;
+
+use toml::{Table, Value};
+
+/// The prefix of the variables that override the file.
+const PREFIX: &str = "VVM__";
+
+/// A variable or a flag that overrides a key of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConfigOverride {
+    /// The name of the variable or of the flag.
+    pub(super) name: String,
+    /// The keys, from the outermost on.
+    pub(crate) path: Vec<String>,
+    /// The value, in TOML or as a bare text.
+    value: String,
+}
+
+impl ConfigOverride {
+    /// Returns the overrides in the environment, sorted by name.
+    pub(crate) fn of_environment(
+        variables: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Vec<ConfigOverride> {
+        let mut all: Vec<ConfigOverride> = variables
+            .filter_map(|(name, value)| {
+                // A name that is not UTF-8 belongs to another program. If the value of one of our
+                // variables is not UTF-8, the check of its key refuses the value.
+                let (name, value) =
+                    (name.into_string().ok()?, value.to_string_lossy().into_owned());
+                let keys = name.strip_prefix(PREFIX)?;
+                let path = keys.split("__").map(str::to_ascii_lowercase).collect();
+                Some(ConfigOverride { name, path, value })
+            })
+            .collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+
+    /// Makes the override of a flag.
+    pub(crate) fn of_flag(flag: &str, path: [&str; 2], value: impl ToString) -> ConfigOverride {
+        let path = path.map(str::to_owned).to_vec();
+        ConfigOverride { name: flag.to_owned(), path, value: value.to_string() }
+    }
+
+    /// Returns the override as error messages show it. In the section `storage` only the name is
+    /// shown, because the value may be a secret.
+    pub(super) fn shown(&self) -> String {
+        match self.path.first().is_some_and(|section| section == "storage") {
+            true => self.name.clone(),
+            false => format!("{}={}", self.name, self.value),
+        }
+    }
+
+    /// Returns the value. A value that is no TOML is a text, and the value of a secret is always a
+    /// text.
+    fn parsed(&self) -> Value {
+        if self.path.last().is_some_and(|key| is_secret(key)) {
+            return self.value.clone().into();
+        }
+        let parsed = toml::from_str::<Table>(&format!("value = {}", self.value));
+        let value = parsed.ok().and_then(|mut table| table.remove("value"));
+        value.unwrap_or_else(|| Value::String(self.value.clone()))
+    }
+
+    /// Sets the value in the table. The error says why the key cannot be set.
+    pub(super) fn apply(&self, table: &mut Table) -> Result<(), String> {
+        let keys = self.path.split_last().filter(|_| !self.path.iter().any(String::is_empty));
+        let Some((last, outer)) = keys else {
+            return Err("the name of the variable lacks a key".to_owned());
+        };
+        let mut table = table;
+        for key in outer {
+            let inner = table.entry(key).or_insert_with(|| Table::new().into());
+            table = inner
+                .as_table_mut()
+                .ok_or_else(|| format!("`{key}` is a value and has no keys"))?;
+        }
+        // Replacing the table would drop the other keys that the file sets in it, without a word.
+        if table.get(last).is_some_and(Value::is_table) {
+            return Err(format!("`{last}` is a table: set one of its keys, as {}__…", self.name));
+        }
+        table.insert(last.clone(), self.parsed());
+        Ok(())
+    }
+}
+
+fn is_secret(key: &str) -> bool {
+    ["password", "secret_access_key"].contains(&key)
+}
+
+/// Replaces the secrets in a table, so that they cannot be read over a shoulder.
+pub(super) fn hide_secrets(table: &mut Table) {
+    for (key, value) in table {
+        if is_secret(key) {
+            *value = "(hidden)".into();
+        } else if let Some(inner) = value.as_table_mut() {
+            hide_secrets(inner);
+        }
+    }
+}

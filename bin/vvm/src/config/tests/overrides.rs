@@ -1,0 +1,84 @@
+//! The variables and flags that override the file.
+
+use super::*;
+
+#[test]
+fn flags_override_the_environment_and_the_environment_overrides_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
+    let file = "[node]\nslots = 2\nstop_seconds = 3\n[http]\nlisten = \"127.0.0.1:1\"\n";
+    std::fs::write(&path, file).unwrap();
+    let overrides = [
+        variable("VVM__NODE__SLOTS", "3"),
+        variable("VVM__HTTP__LISTEN", "127.0.0.1:2"),
+        variable("VVM__LOG__FILTER", "debug"),
+        ConfigOverride::of_flag("--listen", ["http", "listen"], "127.0.0.1:3"),
+    ];
+    let config = VvmConfig::read(Some(&path), &overrides).unwrap();
+    assert_eq!((config.node.slots.get(), config.http.listen.port()), (3, 3));
+    assert_eq!(config.node.stop_seconds.get(), std::time::Duration::from_secs(3));
+    assert_eq!(config.node.lease_seconds, NodeConfig::default().lease_seconds);
+    assert_eq!(config.log.filter, "debug");
+    // All other keys that the file set in the section were dropped.
+    let section = VvmConfig::read(Some(&path), &[variable("VVM__NODE", "{ slots = 3 }")]);
+    let message = section.unwrap_err().to_string();
+    assert!(message.contains("as VVM__NODE__"), "{message}");
+}
+
+#[test]
+fn an_invalid_override_is_named() {
+    for (one, what) in [
+        (
+            variable("VVM__NODE__SLOTS", "many"),
+            "VVM__NODE__SLOTS=many: `node.slots`: a whole number from 0 to 4294967295 is expected",
+        ),
+        (variable("VVM__NODE__ADVERTISED", "localhost:1"), "such as 127.0.0.1:8822"),
+        (variable("VVM__NODE", "[]"), "VVM__NODE=[]: `node`: a table is expected"),
+        (
+            variable("VVM__STORAGE__DYNAMODB__ACCESS_KEY_ID", "11"),
+            "`storage.dynamodb.access_key_id`: a text in quotes (in a shell: '\"…\"')",
+        ),
+        (variable("VVM__NODE__SLOT", "1"), "unknown key `slot`, did you mean `slots`?"),
+        (variable("VVM__NODE__SLOTS__MORE", "1"), "VVM__NODE__SLOTS__MORE"),
+        (variable("VVM__", "1"), "VVM__=1"),
+        (
+            ConfigOverride::of_flag("--listen", ["http", "listen"], "here"),
+            "--listen=here: `http.listen`: an IP and a port",
+        ),
+    ] {
+        let message = VvmConfig::read(None, &[one]).unwrap_err().to_string();
+        assert!(message.contains(what), "{what}: {message}");
+    }
+}
+
+/// The overrides were judged one after another, so variables alone could not give all settings that
+/// a storage needs. The error for a wrong override showed its value, even a password.
+#[test]
+fn overrides_are_read_together_and_their_secrets_are_not_shown() {
+    let cassandra = [
+        ("VVM__STORAGE__DRIVER", "cassandra"),
+        ("VVM__STORAGE__CASSANDRA__CONSISTENCY", "quorum"),
+        ("VVM__STORAGE__CASSANDRA__CONTACT_POINTS", "[\"127.0.0.1:9042\"]"),
+        ("VVM__STORAGE__CASSANDRA__LOGIN__PASSWORD", "12345"),
+        ("VVM__STORAGE__CASSANDRA__LOGIN__USERNAME", "vvm"),
+    ];
+    let mut overrides = cassandra.map(|(name, value)| variable(name, value)).to_vec();
+    let config = VvmConfig::read(None, &overrides).unwrap();
+    let target = config.storage.to_target(&config.source).unwrap();
+    assert_eq!(target.to_string(), "cassandra:127.0.0.1:9042");
+    let shown = config.to_toml().unwrap();
+    assert!(!shown.contains("12345") && shown.contains("vvm"), "{shown}");
+
+    overrides.push(variable("VVM__STORAGE__CASSANDRA__LOGIN__PASWORD", "hunter2"));
+    let message = VvmConfig::read(None, &overrides).unwrap_err().to_string();
+    assert!(message.starts_with("VVM__STORAGE__CASSANDRA__LOGIN__PASWORD: "), "{message}");
+    assert!(!message.contains("hunter2"), "{message}");
+
+    // A variable can give a setting that the file lacks.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
+    std::fs::write(&path, "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\n").unwrap();
+    assert!(VvmConfig::read(Some(&path), &overrides[2..3]).is_ok());
+    let message = VvmConfig::read(Some(&path), &[variable("VVM__NODE__SLOTS", "2")]).unwrap_err();
+    assert!(message.to_string().contains("contact_points"), "{message}");
+}

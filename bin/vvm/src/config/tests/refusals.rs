@@ -1,0 +1,365 @@
+//! The configurations that are refused. Each error names the place, the key, and the correction.
+
+use super::*;
+
+/// A file, the line and the column of the wrong setting, its key, and a part of the reason.
+type Refusal<'a> = (&'a str, [usize; 2], &'a str, &'a str);
+
+/// Returns the error of `config check` for a file with overrides.
+fn error_of(path: &Path, text: &str, overrides: &[ConfigOverride]) -> String {
+    std::fs::write(path, text).unwrap();
+    let checked = VvmConfig::read(Some(path), overrides).and_then(crate::serve::check);
+    checked.expect_err(text).to_string()
+}
+
+fn check_refusals(refusals: &[Refusal<'_>]) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
+    for (text, [line, column], key, reason) in refusals {
+        let message = error_of(&path, text, &[]);
+        let start = format!("{}, line {line}, column {column}: `{key}`: ", path.display());
+        assert!(message.starts_with(&start), "{text}: {start}: {message}");
+        assert!(message.contains(reason), "{text}: {reason}: {message}");
+    }
+}
+
+fn cassandra(more: &str) -> String {
+    format!(
+        "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\ncontact_points = [\"a\"]\n{more}\n"
+    )
+}
+
+fn dynamodb(more: &str) -> String {
+    format!("[storage]\ndriver = \"dynamodb\"\n[storage.dynamodb]\n{more}\n")
+}
+
+#[test]
+fn a_value_of_another_type_or_range_is_refused_with_the_expected_values() {
+    check_refusals(&[
+        (
+            "[node]\nslots = \"many\"\n",
+            [2, 1],
+            "node.slots",
+            "a whole number from 0 to 4294967295 is expected, and not `\"many\"`",
+        ),
+        (
+            "[http]\nqueue = 0\n",
+            [2, 1],
+            "http.queue",
+            "a whole number from 1 to 9223372036854775807 is expected, and not `0`",
+        ),
+        ("[http]\n\n  queue = [1]\n", [3, 3], "http.queue", "from 1 to 9223372036854775807 is"),
+        ("[http]\nqueue = 0.5\n", [2, 1], "http.queue", "and not `0.5`"),
+        (
+            "[sequences]\ncached_numbers = -1\n",
+            [2, 1],
+            "sequences.cached_numbers",
+            "from 0 to 9223372036854775807 is expected, and not `-1`",
+        ),
+        (
+            "[http]\nallow_unauthenticated = 1\n",
+            [2, 1],
+            "http.allow_unauthenticated",
+            "true or false is expected, and not `1`",
+        ),
+        (
+            "[node]\nfolder = 5\n",
+            [2, 1],
+            "node.folder",
+            "a text in quotes (in a shell: '\"…\"') is expected, and not `5`",
+        ),
+        ("[node]\nfolder = true\n", [2, 1], "node.folder", "and not `true`"),
+        ("[node]\nfolder = 2026-01-01\n", [2, 1], "node.folder", "and not `2026-01-01`"),
+        (
+            "[node]\nadvertised = \"localhost:1\"\n",
+            [2, 1],
+            "node.advertised",
+            "an IP and a port are expected, such as 127.0.0.1:8822",
+        ),
+        (
+            "[http]\nlisten = true\n",
+            [2, 1],
+            "http.listen",
+            "an IP and a port in quotes are expected, such as \"127.0.0.1:8822\"",
+        ),
+        (
+            "[node]\nlease_seconds = \"soon\"\n",
+            [2, 1],
+            "node.lease_seconds",
+            "a number, such as 20 or 0.5, is expected, and not `\"soon\"`",
+        ),
+        (&cassandra("datacenter = 1"), [5, 1], "storage.cassandra.datacenter", "a text in quotes"),
+        (
+            &cassandra("login = { username = 1 }"),
+            [5, 11],
+            "storage.cassandra.login.username",
+            "is expected, and not `1`",
+        ),
+    ]);
+}
+
+#[test]
+fn a_list_in_the_place_of_a_table_is_refused() {
+    const TABLE: &str = "a table is expected, and not a list; `[[…]]` makes a list";
+    check_refusals(&[
+        ("node = 5\n", [1, 1], "node", "a table is expected, and not `5`"),
+        ("node = []\n", [1, 1], "node", TABLE),
+        ("\n[[node]]\nslots = 1\n", [2, 3], "node", TABLE),
+        ("[[storage.redb]]\npath = \"x\"\n", [1, 11], "storage.redb", TABLE),
+        ("admin = [\"127.0.0.1:1\", true]\n", [1, 1], "admin", TABLE),
+        ("[storage]\nredb = [\"x.redb\", 5]\n", [2, 1], "storage.redb", TABLE),
+        ("apps = [[\"a/b\", 1, \"t.toml\", {}]]\n", [1, 9], "apps.0", TABLE),
+        ("[apps]\n", [1, 2], "apps", "a list in brackets is expected, and not a table"),
+        (&cassandra("login = [\"x\"]"), [5, 1], "storage.cassandra.login", TABLE),
+        (
+            &dynamodb("billing = { provisioned = [1, 1] }"),
+            [4, 13],
+            "storage.dynamodb.billing.provisioned",
+            TABLE,
+        ),
+    ]);
+}
+
+#[test]
+fn an_unknown_name_is_refused_with_the_nearest_one() {
+    check_refusals(&[
+        (
+            "[admin]\nlisten = \"127.0.0.1:1\"\nlisen = [1]\n",
+            [3, 1],
+            "admin.lisen",
+            "unknown key `lisen`, did you mean `listen`? (expected: `listen`, `allow_",
+        ),
+        ("[htpt]\nqueue = 1\n", [1, 2], "htpt", "unknown key `htpt`, did you mean `http`?"),
+        (
+            "[storage]\ndriver = \"redb\"\n\n[storage.redb]\npaht = \"x\"\n",
+            [5, 1],
+            "storage.redb.paht",
+            "unknown key `paht`, did you mean `path`?",
+        ),
+        (
+            "[sequences]\nstorage = \"redb\"\n",
+            [2, 1],
+            "sequences.storage",
+            "unknown value `redb` (expected: `system`, `view`)",
+        ),
+        (
+            "[storage]\ndriver = \"casandra\"\n",
+            [2, 1],
+            "storage.driver",
+            "unknown value `casandra`, did you mean `cassandra`?",
+        ),
+        (
+            "[storage]\ndriver = 5\n",
+            [2, 1],
+            "storage.driver",
+            "a name in quotes, or a table with one key, is expected, and not `5`",
+        ),
+        ("[storage]\ndriver = [\"redb\"]\n", [2, 1], "storage.driver", "a name in quotes"),
+        ("[[apps]]\nname = \"a/b\"\n", [1, 1], "apps.0", "the key `tables` is missing"),
+        (
+            "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\n",
+            [3, 10],
+            "storage.cassandra",
+            "the key `contact_points` is missing",
+        ),
+    ]);
+}
+
+#[test]
+fn a_value_without_use_is_refused_with_the_reason() {
+    check_refusals(&[
+        ("[node]\nslots = 0\n", [2, 1], "node.slots", "1 or more"),
+        ("[node]\nlease_seconds = 0.5\n", [2, 1], "node.lease_seconds", "a second or more"),
+        ("[node]\nstop_seconds = 0\n", [2, 1], "node.stop_seconds", "more than 0"),
+        ("[node]\ncall_seconds = 0.0000001\n", [2, 1], "node.call_seconds", "0.001"),
+        ("[node]\nacquire_seconds = 0.0000001\n", [2, 1], "node.acquire_seconds", "0.001"),
+        ("[sequences]\ntrust_level = 3\n", [2, 1], "sequences.trust_level", "0, 1 or 2"),
+        ("[log]\nfilter = \"a=b=c\"\n", [2, 1], "log.filter", "`a=b=c` is not a filter"),
+        ("[storage]\nsystem_keyspace = \"A\"\n", [2, 1], "storage.system_keyspace", "3 to 48"),
+        ("[[apps]]\nname = \"a\"\n", [2, 1], "apps.0.name", "owner/name"),
+        (
+            "[[apps]]\nname = \"a/b\"\ntables = \"none.toml\"\nworkspaces = {}\n",
+            [3, 1],
+            "apps.0.tables",
+            "none.toml",
+        ),
+    ]);
+}
+
+#[test]
+fn settings_of_a_node_that_do_not_fit_together_are_refused() {
+    check_refusals(&[
+        (
+            &dynamodb("[node]\nslots = 11\nadvertised = \"10.0.0.1:1\""),
+            [5, 1],
+            "node.slots",
+            "10 partitions",
+        ),
+        ("[node]\nslots = 2\n", [2, 1], "node.slots", "set `slots = 1`"),
+        ("[node]\nlease_seconds = 5\ncall_seconds = 2\n", [3, 1], "node.call_seconds", "1s"),
+        (
+            &dynamodb("[node]\nlease_seconds = 20\n[sequences]\ntrust_level = 2"),
+            [5, 1],
+            "node.lease_seconds",
+            "a lease of 536 s or more",
+        ),
+        (
+            "[http]\nlisten = \"0.0.0.0:1\"\n",
+            [2, 1],
+            "http.listen",
+            "set `http.allow_unauthenticated = true`",
+        ),
+        (
+            "\n[admin]\nlisten = \"0.0.0.0:1\"\n",
+            [3, 1],
+            "admin.listen",
+            "set `admin.allow_unauthenticated = true`",
+        ),
+        (
+            "[http]\nlisten = \"127.0.0.1:1\"\n[admin]\nlisten = \"127.0.0.1:1\"\n",
+            [4, 1],
+            "admin.listen",
+            "another port",
+        ),
+        (
+            "[storage]\ndriver = \"dynamodb\"\n[node]\nadvertised = \"0.0.0.0:1\"\n",
+            [4, 1],
+            "node.advertised",
+            "set an address",
+        ),
+        (
+            &dynamodb("[node]\nadvertised = \"10.0.0.1:0\""),
+            [5, 1],
+            "node.advertised",
+            "choose a port",
+        ),
+        (&dynamodb("[http]\nlisten = \"127.0.0.1:0\""), [5, 1], "http.listen", "choose a port"),
+        ("[http]\nbody_bytes = 268435457\n", [2, 1], "http.body_bytes", "268435456"),
+        ("[http]\nlogs = 33\n", [2, 1], "http.logs", "32 logs"),
+        ("[http]\nanswers_bytes = 1000\nlogs = 1\n", [3, 1], "http.logs", "more bytes"),
+        // Ordinary answers have 3 of the 4 MiB. The log would take 2 MiB, and each document needs 2
+        // MiB.
+        ("[http]\nanswers_bytes = 4194304\nlogs = 1\n", [3, 1], "http.logs", "0 logs"),
+    ]);
+}
+
+#[test]
+fn settings_of_cassandra_that_do_not_fit_together_are_refused() {
+    check_refusals(&[
+        ("[storage]\ndriver = \"cassandra\"\n", [2, 1], "storage.driver", "contact_points"),
+        (
+            "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\ncontact_points = []\n",
+            [4, 1],
+            "storage.cassandra.contact_points",
+            "at least one server",
+        ),
+        (
+            &cassandra("consistency = \"local_quorum\""),
+            [5, 1],
+            "storage.cassandra.consistency",
+            "needs the setting `datacenter`",
+        ),
+        (
+            &cassandra("serial_consistency = \"local_serial\""),
+            [5, 1],
+            "storage.cassandra.serial_consistency",
+            "needs the setting `datacenter`",
+        ),
+        (
+            &cassandra("login = { username = \"x\" }"),
+            [5, 1],
+            "storage.cassandra.login",
+            "`password` or `password_file`",
+        ),
+        (
+            &cassandra("[storage.cassandra.login]\nusername = \"x\"\npassword_file = \"none\""),
+            [7, 1],
+            "storage.cassandra.login.password_file",
+            "none cannot be read",
+        ),
+        (
+            &cassandra("replication = { simple = 0 }"),
+            [5, 1],
+            "storage.cassandra.replication",
+            "at least one replica",
+        ),
+        (
+            &cassandra("tls = { ca_file = \"none.pem\" }"),
+            [5, 9],
+            "storage.cassandra.tls.ca_file",
+            "none.pem",
+        ),
+    ]);
+}
+
+#[test]
+fn settings_of_dynamodb_that_do_not_fit_together_are_refused() {
+    check_refusals(&[
+        (&dynamodb("table_prefix = \"!!\""), [4, 1], "storage.dynamodb.table_prefix", "a-z"),
+        (
+            &dynamodb("endpoint = \"localhost:8000\""),
+            [4, 1],
+            "storage.dynamodb.endpoint",
+            "http://",
+        ),
+        (
+            &dynamodb("access_key_id = \"x\""),
+            [4, 1],
+            "storage.dynamodb.access_key_id",
+            "secret_access_key",
+        ),
+    ]);
+}
+
+#[test]
+fn a_setting_of_an_override_is_refused_with_the_name_of_the_override() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
+    let file = cassandra("login = { username = \"x\", password = \"y\" }");
+    for (text, name, value, start) in [
+        (
+            "[http]\nlisten = \"127.0.0.1:1\"\n",
+            "VVM__HTTP__LISTEN",
+            "0.0.0.0:1",
+            "VVM__HTTP__LISTEN=0.0.0.0:1: `http.listen`: other machines",
+        ),
+        // The file gives the first server another place.
+        (
+            &file,
+            "VVM__STORAGE__CASSANDRA__CONTACT_POINTS",
+            "[1]",
+            "VVM__STORAGE__CASSANDRA__CONTACT_POINTS: `storage.cassandra.contact_points.0`: a text",
+        ),
+        (
+            "",
+            "VVM__STORAGE__CASSANDRA__LOGIN__USERNAME",
+            "x",
+            "VVM__STORAGE__CASSANDRA__LOGIN__USERNAME: `storage.cassandra`: the key",
+        ),
+        ("", "VVM__APPS", "[{ nam = 1 }]", "VVM__APPS=[{ nam = 1 }]: `apps.0.nam`: unknown key"),
+    ] {
+        let message = error_of(&path, text, &[variable(name, value)]);
+        assert!(message.starts_with(start), "{name}={value}: {message}");
+    }
+    // An override in another section does not hide the place in the file.
+    let message = error_of(&path, "[http]\nqueue = -1\n", &[variable("VVM__HTTP__LOGS", "1")]);
+    assert!(message.contains("vvm.toml, line 2, column 1: `http.queue`"), "{message}");
+}
+
+#[test]
+fn a_text_that_is_no_toml_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
+    for (text, line, column, part) in [
+        ("[node]\nslots =\n", 2, 8, "slots ="),
+        ("a = 1\na = 2\n", 2, 1, "a = 2"),
+        ("[storage.redb]\ncache_bytes = 99999999999999999999\n", 2, 15, "cache_bytes = 9"),
+    ] {
+        let message = error_of(&path, text, &[]);
+        let place = format!("at line {line}, column {column}");
+        assert!(message.starts_with(&path.display().to_string()), "{message}");
+        for part in [&*place, part] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+}

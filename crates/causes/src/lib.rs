@@ -1,0 +1,83 @@
+//! The text of an error with all its causes.
+//!
+//! The `Display` of an error shows only the error itself, and a log in JSON shows nothing more. So
+//! log lines, statuses and messages to operators are made by [`in_full`] and [`joined`].
+
+use std::error::Error;
+
+/// Returns the text of an error and of its causes, with `: ` between them.
+///
+/// A cause that the text before already contains is left out: some errors show their causes
+/// themselves.
+///
+/// ```
+/// let disk = std::io::Error::other("the disk is full");
+/// let error = std::io::Error::other(disk);
+/// assert_eq!(causes::in_full(&error), "the disk is full");
+/// ```
+#[must_use]
+pub fn in_full(error: &dyn Error) -> String {
+    joined(error, ": ")
+}
+
+/// Returns the same text as [`in_full`], with another separator.
+#[must_use]
+pub fn joined(error: &dyn Error, separator: &str) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(separator);
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Link(&'static str, Option<Box<Link>>);
+
+    impl fmt::Display for Link {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Link {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+
+    fn chain(texts: &[&'static str]) -> Link {
+        let (first, rest) = texts.split_first().expect("an error has a text");
+        Link(first, (!rest.is_empty()).then(|| Box::new(chain(rest))))
+    }
+
+    #[test]
+    fn the_text_has_every_cause_in_order() {
+        let error = chain(&["cannot write", "no answer", "connection reset"]);
+        assert_eq!(in_full(&error), "cannot write: no answer: connection reset");
+        let lines = joined(&error, "\n  because: ");
+        assert_eq!(lines, "cannot write\n  because: no answer\n  because: connection reset");
+    }
+
+    #[test]
+    fn a_cause_that_is_already_in_the_text_is_left_out() {
+        let error = chain(&["no answer: reset (sent twice)", "reset", "no route"]);
+        assert_eq!(in_full(&error), "no answer: reset (sent twice): no route");
+    }
+}

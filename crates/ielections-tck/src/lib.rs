@@ -1,0 +1,49 @@
+//! The conformance suite for stores of elections: the contract of
+//! [`TtlStore`](ielections::TtlStore), and the promises of
+//! [`Elections`](ielections::Elections) over it, as named trials that any store can run.
+//!
+//! A [`Suite`] is a store and one or more connections to it. Each of the [`trials`] proves one
+//! promise with nodes of its own, in slots of its own. So many trials run side by side in one
+//! keyspace.
+//!
+//! Rows stay behind, and slots are counted from 1. So run the suite once, in a store that holds
+//! nothing else.
+//!
+//! Some trials put faults between a node and the store: answers that are lost, late, or never come.
+//! The duration of leases follows from the store: see [`Suite::timing`].
+//!
+//! ```no_run
+//! # async fn example(store: std::sync::Arc<dyn ielections::TtlStore>) {
+//! use ielections_tck::{Suite, trials};
+//!
+//! let suite = Suite::new(vec![store], clock::Clock::system());
+//! let report = trialkit::run_all(&suite, trials(), |progress| println!("{progress:?}")).await;
+//! assert_eq!(report.failed(), 0);
+//! # }
+//! ```
+//!
+//! With [`trialkit`] each trial can be a test of `cargo test`, too.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod context;
+mod faulty_store;
+mod shifted_store;
+mod suite;
+mod takeover;
+mod trials;
+
+pub use context::ElectionsContext;
+pub use suite::Suite;
+pub use takeover::Takeover;
+pub use trials::trials;
+
+// The types of these crates occur in the API.
+pub use clock;
+pub use ielections;
+pub use trialkit;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,35 @@
+//! The trials, by subject.
+
+mod acquire;
+mod cost;
+mod expiry;
+mod faults;
+mod loss;
+mod race;
+mod release;
+mod slots;
+mod stale;
+mod unknown;
+mod watch;
+
+use trialkit::Trial;
+
+use crate::ElectionsContext;
+
+/// All trials, those of a module together.
+pub fn trials() -> impl Iterator<Item = &'static Trial<ElectionsContext>> {
+    const MODULES: &[&[Trial<ElectionsContext>]] = &[
+        acquire::TRIALS,
+        release::TRIALS,
+        loss::TRIALS,
+        faults::TRIALS,
+        unknown::TRIALS,
+        stale::TRIALS,
+        expiry::TRIALS,
+        race::TRIALS,
+        slots::TRIALS,
+        watch::TRIALS,
+        cost::TRIALS,
+    ];
+    MODULES.iter().copied().flatten()
+}

@@ -1,0 +1,197 @@
+//! Proof of the suite: each of these wrong stores fails a trial by name.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::{StreamExt, stream};
+use ielections::{ConditionalOutcome, ElectionRow, MemStore, ObservedLease, StoreError, TtlStore};
+use ielections_tck::{Suite, trials};
+use trialkit::{Conclusion, TrialRunner};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Defect {
+    /// The store checks a condition first, and writes afterwards.
+    GetThenPut,
+    /// A lease ends early.
+    EarlyExpiry,
+    /// A lease ends late.
+    LateExpiry,
+    /// A renewal does not prolong the lease.
+    RenewalKeepsTheEnd,
+    /// A swap does not compare.
+    SwapIgnoresOld,
+    /// A delete does not compare.
+    DeleteIgnoresOld,
+    /// An insert replaces the row in its place.
+    InsertReplaces,
+    /// Looks show no leases.
+    LooksAreEmpty,
+    /// Epochs expire as leases do.
+    EpochsExpire,
+    /// A refused write does not return the row in its place.
+    NothingTold,
+}
+
+/// Each defect, and the trials that must fail on it.
+const TABLE: &[(Defect, &[&str])] = &[
+    (Defect::GetThenPut, &["race::one_of_several_writes_of_a_lease_wins"]),
+    (Defect::EarlyExpiry, &["expiry::a_lease_exists_for_its_ttl_and_expires_soon_after"]),
+    (Defect::LateExpiry, &["expiry::a_lease_exists_for_its_ttl_and_expires_soon_after"]),
+    (Defect::RenewalKeepsTheEnd, &["expiry::a_renewal_restarts_the_ttl"]),
+    (
+        Defect::SwapIgnoresOld,
+        &[
+            "loss::a_lease_of_another_node_ends_the_leadership",
+            "stale::writes_of_an_earlier_leadership_of_the_same_node_change_nothing",
+        ],
+    ),
+    (
+        Defect::DeleteIgnoresOld,
+        &["stale::writes_of_an_earlier_leadership_of_the_same_node_change_nothing"],
+    ),
+    (
+        Defect::InsertReplaces,
+        &["race::one_of_several_writes_of_a_lease_wins", "stale::an_epoch_is_raised_once"],
+    ),
+    (Defect::LooksAreEmpty, &["watch::an_observer_reads_the_leaders"]),
+    (Defect::EpochsExpire, &["release::unfinished_work_leaves_the_lease_to_expire"]),
+    (Defect::NothingTold, &["unknown::an_epoch_that_was_raised"]),
+];
+
+/// A store that is right except for one defect.
+#[derive(Debug)]
+struct Wrong {
+    store: MemStore,
+    defect: Defect,
+}
+
+impl Wrong {
+    fn ttl(&self, row: ElectionRow, ttl: Option<Duration>) -> Option<Duration> {
+        match (self.defect, row) {
+            (Defect::EarlyExpiry, _) => ttl.map(|ttl| ttl * 3 / 4),
+            (Defect::LateExpiry, _) => ttl.map(|ttl| ttl * 3),
+            (Defect::EpochsExpire, ElectionRow::Epoch(_)) => Some(Duration::from_secs(1)),
+            _ => ttl,
+        }
+    }
+
+    fn told(&self, written: ConditionalOutcome) -> ConditionalOutcome {
+        match written {
+            ConditionalOutcome::Refused(_) if self.defect == Defect::NothingTold => {
+                ConditionalOutcome::Refused(None)
+            }
+            written => written,
+        }
+    }
+
+    async fn force(
+        &self,
+        row: ElectionRow,
+        value: Option<Bytes>,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<ConditionalOutcome, StoreError> {
+        if let Some(old) = self.store.get(row, deadline).await? {
+            let _ = self.store.compare_and_delete(row, old, deadline).await?;
+        }
+        match value {
+            Some(value) => self.store.insert_if_not_exist(row, value, ttl, deadline).await,
+            None => Ok(ConditionalOutcome::Done),
+        }
+    }
+}
+
+#[async_trait]
+impl TtlStore for Wrong {
+    fn expiry_delay(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    async fn leases(&self, deadline: Instant) -> Result<Vec<ObservedLease>, StoreError> {
+        match self.defect {
+            Defect::LooksAreEmpty => Ok(Vec::new()),
+            _ => self.store.leases(deadline).await,
+        }
+    }
+
+    async fn get(&self, row: ElectionRow, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
+        self.store.get(row, deadline).await
+    }
+
+    async fn insert_if_not_exist(
+        &self,
+        row: ElectionRow,
+        value: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<ConditionalOutcome, StoreError> {
+        let ttl = self.ttl(row, ttl);
+        match self.defect {
+            Defect::InsertReplaces => self.force(row, Some(value), ttl, deadline).await,
+            Defect::GetThenPut => {
+                if let Some(there) = self.store.get(row, deadline).await? {
+                    return Ok(ConditionalOutcome::Refused(Some(there)));
+                }
+                tokio::task::yield_now().await;
+                self.force(row, Some(value), ttl, deadline).await
+            }
+            _ => Ok(self.told(self.store.insert_if_not_exist(row, value, ttl, deadline).await?)),
+        }
+    }
+
+    async fn compare_and_swap(
+        &self,
+        row: ElectionRow,
+        old: Bytes,
+        new: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<ConditionalOutcome, StoreError> {
+        let ttl = self.ttl(row, ttl);
+        match self.defect {
+            Defect::SwapIgnoresOld => self.force(row, Some(new), ttl, deadline).await,
+            Defect::RenewalKeepsTheEnd if old == new => {
+                let there = self.store.get(row, deadline).await?;
+                let is_as_expected = there.as_ref() == Some(&old);
+                Ok(if is_as_expected {
+                    ConditionalOutcome::Done
+                } else {
+                    ConditionalOutcome::Refused(there)
+                })
+            }
+            _ => Ok(self.told(self.store.compare_and_swap(row, old, new, ttl, deadline).await?)),
+        }
+    }
+
+    async fn compare_and_delete(
+        &self,
+        row: ElectionRow,
+        old: Bytes,
+        deadline: Instant,
+    ) -> Result<ConditionalOutcome, StoreError> {
+        match self.defect {
+            Defect::DeleteIgnoresOld => self.force(row, None, None, deadline).await,
+            _ => Ok(self.told(self.store.compare_and_delete(row, old, deadline).await?)),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_defect_is_found_by_name() {
+    let cases = TABLE.iter().flat_map(|(defect, names)| names.iter().map(|name| (*defect, *name)));
+    let passed = stream::iter(cases).map(|(defect, name)| async move {
+        let store = Wrong { store: MemStore::new(Clock::system()), defect };
+        let suite = Suite::new(vec![Arc::new(store)], Clock::system());
+        let trial = trials().find(|trial| trial.name() == name).unwrap();
+        let conclusion = suite.run(trial).await;
+        let is_found = matches!(conclusion, Conclusion::Failed(_));
+        (!is_found).then(|| format!("{defect:?}: {name}: {conclusion:?}"))
+    });
+    let passed: Vec<String> =
+        passed.buffer_unordered(16).filter_map(async |passed| passed).collect().await;
+    assert!(passed.is_empty(), "these passed on a wrong store: {passed:#?}");
+}

@@ -1,0 +1,135 @@
+//! The handle of a partition for the senders of its commands.
+
+use std::{sync::Arc, time::Duration};
+
+use clock::Instant;
+use eventlog::{Log, Offset};
+use isequencer::{Monitor, Unflushed};
+use tokio::sync::mpsc::{self, error::TrySendError};
+
+use crate::{
+    Busy, Command, Refused, Status,
+    queue::{Answered, QueuedCommand, Reply},
+    status::PartitionShared,
+};
+
+/// The handle to which the commands of a partition are sent.
+#[derive(Clone, Debug)]
+pub struct Commands {
+    queue: mpsc::Sender<QueuedCommand>,
+    pub(crate) shared: Arc<PartitionShared>,
+    pub(crate) numbers: Monitor,
+    pub(crate) log: Arc<Log>,
+}
+
+impl Commands {
+    pub(crate) fn new(
+        queue: mpsc::Sender<QueuedCommand>,
+        shared: Arc<PartitionShared>,
+        numbers: Monitor,
+        log: Arc<Log>,
+    ) -> Commands {
+        Commands { queue, shared, numbers, log }
+    }
+
+    /// Runs a command and waits for its answer, at most until the deadline of the command.
+    ///
+    /// # Errors
+    /// The reason why the command was not done, or why its outcome is not known.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the command may be done or not.
+    pub async fn run(&self, command: Command) -> Answered {
+        let answered = self.send(command).await;
+        self.shared.meters.answered(&answered);
+        answered
+    }
+
+    async fn send(&self, command: Command) -> Answered {
+        if let Some(busy) = self.shared.busy() {
+            return Err(Refused::Busy(busy));
+        }
+        let deadline = command.deadline;
+        let (reply, turn, answered) = Reply::new();
+        let since = self.shared.clock.now();
+        let queued = QueuedCommand { command, reply, since, is_read_for: false };
+        if let Err(error) = self.queue.try_send(queued) {
+            return Err(Refused::Busy(match error {
+                TrySendError::Full(_) => Busy::QueueFull,
+                TrySendError::Closed(_) => self.shared.busy().unwrap_or(Busy::Stopping),
+            }));
+        }
+        let given_up = |busy, unknown: &str| {
+            let is_never_done = turn.give_up();
+            Err(if is_never_done {
+                Refused::Busy(busy)
+            } else {
+                Refused::Unknown(unknown.to_owned())
+            })
+        };
+        match self.shared.clock.timeout_at(deadline, answered).await {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(_)) => {
+                given_up(Busy::Stopping, "the partition ended before it answered the command")
+            }
+            Err(_) => given_up(
+                Busy::TimedOut,
+                "the command was begun, and not answered before its deadline",
+            ),
+        }
+    }
+
+    /// The status of the partition.
+    pub fn status(&self) -> Status {
+        self.shared.status()
+    }
+
+    /// Waits until the partition runs commands.
+    ///
+    /// # Errors
+    /// The status of the partition, if it has ended or if the deadline comes first.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn ready(&self, deadline: Instant) -> Result<(), Status> {
+        const LOOK: Duration = Duration::from_millis(2);
+        loop {
+            let status = self.status();
+            match status {
+                Status::Ready => return Ok(()),
+                Status::LeadLost(_) | Status::Failed(_) | Status::Stopped => return Err(status),
+                _ if self.shared.clock.now() >= deadline => return Err(status),
+                Status::Recovering(_) | Status::Stalled(_) | Status::Violation(_) => {
+                    self.shared.clock.sleep(LOOK).await;
+                }
+            }
+        }
+    }
+
+    /// The offset of the first event in the PLog that is not known to be applied. Readers of the
+    /// logs see only events before this offset. A client that reads right after the answer to its
+    /// command finds the event of that command.
+    ///
+    /// # Errors
+    /// The reason why the log was not read yet. Nothing of the log may be shown before that,
+    /// because events that another leader acknowledged would be missing.
+    pub fn applied(&self) -> Result<Offset, Busy> {
+        self.shared.applied()
+    }
+
+    /// The number of commands that wait.
+    pub fn waiting(&self) -> usize {
+        self.queue.max_capacity() - self.queue.capacity()
+    }
+
+    /// Whether this node still leads, by the clock. Only then may a reader be given the rows that
+    /// it read.
+    pub fn may_answer(&self) -> bool {
+        self.log.may_answer()
+    }
+
+    /// The numbers that are not stored yet. After a crash these numbers are found in the log again.
+    pub fn unflushed(&self) -> Unflushed {
+        self.numbers.unflushed()
+    }
+}
