@@ -269,7 +269,7 @@ impl Subject for MapSubject {
 async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let subject = MapSubject(MapDriver::new(Clock::system()));
     let scratch = ScratchKeyspace::create(Arc::new(subject)).await?;
-    let report = run_all(&scratch, trials(), |_progress| ()).await;
+    let report = run_all(&scratch, trials(), |_progress| {}).await;
     scratch.remove().await?;
     for trial in &report.trials {
         match &trial.conclusion {

@@ -71,6 +71,9 @@ pub use shortened::Shortened;
 pub use trial::{Trial, TrialResult};
 pub use verdict::{EarlyEnd, Verdict, equal};
 
+// The types of these crates occur in the API.
+pub use async_trait::async_trait;
+
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -61,8 +61,8 @@ pub(super) struct Package {
 
 pub(super) struct Dependency {
     pub(super) name: String,
-    /// The name in the sources.
-    pub(super) source_name: String,
+    /// The name of the crate in the sources.
+    pub(super) name_in_sources: String,
     /// Whether the dependency is a crate of this workspace.
     is_ours: bool,
     /// Whether only tests use the dependency.
@@ -73,9 +73,10 @@ impl Package {
     /// Reads an entry of cargo's metadata.
     pub(super) fn read(package: &Value) -> Option<Package> {
         let dependency = |entry: &Value| {
+            let name = entry["name"].as_str()?;
             Some(Dependency {
-                name: entry["name"].as_str()?.to_owned(),
-                source_name: entry["rename"].as_str().or(entry["name"].as_str())?.replace('-', "_"),
+                name: name.to_owned(),
+                name_in_sources: entry["rename"].as_str().unwrap_or(name).replace('-', "_"),
                 is_ours: entry["path"].is_string(),
                 is_in_tests: entry["kind"] == "dev",
             })

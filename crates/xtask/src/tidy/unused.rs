@@ -32,8 +32,8 @@ fn check_with(
                 .is_some_and(|path| path.ends_with(".rs") || path == "README.md")
         };
         let sources: Vec<_> = files.iter().filter(|file| is_source(&file.path)).collect();
-        for Dependency { name: to, source_name, .. } in dependencies {
-            let is_named = sources.iter().any(|file| names(&file.text, source_name));
+        for Dependency { name: to, name_in_sources, .. } in dependencies {
+            let is_named = sources.iter().any(|file| names(&file.text, name_in_sources));
             match (is_named, unnamed.iter().any(|(from, other, _)| from == name && other == to)) {
                 (false, false) => violations.push(format!(
                     "the sources of {name} do not name {to}: remove the dependency, or give a \
@@ -68,7 +68,7 @@ mod tests {
     fn a_dependency_that_no_source_names_is_found() {
         let package = json!({
             "name": "a",
-            "dependencies": [{ "name": "tokio-util" }, { "name": "serde" }],
+            "dependencies": [{ "name": "tokio-util" }, { "name": "a-serde", "rename": "serde" }],
         });
         let packages = [Package::read(&package).unwrap()];
         let found = |path: &str, text: &str, unnamed: &[(&str, &str, &str)]| {
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(found("crates/a/tests/b.rs", source, &[]), 0);
         assert_eq!(found("crates/ab/src/lib.rs", source, &[]), 2);
         assert_eq!(found("crates/a/src/lib.rs", "use my_serde::x; // serde, b::serde::c", &[]), 2);
-        let exception = [("a", "serde", "a reason")];
+        let exception = [("a", "a-serde", "a reason")];
         assert_eq!(found("crates/a/src/lib.rs", "tokio_util::x", &exception), 0);
         assert_eq!(found("crates/a/src/lib.rs", source, &exception), 1);
     }
