@@ -5,34 +5,30 @@
 //!
 //! Invariant: a damaged row or page fails only the reads that need that row or page.
 
-use std::{
-    ops::{Bound, RangeBounds},
-    sync::Arc,
-};
+mod page;
+
+use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
 use bytes::Bytes;
-use istorage::{ErrorKind, ExpiringRow, Range, Result};
-use redb::{ReadOnlyTable, ReadTransaction, TableError};
+use istorage::{ErrorKind, Range, Result};
+use redb::{ReadTransaction, TableError};
 use tokio::sync::oneshot;
 
+pub(crate) use self::page::Page;
+use self::page::RowTable;
 use crate::{
     errors::{self, FileFailure},
     file::StorageFile,
-    layout::{self, Keyspace},
+    layout::Keyspace,
     time::Moment,
     write::WriteJob,
 };
 
 /// The largest number of jobs that share a snapshot.
 const GROUP: usize = 16;
-/// Limits of a page of a stream: a page ends with the row that reaches one of them. Expired rows
-/// count too.
-const PAGE_ROWS: usize = 1_000;
-const PAGE_BYTES: usize = 1 << 20;
 
 type Reply<T> = oneshot::Sender<Result<T>>;
-type RowTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// A job for a reader, with the channel for its answer. `now` is the time that judges the expiry of
 /// the rows. The caller reads the time once for all keys of a call, and once for each page.
@@ -55,14 +51,6 @@ pub(crate) enum ReadJob {
         keyspace: Arc<Keyspace>,
         reply: Reply<bool>,
     },
-}
-
-/// A part of the rows of a range.
-#[derive(Debug)]
-pub(crate) struct Page {
-    pub(crate) rows: Vec<ExpiringRow>,
-    /// The rest of the range, if the page did not reach its end.
-    pub(crate) rest: Option<Range>,
 }
 
 /// One of the threads that read.
@@ -117,7 +105,7 @@ impl Snapshot<'_> {
             }
             ReadJob::Page { keyspace, pkey, range, now, reply } => {
                 self.answer_with(reply, &keyspace, |snapshot| {
-                    page(snapshot.table(&keyspace)?, &keyspace, &pkey, &range, now)
+                    page::read(snapshot.table(&keyspace)?, &keyspace, &pkey, &range, now)
                 })
             }
             ReadJob::Exists { keyspace, reply } => {
@@ -204,81 +192,4 @@ fn get(table: &RowTable, keyspace: &Keyspace, key: &[u8], now: Moment) -> Result
         }
     });
     got.unwrap_or_else(|page_error| Err(errors::damaged_row(name(), page_error)))
-}
-
-/// Reads a page. If a row is damaged, the rows in front of it are the page. The next page begins
-/// with the damaged row and fails.
-fn page(
-    table: &RowTable,
-    keyspace: &Keyspace,
-    pkey: &[u8],
-    range: &Range,
-    now: Moment,
-) -> Result<Page> {
-    let mut part = PartialPage::default();
-    let why = match errors::catch_page_error(|| {
-        read_rows(table, keyspace, pkey, range, now, &mut part)
-    }) {
-        Ok(Ok(rest)) => return Ok(Page { rows: part.rows, rest }),
-        Ok(Err(error)) => error,
-        Err(page_error) => {
-            let from = layout::row_key(pkey, &range.start);
-            errors::damaged_row(
-                format!("the range from {} on", keyspace.row_name(&from)),
-                page_error,
-            )
-        }
-    };
-    match part.last {
-        Some(last) => Ok(Page { rows: part.rows, rest: Some(range.behind(&last)) }),
-        None => Err(why),
-    }
-}
-
-/// The part of a page that was read before an error.
-#[derive(Default)]
-struct PartialPage {
-    rows: Vec<ExpiringRow>,
-    /// The clustering columns of the last row that was read, even if that row has expired.
-    last: Option<Bytes>,
-}
-
-/// Reads rows until the page is full. Returns the rest of the range.
-fn read_rows(
-    table: &RowTable,
-    keyspace: &Keyspace,
-    pkey: &[u8],
-    range: &Range,
-    now: Moment,
-    part: &mut PartialPage,
-) -> Result<Option<Range>> {
-    let (start, end) = layout::row_keys(pkey, range);
-    let bounds: (Bound<&[u8]>, Bound<&[u8]>) =
-        (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
-    let from = layout::row_key(pkey, &range.start);
-    let place = || format!("the range from {} on", keyspace.row_name(&from));
-    let failed = |error| errors::read_error(place(), error);
-    let mut bytes = 0;
-    for (seen, row) in (1..).zip(table.range::<&[u8]>(bounds).map_err(failed)?) {
-        let (key, row) = row.map_err(failed)?;
-        let key = key.value();
-        let stored = keyspace.parse_row(key, row.value())?;
-        let ccols = Bytes::copy_from_slice(layout::ccols(pkey, key));
-        // A page that lies in the place of another page has whole rows with right checksums. Only
-        // their keys show the damage.
-        let is_next = part.last.as_ref().is_none_or(|last| *last < ccols);
-        if !(is_next && RangeBounds::<[u8]>::contains(&bounds, key)) {
-            return Err(errors::damaged_row(place(), "a page holds rows of another range"));
-        }
-        bytes += ccols.len() + stored.value.len();
-        if let Some(value) = stored.value_at(now) {
-            let ttl = stored.kind.expires().map(|at| at.since(now));
-            part.rows.push(ExpiringRow { ccols: ccols.clone(), value, ttl });
-        }
-        if seen >= PAGE_ROWS || bytes >= PAGE_BYTES {
-            return Ok(Some(range.behind(&ccols)));
-        }
-        part.last = Some(ccols);
-    }
-    Ok(None)
 }
