@@ -45,6 +45,7 @@ mod metered;
 mod rows;
 pub mod settle;
 mod storage;
+mod storage_ext;
 mod wrapped_driver;
 mod wrapper;
 mod writes;
@@ -59,8 +60,9 @@ pub use guarded::Guarded;
 pub use metered::Metered;
 pub use rows::{ExpiringRow, Key, Range, Row};
 pub use storage::{
-    AppStorage, AppStorageExt, Consistency, ExpiringRowStream, RowStream, ServerTime, SharedStorage,
+    AppStorage, Consistency, ExpiringRowStream, RowStream, ServerTime, SharedStorage,
 };
+pub use storage_ext::AppStorageExt;
 pub use wrapped_driver::WrappedDriver;
 pub use wrapper::StorageWrapper;
 pub use writes::{AtomicBatch, Conditional, Conflict, Order, OrderedPut, Outcome, Put};
