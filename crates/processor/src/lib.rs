@@ -23,20 +23,20 @@ mod partitions;
 mod queue;
 mod read_ahead_rows;
 mod readers;
+mod refusal;
 mod state;
 mod status;
 mod worker;
 
 pub use application::{Application, InvalidApplication};
-pub use command::{
-    Answer, Busy, Command, Done, IdempotencyKey, Refused, Rejection, RejectionKind, RowChange,
-};
+pub use command::{Answer, Command, Done, IdempotencyKey, RowChange};
 pub use command_context::CommandContext;
 pub use commands::Commands;
 pub use handler::{Handler, HandlerError};
 pub use partition::{Partition, PartitionSettings};
 pub use partitions::{NotDeployable, Partitions};
 pub use read_ahead_rows::READ_AHEAD_BYTES;
+pub use refusal::{Busy, Refused, Rejection, RejectionKind};
 pub use status::Status;
 pub use worker::PartitionEnd;
 

@@ -6,6 +6,7 @@
 
 mod form;
 mod runner;
+mod waits;
 
 use std::time::Duration;
 
@@ -26,13 +27,13 @@ use crate::{Status, partition_context::is_lasting, state::LogEnd};
 /// still lasts.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The interval of the leadership check while there is no command. A command that arrives causes a
-/// check at once.
-const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
 /// The time after which the status of the partition reports a write that is not done. For the write
 /// of a group, the status reports the error because of which a part of the write is sent again.
 const LONG_WRITE: Duration = Duration::from_secs(1);
+
+/// The interval of the leadership check while there is no command. A command that arrives causes a
+/// check at once.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One part in `ANSWER_SHARE` of the time to stop is reserved for the answer to the caller. The
 /// rest is for storing numbers.
@@ -211,74 +212,6 @@ impl Worker {
                     }
                 }
                 NextStep::Recover => return Ok(()),
-            }
-        }
-    }
-
-    /// Waits while too many numbers are not stored. Returns whether a group can begin; if not, the
-    /// partition is not ready.
-    ///
-    /// Commands wait meanwhile. If the storage does not take the numbers, commands are refused with
-    /// the reason. Otherwise no command could be done in time, and no sender would learn why.
-    async fn until_admitted(&mut self) -> Result<bool, StopReason> {
-        let start = self.groups.partition.clock.now();
-        let mut is_stalled = false;
-        loop {
-            let monitor = self.sequencer.monitor();
-            match monitor.busy() {
-                Some(isequencer::SequencerBusy::Unflushed) => {}
-                None => {
-                    if is_stalled {
-                        self.groups.set(Status::Ready);
-                    }
-                    return Ok(true);
-                }
-                Some(_) => return Ok(false),
-            }
-            self.groups.check_lead()?;
-            let trouble = monitor.trouble();
-            if trouble.is_some() || self.groups.partition.clock.now() - start >= LONG_WRITE {
-                let why =
-                    trouble.map_or_else(|| "the storage is slow".to_owned(), |why| in_full(&*why));
-                self.groups.set(Status::Stalled(format!("numbers cannot be stored: {why}")));
-                is_stalled = true;
-            }
-            tokio::select! {
-                _ = self.sequencer.ready() => {}
-                _ = self.stop.changed() => return Err(StopReason::Requested),
-                () = self.groups.partition.clock.sleep(CHECK_INTERVAL) => {}
-            }
-        }
-    }
-
-    /// Waits while the storage can read nothing. Returns whether a group can begin; if not, the
-    /// partition is not ready.
-    ///
-    /// Commands are refused meanwhile. Otherwise each command would be refused because of its own
-    /// reads, and the status would not show that the partition can do nothing.
-    async fn until_readable(&mut self) -> Result<bool, StopReason> {
-        let mut is_stalled = false;
-        loop {
-            let trouble = tokio::select! {
-                trouble = self.groups.partition.read_trouble() => trouble,
-                _ = self.stop.changed() => return Err(StopReason::Requested),
-            };
-            self.groups.check_lead()?;
-            let Some(why) = trouble else {
-                if is_stalled {
-                    self.groups.set(Status::Ready);
-                }
-                return Ok(true);
-            };
-            self.groups.set(Status::Stalled(why));
-            is_stalled = true;
-            tokio::select! {
-                _ = self.stop.changed() => return Err(StopReason::Requested),
-                () = self.groups.partition.clock.sleep(CHECK_INTERVAL) => {}
-            }
-            match self.sequencer.monitor().busy() {
-                None | Some(isequencer::SequencerBusy::Unflushed) => {}
-                Some(_) => return Ok(false),
             }
         }
     }

@@ -1,0 +1,119 @@
+//! The reasons why a command was not done.
+
+use std::fmt;
+
+use eventlog::Offset;
+
+/// The reason why a command was not done. Each variant tells the sender the next step.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Nothing was done. The sender may send the command again later.
+    #[error("busy: {0}")]
+    Busy(Busy),
+    /// The command cannot be done, and nothing was done.
+    #[error(transparent)]
+    Rejected(Rejection),
+    /// The event of the command is in the PLog. The event will be applied when the named obstacle
+    /// is gone.
+    #[error("the event of the command is in the log at offset {}, and cannot be applied yet: {why}", .plog.0)]
+    NotApplied {
+        /// The offset of the event in the PLog.
+        plog: Offset,
+        /// The error that keeps the event from being applied.
+        why: String,
+    },
+    /// It is not known whether the command was done or will be done. A command with an idempotency
+    /// key can be sent again, and is done once.
+    #[error("the outcome of the command is unknown: {0}")]
+    Unknown(String),
+}
+
+/// The reason why nothing was done now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Busy {
+    /// Too many commands wait.
+    #[error("too many commands wait")]
+    QueueFull,
+    /// The partition is recovering. The text is the error that delays the recovery.
+    #[error("the partition is recovering{}", trouble(.0))]
+    Recovering(Option<String>),
+    /// A row holds something else than it must. An operator must look at the row.
+    #[error("the partition has stopped: {0}")]
+    Violation(String),
+    /// Another node leads.
+    #[error("this node does not lead any more: {0}")]
+    LeadLost(String),
+    /// The partition has ended. It must be deployed again under a new leadership.
+    #[error("the partition has failed, and must be deployed under a new leadership: {0}")]
+    Failed(String),
+    /// The partition is being stopped.
+    #[error("the partition is stopping")]
+    Stopping,
+    /// The deadline came before the turn of the command, or the handler took too long.
+    #[error("the command was not done before its deadline")]
+    TimedOut,
+    /// A storage error, or the log has an event that the group of the command did not expect. The
+    /// event was written before the group.
+    #[error("{0}")]
+    Storage(String),
+}
+
+fn trouble(trouble: &Option<String>) -> String {
+    trouble.as_ref().map_or_else(String::new, |trouble| format!(": {trouble}"))
+}
+
+/// A mistake in a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The kind of the mistake.
+    pub kind: RejectionKind,
+    /// The description of the mistake.
+    pub message: String,
+}
+
+/// The kind of a mistake in a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RejectionKind {
+    /// The command makes no sense.
+    Invalid,
+    /// The workspace, the row or the command does not exist.
+    NotFound,
+    /// A row is not, or is no longer, in the state that the command expects.
+    Conflict,
+    /// An earlier command with the same idempotency key had another body.
+    KeyReused,
+    /// The command writes too much.
+    TooLarge,
+    /// The command is not wrong: its handler failed, or a stored row cannot be read.
+    Internal,
+}
+
+impl Rejection {
+    /// Creates a rejection of this kind.
+    pub fn new(kind: RejectionKind, message: impl Into<String>) -> Rejection {
+        Rejection { kind, message: message.into() }
+    }
+
+    /// Creates a rejection of the kind [`RejectionKind::Invalid`].
+    pub fn invalid(message: impl Into<String>) -> Rejection {
+        Rejection::new(RejectionKind::Invalid, message)
+    }
+
+    /// Creates a rejection of the kind [`RejectionKind::NotFound`].
+    pub fn not_found(message: impl Into<String>) -> Rejection {
+        Rejection::new(RejectionKind::NotFound, message)
+    }
+
+    /// Creates a rejection of the kind [`RejectionKind::Conflict`].
+    pub fn conflict(message: impl Into<String>) -> Rejection {
+        Rejection::new(RejectionKind::Conflict, message)
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Rejection {}

@@ -1,0 +1,77 @@
+//! The waits of a partition before a group: until numbers are stored, and until rows can be read.
+
+use causes::in_full;
+use isequencer::SequencerBusy;
+
+use super::{CHECK_INTERVAL, LONG_WRITE, StopReason, Worker};
+use crate::Status;
+
+impl Worker {
+    /// Waits while too many numbers are not stored. Returns whether a group can begin; if not, the
+    /// partition is not ready.
+    ///
+    /// Commands wait meanwhile. If the storage does not take the numbers, commands are refused with
+    /// the reason. Otherwise no command could be done in time, and no sender would learn why.
+    pub(super) async fn until_admitted(&mut self) -> Result<bool, StopReason> {
+        let start = self.groups.partition.clock.now();
+        let mut is_stalled = false;
+        loop {
+            let monitor = self.sequencer.monitor();
+            match monitor.busy() {
+                Some(SequencerBusy::Unflushed) => {}
+                None => {
+                    if is_stalled {
+                        self.groups.set(Status::Ready);
+                    }
+                    return Ok(true);
+                }
+                Some(_) => return Ok(false),
+            }
+            self.groups.check_lead()?;
+            let trouble = monitor.trouble();
+            if trouble.is_some() || self.groups.partition.clock.now() - start >= LONG_WRITE {
+                let why =
+                    trouble.map_or_else(|| "the storage is slow".to_owned(), |why| in_full(&*why));
+                self.groups.set(Status::Stalled(format!("numbers cannot be stored: {why}")));
+                is_stalled = true;
+            }
+            tokio::select! {
+                _ = self.sequencer.ready() => {}
+                _ = self.stop.changed() => return Err(StopReason::Requested),
+                () = self.groups.partition.clock.sleep(CHECK_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// Waits while the storage can read nothing. Returns whether a group can begin; if not, the
+    /// partition is not ready.
+    ///
+    /// Commands are refused meanwhile. Otherwise each command would be refused because of its own
+    /// reads, and the status would not show that the partition can do nothing.
+    pub(super) async fn until_readable(&mut self) -> Result<bool, StopReason> {
+        let mut is_stalled = false;
+        loop {
+            let trouble = tokio::select! {
+                trouble = self.groups.partition.read_trouble() => trouble,
+                _ = self.stop.changed() => return Err(StopReason::Requested),
+            };
+            self.groups.check_lead()?;
+            let Some(why) = trouble else {
+                if is_stalled {
+                    self.groups.set(Status::Ready);
+                }
+                return Ok(true);
+            };
+            self.groups.set(Status::Stalled(why));
+            is_stalled = true;
+            tokio::select! {
+                _ = self.stop.changed() => return Err(StopReason::Requested),
+                () = self.groups.partition.clock.sleep(CHECK_INTERVAL) => {}
+            }
+            match self.sequencer.monitor().busy() {
+                None | Some(SequencerBusy::Unflushed) => {}
+                Some(_) => return Ok(false),
+            }
+        }
+    }
+}
