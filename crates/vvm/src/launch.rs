@@ -1,6 +1,6 @@
 //! The life of a node: one task starts everything, watches it, and stops it in order.
 
-use std::{mem, pin::pin, sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use clock::Instant;
 use tokio::{runtime::Handle, task::JoinHandle};
@@ -187,23 +187,24 @@ impl NodeParts {
         let start = self.clock.now();
         let until = |share: u32| start + self.settings.stop_within * share / shares::OF;
         self.node.set_stage(Stage::Stopping);
-        {
-            let services = services.stop(&self.clock, until(shares::SERVICES), &self.problem);
-            let mut services = pin!(services);
+        let have_stopped = CancellationToken::new();
+        let services = async {
+            services.stop(&self.clock, until(shares::SERVICES), &self.problem).await;
+            have_stopped.cancel();
+        };
+        let leadership = async {
             // After the leadership is lost, the killer ends the process if work goes on. So
             // services that wait for slow clients must not delay the end of that work.
-            let have_ended = tokio::select! {
+            tokio::select! {
                 biased;
-                () = until_lost(held.as_ref()) => false,
-                () = services.as_mut() => true,
-            };
+                () = until_lost(held.as_ref()) => {}
+                () = have_stopped.cancelled() => {}
+            }
             if let Some(held) = held {
                 self.end_leadership(held, until(shares::PARTITIONS), until(shares::LEAD)).await;
             }
-            if !have_ended {
-                services.await;
-            }
-        }
+        };
+        tokio::join!(services, leadership);
         let closed = self.clients.close();
         if self.clock.timeout_at(until(shares::STORAGE), closed).await.is_err() {
             warn!("storage not closed in time");

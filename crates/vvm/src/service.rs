@@ -114,10 +114,14 @@ impl Services {
         self.0.remove(at).ended(ended)
     }
 
-    /// Stops all services, each by the same deadline.
+    /// Stops all services by the deadline, one after another. Each has an equal share of the time
+    /// that is left, so a service that hangs leaves the others their time.
     pub(crate) async fn stop(&mut self, clock: &Clock, deadline: Instant, problem: &FirstProblem) {
         while let Some(service) = self.0.pop() {
-            service.stop(clock, deadline, problem).await;
+            let now = clock.now();
+            let others = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+            let share = (deadline - now) / others.saturating_add(1);
+            service.stop(clock, now + share, problem).await;
         }
     }
 }

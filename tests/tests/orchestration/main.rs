@@ -290,6 +290,48 @@ async fn services_stop_in_reverse_order_and_admin_services_last() {
     assert_eq!(journal, ["the second", "the first", "the storage", "the admin service"]);
 }
 
+/// All services had one deadline. A service that hung until then left no time to those that stop
+/// after it, and they were aborted at the moment at which they were told to stop.
+#[tokio::test]
+async fn a_service_that_hangs_at_its_stop_leaves_the_others_time() {
+    let cluster = Cluster::new();
+    let (well, hangs) =
+        (ScriptedService::default(), ScriptedService { hangs: true, ..ScriptedService::default() });
+    let stopped = Arc::clone(&well.stopped);
+    let node = cluster.node(1, |settings| settings.stop_within = Duration::from_secs(4));
+    let node = node.with_service(well).with_service(hangs).build().unwrap().launch();
+    cluster.until(&node, Stage::Leading).await;
+    node.shutdown().await.unwrap_err();
+    assert_eq!(stopped.load(Ordering::SeqCst), 1);
+}
+
+/// A node that had lost its leadership told its services to stop only after its partitions had
+/// ended. If a partition hung, the time of the services was over by then, and they were aborted.
+#[tokio::test]
+async fn services_stop_while_a_partition_hangs_after_the_leadership_is_lost() {
+    let cluster = Cluster::new();
+    let service = ScriptedService::default();
+    let stopped = Arc::clone(&service.stopped);
+    let node = cluster.node(1, |settings| settings.stop_within = Duration::from_secs(16));
+    let (node, soon) = cluster.with_workspace(node.with_service(service)).await;
+    let stall = cluster.driver.stall.get().unwrap().clone();
+    stall.arm(StallPoint::Before(1));
+    let under_way = tokio::spawn(send(&node, cud(7, article("a"), soon)));
+    stall.until_still().await;
+    cluster.usurp(1).await;
+    node.problem().await;
+    let stopping = tokio::spawn(node.shutdown());
+    let until = cluster.clock.now() + Duration::from_secs(8);
+    while stopped.load(Ordering::SeqCst) == 0 {
+        assert!(cluster.clock.now() < until, "the service was not told to stop");
+        cluster.clock.sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!stopping.is_finished(), "the partition hangs");
+    stall.go_on();
+    stopping.await.unwrap().unwrap_err();
+    under_way.await.unwrap().unwrap_err();
+}
+
 /// A write may still land under this leadership.
 #[tokio::test]
 async fn a_lease_is_not_released_without_a_proof_that_all_work_has_ended() {
