@@ -64,7 +64,7 @@ impl ScratchKeyspace {
                 return Err(error);
             }
         };
-        let places = Semaphore::new(subject.max_concurrent_trials());
+        let places = Semaphore::new(subject.max_concurrent_trials().max(1));
         let shared = SharedContext::new(subject, driver, keyspace, TrialClient { storage, clock });
         let (runs, limit) = (AtomicU32::new(0), Duration::MAX);
         Ok(ScratchKeyspace { shared: Arc::new(shared), places, runs, limit })

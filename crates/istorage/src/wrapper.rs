@@ -83,7 +83,13 @@ async fn write<W: StorageWrapper>(wrapper: &W, write: Write, deadline: Instant) 
 }
 
 fn wrong_kind(wrapper: &dyn fmt::Debug, answer: &CallAnswer) -> ! {
-    panic!("the wrapper {wrapper:?} gave an answer to a call of another kind: {answer:?}")
+    let kind = match answer {
+        CallAnswer::Value(_) => "Value",
+        CallAnswer::Values(_) => "Values",
+        CallAnswer::Outcome(_) => "Outcome",
+        CallAnswer::ServerTime(_) => "ServerTime",
+    };
+    panic!("the wrapper {wrapper:?} gave the answer `{kind}` to a call of another kind")
 }
 
 #[async_trait]

@@ -44,7 +44,7 @@ pub async fn run_all<R: TrialRunner>(
         (place, report)
     };
     let runs = stream::iter(trials.into_iter().enumerate().map(run));
-    let at_once = runner.max_concurrent_trials();
+    let at_once = runner.max_concurrent_trials().max(1);
     let mut trials: Vec<_> = runs.buffer_unordered(at_once).collect().await;
     trials.sort_unstable_by_key(|(place, _)| *place);
     let trials = trials.into_iter().map(|(_, report)| report).collect();

@@ -23,11 +23,9 @@ struct LimitedText(String);
 
 impl Write for LimitedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.0.len() + text.len() > SHOWN_MAX {
-            return Err(fmt::Error);
-        }
-        self.0.push_str(text);
-        Ok(())
+        let fits = text.floor_char_boundary(SHOWN_MAX.saturating_sub(self.0.len()));
+        self.0.push_str(&text[..fits]);
+        if fits == text.len() { Ok(()) } else { Err(fmt::Error) }
     }
 }
 
@@ -40,5 +38,7 @@ mod tests {
         assert_eq!(Shortened(&[1, 2]).to_string(), "[1, 2]");
         let large = Shortened(&vec![7_u8; 1 << 20]).to_string();
         assert!(large.len() < SHOWN_MAX + 10 && large.ends_with('…'), "{large}");
+        let text = Shortened(&"ä".repeat(SHOWN_MAX)).to_string();
+        assert!(text.starts_with("\"ää") && text.len() > SHOWN_MAX - 2, "{text}");
     }
 }

@@ -89,7 +89,7 @@ async fn a_wrapper_costs_one_allocation_for_each_call() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "gave an answer to a call of another kind: Outcome(Applied)")]
+#[should_panic(expected = "gave the answer `Outcome` to a call of another kind")]
 async fn an_answer_to_a_call_of_another_kind_is_not_returned() {
     let fixture = Fixture::new().await;
     let storage = Confused(Arc::clone(&fixture.storage));
