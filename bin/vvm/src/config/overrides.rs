@@ -59,9 +59,7 @@ impl ConfigOverride {
         if self.path.last().is_some_and(|key| is_secret(key)) {
             return self.value.clone().into();
         }
-        let parsed = toml::from_str::<Table>(&format!("value = {}", self.value));
-        let value = parsed.ok().and_then(|mut table| table.remove("value"));
-        value.unwrap_or_else(|| Value::String(self.value.clone()))
+        self.value.parse().unwrap_or_else(|_| Value::String(self.value.clone()))
     }
 
     /// Sets the value in the table. The error says why the key cannot be set.
@@ -86,8 +84,15 @@ impl ConfigOverride {
     }
 }
 
-fn is_secret(key: &str) -> bool {
-    ["password", "secret_access_key"].contains(&key)
+const SECRETS: [&str; 2] = ["password", "secret_access_key"];
+
+pub(super) fn is_secret(key: &str) -> bool {
+    SECRETS.contains(&key)
+}
+
+/// Whether a line of the file may contain a secret.
+pub(super) fn names_secret(line: &str) -> bool {
+    SECRETS.iter().any(|key| line.contains(key))
 }
 
 /// Replaces the secrets in a table, so that they cannot be read over a shoulder.

@@ -13,7 +13,11 @@ use toml::{
     de::{DeTable, DeValue, Deserializer},
 };
 
-use super::{ConfigOverride, reader};
+use super::{
+    ConfigOverride,
+    overrides::{is_secret, names_secret},
+    reader,
+};
 use crate::command_error::CommandError;
 
 /// The settings that were set, without defaults.
@@ -36,10 +40,7 @@ impl ConfigSource {
         overrides: &[ConfigOverride],
     ) -> Result<ConfigSource, CommandError> {
         let name = file.map_or_else(String::new, |file| format!("{}: ", file.display()));
-        let invalid = |mut error: toml::de::Error| {
-            error.set_input(Some(text));
-            CommandError::config(format!("{name}{error}"))
-        };
+        let invalid = |error| CommandError::config(format!("{name}{}", syntax_error(error, text)));
         let root = DeTable::parse(text).map_err(invalid)?;
         let mut source = ConfigSource {
             file: file.map(Path::to_owned),
@@ -68,9 +69,7 @@ impl ConfigSource {
         for (name, span, value) in inner {
             let key = joined(outer, &name);
             self.add_places(text, &key, value.get_ref());
-            let before = text.get(..span.start).unwrap_or(text);
-            let line = 1 + before.matches('\n').count();
-            let column = 1 + before.chars().rev().take_while(|&char| char != '\n').count();
+            let [line, column] = line_and_column(text, span.start);
             let file = self.file.as_ref().map(|file| format!("{}, ", file.display()));
             let place = format!("{}line {line}, column {column}", file.unwrap_or_default());
             self.places.insert(key, place);
@@ -94,7 +93,11 @@ impl ConfigSource {
     /// Reads all settings.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, CommandError> {
         let read = reader::read(&Value::Table(self.values.clone()));
-        read.map_err(|(key, why)| self.wrong(&[&key], why))
+        read.map_err(|(key, why)| match key.rsplit('.').next() {
+            // The reason shows the value.
+            Some(name) if is_secret(name) => self.wrong(&[&key], "a text in quotes is expected"),
+            _ => self.wrong(&[&key], why),
+        })
     }
 
     /// Makes the error for a key with a value that cannot be used. `key` names an entry of a list
@@ -133,4 +136,21 @@ impl ConfigSource {
 
 fn joined(outer: &str, name: &str) -> String {
     if outer.is_empty() { name.to_owned() } else { format!("{outer}.{name}") }
+}
+
+/// Returns the line and the column of a byte of the text, from 1 on.
+fn line_and_column(text: &str, at: usize) -> [usize; 2] {
+    let before = text.get(..at).unwrap_or(text);
+    let column = 1 + before.chars().rev().take_while(|&char| char != '\n').count();
+    [1 + before.matches('\n').count(), column]
+}
+
+/// Returns the text of a syntax error: with the wrong line, unless that line may contain a secret.
+fn syntax_error(mut error: toml::de::Error, text: &str) -> String {
+    let [line, column] = line_and_column(text, error.span().map_or(0, |span| span.start));
+    if text.lines().nth(line - 1).is_some_and(names_secret) {
+        return format!("line {line}, column {column}: {}", error.message());
+    }
+    error.set_input(Some(text));
+    error.to_string()
 }

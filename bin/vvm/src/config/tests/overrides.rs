@@ -51,6 +51,15 @@ fn an_invalid_override_is_named() {
     }
 }
 
+/// A variable was read as a line of a file, so text behind a comment sign or a line break was lost.
+#[test]
+fn a_variable_counts_with_all_its_text() {
+    for value in ["1#2", "1\nx = 2"] {
+        let error = VvmConfig::read(None, &[variable("VVM__NODE__SLOTS", value)]).unwrap_err();
+        assert!(error.to_string().contains("a whole number"), "{value}: {error}");
+    }
+}
+
 /// The overrides were judged one after another, so variables alone could not give all settings that
 /// a storage needs. The error for a wrong override showed its value, even a password.
 #[test]

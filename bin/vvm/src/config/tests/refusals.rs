@@ -363,3 +363,21 @@ fn a_text_that_is_no_toml_is_refused_with_its_line() {
         }
     }
 }
+
+/// A password without its closing quote was printed with its line, and a password without quotes as
+/// a number.
+#[test]
+fn an_error_shows_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
+    for line in
+        ["password = \"4711", "password = 4711", "login = { username = \"u\", password = 4711 }"]
+    {
+        let text = match line.starts_with("login") {
+            true => cassandra(line),
+            false => cassandra(&format!("[storage.cassandra.login]\nusername = \"u\"\n{line}")),
+        };
+        let message = error_of(&path, &text, &[]);
+        assert!(message.contains("line ") && !message.contains("4711"), "{line}: {message}");
+    }
+}
