@@ -184,9 +184,10 @@ impl Log {
     /// Writes rows of the log.
     ///
     /// Invariant: `Ok` means that the rows are in the log. A refused write also returns `Ok` if the
-    /// row holds exactly the bytes of the write: the first attempt got no answer, but landed; the
-    /// second attempt met the row of the first attempt. A simpler version returns an error, and the
-    /// caller would take a written event for one that was not written.
+    /// row holds exactly the bytes of the write. They contain the epoch of this leadership, so no
+    /// other node wrote them: the first attempt got no answer, but landed, and the second attempt
+    /// met its row. A simpler version returns an error, and the caller would take a written event
+    /// for one that was not written.
     async fn write_plog(&self, chunk: &[RowWrite]) -> Result<()> {
         if !chunk[0].is_conditional() {
             return self.put_ordered(chunk, None).await;
@@ -201,8 +202,7 @@ impl Log {
             .first()
             .and_then(|conflict| Some((chunk.get(conflict.op)?, conflict.actual.as_ref())));
         match found.unwrap_or((&chunk[0], None)) {
-            // The rows of a chunk are written together or not at all, and no other node writes
-            // these bytes.
+            // An earlier attempt wrote this row, and all rows of the chunk with it.
             (write, Some(there)) if *there == write.after => Ok(()),
             (write, there) => Err(self.plog_error(write, there, was_unknown)),
         }

@@ -30,10 +30,12 @@ pub enum Error {
     /// was written.
     #[error("the log has an event of an earlier leader at offset {}", .0.0)]
     Overtaken(Offset),
-    /// Stop, and tell an operator: a row holds other bytes than it must.
+    /// Take no commands and tell an operator: a row holds other bytes than it must. Go on when the
+    /// row has changed.
     #[error(transparent)]
     Violation(Box<Violation>),
-    /// Stop, and tell an operator: the log cannot be read further.
+    /// Tell an operator: the log or another row cannot be read. Take no commands until the log can
+    /// be read.
     #[error(transparent)]
     DamagedRow(#[from] DamagedRow),
 }

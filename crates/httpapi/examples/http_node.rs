@@ -58,7 +58,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let shop = Application::new("[tables]".parse()?)?
         .with_workspaces("Shop", WsKind(1), [])?
         .with_command("shop.Greet".parse()?, Greet)?;
-    // A free port of this machine.
+    // A free port of this machine. Another process may take the port before the node binds it. A
+    // real node has a fixed port.
     let api = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
     let clock = Clock::system();
     let driver = Arc::new(MemDriver::new(clock.clone()));

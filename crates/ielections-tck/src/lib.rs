@@ -13,16 +13,16 @@
 //! The duration of leases follows from the store: see [`Suite::timing`].
 //!
 //! ```no_run
-//! # async fn example(store: std::sync::Arc<dyn ielections::TtlStore>) {
-//! use ielections_tck::{Suite, trials};
+//! # async fn example(store: std::sync::Arc<dyn ielections_tck::ielections::TtlStore>) {
+//! use ielections_tck::{Suite, clock::Clock, trialkit, trials};
 //!
-//! let suite = Suite::new(vec![store], clock::Clock::system());
+//! let suite = Suite::new(vec![store], Clock::system());
 //! let report = trialkit::run_all(&suite, trials(), |progress| println!("{progress:?}")).await;
 //! assert_eq!(report.failed(), 0);
 //! # }
 //! ```
 //!
-//! With [`trialkit`] each trial can be a test of `cargo test`, too.
+//! With [`trialkit`] each trial can be a test of `cargo test`, too. The README shows how.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -2,6 +2,11 @@
 //! write, as many databases have it.
 //!
 //! Run it with `cargo run -p ielections --example custom_store`.
+//!
+//! The table is in the memory of this process, so each call ends at once with a known outcome. A
+//! store in a network has two more duties. It ends each call at its `deadline`. If a write was sent
+//! and not answered, the call fails with [`StoreError::Unknown`], because the write may still be
+//! done.
 
 use std::{
     collections::BTreeMap,
@@ -138,8 +143,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("10.0.0.1 has released the lease");
         Ok::<_, Box<dyn Error>>(())
     };
-    let (next, released) = tokio::join!(second.acquire(Slot::FIRST, until), release);
-    released?;
-    println!("10.0.0.2 leads slot 1 in epoch {}", next?.epoch());
+    let take_over = async { Ok(second.acquire(Slot::FIRST, until).await?) };
+    // If the release fails, the program ends at once and does not wait for the lease to expire.
+    let (next, ()) = tokio::try_join!(take_over, release)?;
+    println!("10.0.0.2 leads slot 1 in epoch {}", next.epoch());
     Ok(())
 }

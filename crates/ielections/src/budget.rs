@@ -38,8 +38,8 @@ pub struct Timing {
     pub renew_every: Duration,
     /// The time for further tries of a renewal that fails. Afterwards the leadership is lost.
     pub retry_for: Duration,
-    /// The limit of each call to the store. A call that times out is how a server of the store that
-    /// hangs is detected, so this is also the time of detection.
+    /// The limit of each call to the store. A server of the store that hangs is detected after this
+    /// time.
     pub call_timeout: Duration,
     /// The time for the work to stop after the leadership is lost. Afterwards the work is killed.
     pub stop_grace: Duration,
@@ -124,8 +124,9 @@ impl Budget {
     /// # Errors
     /// As [`Budget::new`].
     pub fn of_watched(timing: Timing) -> Result<Budget, InvalidTiming> {
-        // A standby counts from the answer to the look that shows the last renewal. A look that was
-        // under way when the store did the renewal does not show the renewal; the next look does.
+        // A standby begins to count when a look shows it the last renewal. The longest delay: the
+        // store does the renewal just after it has read the leases for a look. The standby gets
+        // that answer, pauses, and sees the renewal in the answer to its next look.
         let first_sight = timing.call_timeout.saturating_mul(2).saturating_add(LOOK_EVERY_MAX);
         Budget::new(timing, first_sight)
     }

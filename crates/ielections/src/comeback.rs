@@ -6,8 +6,9 @@
 //! process lives, also while the process is stopped. So the next process gets the lock only when
 //! the former process has exited.
 //!
-//! Invariant: each lease in the file belongs to a process that is gone, if the file was written on
-//! this machine, since its last boot, at this inode.
+//! Invariant: each lease that is in the file when the lock is taken belongs to a process that is
+//! gone. Such a lease counts only if the file was written on this machine, since its last boot, at
+//! this inode. Later the process adds its own leases.
 //!
 //! A start can be killed at any moment, so the file holds several leases: the lease that an attempt
 //! replaces, and the lease of the attempt. At most one of them is in the store. A lease that was
@@ -40,8 +41,8 @@ const HEADER: &str = "vvm lease 2";
 /// The size of the file. The rest behind the leases is filled with line ends.
 const BYTES: usize = 4096;
 
-/// The number of leases in the file. Two are enough if each write is stored at once or never. The
-/// others are for writes that a store delays.
+/// The number of leases in the file. Two are enough if the store does each write at once or never.
+/// The others are leases that the store may still write late.
 const LEASES: usize = 16;
 
 /// The locked file of a node. The lock is held until the process exits, or until this value is

@@ -124,8 +124,8 @@ impl WorkGuard {
         self.term.valid_until()
     }
 
-    /// Checks whether a write with this `timeout` may be sent. Call this right before the write is
-    /// sent, and again before the success of the write is reported.
+    /// Checks whether a write with this `timeout` may be sent. Call `may_send(timeout)` right
+    /// before a write. Call `may_send(Duration::ZERO)` before you report its success.
     ///
     /// # Errors
     /// Fails if the leadership is over, or would be over after `timeout`, with the reason.

@@ -9,8 +9,7 @@
 //! ```
 //! use std::{sync::Arc, time::Duration};
 //!
-//! use clock::Clock;
-//! use ielections::{Elections, MemStore, Slot, Timing};
+//! use ielections::{Elections, MemStore, Slot, Timing, clock::Clock};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,8 +24,8 @@
 //!
 //! let work = leadership.work()?;
 //! let timeout = Duration::from_secs(1);
-//! // Right before a write with a timeout of a second, and again before its success is reported.
-//! work.may_send(timeout)?;
+//! work.may_send(timeout)?; // right before a write that times out after a second
+//! work.may_send(Duration::ZERO)?; // before the success of the write is reported
 //! work.finish(); // all writes were answered
 //!
 //! // Afterwards another node can lead at once.
@@ -38,7 +37,7 @@
 //! - [`engine`] makes the decisions.
 //! - [`Budget`] splits the time of a lease.
 //!
-//! The crate `ielections-tck` proves a store.
+//! The crate `ielections-tck` can prove a store.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

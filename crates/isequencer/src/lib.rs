@@ -7,8 +7,9 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use clock::Clock;
-//! # use isequencer::{MemSeqStorage, Params, Sequencer, Sequences, WsId, WsKind, standard};
+//! # use isequencer::{
+//! #     MemSeqStorage, Params, Sequencer, Sequences, WsId, WsKind, clock::Clock, standard,
+//! # };
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (kind, ws) = (WsKind(1), WsId(7));
@@ -23,7 +24,8 @@
 //! assert_eq!(command.next(standard::RECORD_ID)?, 322_680_000_131_072);
 //! let offset = command.keep(); // from now on its event may be written
 //! assert_eq!(offset.get(), 1);
-//! transaction.flush(); // it is in the log, and applied
+//! // Write the event at this offset here, and apply it. If that fails: `transaction.actualize()`.
+//! transaction.flush(); // the event is in the log, and applied
 //! # Ok(())
 //! # }
 //! ```

@@ -2,9 +2,13 @@
 //!
 //! Run it with `cargo run -p istorage-tck --example custom_driver`.
 //!
-//! [`Guarded`] checks arguments, deadlines and calls after close. [`check_conditions`] judges
-//! conditional writes. The driver has the rest: rows, their order and their expiry. An expired row
-//! stays in memory until it is written again. A driver for production removes such rows.
+//! [`Guarded`] checks arguments, deadlines and calls after close, for the calls of a storage.
+//! [`check_conditions`] judges conditional writes. The driver has the rest: rows, their order and
+//! their expiry. An expired row stays in memory until it is written again. A driver for production
+//! removes such rows.
+//!
+//! No guard is around the driver itself. A driver for a database keeps the deadlines of `create`,
+//! `open` and `drop_keyspace` itself. Here these calls never wait, so their deadlines are not used.
 
 use std::{
     collections::BTreeMap,

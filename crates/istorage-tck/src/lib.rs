@@ -17,20 +17,22 @@
 //!
 //! # A harness
 //!
-//! This makes every trial a test of `cargo test`, with `libtest-mimic`, `harness = false`, and
-//! the feature `libtest` of `trialkit`:
+//! This makes every trial a test of `cargo test`, with `harness = false` and the feature `libtest`
+//! of `trialkit`. The README has the lines for `Cargo.toml`.
 //!
 //! ```no_run
-//! use clock::Clock;
-//! use istorage::{Result, StorageDriver, mem::MemDriver};
-//! use istorage_tck::{Scale, ScratchKeyspace, Subject, trials};
-//! use libtest_mimic::Arguments;
+//! use istorage_tck::{
+//!     Scale, ScratchKeyspace, Subject, async_trait,
+//!     clock::Clock,
+//!     istorage::{Result, StorageDriver, mem::MemDriver},
+//!     trials,
+//! };
 //! use std::sync::Arc;
-//! use trialkit::harness;
+//! use trialkit::harness::{self, libtest_mimic};
 //!
 //! struct Mine(MemDriver);
 //!
-//! #[async_trait::async_trait]
+//! #[async_trait]
 //! impl Subject for Mine {
 //!     fn clock(&self) -> Clock { Clock::system() }
 //!     fn scale(&self) -> Scale { Scale::Embedded }
@@ -44,7 +46,8 @@
 //!     let scratch = runtime.block_on(ScratchKeyspace::create(Arc::new(subject))).unwrap();
 //!     let scratch = Arc::new(scratch);
 //!     let tests = harness::tests(runtime.handle(), "mine::", &scratch, trials());
-//!     let conclusion = libtest_mimic::run(&Arguments::from_args(), tests);
+//!     let arguments = libtest_mimic::Arguments::from_args();
+//!     let conclusion = libtest_mimic::run(&arguments, tests);
 //!     runtime.block_on(Arc::into_inner(scratch).unwrap().remove()).unwrap();
 //!     conclusion.exit();
 //! }

@@ -8,6 +8,10 @@ use clock::Instant;
 use crate::{Error, Result, SharedStorage};
 
 /// A database that holds keyspaces. A process has one driver for each database.
+///
+/// No call outlives its deadline. The driver keeps the deadlines of [`create`](Self::create),
+/// [`open`](Self::open) and [`drop_keyspace`](Self::drop_keyspace) itself: a
+/// [`Guarded`](crate::Guarded) checks only the calls of a storage.
 #[async_trait]
 pub trait StorageDriver: Send + Sync + fmt::Debug {
     /// The driver's name, for logs and metrics only.

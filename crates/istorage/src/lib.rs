@@ -7,9 +7,10 @@
 //! outcome.
 //!
 //! ```
-//! use bytes::Bytes;
-//! use clock::Clock;
-//! use istorage::{AppStorageExt, Consistency, Key, KeyspaceName, Outcome, StorageDriver, mem::MemDriver};
+//! use istorage::{
+//!     AppStorageExt, Consistency, Key, KeyspaceName, Outcome, StorageDriver, bytes::Bytes,
+//!     clock::Clock, mem::MemDriver,
+//! };
 //! use std::time::Duration;
 //!
 //! # #[tokio::main(flavor = "current_thread")]

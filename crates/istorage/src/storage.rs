@@ -129,7 +129,9 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     /// - Two writes of one row with equal orders must have equal values, and either both a TTL or
     ///   neither. Otherwise the caller has made an error: the contract does not say which of the
     ///   two writes stays, or whether the call is `Invalid`.
-    /// - A write that is sent again with a TTL lives as long as the last of these writes asked for.
+    /// - If a write with a TTL is sent again, the row lives at least as long as the write that was
+    ///   done last asked for. A storage may keep the row until the latest expiry that any of these
+    ///   writes asked for.
     /// - The rows of one partition are written atomically within the limits of
     ///   [`Capabilities::ordered`]. Otherwise any subset may be written after an error, even later.
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()>;

@@ -16,9 +16,10 @@ use crate::{CommandContext, Rejection, RowChange};
 /// `await`, and run again from its beginning. A handler that panics has failed.
 #[async_trait]
 pub trait Handler: fmt::Debug + Send + Sync + 'static {
-    /// Runs a command with its params and rows. The returned bytes become part of the answer. If
-    /// the handler fails, nothing is written. Rows that the handler does not
-    /// [write](CommandContext::write) are not written either.
+    /// Runs a command with its params and rows. The returned bytes become part of the answer. The
+    /// params and the result are any bytes here. Over HTTP both are JSON: a result that is not JSON
+    /// is answered as Base64. If the handler fails, nothing is written. Rows that the handler does
+    /// not [write](CommandContext::write) are not written either.
     async fn run(
         &self,
         params: &Bytes,

@@ -1,7 +1,10 @@
 //! Each trial as a test of `cargo test`, with `libtest-mimic` and `harness = false`.
+//!
+//! The module re-exports `libtest_mimic`, because its types occur in the API.
 
 use std::sync::Arc;
 
+pub use libtest_mimic;
 use libtest_mimic::{Completion, Failed};
 use tokio::runtime::Handle;
 
@@ -18,6 +21,9 @@ impl From<Conclusion> for Result<Completion, Failed> {
 }
 
 /// Makes each trial a test. The name of the test is `prefix` and the name of the trial.
+///
+/// `handle` must be of a multi-thread runtime. Each test blocks a thread of its own until its trial
+/// is over. Meanwhile a current-thread runtime would run no task, and no trial would ever end.
 pub fn tests<R: TrialRunner + Send + 'static>(
     handle: &Handle,
     prefix: &str,

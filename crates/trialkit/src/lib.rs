@@ -6,7 +6,9 @@
 //!
 //! The function returns a [`Verdict`]. [`ensure!`] and [`ensure_eq!`] end the trial at the first
 //! finding, and `?` ends it at a call that fails. A trial of an ability that its subject lacks ends
-//! as [`EarlyEnd::Ignored`], and never counts as passed. A trial that panics or hangs has failed.
+//! as [`EarlyEnd::Ignored`], and never counts as passed. A trial that panics, or waits longer than
+//! its limit, has failed. If a trial blocks its thread, only a multi-thread runtime notices that
+//! the limit has passed.
 //!
 //! A suite implements [`TrialRunner`], which gives each trial a context. [`run_all`] runs trials
 //! side by side and makes a [`Report`].
@@ -14,7 +16,9 @@
 //! ```
 //! use std::{sync::atomic::{AtomicU32, Ordering}, time::Duration};
 //!
-//! use trialkit::{Conclusion, Trial, TrialRunner, Verdict, ensure_eq, run_all, trials};
+//! use trialkit::{
+//!     Conclusion, Trial, TrialRunner, Verdict, async_trait, ensure_eq, run_all, trials,
+//! };
 //!
 //! const TRIALS: &[Trial<AtomicU32>] = trials!(counter: it_begins_at_0, it_counts);
 //!
@@ -25,13 +29,14 @@
 //!
 //! async fn it_counts(counter: &AtomicU32) -> Verdict {
 //!     counter.fetch_add(1, Ordering::Relaxed);
+//!     // This fails: each trial has a counter of its own, and this counter is 1 now.
 //!     ensure_eq!(counter.load(Ordering::Relaxed), 2, "the number after one step");
 //!     Ok(())
 //! }
 //!
 //! struct Counters;
 //!
-//! #[async_trait::async_trait]
+//! #[async_trait]
 //! impl TrialRunner for Counters {
 //!     type Context = AtomicU32;
 //!     fn max_concurrent_trials(&self) -> usize { 2 }

@@ -10,6 +10,7 @@ use vvm::{
     isequencer::WsKind, istorage::mem::MemDriver, sysvvm::AppName,
 };
 
+// The params and the result are any bytes here. Over HTTP both are JSON.
 #[derive(Debug)]
 struct Greet;
 
@@ -44,5 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let command = Command::new(WsId(7), name.parse()?, deadline).with_params(params);
         println!("{name}: {:?}", commands.run(command).await?.answer.result);
     }
+    // This program ends here. A host that goes on waits for the end of its own work and for
+    // `node.problem()` with `tokio::select!`, and shuts the node down after either of them.
     Ok(node.shutdown().await?)
 }

@@ -14,7 +14,7 @@ use crate::{
     problem::FirstProblem,
 };
 
-/// A node that is provided and not launched.
+/// A node that is not launched yet. Nothing of it runs.
 #[derive(Debug)]
 pub struct Vvm(Builder);
 
@@ -185,7 +185,7 @@ impl Builder {
         Builder { requests: Some((runtime, driver)), ..self }
     }
 
-    /// Provides the node.
+    /// Makes the node. Nothing of the node runs until [`Vvm::launch`].
     ///
     /// # Errors
     /// The setting that does not fit, and the way to correct it.

@@ -98,7 +98,8 @@ impl NodeParts {
         Ok(leadership.over().await)
     }
 
-    /// Waits until the partitions have recovered.
+    /// Waits until no partition recovers or is stalled. Until then `Node::stage` reports
+    /// [`Stage::Recovering`], although `set_stage` has set [`Stage::Leading`].
     async fn recovered(&self) {
         while self.node.stage() != Stage::Leading {
             self.clock.sleep(CHECK_INTERVAL).await;

@@ -11,10 +11,10 @@
 //!   partitions                         |== recover ==|== work ===|
 //! ```
 //!
-//! [`Vvm::builder`] provides a node of which nothing runs. [`Vvm::launch`] consumes the provided
-//! node, and [`Launched::shutdown`] consumes the launched one. A node that loses its leadership
-//! reports the problem to its host, and the host shuts the node down. A
-//! [killer](Builder::with_killer), if there is one, ends the process if work does not stop in time.
+//! [`Builder::build`] makes a node. Nothing of the node runs until [`Vvm::launch`].
+//! [`Launched::shutdown`] stops the node. A node that loses its leadership reports the problem to
+//! its host, and the host shuts the node down. A [killer](Builder::with_killer), if there is one,
+//! ends the process if work does not stop in time.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
