@@ -7,7 +7,7 @@ use clock::{Clock, Instant};
 use ielections::{ElectionRow, Elections, Leadership, Lease, Slot, Timing, TtlStore};
 use trialkit::{EarlyEnd, Verdict};
 
-use crate::{faulty_store::FaultyStore, shifted_store::ShiftedStore};
+use crate::faulty_store::FaultyStore;
 
 /// The number of slots of each trial.
 pub(crate) const SLOTS_PER_TRIAL: u32 = 16;
@@ -50,10 +50,10 @@ impl ElectionsContext {
         self.stores.iter().map(|store| store.expiry_delay()).max().unwrap_or_default()
     }
 
-    /// Returns the connection of a node to the store, without faults.
-    pub(crate) fn store(&self, number: u16) -> ShiftedStore {
+    /// Returns a new connection of a node to the store, without faults.
+    pub(crate) fn store(&self, number: u16) -> FaultyStore {
         let store = Arc::clone(&self.stores[usize::from(number) % self.stores.len()]);
-        ShiftedStore { store, first: self.first_slot }
+        FaultyStore::new(store, self.first_slot, self.clock.clone())
     }
 
     /// Makes a node. Its number is its address.
@@ -66,7 +66,7 @@ impl ElectionsContext {
         number: u16,
         with: impl FnOnce(Elections) -> Elections,
     ) -> Verdict<TrialNode> {
-        let store = Arc::new(FaultyStore::new(self.store(number), self.clock.clone()));
+        let store = Arc::new(self.store(number));
         let owner = SocketAddr::from(([10, 0, 0, 1], number));
         let elections =
             Elections::new(Arc::clone(&store) as _, self.clock.clone(), owner, self.timing)?;

@@ -1,21 +1,22 @@
-//! A store that records every call, and injects faults.
+//! A store that records every call, injects faults, and has slots of its own among the slots of
+//! other trials.
 //!
-//! It stands between a node and the store of a trial.
+//! It stands between a node and the store of the suite.
 
 use std::{
     collections::HashMap,
     future::pending,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
-use ielections::{ConditionalOutcome, ElectionRow, ObservedLease, StoreError, TtlStore};
+use ielections::{ConditionalOutcome, ElectionRow, ObservedLease, Slot, StoreError, TtlStore};
 use tokio_util::sync::CancellationToken;
 
-use crate::shifted_store::ShiftedStore;
+use crate::context::SLOTS_PER_TRIAL;
 
 /// A kind of call, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,9 +53,11 @@ pub(crate) struct RecordedCall {
     pub(crate) after_the_end: bool,
 }
 
+/// A view of a store. Slot 1 of the view is slot `first_slot + 1` of the store.
 #[derive(Debug)]
 pub(crate) struct FaultyStore {
-    store: ShiftedStore,
+    store: Arc<dyn TtlStore>,
+    first_slot: u32,
     clock: Clock,
     state: Mutex<FaultState>,
 }
@@ -67,8 +70,24 @@ struct FaultState {
 }
 
 impl FaultyStore {
-    pub(crate) fn new(store: ShiftedStore, clock: Clock) -> FaultyStore {
-        FaultyStore { store, clock, state: Mutex::default() }
+    pub(crate) fn new(store: Arc<dyn TtlStore>, first_slot: u32, clock: Clock) -> FaultyStore {
+        FaultyStore { store, first_slot, clock, state: Mutex::default() }
+    }
+
+    /// Returns the row of the store that is this row of the view.
+    fn row_of_store(&self, row: ElectionRow) -> ElectionRow {
+        let shift = |slot: Slot| Slot::new(slot.get() + self.first_slot).unwrap_or(slot);
+        match row {
+            ElectionRow::Lease(slot) => ElectionRow::Lease(shift(slot)),
+            ElectionRow::Epoch(slot) => ElectionRow::Epoch(shift(slot)),
+        }
+    }
+
+    /// Returns a lease of the store as the view shows it; `None` for a lease of another trial.
+    fn lease_of_view(&self, seen: ObservedLease) -> Option<ObservedLease> {
+        let number = seen.slot.get().checked_sub(self.first_slot)?;
+        let slot = Slot::new(number).filter(|slot| slot.get() <= SLOTS_PER_TRIAL)?;
+        Some(ObservedLease { slot, ..seen })
     }
 
     fn state(&self) -> MutexGuard<'_, FaultState> {
@@ -156,10 +175,12 @@ impl TtlStore for FaultyStore {
     }
 
     async fn leases(&self, deadline: Instant) -> Result<Vec<ObservedLease>, StoreError> {
-        self.call(StoreCallKind::Look, self.store.leases(deadline)).await
+        let leases = self.call(StoreCallKind::Look, self.store.leases(deadline)).await?;
+        Ok(leases.into_iter().filter_map(|seen| self.lease_of_view(seen)).collect())
     }
 
     async fn get(&self, row: ElectionRow, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
+        let row = self.row_of_store(row);
         self.call(StoreCallKind::ReadEpoch, self.store.get(row, deadline)).await
     }
 
@@ -174,6 +195,7 @@ impl TtlStore for FaultyStore {
             ElectionRow::Lease(_) => StoreCallKind::Take,
             ElectionRow::Epoch(_) => StoreCallKind::RaiseEpoch,
         };
+        let row = self.row_of_store(row);
         self.call(kind, self.store.insert_if_not_exist(row, value, ttl, deadline)).await
     }
 
@@ -190,6 +212,7 @@ impl TtlStore for FaultyStore {
             ElectionRow::Lease(_) => StoreCallKind::Take,
             ElectionRow::Epoch(_) => StoreCallKind::RaiseEpoch,
         };
+        let row = self.row_of_store(row);
         self.call(kind, self.store.compare_and_swap(row, old, new, ttl, deadline)).await
     }
 
@@ -199,6 +222,7 @@ impl TtlStore for FaultyStore {
         old: Bytes,
         deadline: Instant,
     ) -> Result<ConditionalOutcome, StoreError> {
+        let row = self.row_of_store(row);
         self.call(StoreCallKind::Release, self.store.compare_and_delete(row, old, deadline)).await
     }
 }

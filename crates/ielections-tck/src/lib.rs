@@ -28,7 +28,6 @@
 
 mod context;
 mod faulty_store;
-mod shifted_store;
 mod suite;
 mod takeover;
 mod trials;
