@@ -1,6 +1,6 @@
 //! The life of a node: one task starts everything, watches it, and stops it in order.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{mem, sync::Arc};
 
 use clock::Instant;
 use tokio::{runtime::Handle, task::JoinHandle};
@@ -10,16 +10,13 @@ use tracing::{info, warn};
 use crate::{
     Node, Problem, Stage,
     leading::{HeldLease, until_lost},
+    node::STAGE_CHECK_INTERVAL,
     parts::NodeParts,
     problem::FirstProblem,
     service::Services,
 };
 
-/// The interval at which the host's wait checks whether the node is ready.
-const CHECK_INTERVAL: Duration = Duration::from_millis(5);
-
-/// The deadlines of the parts of a node, which stop one after another, as shares of the time to
-/// stop.
+/// The deadlines of the parts of a node, as shares of the time to stop.
 mod shares {
     pub(super) const SERVICES: u32 = 8;
     pub(super) const PARTITIONS: u32 = 12;
@@ -73,7 +70,7 @@ impl Launched {
             match self.node.stage() {
                 Stage::Leading => return Ok(()),
                 stage if clock.now() >= deadline => return Err(NotReady::Late(stage)),
-                _ => clock.sleep(CHECK_INTERVAL).await,
+                _ => clock.sleep(STAGE_CHECK_INTERVAL).await,
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Invariant: the lease is released only if every partition has proved that it writes nothing any
 //! more.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use clock::Instant;
 use ielections::{Elections, Leadership, LockFile, LossReason};
@@ -11,12 +11,9 @@ use sysvvm::System;
 use tracing::{info, warn};
 
 use crate::{
-    NodeSettings, Problem, Stage, clients::Systems, lease_fence::LeaseFence, opening, partitions,
-    parts::NodeParts,
+    NodeSettings, Problem, Stage, clients::Systems, lease_fence::LeaseFence,
+    node::STAGE_CHECK_INTERVAL, opening, partitions, parts::NodeParts,
 };
-
-/// The interval at which the node checks whether its partitions have recovered.
-const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The values that exist while the node leads.
 pub(crate) struct HeldLease {
@@ -102,7 +99,7 @@ impl NodeParts {
     /// [`Stage::Recovering`], although `set_stage` has set [`Stage::Leading`].
     async fn recovered(&self) {
         while self.node.stage() != Stage::Leading {
-            self.clock.sleep(CHECK_INTERVAL).await;
+            self.clock.sleep(STAGE_CHECK_INTERVAL).await;
         }
     }
 

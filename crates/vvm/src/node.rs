@@ -26,6 +26,9 @@ const REDIRECT_WITHIN: Duration = Duration::from_millis(500);
 /// expect an answer at once.
 const STATUS_WITHIN: Duration = Duration::from_millis(50);
 
+/// The interval at which a wait for a stage checks the stage.
+pub(crate) const STAGE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
+
 /// The stage of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -119,8 +119,8 @@ impl Services {
     pub(crate) async fn stop(&mut self, clock: &Clock, deadline: Instant, problem: &FirstProblem) {
         while let Some(service) = self.0.pop() {
             let now = clock.now();
-            let others = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-            let share = (deadline - now) / others.saturating_add(1);
+            let others = self.0.len() as u32;
+            let share = (deadline - now) / (others + 1);
             service.stop(clock, now + share, problem).await;
         }
     }
