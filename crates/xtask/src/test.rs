@@ -117,9 +117,9 @@ impl TestTotals {
     /// Adds the closing line of a test binary, or the line of a test that failed. Other lines are
     /// ignored.
     fn add(&mut self, line: &str) {
-        if let Some(failure) = line.strip_suffix(" ... FAILED") {
-            let name = failure.trim_start_matches("test ").trim_end();
-            self.failures.push(name.to_owned());
+        let test = line.strip_prefix("test ");
+        if let Some(name) = test.and_then(|test| test.strip_suffix(" ... FAILED")) {
+            self.failures.push(name.trim_end().to_owned());
             return;
         }
         let Some((_, counts)) = line.split_once("test result: ") else {
