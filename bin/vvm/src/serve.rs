@@ -24,9 +24,10 @@ use crate::{
     cli::ServeArgs,
     command_error::CommandError,
     config::{ConfigOverride, VvmConfig},
+    lazy_driver::LazyDriver,
     metrics,
     signals::Signals,
-    storage_target::{LazyDriver, StorageTarget},
+    storage_target::StorageTarget,
 };
 
 /// Reads the configuration of a node: the file, the environment and the flags.
