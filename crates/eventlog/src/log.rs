@@ -211,7 +211,7 @@ impl Log {
                 format!("workspace {} is not in partition {}", event.place.ws.0, self.partition);
             return Err(istorage::Error::invalid(what).into());
         }
-        Ok(GroupRows::plan(group, self.rules())?)
+        Ok(self.rules().plan(group)?)
     }
 
     /// Returns whether a workspace is in the partition of this log.
