@@ -2,6 +2,8 @@
 //!
 //! Invariant: an event in the log is not undone. All other rows follow from the events.
 
+mod reads;
+
 use std::{
     num::NonZeroU16,
     sync::{
