@@ -11,6 +11,7 @@ mod config;
 mod config_command;
 mod elections_verify;
 mod latency;
+mod lazy_driver;
 mod logs;
 mod metrics;
 mod progress;

@@ -1,6 +1,7 @@
 //! `vvm serve`: a node, from its configuration to its exit code.
 
 mod killer;
+mod memory;
 mod settings;
 
 use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc, time::Duration};
@@ -17,16 +18,18 @@ use vvm::{Builder, Vvm};
 pub(crate) use self::settings::check;
 use self::{
     killer::kill,
-    settings::{limits, most_memory, partitions_led, plan},
+    memory::most_memory,
+    settings::{limits, plan},
 };
 
 use crate::{
     cli::ServeArgs,
     command_error::CommandError,
     config::{ConfigOverride, VvmConfig},
+    lazy_driver::LazyDriver,
     metrics,
     signals::Signals,
-    storage_target::{LazyDriver, StorageTarget},
+    storage_target::StorageTarget,
 };
 
 /// Reads the configuration of a node: the file, the environment and the flags.
@@ -117,8 +120,7 @@ fn provide(
     let (listen, admin) = (config.http.listen, config.admin.listen);
     // A storage in memory has no lease that outlives the process.
     let lock = if target == StorageTarget::Mem { None } else { lock(&config.node.folder) };
-    let partitions = partitions_led(&settings, &apps);
-    let memory_mib = most_memory(&config, &target, connections, partitions) >> 20;
+    let memory_mib = most_memory(&config, &target, connections, &settings, &apps) >> 20;
     info!(storage = %target, api = %listen, %admin, memory_mib, "node starting");
     let driver = driver(&target, clock);
     let for_requests =

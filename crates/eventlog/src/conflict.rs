@@ -206,7 +206,7 @@ mod tests {
             answers: std::time::Duration::ZERO,
             now: clock::WallTime::from_nanos(0),
         };
-        GroupRows::plan(&[PreparedEvent::again(entry, entry.to_bytes())], rules).unwrap()
+        rules.plan(&[PreparedEvent::again(entry, entry.to_bytes())]).unwrap()
     }
 
     #[test]

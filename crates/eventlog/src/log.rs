@@ -2,8 +2,11 @@
 //!
 //! Invariant: an event in the log is not undone. All other rows follow from the events.
 
+mod lead;
+mod reads;
+mod settings;
+
 use std::{
-    num::NonZeroU16,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -12,11 +15,11 @@ use std::{
 };
 
 use clock::{Clock, WallTime};
-use istorage::{AppStorageExt, SharedStorage};
+use istorage::SharedStorage;
 
+pub use self::settings::LogSettings;
 use crate::{
-    AppRow, Epoch, Error, EventPlace, Fence, LeadLost, Offset, PreparedEvent, Reader, Result,
-    TrustLevel, Violation, WsId,
+    Epoch, Error, Fence, LeadLost, Offset, PreparedEvent, Reader, Result, WsId,
     plan::{GroupRows, Rules},
 };
 
@@ -26,36 +29,6 @@ pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// The largest size of a marker without the bytes of its event: the place of the event, and up to a
 /// hundred numbers.
 const MAX_MARKER_OVERHEAD: usize = 2_048;
-
-/// The settings of a log.
-#[derive(Clone, Copy, Debug)]
-pub struct LogSettings {
-    /// The number of partitions of the application. A workspace is in the partition of its number
-    /// modulo this number.
-    pub partitions: NonZeroU16,
-    /// The way in which events and records are written.
-    pub level: TrustLevel,
-    /// The limit of each call to the storage. The lease reserves time for such a call.
-    pub timeout: Duration,
-    /// The time for tries to apply the events in the log. Afterwards the caller gets the error.
-    pub apply_for: Duration,
-    /// The time after an event for which its answer is kept. A command that is sent again in this
-    /// time gets the first answer.
-    pub answers_kept: Duration,
-}
-
-impl LogSettings {
-    /// The default settings: level 0, 2 s for a call, 5 s to apply, 24 h for answers.
-    pub fn new(partitions: NonZeroU16) -> LogSettings {
-        LogSettings {
-            partitions,
-            level: TrustLevel::Zero,
-            timeout: Duration::from_secs(2),
-            apply_for: Duration::from_secs(5),
-            answers_kept: Duration::from_secs(24 * 60 * 60),
-        }
-    }
-}
 
 /// The outcome of writing a group of events.
 #[derive(Debug)]
@@ -131,16 +104,6 @@ impl Log {
         &self.clock
     }
 
-    /// Returns the epoch of the leadership.
-    pub fn epoch(&self) -> Epoch {
-        self.fence.epoch()
-    }
-
-    /// Returns whether the success of a write may be reported.
-    pub fn may_answer(&self) -> bool {
-        self.later_leader.get().is_none() && self.fence.may_send(Duration::ZERO)
-    }
-
     /// Returns a reader of the application's rows.
     pub fn reader(&self) -> &Reader {
         &self.reader
@@ -211,84 +174,12 @@ impl Log {
                 format!("workspace {} is not in partition {}", event.place.ws.0, self.partition);
             return Err(istorage::Error::invalid(what).into());
         }
-        Ok(GroupRows::plan(group, self.rules())?)
+        Ok(self.rules().plan(group)?)
     }
 
     /// Returns whether a workspace is in the partition of this log.
     pub fn has_workspace(&self, ws: WsId) -> bool {
         self.reader.partition_of(ws) == self.partition
-    }
-
-    /// Returns whether an event is in the log, for a caller that has found another row of the
-    /// event. Where the log is written conditionally, such an event is in the log. At level 2
-    /// another event may have replaced it.
-    ///
-    /// # Errors
-    /// Fails with the errors of the storage. Also fails if the event cannot be read, because it is
-    /// then not known whether the event is this one.
-    pub async fn has_event(&self, place: EventPlace) -> Result<bool> {
-        if self.settings.level != TrustLevel::Two {
-            return Ok(true);
-        }
-        let row = AppRow::Plog(self.partition, place.plog);
-        let Some(there) = self.get(row).await? else { return Ok(false) };
-        Ok(self.reader.entry(row, &there)?.place() == place)
-    }
-
-    /// Returns whether a statement about the log stays true after this node has lost the
-    /// leadership. At level 2 another leader may replace events of this one.
-    pub fn is_final(&self) -> bool {
-        self.settings.level != TrustLevel::Two
-    }
-
-    /// Waits until the fence permits a write that is given up after the
-    /// [timeout](LogSettings::timeout) of a call. Every write under the leadership waits here first,
-    /// also a write of another crate.
-    ///
-    /// # Errors
-    /// Fails if no write may ever be sent again.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    pub async fn wait_to_send(&self) -> std::result::Result<(), LeadLost> {
-        while !self.may_send() {
-            match self.lost() {
-                Some(lost) => return Err(lost),
-                // The lease is renewed soon, or the leadership ends.
-                None => self.clock.sleep(MIN_PAUSE).await,
-            }
-        }
-        Ok(())
-    }
-
-    fn may_send(&self) -> bool {
-        self.later_leader.get().is_none() && self.fence.may_send(self.settings.timeout)
-    }
-
-    /// Returns the reason for which no write will ever be sent here again; `None` while a write may
-    /// still be sent.
-    pub fn lost(&self) -> Option<LeadLost> {
-        self.later_leader.get().cloned().or_else(|| self.fence.lost())
-    }
-
-    /// Records that an event of a later leader was seen. This node does not lead, even if its lease
-    /// says that it does.
-    pub(crate) fn note_later_leader(&self, by: Epoch) -> Error {
-        let lost = LeadLost(format!("the log has an event of the later epoch {}", by.0));
-        self.later_leader.get_or_init(|| lost).clone().into()
-    }
-
-    /// Returns whether the row of a violation still holds the conflicting bytes.
-    ///
-    /// # Errors
-    /// Fails with the errors of the storage.
-    pub async fn is_unchanged(&self, violation: &Violation) -> Result<bool> {
-        if violation.may_pass {
-            return Ok(false);
-        }
-        let deadline = self.reader.deadline();
-        let there = self.storage().get_linearizable(&violation.row.key(), deadline).await?;
-        Ok(there == violation.there)
     }
 }
 

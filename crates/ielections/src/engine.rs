@@ -28,9 +28,10 @@
 
 mod attempt;
 mod leader;
+mod looking;
 mod messages;
 
-use std::{fmt, net::SocketAddr, time::Duration};
+use std::{fmt, net::SocketAddr};
 
 use clock::Instant;
 
@@ -38,10 +39,7 @@ pub use self::messages::{
     Action, Decision, EngineInput, GiveUpReason, Notice, StoreAnswer, StoreCall,
 };
 use self::{attempt::Attempt, leader::LeaderState};
-use crate::{
-    Budget, Epoch, EpochRow, Lease, ObservedLease, Slot,
-    budget::{LOOK_EVERY_MAX, LOOK_EVERY_MIN},
-};
+use crate::{Budget, Lease, Slot};
 
 /// The settings of a candidate.
 #[derive(Clone, Debug)]
@@ -121,90 +119,6 @@ impl ElectionEngine {
         }
     }
 
-    fn look(&mut self, now: Instant, input: EngineInput) -> Decision {
-        let EngineInput::Answer(answer) = input else {
-            if now >= self.candidacy.until
-                && let Some(is_there) = self.store_answers
-            {
-                return self.give_up(if is_there {
-                    GiveUpReason::Waited
-                } else {
-                    GiveUpReason::Unavailable
-                });
-            }
-            return self.call(
-                EngineState::Looking,
-                StoreCall::Look,
-                now + self.budget.timing().call_timeout,
-            );
-        };
-        self.store_answers = Some(matches!(answer, StoreAnswer::Leases(_)));
-        match answer {
-            StoreAnswer::Leases(seen) => match self.choose(&seen) {
-                Some((slot, over)) => self.begin(slot, over, now),
-                None => {
-                    let again = self.look_again(now, &seen);
-                    self.wait_to_look(again)
-                }
-            },
-            StoreAnswer::Broken => self.give_up(GiveUpReason::Broken),
-            _ => self.rest(now),
-        }
-    }
-
-    /// Returns a slot that can be taken: a slot with a lease of this node's former process, or else
-    /// the first free slot.
-    fn choose(&self, seen: &[ObservedLease]) -> Option<(Slot, Option<Lease>)> {
-        let Candidacy { slots, former, .. } = &self.candidacy;
-        let own = |seen: &ObservedLease| {
-            Lease::from_bytes(&seen.value).filter(|own| former.contains(own))
-        };
-        let mut wanted = seen.iter().filter(|seen| seen.slot <= *slots);
-        if let Some(own) = wanted.find_map(|seen| Some((seen.slot, Some(own(seen)?)))) {
-            return Some(own);
-        }
-        let slots = slots.get();
-        let place = |n: u32| (u64::from(self.first_slot) + u64::from(n)) % u64::from(slots) + 1;
-        let order = (0..slots).filter_map(|n| Slot::new(place(n) as u32));
-        let mut free = order.filter(|slot| seen.iter().all(|seen| seen.slot != *slot));
-        Some((free.next()?, None))
-    }
-
-    /// Returns the time of the next look: after a pause, or when the next lease ends if the end is
-    /// near.
-    fn look_again(&mut self, now: Instant, seen: &[ObservedLease]) -> Instant {
-        let pause = self.pause();
-        let ends = seen
-            .iter()
-            .filter(|seen| seen.slot <= self.candidacy.slots)
-            .map(|seen| seen.left)
-            .min();
-        match ends {
-            Some(left) if left >= LOOK_EVERY_MIN && left < pause + LOOK_EVERY_MIN => {
-                now + left + Duration::from_micros((self.random)() % 10_000)
-            }
-            _ => now + pause,
-        }
-    }
-
-    /// Returns the pause of a candidate. A part of the pause is random, so that several candidates
-    /// do not move in step.
-    fn pause(&mut self) -> Duration {
-        let chance = (LOOK_EVERY_MAX - LOOK_EVERY_MIN).as_micros() as u64;
-        LOOK_EVERY_MIN + Duration::from_micros((self.random)() % chance)
-    }
-
-    /// Looks again after a pause.
-    fn rest(&mut self, now: Instant) -> Decision {
-        let pause = self.pause();
-        self.wait_to_look(now + pause)
-    }
-
-    /// Looks again at `then`, or gives up when the candidate's time is over.
-    fn wait_to_look(&mut self, then: Instant) -> Decision {
-        self.wait(EngineState::Looking, then.min(self.candidacy.until))
-    }
-
     /// Deletes a lease under which no work ever ran.
     fn withdraw(&mut self, slot: Slot, lease: Lease, now: Instant, input: EngineInput) -> Decision {
         match input {
@@ -236,8 +150,4 @@ impl ElectionEngine {
         self.state = state;
         Decision { notice: None, next: Action::Wait(until) }
     }
-}
-
-fn next_epoch(row: Option<EpochRow>) -> Option<Epoch> {
-    row.map_or(Some(Epoch(1)), |row| row.epoch.0.checked_add(1).map(Epoch))
 }

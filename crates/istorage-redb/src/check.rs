@@ -7,7 +7,7 @@ use redb::{AccessGuard, ReadableDatabase, ReadableTable, StorageError};
 
 use crate::{
     RedbConfig,
-    disk::{Disk, OpenMode, PathKind, RealDisk},
+    disk::{Disk, OpenMode, PathKind, real::RealDisk},
     errors::{self, FileFailure},
     file::StorageFile,
     layout::{FileRow, Keyspace},

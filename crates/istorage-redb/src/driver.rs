@@ -8,7 +8,7 @@ use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDrive
 
 use crate::{
     RedbConfig,
-    disk::{Disk, RealDisk},
+    disk::{Disk, real::RealDisk},
     engine::RedbEngine,
     layout::Keyspace,
     read::ReadJob,

@@ -1,78 +1,19 @@
 //! Translates errors of redb and of the file system to errors of the contract.
 
-use std::{
-    fmt, io,
-    panic::{self, AssertUnwindSafe},
-    path::Path,
-    sync::Arc,
+mod file_failure;
+mod page_error;
+
+use std::{fmt, io, path::Path};
+
+use istorage::{Error, KeyspaceName};
+use redb::{DatabaseError, StorageError};
+
+use self::file_failure::RESTORE;
+pub(crate) use self::{
+    file_failure::FileFailure,
+    page_error::{PageError, UnreadablePage, catch_page_error},
 };
-
-use istorage::{Error, ErrorKind, KeyspaceName};
-use redb::{DatabaseError, StorageError, TableError, TransactionError};
-
 use crate::layout::FORMAT;
-
-/// The advice to an operator who has a damaged file.
-const RESTORE: &str =
-    "stop the node, check the file with `vvm storage check`, and restore it from a backup";
-
-/// The reason why a call of redb unwound.
-#[derive(Debug)]
-pub(crate) enum PageError {
-    /// The disk could not read a page.
-    Unreadable(String),
-    /// A page does not hold the bytes that were written.
-    Damaged(String),
-}
-
-impl fmt::Display for PageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (PageError::Unreadable(why) | PageError::Damaged(why)) = self;
-        f.write_str(why)
-    }
-}
-
-impl std::error::Error for PageError {}
-
-/// A page that cannot be read: the payload that unwinds through redb to [`catch_page_error`].
-#[derive(Debug)]
-pub(crate) struct UnreadablePage {
-    why: String,
-    /// The page would be behind the end of the file. Some other page must be damaged, because it
-    /// points there.
-    is_behind_end: bool,
-}
-
-impl UnreadablePage {
-    pub(crate) fn new(offset: u64, len: usize, why: &io::Error) -> UnreadablePage {
-        let is_behind_end = why.kind() == io::ErrorKind::UnexpectedEof;
-        let why = format!("{len} bytes at {offset} of the storage file cannot be read: {why}");
-        UnreadablePage { why, is_behind_end }
-    }
-
-    /// Ends the call of redb. The panic hook is not called, because the caller gets the error.
-    pub(crate) fn unwind(self) -> ! {
-        panic::resume_unwind(Box::new(self))
-    }
-}
-
-/// Runs a closure that calls redb. redb panics when it meets a page that it cannot understand.
-///
-/// After a panic the closure's work is given up: a read changes nothing, and after a write the file
-/// is opened again.
-pub(crate) fn catch_page_error<T>(run: impl FnOnce() -> T) -> Result<T, PageError> {
-    panic::catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
-        let text = match payload.downcast::<UnreadablePage>() {
-            Ok(page) if page.is_behind_end => return PageError::Damaged(page.why),
-            Ok(page) => return PageError::Unreadable(page.why),
-            Err(payload) => payload.downcast::<String>().map(|text| *text),
-        };
-        let text =
-            text.or_else(|payload| payload.downcast::<&str>().map(|text| (*text).to_owned()));
-        let text = text.unwrap_or_else(|_| "without a message".to_owned());
-        PageError::Damaged(format!("redb panicked: {text}"))
-    })
-}
 
 /// The error for a file that could not be opened.
 pub(crate) fn open_error(path: &Path, error: DatabaseError) -> Error {
@@ -171,105 +112,6 @@ pub(crate) fn other_format(path: &Path, format: Option<u32>) -> Error {
          {made_by}",
         path.display()
     ))
-}
-
-/// A failure of the file that several callers are told about.
-#[derive(Clone, Debug)]
-pub(crate) struct FileFailure {
-    kind: ErrorKind,
-    message: String,
-    source: Option<Arc<redb::Error>>,
-}
-
-impl FileFailure {
-    /// A failure without a cause in redb.
-    pub(crate) fn new(kind: ErrorKind, message: String) -> FileFailure {
-        FileFailure { kind, message, source: None }
-    }
-
-    /// A failure because a page that every write needs is damaged.
-    pub(crate) fn damaged(why: impl fmt::Display) -> FileFailure {
-        let message = format!("the storage file is damaged: {why}; {RESTORE}");
-        FileFailure::new(ErrorKind::Corrupt, message)
-    }
-
-    /// Whether a page is damaged, as opposed to a disk that failed.
-    pub(crate) fn is_damage(&self) -> bool {
-        self.kind == ErrorKind::Corrupt
-    }
-
-    /// Nothing was written, and the storage could not answer. The kind is `Corrupt` if redb found
-    /// damage.
-    pub(crate) fn unavailable(error: redb::Error) -> FileFailure {
-        let kind = match error {
-            redb::Error::Corrupted(_) => ErrorKind::Corrupt,
-            _ => ErrorKind::Unavailable,
-        };
-        let message = format!("the storage file failed: {}", describe(&error));
-        FileFailure { kind, message, source: Some(Arc::new(error)) }
-    }
-
-    /// A sync failed, so the data written since the last sync may be lost. The system still shows
-    /// the data in reads, until the file is opened again.
-    pub(crate) fn failed_sync(path: &Path) -> FileFailure {
-        let path = path.display();
-        let message = format!(
-            "a sync of the storage file {path} failed, and nothing more is written: restart the node, which then reads \
-             what the disk has"
-        );
-        FileFailure::new(ErrorKind::Unavailable, message)
-    }
-
-    /// A commit failed. The commit may be on the disk, or not.
-    pub(crate) fn outcome_unknown(error: redb::Error) -> FileFailure {
-        let message = format!("the commit failed: {}", describe(&error));
-        FileFailure { kind: ErrorKind::OutcomeUnknown, message, source: Some(Arc::new(error)) }
-    }
-}
-
-impl fmt::Display for FileFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl From<FileFailure> for Error {
-    fn from(failure: FileFailure) -> Error {
-        let error = Error::new(failure.kind, failure.message);
-        match failure.source {
-            Some(source) => error.with_source(source),
-            None => error,
-        }
-    }
-}
-
-impl From<StorageError> for FileFailure {
-    fn from(error: StorageError) -> FileFailure {
-        FileFailure::unavailable(error.into())
-    }
-}
-
-impl From<TableError> for FileFailure {
-    fn from(error: TableError) -> FileFailure {
-        FileFailure::unavailable(error.into())
-    }
-}
-
-impl From<TransactionError> for FileFailure {
-    fn from(error: TransactionError) -> FileFailure {
-        FileFailure::unavailable(error.into())
-    }
-}
-
-/// Describes an error of redb for an operator.
-fn describe(error: &redb::Error) -> String {
-    use io::ErrorKind::{QuotaExceeded, StorageFull};
-    match error {
-        redb::Error::Io(io) if matches!(io.kind(), StorageFull | QuotaExceeded) => {
-            format!("the disk is full ({io})")
-        }
-        error => error.to_string(),
-    }
 }
 
 pub(crate) fn no_keyspace(name: &KeyspaceName) -> Error {

@@ -1,6 +1,6 @@
 //! A connection to a node.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -11,6 +11,9 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, task::JoinHandle};
+
+/// The most time to wait for an answer.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 type ClientError = Box<dyn std::error::Error + Send + Sync>;
 

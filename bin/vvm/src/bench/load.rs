@@ -1,14 +1,17 @@
-//! The load of a bench: the commands, their workspaces and their times.
+//! The commands of a bench, and the node that gets them.
 
 use std::{fmt::Display, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use clock::{Clock, Instant};
+use clock::Clock;
 use hyper::StatusCode;
 use serde_json::json;
 use sysvvm::AppName;
 
-use super::{ANSWER_TIMEOUT, client::NodeClient};
+use super::{
+    client::{ANSWER_TIMEOUT, NodeClient},
+    shares,
+};
 use crate::{cli::BenchArgs, command_error::CommandError};
 
 /// The most time for the first answer of a node.
@@ -19,7 +22,7 @@ pub(super) struct CommandLoad {
     pub(super) address: SocketAddr,
     app: AppName,
     /// The running sums of the shares of the workspaces. The last sum is 1.
-    sums: Vec<f64>,
+    pub(super) sums: Vec<f64>,
     /// The body of every command.
     pub(super) body: Bytes,
 }
@@ -44,7 +47,12 @@ impl CommandLoad {
         let lines = (2..=u64::from(args.records)).map(line);
         let rows: Vec<_> = [bill].into_iter().chain(lines).collect();
         let body = json!({ "rows": rows }).to_string().into();
-        Ok(CommandLoad { address: args.node, app, sums: sums(args.workspaces, args.zipf), body })
+        Ok(CommandLoad {
+            address: args.node,
+            app,
+            sums: shares::sums(args.workspaces, args.zipf),
+            body,
+        })
     }
 
     fn base(&self, ws: u64) -> String {
@@ -97,119 +105,5 @@ impl CommandLoad {
             }
         }
         Ok(())
-    }
-}
-
-/// Returns the running sums of the shares. The share of the workspace at a rank is proportional to
-/// one divided by the rank to the power of `zipf`.
-fn sums(workspaces: u32, zipf: f64) -> Vec<f64> {
-    let mut sum = 0.0;
-    let mut sums: Vec<f64> = (1..=workspaces)
-        .map(|rank| {
-            sum += f64::from(rank).powf(-zipf);
-            sum
-        })
-        .collect();
-    sums.iter_mut().for_each(|part| *part /= sum);
-    sums
-}
-
-/// Draws workspaces, from 1 on.
-pub(super) struct WorkspacePicker<'l> {
-    sums: &'l [f64],
-    state: u64,
-}
-
-impl WorkspacePicker<'_> {
-    pub(super) fn new(load: &CommandLoad, seed: u64) -> WorkspacePicker<'_> {
-        WorkspacePicker { sums: &load.sums, state: seed }
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        // The generator is SplitMix64.
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let part = ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
-        let rank = self.sums.partition_point(|sum| *sum <= part).min(self.sums.len() - 1);
-        rank as u64 + 1
-    }
-}
-
-/// The times at which a client sends its commands.
-pub(super) struct CommandPace {
-    /// The time between two commands. `None` if each command follows the answer to the one before.
-    every: Option<Duration>,
-    due: Instant,
-}
-
-impl CommandPace {
-    /// Makes the pace of one client. All clients together send `rate` commands a second. Without a
-    /// rate each client sends as many as it can.
-    pub(super) fn new(rate: Option<u32>, clients: u32, number: u32, start: Instant) -> CommandPace {
-        let every = rate.map(|rate| Duration::from_secs(u64::from(clients)) / rate);
-        let due = start + every.map_or(Duration::ZERO, |every| every * number / clients);
-        CommandPace { every, due }
-    }
-
-    /// Waits until the next command is due, and returns that time. `None` if the command is due
-    /// after the end.
-    pub(super) async fn next(&mut self, clock: &Clock, end: Instant) -> Option<Instant> {
-        let Some(every) = self.every else { return Some(clock.now()) };
-        let due = self.due;
-        if due >= end {
-            return None;
-        }
-        self.due = due + every;
-        clock.sleep_until(due).await;
-        Some(due)
-    }
-
-    /// Returns the number of commands that are still due before the end.
-    pub(super) fn left(&self, end: Instant) -> u64 {
-        let Some(every) = self.every else { return 0 };
-        end.saturating_since(self.due).as_nanos().div_ceil(every.as_nanos().max(1)) as u64
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn drawn(zipf: f64) -> Vec<u32> {
-        let sums = sums(10, zipf);
-        let mut workspaces = WorkspacePicker { sums: &sums, state: 7 };
-        let mut counts = vec![0; 10];
-        (0..100_000).for_each(|_| counts[workspaces.next() as usize - 1] += 1);
-        counts
-    }
-
-    #[test]
-    fn workspaces_are_drawn_by_their_shares() {
-        for count in drawn(0.0) {
-            assert!((9_000..11_000).contains(&count), "{count}");
-        }
-        let zipf = drawn(1.0);
-        let ratio = f64::from(zipf[0]) / f64::from(zipf[9]);
-        assert!((8.0..12.5).contains(&ratio), "{zipf:?}");
-    }
-
-    #[tokio::test]
-    async fn an_open_loop_is_due_at_its_rate_whatever_is_answered() {
-        let manual = clock::ManualClock::new(1);
-        let clock = manual.clock();
-        let start = clock.now();
-        let mut pace = CommandPace::new(Some(100), 2, 1, start);
-        manual.advance(Duration::from_secs(1));
-        let end = start + Duration::from_secs(1);
-        let mut due = Vec::new();
-        while let Some(moment) = pace.next(&clock, end).await {
-            due.push(moment - start);
-            assert_eq!(due.len() as u64 + pace.left(end), 50);
-        }
-        assert_eq!(due.len(), 50);
-        assert_eq!(due[0], Duration::from_millis(10));
-        assert_eq!(due[1] - due[0], Duration::from_millis(20));
     }
 }

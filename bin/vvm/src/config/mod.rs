@@ -1,10 +1,15 @@
 //! The configuration: defaults, then the file, then the environment, then flags. A later source
 //! overrides an earlier one.
 
+mod address;
 mod apps;
+mod http;
+mod log;
+mod node;
 mod overrides;
 mod reader;
-mod sections;
+mod seconds;
+mod sequences;
 mod source;
 mod storage;
 
@@ -14,11 +19,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::command_error::CommandError;
 pub(crate) use apps::{AppConfig, demo};
+pub(crate) use http::{AdminConfig, HttpConfig};
+pub(crate) use log::LogConfig;
+pub(crate) use node::NodeConfig;
 pub(crate) use overrides::ConfigOverride;
 use overrides::hide_secrets;
-pub(crate) use sections::{
-    AdminConfig, HttpConfig, LogConfig, NodeConfig, Seconds, SequencesConfig, SequencesIn,
-};
+pub(crate) use seconds::Seconds;
+pub(crate) use sequences::{SequencesConfig, SequencesIn};
 pub(crate) use source::ConfigSource;
 pub(crate) use storage::StorageConfig;
 

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use istorage::RowLimits;
+use bytes::Bytes;
+use istorage::{AtomicBatch, BatchLimits, Capabilities, RowLimits};
 
 use super::*;
 use crate::{Epoch, Offset};
@@ -81,7 +82,7 @@ fn chunks(writes: Vec<RowWrite>, can: &Capabilities) -> Vec<String> {
 }
 
 fn rows(group: &[PreparedEvent], level: TrustLevel) -> GroupRows {
-    GroupRows::plan(group, rules(level)).unwrap()
+    rules(level).plan(group).unwrap()
 }
 
 #[test]
@@ -185,5 +186,5 @@ fn the_order_of_a_marker_has_the_epoch_of_the_marking_leader() {
 fn an_epoch_with_too_many_bits_is_refused() {
     let mut group = [event(1, 1, Vec::new())];
     group[0].place.epoch = Epoch(1 << 23);
-    assert!(GroupRows::plan(&group, rules(TrustLevel::Two)).is_err());
+    assert!(rules(TrustLevel::Two).plan(&group).is_err());
 }

@@ -4,9 +4,9 @@ use clock::Instant;
 
 use super::{
     Decision, ElectionEngine, EngineInput, EngineState, GiveUpReason, Notice, StoreAnswer,
-    StoreCall, leader::LeaderState, next_epoch,
+    StoreCall, leader::LeaderState,
 };
-use crate::{ConditionalOutcome, EpochRow, Incarnation, Lease, Slot};
+use crate::{ConditionalOutcome, Epoch, EpochRow, Incarnation, Lease, Slot};
 
 /// An attempt to lead.
 #[derive(Clone, Debug)]
@@ -195,4 +195,8 @@ impl ElectionEngine {
         }
         self.rest(now)
     }
+}
+
+fn next_epoch(row: Option<EpochRow>) -> Option<Epoch> {
+    row.map_or(Some(Epoch(1)), |row| row.epoch.0.checked_add(1).map(Epoch))
 }

@@ -1,6 +1,10 @@
-use istorage::{Key, Order};
+use std::time::Duration;
+
+use clock::WallTime;
+use istorage::{Key, Order, OrderedPut};
 
 use super::*;
+use crate::time::ServiceTime;
 
 fn put(ttl: Option<Duration>) -> OrderedPut {
     let (key, order) = (Key::new("p", "c"), Order::new(1).unwrap());

@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::{TimeToLiveSpecification, TimeToLiveStatus};
 use clock::Instant;
 
-use super::{KeyspaceTable, Result, retryable_failure};
+use super::{KeyspaceTable, Result, steps::retryable_failure};
 use crate::{errors::RequestFailure, layout};
 
 impl KeyspaceTable {

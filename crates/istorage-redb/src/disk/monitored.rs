@@ -2,7 +2,7 @@
 //! remembers that a sync failed.
 
 use std::{
-    io,
+    fmt, io,
     ops::Bound,
     sync::{
         Arc,
@@ -13,12 +13,21 @@ use std::{
 
 use redb::{BackendError, StorageBackend};
 
-use super::PageCache;
 use crate::errors::UnreadablePage;
 
 /// The number of bytes that are forgotten before the beginning of the file is read. Linux keeps
 /// pages in groups of up to 2 MiB, and forgets either all pages of a group or none.
 const BEGINNING: u64 = 2 << 20;
+
+/// The pages of one file that the system keeps in memory.
+pub(crate) trait PageCache: fmt::Debug + Send + Sync + 'static {
+    /// Forgets the pages that need no write any more, so that the next read asks the disk. The
+    /// pages are those of the first `len` bytes, or all pages.
+    ///
+    /// Linux tries once to write a page. After the sync that reports the failure, Linux shows the
+    /// page in reads and never writes it again. At a power failure the page is lost.
+    fn forget(&self, len: Option<u64>) -> io::Result<()>;
+}
 
 /// A file below redb.
 ///

@@ -11,8 +11,8 @@ use std::{
 use redb::{BackendError, Builder, DatabaseError, StorageBackend, backends::FileBackend};
 
 use crate::disk::{
-    self, Disk as FileSystem, FilePageCache, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind,
-    RealDisk,
+    self, Disk as FileSystem, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind,
+    real::{FilePageCache, RealDisk},
 };
 
 /// The behaviour of the disk.

@@ -10,7 +10,7 @@ use clock::Instant;
 use futures::TryStreamExt;
 use istorage::{AppStorageExt, Conditional, KeyspaceName, Outcome, Range};
 
-use super::{FORMAT_VERSION, OpenedApp, System, open_existing};
+use super::{FORMAT_VERSION, OpenedApp, System, keyspace::open_existing};
 use crate::{
     AppEntry, AppName, AppNumber, Error, Result,
     entry::{InitState, RegistryRow},

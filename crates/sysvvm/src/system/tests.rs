@@ -1,11 +1,14 @@
-use std::num::NonZeroU16;
+use std::{num::NonZeroU16, time::Duration};
 
+use bytes::Bytes;
 use clock::ManualClock;
 use futures::FutureExt;
-use istorage::{CallKind, Consistency, Fault, Faulty, Put, mem::MemDriver};
+use istorage::{
+    AppStorageExt, CallKind, Consistency, ErrorKind, Fault, Faulty, Key, Put, mem::MemDriver,
+};
 
 use super::{registry::keyspace_name, *};
-use crate::AppName;
+use crate::{AppName, Error, layout};
 
 const FAR: Instant = Instant::FAR_FUTURE;
 

@@ -1,0 +1,64 @@
+//! The times at which a client sends its commands.
+
+use std::time::Duration;
+
+use clock::{Clock, Instant};
+
+/// The times of the commands of one client.
+pub(super) struct CommandPace {
+    /// The time between two commands. `None` if each command follows the answer to the one before.
+    every: Option<Duration>,
+    due: Instant,
+}
+
+impl CommandPace {
+    /// Makes the pace of one client. All clients together send `rate` commands a second. Without a
+    /// rate each client sends as many as it can.
+    pub(super) fn new(rate: Option<u32>, clients: u32, number: u32, start: Instant) -> CommandPace {
+        let every = rate.map(|rate| Duration::from_secs(u64::from(clients)) / rate);
+        let due = start + every.map_or(Duration::ZERO, |every| every * number / clients);
+        CommandPace { every, due }
+    }
+
+    /// Waits until the next command is due, and returns that time. `None` if the command is due
+    /// after the end.
+    pub(super) async fn next(&mut self, clock: &Clock, end: Instant) -> Option<Instant> {
+        let Some(every) = self.every else { return Some(clock.now()) };
+        let due = self.due;
+        if due >= end {
+            return None;
+        }
+        self.due = due + every;
+        clock.sleep_until(due).await;
+        Some(due)
+    }
+
+    /// Returns the number of commands that are still due before the end.
+    pub(super) fn left(&self, end: Instant) -> u64 {
+        let Some(every) = self.every else { return 0 };
+        end.saturating_since(self.due).as_nanos().div_ceil(every.as_nanos().max(1)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_open_loop_is_due_at_its_rate_whatever_is_answered() {
+        let manual = clock::ManualClock::new(1);
+        let clock = manual.clock();
+        let start = clock.now();
+        let mut pace = CommandPace::new(Some(100), 2, 1, start);
+        manual.advance(Duration::from_secs(1));
+        let end = start + Duration::from_secs(1);
+        let mut due = Vec::new();
+        while let Some(moment) = pace.next(&clock, end).await {
+            due.push(moment - start);
+            assert_eq!(due.len() as u64 + pace.left(end), 50);
+        }
+        assert_eq!(due.len(), 50);
+        assert_eq!(due[0], Duration::from_millis(10));
+        assert_eq!(due[1] - due[0], Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,71 @@
+//! The section `node` of the configuration.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use ielections::Slot;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+use super::{
+    address::address,
+    seconds::{Seconds, none_as_zero, zero_as_none},
+};
+
+/// The shortest lease. A shorter lease leaves no time for calls.
+const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+
+/// The section `node`: the node as a part of its cluster.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct NodeConfig {
+    /// The address at which clients of other nodes find this node. The default is the address of
+    /// the API.
+    #[serde(deserialize_with = "address")]
+    pub(crate) advertised: Option<SocketAddr>,
+    /// The number of slots: so many nodes lead at the same time, and the others wait.
+    #[serde(deserialize_with = "slots", serialize_with = "slots_as_number")]
+    pub(crate) slots: Slot,
+    /// The length of a lease.
+    #[serde(deserialize_with = "lease")]
+    pub(crate) lease_seconds: Seconds,
+    /// How long the node waits for leadership. 0 is for ever.
+    #[serde(deserialize_with = "zero_as_none", serialize_with = "none_as_zero")]
+    pub(crate) acquire_seconds: Option<Seconds>,
+    /// The most time that the whole node may take to stop.
+    pub(crate) stop_seconds: Seconds,
+    /// The most time for a call to the storage. The default is a tenth of the lease.
+    pub(crate) call_seconds: Option<Seconds>,
+    /// The folder in which the node remembers its lease, so that the node need not wait for the
+    /// lease after a crash. Only one process may use a folder.
+    pub(crate) folder: PathBuf,
+}
+
+impl Default for NodeConfig {
+    fn default() -> NodeConfig {
+        NodeConfig {
+            advertised: None,
+            slots: Slot::new(1).unwrap_or_else(|| unreachable!("one is a slot")),
+            lease_seconds: Seconds(20.0),
+            acquire_seconds: Some(Seconds(120.0)),
+            stop_seconds: Seconds(10.0),
+            call_seconds: None,
+            folder: PathBuf::from("data"),
+        }
+    }
+}
+
+fn slots<'de, D: Deserializer<'de>>(from: D) -> Result<Slot, D::Error> {
+    let slots = Slot::new(u32::deserialize(from)?);
+    slots.ok_or_else(|| D::Error::custom("the number of slots must be 1 or more"))
+}
+
+fn slots_as_number<S: Serializer>(slots: &Slot, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u32(slots.get())
+}
+
+fn lease<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
+    let lease = Seconds::deserialize(from)?;
+    if lease.get() < SHORTEST_LEASE {
+        return Err(D::Error::custom("a lease must last a second or more"));
+    }
+    Ok(lease)
+}

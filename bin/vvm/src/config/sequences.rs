@@ -1,0 +1,45 @@
+//! The section `sequences` of the configuration.
+
+use eventlog::TrustLevel;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+/// The section `sequences`: the trust level, and the place of the numbers.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SequencesConfig {
+    /// The trust level: 0, 1 or 2. It is fixed when an application is deployed for the first time.
+    #[serde(deserialize_with = "level", serialize_with = "as_number")]
+    pub(crate) trust_level: TrustLevel,
+    /// The place of the numbers. If this place has no numbers yet, the node reads the logs from
+    /// their beginning once.
+    pub(crate) storage: SequencesIn,
+    /// How many numbers each partition keeps in memory.
+    pub(crate) cached_numbers: usize,
+}
+
+impl Default for SequencesConfig {
+    fn default() -> SequencesConfig {
+        let storage = SequencesIn::default();
+        SequencesConfig { trust_level: TrustLevel::Zero, storage, cached_numbers: 10_000 }
+    }
+}
+
+/// The places in which numbers can be stored.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SequencesIn {
+    /// The system keyspace.
+    #[default]
+    System,
+    /// The keyspace of the application, in rows of `sys.SequencesView`.
+    View,
+}
+
+fn level<'de, D: Deserializer<'de>>(from: D) -> Result<TrustLevel, D::Error> {
+    let level = u8::deserialize(from).map(|level| level.to_string().parse());
+    level.ok().and_then(Result::ok).ok_or_else(|| D::Error::custom("0, 1 or 2 is expected"))
+}
+
+fn as_number<S: Serializer>(level: &TrustLevel, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u8(*level as u8)
+}

@@ -1,0 +1,35 @@
+//! The memory that a node may take.
+
+use processor::READ_AHEAD_BYTES;
+use vvm::{AppSettings, NodeSettings};
+
+use crate::{config::VvmConfig, storage_target::StorageTarget};
+
+/// Returns the most memory that the node may take, in bytes.
+///
+/// The sum counts bodies and answers as their limits allow, the cache of redb, the connections, the
+/// rows that partitions read ahead, and the rest of the program.
+pub(super) fn most_memory(
+    VvmConfig { http, .. }: &VvmConfig,
+    target: &StorageTarget,
+    connections: usize,
+    settings: &NodeSettings,
+    apps: &[AppSettings],
+) -> usize {
+    const CONNECTION: usize = 32 << 10;
+    const PROGRAM: usize = 160 << 20;
+    let cache = match target {
+        StorageTarget::Redb(config) => config.cache_bytes,
+        StorageTarget::Mem | StorageTarget::Cassandra(_) | StorageTarget::DynamoDb(_) => 0,
+    };
+    let requests = http.bodies_bytes.get().saturating_add(http.answers_bytes.get());
+    let partitions = partitions_led(settings, apps);
+    let parts = partitions * READ_AHEAD_BYTES + connections * CONNECTION + PROGRAM;
+    requests.saturating_add(cache).saturating_add(parts)
+}
+
+/// Returns the maximum number of partitions that the node leads: the partitions of one slot.
+fn partitions_led(settings: &NodeSettings, apps: &[AppSettings]) -> usize {
+    let slots = settings.slots.get();
+    apps.iter().map(|app| u32::from(app.partitions.get()).div_ceil(slots) as usize).sum()
+}

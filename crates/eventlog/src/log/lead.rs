@@ -1,0 +1,61 @@
+//! The leadership under which a log is written, and its end.
+
+use std::time::Duration;
+
+use super::MIN_PAUSE;
+use crate::{Epoch, Error, LeadLost, Log, TrustLevel};
+
+impl Log {
+    /// Returns the epoch of the leadership.
+    pub fn epoch(&self) -> Epoch {
+        self.fence.epoch()
+    }
+
+    /// Returns whether the success of a write may be reported.
+    pub fn may_answer(&self) -> bool {
+        self.later_leader.get().is_none() && self.fence.may_send(Duration::ZERO)
+    }
+
+    /// Returns whether a statement about the log stays true after this node has lost the
+    /// leadership. At level 2 another leader may replace events of this one.
+    pub fn is_final(&self) -> bool {
+        self.settings.level != TrustLevel::Two
+    }
+
+    /// Waits until the fence permits a write that is given up after the
+    /// [timeout](crate::LogSettings::timeout) of a call. Every write under the leadership waits
+    /// here first, also a write of another crate.
+    ///
+    /// # Errors
+    /// Fails if no write may ever be sent again.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn wait_to_send(&self) -> Result<(), LeadLost> {
+        while !self.may_send() {
+            match self.lost() {
+                Some(lost) => return Err(lost),
+                // The lease is renewed soon, or the leadership ends.
+                None => self.clock.sleep(MIN_PAUSE).await,
+            }
+        }
+        Ok(())
+    }
+
+    fn may_send(&self) -> bool {
+        self.later_leader.get().is_none() && self.fence.may_send(self.settings.timeout)
+    }
+
+    /// Returns the reason for which no write will ever be sent here again; `None` while a write may
+    /// still be sent.
+    pub fn lost(&self) -> Option<LeadLost> {
+        self.later_leader.get().cloned().or_else(|| self.fence.lost())
+    }
+
+    /// Records that an event of a later leader was seen. This node does not lead, even if its lease
+    /// says that it does.
+    pub(crate) fn note_later_leader(&self, by: Epoch) -> Error {
+        let lost = LeadLost(format!("the log has an event of the later epoch {}", by.0));
+        self.later_leader.get_or_init(|| lost).clone().into()
+    }
+}

@@ -1,0 +1,101 @@
+//! The search for an event that cannot be read, and for the place and the numbers of the event.
+
+use bytes::Bytes;
+
+use crate::{
+    AppRow, DamagedRow, DecodeError, DrawnNumber, Entry, Error, EventPlace, Log, Offset, Result,
+    WsId,
+};
+
+/// An event that cannot be read, and the known facts about it.
+#[derive(Clone, Debug)]
+pub struct DamagedEvent {
+    pub(super) row: AppRow,
+    /// The bytes in the row of the event.
+    pub(super) found: Bytes,
+    /// The place of the event. Its epoch is the epoch of the copy, or of the event in front of it.
+    pub(super) place: EventPlace,
+    /// The bytes in the place of the copy in the log of the workspace, if the copy cannot be read,
+    /// either.
+    pub(super) wlog: Option<Bytes>,
+    /// The numbers that the event drew, if the log of the workspace has a copy that can be read.
+    pub(super) drawn: Option<Vec<DrawnNumber>>,
+}
+
+impl DamagedEvent {
+    /// Returns the numbers that the event drew, if the log of the workspace has a copy that can be
+    /// read.
+    pub fn drawn(&self) -> Option<&[DrawnNumber]> {
+        self.drawn.as_deref()
+    }
+}
+
+impl Log {
+    /// Returns an event of this log that cannot be read. The caller gives its place in the log of a
+    /// workspace. Returns `None` if the event can be read.
+    ///
+    /// # Errors
+    /// Fails with the errors of the storage, and with
+    ///
+    /// - [`DamagedRow::Missing`] if there is no row at the offset, or no event before it in one of
+    ///   the logs;
+    /// - [`DamagedRow::Misplaced`] if the log of the workspace has another event at the given
+    ///   place;
+    /// - [`DamagedRow::Unreadable`] if another version of the program wrote the event or its copy:
+    ///   that version can read the event.
+    pub async fn damaged(
+        &self,
+        plog: Offset,
+        ws: WsId,
+        wlog: Offset,
+    ) -> Result<Option<DamagedEvent>> {
+        let row = AppRow::Plog(self.partition, plog);
+        let found = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
+        if readable_entry(self.reader.entry(row, &found))?.is_some() {
+            return Ok(None);
+        }
+        let beside = AppRow::Wlog(ws, wlog);
+        let copy = self.get(beside).await?;
+        let readable = match &copy {
+            Some(bytes) => readable_entry(self.reader.entry(beside, bytes))?,
+            None => None,
+        };
+        if let Some(place) = readable.as_ref().map(Entry::place)
+            && place.plog != plog
+        {
+            // The entry is whole, and is the copy of another event.
+            let named = AppRow::Plog(self.partition, place.plog);
+            return Err(DamagedRow::Misplaced { row: beside, named }.into());
+        }
+        Ok(Some(match readable {
+            Some(entry) => DamagedEvent {
+                row,
+                found,
+                place: entry.place(),
+                wlog: None,
+                drawn: Some(entry.drawn().to_vec()),
+            },
+            None => {
+                self.check_neighbour(ws, wlog).await?;
+                let epoch = self.epoch_before(plog).await?;
+                let place = EventPlace { epoch, plog, ws, wlog };
+                DamagedEvent { row, found, place, wlog: copy, drawn: None }
+            }
+        }))
+    }
+}
+
+/// Returns the entry of a row, or `None` if the entry is lost: the bytes are damaged, or belong to
+/// another row. Entries of another version of the program are not lost, because that version can
+/// read them.
+fn readable_entry(entry: Result<Entry>) -> Result<Option<Entry>> {
+    use DecodeError::{Checksum, Malformed};
+    match entry {
+        Ok(entry) => Ok(Some(entry)),
+        Err(Error::DamagedRow(
+            DamagedRow::Misplaced { .. }
+            | DamagedRow::Unreadable { why: Checksum | Malformed(_), .. },
+        )) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,78 @@
+//! The write of one row, and the way in which the row is written.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use istorage::{Conditional, Key, Order, OrderedPut};
+
+use crate::{AppRow, Version};
+
+/// The write of one row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RowWrite {
+    pub(crate) row: AppRow,
+    pub(crate) key: Key,
+    pub(crate) kind: RowKind,
+    /// The order of the event. The order of a marker has the epoch of the leader that marked the
+    /// event.
+    pub(crate) order: Order,
+    pub(crate) after: Bytes,
+    pub(crate) mode: WriteMode,
+}
+
+/// The kind of a row. The kind decides which bytes the row may hold before the write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowKind {
+    /// An event in a log. The row may hold no other entry.
+    Entry,
+    /// A marker in a log. The row may hold the marked event, if it is whole here.
+    Marker,
+    /// A record. The row may be missing, may hold the version that the first event of the group
+    /// replaced (`replaces`), or a version that events of the group wrote (from `first` to `last`).
+    Record { replaces: Option<Version>, first: Version, last: Version },
+    /// An answer. The row may hold any bytes.
+    Answer,
+}
+
+/// The way in which a row is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WriteMode {
+    /// Write the row if it holds exactly these bytes; with `None`, if it does not exist.
+    Conditional(Option<Bytes>),
+    /// Write the row unless a later event wrote it. The duration is the TTL.
+    Ordered(Option<Duration>),
+}
+
+impl RowWrite {
+    pub(crate) fn bytes(&self) -> usize {
+        let before = match &self.mode {
+            WriteMode::Conditional(Some(before)) => before.len(),
+            _ => 0,
+        };
+        self.key.pkey.len() + self.key.ccols.len() + self.after.len() + before
+    }
+
+    pub(crate) fn is_conditional(&self) -> bool {
+        matches!(self.mode, WriteMode::Conditional(_))
+    }
+
+    /// Returns the write of a conditional row.
+    pub(crate) fn conditional(&self) -> Conditional {
+        let (ccols, value) = (self.key.ccols.clone(), self.after.clone());
+        match &self.mode {
+            WriteMode::Conditional(Some(old)) => {
+                Conditional::Swap { ccols, old: old.clone(), new: value, ttl: None }
+            }
+            _ => Conditional::Insert { ccols, value, ttl: None },
+        }
+    }
+
+    /// Returns the write of an ordered row.
+    pub(crate) fn ordered(&self) -> OrderedPut {
+        let ttl = match self.mode {
+            WriteMode::Ordered(ttl) => ttl,
+            WriteMode::Conditional(_) => None,
+        };
+        OrderedPut { key: self.key.clone(), value: self.after.clone(), order: self.order, ttl }
+    }
+}

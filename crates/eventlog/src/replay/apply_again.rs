@@ -1,0 +1,68 @@
+//! The rows of events that are in the log and may not be applied.
+
+use bytes::Bytes;
+
+use crate::{
+    AppRow, Entry, Log, PreparedEvent, Result,
+    apply::{first_unsettled_error, remaining_write},
+    conflict,
+    plan::{RowKind, RowWrite},
+};
+
+impl Log {
+    /// Applies events that are in the log. Some of their rows may already be written.
+    ///
+    /// If a row conflicts with a write, all other rows are applied before the violation is
+    /// returned. An earlier attempt at one of these rows may have had no answer, and is settled
+    /// only when it is sent again.
+    pub(super) async fn apply_again(&self, group: &[PreparedEvent]) -> Result<()> {
+        // An ordered row is not read first, because the row of the later event stays. But a marker
+        // must not replace an event that is whole.
+        let depends = |write: &RowWrite| write.is_conditional() || write.kind == RowKind::Marker;
+        let (looked_at, mut rest): (Vec<_>, Vec<_>) =
+            self.plan_rows(group)?.rest.into_iter().partition(depends);
+        let keys: Vec<_> = looked_at.iter().map(|write| write.key.clone()).collect();
+        let mut failed = Vec::new();
+        if !keys.is_empty() {
+            // These reads may be outdated. The conditions of the writes detect that.
+            let there = self.reader.storage().get_batch(&keys, self.reader.deadline()).await?;
+            for (write, there) in looked_at.into_iter().zip(there) {
+                let left = match self.replace_across_marker(write, there.as_ref()).await {
+                    Ok(write) => remaining_write(write, there.as_ref()),
+                    Err(error) => Err(error),
+                };
+                match left {
+                    Ok(left) => rest.extend(left),
+                    Err(error) => failed.push(Err(error)),
+                }
+            }
+        }
+        failed.push(self.apply(rest).await);
+        first_unsettled_error(failed)
+    }
+
+    /// Lets an event replace an older version of a record, if the event between the two versions is
+    /// marked.
+    ///
+    /// A marked event is not applied, so the record may be older than the version that the next
+    /// event replaces. The next event can replace the older version, because an event contains the
+    /// whole of each record that it writes.
+    async fn replace_across_marker(
+        &self,
+        mut write: RowWrite,
+        there: Option<&Bytes>,
+    ) -> Result<RowWrite> {
+        let Some((older, replaced)) =
+            there.and_then(|there| conflict::skipped_versions(&write, there))
+        else {
+            return Ok(write);
+        };
+        let row = AppRow::Plog(self.partition, replaced.plog);
+        let entry = self.get(row).await?.map(|bytes| self.reader.entry(row, &bytes)).transpose()?;
+        if let (Some(Entry::Marker(_)), RowKind::Record { replaces, .. }) = (entry, &mut write.kind)
+        {
+            *replaces = Some(older);
+        }
+        Ok(write)
+    }
+}

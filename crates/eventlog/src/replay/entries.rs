@@ -1,0 +1,97 @@
+//! The entries of a log in their order.
+//!
+//! Invariant: the epochs of the entries never fall, and no entry has a later epoch than this
+//! leader.
+
+use bytes::Bytes;
+
+use super::rows::{PlogRows, has_event_beyond};
+use crate::{AppRow, DamagedRow, Entry, Epoch, Error, Log, Offset, Result, TrustLevel, log::Tail};
+
+/// The entries of a log from an offset on.
+pub(super) struct PlogEntries<'l> {
+    log: &'l Log,
+    rows: PlogRows<'l>,
+    /// The tail of the events that were read.
+    tail: Tail,
+    /// Whether the event in front of the first one was read.
+    is_known: bool,
+}
+
+impl<'l> PlogEntries<'l> {
+    pub(super) fn new(log: &'l Log, from: Offset) -> PlogEntries<'l> {
+        let tail = Tail { next: from, ..Tail::NONE };
+        PlogEntries { log, rows: PlogRows::new(log), tail, is_known: false }
+    }
+
+    /// Returns the tail of the events that were read.
+    pub(super) fn tail(&self) -> Tail {
+        self.tail
+    }
+
+    /// Returns the next entry and its bytes; `None` at the end of the log.
+    pub(super) async fn next(&mut self) -> Result<Option<(Entry, Bytes)>> {
+        if !self.is_known {
+            self.read_before().await?;
+            self.is_known = true;
+        }
+        let next = self.tail.next;
+        let row = AppRow::Plog(self.log.partition, next);
+        let Some(bytes) = self.rows.at(next, self.tail.epoch).await? else { return Ok(None) };
+        let entry = self.log.reader.entry(row, &bytes)?;
+        let epoch = entry.place().epoch;
+        if epoch > self.log.fence.epoch() {
+            return Err(self.log.note_later_leader(epoch));
+        }
+        if epoch < self.tail.epoch {
+            if self.log.settings.level == TrustLevel::Two {
+                // A leader that had lost its leadership left this event behind. The next write at
+                // this offset replaces it.
+                return match has_event_beyond(self.log, next, self.tail.epoch).await? {
+                    true => Err(DamagedRow::Missing(row).into()),
+                    false => Ok(None),
+                };
+            }
+            return Err(self.epoch_fell(row, epoch));
+        }
+        let time = match &entry {
+            Entry::Event(event) => event.time.max(self.tail.time),
+            Entry::Marker(_) => self.tail.time,
+        };
+        self.tail = Tail { next: next.next(), epoch, time };
+        Ok(Some((entry, bytes)))
+    }
+
+    /// Reads the event in front of the first one. The epochs and times of later events may not be
+    /// lower than those of this event. If this event is missing, data is lost.
+    ///
+    /// Invariant: this leader never writes behind an event of a later epoch. A simpler version
+    /// reads only from the stored offset on. Leader A stalls before it reads the log; leader B
+    /// writes events and stores the offset behind them; A goes on from that offset and finds no
+    /// event. So A would write behind events of a later epoch, and no later leader could read the
+    /// log.
+    async fn read_before(&mut self) -> Result<()> {
+        let mut offset = self.tail.next;
+        while offset > Offset::FIRST {
+            offset = Offset(offset.0 - 1);
+            let row = AppRow::Plog(self.log.partition, offset);
+            let there = self.log.get(row).await?.ok_or(DamagedRow::Missing(row))?;
+            let before = self.log.reader.entry(row, &there)?;
+            let epoch = before.place().epoch;
+            if epoch > self.log.fence.epoch() {
+                return Err(self.log.note_later_leader(epoch));
+            }
+            self.tail.epoch = self.tail.epoch.max(epoch);
+            // A marker has no time. The event in front of it has a time.
+            if let Entry::Event(event) = before {
+                self.tail.time = event.time;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn epoch_fell(&self, row: AppRow, epoch: Epoch) -> Error {
+        DamagedRow::EpochFell { row, epoch: epoch.0, before: self.tail.epoch.0 }.into()
+    }
+}

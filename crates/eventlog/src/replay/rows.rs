@@ -1,0 +1,72 @@
+//! The rows of a log in their order, and the end of the log.
+
+use bytes::Bytes;
+use futures::{TryStreamExt, stream::BoxStream};
+
+use crate::{
+    AppRow, DamagedRow, Epoch, Log, Offset, Result, TrustLevel, layout::NEIGHBOURS_PER_PARTITION,
+    reader::LogRow,
+};
+
+/// The rows of a log, read one after another.
+pub(super) struct PlogRows<'l> {
+    log: &'l Log,
+    rows: Option<BoxStream<'static, Result<LogRow>>>,
+}
+
+impl<'l> PlogRows<'l> {
+    pub(super) fn new(log: &'l Log) -> PlogRows<'l> {
+        PlogRows { log, rows: None }
+    }
+
+    /// Returns the bytes of the next row. `epoch` is the epoch of the event in front.
+    ///
+    /// Invariant: `None` means that the log ends in front of this offset, and
+    /// [`DamagedRow::Missing`] means that an event is behind a gap. A simpler version trusts the
+    /// rows that were read together. The read passes the empty offset 5; a late write of an earlier
+    /// leader puts the events 5 and 6 into the log; the read returns event 6. So the version would
+    /// report that event 5 is missing, although the log is whole.
+    pub(super) async fn at(&mut self, next: Offset, epoch: Epoch) -> Result<Option<Bytes>> {
+        match self.read_on(next).await? {
+            Some((offset, bytes)) if offset == next => return Ok(Some(bytes)),
+            _ => {}
+        }
+        // The event may have landed after its neighbours were read, or while the events behind it
+        // were read. So its row is read again before it counts as missing.
+        let row = AppRow::Plog(self.log.partition, next);
+        let mut late = self.log.get(row).await?;
+        if late.is_none() && has_event_beyond(self.log, next, epoch).await? {
+            late = Some(self.log.get(row).await?.ok_or(DamagedRow::Missing(row))?);
+        }
+        if late.is_some() {
+            // The rows behind a row that was missing are read again.
+            self.rows = None;
+        }
+        Ok(late)
+    }
+
+    async fn read_on(&mut self, from: Offset) -> Result<Option<LogRow>> {
+        let log = self.log;
+        let rows = self.rows.get_or_insert_with(|| log.log_rows(from));
+        rows.try_next().await
+    }
+}
+
+/// Returns whether an event is behind the end of the log, in this storage partition or in the next
+/// one. At level 2, events of an earlier epoch do not count: a leader that had lost its leadership
+/// left them behind.
+pub(super) async fn has_event_beyond(log: &Log, end: Offset, epoch: Epoch) -> Result<bool> {
+    let next_partition = Offset((end.0 / NEIGHBOURS_PER_PARTITION + 1) * NEIGHBOURS_PER_PARTITION);
+    for from in [end.next(), next_partition] {
+        let mut rows = log.log_rows(from);
+        while let Some((offset, bytes)) = rows.try_next().await? {
+            let row = AppRow::Plog(log.partition, offset);
+            if log.settings.level != TrustLevel::Two
+                || log.reader.entry(row, &bytes)?.place().epoch >= epoch
+            {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,42 @@
+//! The rules by which a schema may change: the records of the earlier schema stay readable.
+
+use super::{IncompatibleSchema, Schema};
+
+impl Schema {
+    /// Checks that records of an earlier schema can be read with this one.
+    ///
+    /// # Errors
+    /// Fails with the first obstacle.
+    pub fn can_follow(&self, earlier: &Schema) -> Result<(), IncompatibleSchema> {
+        for was in earlier.tables() {
+            let name = || was.name.clone();
+            let is = self.table(&was.name).ok_or_else(|| IncompatibleSchema::TableGone(name()))?;
+            if is.kind != was.kind {
+                return Err(IncompatibleSchema::Kind(name(), was.kind, is.kind));
+            }
+            if is.id != was.id {
+                return Err(IncompatibleSchema::Id(name(), was.id.map_or(0, |id| id.0)));
+            }
+            for (field, held) in &was.fields {
+                match is.fields.get(field) {
+                    None => return Err(IncompatibleSchema::FieldGone(name(), field.clone())),
+                    Some(holds) if holds != held => {
+                        let field = field.clone();
+                        return Err(IncompatibleSchema::Retyped(name(), field, *held, *holds));
+                    }
+                    Some(_) => {}
+                }
+            }
+            for (container, records) in &was.containers {
+                if is.containers.get(container) != Some(records) {
+                    return Err(IncompatibleSchema::Container(
+                        name(),
+                        container.clone(),
+                        records.clone(),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! The file system of this machine.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File, Metadata, OpenOptions},
+    io,
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use redb::{Builder, DatabaseError, backends::FileBackend};
+
+use super::{Disk, Identity, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind, open};
+
+/// The file system of this machine.
+#[derive(Debug)]
+pub(crate) struct RealDisk;
+
+impl RealDisk {
+    /// Opens a file. A new file can be read and written only by its owner.
+    pub(crate) fn file(
+        path: &Path,
+        mode: OpenMode,
+    ) -> io::Result<OpenFile<FileBackend, FilePageCache>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(mode != OpenMode::ReadOnly).create_new(mode == OpenMode::New);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path)?;
+        let identity = identity(&file.metadata()?);
+        let cache = FilePageCache(file.try_clone()?);
+        let file = FileBackend::new(file).map_err(io::Error::other)?;
+        Ok(OpenFile { file, cache, identity })
+    }
+}
+
+/// The pages of a file that this system keeps in memory.
+#[derive(Debug)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux is asked to forget"))]
+pub(crate) struct FilePageCache(File);
+
+impl PageCache for FilePageCache {
+    fn forget(&self, len: Option<u64>) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::fs::{Advice, fadvise};
+            fadvise(&self.0, 0, len.and_then(std::num::NonZeroU64::new), Advice::DontNeed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Disk for RealDisk {
+    fn path_kind(&self, path: &Path) -> io::Result<PathKind> {
+        match fs::metadata(path) {
+            Ok(found) if found.is_file() => {
+                Ok(PathKind::File { identity: identity(&found), len: found.len() })
+            }
+            Ok(found) if found.is_dir() => Ok(PathKind::Other("a folder")),
+            Ok(_) => Ok(PathKind::Other("a pipe, a socket or a device")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_link(path) {
+                Ok(target) => Ok(PathKind::DanglingLink(target)),
+                Err(_) => Ok(PathKind::Absent),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    fn database(
+        &self,
+        path: &Path,
+        mode: OpenMode,
+        builder: &Builder,
+        has_failed_sync: &Arc<AtomicBool>,
+    ) -> Result<OpenDatabase, DatabaseError> {
+        open(RealDisk::file(path, mode)?, mode, builder, has_failed_sync)
+    }
+
+    fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
+        fs::hard_link(file, name)
+    }
+
+    fn remove(&self, name: &Path) -> io::Result<()> {
+        fs::remove_file(name)
+    }
+
+    fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect()
+    }
+
+    fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        let named = |folder: &&Path| !folder.as_os_str().is_empty();
+        let missing: Vec<&Path> =
+            folder.ancestors().filter(named).take_while(|folder| !folder.exists()).collect();
+        fs::create_dir_all(folder)?;
+        // A path without a parent is a name in the working directory.
+        let parent = |made: &Path| made.parent().filter(named).unwrap_or(Path::new(".")).to_owned();
+        missing.into_iter().try_for_each(|made| self.sync_folder(&parent(made)))
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        // On systems other than Unix, a folder cannot be opened as a file.
+        if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+    }
+}
+
+#[cfg(unix)]
+fn identity(file: &Metadata) -> Identity {
+    use std::os::unix::fs::MetadataExt;
+    Some((file.dev(), file.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> Identity {
+    None
+}

@@ -1,0 +1,109 @@
+//! A failure of the whole storage file.
+
+use std::{fmt, io, path::Path, sync::Arc};
+
+use istorage::{Error, ErrorKind};
+use redb::{StorageError, TableError, TransactionError};
+
+/// The advice to an operator who has a damaged file.
+pub(super) const RESTORE: &str =
+    "stop the node, check the file with `vvm storage check`, and restore it from a backup";
+
+/// A failure of the file that several callers are told about.
+#[derive(Clone, Debug)]
+pub(crate) struct FileFailure {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Arc<redb::Error>>,
+}
+
+impl FileFailure {
+    /// A failure without a cause in redb.
+    pub(crate) fn new(kind: ErrorKind, message: String) -> FileFailure {
+        FileFailure { kind, message, source: None }
+    }
+
+    /// A failure because a page that every write needs is damaged.
+    pub(crate) fn damaged(why: impl fmt::Display) -> FileFailure {
+        let message = format!("the storage file is damaged: {why}; {RESTORE}");
+        FileFailure::new(ErrorKind::Corrupt, message)
+    }
+
+    /// Whether a page is damaged, as opposed to a disk that failed.
+    pub(crate) fn is_damage(&self) -> bool {
+        self.kind == ErrorKind::Corrupt
+    }
+
+    /// Nothing was written, and the storage could not answer. The kind is `Corrupt` if redb found
+    /// damage.
+    pub(crate) fn unavailable(error: redb::Error) -> FileFailure {
+        let kind = match error {
+            redb::Error::Corrupted(_) => ErrorKind::Corrupt,
+            _ => ErrorKind::Unavailable,
+        };
+        let message = format!("the storage file failed: {}", describe(&error));
+        FileFailure { kind, message, source: Some(Arc::new(error)) }
+    }
+
+    /// A sync failed, so the data written since the last sync may be lost. The system still shows
+    /// the data in reads, until the file is opened again.
+    pub(crate) fn failed_sync(path: &Path) -> FileFailure {
+        let path = path.display();
+        let message = format!(
+            "a sync of the storage file {path} failed, and nothing more is written: restart the node, which then reads \
+             what the disk has"
+        );
+        FileFailure::new(ErrorKind::Unavailable, message)
+    }
+
+    /// A commit failed. The commit may be on the disk, or not.
+    pub(crate) fn outcome_unknown(error: redb::Error) -> FileFailure {
+        let message = format!("the commit failed: {}", describe(&error));
+        FileFailure { kind: ErrorKind::OutcomeUnknown, message, source: Some(Arc::new(error)) }
+    }
+}
+
+impl fmt::Display for FileFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<FileFailure> for Error {
+    fn from(failure: FileFailure) -> Error {
+        let error = Error::new(failure.kind, failure.message);
+        match failure.source {
+            Some(source) => error.with_source(source),
+            None => error,
+        }
+    }
+}
+
+impl From<StorageError> for FileFailure {
+    fn from(error: StorageError) -> FileFailure {
+        FileFailure::unavailable(error.into())
+    }
+}
+
+impl From<TableError> for FileFailure {
+    fn from(error: TableError) -> FileFailure {
+        FileFailure::unavailable(error.into())
+    }
+}
+
+impl From<TransactionError> for FileFailure {
+    fn from(error: TransactionError) -> FileFailure {
+        FileFailure::unavailable(error.into())
+    }
+}
+
+/// Describes an error of redb for an operator.
+fn describe(error: &redb::Error) -> String {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    match error {
+        redb::Error::Io(io) if matches!(io.kind(), StorageFull | QuotaExceeded) => {
+            format!("the disk is full ({io})")
+        }
+        error => error.to_string(),
+    }
+}

@@ -1,0 +1,64 @@
+//! Pages that redb cannot read or understand: such a page ends the call of redb by unwinding.
+
+use std::{
+    fmt, io,
+    panic::{self, AssertUnwindSafe},
+};
+
+/// The reason why a call of redb unwound.
+#[derive(Debug)]
+pub(crate) enum PageError {
+    /// The disk could not read a page.
+    Unreadable(String),
+    /// A page does not hold the bytes that were written.
+    Damaged(String),
+}
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (PageError::Unreadable(why) | PageError::Damaged(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl std::error::Error for PageError {}
+
+/// A page that cannot be read: the payload that unwinds through redb to [`catch_page_error`].
+#[derive(Debug)]
+pub(crate) struct UnreadablePage {
+    why: String,
+    /// The page would be behind the end of the file. Some other page must be damaged, because it
+    /// points there.
+    is_behind_end: bool,
+}
+
+impl UnreadablePage {
+    pub(crate) fn new(offset: u64, len: usize, why: &io::Error) -> UnreadablePage {
+        let is_behind_end = why.kind() == io::ErrorKind::UnexpectedEof;
+        let why = format!("{len} bytes at {offset} of the storage file cannot be read: {why}");
+        UnreadablePage { why, is_behind_end }
+    }
+
+    /// Ends the call of redb. The panic hook is not called, because the caller gets the error.
+    pub(crate) fn unwind(self) -> ! {
+        panic::resume_unwind(Box::new(self))
+    }
+}
+
+/// Runs a closure that calls redb. redb panics when it meets a page that it cannot understand.
+///
+/// After a panic the closure's work is given up: a read changes nothing, and after a write the file
+/// is opened again.
+pub(crate) fn catch_page_error<T>(run: impl FnOnce() -> T) -> Result<T, PageError> {
+    panic::catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+        let text = match payload.downcast::<UnreadablePage>() {
+            Ok(page) if page.is_behind_end => return PageError::Damaged(page.why),
+            Ok(page) => return PageError::Unreadable(page.why),
+            Err(payload) => payload.downcast::<String>().map(|text| *text),
+        };
+        let text =
+            text.or_else(|payload| payload.downcast::<&str>().map(|text| (*text).to_owned()));
+        let text = text.unwrap_or_else(|_| "without a message".to_owned());
+        PageError::Damaged(format!("redb panicked: {text}"))
+    })
+}
