@@ -15,7 +15,7 @@ use processor::{
     Busy, NotDeployable, PartitionEnd, PartitionSettings, Partitions, Refused, Status,
 };
 use seqstorage::PartitionStorage;
-use vvm_tests::commands::{ShopDatabase, ShopNodeSettings, article, create_workspace, cud};
+use shop::{ShopDatabase, ShopNodeSettings, article, create_workspace, cud};
 
 async fn shop_db() -> ShopDatabase {
     let clock = Clock::system();

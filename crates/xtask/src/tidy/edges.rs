@@ -34,6 +34,7 @@ const TABLE: &[(&str, &[&str])] = &[
         ],
     ),
     ("vvm-httpapi", &["vvm-node", "vvm-processor"]),
+    ("shop", &["isequencer", "istorage", "seqstorage", "sysvvm", "vvm-eventlog", "vvm-processor"]),
     ("xtask", &[]),
     ("vvm-cli", EVERYTHING),
     ("vvm-tests", EVERYTHING),

@@ -11,7 +11,7 @@ use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID, WLOG_OFFSET};
 use istorage::{Consistency, Range};
 use processor::{Done, Refused};
 
-use super::ShopDatabase;
+use crate::ShopDatabase;
 
 /// The answers to commands, by the names of their requests.
 #[derive(Debug, Default)]

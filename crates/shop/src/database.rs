@@ -17,7 +17,7 @@ use processor::{Application, Commands, Partition, PartitionEnd, PartitionSetting
 use seqstorage::PartitionStorage;
 use sysvvm::{AppName, OpenedApp, System};
 
-use super::shop;
+use crate::shop;
 
 /// The longest time for anything. A server may need long for a keyspace.
 const PATIENCE: Duration = Duration::from_secs(120);
