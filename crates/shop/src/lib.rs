@@ -14,19 +14,21 @@
 //! one. It depends on `processor`, and unit tests of `processor` would see two versions of that
 //! crate. So only integration tests and benches use the shop.
 
+mod answer_ledger;
 mod application;
 mod database;
 mod narrow_storage;
 mod stalling_storage;
 mod stored_state;
 
+pub use answer_ledger::AnswerLedger;
 pub use application::{
     Batch, article, bill, child, create_workspace, cud, raw, record_name, shop, text, update,
 };
 pub use database::{ShopDatabase, ShopNode, ShopNodeSettings, TestFence};
 pub use narrow_storage::NarrowStorage;
 pub use stalling_storage::{StallPoint, StallingStorage};
-pub use stored_state::{AnswerLedger, CheckOptions, StoredState, check, check_under};
+pub use stored_state::{CheckOptions, StoredState, check, check_under};
 
 // The types of these crates occur in the API.
 pub use clock;
