@@ -20,15 +20,17 @@ mod database;
 mod narrow_storage;
 mod stalling_storage;
 mod stored_state;
+mod test_fence;
 
 pub use answer_ledger::AnswerLedger;
 pub use application::{
     Batch, article, bill, child, create_workspace, cud, raw, record_name, shop, text, update,
 };
-pub use database::{ShopDatabase, ShopNode, ShopNodeSettings, TestFence};
+pub use database::{ShopDatabase, ShopNode, ShopNodeSettings};
 pub use narrow_storage::NarrowStorage;
 pub use stalling_storage::{StallPoint, StallingStorage};
 pub use stored_state::{CheckOptions, StoredState, check, check_under};
+pub use test_fence::TestFence;
 
 // The types of these crates occur in the API.
 pub use clock;
