@@ -1,4 +1,4 @@
-//! Code that the suites share: databases, servers, trials and an application.
+//! Code that the suites share: databases, servers, processes and trials.
 
 /// Runs the example of the page.
 #[cfg(doctest)]
@@ -16,7 +16,6 @@ struct Orchestration;
 struct Sequencing;
 
 pub mod bench;
-pub mod commands;
 pub mod drivers;
 pub mod processes;
 pub mod servers;

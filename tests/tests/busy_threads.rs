@@ -28,14 +28,12 @@ use ielections::Timing;
 use istorage::KeyspaceName;
 use istorage_tck::KeyspaceTracker;
 use processor::{Application, Command, Done, Refused};
+use shop::{article, create_workspace, cud, shop};
 use sysvvm::AppName;
 use tokio::runtime::{Builder, Runtime};
 use trialkit::{Trial, trials};
 use vvm::{AppSettings, Launched, NodeSettings, Vvm};
-use vvm_tests::{
-    commands::{article, create_workspace, cud, shop},
-    trials::{OwnFixtures, ServerFixture, Target, run_trials},
-};
+use vvm_tests::trials::{OwnFixtures, ServerFixture, Target, run_trials};
 
 const LEASE: Duration = Duration::from_secs(5);
 

@@ -24,11 +24,11 @@ use istorage::{KeyspaceName, StorageDriver};
 use istorage_redb::{RedbConfig, RedbDriver};
 use libtest_mimic::{Arguments, Failed, Trial};
 use processor::{Answer, Busy, Done, IdempotencyKey, PartitionEnd, Refused};
-use tokio::{runtime::Runtime, task::JoinSet};
-use vvm_tests::commands::{
+use shop::{
     AnswerLedger, ShopDatabase, ShopNode, ShopNodeSettings, TestFence, article, bill, check,
     create_workspace, cud, update,
 };
+use tokio::{runtime::Runtime, task::JoinSet};
 
 /// The first argument of the process that is killed. Its file and its epoch follow.
 const NODE: &str = "node";

@@ -12,14 +12,12 @@ use std::{process::ExitCode, time::Duration};
 use ielections::Timing;
 use istorage::KeyspaceName;
 use istorage_tck::KeyspaceTracker;
+use shop::shop;
 use sysvvm::AppName;
 use tokio::runtime::Handle;
 use trialkit::{Trial, is_long, trials};
 use vvm::{AppSettings, Launched, NodeSettings, Stage, Vvm};
-use vvm_tests::{
-    commands::shop,
-    trials::{OwnFixtures, ServerFixture, Target, run_trials},
-};
+use vvm_tests::trials::{OwnFixtures, ServerFixture, Target, run_trials};
 
 /// The longest time for a keyspace on a small machine.
 const PATIENCE: Duration = Duration::from_secs(180);

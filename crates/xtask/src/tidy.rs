@@ -16,6 +16,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use serde_json::{Value, json};
+
 use crate::{
     cargo::{self, cargo},
     error::{Error, ErrorContext, Result, failed},
@@ -62,8 +64,20 @@ pub(crate) fn run_steps(steps: &mut Steps) -> Result<()> {
         // The packages are assembled, and not built again: that would take minutes.
         let package = ["package", "--workspace", "--no-verify", "--offline", "--allow-dirty"];
         let mut command = cargo(&package)?;
-        process::run(command.args(["--no-metadata", "--quiet"]))
+        command.args(["--no-metadata", "--quiet"]);
+        // A crate that is not published may depend on another such crate. No registry has that
+        // other crate, so cargo cannot package the first one.
+        for name in unpublished(&cargo::workspace_packages()?) {
+            command.args(["--exclude", name]);
+        }
+        process::run(&mut command)
     })
+}
+
+/// Returns the names of the packages that say `publish = false`.
+fn unpublished(packages: &[Value]) -> impl Iterator<Item = &str> {
+    let packages = packages.iter().filter(|package| package["publish"] == json!([]));
+    packages.filter_map(|package| package["name"].as_str())
 }
 
 fn check_house_rules() -> Result<()> {
@@ -134,4 +148,19 @@ pub(crate) fn fix() -> Result<()> {
         "--all-targets",
     ])?;
     cargo::run(&["fmt", "--all"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_that_is_not_published_is_found() {
+        let packages = [
+            json!({ "name": "a", "publish": null }),
+            json!({ "name": "b", "publish": [] }),
+            json!({ "name": "c", "publish": ["registry"] }),
+        ];
+        assert_eq!(unpublished(&packages).collect::<Vec<_>>(), ["b"]);
+    }
 }

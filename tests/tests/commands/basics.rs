@@ -3,10 +3,10 @@
 use eventlog::{RecordId, TrustLevel, Value};
 use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID};
 use processor::{IdempotencyKey, PartitionEnd, Refused, RejectionKind};
-use trialkit::{Trial, trials};
-use vvm_tests::commands::{
+use shop::{
     AnswerLedger, ShopNodeSettings, article, bill, check, create_workspace, cud, raw, text, update,
 };
+use trialkit::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 

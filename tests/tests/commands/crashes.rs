@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use processor::PartitionEnd;
+use shop::{StallPoint, StallingStorage, bill, update};
 use trialkit::{Trial, trials};
-use vvm_tests::commands::{StallPoint, StallingStorage, bill, update};
 
 use crate::{
     fixture::CommandsFixture,

@@ -6,10 +6,8 @@ use async_trait::async_trait;
 use istorage::{KeyspaceName, StorageDriver};
 use istorage_tck::{KeyspaceTracker, Scale, Subject};
 use processor::{Command, Done, Refused};
-use vvm_tests::{
-    commands::{AnswerLedger, ShopDatabase, ShopNode, ShopNodeSettings, create_workspace},
-    trials,
-};
+use shop::{AnswerLedger, ShopDatabase, ShopNode, ShopNodeSettings, create_workspace};
+use vvm_tests::trials;
 
 /// The number of partitions of the shop: enough for a trial to use one for each of its cases.
 pub(crate) const PARTITIONS: u16 = 60_000;

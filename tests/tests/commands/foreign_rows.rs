@@ -11,11 +11,11 @@ use eventlog::{AppRow, TrustLevel, WsId};
 use futures::future::join;
 use istorage::{AppStorageExt, Call, CallAnswer, Error, SharedStorage, StorageWrapper, Write};
 use processor::{Command, IdempotencyKey, PartitionEnd, Refused, Status};
-use trialkit::{Trial, trials};
-use vvm_tests::commands::{
+use shop::{
     NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
     create_workspace, cud,
 };
+use trialkit::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use eventlog::{RecordId, TrustLevel, Value, WsId};
 use processor::{Busy, Command, PartitionEnd, Refused, RejectionKind};
+use shop::{ShopNodeSettings, check, child, cud, raw, record_name, text, update};
 use trialkit::{Trial, trials};
-use vvm_tests::commands::{ShopNodeSettings, check, child, cud, raw, record_name, text, update};
 
 use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 
@@ -108,7 +108,7 @@ async fn forbidden(fixture: &CommandsFixture) {
         let refused = fixture.run(&node, &mut ledger, command).await.unwrap_err();
         of_kind(refused, RejectionKind::Invalid);
     }
-    let again = named("again", vvm_tests::commands::create_workspace(WS, shop_db.soon()));
+    let again = named("again", shop::create_workspace(WS, shop_db.soon()));
     let refused = fixture.run(&node, &mut ledger, again).await.unwrap_err();
     let exists = format!("workspace {WS} exists already");
     assert!(refused.to_string().contains(&exists), "{refused}");

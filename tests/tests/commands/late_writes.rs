@@ -11,8 +11,8 @@ use std::{
 use eventlog::TrustLevel;
 use istorage::{CallKind, Fault, Faulty, SharedStorage};
 use processor::{Busy, Command, Done, PartitionEnd, Refused, Status};
+use shop::{ShopNode, StallingStorage, TestFence};
 use trialkit::{Trial, trials};
-use vvm_tests::commands::{ShopNode, StallingStorage, TestFence};
 
 use crate::{
     fixture::CommandsFixture,

@@ -9,11 +9,11 @@ use futures::{
 };
 use istorage::{Consistency, Range};
 use processor::{Busy, Command, Done, PartitionEnd, Refused, RejectionKind};
-use trialkit::{Trial, trials};
-use vvm_tests::commands::{
+use shop::{
     AnswerLedger, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
     TestFence, article, check, create_workspace, cud, raw, record_name, text, update,
 };
+use trialkit::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, PARTITION, WS, named},

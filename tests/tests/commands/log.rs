@@ -21,8 +21,8 @@ use istorage::{
     SharedStorage, StorageWrapper, Write,
 };
 use seqstorage::PartitionStorage;
+use shop::{NarrowStorage, record_name, text};
 use trialkit::{Trial, trials};
-use vvm_tests::commands::{NarrowStorage, record_name, text};
 
 use crate::{
     fixture::{CommandsFixture, PARTITION, WS},

@@ -9,8 +9,8 @@ use isequencer::standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET};
 use istorage::{AppStorageExt, Consistency, Order, OrderedPut};
 use processor::{PartitionEnd, Status};
 use seqstorage::{NotMarked, PartitionStorage};
+use shop::{ShopNode, ShopNodeSettings, article, cud};
 use trialkit::{Trial, trials};
-use vvm_tests::commands::{ShopNode, ShopNodeSettings, article, cud};
 
 use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 

@@ -13,11 +13,11 @@ use eventlog::{RecordId, TrustLevel};
 use futures::future::{join, join_all};
 use istorage::SharedStorage;
 use processor::{Busy, Command, PartitionEnd, Refused};
-use trialkit::{Trial, trials};
-use vvm_tests::commands::{
+use shop::{
     AnswerLedger, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article, check, cud,
     record_name, update,
 };
+use trialkit::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, PARTITION, WS, named},

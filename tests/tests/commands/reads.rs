@@ -20,11 +20,11 @@ use istorage::{
     SharedStorage, StorageWrapper,
 };
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, Status};
-use trialkit::{Trial, trials};
-use vvm_tests::commands::{
+use shop::{
     CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
     check, check_under, create_workspace, cud,
 };
+use trialkit::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named},

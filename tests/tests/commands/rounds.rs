@@ -14,10 +14,10 @@ use isequencer::{NumberKey, Offset, SeqId, SeqStorage, WsId};
 use istorage::{Call, CallAnswer, SharedStorage, StorageWrapper, Write};
 use processor::PartitionEnd;
 use seqstorage::PartitionStorage;
-use trialkit::{Trial, trials};
-use vvm_tests::commands::{
+use shop::{
     AnswerLedger, NarrowStorage, ShopNodeSettings, article, bill, check, create_workspace, cud,
 };
+use trialkit::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 

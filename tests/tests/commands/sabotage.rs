@@ -10,8 +10,8 @@ use istorage::{
     AppStorageExt, Call, CallAnswer, Key, Order, OrderedPut, SharedStorage, StorageWrapper, Write,
 };
 use processor::{Busy, Done, PartitionEnd, Refused, Status};
+use shop::{AnswerLedger, ShopNode, ShopNodeSettings, article, check, cud, update};
 use trialkit::{Trial, trials};
-use vvm_tests::commands::{AnswerLedger, ShopNode, ShopNodeSettings, article, check, cud, update};
 
 use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 

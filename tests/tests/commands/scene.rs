@@ -16,11 +16,11 @@ use futures::{
 };
 use istorage::SharedStorage;
 use processor::{Command, Done, IdempotencyKey, PartitionEnd, Refused};
-use trialkit::is_long;
-use vvm_tests::commands::{
+use shop::{
     AnswerLedger, Batch, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint,
     StallingStorage, article, bill, check_under, create_workspace, cud, update,
 };
+use trialkit::is_long;
 
 use crate::fixture::{CommandsFixture, PARTITIONS, named};
 

@@ -19,12 +19,12 @@ use futures::{
 };
 use istorage::{Call, CallAnswer, RangeRead, RowStream, SharedStorage, StorageWrapper, Write};
 use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, RowChange};
-use tokio::sync::watch;
-use trialkit::{Trial, trials};
-use vvm_tests::commands::{
+use shop::{
     AnswerLedger, CheckOptions, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
     check, check_under, child, create_workspace, cud, raw, record_name, text, update,
 };
+use tokio::sync::watch;
+use trialkit::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, PARTITION, PARTITIONS, WS, named};
 

@@ -24,12 +24,12 @@ use istorage::{
     SharedStorage, StorageWrapper, Write,
 };
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, Status};
-use tokio::sync::watch;
-use trialkit::{Trial, trials};
-use vvm_tests::commands::{
+use shop::{
     AnswerLedger, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, article, check,
     check_under, create_workspace, cud, update,
 };
+use tokio::sync::watch;
+use trialkit::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, PARTITIONS, WS, named};
 

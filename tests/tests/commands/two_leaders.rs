@@ -5,10 +5,10 @@ use std::{pin::pin, sync::Arc};
 
 use eventlog::TrustLevel;
 use processor::{Command, IdempotencyKey, PartitionEnd, Refused, Status};
-use trialkit::{Trial, trials};
-use vvm_tests::commands::{
+use shop::{
     NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, TestFence, article, cud,
 };
+use trialkit::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, PARTITION, WS, named},

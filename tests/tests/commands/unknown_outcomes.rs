@@ -18,12 +18,12 @@ use istorage::{
     Write,
 };
 use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, Status};
-use tokio::task::JoinSet;
-use trialkit::{Trial, trials};
-use vvm_tests::commands::{
+use shop::{
     AnswerLedger, NarrowStorage, ShopNodeSettings, StallPoint, StallingStorage, article, check,
     create_workspace, cud, raw,
 };
+use tokio::task::JoinSet;
+use trialkit::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 

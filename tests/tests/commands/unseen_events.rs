@@ -7,10 +7,8 @@ use eventlog::{
 };
 use istorage::AppStorageExt;
 use processor::{Busy, PartitionEnd, Refused, RejectionKind};
+use shop::{ShopNodeSettings, article, check, create_workspace, cud, record_name, text, update};
 use trialkit::{Trial, trials};
-use vvm_tests::commands::{
-    ShopNodeSettings, article, check, create_workspace, cud, record_name, text, update,
-};
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
 

@@ -10,9 +10,9 @@ use std::{
 
 use clock::Clock;
 use processor::{Busy, Done, Refused};
+use shop::{article, cud};
 use tokio::task::JoinHandle;
 use vvm::Launched;
-use vvm_tests::commands::{article, cud};
 
 pub(crate) fn run(
     node: &Launched,

@@ -24,10 +24,11 @@ use clock::{Clock, Instant};
 use istorage::KeyspaceName;
 use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Trial};
+use shop::create_workspace;
 use tokio::runtime::{Handle, Runtime};
 use trialkit::is_long;
 use vvm::Stage;
-use vvm_tests::{commands::create_workspace, servers::CASSANDRA_CLUSTER, subjects::Cassandra};
+use vvm_tests::{servers::CASSANDRA_CLUSTER, subjects::Cassandra};
 
 use self::{
     clients::{Clients, run},

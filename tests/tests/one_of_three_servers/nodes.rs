@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use clock::{Clock, Instant};
 use ielections::Timing;
 use istorage_tck::{KeyspaceTracker, Subject};
+use shop::shop;
 use sysvvm::AppName;
 use tokio::runtime::Handle;
 use vvm::{AppSettings, Launched, NodeSettings, Stage, Vvm};
-use vvm_tests::{commands::shop, subjects::Cassandra};
+use vvm_tests::subjects::Cassandra;
 
 use crate::{
     PATIENCE, new_name,

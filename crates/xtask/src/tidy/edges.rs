@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 /// Each crate of this workspace, and the crates of this workspace on which it may depend. Any crate
-/// may depend on `vvm-clock` and on `vvm-causes`, and its tests on [`IN_TESTS`].
+/// may depend on `vvm-clock` and on `vvm-causes`, and its tests on [`IN_TESTS`] and [`IN_SUITES`].
 const TABLE: &[(&str, &[&str])] = &[
     ("vvm-causes", &[]),
     ("vvm-clock", &[]),
@@ -34,6 +34,7 @@ const TABLE: &[(&str, &[&str])] = &[
         ],
     ),
     ("vvm-httpapi", &["vvm-node", "vvm-processor"]),
+    ("shop", &["isequencer", "istorage", "seqstorage", "sysvvm", "vvm-eventlog", "vvm-processor"]),
     ("xtask", &[]),
     ("vvm-cli", EVERYTHING),
     ("vvm-tests", EVERYTHING),
@@ -41,6 +42,13 @@ const TABLE: &[(&str, &[&str])] = &[
 
 /// The crates on which the tests of any crate may depend.
 const IN_TESTS: &[&str] = &["trialkit", "ielections-tck"];
+
+/// The crates on which the suites in the folder `tests` of a crate may also depend. Some of these
+/// crates depend on the crate itself. Its unit tests would see two versions of it.
+const IN_SUITES: &[(&str, &[&str])] = &[
+    ("vvm-processor", &["istorage", "seqstorage", "shop"]),
+    ("vvm-node", &["shop", "vvm-httpapi"]),
+];
 
 /// All crates: the binary, and the suites across crates, may depend on any of them.
 const EVERYTHING: &[&str] = &["*"];
@@ -99,7 +107,7 @@ pub(super) fn check(packages: &[Package]) -> Vec<String> {
 
 /// Returns the entries of the tables that no crate uses.
 fn unused(packages: &[Package]) -> impl Iterator<Item = String> {
-    TABLE.iter().flat_map(|&(from, allowed)| {
+    TABLE.iter().chain(IN_SUITES).flat_map(|&(from, allowed)| {
         let Some(package) = packages.iter().find(|package| package.name == from) else {
             return vec![format!("tidy/edges.rs lists {from}, which is not a crate")];
         };
@@ -116,6 +124,7 @@ fn check_package(package: &Package) -> Vec<String> {
     let Some(allowed) = find(TABLE, name) else {
         return vec![format!("the crate {name} is not in the table of tidy/edges.rs")];
     };
+    let in_suites = find(IN_SUITES, name).unwrap_or_default();
     let is_allowed = |dependency: &Dependency| {
         let to = dependency.name.as_str();
         if !dependency.is_ours {
@@ -126,7 +135,7 @@ fn check_package(package: &Package) -> Vec<String> {
         matches!(to, "vvm-causes" | "vvm-clock")
             || allowed == EVERYTHING
             || allowed.contains(&to)
-            || (dependency.is_in_tests && IN_TESTS.contains(&to))
+            || (dependency.is_in_tests && (IN_TESTS.contains(&to) || in_suites.contains(&to)))
     };
     let forbidden = package.dependencies.iter().filter(|dependency| !is_allowed(dependency));
     forbidden
@@ -175,6 +184,14 @@ mod tests {
     }
 
     #[test]
+    fn only_the_suites_of_a_crate_may_depend_on_crates_above_it() {
+        let shop = |kind: Value| json!([{ "name": "shop", "path": "/x", "kind": kind }]);
+        assert!(violations("vvm-processor", shop(json!("dev"))).is_empty());
+        assert_eq!(violations("vvm-processor", shop(Value::Null)).len(), 1);
+        assert_eq!(violations("istorage", shop(json!("dev"))).len(), 1);
+    }
+
+    #[test]
     fn the_client_of_a_database_is_used_by_its_driver_only() {
         let client = |name: &str| json!([{ "name": name }]);
         assert!(violations("istorage-dynamodb", client("aws-sdk-dynamodb")).is_empty());
@@ -193,7 +210,8 @@ mod tests {
         };
         let all = |seqstorage: &[&str]| {
             let package = |&(name, to): &(&str, &[&str])| {
-                package(name, if name == "seqstorage" { seqstorage } else { to })
+                let to = if name == "seqstorage" { seqstorage } else { to };
+                package(name, &[to, find(IN_SUITES, name).unwrap_or_default()].concat())
             };
             TABLE.iter().map(package).collect::<Vec<_>>()
         };
@@ -201,6 +219,9 @@ mod tests {
         assert_eq!(unused(&all(used)).count(), 0);
         assert_eq!(unused(&all(&used[1..])).count(), 1);
         assert_eq!(unused(&all(used)[1..]).count(), 1, "no `vvm-clock`");
+        let without_suites = TABLE.iter().map(|&(name, to)| package(name, to)).collect::<Vec<_>>();
+        let in_suites: usize = IN_SUITES.iter().map(|(_, to)| to.len()).sum();
+        assert_eq!(unused(&without_suites).count(), in_suites);
     }
 
     #[test]

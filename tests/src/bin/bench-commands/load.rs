@@ -14,10 +14,8 @@ use clock::{Clock, Instant};
 use eventlog::{Name, Parent, QName, RecordId, TrustLevel, Value, WsId};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 use processor::{Command, Commands, Refused, RowChange};
-use vvm_tests::{
-    bench::{BenchError, Sample},
-    commands::{ShopDatabase, ShopNode, ShopNodeSettings, create_workspace},
-};
+use shop::{ShopDatabase, ShopNode, ShopNodeSettings, create_workspace};
+use vvm_tests::bench::{BenchError, Sample};
 
 pub(crate) const PARTITIONS: u16 = 10;
 

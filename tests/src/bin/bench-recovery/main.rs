@@ -15,11 +15,9 @@ use eventlog::{
 use isequencer::standard::{FIRST_RECORD_ID, RECORD_ID, WLOG_OFFSET};
 use istorage::{KeyspaceName, StorageDriver};
 use istorage_tck::KeyspaceTracker;
+use shop::{ShopDatabase, ShopNodeSettings, TestFence};
 use sysvvm::{LastNumber, StoredOffset};
-use vvm_tests::{
-    bench::{BenchDatabase, BenchError, millis},
-    commands::{ShopDatabase, ShopNodeSettings, TestFence},
-};
+use vvm_tests::bench::{BenchDatabase, BenchError, millis};
 
 /// The allocator of the `vvm` binary.
 #[global_allocator]

@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, time::Duration};
 use eventlog::TrustLevel;
 use istorage::FaultRates;
 use processor::PartitionSettings;
-use vvm_tests::commands::ShopNodeSettings;
+use shop::ShopNodeSettings;
 
 use crate::{call_turns::Dice, defects::Defect};
 

@@ -10,9 +10,9 @@ use std::{
 
 use ielections::Timing;
 use istorage::{CallKind, Fault, Faulty, StorageDriver, WrappedDriver};
+use shop::shop;
 use sysvvm::AppName;
 use vvm::{AppSettings, NodeSettings, Stage, Vvm};
-use vvm_tests::commands::shop;
 
 use crate::cluster::Cluster;
 

@@ -3,9 +3,9 @@
 //!
 //! Each history follows from its seed alone. A history runs on one thread and has its own clock.
 //! The history decides when time passes, when calls are sent, and when calls arrive. A seed that
-//! fails is printed, and `cargo test -p vvm-tests --test command_simulation -- seed 4711` prints
-//! the steps of its history. `-- schedules 100000` runs that many histories. With a second number,
-//! as in `-- schedules 100000 4711`, they start with that seed. `-- twice 1000` runs each history
+//! fails is printed, and `cargo test -p vvm-processor --test simulation -- seed 4711` prints the
+//! steps of its history. `-- schedules 100000` runs that many histories. With a second number, as
+//! in `-- schedules 100000 4711`, they start with that seed. `-- twice 1000` runs each history
 //! twice.
 
 #![allow(clippy::unwrap_used)]

@@ -7,9 +7,9 @@ use clock::Instant;
 use eventlog::TrustLevel;
 use ielections::{ConditionalOutcome, ElectionRow, Slot, Timing, TtlStore};
 use istorage::{Capabilities, SharedStorage, StorageDriver, StorageWrapper, WrappedDriver};
+use shop::shop;
 use sysvvm::AppName;
 use vvm::{AppSettings, Builder, Launched, NodeSettings, Problem, Stage, Vvm};
-use vvm_tests::commands::shop;
 
 use crate::cluster::{Cluster, PATIENCE, hasty};
 

@@ -17,11 +17,11 @@ use istorage::{
     CallKind, Error, Fault, Faulty, KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver,
 };
 use processor::{Command, Done, Refused};
+use shop::{StallingStorage, create_workspace, shop};
 use sysvvm::{AppName, System};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use vvm::{AppSettings, Builder, Launched, Node, NodeSettings, Service, ServiceError, Stage, Vvm};
-use vvm_tests::commands::{StallingStorage, create_workspace, shop};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 

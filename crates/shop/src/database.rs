@@ -4,58 +4,23 @@ use std::{
     num::NonZeroU16,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use clock::{Clock, Instant};
-use eventlog::{Epoch, Fence, LeadLost, Log, Reader, TrustLevel, WsId};
+use eventlog::{Log, Reader, TrustLevel, WsId};
 use isequencer::{SeqId, SeqStorage, StorageError};
-use istorage::{KeyspaceName, SharedStorage, StorageDriver};
+use istorage::{KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver};
 use processor::{Application, Commands, Partition, PartitionEnd, PartitionSettings, Status};
 use seqstorage::PartitionStorage;
 use sysvvm::{AppName, OpenedApp, System};
 
-use super::shop;
+use crate::{TestFence, shop};
 
 /// The longest time for anything. A server may need long for a keyspace.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A fence that a test takes away.
-#[derive(Debug)]
-pub struct TestFence {
-    epoch: Epoch,
-    is_lost: AtomicBool,
-}
-
-impl TestFence {
-    /// A leadership of this epoch.
-    #[must_use]
-    pub fn of(epoch: u64) -> Arc<TestFence> {
-        Arc::new(TestFence { epoch: Epoch(epoch), is_lost: AtomicBool::new(false) })
-    }
-
-    /// Ends the leadership.
-    pub fn lose(&self) {
-        self.is_lost.store(true, Ordering::SeqCst);
-    }
-}
-
-impl Fence for TestFence {
-    fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
-    fn may_send(&self, _: Duration) -> bool {
-        self.lost().is_none()
-    }
-
-    fn lost(&self) -> Option<LeadLost> {
-        let is_lost = self.is_lost.load(Ordering::SeqCst);
-        is_lost.then(|| LeadLost("a test took it away".to_owned()))
-    }
-}
 
 /// A database with the shop in it.
 #[derive(Debug)]
@@ -145,6 +110,18 @@ impl ShopDatabase {
             }
         };
         ShopDatabase { system, app, application: shop(), clock, epochs: AtomicU64::new(0) }
+    }
+
+    /// Makes a shop with ten partitions in memory.
+    ///
+    /// # Panics
+    /// Never: the memory takes every row.
+    pub async fn in_memory() -> ShopDatabase {
+        const PARTITIONS: NonZeroU16 = NonZeroU16::new(10).expect("ten is not zero");
+        let clock = Clock::system();
+        let driver = Arc::new(MemDriver::new(clock.clone()));
+        let system = KeyspaceName::new("sysvvm").expect("it is a name");
+        ShopDatabase::new(driver, system, PARTITIONS, clock).await
     }
 
     /// Starts the next leader of a partition.

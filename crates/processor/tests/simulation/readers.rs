@@ -12,8 +12,8 @@ use eventlog::{Entry, Error, Offset, RecordId, StoredRecord, Version, WsId};
 use futures::TryStreamExt;
 use isequencer::standard::{self, FIRST_CRECORD_ID};
 use processor::{Busy, Done};
+use shop::{ShopDatabase, ShopNode, StoredState};
 use tokio::task::JoinHandle;
-use vvm_tests::commands::{ShopDatabase, ShopNode, StoredState};
 
 use crate::call_turns::Dice;
 

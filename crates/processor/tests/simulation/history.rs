@@ -13,10 +13,8 @@ use eventlog::{Epoch, Fence};
 use futures::FutureExt;
 use istorage::KeyspaceName;
 use processor::{Done, PartitionEnd, Refused, Status};
+use shop::{AnswerLedger, CheckOptions, ShopDatabase, ShopNode, TestFence, check_under};
 use tokio::task::JoinHandle;
-use vvm_tests::commands::{
-    AnswerLedger, CheckOptions, ShopDatabase, ShopNode, TestFence, check_under,
-};
 
 use crate::{
     call_turns::{Dice, Idle},

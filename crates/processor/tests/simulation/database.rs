@@ -14,7 +14,7 @@ use clock::{Clock, Instant};
 use istorage::{
     FaultRates, Faulty, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver, mem::MemDriver,
 };
-use vvm_tests::commands::NarrowStorage;
+use shop::NarrowStorage;
 
 use crate::{
     call_turns::CallTurns,

@@ -12,9 +12,9 @@ use futures::{FutureExt, StreamExt, future::BoxFuture};
 use httpapi::{HttpApi, HttpApiSettings};
 use istorage::{AppStorageExt, Fault};
 use processor::{Busy, Refused};
+use shop::{StallPoint, article, child, cud, raw, text, update};
 use tokio::task::spawn_blocking;
 use vvm::{Launched, NodeSettings, Stage};
-use vvm_tests::commands::{StallPoint, article, child, cud, raw, text, update};
 
 use crate::{
     PARTITIONS,

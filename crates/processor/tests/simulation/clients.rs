@@ -7,10 +7,8 @@ use eventlog::{Epoch, RecordId, Version, WsId};
 use processor::{
     Answer, Command, Done, IdempotencyKey, Refused, Rejection, RejectionKind, RowChange,
 };
+use shop::{TestFence, article, bill, create_workspace, cud, raw, record_name, text, update};
 use tokio::task::JoinHandle;
-use vvm_tests::commands::{
-    TestFence, article, bill, create_workspace, cud, raw, record_name, text, update,
-};
 
 use crate::call_turns::Dice;
 

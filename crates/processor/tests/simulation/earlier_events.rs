@@ -8,7 +8,7 @@ use eventlog::{
     SingleNodeFence, WsId, layout::NEIGHBOURS_PER_PARTITION,
 };
 use isequencer::standard::WLOG_OFFSET;
-use vvm_tests::commands::{AnswerLedger, ShopDatabase, ShopNodeSettings, record_name};
+use shop::{AnswerLedger, ShopDatabase, ShopNodeSettings, record_name};
 
 /// The workspace of these events.
 const WS: WsId = WsId(11);

@@ -22,9 +22,9 @@ use cluster::{BindBehaviour, Cluster, PATIENCE, ScriptedService, hasty, run, sen
 use eventlog::WsId;
 use ielections::{Slot, Timing};
 use istorage::Fault;
+use shop::{StallPoint, article, create_workspace, cud, shop};
 use sysvvm::AppName;
 use vvm::{AppSettings, InvalidNodeSettings, Launched, NodeSettings, Problem, Stage, Vvm};
-use vvm_tests::commands::{StallPoint, article, create_workspace, cud, shop};
 
 /// The number of partitions of the shop in these tests.
 const PARTITIONS: NonZeroU16 = NonZeroU16::new(10).unwrap();

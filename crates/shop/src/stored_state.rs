@@ -1,6 +1,6 @@
 //! Invariants of all that is stored, which hold after every history.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use eventlog::{
     AppRow, Entry, Epoch, Event, EventPlace, Offset, RecordId, StoredRecord, TableKind, Version,
@@ -9,61 +9,8 @@ use eventlog::{
 use futures::TryStreamExt;
 use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID, WLOG_OFFSET};
 use istorage::{Consistency, Range};
-use processor::{Done, Refused};
 
-use super::ShopDatabase;
-
-/// The answers to commands, by the names of their requests.
-#[derive(Debug, Default)]
-pub struct AnswerLedger {
-    done: BTreeMap<String, Done>,
-    /// Commands that were in the log and not applied when they were answered.
-    not_applied: BTreeMap<String, Offset>,
-    unknown: BTreeSet<String>,
-    refused: BTreeSet<String>,
-}
-
-impl AnswerLedger {
-    /// Notes an answer.
-    ///
-    /// # Panics
-    /// If the same request got another answer before.
-    pub fn note(&mut self, request: &str, answered: &Result<Done, Refused>) {
-        let request = request.to_owned();
-        match answered {
-            Ok(done) => {
-                let first = self.done.insert(request.clone(), done.clone());
-                if let Some(first) = first {
-                    let is_same = (first.version(), first.wlog, &first.answer)
-                        == (done.version(), done.wlog, &done.answer);
-                    assert!(is_same, "{request} was first answered {first:?}, and then {done:?}");
-                }
-            }
-            Err(Refused::NotApplied { plog, .. }) => drop(self.not_applied.insert(request, *plog)),
-            Err(Refused::Unknown(_)) => drop(self.unknown.insert(request)),
-            Err(Refused::Busy(_) | Refused::Rejected(_)) => drop(self.refused.insert(request)),
-        }
-    }
-
-    /// The number of commands that were done.
-    #[must_use]
-    pub fn done(&self) -> usize {
-        self.done.len()
-    }
-
-    /// Forgets the answer to a request: afterwards the command may be done or not.
-    pub fn forget(&mut self, request: &str) {
-        self.done.remove(request);
-        self.not_applied.remove(request);
-        self.refused.remove(request);
-        self.open(request);
-    }
-
-    /// Notes a request that got no answer: the command may be done or not.
-    pub fn open(&mut self, request: &str) {
-        self.unknown.insert(request.to_owned());
-    }
-}
+use crate::{AnswerLedger, ShopDatabase};
 
 /// The place of the numbers, and the promises that are checked.
 #[derive(Clone, Copy, Debug, Default)]
@@ -175,7 +122,7 @@ pub async fn check_under(
         Some(since) => check_later(shop_db, since, &world).await,
     }
     check_numbers(shop_db, partition, &world, terms).await;
-    check_ledger(&world, ledger);
+    ledger.check(&world.events);
     world
 }
 
@@ -266,36 +213,5 @@ async fn check_numbers(
         let is_right = stored == expected
             || terms.since.is_some() && stored.iter().zip(&expected).all(|(one, two)| one >= two);
         assert!(is_right, "stored numbers of {ws:?} are {stored:?}, and the log has {expected:?}");
-    }
-}
-
-fn check_ledger(world: &StoredState, ledger: &AnswerLedger) {
-    let mut seen: BTreeMap<&str, EventPlace> = BTreeMap::new();
-    for event in &world.events {
-        let request = event.request.as_str();
-        let before = seen.insert(request, event.place);
-        assert_eq!(before, None, "{request} was done twice");
-    }
-    for (request, done) in &ledger.done {
-        let place = seen.get(request.as_str()).unwrap_or_else(|| panic!("{request} is lost"));
-        let version = Version { epoch: place.epoch, plog: place.plog };
-        assert_eq!((version, place.wlog), (done.version(), done.wlog), "{request} was answered");
-    }
-    for (request, plog) in &ledger.not_applied {
-        let place = seen.get(request.as_str()).unwrap_or_else(|| panic!("{request} is lost"));
-        assert_eq!(place.plog, *plog);
-    }
-    for request in &ledger.refused {
-        let is_tried_again = ledger.done.contains_key(request)
-            || ledger.not_applied.contains_key(request)
-            || ledger.unknown.contains(request);
-        let is_there = seen.contains_key(request.as_str());
-        assert!(!is_there || is_tried_again, "{request} was refused, and done");
-    }
-    for request in seen.keys() {
-        let is_known = ledger.done.contains_key(*request)
-            || ledger.not_applied.contains_key(*request)
-            || ledger.unknown.contains(*request);
-        assert!(is_known, "the request {request} was never sent");
     }
 }

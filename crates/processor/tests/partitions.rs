@@ -1,0 +1,62 @@
+//! The set of partitions that run on a node.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{sync::Arc, time::Duration};
+
+use eventlog::{Epoch, Log, SingleNodeFence};
+use processor::{NotDeployable, PartitionEnd, PartitionSettings, Partitions, Status};
+use seqstorage::PartitionStorage;
+use shop::{ShopDatabase, article, create_workspace, cud};
+
+#[tokio::test]
+async fn a_partition_is_deployed_again_only_after_its_end_is_proved() {
+    let shop_db = ShopDatabase::in_memory().await;
+    let count = shop_db.app.entry.partitions;
+    let node = Partitions::new(Arc::clone(&shop_db.application), count, shop_db.clock.clone());
+    let deploy = |partition: u16, epoch: u64| {
+        let settings = eventlog::LogSettings::new(count);
+        let (storage, clock) = (Arc::clone(&shop_db.app.storage), shop_db.clock.clone());
+        let lead = Arc::new(SingleNodeFence(Epoch(epoch)));
+        let log = Arc::new(Log::new(storage, clock, lead, partition, settings));
+        let numbers = shop_db.system.numbers(&shop_db.app.entry);
+        let numbers = PartitionStorage::in_system(numbers, Arc::clone(&log));
+        node.deploy(log, Arc::new(numbers), PartitionSettings::new(format!("{partition}")))
+    };
+    let ready = async |partition: u16| {
+        while node.commands(partition).unwrap().status() != Status::Ready {
+            shop_db.clock.sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert_eq!(node.of(eventlog::WsId(27)), 7);
+    assert!(node.commands(7).is_none(), "partition 7 is not deployed yet");
+    assert_eq!(deploy(10, 1), Err(NotDeployable::Unknown(10, count)));
+    deploy(7, 1).unwrap();
+    assert_eq!(deploy(7, 1), Err(NotDeployable::Twice(7)));
+    deploy(3, 1).unwrap();
+    for partition in [7, 3] {
+        ready(partition).await;
+    }
+    assert_eq!(node.status(), [(3, Status::Ready), (7, Status::Ready)]);
+    node.commands(7).unwrap().run(create_workspace(27, shop_db.soon())).await.unwrap();
+    // The partition was stopped in order, so it may go on in the same epoch.
+    assert_eq!(node.undeploy(7, shop_db.soon()).await, PartitionEnd::Stopped);
+    deploy(7, 1).unwrap();
+    ready(7).await;
+    node.commands(7).unwrap().run(cud(27, article("a"), shop_db.soon())).await.unwrap();
+    // The partition had no time to stop in order, so writes of the partition may still be under
+    // way.
+    let ended = node.undeploy(7, shop_db.clock.now()).await;
+    assert!(matches!(ended, PartitionEnd::Late | PartitionEnd::Unproved(_)), "{ended:?}");
+    let again = node.undeploy(7, shop_db.soon()).await;
+    assert!(
+        matches!(again, PartitionEnd::Unproved(_)),
+        "that it is gone proves nothing: {again:?}"
+    );
+    assert_eq!(deploy(7, 1), Err(NotDeployable::Open(7, Epoch(1))));
+    deploy(7, 2).unwrap();
+    ready(7).await;
+    node.commands(7).unwrap().run(cud(27, article("b"), shop_db.soon())).await.unwrap();
+    assert_eq!(node.undeploy(7, shop_db.soon()).await, PartitionEnd::Stopped);
+    assert_eq!(node.undeploy(9, shop_db.soon()).await, PartitionEnd::Stopped, "it never was");
+}

@@ -1,0 +1,46 @@
+//! A shop: the example application of tests and benches, its database, and the checks of its
+//! stored rows.
+//!
+//! [`shop`] is the application, with functions such as [`article`] and [`cud`] that make its rows
+//! and commands. A [`ShopDatabase`] is the shop on any storage driver, and starts leaders of its
+//! partitions, each as a [`ShopNode`]. A test notes all answers in an [`AnswerLedger`]. At the end
+//! [`check`] reads the stored rows of a partition, and panics if they do not follow from its log,
+//! or if the log differs from the answers.
+//!
+//! Two wrappers of a storage disturb a node: a [`StallingStorage`] lets the node stand still at one
+//! of its calls, and a [`NarrowStorage`] cannot write groups atomically.
+//!
+//! The crate depends on no database client, so the tests of `processor` and of `vvm` build without
+//! one. It depends on `processor`, and unit tests of `processor` would see two versions of that
+//! crate. So only integration tests and benches use the shop.
+
+mod answer_ledger;
+mod application;
+mod database;
+mod narrow_storage;
+mod stalling_storage;
+mod stored_state;
+mod test_fence;
+
+pub use answer_ledger::AnswerLedger;
+pub use application::{
+    Batch, article, bill, child, create_workspace, cud, raw, record_name, shop, text, update,
+};
+pub use database::{ShopDatabase, ShopNode, ShopNodeSettings};
+pub use narrow_storage::NarrowStorage;
+pub use stalling_storage::{StallPoint, StallingStorage};
+pub use stored_state::{CheckOptions, StoredState, check, check_under};
+pub use test_fence::TestFence;
+
+// The types of these crates occur in the API.
+pub use clock;
+pub use eventlog;
+pub use isequencer;
+pub use istorage;
+pub use processor;
+pub use sysvvm;
+
+/// The example of the README is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
