@@ -3,8 +3,8 @@
 //!
 //! The module does no I/O, and has no clock, lock or task.
 //!
-//! Invariant: numbers begin to wait together with the offset that covers them, and wait until a
-//! write of them was answered.
+//! Invariant: numbers and the offset that covers them become unflushed in one step, and stay
+//! unflushed until their write was acknowledged or the log is read again.
 
 use std::sync::Arc;
 

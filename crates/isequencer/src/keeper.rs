@@ -123,9 +123,10 @@ impl Keeper {
         }
     }
 
-    /// Stores the numbers of all events from the stored offset on. At the end it stores the offset,
-    /// even if there was no event: a write of an earlier leader that lands later then has no
-    /// effect.
+    /// Reads the log from the stored offset. Stores the highest numbers and the offset each time
+    /// `max_unflushed` sequences or [`max_events`] events were read. So memory is bounded, and a
+    /// failed attempt resumes there. Stores the offset at the end even without events, so a late
+    /// write of an earlier leader has no effect.
     ///
     /// Returns `None` if the sequencer is to be closed before the end of the log is read.
     async fn read_log(&self) -> Result<Option<Offset>, StorageError> {
@@ -196,7 +197,7 @@ impl Keeper {
                 task,
                 retry_after = ?self.retry_after,
                 error = text,
-                "the storage of the numbers failed"
+                "sequencer storage error"
             );
         }
         self.shared.engine().record_failure(Arc::new(error));
@@ -206,10 +207,7 @@ impl Keeper {
     /// Logs that the storage works again. Must be called before the recorded error is cleared.
     fn log_recovery(&self, task: &'static str) {
         if self.shared.engine().trouble().is_some() {
-            info!(
-                partition = self.meters.partition(),
-                task, "the storage of the numbers works again"
-            );
+            info!(partition = self.meters.partition(), task, "sequencer storage works again");
         }
     }
 }

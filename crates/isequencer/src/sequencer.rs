@@ -69,7 +69,7 @@ pub enum SequencerBusy {
     Closed,
 }
 
-/// The reason for which a sequencer did not close in order.
+/// The reason for which a sequencer was closed before its work was done.
 ///
 /// Nothing is lost: the next start finds the numbers in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -22,7 +22,7 @@ pub struct LoggedEvent {
 /// The keeper tries again without a limit when it reads the log or stores numbers. A read for a
 /// command that joins fails with [an error](crate::NotJoined::Storage).
 #[derive(Debug, thiserror::Error)]
-#[error("the storage of the numbers failed")]
+#[error("sequencer storage error")]
 pub struct StorageError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
 
 /// The storage of the numbers of one partition, and the log of the partition.

@@ -79,16 +79,15 @@ async fn an_error_is_logged_with_its_causes_when_it_begins_changes_and_ends() {
     manual.advance(Duration::from_millis(500));
     sequencer.ready().await.unwrap();
     let began = |why| {
-        let causes = "the storage of the numbers failed: the outcome is unknown";
+        let causes = "sequencer storage error: the outcome is unknown";
         format!(
-            "WARN the storage of the numbers failed partition=\"1\" task=\"read the log\" retry_after=500ms error=\"{causes}: {why}\""
+            "WARN sequencer storage error partition=\"1\" task=\"read the log\" retry_after=500ms error=\"{causes}: {why}\""
         )
     };
     let expected = [
         began("the disk is full"),
         began("the disk is gone"),
-        "INFO the storage of the numbers works again partition=\"1\" task=\"read the log\""
-            .to_owned(),
+        "INFO sequencer storage works again partition=\"1\" task=\"read the log\"".to_owned(),
     ];
     assert_eq!(lines.all(), expected);
 }
