@@ -9,11 +9,12 @@
 //!    renew_every      retry_for          stop_grace       late writes, skew, drift
 //! ```
 //!
-//! The leader works until `valid_until`. Then the leader stops its work. Work that has not stopped
-//! at `kill_at` is killed together with the process.
+//! A write is sent only if its time-out ends before `valid_until` (`WorkGuard::may_send`). At
+//! `valid_until` the leadership is over, and its work must stop. Work that still runs at `kill_at`
+//! is killed with the process.
 //!
-//! Invariant: when the store lets the lease expire, every write of the killed work has landed or
-//! will never land.
+//! Invariant: when the lease expires, a write of the killed work has landed, will never land, or
+//! (with `late_writes` 0) is checked by its own condition or order.
 
 use std::{fmt, time::Duration};
 
@@ -142,7 +143,7 @@ impl Budget {
         let Timing { duration, renew_every, retry_for, call_timeout, .. } = timing;
         if duration > LONGEST {
             return Err(InvalidTiming(format!(
-                "a lease of {duration:?} is longer than a year: nobody could wait for its end"
+                "a lease may last at most a year, not {duration:?}"
             )));
         }
         if call_timeout.is_zero() || renew_every.is_zero() {
@@ -274,9 +275,9 @@ impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "leases of {:?}: {}; the work ends at most {:?} after the store was last heard, and a waiting node leads at most {:?} \
-             after a leader died, if the store answers in time; after the last good renewal of a leader that lives with a slow \
-             store, at most {:?} and the store's delay later",
+            "leases of {:?}: {}; all work ends within {:?} of the store's last answer; \
+             failover within {:?} of a crash, if the store answers in time; if the leader lives \
+             and the store is slow, within {:?} of the last renewal, plus the store's delay",
             self.timing.duration,
             self.sum(),
             self.stop_bound(),
@@ -420,11 +421,8 @@ mod tests {
     #[test]
     fn the_text_of_a_budget_contains_its_bounds() {
         let text = Budget::new(Timing::default(), SECOND).unwrap().to_string();
-        assert!(text.contains("the work ends at most 15s"), "{text}");
-        assert!(
-            text.contains("a waiting node leads at most 29s after a leader died, if"),
-            "{text}"
-        );
-        assert!(text.contains("at most 39s and the store's delay later"), "{text}");
+        assert!(text.contains("all work ends within 15s of"), "{text}");
+        assert!(text.contains("failover within 29s of a crash, if"), "{text}");
+        assert!(text.contains("within 39s of the last renewal, plus"), "{text}");
     }
 }

@@ -103,7 +103,7 @@ impl LockFile {
         let place = match FileIdentity::of(&file).map_err(failed)? {
             Ok(place) => Some(place),
             Err(why) => {
-                info!(path = %path.display(), why, "no quick comeback after a crash: the lease will have to expire");
+                info!(path = %path.display(), why, "comeback not possible: after a crash the node waits for its lease to expire");
                 None
             }
         };

@@ -58,7 +58,7 @@ impl fmt::Display for LossReason {
             }
             LossReason::Taken(None) => f.write_str("the slot holds bytes that are not a lease"),
             LossReason::Gone => f.write_str("the lease was deleted by another program"),
-            LossReason::Broken => f.write_str("the store refuses to work"),
+            LossReason::Broken => f.write_str("permanent store error"),
         }
     }
 }

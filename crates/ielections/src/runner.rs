@@ -77,7 +77,7 @@ impl EngineRunner {
         match called {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
-                warn!(?op, error = in_full(&error), "a call of the election failed");
+                warn!(?op, error = in_full(&error), "election store error");
                 match error {
                     StoreError::Unavailable(_) => StoreAnswer::Unavailable,
                     StoreError::Unknown(_) => StoreAnswer::Unknown,
@@ -86,7 +86,7 @@ impl EngineRunner {
             }
             Err(_) if reads => StoreAnswer::Unavailable,
             Err(_) => {
-                debug!(?op, "a call of the election was not answered in time");
+                debug!(?op, "election store call timed out");
                 StoreAnswer::Unknown
             }
         }

@@ -50,7 +50,7 @@ pub enum StoreError {
     Unknown(#[source] Cause),
     /// Nothing was done, and another try will not help. The store is closed, or holds something
     /// else than it must.
-    #[error("the store refuses to work")]
+    #[error("permanent store error")]
     Broken(#[source] Cause),
 }
 
@@ -75,7 +75,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// - Where [`expiry_is_watched`](TtlStore::expiry_is_watched), each node judges by itself: a row is
 ///   gone for a node when the node has seen the row unchanged for its TTL.
 ///
-/// The crate `ielections-tck` proves a store.
+/// The crate `ielections-tck` tests a store against this contract.
 #[async_trait]
 pub trait TtlStore: fmt::Debug + Send + Sync + 'static {
     /// Returns the longest time for which a row may still exist after its TTL, by the clock that

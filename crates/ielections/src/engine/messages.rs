@@ -134,13 +134,13 @@ pub enum Notice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GiveUpReason {
     /// Other nodes held all slots until the candidate's time was over.
-    #[error("other nodes held all slots until the time to wait was over")]
+    #[error("no slot became free in time")]
     Waited,
     /// The store did not answer when the candidate's time was over.
     #[error("the store does not answer")]
     Unavailable,
     /// The store does not work.
-    #[error("the store refuses to work, and another try would not help")]
+    #[error("permanent store error")]
     Broken,
     /// The epoch row of a slot is not an epoch row, or holds the highest possible epoch.
     #[error(
