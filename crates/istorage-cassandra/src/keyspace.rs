@@ -1,10 +1,9 @@
 //! Creates, opens and drops keyspaces, although each server has its own view of the schema.
 //!
 //! **Each server has its own copy of the schema**, and learns of changes some moments later than
-//! other servers. The servers' own sign of agreement is the schema version. Schema versions can be
-//! equal because no server has come far enough to change its version. So the driver asks every
-//! server that it can reach for its view of the keyspace. A server that shows the table must also
-//! answer a query of the table.
+//! other servers. Equal schema versions do not prove agreement: servers that have not yet processed
+//! the change still agree on the old version. So the driver asks every server that it can reach for
+//! its view of the keyspace. A server that shows the table must also answer a query of the table.
 //!
 //! - Creating or dropping a keyspace is done when all servers show the same. A server that does not
 //!   answer holds up both. A server without a connection holds up both for

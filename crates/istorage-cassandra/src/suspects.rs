@@ -6,10 +6,10 @@
 //! becomes a suspect, unless the server has answered another request meanwhile.
 //! [`Routing`](crate::routing::Routing) avoids suspects.
 //!
-//! A missed deadline proves nothing about a server that goes on answering. Conditional writes of
-//! one row get in each other's way, and the slowest of them fails. Without that exception some
-//! clients left the server that coordinates the conditional writes of a partition, while other
-//! clients stayed. So the writes got in each other's way even more.
+//! A server that misses a deadline but answers other requests does not become a suspect.
+//! Conditional writes of one row delay each other, and the slowest can time out on a healthy
+//! server. If such a server were avoided, clients would use different coordinators, and the writes
+//! would delay each other even more.
 //!
 //! The caller drops a request at its deadline, so only a guard sees the end of the request: see
 //! [`Suspects::watch`].

@@ -5,9 +5,9 @@
 //! By the clock of one server, a row lives at least as long as was asked, and less than two seconds
 //! longer.
 //!
-//! While a row lives, a server reports the number of seconds from its present second to the second
-//! in which the row expires. The number is at least one. The number minus one is certainly left. At
-//! the moment of the write, the number minus one is the requested TTL, rounded up.
+//! While a row lives, a server reports the whole seconds until the second of expiry, at least one.
+//! The current second may be nearly over, so at least that number minus one is left. The driver
+//! returns this value. Right after the write the value is the requested TTL, rounded up.
 
 use std::time::Duration;
 

@@ -10,9 +10,10 @@
 //! Each answer narrows the bounds. The bounds are about a round trip apart when answers came from
 //! each side of a full second.
 //!
-//! Expiry is written by [`ServiceTime::latest`] and judged by [`ServiceTime::earliest`]. So no row
-//! expires early while the service's time lies between the bounds, and the wall clocks of the nodes
-//! do not matter.
+//! A write stores [`ServiceTime::latest`] plus the TTL as the expiry. A read treats the row as
+//! absent once [`ServiceTime::earliest`] has reached the expiry. DynamoDB's own TTL only removes
+//! the item, a day later ([`layout`](crate::layout)). So no row expires early while the service's
+//! time lies between the bounds, and the wall clocks of the nodes do not matter.
 //!
 //! The module [`timelines`] says how the driver treats answers that contradict each other.
 

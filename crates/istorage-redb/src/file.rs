@@ -126,12 +126,12 @@ impl StorageFile {
         Ok(contents)
     }
 
-    /// Closes the file in order.
+    /// Closes the file, and logs if it could not be closed cleanly.
     pub(crate) fn close(&self) {
         let open = self.open_mut().take();
         if let Err(page_error) = errors::catch_page_error(|| drop(open)) {
             let file = self.path().display();
-            tracing::error!(%file, cause = %page_error, "the storage file was not closed in order");
+            tracing::error!(%file, cause = %page_error, "storage file not closed cleanly");
         }
     }
 

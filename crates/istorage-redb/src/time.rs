@@ -1,12 +1,12 @@
 //! The time that judges expiry: a time of the file's own, which goes on with the monotonic clock
 //! while the file is open, and stands still while the file is closed.
 //!
-//! Invariant: the time never goes back before a write that it judged. Each commit that touches rows
-//! that expire writes the time into the file. Closing the file writes the time, too, if rows that
-//! expire are left.
+//! Invariant: after a restart the file's time is not earlier than the time used for the last
+//! committed expiring row. Each commit that touches expiring rows writes the time into the file.
+//! Closing the file writes the time, too, if expiring rows are left.
 //!
-//! The calendar is not used. If a machine starts with a calendar that is far ahead, everything
-//! would expire at once, and the removed rows would not come back.
+//! The calendar is not used. If the calendar were used, and a machine started with a calendar far
+//! ahead, everything would expire at once, and the removed rows would not come back.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
