@@ -65,10 +65,11 @@ impl Log {
 
     /// Returns the error for a row that is in the place of an event.
     ///
-    /// Invariant: after an attempt without an answer, only an event of another leader settles the
-    /// outcome, because events are not removed. Interleaving: the first attempt gets no answer; the
-    /// second attempt meets a foreign row; an operator removes that row; the first attempt lands.
-    /// A simpler version reports a violation, and claims that nothing was written.
+    /// Invariant: after an attempt without an answer, the write counts as not written only if
+    /// another leader's event is in its place. Events are never removed, so the attempt cannot
+    /// land. A simpler version also reports a foreign row as a violation, and claims that nothing
+    /// was written. The first attempt gets no answer; the second attempt meets a foreign row; an
+    /// operator removes that row; the first attempt lands.
     fn plog_error(&self, write: &RowWrite, there: Option<&Bytes>, was_unknown: bool) -> Error {
         let is_ours = |ws| self.has_workspace(ws);
         match conflict::judge_plog_row(write, self.fence.epoch(), there, is_ours) {
@@ -141,8 +142,8 @@ impl Log {
             .collect();
         let is_of_plog = |(write, _): &&(&RowWrite, _)| matches!(write.row, AppRow::Plog(..));
         let mut in_plog = found.iter().find(is_of_plog).copied();
-        // A storage may report only one failed condition. The row of the first event in the log
-        // decides most, so it is read if no row of the log was reported.
+        // A storage may report only one conflict. If it reported none in the PLog, the row of the
+        // group's first event is read: this row shows whether the group was written.
         let read;
         if in_plog.is_none()
             && let Some(first) = rows.plog.first()

@@ -20,11 +20,9 @@ pub enum Error {
     /// Write nothing more: the leadership is lost.
     #[error(transparent)]
     LeadLost(#[from] LeadLost),
-    /// Leave the events to the next leader. When the leadership ended, it was not known whether
-    /// they are written or will still be written.
-    #[error(
-        "the outcome of the write is unknown: the leadership ended before the storage answered"
-    )]
+    /// Leave the events to the next leader. An attempt to write them got no answer, and may have
+    /// landed or may still land.
+    #[error("the outcome of the write is unknown: an attempt got no answer and was not settled")]
     Unknown(#[source] istorage::Error),
     /// Recover: the log has an event of an earlier leader at the offset of the new event. Nothing
     /// was written.
