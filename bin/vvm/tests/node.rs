@@ -495,7 +495,7 @@ fn a_full_disk_is_reported_and_loses_nothing() {
     let (_, status) = request(node.admin, "GET", "/status", &[], "");
     let here = status["node"]["apps"][0]["here"].as_array().unwrap();
     let is_told = |partition: &serde_json::Value| {
-        partition["status"].as_str().unwrap().contains("a write is sent again and again")
+        partition["status"].as_str().unwrap().contains("retrying a write")
     };
     assert!(here.iter().any(is_told), "{status}");
     limit_files(&node, None);
@@ -527,7 +527,7 @@ fn a_stop_on_a_full_disk_has_an_exit_code_of_its_own() {
     node.signal(Signal::TERM);
     assert_eq!(node.ended().code(), Some(9), "{}", node.said());
     let said = node.said();
-    assert!(said.contains("partitions did not end in order"), "{said}");
+    assert!(said.contains("partitions may have unanswered writes"), "{said}");
     assert!(said.contains("of demo/shop: "), "{said}");
     let known = load.stop();
     let node = NodeProcess::start(folder.path(), "").ready();

@@ -13,8 +13,8 @@ pub enum Refused {
     /// The command cannot be done, and nothing was done.
     #[error(transparent)]
     Rejected(Rejection),
-    /// The event of the command is in the PLog. The event will be applied when the named obstacle
-    /// is gone.
+    /// The event of the command is in the PLog. The event will be applied when the cause of
+    /// the named error is gone.
     #[error("the event of the command is in the log at offset {}, and cannot be applied yet: {why}", .plog.0)]
     NotApplied {
         /// The offset of the event in the PLog.
@@ -38,7 +38,7 @@ pub enum Busy {
     #[error("the partition is recovering{}", trouble(.0))]
     Recovering(Option<String>),
     /// A row holds something else than it must. An operator must look at the row.
-    #[error("the partition has stopped: {0}")]
+    #[error("the partition is blocked by a violation: {0}")]
     Violation(String),
     /// Another node leads.
     #[error("this node does not lead any more: {0}")]

@@ -23,7 +23,7 @@ pub enum Status {
     /// The partition runs no commands because the storage does not take a write that must come
     /// first, or does not answer reads. The text is the reason. The partition goes on by itself.
     Stalled(String),
-    /// A row holds something else than it must. The partition goes on when the row is put right.
+    /// A row holds something else than it must. The partition goes on when the row is repaired.
     Violation(String),
     /// The partition has ended for good because another node leads.
     LeadLost(String),

@@ -100,13 +100,13 @@ impl CommandGroup {
     }
 
     /// Refuses a command because a row that it needs cannot be read. A damaged row stays damaged
-    /// until an operator puts it right, and other commands do not need that row. So damage rejects
+    /// until an operator repairs it, and other commands do not need that row. So damage rejects
     /// only this command, and any other error ends the group.
     fn refuse_unread(&mut self, error: &eventlog::Error) -> Refused {
         let what = in_full(error);
         if error.is_lasting() {
             warn!(what, "a command needs a damaged row");
-            let what = format!("{what}: an operator must put it right");
+            let what = format!("{what}: repair the row");
             return Refused::Rejected(Rejection::new(RejectionKind::Internal, what));
         }
         self.is_hindered = true;

@@ -19,10 +19,9 @@ const GROUPS: usize = 3;
 
 /// The duration of the last groups that were written one after another.
 ///
-/// Only the parts that the next group needs, too, are counted: one call that reads ahead for
-/// several commands, and the write. Without the read, overload would not end: commands would have
-/// enough time for the write, but not for the read before it. A slow handler, or the calls for a
-/// command of many rows, say nothing about the next group.
+/// Two parts of a group count: the call that reads ahead for several commands, and the write.
+/// Without the read, commands would be admitted with time for the write only, and overload would
+/// not end. Handlers and the extra reads of one large command do not count.
 #[derive(Debug, Default)]
 pub(crate) struct GroupPace {
     groups: [Duration; GROUPS],
@@ -46,8 +45,8 @@ impl GroupPace {
         *self = GroupPace::default();
     }
 
-    /// The time that a command must have left when its group begins. Running the commands of a
-    /// group takes up to one part in `SHARE_OF_TIME` of that time.
+    /// The time that a command must have left when its group begins: the shortest of the last
+    /// groups, plus a third of it for running the commands.
     fn needed(&self) -> Duration {
         let least = self.groups.into_iter().min().unwrap_or_default();
         least * SHARE_OF_TIME / (SHARE_OF_TIME - 1)

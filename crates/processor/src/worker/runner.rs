@@ -39,7 +39,7 @@ pub(crate) struct GroupRunner {
     pub(crate) name: String,
     /// The next commands, taken from the queue.
     pub(crate) waiting: VecDeque<QueuedCommand>,
-    /// The violation that must be put right before the partition goes on.
+    /// The violation that blocks the partition.
     pub(crate) violation: Option<Violation>,
     pub(crate) group: CommandGroup,
     pub(crate) pace: GroupPace,
@@ -64,8 +64,8 @@ impl GroupRunner {
     }
 
     /// Whether a write may still land while the log is being read: a write of the last group or of
-    /// the recovery. The recovery reports a row that stands in the way only after all its other
-    /// calls are settled. So such an error leaves no write open.
+    /// the recovery. The recovery reports a violation only after all its other calls are settled,
+    /// so a violation leaves no write open.
     pub(super) fn is_open(&self, monitor: &Monitor) -> bool {
         let trouble = monitor.trouble();
         self.partition.log.is_open() || trouble.is_some_and(|trouble| !is_lasting(&trouble))
@@ -185,7 +185,7 @@ impl GroupRunner {
         }
         let WriteOutcome { applied, commit_error, .. } = outcome;
         for error in [applied.err(), commit_error].into_iter().flatten() {
-            warn!(partition = self.name, error = in_full(&error), "group not written as expected");
+            warn!(partition = self.name, error = in_full(&error), "group write failed");
             match error {
                 Error::Violation(violation) => self.violation = Some(*violation),
                 Error::LeadLost(lost) => return Err(StopReason::LeadLost(lost)),
@@ -219,7 +219,7 @@ impl GroupRunner {
                 }
                 match log.trouble() {
                     Some(trouble) => {
-                        let what = format!("a write is sent again and again: {trouble}");
+                        let what = format!("retrying a write: {trouble}");
                         self.set(Status::Stalled(what));
                     }
                     None => self.set(Status::Ready),
