@@ -16,7 +16,8 @@ use crate::{
     service::Services,
 };
 
-/// The deadlines of the parts of a node, as shares of the time to stop.
+/// The deadlines of the parts of a node, as shares of the time to stop. A late service or storage
+/// is given up and reported as a problem. After a late partition the lease is left to expire.
 mod shares {
     pub(super) const SERVICES: u32 = 8;
     pub(super) const PARTITIONS: u32 = 12;
@@ -53,8 +54,8 @@ impl Launched {
         &self.node
     }
 
-    /// Waits until the node leads and its partitions have recovered. Partitions that an operator
-    /// must put right first do not count: the others work.
+    /// Waits until the node leads and its partitions have recovered. Partitions that are
+    /// blocked by violations do not count: the others work.
     ///
     /// # Errors
     /// The problem of the node, or the stage of a node that was not ready in time.
@@ -162,7 +163,8 @@ impl NodeParts {
                 problem = services.ended() => self.problem.report(problem),
             }
         }
-        // The host acts on a problem: it shuts the node down.
+        // The stop begins only when the host calls `shutdown`. Until then the fence already refuses
+        // writes, if the leadership is lost.
         shutdown.cancelled().await;
         self.stop(admin, services, held).await;
     }

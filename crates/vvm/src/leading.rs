@@ -88,7 +88,7 @@ impl NodeParts {
                 info!(slot = slot.get(), at = %self.settings.advertised, "node ready");
                 let partitions = self.node.count_violated();
                 if partitions > 0 {
-                    warn!(partitions, "partitions with violations: an operator must put their logs right, as their status says");
+                    warn!(partitions, "partitions blocked by violations; see their status");
                 }
             }
         }

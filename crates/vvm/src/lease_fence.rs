@@ -39,7 +39,8 @@ impl LeaseFence {
         self.work.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The time that the lease lasts if it is not renewed; `None` if the lease is over.
+    /// The time until the leadership ends (`valid_until`), unless the lease is renewed; `None` when
+    /// it has ended.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let until = work.as_ref()?.valid_until();

@@ -49,7 +49,10 @@ pub enum Problem {
     },
     /// Partitions ended without a proof that every write was answered. So the lease was not
     /// released, and the next node waits until the lease expires.
-    #[error("partitions did not end in order, and the lease is left to expire: {}", .0.join("; "))]
+    #[error(
+        "partitions may have unanswered writes; the lease is left to expire: {}",
+        .0.join("; ")
+    )]
     NotEnded(Vec<String>),
     /// A part of the node did not stop in time, and was given up.
     #[error("{0} did not stop in time")]

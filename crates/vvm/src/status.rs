@@ -52,7 +52,8 @@ pub struct LeadStatus {
     pub slot: u32,
     /// The epoch of the leadership.
     pub epoch: u64,
-    /// The time that the lease lasts if it is not renewed; `None` if the lease is over.
+    /// The time until the leadership ends (`valid_until`), unless the lease is renewed; `None` when
+    /// it has ended.
     pub left_ms: Option<u64>,
 }
 

@@ -25,7 +25,7 @@ pub(super) fn check_listens(config: &VvmConfig) -> Result<(), CommandError> {
             );
             return Err(source.wrong(&[section, "listen"], why));
         }
-        warn!(section, %listen, "every client that can reach this address can do everything");
+        warn!(section, %listen, "listening without authentication");
     }
     if http.listen == admin.listen && http.listen.port() != 0 {
         let why = format!("the API already listens on {}: choose another port", http.listen);
