@@ -27,7 +27,11 @@ impl Log {
     /// Writes the rows that follow from events in the log. Rows that are already written are left
     /// unchanged.
     ///
-    /// If a row conflicts with a write, all other rows are written before the violation is returned.
+    /// Invariant: a violation is returned only after all other rows are written. A simpler version
+    /// returns at the first violation. Leader A's write in workspace 1 gets no answer; a row of
+    /// workspace 2 is foreign; A reports the violation, is stopped, and releases its lease, because
+    /// a violation leaves no call [open](Log::is_open); leader B begins. So A's write may still
+    /// land while B leads.
     pub(crate) async fn apply(&self, mut rest: Vec<RowWrite>) -> Result<()> {
         if rest.is_empty() {
             return Ok(());
@@ -103,14 +107,14 @@ impl Log {
         }
     }
 
-    /// Writes conditional rows of one storage partition. Each conflicting row is judged, and the
-    /// other rows are written. If a refusal names no conflicting row, the same write is sent again,
-    /// as after a failure.
+    /// Writes conditional rows of one storage partition. Each row that a refusal names is judged,
+    /// and the other rows are written. If a refusal names no row, the same write is sent again, as
+    /// after a failure.
     ///
     /// Invariant: if an attempt got no answer, its error is returned in place of a violation. A
-    /// simpler version returns the violation. The first attempt gets no answer; the second attempt
-    /// meets a conflicting row; an operator removes that row; the first attempt lands. So the
-    /// outcome is still open after the violation. The next try finds the row again.
+    /// simpler version returns the violation. Leader A's first attempt gets no answer; the second
+    /// attempt meets a foreign row; A is stopped, and releases its lease; an operator removes the
+    /// row. So the first attempt may land while leader B leads. The next try finds the row again.
     async fn write_partition(&self, mut rows: Vec<RowWrite>, until: Instant) -> Result<()> {
         let mut pause = MIN_PAUSE;
         let mut was_retried = false;
@@ -151,7 +155,8 @@ impl Log {
         conflict_error.map_or(Ok(()), |refused| Err(unanswered.map_or(refused, Error::from)))
     }
 
-    /// Waits before the same write is sent again. Returns the error if sending again is of no use.
+    /// Waits before the same write is sent again, and returns the error of the last attempt. Fails
+    /// with this error if another attempt is useless or comes too late.
     async fn pause(
         &self,
         pause: &mut Duration,
@@ -179,7 +184,7 @@ where
 }
 
 /// Returns the first error after which a write may still land, or else the first error. So a
-/// conflicting row is reported when everything else is settled. The next try finds the row again.
+/// violation is reported only when everything else is settled. The next try finds the row again.
 pub(crate) fn first_unsettled_error(written: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let failed = written.into_iter().filter_map(Result::err).min_by_key(Error::is_lasting);
     failed.map_or(Ok(()), Err)
@@ -189,9 +194,9 @@ pub(crate) fn first_unsettled_error(written: impl IntoIterator<Item = Result<()>
 struct RemainingWrite {
     /// The rows to write again.
     rows: Vec<RowWrite>,
-    /// Whether the refusal names a row that is written, needs another condition, or conflicts.
+    /// Whether the refusal names a row that is written, needs another condition, or is foreign.
     is_explained: bool,
-    /// The error for the first conflicting row.
+    /// The violation of the first foreign row.
     conflict_error: Option<Error>,
 }
 

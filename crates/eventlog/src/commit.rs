@@ -14,10 +14,13 @@ use crate::{
 };
 
 impl Log {
-    /// Writes consecutive events at the end of the log, and the rows that follow from them.
+    /// Writes consecutive events at the end of the log, and the rows that follow from them. If an
+    /// event in the log could not be applied, [`Log::replay`] applies it.
     ///
-    /// An event in the log is not undone any more. If an event could not be applied,
-    /// [`Log::replay`] applies it.
+    /// Invariant: a row that follows from an event is sent together with the event in one atomic
+    /// call, or after the event is in the log. A simpler version sends all rows at once. Leader A's
+    /// record of event 7 lands, and A stalls before event 7 lands; leader B replays the log, finds
+    /// no event 7, and writes another one; so A's record follows from no event.
     ///
     /// # Cancel safety
     /// None: after a dropped call it is not known which rows are written. Let the call end.
@@ -88,9 +91,10 @@ impl Log {
     /// flag in the result tells whether an earlier attempt had no answer.
     ///
     /// Invariant: after an attempt without an answer, no error claims that nothing was written. A
-    /// simpler version returns the error of the second attempt. The first attempt gets no answer;
-    /// the second attempt fails because the server is out of reach; the first attempt lands. So the
-    /// caller would take a written event for one that was not written.
+    /// simpler version returns the error of the second attempt. Leader A's first attempt gets no
+    /// answer; the second attempt fails because the server is out of reach; A answers that the
+    /// command was not done; the first attempt lands; leader B replays its event. So the command
+    /// was done.
     pub(crate) async fn write_settled<W>(&self, write: impl Fn() -> W) -> Result<(Outcome, bool)>
     where
         W: Future<Output = istorage::Result<Outcome>>,
@@ -130,8 +134,8 @@ impl Log {
     /// [`Error::Unknown`] means that they are not. A simpler version returns an error whenever the
     /// storage refuses the write. The first attempt gets no answer, but lands; the second attempt
     /// meets the rows of the first attempt and is refused. So the caller would take written events
-    /// for events that were not written. The row of the log therefore decides: if it holds exactly
-    /// the event of this group, the first attempt has landed.
+    /// for events that were not written. Therefore the row of the log decides: if the row holds
+    /// exactly the event of this group, the first attempt has landed.
     async fn write_atomically(&self, rows: &GroupRows) -> Result<()> {
         let write = || self.storage().write_atomic(rows.atomic_batch(), self.reader.deadline());
         let (outcome, was_unknown) = self.write_settled(write).await?;
@@ -154,7 +158,7 @@ impl Log {
         match (in_plog, found.first()) {
             (Some((write, Some(there))), _) if *there == write.after => Ok(()),
             (Some((write, there)), _) => Err(self.plog_error(write, there, was_unknown)),
-            // An operator may correct the conflicting row, and the unanswered attempt may land then.
+            // If an operator corrects the row, the attempt without an answer may still land.
             (None, _) if was_unknown => {
                 let what = "an earlier attempt got no answer, and a row is not as expected";
                 Err(Error::Unknown(istorage::Error::outcome_unknown(what)))
@@ -185,10 +189,10 @@ impl Log {
     /// Writes rows of the log.
     ///
     /// Invariant: `Ok` means that the rows are in the log. A refused write also returns `Ok` if the
-    /// row holds exactly the bytes of the write. They contain the epoch of this leadership, so no
-    /// other node wrote them: the first attempt got no answer, but landed, and the second attempt
-    /// met its row. A simpler version returns an error, and the caller would take a written event
-    /// for one that was not written.
+    /// row holds exactly the bytes of the write: they contain the epoch of this leadership, so an
+    /// earlier attempt wrote them. A simpler version returns an error. The first attempt gets no
+    /// answer, but lands; the second attempt meets the row of the first attempt and is refused. So
+    /// the caller would take a written event for one that was not written.
     async fn write_plog(&self, chunk: &[RowWrite]) -> Result<()> {
         if !chunk[0].is_conditional() {
             return self.put_ordered(chunk, None).await;

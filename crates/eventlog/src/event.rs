@@ -102,8 +102,7 @@ pub struct RecordChange {
 pub struct Event {
     /// The place of the event.
     pub place: EventPlace,
-    /// The time of the event, in microseconds. It is never earlier than the time of the event in
-    /// front of it in the log of its partition.
+    /// The time of the event, in microseconds. Times never fall along the log of a partition.
     pub time: WallTime,
     /// The name of the request that caused the event.
     pub request: String,

@@ -125,9 +125,8 @@ impl Log {
         *self.tail.lock().unwrap_or_else(PoisonError::into_inner) = tail;
     }
 
-    /// Returns the last error of the write under way, while a part of the write is sent again.
-    /// Returns `None` when the storage has answered that part. If several parts are sent again, it
-    /// stays `None` until the next error of another part.
+    /// Returns the last error of the write under way, while a part of the write is sent again. An
+    /// answer to one part also clears the errors of the other parts, until their next error.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -139,7 +138,7 @@ impl Log {
     /// Returns whether rows of events in the log may still be written: a call had no answer, and
     /// the log was not [replayed](Log::replay) to its end since.
     ///
-    /// A later error, such as a conflicting row, does not settle the outcome of that call.
+    /// A later error, such as a violation, does not settle the outcome of that call.
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }

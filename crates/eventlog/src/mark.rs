@@ -14,8 +14,13 @@ use crate::{
 };
 
 impl Log {
-    /// Puts a marker in the place of exactly the bytes that were found. The log of the workspace
-    /// gets the marker first, unless its copy is whole.
+    /// Puts a marker in the place of exactly the bytes that were found.
+    ///
+    /// Invariant: the log of the workspace gets the marker first, unless its copy is whole. A
+    /// simpler version marks the log of the partition first. Leader A marks that log and crashes;
+    /// leader B replays the marker, meets the damaged copy in the log of the workspace, and (at
+    /// trust levels 0 and 1) reports a violation. The event cannot be marked again, because the
+    /// marker can be read. So the violation stays.
     ///
     /// At level 2 the bytes are compared before the write. Between the comparison and the write
     /// only the lease protects the row.
@@ -43,9 +48,9 @@ impl Log {
     /// Replaces the bytes of a row, `found`, by a marker.
     ///
     /// Invariant: `Ok` means that the row holds the marker. At level 2 a simpler version does not
-    /// read the row again after the write. A leader writes an event; the same leader marks the
-    /// event, with the same order; of two writes of the same order either may stay, and the event
-    /// stays. So the version would report a marker that does not exist.
+    /// read the row again after the write. Leader A writes an event; A marks the event, with the
+    /// same order; either of two writes of the same order may stay, and the event stays. So A would
+    /// report a marker that does not exist.
     async fn replace(
         &self,
         row: AppRow,
@@ -65,7 +70,7 @@ impl Log {
             let order = Order::from_parts(self.epoch().0, plog.0)?;
             let put = OrderedPut { key, value: marker.clone(), order, ttl: None };
             storage.put_ordered(vec![put], self.reader.deadline()).await?;
-            // Of two writes of the same order either may stay, and the event may have been written
+            // Either of two writes of the same order may stay, and the event may have been written
             // under this same epoch.
             let there = self.get(row).await?;
             if there.as_ref() != Some(marker) {

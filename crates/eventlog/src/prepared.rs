@@ -39,7 +39,7 @@ impl PreparedEvent {
     pub fn new(event: &Event, mut before: impl FnMut(RecordId) -> Option<Bytes>) -> PreparedEvent {
         let EventPlace { epoch, plog, ws, .. } = event.place;
         let version = Version { epoch, plog };
-        // All parts are kept for as long as any part, so they share one piece of memory.
+        // All parts are kept equally long, so they share one allocation.
         let mut pages = Pages::with_capacity(1_024, 1 + event.changes.len());
         pages.event(event);
         event.changes.iter().for_each(|change| pages.record(ws, version, &change.record));

@@ -146,9 +146,9 @@ impl Reader {
         stream::try_unfold(cursor, read).boxed()
     }
 
-    /// Returns the records of a workspace from an id on, in the order of ids: all records up to
-    /// `last`, and the records behind it that follow without a large gap. The stream is lazy, and
-    /// reads any number of records in bounded memory.
+    /// Returns the records of a workspace from an id on, in the order of ids. Behind `last`, the
+    /// stream ends at the first storage partition without records. The stream is lazy, and reads
+    /// any number of records in bounded memory.
     pub fn records(
         &self,
         ws: WsId,

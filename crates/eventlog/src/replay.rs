@@ -13,17 +13,22 @@ use futures::{
 use self::entries::PlogEntries;
 use crate::{Entry, Error, Log, Offset, PreparedEvent, Result};
 
-/// The limits of the events that are applied together: their number and their bytes.
+/// The limits of the events that are in memory and applied together: their number and their bytes.
 const BATCH_EVENTS: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
 
 impl Log {
-    /// Returns the entries of the log from an offset on, to its end. An entry is returned when it
-    /// is applied: all rows that follow from it are stored.
+    /// Returns the entries of the log from an offset on, to its end. At the end [`Log::tail`] is
+    /// known.
     ///
-    /// The log ends at the first offset without an event. This end is certain: a late write of an
-    /// earlier leader is refused, or the next write at that offset finds it. At the end
-    /// [`Log::tail`] is known. If there are events behind a missing event, the replay fails with
+    /// Invariant: an entry is returned only after all rows that follow from the event are stored. A
+    /// simpler version returns entries as they are read. Leader A reads event 5, stores the offset
+    /// behind it, and crashes before the records of event 5 are written; leader B replays from that
+    /// offset. So the records are never written.
+    ///
+    /// The log ends at the first offset without an event. If a late write of an earlier leader puts
+    /// an event there, the next write at that offset finds this event, or replaces it at trust
+    /// level 2. If there are events behind a missing event, the replay fails with
     /// [`DamagedRow::Missing`](crate::DamagedRow::Missing).
     pub fn replay(&self, from: Offset) -> BoxStream<'_, Result<Entry>> {
         let entries = PlogEntries::new(self, from);

@@ -8,7 +8,7 @@ use crate::{AppRow, EventPlace, Log, Offset, Result, TrustLevel, Violation, read
 
 impl Log {
     /// Returns the consistency of reads. Rows that are written conditionally are read linearizably,
-    /// so that no event that was answered is missed.
+    /// so that no acknowledged event is missed.
     fn consistency(&self) -> Consistency {
         match self.settings.level {
             TrustLevel::Zero | TrustLevel::One => Consistency::Linearizable,
@@ -46,7 +46,7 @@ impl Log {
         Ok(self.reader.entry(row, &there)?.place() == place)
     }
 
-    /// Returns whether the row of a violation still holds the conflicting bytes.
+    /// Returns whether the row of a violation still holds the foreign bytes.
     ///
     /// # Errors
     /// Fails with the errors of the storage.

@@ -13,7 +13,7 @@ pub struct DamagedEvent {
     pub(super) row: AppRow,
     /// The bytes in the row of the event.
     pub(super) found: Bytes,
-    /// The place of the event. Its epoch is the epoch of the copy, or of the event in front of it.
+    /// The place of the event. Its epoch is that of the copy, or else of the event in front.
     pub(super) place: EventPlace,
     /// The bytes in the place of the copy in the log of the workspace, if the copy cannot be read,
     /// either.

@@ -27,8 +27,8 @@ pub(crate) enum RowKind {
     Entry,
     /// A marker in a log. The row may hold the marked event, if it is whole here.
     Marker,
-    /// A record. The row may be missing, may hold the version that the first event of the group
-    /// replaced (`replaces`), or a version that events of the group wrote (from `first` to `last`).
+    /// A record. The row may be missing, or may hold the version that the first event of the group
+    /// replaced (`replaces`) or a version that the group wrote (from `first` to `last`).
     Record { replaces: Option<Version>, first: Version, last: Version },
     /// An answer. The row may hold any bytes.
     Answer,

@@ -12,9 +12,10 @@ use crate::{
 impl Log {
     /// Applies events that are in the log. Some of their rows may already be written.
     ///
-    /// If a row conflicts with a write, all other rows are applied before the violation is
-    /// returned. An earlier attempt at one of these rows may have had no answer, and is settled
-    /// only when it is sent again.
+    /// Invariant: a violation is returned only after all other rows are written. A simpler version
+    /// returns at the first foreign row that it reads. Before the recovery, a write in workspace 1
+    /// got no answer; the recovery finds a foreign row of workspace 2, and does not send the write
+    /// again. So nobody knows the outcome in workspace 1 while the foreign row stays.
     pub(super) async fn apply_again(&self, group: &[PreparedEvent]) -> Result<()> {
         // An ordered row is not read first, because the row of the later event stays. But a marker
         // must not replace an event that is whole.

@@ -46,7 +46,7 @@ impl<'l> PlogEntries<'l> {
         if epoch < self.tail.epoch {
             if self.log.settings.level == TrustLevel::Two {
                 // A leader that had lost its leadership left this event behind. The next write at
-                // this offset replaces it.
+                // this offset replaces the event.
                 return match has_event_beyond(self.log, next, self.tail.epoch).await? {
                     true => Err(DamagedRow::Missing(row).into()),
                     false => Ok(None),
