@@ -86,8 +86,9 @@ impl CommandGroup {
     }
 
     /// Drops the rows that this group wrote, and the rows that were not read for a waiting command.
-    /// If the group was not written, no command may wait, because the content of the group's rows
-    /// is unknown.
+    ///
+    /// If the write of the group failed, the content of its rows is unknown. The caller must then
+    /// have refused all waiting commands, so all rows are dropped.
     pub(crate) fn forget_rows(
         &mut self,
         schema: &Schema,
@@ -110,9 +111,10 @@ impl CommandGroup {
 
     /// Answers all commands of the group, by the role that this node has now.
     ///
-    /// A rejection may rest on events of the same group. Command 1 creates a singleton. Command 2
-    /// is rejected because the singleton exists. The write of the group fails, so the singleton
-    /// does not exist. A rejection of command 2 would be wrong: command 2 is answered "busy".
+    /// Invariant: a rejection rests only on events that are in the log. A simpler version always
+    /// answers with the rejection. Command 1 creates a singleton; command 2 is rejected because the
+    /// singleton exists; the write of the group fails. So the singleton does not exist, and the
+    /// rejection of command 2 would be wrong. Command 2 is answered "busy".
     pub(crate) fn answer(&mut self, written: &WriteOutcome, role: NodeRole) {
         let places: Vec<EventPlace> = self.events.iter().map(PreparedEvent::place).collect();
         // The answers of the events that other commands of the group share.

@@ -29,8 +29,7 @@ pub(crate) struct PartitionContext {
     pub(crate) time: WallTime,
     /// The end of the log as this node knows it.
     pub(crate) log_end: LogEnd,
-    /// The offset up to which the replay looks for events that rows named and that this node had
-    /// not seen.
+    /// Rows named unseen events up to this offset. The next replay looks for these events.
     pub(crate) searched_to: Offset,
 }
 
@@ -47,8 +46,8 @@ impl PartitionContext {
     /// Reads rows and numbers that no command needs. Returns the reason if the storage does not
     /// answer.
     ///
-    /// A simpler version reads the row again that a command needed. The storage cannot read one
-    /// row, and the partition stops the commands that need other rows.
+    /// A simpler version reads the row of the failed command again. If the storage cannot read only
+    /// this row, the partition would also refuse commands that need other rows.
     pub(crate) async fn read_trouble(&self) -> Option<String> {
         let (partition, next) = (self.log.partition(), self.log_end.next);
         let rows = async {

@@ -27,9 +27,9 @@ const GIVEN_UP: u8 = 2;
 /// way. Only one of the two succeeds. If the partition has taken the command, the sender is told
 /// that the outcome is unknown.
 ///
-/// Two flags, each set by one side, would not be enough. The partition sees that the sender waits.
-/// The sender sees that the command is not taken, and reports `Busy`. Then the partition takes the
-/// command and does it.
+/// A simpler version has two flags, and each side sets one. The partition sees that the sender
+/// waits; the sender sees that the command is not taken, and reports `Busy`; the partition takes
+/// the command. So a command is done after its sender was told that it is not.
 #[derive(Clone, Debug)]
 pub(crate) struct Turn(Arc<AtomicU8>);
 

@@ -25,9 +25,9 @@ pub const READ_AHEAD_BYTES: usize = ROWS * ROW;
 /// Invariant: a row here holds the bytes that the storage holds. Only the leader writes these rows,
 /// so a row stays as it was read until a group of this partition writes the row.
 ///
-/// So a group drops the rows that it wrote. Suppose that it kept them. Group 1 reads a record
-/// ahead and changes it. A command of group 2 finds the bytes from before group 1, and replaces a
-/// version that the storage no longer has. The write of group 2 finds another row than it expects.
+/// So a group drops the rows that it wrote. A simpler version keeps them. Group 1 reads a record
+/// ahead and changes it; a command of group 2 finds the bytes from before group 1, and replaces a
+/// version that the storage no longer has. So the write of group 2 meets another row than expected.
 #[derive(Debug)]
 pub(crate) struct ReadAheadRows {
     /// The bytes of each row; `None` for a row that does not exist.

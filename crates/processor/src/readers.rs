@@ -12,9 +12,9 @@ use crate::{Busy, Commands};
 
 impl Commands {
     /// Reads the WLog of a workspace from an event on, up to the last event that is applied.
-    /// `stored` reads the last stored number of the offsets of that log. If an event up to the last
-    /// offset is missing or damaged, the stream ends with an error, and [`Commands::damaged`]
-    /// reports the row.
+    /// `stored` reads the stored last offset of the WLog. If an event up to the last offset is
+    /// missing or damaged, the stream ends with an error, and [`Commands::damaged`] reports the
+    /// row.
     ///
     /// # Errors
     /// The reason why the PLog was not read yet.
@@ -78,8 +78,8 @@ impl Commands {
     }
 
     /// The last number of a sequence of a workspace that an applied event contains. `stored` reads
-    /// the last stored number. While the partition recovers from a group that was not written as
-    /// expected, the numbers of the events of that group may be missing.
+    /// the last stored number. While the partition recovers from a failed group write, the numbers
+    /// of the events of that group may be missing.
     ///
     /// # Errors
     /// Those of `stored`.
@@ -89,8 +89,8 @@ impl Commands {
         seq: SeqId,
         stored: impl Future<Output = Result<Option<u64>>>,
     ) -> Result<Option<u64>> {
-        // A number that no longer waits is stored. So the waiting numbers are read first and the
-        // storage last: no number is missed between the two.
+        // The unflushed numbers are read before the storage, because a number that is no longer
+        // unflushed is stored. In the other order a number could be missed.
         let waiting = self.numbers.unflushed_number(isequencer::WsId(ws.0), seq);
         Ok(stored.await?.max(waiting))
     }

@@ -87,14 +87,15 @@ pub(crate) struct LogEnd {
 impl LogEnd {
     /// Checks that the event which wrote a row is known to this node.
     ///
-    /// A row may name an event that this node has not replayed. Leader A stalls before it writes an
-    /// event; leader B replays the log; then A's event and its rows land; B reads such a row.
-    /// Commands of B must not build on that row before the log is read again, so the check fails
-    /// with `Overtaken`. An event of an earlier epoch behind an event of a later epoch does not
-    /// count as an event of the log.
+    /// Invariant: no command builds on a row whose event may be in the log, and was not replayed. A
+    /// simpler version accepts every row. Leader A stalls before it writes event 7; leader B
+    /// replays the log up to event 6; A's event 7 and its record land; B reads the record, and (at
+    /// trust level 2) replaces event 7. So B's event would follow from a record that no event of
+    /// the log wrote.
     ///
-    /// If the log was read again up to that offset and has no such event, no event wrote the row,
-    /// and the row is damaged.
+    /// The check fails with `Overtaken`, and the log is read again. If the log then has no such
+    /// event, the row is damaged. An event of an earlier epoch behind an event of a later epoch
+    /// does not count as an event of the log.
     pub(crate) fn check(self, row: AppRow, left: Version) -> Result<(), eventlog::Error> {
         if left.plog < self.next || left.epoch < self.epoch {
             return Ok(());

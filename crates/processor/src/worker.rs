@@ -1,8 +1,8 @@
 //! The task of a partition: it forms groups, writes them, and answers their commands.
 //!
-//! Invariant: the task proves that it writes nothing any more only if every write was answered. If
-//! the task is dropped during a write, for example at a deadline, the next leader must find out
-//! which events were written.
+//! Invariant: the task ends as [`PartitionEnd::Stopped`] only if every write was answered. If the
+//! task is dropped during a write, for example at a deadline, the next leader must find out which
+//! events were written.
 
 mod form;
 mod runner;
@@ -23,12 +23,12 @@ use runner::NextStep;
 
 use crate::{Status, partition_context::is_lasting, state::LogEnd};
 
-/// The interval at which the task checks whether an obstacle is gone, and whether the leadership
+/// The interval at which a waiting task checks whether it can go on, and whether the leadership
 /// still lasts.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The time after which the status of the partition reports a write that is not done. For the write
-/// of a group, the status reports the error because of which a part of the write is sent again.
+/// The status of the partition reports a write that takes longer than this time. If a part of a
+/// group's write is sent again, the status shows the error of the last attempt.
 const LONG_WRITE: Duration = Duration::from_secs(1);
 
 /// The interval of the leadership check while there is no command. A command that arrives causes a
@@ -55,7 +55,7 @@ pub enum PartitionEnd {
     /// The partition did not end in time, and may still be at work.
     Late,
     /// The partition was stopped without a proof. A write may still be under way, or numbers are
-    /// not stored, which the next leader finds in the log.
+    /// not stored. The next leader finds these numbers in the log.
     Unproved(String),
     /// This node no longer leads.
     LeadLost(String),
@@ -132,7 +132,7 @@ impl Worker {
         ended
     }
 
-    /// Waits until the log is read and no obstacle is left. Commands are refused meanwhile.
+    /// Waits until the log is read and no violation is left. Commands are refused meanwhile.
     async fn until_ready(&mut self) -> Result<(), StopReason> {
         loop {
             self.groups.check_lead()?;

@@ -164,8 +164,8 @@ impl LocalPartition<'_> {
     }
 
     /// The last number of a sequence of a workspace that an applied event contains. While the
-    /// partition recovers from a group that was not written as expected, the numbers of the events
-    /// of that group may be missing.
+    /// partition recovers from a failed group write, the numbers of the events of that group may be
+    /// missing.
     ///
     /// # Errors
     /// Those of the storage.

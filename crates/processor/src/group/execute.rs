@@ -118,10 +118,10 @@ impl CommandGroup {
 
     /// Runs a command and adds its event to the group.
     ///
-    /// Every step that can fail comes before `keep`. Suppose that command 1 kept its offset first,
-    /// and was then refused because its event is too large. Command 2 would get the next offset.
-    /// The log would have a gap, and a replay would take the gap for the end of the log and lose
-    /// the event of command 2.
+    /// Invariant: every step that can fail comes before `keep`. A simpler version keeps the offset
+    /// first. Command 1 keeps offset 7, and is then refused because its event is too large; command
+    /// 2 keeps offset 8, and its event is written. So offset 7 is a gap in the log, and no replay
+    /// gets past the gap.
     async fn run(
         &mut self,
         partition: &mut PartitionContext,
@@ -187,7 +187,8 @@ impl CommandGroup {
     ) -> Result<(Command, HandlerEffects), NotRun> {
         let application = &partition.application;
         // The rows for commands of the system were read ahead. A handler of the application reads
-        // by itself, and the rest of the group waits for these reads.
+        // by itself, and the rest of the group would wait for these reads. So only such a handler
+        // is deferred.
         let may_come_back = until < command.deadline && !application.is_of_system(&command.name);
         let rows = mem::take(&mut command.rows);
         // The handler consumes its rows, even if the handler is dropped before it is done.

@@ -16,10 +16,10 @@ impl CommandGroup {
     /// The answer to a command with an idempotency key that was done before; `None` if the command
     /// was not done.
     ///
-    /// At trust level 2 a stored answer may have no event in the log. Leader A sends its event 7
-    /// with the stored answer, and stalls. Leader B recovers, and writes another event 7. Then the
-    /// answer of A lands. The command of A was not done. So an answer counts only if the log has
-    /// its event.
+    /// Invariant: a stored answer counts only if the log has its event. A simpler version trusts
+    /// every stored answer. At trust level 2, leader A sends its event 7 with the stored answer,
+    /// and stalls; leader B recovers, and writes another event 7; then the answer of A lands. So
+    /// the command of A was not done, although its answer is stored.
     pub(super) async fn done_before(
         &self,
         partition: &PartitionContext,
@@ -63,9 +63,9 @@ impl CommandGroup {
     /// The kind of the workspace of a command, as the earlier commands of the group leave the
     /// workspace. For a command that creates a workspace: the kind that the workspace will have.
     ///
-    /// Only the kind of a stored workspace is remembered. Command 1 creates a workspace. Command 2
-    /// of the same group sees it. The group is not written. If the kind were remembered, command 3
-    /// would run in a workspace that does not exist.
+    /// Invariant: only the kind of a stored workspace is remembered. A simpler version remembers
+    /// every kind. Command 1 creates a workspace; command 2 of the same group finds its kind; the
+    /// write of the group fails. So command 3 would run in a workspace that does not exist.
     pub(super) async fn kind(
         &self,
         partition: &mut PartitionContext,

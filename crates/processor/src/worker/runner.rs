@@ -123,10 +123,10 @@ impl GroupRunner {
 
     /// Forms a group of waiting commands, writes the group, and answers. Returns the next step.
     ///
-    /// Invariant: the numbers of a group are flushed only if all its events are applied. Suppose
-    /// that the numbers were flushed although an event is in the PLog and its records are not
-    /// written. The sequencer would store an offset behind that event. After a crash the replay
-    /// would begin at that offset, and the records would never be written.
+    /// Invariant: the numbers of a group are flushed only if all its events are applied. A simpler
+    /// version flushes the numbers when the events are in the PLog. Leader A's sequencer stores the
+    /// offset behind event 5, and A crashes before the records of event 5 are written; leader B
+    /// replays from that offset. So the records are never written.
     pub(super) async fn run_group(
         &mut self,
         mut transaction: Transaction<'_>,
