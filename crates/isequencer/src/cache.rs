@@ -4,7 +4,7 @@
 //! workspace that was not used since the hand passed it last.
 //!
 //! A list in the order of use would know the oldest workspace more exactly. But each use of such a
-//! list touches four places of memory. A use of this cache touches one.
+//! list writes to four places of memory. A use of this cache writes to one.
 
 use std::hash::BuildHasher;
 

@@ -18,8 +18,8 @@ use crate::{
 
 /// Returns the limit of the events that wait for their offset to be stored.
 ///
-/// The limit of numbers does not bound the events, because all events may draw the same few
-/// numbers. Each event that waits makes the next start longer.
+/// The limit of numbers does not bound the events, because all events may draw from the same few
+/// sequences. Each event that waits makes the next start longer.
 pub(crate) fn max_events(max_unflushed: usize) -> u64 {
     20_u64.saturating_mul(max_unflushed as u64)
 }
@@ -75,9 +75,8 @@ pub(crate) struct SequencerEngine {
     pending: HashMap<NumberKey, u64>,
     /// The numbers that are being stored.
     flushing: HashMap<NumberKey, u64>,
-    /// The numbers that waited when the keeper had to read the log again. They do not wait any
-    /// more, because the keeper finds them in the log and stores them. They stay here for lookups
-    /// until the log is read.
+    /// The numbers that were pending when the keeper had to read the log again. The keeper finds
+    /// these numbers in the log and stores them. Until then, lookups find them here.
     actualizing: HashMap<NumberKey, u64>,
     /// Whether the keeper was notified of waiting numbers and has not asked for work since.
     is_notified: bool,
@@ -152,12 +151,12 @@ impl SequencerEngine {
         seqs.iter().map(number).collect()
     }
 
-    /// Makes numbers wait together with the offset that covers them. Returns whether the keeper
-    /// must be notified.
+    /// Makes numbers and the offset that covers them unflushed, in one step. Returns whether the
+    /// keeper must be notified.
     ///
-    /// A simpler version raises the offset first. The owner raises the offset; the keeper stores
-    /// that offset without the numbers; the node crashes; the next start reads the log behind the
-    /// event. So the numbers of that event would be given twice.
+    /// A simpler version raises the offset first. The owner raises the offset behind event 5; the
+    /// keeper stores that offset without the numbers; the node crashes; the next start reads the
+    /// log from that offset. So the numbers of event 5 would be given twice.
     pub(crate) fn flush(&mut self, drawn: impl Iterator<Item = KeyedNumber>, next: Offset) -> bool {
         if self.phase != Phase::Ready {
             return false;
@@ -170,12 +169,13 @@ impl SequencerEngine {
         must_notify
     }
 
-    /// Makes the keeper read the log. The numbers that are not being stored do not wait any more:
-    /// the keeper finds them in the log. Lookups find them here until then.
+    /// Makes the keeper read the log again, and find the pending numbers there. Until then, lookups
+    /// find these numbers here.
     ///
-    /// A simpler version forgets these numbers at once. Event 3 is acknowledged, and its number
-    /// waits. A later group fails. Event 3 is lost from the storage. A reader that asks for the
-    /// last number finds 2, and takes the lost event for the end of the log.
+    /// A simpler version forgets the pending numbers at once. Event 3 is acknowledged, and its
+    /// number is pending; the write of a later group fails; the storage loses event 3; a reader
+    /// asks for the last number, and gets 2. So the reader takes the lost event for the end of the
+    /// log.
     pub(crate) fn actualize(&mut self) {
         if self.phase == Phase::Ready {
             self.phase = Phase::Actualizing;
@@ -191,11 +191,11 @@ impl SequencerEngine {
 
     /// Returns the next task of the keeper.
     ///
-    /// The numbers to be stored are put into the buffer. They still count as unflushed until
-    /// [`SequencerEngine::record_flushed`] is called: a reader that finds them neither here nor in
-    /// the storage would give them twice.
+    /// The numbers to be stored are put into the buffer, and stay unflushed until
+    /// [`SequencerEngine::record_flushed`] is called. Otherwise a lookup during the write could
+    /// find them neither here nor in the storage, and they would be given twice.
     ///
-    /// Numbers wait for more numbers until there are many, or until the flush delay has passed
+    /// Pending numbers are stored when there are many, or when the flush delay has passed
     /// (`have_waited`).
     pub(crate) fn next_task(
         &mut self,

@@ -8,8 +8,9 @@ pub enum NotJoined {
     /// No sequences are declared for this kind of workspace.
     #[error("no sequences are declared for workspaces of kind {0}")]
     UnknownKind(WsKind),
-    /// The transaction has drawn as many numbers as there was room for. A sequence counts once for
-    /// each command that drew from it. End the transaction, and begin another.
+    /// The numbers that were unflushed at the start and the drawn numbers have reached the limit.
+    /// A sequence counts once for each command that drew from it. End the transaction, and begin
+    /// another.
     #[error("the transaction has drawn as many numbers as there was room for")]
     Full,
     /// The numbers of the workspace could not be read.

@@ -34,7 +34,7 @@ pub(crate) struct Keeper {
     pub(crate) retry_after: Duration,
 }
 
-/// However the keeper ends, also by a panic or an abort, callers that wait for it are notified.
+/// Notifies waiting callers, however the keeper ends: also after a panic or an abort.
 impl Drop for Keeper {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -70,15 +70,15 @@ impl Keeper {
         self.clock.timeout_at(deadline, self.shared.wait_for_work()).await.is_err()
     }
 
-    /// Stores numbers and their offset, and tries until the write succeeds.
+    /// Stores numbers and their offset. Repeats the write until it succeeds.
     ///
     /// Every try has the same numbers and the same offset. So a try that lands after the answered
     /// one changes nothing: the storage never replaces a value by a lower one.
     ///
     /// A simpler version takes the current offset for each try. The first try fails; a transaction
     /// raises the offset; the second try stores the higher offset without the numbers of that
-    /// transaction; the node crashes. The next start would read the log behind the transaction's
-    /// events, and give their numbers twice.
+    /// transaction; the node crashes; the next start reads the log behind the transaction's events.
+    /// So their numbers would be given twice.
     async fn flush(&self, numbers: &[KeyedNumber], next: Offset) {
         let start = self.clock.now();
         self.meters.set_unflushed(self.shared.engine().unflushed());
@@ -91,15 +91,15 @@ impl Keeper {
         self.meters.set_unflushed(self.shared.engine().unflushed());
     }
 
-    /// Returns the offset taken with the numbers, however late the write is.
+    /// Returns the offset that was taken together with the numbers.
     fn offset_to_store(&self, taken: Offset) -> Offset {
         let later = defect::is_put_back(SequencerDefect::RetryWithLaterOffset)
             .then(|| self.shared.engine().next_offset());
         later.flatten().unwrap_or(taken)
     }
 
-    /// Reads the log, and tries until it is read or until the sequencer is to be closed. No number
-    /// waits to be stored meanwhile.
+    /// Reads the log. Repeats the attempt until it succeeds, or until the sequencer is to be
+    /// closed. No number is unflushed meanwhile.
     ///
     /// Reading an event also writes the rows that follow from the event. So reading ends only
     /// between two events, when no write is under way.
@@ -137,9 +137,8 @@ impl Keeper {
         let mut events = self.storage.events(next);
         while let Some(event) = events.next().await {
             let LoggedEvent { offset, numbers } = event?;
-            // A storage may answer every call at once. Without this yield, such a storage would
-            // keep other tasks from running, and this loop from seeing that the sequencer is to be
-            // closed.
+            // A storage may answer every call at once. Without this yield, no other task would run
+            // meanwhile, and nobody could close the sequencer.
             consume_budget().await;
             if self.shared.engine().is_closing() {
                 return Ok(None);

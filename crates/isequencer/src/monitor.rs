@@ -23,7 +23,7 @@ impl Monitor {
     }
 
     /// Returns the last number that finished transactions drew from a sequence of a workspace, if
-    /// the number waits to be stored, or waits until the log is read again.
+    /// the number is not stored yet.
     ///
     /// To look up a number, ask here first and the storage afterwards: one of the two has the
     /// number.

@@ -31,7 +31,7 @@ pub struct Params {
     /// The limit of the numbers that are kept in memory.
     pub cached_numbers: usize,
     /// The time for which numbers wait, so that more numbers are stored with them. The wait ends
-    /// early if many numbers wait. The wait delays no caller.
+    /// early if there are many numbers. No caller waits for it.
     pub flush_delay: Duration,
     /// The pause before a failed call to the storage is made again.
     pub retry_after: Duration,
@@ -160,8 +160,8 @@ impl Sequencer {
     /// Opens a transaction. A second transaction cannot be open at the same time.
     ///
     /// # Errors
-    /// Fails with the reason for which no transaction can begin now. If the log is read, nothing
-    /// waits to be stored and the sequencer has not ended, the call succeeds.
+    /// Fails with the reason for which no transaction can begin now. The call succeeds if the log
+    /// was read, nothing is unflushed, and the sequencer has not ended.
     pub fn start(&mut self) -> Result<Transaction<'_>, SequencerBusy> {
         self.end_forgotten();
         let (next, unflushed) = self.shared.engine().admit()?;

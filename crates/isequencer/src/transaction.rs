@@ -48,8 +48,7 @@ pub(crate) struct JoinState {
 /// and applied. Otherwise the owner ends it with [`actualize`](Transaction::actualize). A dropped
 /// transaction with kept commands is actualized, because the outcome of their events is unknown.
 ///
-/// In each case, no write of these events may land afterwards. The owner of the transaction must
-/// ensure this.
+/// In each case, the owner must ensure that no write of these events lands afterwards.
 #[must_use = "a transaction ends by `flush` or `actualize`"]
 #[derive(Debug)]
 pub struct Transaction<'s> {
@@ -147,7 +146,7 @@ impl<'s> Transaction<'s> {
     ///
     /// The unflushed numbers must be read before the storage is asked. A simpler version reads them
     /// after the storage has answered. The storage reads 3; the keeper stores 4, and 4 is no longer
-    /// unflushed; the answer 3 arrives. The version would give 4 a second time.
+    /// unflushed; the answer 3 arrives. So 4 would be given twice.
     ///
     /// No number becomes unflushed during the call, because only the owner of this transaction
     /// flushes.

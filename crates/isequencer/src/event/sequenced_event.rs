@@ -86,7 +86,7 @@ impl<'s> SequencedEvent<'s> {
         self.transaction.flush();
     }
 
-    /// Ends the event: it was not written to the log, or the outcome of its write is unknown. No
+    /// Ends an event that was not written to the log, or whose write has an unknown outcome. No
     /// write of the event may be under way any more.
     pub fn cancel(self) {
         self.transaction.actualize();
