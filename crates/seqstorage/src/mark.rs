@@ -115,11 +115,10 @@ impl PartitionStorage {
     }
 
     /// Checks that each given number is above all known numbers of its sequence, and belongs to the
-    /// sequence. With a lower number, the sequencer could give a number again that was given
-    /// before.
+    /// sequence. After a lower number, the sequencer could give a number twice.
     ///
-    /// The offset in the log of the workspace is not checked here. The event in front of it proves
-    /// the offset.
+    /// The offset in the log of the workspace is not checked here. The event in front of the offset
+    /// proves it.
     async fn check_above_all_known(
         &self,
         ws: WsId,

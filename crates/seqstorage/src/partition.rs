@@ -1,7 +1,7 @@
 //! The port of the sequencer, over the log and the stored numbers of a partition.
 //!
-//! Invariant: each write asks the fence first, and stores no offset without the numbers in front of
-//! it.
+//! Invariant: each write asks the fence first, and stores no offset without the numbers of the
+//! events in front of that offset.
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ impl PartitionStorage {
     }
 }
 
-/// Wraps an error as the log reports it. From an `eventlog::Error` the reader can tell whether the
-/// error passes.
+/// Wraps an error of the log. The receiver can tell from the `eventlog::Error` whether the error
+/// [lasts](eventlog::Error::is_lasting).
 fn failed(error: eventlog::Error) -> StorageError {
     StorageError(Box::new(error))
 }
@@ -88,8 +88,8 @@ impl SeqStorage for PartitionStorage {
         };
         let numbers: Vec<LastNumber> = numbers.iter().map(last).collect();
         let (partition, epoch) = (self.log.partition(), self.log.epoch().0);
-        // The fence clears one write that lasts at most one timeout. So all calls below share one
-        // deadline, a timeout after the clearance.
+        // The fence permits one write that takes at most one timeout. So all calls below share one
+        // deadline, a timeout after the permission.
         self.log.wait_to_send().await.map_err(|lost| failed(lost.into()))?;
         let offset = StoredOffset { partition, epoch, next: next.get() };
         self.numbers.store(&numbers, offset, self.deadline()).await.map_err(not_numbered)

@@ -52,7 +52,7 @@ impl NumberKeys for ViewKeys {
             WLOG_OFFSET => standard::WLOG_OFFSET,
             RECORD_ID => standard::RECORD_ID,
             CRECORD_ID => standard::CRECORD_ID,
-            // The offset of the log lies beside the numbers of a workspace with the number 0.
+            // The row of the log's offset is in the storage partition of workspace 0.
             PLOG_OFFSET => SeqId(0),
             name => SeqId(name.strip_prefix(OF_APPLICATION)?.parse().ok()?),
         };

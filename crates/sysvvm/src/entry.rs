@@ -46,8 +46,8 @@ pub(crate) enum InitState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RegistryRow {
     pub(crate) state: InitState,
-    /// A random number of the attempt that registered the application. An attempt without an answer
-    /// recognizes its own row by this number.
+    /// The random number of the attempt that registered the application. A node whose write got no
+    /// answer recognizes its own row by this number.
     pub(crate) attempt: u64,
     pub(crate) entry: AppEntry,
 }

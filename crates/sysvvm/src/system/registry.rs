@@ -184,9 +184,9 @@ impl System {
 
 /// Encodes the number of the application registered last: `[u32 number][u64 attempt]`.
 ///
-/// The attempt makes the bytes unique. Without it: node A writes number 5 and gets no answer, and
-/// the write is lost; node B writes number 5; node A sends its write again, sees number 5, and
-/// takes the row of B for its own.
+/// The attempt makes the bytes unique. A simpler version stores only the number. Node A writes
+/// number 5 and gets no answer, and the write is lost; node B writes number 5; node A sends its
+/// write again, and sees number 5. So A would take the row of B for its own.
 fn encode_number(number: u32, attempt: u64) -> Bytes {
     [&number.to_be_bytes()[..], &attempt.to_be_bytes()].concat().into()
 }

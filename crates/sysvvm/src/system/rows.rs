@@ -44,8 +44,8 @@ impl System {
         Ok(write_if_settled(&*self.storage, &self.clock, pkey, ops, limits).await?)
     }
 
-    /// Returns the bytes of a row. If there is no row, the call writes `ours`. Of any number of
-    /// nodes that call at once, one writes the row.
+    /// Returns the bytes of a row. If there is no row, the call writes `ours`. If several nodes
+    /// call at once, exactly one of them writes the row.
     pub(super) async fn get_or_insert(
         &self,
         key: Key,
