@@ -103,7 +103,11 @@ impl LockFile {
         let place = match FileIdentity::of(&file).map_err(failed)? {
             Ok(place) => Some(place),
             Err(why) => {
-                info!(path = %path.display(), why, "comeback not possible: after a crash the node waits for its lease to expire");
+                info!(
+                    path = %path.display(),
+                    why,
+                    "comeback not possible: after a crash the node waits for its lease"
+                );
                 None
             }
         };
