@@ -234,8 +234,7 @@ impl Budget {
         // A renewal that was under way when the leader died, a look, and the three calls of an
         // attempt.
         let calls = 5 * self.timing.call_timeout;
-        // A call that detects a server that hangs. Then the attempt begins again, after a pause and
-        // a look.
+        // A call that detects a server that hangs, a pause, and a look for the next attempt.
         let detection = 2 * self.timing.call_timeout + LOOK_EVERY_MAX;
         self.timing.duration
             + self.drift()
@@ -246,9 +245,8 @@ impl Budget {
             + detection
     }
 
-    /// Returns the longest time to the next leadership if the leader lives and its store has become
-    /// slow. The time counts from the last successful renewal. The delay with which the store
-    /// executes requests comes on top.
+    /// Returns the longest time from the last successful renewal to the next leadership, if the
+    /// leader lives and its store is slow. The delay of the store comes on top.
     ///
     /// The leader continues to send renewals until its leadership is over. Each renewal may prolong
     /// the lease although its answer comes too late for the leader.
