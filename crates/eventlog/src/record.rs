@@ -15,7 +15,7 @@ pub enum TableKind {
     CDoc,
     /// Child records of documents of a collection.
     CRecord,
-    /// Documents of a workspace. There are many, and they are read by their id.
+    /// Documents of a workspace. A workspace has many of them. Readers get them by id.
     WDoc,
     /// Child records of documents of a workspace.
     WRecord,

@@ -45,7 +45,7 @@ impl Log {
 struct Replay<'l> {
     log: &'l Log,
     entries: PlogEntries<'l>,
-    /// An error of reading. It is returned after the events that were read before it are applied.
+    /// A read error. The replay returns the error after the earlier events are applied.
     failed: Option<Error>,
     is_over: bool,
 }

@@ -15,7 +15,7 @@ impl Log {
     /// Invariant: a violation is returned only after all other rows are written. A simpler version
     /// returns at the first foreign row that it reads. Before the recovery, a write in workspace 1
     /// got no answer; the recovery finds a foreign row of workspace 2, and does not send the write
-    /// again. So nobody knows the outcome in workspace 1 while the foreign row stays.
+    /// again. So the outcome in workspace 1 stays unknown while the foreign row stays.
     pub(super) async fn apply_again(&self, group: &[PreparedEvent]) -> Result<()> {
         // An ordered row is not read first, because the row of the later event stays. But a marker
         // must not replace an event that is whole.

@@ -6,7 +6,7 @@ impl Schema {
     /// Checks that records of an earlier schema can be read with this one.
     ///
     /// # Errors
-    /// Fails with the first obstacle.
+    /// Fails with the first difference that stored records do not allow.
     pub fn can_follow(&self, earlier: &Schema) -> Result<(), IncompatibleSchema> {
         for was in earlier.tables() {
             let name = || was.name.clone();
