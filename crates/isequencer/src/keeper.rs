@@ -138,7 +138,7 @@ impl Keeper {
         while let Some(event) = events.next().await {
             let LoggedEvent { offset, numbers } = event?;
             // A storage may answer every call at once. Without this yield, no other task would run
-            // meanwhile, and nobody could close the sequencer.
+            // meanwhile, and this loop would not see that the sequencer is to be closed.
             consume_budget().await;
             if self.shared.engine().is_closing() {
                 return Ok(None);
