@@ -62,7 +62,7 @@ impl NewWorkspace {
         };
         // The derived `Deserialize` accepts an array, too.
         if params.trim_ascii_start().starts_with(b"[") {
-            return Err(wrong(&"they are an object"));
+            return Err(wrong(&"the params must be an object"));
         }
         serde_json::from_slice(params).map_err(|error| wrong(&error))
     }

@@ -28,7 +28,7 @@ pub struct Partitions {
 #[derive(Debug, Default)]
 struct Deployments {
     running: HashMap<u16, Partition>,
-    /// Partitions that ended under an epoch, and that may still write under it.
+    /// The epoch of each partition whose end is not proved: old writes may still land under it.
     unproved: HashMap<u16, Epoch>,
 }
 
@@ -107,6 +107,11 @@ impl Partitions {
     }
 
     /// Stops a partition in order. A partition that is not at work counts as stopped.
+    ///
+    /// The partition counts as unproved from the beginning of the call. A simpler version notes the
+    /// result at the end. The call is dropped during a write; the partition is deployed again under
+    /// the same epoch; the write lands. So two tasks would write under one epoch, and the epoch
+    /// would not tell their rows apart.
     ///
     /// # Cancel safety
     /// Dropping the call ends the task of the partition at once, even during a write. Then the

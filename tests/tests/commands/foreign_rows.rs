@@ -1,4 +1,4 @@
-//! A foreign row in the way of a recovery, together with writes that got no answer.
+//! A foreign row that a recovery meets, together with writes that got no answer.
 
 use std::{
     sync::{Arc, Mutex},
@@ -110,7 +110,7 @@ async fn together(node: &ShopNode, hold: &StallingStorage, [one, two]: [Command;
     }
 }
 
-/// A foreign row was in the way of the first of two events in the log of a workspace. So the rest
+/// A foreign row was in the place of the first of two events in the log of a workspace. So the rest
 /// of the write was given up, and the second event was not written there until a recovery.
 async fn others_are_written(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
@@ -135,7 +135,7 @@ async fn others_are_written(fixture: &CommandsFixture) {
 }
 
 /// A group was written in two workspaces. In the first one a write got no answer, and in the second
-/// one a foreign row was in the way. The recovery found the foreign row first, reported it, and
+/// one the write met a foreign row. The recovery found the foreign row first, reported it, and
 /// never wrote the rows of the first workspace again. As long as the foreign row stayed, nobody
 /// could know whether those rows were written.
 async fn others_are_applied(fixture: &CommandsFixture) {

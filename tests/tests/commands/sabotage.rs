@@ -22,7 +22,7 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(sabotage:
     a_record_that_changed_since_it_was_read_is_reported_and_read_again = changed,
 );
 
-/// The value of the row that is in the way. No node wrote it.
+/// The value of the foreign row.
 const FOREIGN: Bytes = Bytes::from_static(&[1]);
 
 /// A kind of row that the next command is to write.

@@ -386,7 +386,8 @@ async fn told(fixture: &CommandsFixture) {
         is_full.store(true, Ordering::SeqCst);
         let open = named("open", cud(ws, article("a"), shop_db.soon()));
         let mut open = pin!(node.commands.run(open));
-        let is_told = |status: &Status| matches!(status, Status::Stalled(what) if what.contains("retrying"));
+        let is_told =
+            |status: &Status| matches!(status, Status::Stalled(what) if what.contains("retrying"));
         tokio::select! {
             answered = &mut open => panic!("nothing was written: {answered:?}"),
             _ = node.until(is_told) => {}
