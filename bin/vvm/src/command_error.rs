@@ -24,7 +24,7 @@ enum ExitReason {
     NotBound = 5,
     /// The node got no slot in time: other nodes lead.
     NotAcquired = 6,
-    LeadLost = 7,
+    LeadershipLost = 7,
     ServiceEnded = 8,
     /// A part of the node did not stop in time or in order.
     NotStopped = 9,
@@ -94,7 +94,7 @@ impl CommandError {
             Problem::Refused(_) => ExitReason::Config,
             Problem::Storage(_) => ExitReason::Unreachable,
             Problem::NotAcquired(_) => ExitReason::NotAcquired,
-            Problem::LeadLost(_) => ExitReason::LeadLost,
+            Problem::LeadershipLost(_) => ExitReason::LeadershipLost,
             Problem::SteppedDown => ExitReason::SteppedDown,
             Problem::ServiceEnded { .. } => ExitReason::ServiceEnded,
             Problem::NotEnded(_) | Problem::NotStopped(_) => ExitReason::NotStopped,

@@ -98,7 +98,7 @@ fn frozen(fixture: &StorageFixture) {
     first.signal(Signal::CONT);
     for asked in asked {
         if let Ok((status, answer)) = asked.join().unwrap() {
-            assert_eq!(status, 503, "it read out a log under a lead that was over: {answer}");
+            assert_eq!(status, 503, "it read out a log under a leadership that was over: {answer}");
         }
     }
     let code = first.ended().code();

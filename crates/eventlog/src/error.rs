@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use istorage::ErrorKind;
 
-use crate::{AppRow, DecodeError, LeadLost, Offset};
+use crate::{AppRow, DecodeError, LeadershipLost, Offset};
 
 /// The result of an operation on a log.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -19,7 +19,7 @@ pub enum Error {
     Storage(#[from] istorage::Error),
     /// Write nothing more: the leadership is lost.
     #[error(transparent)]
-    LeadLost(#[from] LeadLost),
+    LeadershipLost(#[from] LeadershipLost),
     /// Leave the events to the next leader. When the leadership ended, it was not known whether
     /// they are written or will still be written.
     #[error(
@@ -49,7 +49,7 @@ impl Error {
             Error::Storage(error) => {
                 matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid)
             }
-            Error::LeadLost(_) | Error::Unknown(_) | Error::Overtaken(_) => false,
+            Error::LeadershipLost(_) | Error::Unknown(_) | Error::Overtaken(_) => false,
         }
     }
 }

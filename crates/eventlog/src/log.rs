@@ -2,7 +2,7 @@
 //!
 //! Invariant: an event in the log is not undone. All other rows follow from the events.
 
-mod lead;
+mod leadership;
 mod reads;
 mod settings;
 
@@ -19,7 +19,7 @@ use istorage::SharedStorage;
 
 pub use self::settings::LogSettings;
 use crate::{
-    Epoch, Error, Fence, LeadLost, Offset, PreparedEvent, Reader, Result, WsId,
+    Epoch, Error, Fence, LeadershipLost, Offset, PreparedEvent, Reader, Result, WsId,
     plan::{GroupRows, Rules},
 };
 
@@ -72,7 +72,7 @@ pub struct Log {
     pub(crate) partition: u16,
     pub(crate) settings: LogSettings,
     tail: Mutex<Tail>,
-    later_leader: OnceLock<LeadLost>,
+    later_leader: OnceLock<LeadershipLost>,
     /// The last error of the write under way, while a part of the write is sent again.
     trouble: Mutex<Option<String>>,
     /// Whether a call that got no answer may still write rows of an event in the log.

@@ -97,7 +97,9 @@ impl Commands {
             let status = self.status();
             match status {
                 Status::Ready => return Ok(()),
-                Status::LeadLost(_) | Status::Failed(_) | Status::Stopped => return Err(status),
+                Status::LeadershipLost(_) | Status::Failed(_) | Status::Stopped => {
+                    return Err(status);
+                }
                 _ if self.shared.clock.now() >= deadline => return Err(status),
                 Status::Recovering(_) | Status::Stalled(_) | Status::Violation(_) => {
                     self.shared.clock.sleep(LOOK).await;

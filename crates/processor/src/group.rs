@@ -140,7 +140,7 @@ impl CommandGroup {
                     Err(match not_written(written) {
                         Refused::Unknown(_) => {
                             let why = "the outcome of earlier commands of the group is unknown";
-                            Refused::Busy(Busy::LeadLost(why.to_owned()))
+                            Refused::Busy(Busy::LeadershipLost(why.to_owned()))
                         }
                         refused => refused,
                     })
@@ -149,7 +149,7 @@ impl CommandGroup {
             };
             reply.answer(match role {
                 NodeRole::Leader => answered,
-                NodeRole::FormerLeader { is_final } => without_lead(answered, is_final),
+                NodeRole::FormerLeader { is_final } => of_former_leader(answered, is_final),
             });
         }
         self.events.clear();
@@ -181,7 +181,9 @@ fn of_event(
 fn not_written(written: &WriteOutcome) -> Refused {
     match &written.commit_error {
         Some(error @ eventlog::Error::Unknown(_)) => Refused::Unknown(in_full(error)),
-        Some(eventlog::Error::LeadLost(lost)) => Refused::Busy(Busy::LeadLost(lost.0.clone())),
+        Some(eventlog::Error::LeadershipLost(lost)) => {
+            Refused::Busy(Busy::LeadershipLost(lost.0.clone()))
+        }
         Some(error @ eventlog::Error::Violation(_)) => {
             Refused::Busy(Busy::Violation(in_full(error)))
         }
@@ -192,12 +194,12 @@ fn not_written(written: &WriteOutcome) -> Refused {
 
 /// The answer of a node that no longer leads. Another node may have replaced the rows that this
 /// node read or wrote.
-fn without_lead(answered: Answered, is_final: bool) -> Answered {
+fn of_former_leader(answered: Answered, is_final: bool) -> Answered {
     let why = "the leadership was lost before the command was answered";
     match answered {
         Ok(_) => Err(Refused::Unknown(why.to_owned())),
         Err(Refused::NotApplied { .. }) if !is_final => Err(Refused::Unknown(why.to_owned())),
-        Err(Refused::Rejected(_)) => Err(Refused::Busy(Busy::LeadLost(why.to_owned()))),
+        Err(Refused::Rejected(_)) => Err(Refused::Busy(Busy::LeadershipLost(why.to_owned()))),
         Err(refused) => Err(refused),
     }
 }

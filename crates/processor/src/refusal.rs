@@ -42,7 +42,7 @@ pub enum Busy {
     Violation(String),
     /// Another node leads.
     #[error("this node does not lead any more: {0}")]
-    LeadLost(String),
+    LeadershipLost(String),
     /// The partition has ended. It must be deployed again under a new leadership.
     #[error("the partition has failed, and must be deployed under a new leadership: {0}")]
     Failed(String),

@@ -26,7 +26,7 @@ pub enum Status {
     /// A row holds something else than it must. The partition goes on when the row is put right.
     Violation(String),
     /// The partition has ended for good because another node leads.
-    LeadLost(String),
+    LeadershipLost(String),
     /// The partition has ended, and may still have a write under way. It can be deployed again only
     /// under a new leadership.
     Failed(String),
@@ -42,7 +42,7 @@ impl Status {
             Status::Recovering(trouble) => Busy::Recovering(trouble.clone()),
             Status::Stalled(what) => Busy::Storage(what.clone()),
             Status::Violation(what) => Busy::Violation(what.clone()),
-            Status::LeadLost(why) => Busy::LeadLost(why.clone()),
+            Status::LeadershipLost(why) => Busy::LeadershipLost(why.clone()),
             Status::Failed(why) => Busy::Failed(why.clone()),
             Status::Stopped => Busy::Stopping,
         })
@@ -58,7 +58,7 @@ impl fmt::Display for Status {
             Status::Ready => f.write_str("ready"),
             Status::Stalled(what) => write!(f, "stalled: {what}"),
             Status::Violation(what) => write!(f, "violation: {what}"),
-            Status::LeadLost(why) => write!(f, "leadership lost: {why}"),
+            Status::LeadershipLost(why) => write!(f, "leadership lost: {why}"),
             Status::Failed(why) => write!(f, "failed: {why}"),
             Status::Stopped => f.write_str("stopped"),
         }

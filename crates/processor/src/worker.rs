@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use causes::in_full;
 use clock::Instant;
-use eventlog::{LeadLost, Tail};
+use eventlog::{LeadershipLost, Tail};
 use isequencer::{Sequencer, StorageError};
 use tokio::sync::watch;
 use tracing::info;
@@ -58,7 +58,7 @@ pub enum PartitionEnd {
     /// not stored, which the next leader finds in the log.
     Unproved(String),
     /// This node no longer leads.
-    LeadLost(String),
+    LeadershipLost(String),
 }
 
 pub(crate) struct Worker {
@@ -72,7 +72,7 @@ pub(crate) struct Worker {
 enum StopReason {
     /// The partition was asked to stop.
     Requested,
-    LeadLost(LeadLost),
+    LeadershipLost(LeadershipLost),
     /// It is not known whether an event was written.
     Unproved(String),
 }
@@ -89,8 +89,8 @@ impl Worker {
         };
         let Worker { sequencer, mut groups, stop: asked } = self;
         // The partition may be asked to stop because the leadership is lost. Then it ends as
-        // `LeadLost`.
-        let stop = match (stop, groups.check_lead()) {
+        // `LeadershipLost`.
+        let stop = match (stop, groups.check_leadership()) {
             (StopReason::Requested, Err(lost)) => lost,
             (stop, _) => stop,
         };
@@ -116,12 +116,12 @@ impl Worker {
                     },
                     // After the leadership is lost nothing may be stored, so the task does not wait
                     // for its numbers.
-                    LeadLost(why) = groups.until_lead_lost() => PartitionEnd::LeadLost(why),
+                    LeadershipLost(why) = groups.until_leadership_lost() => PartitionEnd::LeadershipLost(why),
                 }
             }
-            StopReason::LeadLost(LeadLost(why)) => {
-                groups.end(Status::LeadLost(why.clone()));
-                PartitionEnd::LeadLost(why)
+            StopReason::LeadershipLost(LeadershipLost(why)) => {
+                groups.end(Status::LeadershipLost(why.clone()));
+                PartitionEnd::LeadershipLost(why)
             }
             StopReason::Unproved(why) => {
                 groups.end(Status::Failed(why.clone()));
@@ -135,7 +135,7 @@ impl Worker {
     /// Waits until the log is read and no obstacle is left. Commands are refused meanwhile.
     async fn until_ready(&mut self) -> Result<(), StopReason> {
         loop {
-            self.groups.check_lead()?;
+            self.groups.check_leadership()?;
             if self.stop.borrow().is_some() {
                 return Err(StopReason::Requested);
             }
@@ -186,7 +186,7 @@ impl Worker {
                     },
                     _ = self.stop.changed() => return Err(StopReason::Requested),
                     () = self.groups.partition.clock.sleep(IDLE_CHECK_INTERVAL) => {
-                        self.groups.check_lead()?;
+                        self.groups.check_leadership()?;
                         if !self.until_admitted().await? {
                             return Ok(());
                         }
@@ -194,7 +194,7 @@ impl Worker {
                     }
                 }
             }
-            self.groups.check_lead()?;
+            self.groups.check_leadership()?;
             if self.stop.borrow().is_some() {
                 return Err(StopReason::Requested);
             }

@@ -38,7 +38,7 @@ impl NodeParts {
         held: &mut Option<HeldLease>,
     ) -> Problem {
         match self.try_work(lock, held).await {
-            Ok(lost) => Problem::LeadLost(lost),
+            Ok(lost) => Problem::LeadershipLost(lost),
             Err(problem) => problem,
         }
     }
@@ -70,7 +70,7 @@ impl NodeParts {
     ) -> Result<LossReason, Problem> {
         let leadership = self.acquire(&systems.elections, lock).await?;
         let slot = leadership.slot();
-        let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadLost)?));
+        let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadershipLost)?));
         self.node.set_lease(Some((slot, Arc::clone(&fence))));
         self.node.set_stage(Stage::Recovering);
         let HeldLease { leadership, fence } = held.insert(HeldLease { leadership, fence });
@@ -164,7 +164,7 @@ impl NodeParts {
         let ended = partitions::undeploy(&self.node, partitions).await;
         self.node.set_lease(None);
         if let Some(lost) = leadership.lost() {
-            self.problem.report(Problem::LeadLost(lost));
+            self.problem.report(Problem::LeadershipLost(lost));
         }
         if !ended.unproved.is_empty() {
             self.problem.report(Problem::NotEnded(ended.unproved));

@@ -16,7 +16,7 @@ use crate::{
     leaders::LeadersCache,
     lease_fence::LeaseFence,
     problem::FirstProblem,
-    status::{LeadStatus, NodeStatus, StorageStatus},
+    status::{LeadershipStatus, NodeStatus, StorageStatus},
 };
 
 /// The longest time that a slow storage may delay an answer that names the leader of a partition.
@@ -186,7 +186,7 @@ impl Node {
     pub(crate) fn is_well(&self) -> bool {
         let has_ended = |(_, status): &(u16, processor::Status)| {
             use processor::Status;
-            matches!(status, Status::Failed(_) | Status::LeadLost(_))
+            matches!(status, Status::Failed(_) | Status::LeadershipLost(_))
         };
         !self.0.apps.iter().any(|app| app.partitions.status().iter().any(has_ended))
     }
@@ -203,7 +203,7 @@ impl Node {
     pub async fn status(&self) -> NodeStatus {
         let seen = self.0.leaders.get(STATUS_WITHIN).await;
         let now = self.0.clock.now();
-        let lead = self.lead().map(|(slot, lead)| LeadStatus {
+        let lead = self.lead().map(|(slot, lead)| LeadershipStatus {
             slot: slot.get(),
             epoch: lead.epoch().0,
             left_ms: lead.left(now).map(|left| left.as_millis() as u64),

@@ -35,7 +35,7 @@ pub enum Problem {
     NotAcquired(#[from] AcquireError),
     /// The node no longer leads.
     #[error("the leadership was lost: {0}")]
-    LeadLost(LossReason),
+    LeadershipLost(LossReason),
     /// The node was asked to let another node lead.
     #[error("the node was asked to step down")]
     SteppedDown,

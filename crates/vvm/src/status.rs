@@ -18,7 +18,7 @@ pub struct NodeStatus {
     /// The number of slots, and so of nodes that lead at the same time.
     pub slots: u32,
     /// The leadership of the node, if it leads.
-    pub lead: Option<LeadStatus>,
+    pub lead: Option<LeadershipStatus>,
     /// The leader of each slot, by the leases that the storage reported last.
     pub leaders: BTreeMap<u32, SocketAddr>,
     /// The storage of the node.
@@ -47,7 +47,7 @@ pub struct StorageStatus {
 
 /// The leadership of a slot.
 #[derive(Clone, Debug, Serialize)]
-pub struct LeadStatus {
+pub struct LeadershipStatus {
     /// The number of the slot.
     pub slot: u32,
     /// The epoch of the leadership.

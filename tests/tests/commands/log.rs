@@ -11,8 +11,9 @@ use std::{
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
-    AppRow, DrawnNumber, Epoch, Event, EventPlace, Fence, Idempotency, LeadLost, Log, LogSettings,
-    Offset, PreparedEvent, Record, RecordChange, RecordId, TableKind, TrustLevel, WsId,
+    AppRow, DrawnNumber, Epoch, Event, EventPlace, Fence, Idempotency, LeadershipLost, Log,
+    LogSettings, Offset, PreparedEvent, Record, RecordChange, RecordId, TableKind, TrustLevel,
+    WsId,
 };
 use futures::TryStreamExt;
 use isequencer::{NumberKey, SeqStorage, standard};
@@ -61,7 +62,7 @@ impl Fence for ExpiringFence {
         timeout < left
     }
 
-    fn lost(&self) -> Option<LeadLost> {
+    fn lost(&self) -> Option<LeadershipLost> {
         None
     }
 }

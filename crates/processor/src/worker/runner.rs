@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration};
 
 use causes::in_full;
-use eventlog::{Error, LeadLost, Offset, Violation, WriteOutcome};
+use eventlog::{Error, LeadershipLost, Offset, Violation, WriteOutcome};
 use isequencer::{Monitor, Transaction};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
@@ -51,7 +51,7 @@ impl Drop for GroupRunner {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.shared.set(Status::Failed("the task of the partition panicked".to_owned()));
-        } else if !matches!(self.shared.status(), Status::LeadLost(_) | Status::Failed(_)) {
+        } else if !matches!(self.shared.status(), Status::LeadershipLost(_) | Status::Failed(_)) {
             self.shared.set(Status::Stopped);
         }
     }
@@ -59,8 +59,8 @@ impl Drop for GroupRunner {
 
 impl GroupRunner {
     /// Fails if this node no longer leads.
-    pub(super) fn check_lead(&self) -> Result<(), StopReason> {
-        self.partition.log.lost().map_or(Ok(()), |lost| Err(StopReason::LeadLost(lost)))
+    pub(super) fn check_leadership(&self) -> Result<(), StopReason> {
+        self.partition.log.lost().map_or(Ok(()), |lost| Err(StopReason::LeadershipLost(lost)))
     }
 
     /// Whether a write may still land while the log is being read: a write of the last group or of
@@ -72,7 +72,7 @@ impl GroupRunner {
     }
 
     /// Waits until this node no longer leads.
-    pub(super) async fn until_lead_lost(&self) -> LeadLost {
+    pub(super) async fn until_leadership_lost(&self) -> LeadershipLost {
         loop {
             if let Some(lost) = self.partition.log.lost() {
                 return lost;
@@ -188,7 +188,7 @@ impl GroupRunner {
             warn!(partition = self.name, error = in_full(&error), "group not written as expected");
             match error {
                 Error::Violation(violation) => self.violation = Some(*violation),
-                Error::LeadLost(lost) => return Err(StopReason::LeadLost(lost)),
+                Error::LeadershipLost(lost) => return Err(StopReason::LeadershipLost(lost)),
                 error @ Error::Unknown(_) => return Err(StopReason::Unproved(in_full(&error))),
                 Error::Storage(_) | Error::Overtaken(_) | Error::DamagedRow(_) => {}
             }

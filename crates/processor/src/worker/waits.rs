@@ -27,7 +27,7 @@ impl Worker {
                 }
                 Some(_) => return Ok(false),
             }
-            self.groups.check_lead()?;
+            self.groups.check_leadership()?;
             let trouble = monitor.trouble();
             if trouble.is_some() || self.groups.partition.clock.now() - start >= LONG_WRITE {
                 let why =
@@ -55,7 +55,7 @@ impl Worker {
                 trouble = self.groups.partition.read_trouble() => trouble,
                 _ = self.stop.changed() => return Err(StopReason::Requested),
             };
-            self.groups.check_lead()?;
+            self.groups.check_leadership()?;
             let Some(why) = trouble else {
                 if is_stalled {
                     self.groups.set(Status::Ready);

@@ -95,7 +95,7 @@ async fn a_node_that_loses_its_leadership_reports_it_and_stops() {
     cluster.until(&node, Stage::Leading).await;
     cluster.usurp(1).await;
     let problem = node.problem().await;
-    assert!(matches!(*problem, Problem::LeadLost(_)), "{problem}");
+    assert!(matches!(*problem, Problem::LeadershipLost(_)), "{problem}");
     let told = node.shutdown().await.unwrap_err();
     assert!(Arc::ptr_eq(&told, &problem), "the problem was reported twice");
     assert_eq!(cluster.lease(1).await.unwrap(), "x", "the lease of another node was changed");
@@ -109,11 +109,11 @@ async fn a_node_that_loses_its_leadership_at_its_start_starts_nothing() {
     let node = cluster.launch_hasty(1);
     cluster.until(&node, Stage::Recovering).await;
     cluster.usurp(1).await;
-    assert!(matches!(*node.problem().await, Problem::LeadLost(_)));
+    assert!(matches!(*node.problem().await, Problem::LeadershipLost(_)));
     cluster.driver.is_held.store(false, Ordering::SeqCst);
     let here = |ws| node.node().app("acme", "shop").unwrap().local_partition(WsId(ws)).is_ok();
     assert!((0..10).all(|ws| !here(ws)), "no partition is put to work any more");
-    assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
+    assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadershipLost(_)));
     assert_eq!(cluster.lease(1).await.unwrap(), "x", "the lease of another node was changed");
 }
 
@@ -131,9 +131,9 @@ async fn a_node_that_loses_its_leadership_during_recovery_stops() {
     stall.until_still().await;
     cluster.until(&node, Stage::Recovering).await;
     cluster.usurp(1).await;
-    assert!(matches!(*node.problem().await, Problem::LeadLost(_)));
+    assert!(matches!(*node.problem().await, Problem::LeadershipLost(_)));
     let start = cluster.clock.now();
-    assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
+    assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadershipLost(_)));
     let took = cluster.clock.now() - start;
     assert!(took < Duration::from_secs(9), "it took {took:?}");
     stall.go_on();
@@ -256,7 +256,7 @@ async fn a_service_that_fails_or_panics_is_a_problem_and_the_rest_stops_in_order
         assert!(is_it, "{problem}");
         assert!(Arc::ptr_eq(&node.shutdown().await.unwrap_err(), &problem));
         assert_eq!(stopped.load(Ordering::SeqCst), 1);
-        assert!(cluster.lease(1).await.is_none(), "the lead is given away nevertheless");
+        assert!(cluster.lease(1).await.is_none(), "the lease is released nevertheless");
     }
 }
 
@@ -271,7 +271,7 @@ async fn a_service_that_hangs_at_its_stop_is_named_and_given_up() {
     let problem = node.shutdown().await.unwrap_err();
     assert!(matches!(&*problem, Problem::NotStopped(name) if name == "scripted"), "{problem}");
     assert!(cluster.clock.now() - start < Duration::from_secs(8));
-    assert!(cluster.lease(1).await.is_none(), "the lead is given away nevertheless");
+    assert!(cluster.lease(1).await.is_none(), "the lease is released nevertheless");
 }
 
 #[tokio::test]
@@ -364,7 +364,10 @@ async fn a_node_with_a_failed_partition_releases_its_lease() {
     *cluster.driver.writes.lock().unwrap() = Fault::None;
     assert!(under_way.await.unwrap().is_err(), "the outcome is unknown");
     let problem = node.problem().await;
-    assert!(matches!(*problem, Problem::LeadLost(ielections::LossReason::Unhealthy)), "{problem}");
+    assert!(
+        matches!(*problem, Problem::LeadershipLost(ielections::LossReason::Unhealthy)),
+        "{problem}"
+    );
     node.shutdown().await.unwrap_err();
 }
 
@@ -391,7 +394,7 @@ async fn a_node_that_loses_its_leadership_stops_its_work_before_it_waits_for_cli
     let cluster = Cluster::new();
     let (node, killed) = with_slow_client(&cluster).await;
     cluster.usurp(1).await;
-    assert!(matches!(*node.problem().await, Problem::LeadLost(_)));
+    assert!(matches!(*node.problem().await, Problem::LeadershipLost(_)));
     let start = cluster.clock.now();
     node.shutdown().await.unwrap_err();
     assert!(cluster.clock.now() - start > Duration::from_secs(1), "it was waited for");
@@ -516,7 +519,7 @@ async fn another_number_of_slots_or_partitions_is_refused() {
     let problem = node.problem().await.to_string();
     assert!(problem.contains("10 partitions") && problem.contains("11"), "{problem}");
     assert!(node.shutdown().await.is_err());
-    assert!(cluster.lease(1).await.is_none(), "the lead that it took is given away");
+    assert!(cluster.lease(1).await.is_none(), "the lease that it took is released");
 }
 
 /// After a node has stopped, only the tasks of the test itself are left.
@@ -566,7 +569,7 @@ fn the_killer_ends_a_process_with_work_that_does_not_stop() {
             assert!(clock.now() < end, "it was not killed");
             std::thread::yield_now();
         }
-        assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
+        assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadershipLost(_)));
     });
 }
 
