@@ -81,7 +81,7 @@ impl Log {
             match self.storage().put_ordered(rows, self.reader.deadline()).await {
                 Ok(()) => {
                     if failed.is_some() {
-                        self.set_trouble(None);
+                        self.set_last_error(None);
                     }
                     return Ok(());
                 }
@@ -146,7 +146,7 @@ impl Log {
             }
         }
         if was_retried {
-            self.set_trouble(None);
+            self.set_last_error(None);
         }
         conflict_error.map_or(Ok(()), |refused| Err(unanswered.map_or(refused, Error::from)))
     }
@@ -162,7 +162,7 @@ impl Log {
         if !may_pass || self.clock.now() + *pause >= until {
             return Err(error.into());
         }
-        self.set_trouble(Some(error.to_string()));
+        self.set_last_error(Some(error.to_string()));
         self.clock.sleep(*pause).await;
         *pause = (*pause * 2).min(MAX_PAUSE);
         Ok(error)

@@ -22,7 +22,7 @@ impl Log {
     /// # Cancel safety
     /// None: after a dropped call it is not known which rows are written. Let the call end.
     pub async fn write(&self, group: &[PreparedEvent]) -> WriteOutcome {
-        self.set_trouble(None);
+        self.set_last_error(None);
         let start = self.clock.now();
         let outcome = |committed, applied, commit_error| {
             let log_time = self.clock.now() - start;
@@ -103,18 +103,18 @@ impl Log {
             match write().await {
                 Ok(outcome) => {
                     if unknown.is_some() {
-                        self.set_trouble(None);
+                        self.set_last_error(None);
                     }
                     return Ok((outcome, unknown.is_some()));
                 }
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
-                    self.set_trouble(Some(error.to_string()));
+                    self.set_last_error(Some(error.to_string()));
                     unknown = Some(error);
                 }
                 Err(error) if unknown.is_none() => return Err(error.into()),
                 // This answer says nothing about the earlier attempts.
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    self.set_trouble(Some(error.to_string()));
+                    self.set_last_error(Some(error.to_string()));
                 }
                 Err(error) => return Err(Error::Unknown(error)),
             }

@@ -74,7 +74,7 @@ pub struct Log {
     tail: Mutex<Tail>,
     later_leader: OnceLock<LeadershipLost>,
     /// The last error of the write under way, while a part of the write is sent again.
-    trouble: Mutex<Option<String>>,
+    last_error: Mutex<Option<String>>,
     /// Whether a call that got no answer may still write rows of an event in the log.
     is_open: AtomicBool,
 }
@@ -90,8 +90,8 @@ impl Log {
     ) -> Log {
         let reader = Reader::new(storage, clock.clone(), settings.timeout, settings.partitions);
         let (tail, later_leader) = (Mutex::new(Tail::NONE), OnceLock::new());
-        let (trouble, is_open) = (Mutex::default(), AtomicBool::new(false));
-        Log { reader, clock, fence, partition, settings, tail, later_leader, trouble, is_open }
+        let (last_error, is_open) = (Mutex::default(), AtomicBool::new(false));
+        Log { reader, clock, fence, partition, settings, tail, later_leader, last_error, is_open }
     }
 
     /// Returns the number of the partition.
@@ -128,12 +128,12 @@ impl Log {
     /// Returns the last error of the write under way, while a part of the write is sent again.
     /// Returns `None` when the storage has answered that part. If several parts are sent again, it
     /// stays `None` until the next error of another part.
-    pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn last_error(&self) -> Option<String> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set_trouble(&self, trouble: Option<String>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    pub(crate) fn set_last_error(&self, error: Option<String>) {
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
 
     /// Returns whether rows of events in the log may still be written: a call had no answer, and

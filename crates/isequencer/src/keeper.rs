@@ -189,7 +189,7 @@ impl Keeper {
     async fn handle_failure(&self, task: &'static str, error: StorageError) {
         self.meters.record_retry();
         self.meters.set_unflushed(self.shared.engine().unflushed());
-        let (before, text) = (self.shared.engine().trouble(), in_full(&error));
+        let (before, text) = (self.shared.engine().last_error(), in_full(&error));
         if before.is_none_or(|before| in_full(&*before) != text) {
             warn!(
                 partition = self.meters.partition(),
@@ -205,7 +205,7 @@ impl Keeper {
 
     /// Logs that the storage works again. Must be called before the recorded error is cleared.
     fn log_recovery(&self, task: &'static str) {
-        if self.shared.engine().trouble().is_some() {
+        if self.shared.engine().last_error().is_some() {
             info!(
                 partition = self.meters.partition(),
                 task, "the storage of the numbers works again"

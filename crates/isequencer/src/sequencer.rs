@@ -186,7 +186,7 @@ impl Sequencer {
 
     /// Waits until [`Sequencer::start`] can open a transaction.
     ///
-    /// The wait has no limit. While the storage fails, [`Monitor::trouble`] returns its error.
+    /// The wait has no limit. While the storage fails, [`Monitor::last_error`] returns its error.
     ///
     /// # Errors
     /// Fails if no transaction can ever begin again.

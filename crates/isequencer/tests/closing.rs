@@ -134,8 +134,8 @@ async fn a_storage_that_panics_closes_the_sequencer() {
     }));
     let mut sequencer = sequencer(params(), &panics);
     assert_eq!(sequencer.ready().await, Err(SequencerBusy::Closed));
-    let trouble = sequencer.monitor().trouble().unwrap();
-    assert_eq!(trouble.0.to_string(), "the storage panicked");
+    let last_error = sequencer.monitor().last_error().unwrap();
+    assert_eq!(last_error.0.to_string(), "the storage panicked");
     assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Closed);
 }
 
@@ -176,13 +176,13 @@ async fn a_log_with_a_hole_is_an_error_until_it_is_mended() {
     let hole = Arc::new(Hole(mem.clone(), AtomicBool::new(false)));
     let storage = Arc::clone(&hole);
     let mut sequencer = Sequencer::new(params(), storage, Clock::system());
-    until(|| sequencer.monitor().trouble().is_some()).await;
-    let trouble = sequencer.monitor().trouble().unwrap();
-    assert_eq!(trouble.0.to_string(), "the log has event 3 in the place of event 2");
+    until(|| sequencer.monitor().last_error().is_some()).await;
+    let last_error = sequencer.monitor().last_error().unwrap();
+    assert_eq!(last_error.0.to_string(), "the log has event 3 in the place of event 2");
     assert_eq!(sequencer.monitor().busy(), Some(SequencerBusy::Actualizing));
     hole.1.store(true, Ordering::Release);
     sequencer.ready().await.unwrap();
-    assert!(sequencer.monitor().trouble().is_none());
+    assert!(sequencer.monitor().last_error().is_none());
     assert_eq!(command(&mut sequencer, &mem, 1).await, 4);
 }
 

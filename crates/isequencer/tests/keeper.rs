@@ -196,8 +196,8 @@ async fn a_log_that_repeats_an_event_or_leaves_one_out_is_an_error() {
         let storage = recording(offsets.into_iter().map(|n| (n, vec![(key(1), 1)])));
         let sequencer = Sequencer::new(params(), storage, clock::Clock::system());
         let monitor = sequencer.monitor();
-        until(|| monitor.trouble().is_some()).await;
-        assert_eq!(monitor.trouble().unwrap().0.to_string(), why);
+        until(|| monitor.last_error().is_some()).await;
+        assert_eq!(monitor.last_error().unwrap().0.to_string(), why);
     }
 }
 

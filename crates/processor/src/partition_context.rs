@@ -49,7 +49,7 @@ impl PartitionContext {
     ///
     /// A simpler version reads the row again that a command needed. The storage cannot read one
     /// row, and the partition stops the commands that need other rows.
-    pub(crate) async fn read_trouble(&self) -> Option<String> {
+    pub(crate) async fn read_error(&self) -> Option<String> {
         let (partition, next) = (self.log.partition(), self.log_end.next);
         let rows = async {
             self.log.reader().row(AppRow::Plog(partition, next)).await?;
@@ -72,6 +72,6 @@ impl PartitionContext {
 }
 
 /// Whether an error of the numbers stays until an operator corrects the cause.
-pub(crate) fn is_lasting(trouble: &StorageError) -> bool {
-    trouble.0.downcast_ref::<Error>().is_some_and(Error::is_lasting)
+pub(crate) fn is_lasting(error: &StorageError) -> bool {
+    error.0.downcast_ref::<Error>().is_some_and(Error::is_lasting)
 }

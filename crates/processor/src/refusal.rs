@@ -35,7 +35,7 @@ pub enum Busy {
     #[error("too many commands wait")]
     QueueFull,
     /// The partition is recovering. The text is the error that delays the recovery.
-    #[error("the partition is recovering{}", trouble(.0))]
+    #[error("the partition is recovering{}", with_colon(.0))]
     Recovering(Option<String>),
     /// A row holds something else than it must. An operator must look at the row.
     #[error("the partition has stopped: {0}")]
@@ -58,8 +58,8 @@ pub enum Busy {
     Storage(String),
 }
 
-fn trouble(trouble: &Option<String>) -> String {
-    trouble.as_ref().map_or_else(String::new, |trouble| format!(": {trouble}"))
+fn with_colon(error: &Option<String>) -> String {
+    error.as_ref().map_or_else(String::new, |error| format!(": {error}"))
 }
 
 /// A mistake in a command.

@@ -39,7 +39,7 @@ impl Status {
     fn busy(&self) -> Option<Busy> {
         Some(match self {
             Status::Ready => return None,
-            Status::Recovering(trouble) => Busy::Recovering(trouble.clone()),
+            Status::Recovering(error) => Busy::Recovering(error.clone()),
             Status::Stalled(what) => Busy::Storage(what.clone()),
             Status::Violation(what) => Busy::Violation(what.clone()),
             Status::LeadershipLost(why) => Busy::LeadershipLost(why.clone()),
@@ -54,7 +54,7 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Status::Recovering(None) => f.write_str("recovering"),
-            Status::Recovering(Some(trouble)) => write!(f, "recovering: {trouble}"),
+            Status::Recovering(Some(error)) => write!(f, "recovering: {error}"),
             Status::Ready => f.write_str("ready"),
             Status::Stalled(what) => write!(f, "stalled: {what}"),
             Status::Violation(what) => write!(f, "violation: {what}"),

@@ -83,7 +83,7 @@ impl Worker {
             if let Err(stop) = self.until_ready().await {
                 break stop;
             }
-            if let Err(stop) = self.until_trouble().await {
+            if let Err(stop) = self.run_groups().await {
                 break stop;
             }
         };
@@ -116,7 +116,9 @@ impl Worker {
                     },
                     // After the leadership is lost nothing may be stored, so the task does not wait
                     // for its numbers.
-                    LeadershipLost(why) = groups.until_leadership_lost() => PartitionEnd::LeadershipLost(why),
+                    LeadershipLost(why) = groups.until_leadership_lost() => {
+                        PartitionEnd::LeadershipLost(why)
+                    }
                 }
             }
             StopReason::LeadershipLost(LeadershipLost(why)) => {
@@ -146,15 +148,15 @@ impl Worker {
                 }
             }
             let monitor = self.sequencer.monitor();
-            let trouble = monitor.trouble();
+            let error = monitor.last_error();
             let status = match (&self.groups.violation, monitor.busy()) {
                 (Some(violation), _) => Status::Violation(violation.to_string()),
                 (None, None | Some(isequencer::SequencerBusy::Unflushed)) => break,
                 (None, Some(isequencer::SequencerBusy::Closed)) => {
                     return Err(StopReason::Unproved("the sequencer has ended".to_owned()));
                 }
-                (None, Some(isequencer::SequencerBusy::Actualizing)) => match trouble {
-                    Some(trouble) => status_of(&trouble),
+                (None, Some(isequencer::SequencerBusy::Actualizing)) => match error {
+                    Some(error) => status_of(&error),
                     None => Status::Recovering(None),
                 },
             };
@@ -175,7 +177,7 @@ impl Worker {
     }
 
     /// Writes one group after another, until the partition must recover.
-    async fn until_trouble(&mut self) -> Result<(), StopReason> {
+    async fn run_groups(&mut self) -> Result<(), StopReason> {
         loop {
             if self.groups.waiting.is_empty() {
                 tokio::select! {
@@ -218,10 +220,10 @@ impl Worker {
 }
 
 /// The status of a partition, if its log cannot be read.
-fn status_of(trouble: &StorageError) -> Status {
-    if is_lasting(trouble) {
-        Status::Violation(in_full(&*trouble.0))
+fn status_of(error: &StorageError) -> Status {
+    if is_lasting(error) {
+        Status::Violation(in_full(&*error.0))
     } else {
-        Status::Recovering(Some(in_full(trouble)))
+        Status::Recovering(Some(in_full(error)))
     }
 }

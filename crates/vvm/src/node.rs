@@ -210,15 +210,15 @@ impl Node {
         });
         let age = |at: Instant| (now - at).as_millis() as u64;
         let answer_age_ms = seen.answer.as_ref().map(|(at, _)| age(*at));
-        let is_silent = seen.answer.is_none() && seen.trouble.is_none();
-        let trouble = if is_silent { Some("no answer yet".to_owned()) } else { seen.trouble };
+        let is_silent = seen.answer.is_none() && seen.last_error.is_none();
+        let last_error = if is_silent { Some("no answer yet".to_owned()) } else { seen.last_error };
         let leaders = seen.answer.map(|(_, leaders)| leaders).unwrap_or_default();
         let storage = StorageStatus {
             driver: self.0.driver,
             system_keyspace: self.0.system.to_string(),
-            answers: trouble.is_none(),
+            answers: last_error.is_none(),
             answer_age_ms,
-            trouble,
+            last_error,
         };
         NodeStatus {
             stage: self.stage(),

@@ -42,7 +42,7 @@ pub struct StorageStatus {
     /// storage when a reader asks for the status.
     pub answer_age_ms: Option<u64>,
     /// The error of the last attempt to read the leases.
-    pub trouble: Option<String>,
+    pub last_error: Option<String>,
 }
 
 /// The leadership of a slot.

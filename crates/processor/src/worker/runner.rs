@@ -67,8 +67,8 @@ impl GroupRunner {
     /// the recovery. The recovery reports a row that stands in the way only after all its other
     /// calls are settled. So such an error leaves no write open.
     pub(super) fn is_open(&self, monitor: &Monitor) -> bool {
-        let trouble = monitor.trouble();
-        self.partition.log.is_open() || trouble.is_some_and(|trouble| !is_lasting(&trouble))
+        let error = monitor.last_error();
+        self.partition.log.is_open() || error.is_some_and(|error| !is_lasting(&error))
     }
 
     /// Waits until this node no longer leads.
@@ -217,9 +217,9 @@ impl GroupRunner {
                     outcome = write.as_mut() => break outcome,
                     () = clock.sleep(LONG_WRITE) => {}
                 }
-                match log.trouble() {
-                    Some(trouble) => {
-                        let what = format!("a write is sent again and again: {trouble}");
+                match log.last_error() {
+                    Some(error) => {
+                        let what = format!("a write is sent again and again: {error}");
                         self.set(Status::Stalled(what));
                     }
                     None => self.set(Status::Ready),

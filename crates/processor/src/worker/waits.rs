@@ -28,10 +28,10 @@ impl Worker {
                 Some(_) => return Ok(false),
             }
             self.groups.check_leadership()?;
-            let trouble = monitor.trouble();
-            if trouble.is_some() || self.groups.partition.clock.now() - start >= LONG_WRITE {
+            let error = monitor.last_error();
+            if error.is_some() || self.groups.partition.clock.now() - start >= LONG_WRITE {
                 let why =
-                    trouble.map_or_else(|| "the storage is slow".to_owned(), |why| in_full(&*why));
+                    error.map_or_else(|| "the storage is slow".to_owned(), |why| in_full(&*why));
                 self.groups.set(Status::Stalled(format!("numbers cannot be stored: {why}")));
                 is_stalled = true;
             }
@@ -51,12 +51,12 @@ impl Worker {
     pub(super) async fn until_readable(&mut self) -> Result<bool, StopReason> {
         let mut is_stalled = false;
         loop {
-            let trouble = tokio::select! {
-                trouble = self.groups.partition.read_trouble() => trouble,
+            let error = tokio::select! {
+                error = self.groups.partition.read_error() => error,
                 _ = self.stop.changed() => return Err(StopReason::Requested),
             };
             self.groups.check_leadership()?;
-            let Some(why) = trouble else {
+            let Some(why) = error else {
                 if is_stalled {
                     self.groups.set(Status::Ready);
                 }
