@@ -61,8 +61,8 @@ impl Log {
     ///
     /// Invariant: after a failed attempt at rows of the log, the error is [`Error::Unknown`]. A
     /// simpler version returns the last error. The first attempt gets no answer; the lease expires;
-    /// the version returns [`Error::LeadershipLost`], and the command is answered as not done; the first
-    /// attempt lands, and the next leader applies its event.
+    /// the version returns [`Error::LeadershipLost`], and the command is answered as not done; the
+    /// first attempt lands, and the next leader applies its event.
     pub(crate) async fn put_ordered(
         &self,
         rows: &[RowWrite],

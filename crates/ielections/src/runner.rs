@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causes::in_full;
+use causes::with_causes;
 use clock::{Clock, Instant};
 use tracing::{debug, warn};
 
@@ -77,7 +77,7 @@ impl EngineRunner {
         match called {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
-                warn!(?op, error = in_full(&error), "a call of the election failed");
+                warn!(?op, error = with_causes(&error), "a call of the election failed");
                 match error {
                     StoreError::Unavailable(_) => StoreAnswer::Unavailable,
                     StoreError::Unknown(_) => StoreAnswer::Unknown,

@@ -9,7 +9,7 @@ mod read_ahead;
 
 use std::collections::VecDeque;
 
-use causes::in_full;
+use causes::with_causes;
 use eventlog::{AppRow, EventPlace, Offset, PreparedEvent, Schema, WriteOutcome, WsId};
 use hashbrown::HashMap;
 use isequencer::WsKind;
@@ -173,21 +173,21 @@ fn of_event(
     }
     match &written.applied {
         Ok(()) => Ok(Done { epoch, plog, wlog, answer, is_repeated }),
-        Err(error) => Err(Refused::NotApplied { plog, why: in_full(error) }),
+        Err(error) => Err(Refused::NotApplied { plog, why: with_causes(error) }),
     }
 }
 
 /// The refusal of a command, if its event is not in the log, or may not be in the log.
 fn not_written(written: &WriteOutcome) -> Refused {
     match &written.commit_error {
-        Some(error @ eventlog::Error::Unknown(_)) => Refused::Unknown(in_full(error)),
+        Some(error @ eventlog::Error::Unknown(_)) => Refused::Unknown(with_causes(error)),
         Some(eventlog::Error::LeadershipLost(lost)) => {
             Refused::Busy(Busy::LeadershipLost(lost.0.clone()))
         }
         Some(error @ eventlog::Error::Violation(_)) => {
-            Refused::Busy(Busy::Violation(in_full(error)))
+            Refused::Busy(Busy::Violation(with_causes(error)))
         }
-        Some(error) => Refused::Busy(Busy::Storage(in_full(error))),
+        Some(error) => Refused::Busy(Busy::Storage(with_causes(error))),
         None => Refused::Busy(Busy::Storage("the group of the command was not written".to_owned())),
     }
 }

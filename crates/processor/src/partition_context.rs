@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causes::in_full;
+use causes::with_causes;
 use clock::{Clock, WallTime};
 use eventlog::{AppRow, Error, Log, Offset, WsId};
 use futures::TryStreamExt;
@@ -58,13 +58,13 @@ impl PartitionContext {
         if let Err(error) = rows.await
             && !error.is_lasting()
         {
-            return Some(format!("rows cannot be read: {}", in_full(&error)));
+            return Some(format!("rows cannot be read: {}", with_causes(&error)));
         }
         // No workspace has the number 0, so nothing depends on the content of this row.
         let numbers = self.numbers.read_numbers(isequencer::WsId(0), &[standard::WLOG_OFFSET]);
         match numbers.await {
             Err(error) if !is_lasting(&error) => {
-                Some(format!("numbers cannot be read: {}", in_full(&error)))
+                Some(format!("numbers cannot be read: {}", with_causes(&error)))
             }
             _ => None,
         }

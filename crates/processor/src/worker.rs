@@ -10,7 +10,7 @@ mod waits;
 
 use std::time::Duration;
 
-use causes::in_full;
+use causes::with_causes;
 use clock::Instant;
 use eventlog::{LeadershipLost, Tail};
 use isequencer::{Sequencer, StorageError};
@@ -222,8 +222,8 @@ impl Worker {
 /// The status of a partition, if its log cannot be read.
 fn status_of(error: &StorageError) -> Status {
     if is_lasting(error) {
-        Status::Violation(in_full(&*error.0))
+        Status::Violation(with_causes(&*error.0))
     } else {
-        Status::Recovering(Some(in_full(error)))
+        Status::Recovering(Some(with_causes(error)))
     }
 }

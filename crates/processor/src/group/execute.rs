@@ -6,7 +6,7 @@
 use std::{mem, panic::AssertUnwindSafe, sync::Arc};
 
 use bytes::Bytes;
-use causes::in_full;
+use causes::with_causes;
 use clock::Instant;
 use eventlog::{
     DrawnNumber, Event, EventPlace, Idempotency, Offset, PreparedEvent, RecordChange, RecordId,
@@ -91,7 +91,7 @@ impl CommandGroup {
             Err(NotRun::Unreadable(error)) => CommandOutcome::Refused(self.refuse_unread(&error)),
             Err(NotRun::NoNumbers(error)) => {
                 self.is_hindered = true;
-                CommandOutcome::Refused(Refused::Busy(Busy::Storage(in_full(&error))))
+                CommandOutcome::Refused(Refused::Busy(Busy::Storage(with_causes(&error))))
             }
             Err(NotRun::TimedOut) => CommandOutcome::Refused(Refused::Busy(Busy::TimedOut)),
         };
@@ -103,7 +103,7 @@ impl CommandGroup {
     /// until an operator puts it right, and other commands do not need that row. So damage rejects
     /// only this command, and any other error ends the group.
     fn refuse_unread(&mut self, error: &eventlog::Error) -> Refused {
-        let what = in_full(error);
+        let what = with_causes(error);
         if error.is_lasting() {
             warn!(what, "a command needs a damaged row");
             let what = format!("{what}: an operator must put it right");

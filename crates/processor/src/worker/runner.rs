@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration};
 
-use causes::in_full;
+use causes::with_causes;
 use eventlog::{Error, LeadershipLost, Offset, Violation, WriteOutcome};
 use isequencer::{Monitor, Transaction};
 use tokio::sync::mpsc;
@@ -185,11 +185,15 @@ impl GroupRunner {
         }
         let WriteOutcome { applied, commit_error, .. } = outcome;
         for error in [applied.err(), commit_error].into_iter().flatten() {
-            warn!(partition = self.name, error = in_full(&error), "group not written as expected");
+            warn!(
+                partition = self.name,
+                error = with_causes(&error),
+                "group not written as expected"
+            );
             match error {
                 Error::Violation(violation) => self.violation = Some(*violation),
                 Error::LeadershipLost(lost) => return Err(StopReason::LeadershipLost(lost)),
-                error @ Error::Unknown(_) => return Err(StopReason::Unproved(in_full(&error))),
+                error @ Error::Unknown(_) => return Err(StopReason::Unproved(with_causes(&error))),
                 Error::Storage(_) | Error::Overtaken(_) | Error::DamagedRow(_) => {}
             }
         }

@@ -1,6 +1,6 @@
 //! The waits of a partition before a group: until numbers are stored, and until rows can be read.
 
-use causes::in_full;
+use causes::with_causes;
 use isequencer::SequencerBusy;
 
 use super::{CHECK_INTERVAL, LONG_WRITE, StopReason, Worker};
@@ -30,8 +30,8 @@ impl Worker {
             self.groups.check_leadership()?;
             let error = monitor.last_error();
             if error.is_some() || self.groups.partition.clock.now() - start >= LONG_WRITE {
-                let why =
-                    error.map_or_else(|| "the storage is slow".to_owned(), |why| in_full(&*why));
+                let why = error
+                    .map_or_else(|| "the storage is slow".to_owned(), |why| with_causes(&*why));
                 self.groups.set(Status::Stalled(format!("numbers cannot be stored: {why}")));
                 is_stalled = true;
             }
