@@ -73,7 +73,7 @@ pub enum SequencerBusy {
 ///
 /// Nothing is lost: the next start finds the numbers in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotClosed {
+pub enum CloseError {
     /// Numbers were not stored in time.
     #[error(
         "{} numbers and the offset of {} events were not stored in time; the next start finds them in the log",
@@ -213,7 +213,7 @@ impl Sequencer {
     ///
     /// # Cancel safety
     /// A dropped call stops storing numbers, and the keeper ends.
-    pub async fn close(mut self, deadline: Instant) -> Result<(), NotClosed> {
+    pub async fn close(mut self, deadline: Instant) -> Result<(), CloseError> {
         self.shared.close();
         let mut is_cut_off = false;
         if let Some(keeper) = &mut self.keeper {
@@ -227,9 +227,9 @@ impl Sequencer {
             }
         }
         match self.shared.engine().unflushed() {
-            Unflushed { numbers: 0, events: 0 } if is_cut_off => Err(NotClosed::CutOff),
+            Unflushed { numbers: 0, events: 0 } if is_cut_off => Err(CloseError::CutOff),
             Unflushed { numbers: 0, events: 0 } => Ok(()),
-            unflushed => Err(NotClosed::NotFlushed(unflushed)),
+            unflushed => Err(CloseError::NotFlushed(unflushed)),
         }
     }
 }

@@ -18,8 +18,8 @@ use clock::Clock;
 use common::{KIND, command, failing, hook, key, offset, params, sequencer, until};
 use futures::{StreamExt, stream::BoxStream};
 use isequencer::{
-    LoggedEvent, MemSeqStorage, NotClosed, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
-    SequencerBusy, StorageError, Unflushed, WsId,
+    CloseError, LoggedEvent, MemSeqStorage, NumberKey, Offset, Params, SeqId, SeqStorage,
+    Sequencer, SequencerBusy, StorageError, Unflushed, WsId,
     mem::{CallOutcome, SeqStorageCall},
 };
 use tokio::sync::Semaphore;
@@ -56,7 +56,7 @@ async fn closing_ends_in_time_although_the_storage_fails_or_hangs() {
     fails.store(true, Ordering::Release);
     command(&mut one, &mem, 1).await;
     let unflushed = Unflushed { numbers: 1, events: 1 };
-    assert_eq!(one.close(soon(50)).await, Err(NotClosed::NotFlushed(unflushed)));
+    assert_eq!(one.close(soon(50)).await, Err(CloseError::NotFlushed(unflushed)));
 
     // An event that drew no number also waits, for its offset to be stored.
     let (hooked, fails) = failing(&mem);
@@ -68,12 +68,12 @@ async fn closing_ends_in_time_although_the_storage_fails_or_hangs() {
     assert_eq!(mem.append(Vec::new()), command.keep());
     transaction.flush();
     let unflushed = Unflushed { numbers: 0, events: 1 };
-    assert_eq!(two.close(soon(50)).await, Err(NotClosed::NotFlushed(unflushed)));
+    assert_eq!(two.close(soon(50)).await, Err(CloseError::NotFlushed(unflushed)));
 
     let hangs = mem.with_hook(hook(|_| pending()));
     let sequencer = sequencer(params(), &hangs);
     tokio::task::yield_now().await;
-    assert_eq!(sequencer.close(soon(50)).await, Err(NotClosed::CutOff));
+    assert_eq!(sequencer.close(soon(50)).await, Err(CloseError::CutOff));
     assert_eq!(tasks(), 0);
 }
 

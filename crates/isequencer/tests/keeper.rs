@@ -18,7 +18,7 @@ use clock::ManualClock;
 use common::{KIND, WS, command, hook, key, offset, params, sequencer, until};
 use futures::{StreamExt, stream, stream::BoxStream};
 use isequencer::{
-    LoggedEvent, MemSeqStorage, NotJoined, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
+    JoinError, LoggedEvent, MemSeqStorage, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
     StorageError, Unflushed, WsId,
     mem::{CallOutcome, SeqStorageCall},
 };
@@ -210,6 +210,6 @@ async fn an_answer_with_a_wrong_count_of_numbers_is_refused() {
         sequencer.ready().await.unwrap();
         let mut transaction = sequencer.start().unwrap();
         let failed = transaction.join(KIND, WS).await.unwrap_err();
-        assert!(matches!(failed, NotJoined::Storage(..)), "{failed}");
+        assert!(matches!(failed, JoinError::Storage(..)), "{failed}");
     }
 }

@@ -15,7 +15,7 @@ use std::{
 use common::{KIND, SEQ, command, failing, hook, key, offset, params, sequencer, until};
 use fastrand::Rng;
 use isequencer::{
-    MemSeqStorage, NotJoined, Params, Unflushed, WsId, WsKind,
+    JoinError, MemSeqStorage, Params, Unflushed, WsId, WsKind,
     mem::{CallOutcome, SeqStorageCall},
 };
 use tokio::sync::Semaphore;
@@ -226,7 +226,7 @@ async fn a_failed_read_of_a_workspace_leaves_the_transaction_usable() {
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
     let failed = transaction.join(KIND, WsId(1)).await.unwrap_err();
-    assert!(matches!(failed, NotJoined::Storage(WsId(1), _)), "{failed}");
+    assert!(matches!(failed, JoinError::Storage(WsId(1), _)), "{failed}");
     let mut command = transaction.join(KIND, WsId(1)).await.unwrap();
     assert_eq!(command.next(SEQ).unwrap(), 1);
     assert_eq!(command.keep(), offset(1));

@@ -4,7 +4,7 @@
 use eventlog::{AppRow, EventPlace, StoredRecord, Value, Version};
 use isequencer::WsKind;
 
-use super::{CommandGroup, CommandOutcome, execute::NotRun};
+use super::{CommandGroup, CommandOutcome, execute::RunError};
 use crate::{
     Answer, Command, Done, Rejection, RejectionKind,
     application::{DESCRIPTOR_ID, KIND},
@@ -24,7 +24,7 @@ impl CommandGroup {
         &self,
         partition: &PartitionContext,
         command: &Command,
-    ) -> Result<Option<CommandOutcome>, NotRun> {
+    ) -> Result<Option<CommandOutcome>, RunError> {
         let Some(own) = command.idempotency_key.as_ref() else { return Ok(None) };
         let reused = || {
             let what = "the idempotency key was used before, for another command";
@@ -70,7 +70,7 @@ impl CommandGroup {
         &self,
         partition: &mut PartitionContext,
         command: &Command,
-    ) -> Result<WsKind, NotRun> {
+    ) -> Result<WsKind, RunError> {
         let ws = command.ws;
         if command.name.as_str() == CREATE_WORKSPACE {
             let NewWorkspace { kind, .. } = NewWorkspace::read(&command.params)?;
