@@ -76,7 +76,7 @@ pub struct Log {
     /// The last error of the write under way, while a part of the write is sent again.
     last_error: Mutex<Option<String>>,
     /// Whether a call that got no answer may still write rows of an event in the log.
-    is_open: AtomicBool,
+    has_unsettled_writes: AtomicBool,
 }
 
 impl Log {
@@ -90,8 +90,18 @@ impl Log {
     ) -> Log {
         let reader = Reader::new(storage, clock.clone(), settings.timeout, settings.partitions);
         let (tail, later_leader) = (Mutex::new(Tail::NONE), OnceLock::new());
-        let (last_error, is_open) = (Mutex::default(), AtomicBool::new(false));
-        Log { reader, clock, fence, partition, settings, tail, later_leader, last_error, is_open }
+        let (last_error, has_unsettled_writes) = (Mutex::default(), AtomicBool::new(false));
+        Log {
+            reader,
+            clock,
+            fence,
+            partition,
+            settings,
+            tail,
+            later_leader,
+            last_error,
+            has_unsettled_writes,
+        }
     }
 
     /// Returns the number of the partition.
@@ -140,19 +150,19 @@ impl Log {
     /// the log was not [replayed](Log::replay) to its end since.
     ///
     /// A later error, such as a conflicting row, does not settle the outcome of that call.
-    pub fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Acquire)
+    pub fn has_unsettled_writes(&self) -> bool {
+        self.has_unsettled_writes.load(Ordering::Acquire)
     }
 
     pub(crate) fn note_applied(&self, applied: &Result<()>) {
         if applied.as_ref().is_err_and(|error| !error.is_lasting()) {
-            self.is_open.store(true, Ordering::Release);
+            self.has_unsettled_writes.store(true, Ordering::Release);
         }
     }
 
     /// Records that the log was replayed to its end.
     pub(crate) fn note_replayed(&self) {
-        self.is_open.store(false, Ordering::Release);
+        self.has_unsettled_writes.store(false, Ordering::Release);
     }
 
     pub(crate) fn storage(&self) -> &SharedStorage {

@@ -98,7 +98,7 @@ pub struct Sequencer {
     /// The numbers that the open transaction drew.
     pub(crate) drawn: Vec<Draw>,
     /// Whether a transaction has begun and has not ended.
-    pub(crate) is_open: bool,
+    pub(crate) has_open_transaction: bool,
     clock: Clock,
     keeper: Option<JoinHandle<()>>,
 }
@@ -150,7 +150,7 @@ impl Sequencer {
             meters,
             cache: NumberCache::new(cached_numbers),
             drawn: Vec::new(),
-            is_open: false,
+            has_open_transaction: false,
             clock,
             keeper: None,
         };
@@ -179,7 +179,7 @@ impl Sequencer {
     /// Ends a transaction that the owner forgot (`mem::forget`). The outcome of its events is
     /// unknown, so the log is read again.
     fn end_forgotten(&mut self) {
-        if std::mem::take(&mut self.is_open) {
+        if std::mem::take(&mut self.has_open_transaction) {
             self.actualize();
         }
     }

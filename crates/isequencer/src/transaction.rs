@@ -64,7 +64,7 @@ pub struct Transaction<'s> {
 
 impl<'s> Transaction<'s> {
     pub(crate) fn new(sequencer: &'s mut Sequencer, next: Offset, unflushed: usize) -> Self {
-        sequencer.is_open = true;
+        sequencer.has_open_transaction = true;
         Transaction { sequencer, first: next, next, unflushed, kept: 0 }
     }
 
@@ -264,7 +264,7 @@ impl<'s> Transaction<'s> {
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
-        self.sequencer.is_open = false;
+        self.sequencer.has_open_transaction = false;
         if self.next != self.first {
             self.sequencer.actualize();
         } else {

@@ -108,7 +108,7 @@ impl Worker {
                     closed = sequencer.close(deadline) => match closed {
                         // The recovery ended between two calls. An earlier call that failed may
                         // have left a write that still lands.
-                        Ok(()) if is_recovering && groups.is_open(&monitor) => {
+                        Ok(()) if is_recovering && groups.has_unsettled_writes(&monitor) => {
                             PartitionEnd::Unproved("the partition was recovering".to_owned())
                         }
                         Ok(()) => PartitionEnd::Stopped,

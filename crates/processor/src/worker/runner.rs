@@ -66,9 +66,9 @@ impl GroupRunner {
     /// Whether a write may still land while the log is being read: a write of the last group or of
     /// the recovery. The recovery reports a row that stands in the way only after all its other
     /// calls are settled. So such an error leaves no write open.
-    pub(super) fn is_open(&self, monitor: &Monitor) -> bool {
+    pub(super) fn has_unsettled_writes(&self, monitor: &Monitor) -> bool {
         let error = monitor.last_error();
-        self.partition.log.is_open() || error.is_some_and(|error| !is_lasting(&error))
+        self.partition.log.has_unsettled_writes() || error.is_some_and(|error| !is_lasting(&error))
     }
 
     /// Waits until this node no longer leads.
