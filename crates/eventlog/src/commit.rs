@@ -76,7 +76,7 @@ impl Log {
                 Error::Unknown(istorage::Error::outcome_unknown(violation.to_string()))
             }
             PlogOccupant::LaterLeader(epoch) => self.note_later_leader(epoch),
-            PlogOccupant::EarlierLeader(offset) => Error::Overtaken(offset),
+            PlogOccupant::EarlierLeader(offset) => Error::UnexpectedEvent(offset),
             PlogOccupant::Missing if was_unknown => Error::Unknown(unexplained_refusal()),
             PlogOccupant::Missing => unexplained_refusal().into(),
             PlogOccupant::Foreign(violation) => violation.into(),

@@ -29,7 +29,7 @@ pub enum Error {
     /// Recover: the log has an event of an earlier leader at the offset of the new event. Nothing
     /// was written.
     #[error("the log has an event of an earlier leader at offset {}", .0.0)]
-    Overtaken(Offset),
+    UnexpectedEvent(Offset),
     /// Take no commands and tell an operator: a row holds other bytes than it must. Go on when the
     /// row has changed.
     #[error(transparent)]
@@ -49,7 +49,7 @@ impl Error {
             Error::Storage(error) => {
                 matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid)
             }
-            Error::LeadershipLost(_) | Error::Unknown(_) | Error::Overtaken(_) => false,
+            Error::LeadershipLost(_) | Error::Unknown(_) | Error::UnexpectedEvent(_) => false,
         }
     }
 }

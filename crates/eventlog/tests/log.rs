@@ -157,7 +157,7 @@ async fn an_event_of_a_later_leader_ends_the_leadership() {
 #[tokio::test]
 async fn a_conflicting_event_is_left_unchanged() {
     for level in [TrustLevel::Zero, TrustLevel::One] {
-        for (there, expected) in [(4, "overtaken"), (6, "lost"), (5, "violation")] {
+        for (there, expected) in [(4, "unexpected event"), (6, "lost"), (5, "violation")] {
             let storage = storage().await;
             let ours = log(&storage, level, 5);
             let theirs = event(there, 1, None);
@@ -167,7 +167,7 @@ async fn a_conflicting_event_is_left_unchanged() {
             let outcome = ours.write(&[PreparedEvent::new(&other, |_| None)]).await;
             assert_eq!(outcome.committed, 0);
             let found = match outcome.commit_error.unwrap() {
-                Error::Overtaken(_) => "overtaken",
+                Error::UnexpectedEvent(_) => "unexpected event",
                 Error::LeadershipLost(_) => "lost",
                 Error::Violation(violation) => {
                     assert!(ours.is_unchanged(&violation).await.unwrap());

@@ -37,7 +37,7 @@ pub(crate) struct CommandGroup {
     pub(crate) is_hindered: bool,
     /// The offset of the last event that a row names and that this node has not replayed; `None` if
     /// no row names such an event.
-    pub(crate) overtaken: Option<Offset>,
+    pub(crate) unexpected_event: Option<Offset>,
     /// The events of commands with an idempotency key, by workspace and key.
     repeats: HashMap<(WsId, [u8; 32]), (usize, [u8; 32])>,
 }
@@ -153,7 +153,7 @@ impl CommandGroup {
             });
         }
         self.events.clear();
-        (self.is_hindered, self.overtaken) = (false, None);
+        (self.is_hindered, self.unexpected_event) = (false, None);
         self.bytes = 0;
         self.overlay.clear();
         self.repeats.clear();

@@ -90,8 +90,8 @@ impl LogEnd {
     /// A row may name an event that this node has not replayed. Leader A stalls before it writes an
     /// event; leader B replays the log; then A's event and its rows land; B reads such a row.
     /// Commands of B must not build on that row before the log is read again, so the check fails
-    /// with `Overtaken`. An event of an earlier epoch behind an event of a later epoch does not
-    /// count as an event of the log.
+    /// with `UnexpectedEvent`. An event of an earlier epoch behind an event of a later epoch does
+    /// not count as an event of the log.
     ///
     /// If the log was read again up to that offset and has no such event, no event wrote the row,
     /// and the row is damaged.
@@ -102,7 +102,7 @@ impl LogEnd {
         if left.plog <= self.searched_to {
             return Err(DamagedRow::EventNotInLog { row, plog: left.plog }.into());
         }
-        Err(eventlog::Error::Overtaken(left.plog))
+        Err(eventlog::Error::UnexpectedEvent(left.plog))
     }
 }
 

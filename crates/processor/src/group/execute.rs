@@ -110,8 +110,8 @@ impl CommandGroup {
             return Refused::Rejected(Rejection::new(RejectionKind::Internal, what));
         }
         self.is_hindered = true;
-        if let eventlog::Error::Overtaken(by) = error {
-            self.overtaken = self.overtaken.max(Some(*by));
+        if let eventlog::Error::UnexpectedEvent(by) = error {
+            self.unexpected_event = self.unexpected_event.max(Some(*by));
         }
         Refused::Busy(Busy::Storage(what))
     }

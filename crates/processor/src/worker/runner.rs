@@ -144,9 +144,9 @@ impl GroupRunner {
         if self.waiting.is_empty() && self.queue.is_empty() {
             self.pace.forget();
         }
-        let overtaken = self.group.overtaken;
+        let unexpected_event = self.group.unexpected_event;
         let is_done =
-            outcome.commit_error.is_none() && outcome.applied.is_ok() && overtaken.is_none();
+            outcome.commit_error.is_none() && outcome.applied.is_ok() && unexpected_event.is_none();
         if is_done {
             transaction.flush();
         } else {
@@ -169,7 +169,7 @@ impl GroupRunner {
             // The status changes before the answers. A client that sends a command right after its
             // answer is told to wait.
             self.set(Status::Recovering(None));
-            self.partition.searched_to = overtaken.unwrap_or(Offset(0));
+            self.partition.searched_to = unexpected_event.unwrap_or(Offset(0));
         }
         let PartitionContext { application, kinds, .. } = &mut self.partition;
         self.group.forget_rows(application.schema(), kinds, &self.waiting);
@@ -194,7 +194,7 @@ impl GroupRunner {
                 Error::Violation(violation) => self.violation = Some(*violation),
                 Error::LeadershipLost(lost) => return Err(StopReason::LeadershipLost(lost)),
                 error @ Error::Unknown(_) => return Err(StopReason::Unproved(with_causes(&error))),
-                Error::Storage(_) | Error::Overtaken(_) | Error::DamagedRow(_) => {}
+                Error::Storage(_) | Error::UnexpectedEvent(_) | Error::DamagedRow(_) => {}
             }
         }
         self.shared.meters.recovers();
