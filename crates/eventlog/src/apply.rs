@@ -158,8 +158,9 @@ impl Log {
         until: Instant,
         error: istorage::Error,
     ) -> Result<istorage::Error> {
-        let may_pass = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);
-        if !may_pass || self.clock.now() + *pause >= until {
+        let is_retryable =
+            matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);
+        if !is_retryable || self.clock.now() + *pause >= until {
             return Err(error.into());
         }
         self.set_last_error(Some(error.to_string()));

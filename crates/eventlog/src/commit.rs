@@ -163,9 +163,9 @@ impl Log {
                 let why =
                     if is_swap { "differs from the row that was read" } else { "already exists" };
                 let is_record = there.is_some_and(|there| write.row.record(there).is_ok());
-                let may_pass = is_swap && is_record;
-                let (there, wanted) = (there.cloned(), write.after.clone());
-                Err(Violation { row: write.row, there, wanted, why, may_pass }.into())
+                let is_retryable = is_swap && is_record;
+                let (found, expected) = (there.cloned(), write.after.clone());
+                Err(Violation { row: write.row, found, expected, why, is_retryable }.into())
             }
             (None, None) => Err(unexplained_refusal().into()),
         }

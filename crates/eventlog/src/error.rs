@@ -60,14 +60,14 @@ pub struct Violation {
     /// The row.
     pub row: AppRow,
     /// The bytes in the row; `None` if the row is missing.
-    pub there: Option<Bytes>,
+    pub found: Option<Bytes>,
     /// The bytes that were to be written.
-    pub wanted: Bytes,
+    pub expected: Bytes,
     /// The reason for which the row was not written.
     pub why: &'static str,
     /// Whether another try may succeed: nothing of the event is in the log, and the row can be
     /// read.
-    pub may_pass: bool,
+    pub is_retryable: bool,
 }
 
 /// A log or a row that cannot be read.
@@ -129,13 +129,13 @@ impl DamagedRow {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Violation { row, there, wanted, why, .. } = self;
+        let Violation { row, found, expected, why, .. } = self;
         write!(f, "{row} {why}: ")?;
-        match there {
-            Some(there) => write!(f, "the row holds {}", BytesPreview(there))?,
+        match found {
+            Some(found) => write!(f, "the row holds {}", BytesPreview(found))?,
             None => write!(f, "the row is missing")?,
         }
-        write!(f, ", but must hold {}", BytesPreview(wanted))
+        write!(f, ", but must hold {}", BytesPreview(expected))
     }
 }
 
