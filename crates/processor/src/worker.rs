@@ -189,7 +189,7 @@ impl Worker {
                     _ = self.stop.changed() => return Err(StopReason::Requested),
                     () = self.groups.partition.clock.sleep(IDLE_CHECK_INTERVAL) => {
                         self.groups.check_leadership()?;
-                        if !self.until_admitted().await? {
+                        if !self.wait_for_flush().await? {
                             return Ok(());
                         }
                         continue;
@@ -201,7 +201,7 @@ impl Worker {
                 return Err(StopReason::Requested);
             }
             let Ok(transaction) = self.sequencer.start() else {
-                if !self.until_admitted().await? {
+                if !self.wait_for_flush().await? {
                     return Ok(());
                 }
                 continue;

@@ -12,7 +12,7 @@ impl Worker {
     ///
     /// Commands wait meanwhile. If the storage does not take the numbers, commands are refused with
     /// the reason. Otherwise no command could be done in time, and no sender would learn why.
-    pub(super) async fn until_admitted(&mut self) -> Result<bool, StopReason> {
+    pub(super) async fn wait_for_flush(&mut self) -> Result<bool, StopReason> {
         let start = self.groups.partition.clock.now();
         let mut is_stalled = false;
         loop {
