@@ -32,9 +32,9 @@ pub(crate) struct CommandGroup {
     /// The rows that were read before the commands ran. The rows of commands that still wait stay
     /// here for the next group.
     ahead: ReadAheadRows,
-    /// Whether a command could not be judged because the storage does not answer. The group ends
-    /// with that command.
-    pub(crate) is_hindered: bool,
+    /// Whether a row or a number that a command needs could not be read, or a row names an event that
+    /// this node has not replayed. The group ends with that command.
+    pub(crate) has_failed_read: bool,
     /// The offset of the last event that a row names and that this node has not replayed; `None` if
     /// no row names such an event.
     pub(crate) unexpected_event: Option<Offset>,
@@ -59,7 +59,7 @@ struct WaitingCommand {
     reply: Reply,
     outcome: CommandOutcome,
     /// The number of events of the group that the command could see.
-    sees: usize,
+    visible_events: usize,
 }
 
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl CommandGroup {
                 }
             }
         }
-        for WaitingCommand { reply, outcome, sees } in self.waiting.drain(..) {
+        for WaitingCommand { reply, outcome, visible_events } in self.waiting.drain(..) {
             let is_repeated = matches!(outcome, CommandOutcome::Same(_));
             let answered = match outcome {
                 CommandOutcome::Event(event, answer) => {
@@ -136,7 +136,9 @@ impl CommandGroup {
                 }
                 CommandOutcome::Repeated(done) => Ok(done),
                 // The handler rejected the command after it saw events that were not written.
-                CommandOutcome::Refused(Refused::Rejected(_)) if sees > written.committed => {
+                CommandOutcome::Refused(Refused::Rejected(_))
+                    if visible_events > written.committed =>
+                {
                     Err(match not_written(written) {
                         Refused::Unknown(_) => {
                             let why = "the outcome of earlier commands of the group is unknown";
@@ -153,7 +155,7 @@ impl CommandGroup {
             });
         }
         self.events.clear();
-        (self.is_hindered, self.unexpected_event) = (false, None);
+        (self.has_failed_read, self.unexpected_event) = (false, None);
         self.bytes = 0;
         self.overlay.clear();
         self.repeats.clear();

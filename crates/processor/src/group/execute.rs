@@ -78,7 +78,7 @@ impl CommandGroup {
         if !reply.take() {
             return None;
         }
-        let sees = self.events.len();
+        let visible_events = self.events.len();
         let outcome = match self.run(partition, transaction, command, until).await {
             Ok(outcome) => outcome,
             Err(RunError::Deferred(command)) => {
@@ -90,12 +90,12 @@ impl CommandGroup {
             }
             Err(RunError::Unreadable(error)) => CommandOutcome::Refused(self.refuse_unread(&error)),
             Err(RunError::NoNumbers(error)) => {
-                self.is_hindered = true;
+                self.has_failed_read = true;
                 CommandOutcome::Refused(Refused::Busy(Busy::Storage(with_causes(&error))))
             }
             Err(RunError::TimedOut) => CommandOutcome::Refused(Refused::Busy(Busy::TimedOut)),
         };
-        self.waiting.push(WaitingCommand { reply, outcome, sees });
+        self.waiting.push(WaitingCommand { reply, outcome, visible_events });
         None
     }
 
@@ -109,7 +109,7 @@ impl CommandGroup {
             let what = format!("{what}: an operator must put it right");
             return Refused::Rejected(Rejection::new(RejectionKind::Internal, what));
         }
-        self.is_hindered = true;
+        self.has_failed_read = true;
         if let eventlog::Error::UnexpectedEvent(by) = error {
             self.unexpected_event = self.unexpected_event.max(Some(*by));
         }

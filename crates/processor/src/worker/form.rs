@@ -145,7 +145,7 @@ impl GroupRunner {
     }
 
     fn is_full(&self) -> bool {
-        self.group.is_hindered
+        self.group.has_failed_read
             || self.group.waiting() >= self.limits.commands
             || self.group.bytes >= self.limits.bytes
     }

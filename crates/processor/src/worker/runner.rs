@@ -178,7 +178,7 @@ impl GroupRunner {
             true => NodeRole::Leader,
             false => NodeRole::FormerLeader { is_final: log.is_final() },
         };
-        let is_unread = self.group.is_hindered && self.group.events.is_empty();
+        let is_unread = self.group.has_failed_read && self.group.events.is_empty();
         self.group.answer(&outcome, role);
         if is_done {
             return Ok(if is_unread { NextStep::CheckReads } else { NextStep::Group });
