@@ -39,7 +39,7 @@ pub(crate) struct CommandGroup {
     /// no row names such an event.
     pub(crate) unexpected_event: Option<Offset>,
     /// The events of commands with an idempotency key, by workspace and key.
-    repeats: HashMap<(WsId, [u8; 32]), (usize, [u8; 32])>,
+    keys_in_group: HashMap<(WsId, [u8; 32]), (usize, [u8; 32])>,
 }
 
 /// The role of the node that answers.
@@ -68,9 +68,9 @@ enum CommandOutcome {
     Event(usize, Answer),
     /// Another command of the group has the same idempotency key and the same body, and wrote this
     /// event.
-    Same(usize),
+    DuplicateInGroup(usize),
     /// The command was done before the group.
-    Repeated(Done),
+    AlreadyDone(Done),
     Refused(Refused),
 }
 
@@ -98,7 +98,7 @@ impl CommandGroup {
             return self.forget_all_rows();
         }
         self.overlay.written().for_each(|row| self.ahead.remove(&row));
-        for (ws, key) in self.repeats.keys() {
+        for (ws, key) in self.keys_in_group.keys() {
             self.ahead.remove(&AppRow::Answer(*ws, *key));
         }
         let read_for = waiting.iter().filter(|queued| queued.is_read_for);
@@ -117,7 +117,11 @@ impl CommandGroup {
         let places: Vec<EventPlace> = self.events.iter().map(PreparedEvent::place).collect();
         // The answers of the events that other commands of the group share.
         let mut answers: HashMap<usize, Answer> = HashMap::new();
-        if self.waiting.iter().any(|waiting| matches!(waiting.outcome, CommandOutcome::Same(_))) {
+        if self
+            .waiting
+            .iter()
+            .any(|waiting| matches!(waiting.outcome, CommandOutcome::DuplicateInGroup(_)))
+        {
             for waiting in &self.waiting {
                 if let CommandOutcome::Event(event, answer) = &waiting.outcome {
                     answers.insert(*event, answer.clone());
@@ -125,16 +129,16 @@ impl CommandGroup {
             }
         }
         for WaitingCommand { reply, outcome, visible_events } in self.waiting.drain(..) {
-            let is_repeated = matches!(outcome, CommandOutcome::Same(_));
+            let is_repeated = matches!(outcome, CommandOutcome::DuplicateInGroup(_));
             let answered = match outcome {
                 CommandOutcome::Event(event, answer) => {
                     of_event(written, places[event], event, answer, is_repeated)
                 }
-                CommandOutcome::Same(event) => {
+                CommandOutcome::DuplicateInGroup(event) => {
                     let answer = answers.get(&event).cloned().unwrap_or_default();
                     of_event(written, places[event], event, answer, is_repeated)
                 }
-                CommandOutcome::Repeated(done) => Ok(done),
+                CommandOutcome::AlreadyDone(done) => Ok(done),
                 // The handler rejected the command after it saw events that were not written.
                 CommandOutcome::Refused(Refused::Rejected(_))
                     if visible_events > written.committed =>
@@ -158,7 +162,7 @@ impl CommandGroup {
         (self.has_failed_read, self.unexpected_event) = (false, None);
         self.bytes = 0;
         self.overlay.clear();
-        self.repeats.clear();
+        self.keys_in_group.clear();
     }
 }
 

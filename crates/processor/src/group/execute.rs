@@ -223,7 +223,7 @@ impl CommandGroup {
     fn push(&mut self, event: Event, prepared: PreparedEvent) -> usize {
         let (index, place) = (self.events.len(), event.place);
         if let Some(own) = &event.idempotency {
-            self.repeats.insert((place.ws, own.key), (index, own.body));
+            self.keys_in_group.insert((place.ws, own.key), (index, own.body));
         }
         self.bytes += prepared.bytes();
         self.events.push(prepared);

@@ -30,9 +30,9 @@ impl CommandGroup {
             let what = "the idempotency key was used before, for another command";
             Err(Rejection::new(RejectionKind::KeyReused, what).into())
         };
-        if let Some((event, body)) = self.repeats.get(&(command.ws, own.key)) {
+        if let Some((event, body)) = self.keys_in_group.get(&(command.ws, own.key)) {
             return if *body == own.body {
-                Ok(Some(CommandOutcome::Same(*event)))
+                Ok(Some(CommandOutcome::DuplicateInGroup(*event)))
             } else {
                 reused()
             };
@@ -57,7 +57,7 @@ impl CommandGroup {
             return Err(Rejection::new(RejectionKind::Internal, what).into());
         };
         let done = Done { epoch, plog, wlog, answer, is_repeated: true };
-        Ok(Some(CommandOutcome::Repeated(done)))
+        Ok(Some(CommandOutcome::AlreadyDone(done)))
     }
 
     /// The kind of the workspace of a command, as the earlier commands of the group leave the
