@@ -28,7 +28,7 @@ pub(crate) struct EngineRunner {
 
 impl EngineRunner {
     /// Whether the health check passes.
-    pub(crate) fn is_well(&self) -> bool {
+    pub(crate) fn is_healthy(&self) -> bool {
         self.health.as_ref().is_none_or(|health| health())
     }
 

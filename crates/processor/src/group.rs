@@ -32,8 +32,8 @@ pub(crate) struct CommandGroup {
     /// The rows that were read before the commands ran. The rows of commands that still wait stay
     /// here for the next group.
     ahead: ReadAheadRows,
-    /// Whether a row or a number that a command needs could not be read, or a row names an event that
-    /// this node has not replayed. The group ends with that command.
+    /// Whether a row or a number that a command needs could not be read, or a row names an event
+    /// that this node has not replayed. The group ends with that command.
     pub(crate) has_failed_read: bool,
     /// The offset of the last event that a row names and that this node has not replayed; `None` if
     /// no row names such an event.

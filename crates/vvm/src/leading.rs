@@ -71,7 +71,7 @@ impl NodeParts {
         let leadership = self.acquire(&systems.elections, lock).await?;
         let slot = leadership.slot();
         let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadershipLost)?));
-        self.node.set_lease(Some((slot, Arc::clone(&fence))));
+        self.node.set_fence(Some((slot, Arc::clone(&fence))));
         self.node.set_stage(Stage::Recovering);
         let HeldLease { leadership, fence } = held.insert(HeldLease { leadership, fence });
         let settings = &self.settings;
@@ -134,7 +134,7 @@ impl NodeParts {
             elections = elections.with_comeback(lock);
         }
         let node = self.node.clone();
-        let elections = elections.with_health(Arc::new(move || node.is_well()));
+        let elections = elections.with_health(Arc::new(move || node.is_healthy()));
         let budget = elections.budget();
         let gives_up_after = self.settings.acquire_limit(storage.expiry_is_watched, budget);
         // `failover` counts from the death of a leader whose storage answers in time.
@@ -162,7 +162,7 @@ impl NodeParts {
         deadline: Instant,
     ) {
         let ended = partitions::undeploy(&self.node, partitions).await;
-        self.node.set_lease(None);
+        self.node.set_fence(None);
         if let Some(lost) = leadership.lost() {
             self.problem.report(Problem::LeadershipLost(lost));
         }
