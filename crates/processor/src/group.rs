@@ -46,10 +46,10 @@ pub(crate) struct CommandGroup {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NodeRole {
     Leader,
-    /// Another node may lead and write. If `is_final`, that node cannot replace an event in the
+    /// Another node may lead and write. If `events_are_final`, that node cannot replace an event in the
     /// log.
     FormerLeader {
-        is_final: bool,
+        events_are_final: bool,
     },
 }
 
@@ -155,7 +155,9 @@ impl CommandGroup {
             };
             reply.answer(match role {
                 NodeRole::Leader => answered,
-                NodeRole::FormerLeader { is_final } => of_former_leader(answered, is_final),
+                NodeRole::FormerLeader { events_are_final } => {
+                    of_former_leader(answered, events_are_final)
+                }
             });
         }
         self.events.clear();
@@ -200,11 +202,13 @@ fn not_written(written: &WriteOutcome) -> Refused {
 
 /// The answer of a node that no longer leads. Another node may have replaced the rows that this
 /// node read or wrote.
-fn of_former_leader(answered: Answered, is_final: bool) -> Answered {
+fn of_former_leader(answered: Answered, events_are_final: bool) -> Answered {
     let why = "the leadership was lost before the command was answered";
     match answered {
         Ok(_) => Err(Refused::Unknown(why.to_owned())),
-        Err(Refused::NotApplied { .. }) if !is_final => Err(Refused::Unknown(why.to_owned())),
+        Err(Refused::NotApplied { .. }) if !events_are_final => {
+            Err(Refused::Unknown(why.to_owned()))
+        }
         Err(Refused::Rejected(_)) => Err(Refused::Busy(Busy::LeadershipLost(why.to_owned()))),
         Err(refused) => Err(refused),
     }

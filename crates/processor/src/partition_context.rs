@@ -31,7 +31,7 @@ pub(crate) struct PartitionContext {
     pub(crate) log_end: LogEnd,
     /// The offset up to which the replay looks for events that rows named and that this node had
     /// not seen.
-    pub(crate) searched_to: Offset,
+    pub(crate) replayed_to: Offset,
 }
 
 impl PartitionContext {

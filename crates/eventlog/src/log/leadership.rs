@@ -18,7 +18,7 @@ impl Log {
 
     /// Returns whether a statement about the log stays true after this node has lost the
     /// leadership. At level 2 another leader may replace events of this one.
-    pub fn is_final(&self) -> bool {
+    pub fn events_are_final(&self) -> bool {
         self.settings.level != TrustLevel::Two
     }
 

@@ -169,14 +169,14 @@ impl GroupRunner {
             // The status changes before the answers. A client that sends a command right after its
             // answer is told to wait.
             self.set(Status::Recovering(None));
-            self.partition.searched_to = unexpected_event.unwrap_or(Offset(0));
+            self.partition.replayed_to = unexpected_event.unwrap_or(Offset(0));
         }
         let PartitionContext { application, kinds, .. } = &mut self.partition;
         self.group.forget_rows(application.schema(), kinds, &self.waiting);
         let log = &self.partition.log;
         let role = match log.may_answer() {
             true => NodeRole::Leader,
-            false => NodeRole::FormerLeader { is_final: log.is_final() },
+            false => NodeRole::FormerLeader { events_are_final: log.events_are_final() },
         };
         let is_unread = self.group.has_failed_read && self.group.events.is_empty();
         self.group.answer(&outcome, role);
