@@ -52,7 +52,7 @@ impl Commands {
         let deadline = command.deadline;
         let (reply, turn, answered) = Reply::new();
         let since = self.shared.clock.now();
-        let queued = QueuedCommand { command, reply, since, is_read_for: false };
+        let queued = QueuedCommand { command, reply, since, was_read_ahead: false };
         if let Err(error) = self.queue.try_send(queued) {
             return Err(Refused::Busy(match error {
                 TrySendError::Full(_) => Busy::QueueFull,

@@ -31,7 +31,7 @@ pub(crate) struct CommandGroup {
     overlay: Overlay,
     /// The rows that were read before the commands ran. The rows of commands that still wait stay
     /// here for the next group.
-    ahead: ReadAheadRows,
+    read_ahead_rows: ReadAheadRows,
     /// Whether a row or a number that a command needs could not be read, or a row names an event
     /// that this node has not replayed. The group ends with that command.
     pub(crate) has_failed_read: bool,
@@ -46,8 +46,8 @@ pub(crate) struct CommandGroup {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NodeRole {
     Leader,
-    /// Another node may lead and write. If `events_are_final`, that node cannot replace an event in the
-    /// log.
+    /// Another node may lead and write. If `events_are_final`, that node cannot replace an event in
+    /// the log.
     FormerLeader {
         events_are_final: bool,
     },
@@ -82,7 +82,7 @@ impl CommandGroup {
 
     /// Drops all rows that were read ahead. Callers do so when no command waits.
     pub(crate) fn forget_all_rows(&mut self) {
-        self.ahead.clear();
+        self.read_ahead_rows.clear();
     }
 
     /// Drops the rows that this group wrote, and the rows that were not read for a waiting command.
@@ -97,12 +97,12 @@ impl CommandGroup {
         if waiting.is_empty() {
             return self.forget_all_rows();
         }
-        self.overlay.written().for_each(|row| self.ahead.remove(&row));
+        self.overlay.written().for_each(|row| self.read_ahead_rows.remove(&row));
         for (ws, key) in self.keys_in_group.keys() {
-            self.ahead.remove(&AppRow::Answer(*ws, *key));
+            self.read_ahead_rows.remove(&AppRow::Answer(*ws, *key));
         }
-        let read_for = waiting.iter().filter(|queued| queued.is_read_for);
-        self.ahead.keep(read_for.flat_map(|QueuedCommand { command, .. }| {
+        let read_for = waiting.iter().filter(|queued| queued.was_read_ahead);
+        self.read_ahead_rows.keep(read_for.flat_map(|QueuedCommand { command, .. }| {
             let kind = kinds.get(&command.ws).copied();
             read_ahead::rows_of(schema, command, kind)
         }));

@@ -39,9 +39,9 @@ impl PartitionContext {
     pub(crate) fn view<'g>(
         &'g self,
         overlay: &'g Overlay,
-        ahead: &'g ReadAheadRows,
+        read_ahead_rows: &'g ReadAheadRows,
     ) -> GroupView<'g> {
-        GroupView { overlay, ahead, reader: self.log.reader(), log_end: self.log_end }
+        GroupView { overlay, read_ahead_rows, reader: self.log.reader(), log_end: self.log_end }
     }
 
     /// Reads rows and numbers that no command needs. Returns the reason if the storage does not

@@ -110,7 +110,7 @@ impl LogEnd {
 #[derive(Debug)]
 pub(crate) struct GroupView<'g> {
     pub(crate) overlay: &'g Overlay,
-    pub(crate) ahead: &'g ReadAheadRows,
+    pub(crate) read_ahead_rows: &'g ReadAheadRows,
     pub(crate) reader: &'g Reader,
     pub(crate) log_end: LogEnd,
 }
@@ -134,7 +134,7 @@ impl GroupView<'_> {
             return Ok(Some(ReadRecord { stored, bytes: None }));
         }
         let row = AppRow::Record(ws, id);
-        let bytes = match self.ahead.get(&row) {
+        let bytes = match self.read_ahead_rows.get(&row) {
             Some(bytes) => bytes,
             None => self.reader.row(row).await?,
         };

@@ -74,7 +74,7 @@ impl CommandGroup {
         queued: QueuedCommand,
         until: Instant,
     ) -> Option<QueuedCommand> {
-        let QueuedCommand { command, reply, since, is_read_for } = queued;
+        let QueuedCommand { command, reply, since, was_read_ahead } = queued;
         if !reply.take() {
             return None;
         }
@@ -83,7 +83,7 @@ impl CommandGroup {
             Ok(outcome) => outcome,
             Err(RunError::Deferred(command)) => {
                 reply.put_back();
-                return Some(QueuedCommand { command: *command, reply, since, is_read_for });
+                return Some(QueuedCommand { command: *command, reply, since, was_read_ahead });
             }
             Err(RunError::Rejected(rejection)) => {
                 CommandOutcome::Refused(Refused::Rejected(rejection))
@@ -192,7 +192,7 @@ impl CommandGroup {
         let rows = mem::take(&mut command.rows);
         // The handler consumes its rows, even if the handler is dropped before it is done.
         let again = may_come_back.then(|| rows.clone());
-        let view = partition.view(&self.overlay, &self.ahead);
+        let view = partition.view(&self.overlay, &self.read_ahead_rows);
         let workspace = (kind, command.ws);
         let mut context = CommandContext::new(application, workspace, &view, numbers, rows.len());
         let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut context)).catch_unwind();
