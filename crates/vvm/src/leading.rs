@@ -11,7 +11,7 @@ use sysvvm::System;
 use tracing::{info, warn};
 
 use crate::{
-    NodeSettings, Problem, Stage, clients::Systems, lease_fence::LeaseFence,
+    NodeSettings, Problem, Stage, clients::SystemClients, lease_fence::LeaseFence,
     node::STAGE_CHECK_INTERVAL, opening, partitions, parts::NodeParts,
 };
 
@@ -64,7 +64,7 @@ impl NodeParts {
     /// Acquires leadership and works under it until the leadership is lost.
     async fn lead(
         &self,
-        systems: &Systems,
+        systems: &SystemClients,
         lock: Option<LockFile>,
         held: &mut Option<HeldLease>,
     ) -> Result<LossReason, Problem> {
@@ -105,7 +105,7 @@ impl NodeParts {
 
     /// Opens the system keyspace. A node that waits for leadership without a limit waits for its
     /// storage, too.
-    async fn open(&self) -> Result<Systems, Problem> {
+    async fn open(&self) -> Result<SystemClients, Problem> {
         let deadline = match self.settings.acquire_within {
             None => Instant::FAR_FUTURE,
             Some(_) => self.clock.now(),
