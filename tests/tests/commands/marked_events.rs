@@ -52,9 +52,9 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
     let drawn = |seq: isequencer::SeqId, last| DrawnNumber { seq: seq.0, last };
     let elsewhere = operator.mark_corrupted(plog, WsId(ws), done.wlog, Some(Vec::new())).await;
-    let is_told =
+    let is_reported =
         matches!(elsewhere, Err(MarkError::Log(Error::DamagedRow(DamagedRow::Misplaced { .. }))));
-    assert!(is_told, "the whole event was not reported: {elsewhere:?}");
+    assert!(is_reported, "the whole event was not reported: {elsewhere:?}");
     // An event behind a hole would hide all events that come after it.
     let far = operator.mark_corrupted(plog, WsId(ws), Offset(wlog.0 + 9), Some(Vec::new())).await;
     assert!(
@@ -228,11 +228,11 @@ async fn elsewhere(fixture: &CommandsFixture) {
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(fixture, &node);
     let refused = operator.mark_corrupted(plog, other, Offset(1), Some(Vec::new())).await;
-    let is_told = matches!(
+    let is_reported = matches!(
         refused,
         Err(MarkError::OtherPartition { ws, partition }) if (ws, partition) == (other, PARTITION)
     );
-    assert!(is_told, "{refused:?}");
+    assert!(is_reported, "{refused:?}");
     let key = AppRow::Wlog(other, Offset(1)).key();
     assert_eq!(shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap(), None);
     operator.mark_corrupted(plog, WsId(WS), wlog, Some(Vec::new())).await.unwrap();

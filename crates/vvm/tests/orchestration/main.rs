@@ -96,8 +96,8 @@ async fn a_node_that_loses_its_leadership_reports_it_and_stops() {
     cluster.usurp(1).await;
     let problem = node.problem().await;
     assert!(matches!(*problem, Problem::LeadershipLost(_)), "{problem}");
-    let told = node.shutdown().await.unwrap_err();
-    assert!(Arc::ptr_eq(&told, &problem), "the problem was reported twice");
+    let reported = node.shutdown().await.unwrap_err();
+    assert!(Arc::ptr_eq(&reported, &problem), "the problem was reported twice");
     assert_eq!(cluster.lease(1).await.unwrap(), "x", "the lease of another node was changed");
 }
 
@@ -244,10 +244,10 @@ async fn a_storage_that_does_not_close_is_named_and_given_up() {
 async fn a_service_that_fails_or_panics_is_a_problem_and_the_rest_stops_in_order() {
     for panics in [false, true] {
         let cluster = Cluster::new();
-        let told = ScriptedService { panics, ..ScriptedService::default() };
+        let failing = ScriptedService { panics, ..ScriptedService::default() };
         let other = ScriptedService::default();
-        let (fails, stopped) = (Arc::clone(&told.fails), Arc::clone(&other.stopped));
-        let node = cluster.node(1, |_| {}).with_admin(other).with_service(told);
+        let (fails, stopped) = (Arc::clone(&failing.fails), Arc::clone(&other.stopped));
+        let node = cluster.node(1, |_| {}).with_admin(other).with_service(failing);
         let node = node.build().unwrap().launch();
         cluster.until(&node, Stage::Leading).await;
         fails.notify_one();
@@ -277,12 +277,12 @@ async fn a_service_that_hangs_at_its_stop_is_named_and_given_up() {
 #[tokio::test]
 async fn services_stop_in_reverse_order_and_admin_services_last() {
     let cluster = Cluster::new();
-    let told = |noted_as| {
+    let service = |noted_as| {
         let journal = Arc::clone(&cluster.driver.journal);
         ScriptedService { noted_as, journal, ..ScriptedService::default() }
     };
-    let node = cluster.node(1, |_| {}).with_admin(told("the admin service"));
-    let node = node.with_service(told("the first")).with_service(told("the second"));
+    let node = cluster.node(1, |_| {}).with_admin(service("the admin service"));
+    let node = node.with_service(service("the first")).with_service(service("the second"));
     let node = node.build().unwrap().launch();
     cluster.until(&node, Stage::Leading).await;
     node.shutdown().await.unwrap();
@@ -445,9 +445,9 @@ async fn more_slots_than_partitions_are_refused() {
 #[tokio::test]
 async fn a_problem_is_reported_once() {
     let cluster = Cluster::new();
-    let told = ScriptedService::default();
-    let fails = Arc::clone(&told.fails);
-    let node = cluster.node(1, |_| {}).with_service(told).build().unwrap().launch();
+    let failing = ScriptedService::default();
+    let fails = Arc::clone(&failing.fails);
+    let node = cluster.node(1, |_| {}).with_service(failing).build().unwrap().launch();
     cluster.until(&node, Stage::Leading).await;
     fails.notify_one();
     cluster.usurp(1).await;

@@ -91,8 +91,8 @@ pub(super) fn check_memory(VvmConfig { http, source, .. }: &VvmConfig) -> Result
     if logs > max_logs {
         let why = format!(
             "{logs} logs at the same time leave too little memory for documents and lists: each log takes \
-             {READ_BYTES} bytes, and `http.answers_bytes = {answers}` is enough for {max_logs} logs; \
-             set fewer logs, or more bytes"
+             {READ_BYTES} bytes, and `http.answers_bytes = {answers}` is enough for {max_logs} \
+             logs; set fewer logs, or more bytes"
         );
         return Err(source.wrong(&["http", "logs"], why));
     }
