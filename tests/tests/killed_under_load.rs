@@ -115,7 +115,7 @@ async fn client(shop_db: Arc<ShopDatabase>, nodes: Arc<Vec<ShopNode>>, epoch: u6
         let request = command.request.clone();
         println!("sent {request}");
         let answered = nodes[usize::try_from(partition).unwrap()].commands.run(command).await;
-        println!("{}", told(&request, &answered));
+        println!("{}", line_of(&request, &answered));
         if let Ok(done) = answered {
             let (version, ids) = (done.version(), done.answer.ids);
             known.extend(ids.into_iter().take(1).map(|(_, id)| (ws, id, version)));
@@ -125,7 +125,7 @@ async fn client(shop_db: Arc<ShopDatabase>, nodes: Arc<Vec<ShopNode>>, epoch: u6
     }
 }
 
-fn told(request: &str, answered: &Result<Done, Refused>) -> String {
+fn line_of(request: &str, answered: &Result<Done, Refused>) -> String {
     match answered {
         Ok(Done { epoch, plog, wlog, answer, .. }) => {
             let ids = answer.ids.iter().map(|(raw, id)| format!(" {} {}", raw.0, id.0));
@@ -200,9 +200,9 @@ fn round(file: &Path, epoch: u64, lines: u64, heard: &mut Heard) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let said = BufReader::new(node.stdout.take().unwrap()).lines();
+    let output = BufReader::new(node.stdout.take().unwrap()).lines();
     let mut count = 0;
-    for line in said {
+    for line in output {
         heard.line(&line.unwrap());
         count += 1;
         if count == lines {

@@ -24,7 +24,7 @@ enum ExitReason {
     NotBound = 5,
     /// The node got no slot in time: other nodes lead.
     NotAcquired = 6,
-    LeadLost = 7,
+    LeadershipLost = 7,
     ServiceEnded = 8,
     /// A part of the node did not stop in time or in order.
     NotStopped = 9,
@@ -67,14 +67,14 @@ impl CommandError {
             ErrorKind::Invalid | ErrorKind::Corrupt => ExitReason::Config,
             _ => ExitReason::Unreachable,
         };
-        CommandError { reason, message: format!("{what}: {}", with_causes(error)) }
+        CommandError { reason, message: format!("{what}: {}", with_causes_on_lines(error)) }
     }
 
     /// The system keyspace cannot be opened.
     pub(crate) fn system(what: &str, error: &sysvvm::Error) -> CommandError {
         match error {
             sysvvm::Error::Storage(error) => CommandError::storage(what, error),
-            other => CommandError::config(format!("{what}: {}", with_causes(other))),
+            other => CommandError::config(format!("{what}: {}", with_causes_on_lines(other))),
         }
     }
 
@@ -94,12 +94,12 @@ impl CommandError {
             Problem::Refused(_) => ExitReason::Config,
             Problem::Storage(_) => ExitReason::Unreachable,
             Problem::NotAcquired(_) => ExitReason::NotAcquired,
-            Problem::LeadLost(_) => ExitReason::LeadLost,
+            Problem::LeadershipLost(_) => ExitReason::LeadershipLost,
             Problem::SteppedDown => ExitReason::SteppedDown,
             Problem::ServiceEnded { .. } => ExitReason::ServiceEnded,
             Problem::NotEnded(_) | Problem::NotStopped(_) => ExitReason::NotStopped,
         };
-        let mut message = with_causes(problem);
+        let mut message = with_causes_on_lines(problem);
         if reason == ExitReason::NotBound {
             message +=
                 "\n  choose another address: `http.listen` (--listen) or `admin.listen` (--admin)";
@@ -119,6 +119,6 @@ impl fmt::Display for CommandError {
 }
 
 /// Returns the text of an error, and each of its causes on a line of its own.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    causes::joined(error, "\n  because: ")
+pub(crate) fn with_causes_on_lines(error: &dyn Error) -> String {
+    causes::with_causes_separated_by(error, "\n  because: ")
 }

@@ -75,10 +75,10 @@ fn status_text(status: &Value) -> String {
         lines.push(format!("problem: {problem}"));
     }
     let storage = &node["storage"];
-    lines.push(match storage["trouble"].as_str() {
+    lines.push(match storage["last_error"].as_str() {
         None => format!("storage: {}", text(&storage["driver"])),
-        Some(trouble) => {
-            format!("storage: {} does not answer: {trouble}", text(&storage["driver"]))
+        Some(error) => {
+            format!("storage: {} does not answer: {error}", text(&storage["driver"]))
         }
     });
     match &node["lead"] {
@@ -138,7 +138,7 @@ mod tests {
         let status = json!({"version": "1.2.3", "node": {
             "stage": "leading", "up_ms": 7_900, "advertised": "10.0.0.1:8822",
             "lead": {"slot": 1, "epoch": 3, "left_ms": 500}, "leaders": {"1": "10.0.0.1:8822"},
-            "storage": {"driver": "redb", "trouble": "no answer"},
+            "storage": {"driver": "redb", "last_error": "no answer"},
             "apps": [{"app": "demo/shop", "partitions": 10, "level": "0",
                       "here": [partition(0, "ready", 9), damaged, partition(1, "violation: a row", 0),
                                partition(2, "ready", 20_000)]}],

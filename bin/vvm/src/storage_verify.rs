@@ -10,7 +10,7 @@ use crate::{
     advice::advice,
     cli::{VerifyArgs, filtered},
     clock_skew,
-    command_error::{CommandError, with_causes},
+    command_error::{CommandError, with_causes_on_lines},
     latency,
     progress::{run_trials, times},
     report::Verification,
@@ -58,8 +58,9 @@ async fn measure(
     verification: &mut Verification,
 ) -> Result<(), CommandError> {
     let storage = scratch.storage();
-    let unfinished =
-        |error| CommandError::unfinished(format!("measuring failed: {}", with_causes(&error)));
+    let unfinished = |error| {
+        CommandError::unfinished(format!("measuring failed: {}", with_causes_on_lines(&error)))
+    };
     if calls > 0 {
         say(format!("measuring each operation {}", times(calls)));
         let measured = latency::measure(Arc::clone(&storage), clock.clone(), calls).await;

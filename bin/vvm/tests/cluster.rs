@@ -44,8 +44,8 @@ fn longest_pause(known: &AcknowledgedCommands) -> Duration {
 
 /// Returns the bound of a takeover, which a node logs when it begins to wait.
 fn takeover_bound(node: &NodeProcess) -> Duration {
-    let said = node.said();
-    let line = said.lines().find(|line| line.contains("failover")).unwrap();
+    let log = node.log_text();
+    let line = log.lines().find(|line| line.contains("failover")).unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     let bound = line["fields"]["failover"].as_str().unwrap().strip_suffix('s').unwrap();
     Duration::from_secs_f64(bound.parse().unwrap())
@@ -98,11 +98,11 @@ fn frozen(fixture: &StorageFixture) {
     first.signal(Signal::CONT);
     for asked in asked {
         if let Ok((status, answer)) = asked.join().unwrap() {
-            assert_eq!(status, 503, "it read out a log under a lead that was over: {answer}");
+            assert_eq!(status, 503, "it read out a log under a leadership that was over: {answer}");
         }
     }
     let code = first.ended().code();
-    assert!(matches!(code, Some(7 | 10)), "{code:?}: {}", first.said());
+    assert!(matches!(code, Some(7 | 10)), "{code:?}: {}", first.log_text());
     load.until_more(50);
     let known = load.stop();
     known.check(&[&second], 4);
@@ -135,7 +135,7 @@ fn cut_off(fixture: &StorageFixture) {
         request(first.api, "GET", &format!("{}/wlog", workspace_path(1)), &[], "");
     assert_eq!(status, 503, "{answer}");
     assert!(["storage", "not_leader"].contains(&answer["code"].as_str().unwrap()), "{answer}");
-    assert_eq!(first.ended().code(), Some(7), "{}", first.said());
+    assert_eq!(first.ended().code(), Some(7), "{}", first.log_text());
     assert!(start.elapsed() < LEASE, "it stopped after {:?}", start.elapsed());
     second.until("/readyz", |status| status == 200);
     assert_eq!(second.logged(1).len(), 1);

@@ -54,7 +54,7 @@ fn a_start_that_is_killed_at_any_moment_does_not_delay_the_next() {
             continue;
         }
         let (node, took) = ready(folder.path());
-        assert!(took < within, "kill {count} after {moment:?}: {took:?}: {}", node.said());
+        assert!(took < within, "kill {count} after {moment:?}: {took:?}: {}", node.log_text());
         kill(node);
         (usual, longest) = ((usual + took) / 2, longest.max(took));
     }

@@ -31,9 +31,9 @@ const QUICK: [&str; 6] =
 #[test]
 fn the_default_is_a_redb_file_and_takeovers_are_measured() {
     let output = verify(&QUICK);
-    let (told, said) =
+    let (stdout, stderr) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     for part in [
         "acquire::a_free_slot_is_led_at_once",
         "after a release (once)",
@@ -41,10 +41,10 @@ fn the_default_is_a_redb_file_and_takeovers_are_measured() {
         "if the leader dies, a waiting node leads within",
         "1 passed, 0 failed",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(stdout.contains(part), "{part}: {stdout}");
     }
     for part in ["measuring takeovers after a crash, once", "a takeover after a crash: "] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(stderr.contains(part), "{part}: {stderr}");
     }
 }
 
@@ -54,9 +54,9 @@ fn the_scratch_keyspace_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let output =
         verify_in(folder.path(), &[["--storage", "redb:a.redb"].as_slice(), &QUICK].concat());
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    let name = said.lines().find_map(|line| line.strip_prefix("scratch keyspace: ")).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let name = stderr.lines().find_map(|line| line.strip_prefix("scratch keyspace: ")).unwrap();
     let keyspace = KeyspaceName::new(name).unwrap();
     assert!(!exists(&folder.path().join("a.redb"), &keyspace));
 }

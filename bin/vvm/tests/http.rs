@@ -386,7 +386,7 @@ fn a_connection_that_waits_to_be_accepted_is_answered_at_a_stop() {
         let answer = answer(&mut stream);
         assert!(matches!(answer, Ok((200, _))), "{answer:?}");
     }
-    assert_eq!(node.ended().code(), Some(0), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(0), "{}", node.log_text());
 }
 
 #[test]
@@ -440,13 +440,13 @@ fn the_admin_endpoint_reports_the_state_of_the_node() {
         assert!(partition["unflushed_events"].as_u64().unwrap() < next, "{partition}");
     }
     assert_eq!(get("/none").0, 404);
-    let told = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["status", "--admin", &node.admin.to_string()])
         .output()
         .unwrap();
-    let told = String::from_utf8(told.stdout).unwrap();
-    assert!(told.contains("leads slot 1") && told.contains("demo/shop: 10 of 10"), "{told}");
-    let told = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+    let output = String::from_utf8(output.stdout).unwrap();
+    assert!(output.contains("leads slot 1") && output.contains("demo/shop: 10 of 10"), "{output}");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
         .arg("status")
         .env("VVM__ADMIN__LISTEN", node.admin.to_string())
         // The command needs no settings from the file of the node, so this variable must not matter
@@ -454,7 +454,7 @@ fn the_admin_endpoint_reports_the_state_of_the_node() {
         .env("VVM__STORAGE__CASSANDRA__CONSISTENCY", "quorum")
         .output()
         .unwrap();
-    assert_eq!(told.status.code(), Some(0), "{}", String::from_utf8_lossy(&told.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let head = try_request(node.admin, "HEAD", "/readyz", &[], "").unwrap();
     assert_eq!(head, (200, String::new()));
     // The API is no admin endpoint, and the command reports that.
@@ -505,7 +505,7 @@ fn each_documented_metric_exists_and_each_metric_is_documented() {
         assert!(line.ends_with(" 1"), "{line}");
     }
     // The upkeep service runs, so metrics that no client reads do not fill the memory.
-    assert!(node.said().contains("\"metrics\""), "{}", node.said());
+    assert!(node.log_text().contains("\"metrics\""), "{}", node.log_text());
     node.stop();
 }
 
@@ -518,8 +518,8 @@ fn the_bench_measures_a_node_that_runs() {
             .args(rest)
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(0), "{told}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{text}");
         serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
     };
     let closed = bench(&["--clients", "4", "--workspaces", "3"]);
@@ -556,13 +556,13 @@ fn the_bench_measures_a_node_that_runs() {
         sleep(Duration::from_millis(20));
     }
     kill_process(Pid::from_child(&long), Signal::INT).unwrap();
-    let told = long.wait_with_output().unwrap();
-    assert_eq!(told.status.code(), Some(0));
-    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
-    assert!(told["done"].as_u64().unwrap() >= 10, "{told}");
+    let report = long.wait_with_output().unwrap();
+    assert_eq!(report.status.code(), Some(0));
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert!(report["done"].as_u64().unwrap() >= 10, "{report}");
     assert!(
-        told["unsent"].as_u64().unwrap() < 1_000,
-        "commands that were not due are counted as unsent: {told}"
+        report["unsent"].as_u64().unwrap() < 1_000,
+        "commands that were not due are counted as unsent: {report}"
     );
     let unreachable = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["bench", "--node", "127.0.0.1:1"])
@@ -590,8 +590,8 @@ fn the_bench_ends_after_a_second_if_the_node_does_not_answer() {
         .args(["bench", "--node", &address])
         .output()
         .unwrap();
-    let (took, told) = (start.elapsed(), String::from_utf8(bench.stderr).unwrap());
-    assert_eq!(bench.status.code(), Some(4), "{told}");
-    assert!(told.contains(&address) && told.contains("within 1s"), "{told}");
+    let (took, text) = (start.elapsed(), String::from_utf8(bench.stderr).unwrap());
+    assert_eq!(bench.status.code(), Some(4), "{text}");
+    assert!(text.contains(&address) && text.contains("within 1s"), "{text}");
     assert!(took < Duration::from_secs(5), "{took:?}");
 }

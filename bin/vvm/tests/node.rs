@@ -32,9 +32,9 @@ fn sigterm_finishes_current_requests_and_releases_the_lease() {
     let status = first.ended();
     let took = start.elapsed();
     let known = load.stop();
-    assert_eq!(status.code(), Some(0), "{}", first.said());
+    assert_eq!(status.code(), Some(0), "{}", first.log_text());
     assert!(took < Duration::from_secs(2), "it took {took:?}");
-    assert!(first.said().contains("lease released"), "{}", first.said());
+    assert!(first.log_text().contains("lease released"), "{}", first.log_text());
 
     // The lease was released, so the next node need not wait.
     let start = Instant::now();
@@ -66,10 +66,10 @@ fn a_second_signal_ends_the_node_at_once() {
     std::thread::sleep(Duration::from_millis(300));
     node.signal(Signal::INT);
     let start = Instant::now();
-    assert_eq!(node.ended().code(), Some(12), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(12), "{}", node.log_text());
     assert!(start.elapsed() < Duration::from_millis(500));
     // The log blamed a panic for the end of the leadership, and no operator could explain that.
-    assert!(!node.said().contains("panicked"), "{}", node.said());
+    assert!(!node.log_text().contains("panicked"), "{}", node.log_text());
 }
 
 /// Such a request had two seconds to end, however little time there was to stop the node.
@@ -84,7 +84,7 @@ fn a_request_that_does_not_end_is_cut_in_time() {
     std::thread::sleep(Duration::from_millis(100));
     let start = Instant::now();
     node.signal(Signal::TERM);
-    assert_eq!(node.ended().code(), Some(0), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(0), "{}", node.log_text());
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }
 
@@ -100,8 +100,8 @@ fn a_node_that_lost_its_storage_file_ends() {
     let body = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
     let (status, answer) = node.command(1, "sys.CUD", body);
     assert!(status >= 503, "{status} {answer}");
-    assert_eq!(node.ended().code(), Some(7), "{}", node.said());
-    assert!(node.said().contains("was removed or replaced"), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(7), "{}", node.log_text());
+    assert!(node.log_text().contains("was removed or replaced"), "{}", node.log_text());
     fs::rename(&away, &data).unwrap();
     let node = NodeProcess::start(folder.path(), "").ready();
     assert_eq!(node.logged(1).len(), 1);
@@ -122,7 +122,7 @@ fn incomplete_heads_do_not_delay_a_stop() {
     std::thread::sleep(Duration::from_millis(100));
     let start = Instant::now();
     node.signal(Signal::TERM);
-    assert_eq!(node.ended().code(), Some(0), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(0), "{}", node.log_text());
     // For requests that are under way the node waits longer.
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     drop(half);
@@ -134,13 +134,13 @@ fn sighup_stops_the_node_unless_the_signal_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let mut node = NodeProcess::start(folder.path(), "").ready();
     node.signal(Signal::HUP);
-    assert_eq!(node.ended().code(), Some(0), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(0), "{}", node.log_text());
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_vvm")]);
     let node = NodeProcess::spawn(command, folder.path(), "", free(), free()).ready();
     node.signal(Signal::HUP);
     node.create_workspace(1);
-    assert!(!node.said().contains("SIGHUP"), "{}", node.said());
+    assert!(!node.log_text().contains("SIGHUP"), "{}", node.log_text());
     node.stop();
 }
 
@@ -162,7 +162,7 @@ fn a_killed_node_comes_back_at_once_with_every_acknowledged_event() {
         node = NodeProcess::start(folder.path(), config).ready();
         // The start did not wait for the lease, which has not expired.
         let took = start.elapsed();
-        assert!(took < Duration::from_secs(4), "it took {took:?}: {}", node.said());
+        assert!(took < Duration::from_secs(4), "it took {took:?}: {}", node.log_text());
         known.check(&[&node], 8);
     }
     node.stop();
@@ -193,36 +193,36 @@ fn a_command_that_is_sent_again_with_its_key_is_done_once() {
 fn refused(folder: &Path, config: &str) -> (Option<i32>, String) {
     let mut node = NodeProcess::start(folder, config);
     let code = node.ended().code();
-    (code, node.said())
+    (code, node.log_text())
 }
 
 #[test]
 fn an_invalid_start_is_reported_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let (code, said) = refused(folder.path(), "[http]\nlisen = \"127.0.0.1:1\"\n");
-    assert_eq!(code, Some(3), "{said}");
+    let (code, log) = refused(folder.path(), "[http]\nlisen = \"127.0.0.1:1\"\n");
+    assert_eq!(code, Some(3), "{log}");
     for part in [".toml", "line 2", "lisen", "listen"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(log.contains(part), "{part}: {log}");
     }
-    let (code, said) = refused(folder.path(), "[storage]\ndriver = \"cassandra\"\n");
-    assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains("contact_points"), "{said}");
-    let (code, said) = refused(
+    let (code, log) = refused(folder.path(), "[storage]\ndriver = \"cassandra\"\n");
+    assert_eq!(code, Some(3), "{log}");
+    assert!(log.contains("contact_points"), "{log}");
+    let (code, log) = refused(
         folder.path(),
         "[[apps]]\nname = \"a/b\"\ntables = \"none.toml\"\nworkspaces = {}\n",
     );
-    assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains("none.toml"), "{said}");
-    let (code, said) = refused(folder.path(), "[node]\nlease_seconds = 1\ncall_seconds = 2\n");
-    assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains("call"), "{said}");
+    assert_eq!(code, Some(3), "{log}");
+    assert!(log.contains("none.toml"), "{log}");
+    let (code, log) = refused(folder.path(), "[node]\nlease_seconds = 1\ncall_seconds = 2\n");
+    assert_eq!(code, Some(3), "{log}");
+    assert!(log.contains("call"), "{log}");
     assert!(!folder.path().join("data/vvm.redb").exists(), "nothing was begun");
     let path = folder.path().join("data/vvm.redb");
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, "a letter to somebody else".repeat(1_000)).unwrap();
-    let (code, said) = refused(folder.path(), "");
-    assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains("vvm.redb"), "{said}");
+    let (code, log) = refused(folder.path(), "");
+    assert_eq!(code, Some(3), "{log}");
+    assert!(log.contains("vvm.redb"), "{log}");
     assert!(fs::read(&path).unwrap().starts_with(b"a letter"), "it is left alone");
 }
 
@@ -244,9 +244,9 @@ fn a_damaged_storage_file_is_reported_with_code_3() {
         ("", "the path is empty"),
     ] {
         let config = format!("[storage.redb]\npath = \"{path}\"\n");
-        let (code, said) = refused(folder.path(), &config);
-        assert_eq!(code, Some(3), "{path}: {said}");
-        assert!(said.contains(part), "{path}: {said}");
+        let (code, log) = refused(folder.path(), &config);
+        assert_eq!(code, Some(3), "{path}: {log}");
+        assert!(log.contains(part), "{path}: {log}");
     }
 }
 
@@ -265,12 +265,12 @@ fn a_file_is_checked_without_being_changed() {
     let path = folder.path().join("data/vvm.redb");
     let node = NodeProcess::start(folder.path(), "").ready();
     node.create_workspace(1);
-    let (code, _, said) = check(folder.path(), "redb:data/vvm.redb");
-    assert_eq!(code, Some(4), "a node works with it: {said}");
+    let (code, _, stderr) = check(folder.path(), "redb:data/vvm.redb");
+    assert_eq!(code, Some(4), "a node works with it: {stderr}");
     node.stop();
-    let (code, told, said) = check(folder.path(), "redb:data/vvm.redb");
-    assert_eq!(code, Some(0), "{told}{said}");
-    assert!(told.contains("rows in 2 keyspaces are whole"), "{told}");
+    let (code, stdout, stderr) = check(folder.path(), "redb:data/vvm.redb");
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("rows in 2 keyspaces are whole"), "{stdout}");
 
     let mut file = fs::read(&path).unwrap();
     // Old pages of the file may contain the name, too.
@@ -278,10 +278,10 @@ fn a_file_is_checked_without_being_changed() {
     let places: Vec<usize> = (0..file.len()).filter(is_name).collect();
     places.into_iter().for_each(|at| file[at] ^= 1);
     fs::write(&path, &file).unwrap();
-    let (code, told, said) = check(folder.path(), "redb:data/vvm.redb");
-    assert_eq!(code, Some(1), "{told}{said}");
-    assert!(told.contains("damaged: the row 0x") && told.contains("checksum"), "{told}");
-    assert!(said.contains("restore it from a backup"), "{said}");
+    let (code, stdout, stderr) = check(folder.path(), "redb:data/vvm.redb");
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert!(stdout.contains("damaged: the row 0x") && stdout.contains("checksum"), "{stdout}");
+    assert!(stderr.contains("restore it from a backup"), "{stderr}");
     assert!(fs::read(&path).unwrap() == file, "it is left alone");
 
     assert_eq!(check(folder.path(), "redb:data/none.redb").0, Some(3));
@@ -296,10 +296,10 @@ fn a_taken_port_is_reported_at_once() {
         [(taken.local_addr().unwrap(), free()), (free(), taken.local_addr().unwrap())]
     {
         let mut node = NodeProcess::start_at(folder.path(), "", api, admin);
-        assert_eq!(node.ended().code(), Some(5), "{}", node.said());
+        assert_eq!(node.ended().code(), Some(5), "{}", node.log_text());
         let port = taken.local_addr().unwrap().to_string();
-        assert!(node.said().contains(&port), "{}", node.said());
-        assert!(node.said().contains("admin.listen"), "{}", node.said());
+        assert!(node.log_text().contains(&port), "{}", node.log_text());
+        assert!(node.log_text().contains("admin.listen"), "{}", node.log_text());
         assert!(!folder.path().join("data/vvm.redb").exists(), "nothing else is begun");
     }
 }
@@ -308,9 +308,9 @@ fn a_taken_port_is_reported_at_once() {
 fn a_file_that_another_process_holds_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let first = NodeProcess::start(folder.path(), "").ready();
-    let (code, said) = refused(folder.path(), "");
-    assert_eq!(code, Some(4), "{said}");
-    assert!(said.contains("another process"), "{said}");
+    let (code, log) = refused(folder.path(), "");
+    assert_eq!(code, Some(4), "{log}");
+    assert!(log.contains("another process"), "{log}");
     first.stop();
 }
 
@@ -324,16 +324,16 @@ fn a_folder_that_cannot_be_written_is_reported_with_code_3() {
     fs::set_permissions(&data, fs::Permissions::from_mode(0o500)).unwrap();
     let may_write = fs::write(data.join("probe"), "").is_ok();
     if !may_write {
-        let (code, said) = refused(folder.path(), "");
-        assert_eq!(code, Some(3), "{said}");
-        assert!(said.contains("vvm.redb"), "{said}");
+        let (code, log) = refused(folder.path(), "");
+        assert_eq!(code, Some(3), "{log}");
+        assert!(log.contains("vvm.redb"), "{log}");
     }
     // No user may make a folder in these places, not even root.
     for (path, code) in [("/sys/none", 3), ("/proc/none", 4)] {
         let config = format!("[storage.redb]\npath = \"{path}/vvm.redb\"\n");
-        let (ended, said) = refused(folder.path(), &config);
-        assert_eq!(ended, Some(code), "{said}");
-        assert!(said.contains(path), "{said}");
+        let (ended, log) = refused(folder.path(), &config);
+        assert_eq!(ended, Some(code), "{log}");
+        assert!(log.contains(path), "{log}");
     }
 }
 
@@ -341,8 +341,8 @@ fn a_folder_that_cannot_be_written_is_reported_with_code_3() {
 fn a_node_does_not_listen_beyond_this_machine_unless_allowed() {
     let folder = tempfile::tempdir().unwrap();
     let mut node = NodeProcess::start_at(folder.path(), "", "0.0.0.0:0".parse().unwrap(), free());
-    assert_eq!(node.ended().code(), Some(3), "{}", node.said());
-    assert!(node.said().contains("allow_unauthenticated"), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(3), "{}", node.log_text());
+    assert!(node.log_text().contains("allow_unauthenticated"), "{}", node.log_text());
 }
 
 #[test]
@@ -362,9 +362,9 @@ fn another_number_of_partitions_or_another_level_is_refused() {
         (app(4), "3 partitions"),
         (format!("[sequences]\ntrust_level = 1\n{}", app(3)), "trust level 0"),
     ] {
-        let (code, said) = refused(folder.path(), &config);
-        assert_eq!(code, Some(3), "{said}");
-        assert!(said.contains(what), "{what}: {said}");
+        let (code, log) = refused(folder.path(), &config);
+        assert_eq!(code, Some(3), "{log}");
+        assert!(log.contains(what), "{what}: {log}");
     }
     let node = NodeProcess::start(folder.path(), &app(3)).ready();
     assert_eq!(node.logged(1).len(), 1);
@@ -378,16 +378,16 @@ fn an_embedded_storage_has_one_slot() {
     let folder = tempfile::tempdir().unwrap();
     for driver in ["redb", "mem"] {
         let config = format!("[node]\nslots = 10\n[storage]\ndriver = \"{driver}\"\n");
-        let (code, said) = refused(folder.path(), &config);
+        let (code, log) = refused(folder.path(), &config);
         let file = folder.path().join("checked.toml");
         fs::write(&file, &config).unwrap();
         let mut check = Command::new(env!("CARGO_BIN_EXE_vvm"));
         let check = check.args(["config", "check", "--config"]).arg(&file).output().unwrap();
         let checked = String::from_utf8(check.stderr).unwrap();
-        for (code, said) in [(code, said), (check.status.code(), checked)] {
-            assert_eq!(code, Some(3), "{said}");
+        for (code, log) in [(code, log), (check.status.code(), checked)] {
+            assert_eq!(code, Some(3), "{log}");
             for part in ["line 2", "node.slots", driver, "the other 9", "slots = 1"] {
-                assert!(said.contains(part), "{part}: {said}");
+                assert!(log.contains(part), "{part}: {log}");
             }
         }
     }
@@ -405,7 +405,7 @@ fn stepping_down_ends_it_with_a_code_of_its_own() {
     assert_eq!(status, 405, "looking does nothing");
     let (status, answer) = request(node.admin, "POST", "/step-down", &[], "");
     assert_eq!(status, 202, "{answer}");
-    assert_eq!(node.ended().code(), Some(11), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(11), "{}", node.log_text());
 }
 
 /// Starts a node with files that can be kept from growing. A write beyond the limit is an error,
@@ -438,7 +438,7 @@ fn a_node_that_loses_its_leadership_before_numbers_are_stored_ends_in_order() {
         assert_eq!(node.command(ws, "sys.CUD", &body).0, 200);
     }
     limit_files(&node, Some(half));
-    assert_eq!(node.ended().code(), Some(7), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(7), "{}", node.log_text());
 }
 
 /// A node had begun to step down when a signal came. The node took the signal for the second one,
@@ -462,8 +462,8 @@ fn the_first_signal_after_a_step_down_changes_nothing() {
     std::io::Write::write_all(&mut slow, body.as_bytes()).unwrap();
     let (status, answered) = answer(&mut slow).unwrap();
     assert_eq!(status, 200, "{answered}");
-    assert_eq!(node.ended().code(), Some(11), "{}", node.said());
-    assert!(node.said().contains("lease released"), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(11), "{}", node.log_text());
+    assert!(node.log_text().contains("lease released"), "{}", node.log_text());
 }
 
 /// Names and values of the environment may be any bytes except zeros.
@@ -494,10 +494,10 @@ fn a_full_disk_is_reported_and_loses_nothing() {
     node.until("/readyz", |status| status == 503);
     let (_, status) = request(node.admin, "GET", "/status", &[], "");
     let here = status["node"]["apps"][0]["here"].as_array().unwrap();
-    let is_told = |partition: &serde_json::Value| {
+    let is_reported = |partition: &serde_json::Value| {
         partition["status"].as_str().unwrap().contains("retrying a write")
     };
-    assert!(here.iter().any(is_told), "{status}");
+    assert!(here.iter().any(is_reported), "{status}");
     limit_files(&node, None);
     node.until("/readyz", |status| status == 200);
     load.until_more(100);
@@ -505,7 +505,7 @@ fn a_full_disk_is_reported_and_loses_nothing() {
     // The disk stays full, so the node cannot keep its leadership. The node ends before it is
     // killed: it does not wait for writes that it may no longer send.
     limit_files(&node, Some(half));
-    assert_eq!(node.ended().code(), Some(7), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(7), "{}", node.log_text());
     let known = load.stop();
     let node = NodeProcess::start(folder.path(), config).ready();
     known.check(&[&node], 4);
@@ -525,10 +525,10 @@ fn a_stop_on_a_full_disk_has_an_exit_code_of_its_own() {
     limit_files(&node, Some(half));
     node.until("/readyz", |status| status == 503);
     node.signal(Signal::TERM);
-    assert_eq!(node.ended().code(), Some(9), "{}", node.said());
-    let said = node.said();
-    assert!(said.contains("partitions may have unanswered writes"), "{said}");
-    assert!(said.contains("of demo/shop: "), "{said}");
+    assert_eq!(node.ended().code(), Some(9), "{}", node.log_text());
+    let log = node.log_text();
+    assert!(log.contains("partitions may have unanswered writes"), "{log}");
+    assert!(log.contains("of demo/shop: "), "{log}");
     let known = load.stop();
     let node = NodeProcess::start(folder.path(), "").ready();
     known.check(&[&node], 4);
@@ -546,17 +546,17 @@ fn a_node_that_waits_for_its_own_former_lease_logs_the_remaining_time() {
     // The lock file is missing, as after a reboot or in a copy of the folder.
     fs::remove_file(folder.path().join("data/lease.lock")).unwrap();
     let node = NodeProcess::start_at(folder.path(), config, api, admin).ready();
-    let said = node.said();
-    let told: Vec<&str> = said
+    let log = node.log_text();
+    let lines: Vec<&str> = log
         .lines()
         .filter(|line| line.contains("waiting for the lease of this node's former process"))
         .collect();
-    assert_eq!(told.len(), 1, "{said}");
-    let told: serde_json::Value = serde_json::from_str(told[0]).unwrap();
-    let fields = &told["fields"];
-    assert_eq!(fields["owner"], api.to_string(), "{told}");
+    assert_eq!(lines.len(), 1, "{log}");
+    let line: serde_json::Value = serde_json::from_str(lines[0]).unwrap();
+    let fields = &line["fields"];
+    assert_eq!(fields["owner"], api.to_string(), "{line}");
     let left: f64 = fields["expires_in"].as_str().unwrap().trim_end_matches('s').parse().unwrap();
-    assert!((1.0..=5.0).contains(&left), "{told}");
+    assert!((1.0..=5.0).contains(&left), "{line}");
     node.stop();
 }
 
@@ -599,17 +599,17 @@ fn a_node_that_waits_for_ever_waits_for_a_storage_that_is_out_of_reach() {
     );
     let folder = tempfile::tempdir().unwrap();
     let mut node = NodeProcess::start(folder.path(), &config);
-    assert_eq!(node.ended().code(), Some(4), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(4), "{}", node.log_text());
     let mut node =
         NodeProcess::start(folder.path(), &format!("{config}[node]\nacquire_seconds = 0\n"));
     let start = Instant::now();
-    while !node.said().contains("waiting for the storage") {
-        assert!(start.elapsed() < Duration::from_secs(30), "{}", node.said());
+    while !node.log_text().contains("waiting for the storage") {
+        assert!(start.elapsed() < Duration::from_secs(30), "{}", node.log_text());
         std::thread::sleep(Duration::from_millis(10));
     }
     node.until("/livez", |status| status == 200);
     node.signal(Signal::TERM);
-    assert_eq!(node.ended().code(), Some(0), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(0), "{}", node.log_text());
 }
 
 /// The storage is a server that accepts connections and sends nothing.
@@ -630,10 +630,10 @@ fn a_node_with_a_silent_storage_reports_its_state_and_can_be_stopped() {
     assert_eq!((status, answer["code"].as_str()), (503, Some("not_leader")), "{answer}");
     let start = Instant::now();
     node.signal(Signal::TERM);
-    assert_eq!(node.ended().code(), Some(0), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(0), "{}", node.log_text());
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     // A port that is taken is reported before the node connects to the storage.
     let mut node =
         NodeProcess::start_at(folder.path(), &config, silent.local_addr().unwrap(), free());
-    assert_eq!(node.ended().code(), Some(5), "{}", node.said());
+    assert_eq!(node.ended().code(), Some(5), "{}", node.log_text());
 }

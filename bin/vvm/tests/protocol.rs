@@ -157,8 +157,8 @@ fn a_request_names_one_host_and_that_is_this_machine() {
         }
     }
     let start = Instant::now();
-    while !node.said().contains("the request is for the host evil.example") {
-        assert!(start.elapsed() < PATIENCE, "{}", node.said());
+    while !node.log_text().contains("the request is for the host evil.example") {
+        assert!(start.elapsed() < PATIENCE, "{}", node.log_text());
         sleep(Duration::from_millis(5));
     }
     node.stop();
@@ -308,7 +308,7 @@ fn a_request_that_cannot_be_read_gets_a_problem_and_a_line_in_the_log() {
     let line = |header: &str| get(&format!("Host: localhost\r\n{header}\r\n"));
     let many: String = (0..101).map(|n| format!("x-{n}: 1\r\n")).collect();
     let bad = (400, "bad_request");
-    for (request, expected, said) in [
+    for (request, expected, text) in [
         (line(&format!("x: {}", "x".repeat(20_000))), (431, "head_too_large"), "16384 bytes"),
         (get(&many), (431, "head_too_large"), "100 headers"),
         (format!("GET /{}", "x".repeat(20_000)), (414, "uri_too_long"), "request line"),
@@ -326,20 +326,20 @@ fn a_request_that_cannot_be_read_gets_a_problem_and_a_line_in_the_log() {
         for address in [node.api, node.admin] {
             let answer = answer_to(address, &request);
             assert_eq!((answer.status, &*answer.code()), expected, "{request:?}: {answer:?}");
-            assert!(answer.body.contains(said) && answer.closes(), "{request:?}: {answer:?}");
+            assert!(answer.body.contains(text) && answer.closes(), "{request:?}: {answer:?}");
             assert!(answer.head.contains("\r\ndate: "), "{answer:?}");
         }
-        let told = |log: &str| {
+        let lines_in = |log: &str| {
             let lines = log.lines().filter(|line| line.contains("malformed request refused"));
-            lines.filter(|line| line.contains(said)).map(str::to_owned).collect::<Vec<_>>()
+            lines.filter(|line| line.contains(text)).map(str::to_owned).collect::<Vec<_>>()
         };
         // A thread of its own writes the log.
         let start = Instant::now();
-        while told(&node.said()).len() < 2 {
-            assert!(start.elapsed() < PATIENCE, "{request:?}: {}", node.said());
+        while lines_in(&node.log_text()).len() < 2 {
+            assert!(start.elapsed() < PATIENCE, "{request:?}: {}", node.log_text());
             sleep(Duration::from_millis(5));
         }
-        for line in told(&node.said()) {
+        for line in lines_in(&node.log_text()) {
             for part in [&expected.0.to_string(), "127.0.0.1:"] {
                 assert!(line.contains(part), "{part}: {line}");
             }

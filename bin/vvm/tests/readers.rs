@@ -160,7 +160,7 @@ fn greedy_readers(fixture: &StorageFixture) {
     );
     let (bound, near_the_end) = (printed_bound(&node), node.renewals_near_the_end(lease));
     clients.shutdown_background();
-    assert_eq!(near_the_end, 0, "{}", node.said());
+    assert_eq!(near_the_end, 0, "{}", node.log_text());
     let floor = floor.iter().map(|(_, took)| *took).max().unwrap();
     let is_slow = |(_, took): &(_, Duration)| *took >= bounds.probe.max(floor + bounds.probe / 2);
     assert!(!slowest.iter().any(is_slow), "{slowest:?}");
@@ -375,8 +375,8 @@ fn most_memory(node: &NodeProcess) -> u64 {
 
 /// Returns the most memory that the node may take as it logged, in MiB.
 fn printed_bound(node: &NodeProcess) -> u64 {
-    let said = node.said();
-    let (_, rest) = said.split_once("\"memory_mib\":").unwrap_or_else(|| panic!("{said}"));
+    let log = node.log_text();
+    let (_, rest) = log.split_once("\"memory_mib\":").unwrap_or_else(|| panic!("{log}"));
     rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
 

@@ -59,7 +59,7 @@ fn clients_that_read_metrics_without_a_pause_take_neither_the_lease_nor_the_prob
     println!("{answers} answers; slowest probe {slowest:?}; {near_the_end} renewals near the end");
     assert!(answers >= CLIENTS, "{answers} answers");
     assert!(slowest < PROBE, "{slowest:?}");
-    assert_eq!(near_the_end, 0, "{}", node.said());
+    assert_eq!(near_the_end, 0, "{}", node.log_text());
     node.stop();
 }
 

@@ -49,15 +49,15 @@ fn is_empty(folder: &TempDir) -> bool {
 /// A process, and the lines that it writes.
 struct RunningVerification {
     child: Child,
-    said: BufReader<ChildStderr>,
+    stderr: BufReader<ChildStderr>,
 }
 
 impl RunningVerification {
     fn start(folder: &TempDir, args: &[&str]) -> RunningVerification {
         let mut command = verify(folder, args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = BufReader::new(child.stderr.take().unwrap());
-        RunningVerification { child, said }
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        RunningVerification { child, stderr }
     }
 
     /// Waits for a line that contains `part`.
@@ -65,7 +65,7 @@ impl RunningVerification {
         let mut all = String::new();
         loop {
             let mut line = String::new();
-            assert_ne!(self.said.read_line(&mut line).unwrap(), 0, "no `{part}` in:\n{all}");
+            assert_ne!(self.stderr.read_line(&mut line).unwrap(), 0, "no `{part}` in:\n{all}");
             if line.contains(part) {
                 return line;
             }
@@ -87,7 +87,7 @@ impl RunningVerification {
     /// Returns the exit code, and the rest of the lines.
     fn end(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
-        self.said.read_to_string(&mut rest).unwrap();
+        self.stderr.read_to_string(&mut rest).unwrap();
         (self.child.wait().unwrap().code(), rest)
     }
 }
@@ -159,10 +159,10 @@ fn a_wrong_configuration_is_refused_with_the_file_the_key_and_the_correction() {
     fs::write(folder.path().join("my.toml"), "[storage.redb]\npaht = \"x\"\n").unwrap();
     let output = run(&folder, &["--config", "my.toml"]);
     assert_eq!(code(&output), Some(3));
-    let said = stderr(&output);
+    let text = stderr(&output);
     let place = "my.toml, line 2, column 1: `storage.redb.paht`: ";
-    assert!(said.contains(place), "{said}");
-    assert!(said.contains("unknown key `paht`, did you mean `path`?"), "{said}");
+    assert!(text.contains(place), "{text}");
+    assert!(text.contains("unknown key `paht`, did you mean `path`?"), "{text}");
     let output = run(&folder, &["--config", "none.toml"]);
     assert_eq!(code(&output), Some(3));
     assert!(stderr(&output).contains("cannot read none.toml"), "{}", stderr(&output));
@@ -202,8 +202,8 @@ fn a_signal_during_a_run_leaves_only_the_named_file_behind() {
         let keyspace = running.scratch_keyspace();
         running.line("passed  ttl::an_absent_row");
         running.signal(signal);
-        let told = running.line(&format!("{name} received"));
-        assert!(told.contains(keyspace.as_str()), "{told}");
+        let line = running.line(&format!("{name} received"));
+        assert!(line.contains(keyspace.as_str()), "{line}");
         let (code, rest) = running.end();
         assert_eq!(code, Some(1), "{rest}");
         assert!(rest.contains("error: interrupted"), "{rest}");
@@ -236,8 +236,8 @@ fn a_second_signal_ends_the_run_at_once_and_names_what_may_be_left() {
     let mut running = RunningVerification::start(&folder, &["--storage", &storage]);
     let request = server.accept().unwrap();
     running.signal("-INT");
-    let told = running.line("Ctrl-C received");
-    let (_, keyspace) = told.trim_end().rsplit_once(' ').unwrap();
+    let line = running.line("Ctrl-C received");
+    let (_, keyspace) = line.trim_end().rsplit_once(' ').unwrap();
     running.signal("-INT");
     let (code, rest) = running.end();
     drop(request);
@@ -276,8 +276,8 @@ fn a_closed_stdout_does_not_end_the_run() {
     let args = [["--storage", "redb:a.redb"].as_slice(), &QUICK].concat();
     let mut running = RunningVerification::start(&folder, &args);
     let keyspace = running.scratch_keyspace();
-    let RunningVerification { child, said } = running;
-    drop(said);
+    let RunningVerification { child, stderr } = running;
+    drop(stderr);
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), Some(0));
     assert!(stdout(&output).contains("1 passed"), "{}", stdout(&output));

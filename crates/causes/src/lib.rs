@@ -1,7 +1,8 @@
 //! The text of an error with all its causes.
 //!
 //! The `Display` of an error shows only the error itself, and a log in JSON shows nothing more. So
-//! log lines, statuses and messages to operators are made by [`in_full`] and [`joined`].
+//! log lines, statuses and messages to operators are made by [`with_causes`] and
+//! [`with_causes_separated_by`].
 
 use std::error::Error;
 
@@ -13,16 +14,16 @@ use std::error::Error;
 /// ```
 /// let disk = std::io::Error::other("the disk is full");
 /// let error = std::io::Error::other(disk);
-/// assert_eq!(causes::in_full(&error), "the disk is full");
+/// assert_eq!(causes::with_causes(&error), "the disk is full");
 /// ```
 #[must_use]
-pub fn in_full(error: &dyn Error) -> String {
-    joined(error, ": ")
+pub fn with_causes(error: &dyn Error) -> String {
+    with_causes_separated_by(error, ": ")
 }
 
-/// Returns the same text as [`in_full`], with another separator.
+/// Returns the same text as [`with_causes`], with another separator.
 #[must_use]
-pub fn joined(error: &dyn Error, separator: &str) -> String {
+pub fn with_causes_separated_by(error: &dyn Error, separator: &str) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -70,14 +71,14 @@ mod tests {
     #[test]
     fn the_text_has_every_cause_in_order() {
         let error = chain(&["cannot write", "no answer", "connection reset"]);
-        assert_eq!(in_full(&error), "cannot write: no answer: connection reset");
-        let lines = joined(&error, "\n  because: ");
+        assert_eq!(with_causes(&error), "cannot write: no answer: connection reset");
+        let lines = with_causes_separated_by(&error, "\n  because: ");
         assert_eq!(lines, "cannot write\n  because: no answer\n  because: connection reset");
     }
 
     #[test]
     fn a_cause_that_is_already_in_the_text_is_left_out() {
         let error = chain(&["no answer: reset (sent twice)", "reset", "no route"]);
-        assert_eq!(in_full(&error), "no answer: reset (sent twice): no route");
+        assert_eq!(with_causes(&error), "no answer: reset (sent twice): no route");
     }
 }

@@ -30,7 +30,7 @@ impl Log {
     /// Invariant: a violation is returned only after all other rows are written. A simpler version
     /// returns at the first violation. Leader A's write in workspace 1 gets no answer; a row of
     /// workspace 2 is foreign; A reports the violation, is stopped, and releases its lease, because
-    /// a violation leaves no call [open](Log::is_open); leader B begins. So A's write may still
+    /// a violation leaves no write [unsettled](Log::has_unsettled_writes); leader B begins. So A's write may still
     /// land while B leads.
     pub(crate) async fn apply(&self, mut rest: Vec<RowWrite>) -> Result<()> {
         if rest.is_empty() {
@@ -65,8 +65,8 @@ impl Log {
     ///
     /// Invariant: after a failed attempt at rows of the log, the error is [`Error::Unknown`]. A
     /// simpler version returns the last error. The first attempt gets no answer; the lease expires;
-    /// the version returns [`Error::LeadLost`], and the command is answered as not done; the first
-    /// attempt lands, and the next leader applies its event.
+    /// the version returns [`Error::LeadershipLost`], and the command is answered as not done; the
+    /// first attempt lands, and the next leader applies its event.
     pub(crate) async fn put_ordered(
         &self,
         rows: &[RowWrite],
@@ -85,7 +85,7 @@ impl Log {
             match self.storage().put_ordered(rows, self.reader.deadline()).await {
                 Ok(()) => {
                     if failed.is_some() {
-                        self.set_trouble(None);
+                        self.set_last_error(None);
                     }
                     return Ok(());
                 }
@@ -150,7 +150,7 @@ impl Log {
             }
         }
         if was_retried {
-            self.set_trouble(None);
+            self.set_last_error(None);
         }
         conflict_error.map_or(Ok(()), |refused| Err(unanswered.map_or(refused, Error::from)))
     }
@@ -163,11 +163,12 @@ impl Log {
         until: Instant,
         error: istorage::Error,
     ) -> Result<istorage::Error> {
-        let may_pass = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);
-        if !may_pass || self.clock.now() + *pause >= until {
+        let is_retryable =
+            matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);
+        if !is_retryable || self.clock.now() + *pause >= until {
             return Err(error.into());
         }
-        self.set_trouble(Some(error.to_string()));
+        self.set_last_error(Some(error.to_string()));
         self.clock.sleep(*pause).await;
         *pause = (*pause * 2).min(MAX_PAUSE);
         Ok(error)

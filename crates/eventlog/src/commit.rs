@@ -25,7 +25,7 @@ impl Log {
     /// # Cancel safety
     /// None: after a dropped call it is not known which rows are written. Let the call end.
     pub async fn write(&self, group: &[PreparedEvent]) -> WriteOutcome {
-        self.set_trouble(None);
+        self.set_last_error(None);
         let start = self.clock.now();
         let outcome = |committed, applied, commit_error| {
             let log_time = self.clock.now() - start;
@@ -80,7 +80,7 @@ impl Log {
                 Error::Unknown(istorage::Error::outcome_unknown(violation.to_string()))
             }
             PlogOccupant::LaterLeader(epoch) => self.note_later_leader(epoch),
-            PlogOccupant::EarlierLeader(offset) => Error::Overtaken(offset),
+            PlogOccupant::EarlierLeader(offset) => Error::UnexpectedEvent(offset),
             PlogOccupant::Missing if was_unknown => Error::Unknown(unexplained_refusal()),
             PlogOccupant::Missing => unexplained_refusal().into(),
             PlogOccupant::Foreign(violation) => violation.into(),
@@ -108,18 +108,18 @@ impl Log {
             match write().await {
                 Ok(outcome) => {
                     if unknown.is_some() {
-                        self.set_trouble(None);
+                        self.set_last_error(None);
                     }
                     return Ok((outcome, unknown.is_some()));
                 }
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
-                    self.set_trouble(Some(error.to_string()));
+                    self.set_last_error(Some(error.to_string()));
                     unknown = Some(error);
                 }
                 Err(error) if unknown.is_none() => return Err(error.into()),
                 // This answer says nothing about the earlier attempts.
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    self.set_trouble(Some(error.to_string()));
+                    self.set_last_error(Some(error.to_string()));
                 }
                 Err(error) => return Err(Error::Unknown(error)),
             }
@@ -168,9 +168,9 @@ impl Log {
                 let why =
                     if is_swap { "differs from the row that was read" } else { "already exists" };
                 let is_record = there.is_some_and(|there| write.row.record(there).is_ok());
-                let may_pass = is_swap && is_record;
-                let (there, wanted) = (there.cloned(), write.after.clone());
-                Err(Violation { row: write.row, there, wanted, why, may_pass }.into())
+                let is_retryable = is_swap && is_record;
+                let (found, expected) = (there.cloned(), write.after.clone());
+                Err(Violation { row: write.row, found, expected, why, is_retryable }.into())
             }
             (None, None) => Err(unexplained_refusal().into()),
         }

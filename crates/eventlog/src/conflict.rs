@@ -10,8 +10,8 @@ use crate::{
 };
 
 fn violation(write: &RowWrite, there: Option<&Bytes>, why: &'static str) -> Violation {
-    let (there, wanted) = (there.cloned(), write.after.clone());
-    Violation { row: write.row, there, wanted, why, may_pass: false }
+    let (found, expected) = (there.cloned(), write.after.clone());
+    Violation { row: write.row, found, expected, why, is_retryable: false }
 }
 
 /// The row in the place where an event was to be written in the log of its partition. The row is

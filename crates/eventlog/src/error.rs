@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use istorage::ErrorKind;
 
-use crate::{AppRow, DecodeError, LeadLost, Offset};
+use crate::{AppRow, DecodeError, LeadershipLost, Offset};
 
 /// The result of an operation on a log.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -19,7 +19,7 @@ pub enum Error {
     Storage(#[from] istorage::Error),
     /// Write nothing more: the leadership is lost.
     #[error(transparent)]
-    LeadLost(#[from] LeadLost),
+    LeadershipLost(#[from] LeadershipLost),
     /// Leave the events to the next leader. An attempt to write them got no answer, and may have
     /// landed or may still land.
     #[error("the outcome of the write is unknown: an attempt got no answer and was not settled")]
@@ -27,7 +27,7 @@ pub enum Error {
     /// Recover: the log has an event of an earlier leader at the offset of the new event. Nothing
     /// was written.
     #[error("the log has an event of an earlier leader at offset {}", .0.0)]
-    Overtaken(Offset),
+    UnexpectedEvent(Offset),
     /// Take no commands and tell an operator: a row holds other bytes than it must. Go on when the
     /// row has changed.
     #[error(transparent)]
@@ -47,7 +47,7 @@ impl Error {
             Error::Storage(error) => {
                 matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid)
             }
-            Error::LeadLost(_) | Error::Unknown(_) | Error::Overtaken(_) => false,
+            Error::LeadershipLost(_) | Error::Unknown(_) | Error::UnexpectedEvent(_) => false,
         }
     }
 }
@@ -58,14 +58,14 @@ pub struct Violation {
     /// The row.
     pub row: AppRow,
     /// The bytes in the row; `None` if the row is missing.
-    pub there: Option<Bytes>,
+    pub found: Option<Bytes>,
     /// The bytes that were to be written.
-    pub wanted: Bytes,
+    pub expected: Bytes,
     /// The reason for which the row was not written.
     pub why: &'static str,
     /// Whether another try may succeed: nothing of the event is in the log, and the row can be
     /// read.
-    pub may_pass: bool,
+    pub is_retryable: bool,
 }
 
 /// A log or a row that cannot be read.
@@ -127,13 +127,13 @@ impl DamagedRow {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Violation { row, there, wanted, why, .. } = self;
+        let Violation { row, found, expected, why, .. } = self;
         write!(f, "{row} {why}: ")?;
-        match there {
-            Some(there) => write!(f, "the row holds {}", BytesPreview(there))?,
+        match found {
+            Some(found) => write!(f, "the row holds {}", BytesPreview(found))?,
             None => write!(f, "the row is missing")?,
         }
-        write!(f, ", but must hold {}", BytesPreview(wanted))
+        write!(f, ", but must hold {}", BytesPreview(expected))
     }
 }
 

@@ -19,13 +19,13 @@ pub trait Fence: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the reason for which no write may ever be sent again under this leadership; `None`
     /// while a write may still be sent.
-    fn lost(&self) -> Option<LeadLost>;
+    fn lost(&self) -> Option<LeadershipLost>;
 }
 
 /// The error that this node has lost the leadership.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("leadership lost: {0}")]
-pub struct LeadLost(pub String);
+pub struct LeadershipLost(pub String);
 
 /// The fence of a cluster with a single node. At each start the node needs a higher epoch, of
 /// at most 23 bits.
@@ -41,7 +41,7 @@ impl Fence for SingleNodeFence {
         true
     }
 
-    fn lost(&self) -> Option<LeadLost> {
+    fn lost(&self) -> Option<LeadershipLost> {
         None
     }
 }

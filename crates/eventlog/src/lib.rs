@@ -40,7 +40,7 @@ pub use event::{
     DrawnNumber, Entry, Epoch, Event, EventPlace, Idempotency, Marker, Offset, RecordChange,
     StoredAnswer, WsId,
 };
-pub use fence::{Fence, LeadLost, SingleNodeFence};
+pub use fence::{Fence, LeadershipLost, SingleNodeFence};
 pub use fields::Fields;
 pub use log::{Log, LogSettings, Tail, WriteOutcome};
 pub use mark::{DamagedEvent, EventNeighbours};

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an event in the log is not undone. All other rows follow from the events.
 
-mod lead;
+mod leadership;
 mod reads;
 mod settings;
 
@@ -19,7 +19,7 @@ use istorage::SharedStorage;
 
 pub use self::settings::LogSettings;
 use crate::{
-    Epoch, Error, Fence, LeadLost, Offset, PreparedEvent, Reader, Result, WsId,
+    Epoch, Error, Fence, LeadershipLost, Offset, PreparedEvent, Reader, Result, WsId,
     plan::{GroupRows, Rules},
 };
 
@@ -72,11 +72,11 @@ pub struct Log {
     pub(crate) partition: u16,
     pub(crate) settings: LogSettings,
     tail: Mutex<Tail>,
-    later_leader: OnceLock<LeadLost>,
+    later_leader: OnceLock<LeadershipLost>,
     /// The last error of the write under way, while a part of the write is sent again.
-    trouble: Mutex<Option<String>>,
+    last_error: Mutex<Option<String>>,
     /// Whether a call that got no answer may still write rows of an event in the log.
-    is_open: AtomicBool,
+    has_unsettled_writes: AtomicBool,
 }
 
 impl Log {
@@ -90,8 +90,18 @@ impl Log {
     ) -> Log {
         let reader = Reader::new(storage, clock.clone(), settings.timeout, settings.partitions);
         let (tail, later_leader) = (Mutex::new(Tail::NONE), OnceLock::new());
-        let (trouble, is_open) = (Mutex::default(), AtomicBool::new(false));
-        Log { reader, clock, fence, partition, settings, tail, later_leader, trouble, is_open }
+        let (last_error, has_unsettled_writes) = (Mutex::default(), AtomicBool::new(false));
+        Log {
+            reader,
+            clock,
+            fence,
+            partition,
+            settings,
+            tail,
+            later_leader,
+            last_error,
+            has_unsettled_writes,
+        }
     }
 
     /// Returns the number of the partition.
@@ -127,31 +137,31 @@ impl Log {
 
     /// Returns the last error of the write under way, while a part of the write is sent again. An
     /// answer to one part also clears the errors of the other parts, until their next error.
-    pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn last_error(&self) -> Option<String> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set_trouble(&self, trouble: Option<String>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    pub(crate) fn set_last_error(&self, error: Option<String>) {
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
 
     /// Returns whether rows of events in the log may still be written: a call had no answer, and
     /// the log was not [replayed](Log::replay) to its end since.
     ///
     /// A later error, such as a violation, does not settle the outcome of that call.
-    pub fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Acquire)
+    pub fn has_unsettled_writes(&self) -> bool {
+        self.has_unsettled_writes.load(Ordering::Acquire)
     }
 
     pub(crate) fn note_applied(&self, applied: &Result<()>) {
         if applied.as_ref().is_err_and(|error| !error.is_lasting()) {
-            self.is_open.store(true, Ordering::Release);
+            self.has_unsettled_writes.store(true, Ordering::Release);
         }
     }
 
     /// Records that the log was replayed to its end.
     pub(crate) fn note_replayed(&self) {
-        self.is_open.store(false, Ordering::Release);
+        self.has_unsettled_writes.store(false, Ordering::Release);
     }
 
     pub(crate) fn storage(&self) -> &SharedStorage {

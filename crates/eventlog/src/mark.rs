@@ -97,6 +97,6 @@ impl Log {
     }
 }
 
-fn violation(row: AppRow, there: Option<Bytes>, marker: &Bytes, why: &'static str) -> Error {
-    Violation { row, there, wanted: marker.clone(), why, may_pass: false }.into()
+fn violation(row: AppRow, found: Option<Bytes>, marker: &Bytes, why: &'static str) -> Error {
+    Violation { row, found, expected: marker.clone(), why, is_retryable: false }.into()
 }

@@ -145,10 +145,10 @@ async fn an_event_of_a_later_leader_ends_the_leadership() {
         for from in [1, 2] {
             let late = log(&storage, level, 4);
             let error = replayed(&late, from).await.unwrap_err();
-            assert!(matches!(error, Error::LeadLost(_)), "{error:?}");
+            assert!(matches!(error, Error::LeadershipLost(_)), "{error:?}");
             assert!(late.lost().is_some() && !late.may_answer());
             let outcome = late.write(&[PreparedEvent::new(&event(4, 2, None), |_| None)]).await;
-            assert!(matches!(outcome.commit_error, Some(Error::LeadLost(_))), "{outcome:?}");
+            assert!(matches!(outcome.commit_error, Some(Error::LeadershipLost(_))), "{outcome:?}");
         }
     }
 }
@@ -157,7 +157,7 @@ async fn an_event_of_a_later_leader_ends_the_leadership() {
 #[tokio::test]
 async fn a_conflicting_event_is_left_unchanged() {
     for level in [TrustLevel::Zero, TrustLevel::One] {
-        for (there, expected) in [(4, "overtaken"), (6, "lost"), (5, "violation")] {
+        for (there, expected) in [(4, "unexpected event"), (6, "lost"), (5, "violation")] {
             let storage = storage().await;
             let ours = log(&storage, level, 5);
             let theirs = event(there, 1, None);
@@ -167,8 +167,8 @@ async fn a_conflicting_event_is_left_unchanged() {
             let outcome = ours.write(&[PreparedEvent::new(&other, |_| None)]).await;
             assert_eq!(outcome.committed, 0);
             let found = match outcome.commit_error.unwrap() {
-                Error::Overtaken(_) => "overtaken",
-                Error::LeadLost(_) => "lost",
+                Error::UnexpectedEvent(_) => "unexpected event",
+                Error::LeadershipLost(_) => "lost",
                 Error::Violation(violation) => {
                     assert!(ours.is_unchanged(&violation).await.unwrap());
                     "violation"

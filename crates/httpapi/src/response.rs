@@ -96,7 +96,7 @@ impl ProblemDetails {
                     Busy::QueueFull => "queue_full",
                     Busy::Recovering(_) => "recovering",
                     Busy::Violation(_) => "violation",
-                    Busy::LeadLost(_) => NOT_LEADER,
+                    Busy::LeadershipLost(_) => NOT_LEADER,
                     Busy::Failed(_) => "failed",
                     Busy::Stopping => "stopping",
                     Busy::TimedOut => "timed_out",

@@ -79,7 +79,7 @@ impl Wrong {
         }
     }
 
-    fn told(&self, written: ConditionalOutcome) -> ConditionalOutcome {
+    fn reported(&self, written: ConditionalOutcome) -> ConditionalOutcome {
         match written {
             ConditionalOutcome::Refused(_) if self.defect == Defect::NothingTold => {
                 ConditionalOutcome::Refused(None)
@@ -139,7 +139,9 @@ impl TtlStore for Wrong {
                 tokio::task::yield_now().await;
                 self.force(row, Some(value), ttl, deadline).await
             }
-            _ => Ok(self.told(self.store.insert_if_not_exist(row, value, ttl, deadline).await?)),
+            _ => {
+                Ok(self.reported(self.store.insert_if_not_exist(row, value, ttl, deadline).await?))
+            }
         }
     }
 
@@ -163,7 +165,9 @@ impl TtlStore for Wrong {
                     ConditionalOutcome::Refused(there)
                 })
             }
-            _ => Ok(self.told(self.store.compare_and_swap(row, old, new, ttl, deadline).await?)),
+            _ => {
+                Ok(self.reported(self.store.compare_and_swap(row, old, new, ttl, deadline).await?))
+            }
         }
     }
 
@@ -175,7 +179,7 @@ impl TtlStore for Wrong {
     ) -> Result<ConditionalOutcome, StoreError> {
         match self.defect {
             Defect::DeleteIgnoresOld => self.force(row, None, None, deadline).await,
-            _ => Ok(self.told(self.store.compare_and_delete(row, old, deadline).await?)),
+            _ => Ok(self.reported(self.store.compare_and_delete(row, old, deadline).await?)),
         }
     }
 }

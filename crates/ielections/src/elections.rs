@@ -115,16 +115,16 @@ impl Elections {
             health: self.health.clone(),
             lock: self.lock.clone(),
         };
-        let (mut input, mut told) = (EngineInput::Woke, None);
+        let (mut input, mut logged) = (EngineInput::Woke, None);
         loop {
             let own = self.own_lease(&input);
             let step = runner.engine.next(runner.clock.now(), input);
             if let (Some(ObservedLease { slot, value, left }), Action::Wait(_)) = (own, &step.next)
-                && told.as_ref() != Some(&value)
+                && logged.as_ref() != Some(&value)
             {
                 let expires_in = (left < Duration::MAX).then(|| format!("{left:.1?}"));
                 info!(%slot, owner = %self.owner, expires_in, "waiting for the lease of this node's former process");
-                told = Some(value);
+                logged = Some(value);
             }
             match step.notice {
                 Some(Notice::Leads { slot, lease, work_from, valid_until }) => {

@@ -62,7 +62,7 @@ async fn renew(
         let input = match input {
             EngineInput::Woke => match term.lost() {
                 Some(why) => EngineInput::Ends(why),
-                None if runner.is_well() => EngineInput::Woke,
+                None if runner.is_healthy() => EngineInput::Woke,
                 None => EngineInput::Ends(LossReason::Unhealthy),
             },
             input => input,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causes::in_full;
+use causes::with_causes;
 use clock::{Clock, Instant};
 use tracing::{debug, warn};
 
@@ -28,7 +28,7 @@ pub(crate) struct EngineRunner {
 
 impl EngineRunner {
     /// Whether the health check passes.
-    pub(crate) fn is_well(&self) -> bool {
+    pub(crate) fn is_healthy(&self) -> bool {
         self.health.as_ref().is_none_or(|health| health())
     }
 
@@ -77,7 +77,7 @@ impl EngineRunner {
         match called {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
-                warn!(?op, error = in_full(&error), "election store error");
+                warn!(?op, error = with_causes(&error), "election store error");
                 match error {
                     StoreError::Unavailable(_) => StoreAnswer::Unavailable,
                     StoreError::Unknown(_) => StoreAnswer::Unknown,

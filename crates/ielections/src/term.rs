@@ -34,7 +34,7 @@ struct TermState {
     kill_at: Instant,
     lost: Option<LossReason>,
     /// The number of pieces of work.
-    works: usize,
+    active_work: usize,
     /// Whether a piece of work ended without a confirmation that all its writes were answered.
     is_unproved: bool,
 }
@@ -47,7 +47,8 @@ impl Term {
         (valid_until, kill_at): (Instant, Instant),
         clock: Clock,
     ) -> Term {
-        let state = TermState { valid_until, kill_at, lost: None, works: 0, is_unproved: false };
+        let state =
+            TermState { valid_until, kill_at, lost: None, active_work: 0, is_unproved: false };
         Term {
             slot,
             lease,
@@ -69,7 +70,7 @@ impl Term {
     /// A leadership that is over stays over, even if its lease was prolonged at the last moment: a
     /// part of the node may have seen its end.
     pub(crate) fn extend(&self, valid_until: Instant, kill_at: Instant) {
-        self.judged(|state| {
+        self.with_checked_state(|state| {
             if state.lost.is_none() {
                 (state.valid_until, state.kill_at) = (valid_until, kill_at);
             }
@@ -78,13 +79,13 @@ impl Term {
 
     /// Ends the leadership. The first reason stays.
     pub(crate) fn lose(&self, why: LossReason) {
-        let is_first = self.judged(|state| {
+        let is_first = self.with_checked_state(|state| {
             let is_first = state.lost.is_none();
             state.lost.get_or_insert(why);
             is_first
         });
         if is_first {
-            self.tell(why);
+            self.announce_end(why);
         }
     }
 
@@ -94,12 +95,12 @@ impl Term {
 
     /// Returns the reason for which the leadership is over. The clock decides at each call.
     pub(crate) fn lost(&self) -> Option<LossReason> {
-        self.judged(|state| state.lost)
+        self.with_checked_state(|state| state.lost)
     }
 
     /// Checks whether an action of up to `time` ends before the leadership does.
     pub(crate) fn has_time(&self, time: Duration) -> Result<(), LossReason> {
-        self.judged(|state| match state.lost {
+        self.with_checked_state(|state| match state.lost {
             Some(why) => Err(why),
             None if self.clock.now() + time < state.valid_until => Ok(()),
             None => Err(LossReason::Expired),
@@ -110,22 +111,22 @@ impl Term {
     pub(crate) fn killed_in(&self) -> Option<Duration> {
         let state = self.state();
         let left = state.kill_at.saturating_since(self.clock.now());
-        (state.works > 0).then_some(left)
+        (state.active_work > 0).then_some(left)
     }
 
     /// Begins a piece of work. No work begins after the end of the leadership.
     pub(crate) fn begin_work(&self) -> Result<(), LossReason> {
-        self.judged(|state| match state.lost {
+        self.with_checked_state(|state| match state.lost {
             Some(why) => Err(why),
             None => {
-                state.works += 1;
+                state.active_work += 1;
                 Ok(())
             }
         })
     }
 
     /// Checks the clock and reads the state under one lock.
-    fn judged<T>(&self, look: impl FnOnce(&mut TermState) -> T) -> T {
+    fn with_checked_state<T>(&self, look: impl FnOnce(&mut TermState) -> T) -> T {
         let mut state = self.state();
         let is_over = state.lost.is_none() && self.clock.now() >= state.valid_until;
         if is_over {
@@ -134,12 +135,12 @@ impl Term {
         let seen = look(&mut state);
         drop(state);
         if is_over {
-            self.tell(LossReason::Expired);
+            self.announce_end(LossReason::Expired);
         }
         seen
     }
 
-    fn tell(&self, why: LossReason) {
+    fn announce_end(&self, why: LossReason) {
         self.over.cancel();
         meters::lost(self.slot, why);
         info!(slot = %self.slot, epoch = %self.lease.epoch, %why, "leadership ended");
@@ -147,9 +148,9 @@ impl Term {
 
     pub(crate) fn end_work(&self, is_proved: bool) {
         let mut state = self.state();
-        state.works -= 1;
+        state.active_work -= 1;
         state.is_unproved |= !is_proved;
-        if state.works == 0 {
+        if state.active_work == 0 {
             self.idle.notify_waiters();
         }
     }
@@ -159,8 +160,8 @@ impl Term {
         loop {
             let mut woken = std::pin::pin!(self.idle.notified());
             woken.as_mut().enable();
-            let TermState { works, is_unproved, .. } = *self.state();
-            if works == 0 {
+            let TermState { active_work, is_unproved, .. } = *self.state();
+            if active_work == 0 {
                 return !is_unproved;
             }
             woken.await;

@@ -204,13 +204,13 @@ async fn a_write_is_not_sent_that_could_outlive_the_lead() {
 #[tokio::test]
 async fn a_failed_health_check_ends_the_leadership_by_the_next_renewal() {
     let world = World::new();
-    let is_well = Arc::new(AtomicBool::new(true));
-    let asked = Arc::clone(&is_well);
+    let is_healthy = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&is_healthy);
     let node = world.node(1).with_health(Arc::new(move || asked.load(Ordering::Relaxed)));
     let leadership = world.lead(&node).await;
     world.pass(3 * LEASE).await;
     assert_eq!(leadership.lost(), None);
-    is_well.store(false, Ordering::Relaxed);
+    is_healthy.store(false, Ordering::Relaxed);
     world.pass(LEASE / 4 + LEASE / 20).await;
     assert_eq!(leadership.lost(), Some(LossReason::Unhealthy));
 }

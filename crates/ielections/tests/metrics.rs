@@ -48,7 +48,7 @@ fn every_change_and_every_call_is_reported() {
                 assert_eq!(leadership.lost(), None);
                 clock.sleep(Duration::from_millis(10)).await;
             }
-            let told = snapshot(&snapshotter);
+            let lines = snapshot(&snapshotter);
             let call = |op| format!("ielections_call_seconds{{op={op},result=ok}} times");
             let expected = [
                 "ielections_acquired_total{slot=1} 1".to_owned(),
@@ -60,16 +60,16 @@ fn every_change_and_every_call_is_reported() {
                 call("renew"),
                 call("take"),
             ];
-            assert_eq!(told, BTreeSet::from(expected));
+            assert_eq!(lines, BTreeSet::from(expected));
 
             leadership.stopped(clock.now()).await.unwrap().release().await;
-            let told = snapshot(&snapshotter);
+            let lines = snapshot(&snapshotter);
             for line in [
                 "ielections_leads{slot=1} 0".to_owned(),
                 "ielections_lost_total{slot=1,reason=released} 1".to_owned(),
                 call("release"),
             ] {
-                assert!(told.contains(&line), "{line}: {told:?}");
+                assert!(lines.contains(&line), "{line}: {lines:?}");
             }
         });
     });
@@ -97,10 +97,10 @@ fn a_waiting_node_reports_that_it_leads_no_slot() {
         let waited = runtime.block_on(node(2).acquire(two, clock.now()));
         assert!(waited.is_err(), "{waited:?}");
     });
-    let told = snapshot(&snapshotter);
+    let lines = snapshot(&snapshotter);
     for slot in 1..=2 {
         let line = format!("ielections_leads{{slot={slot}}} 0");
-        assert!(told.contains(&line), "{line}: {told:?}");
+        assert!(lines.contains(&line), "{line}: {lines:?}");
     }
 }
 
@@ -117,11 +117,11 @@ fn a_leader_that_competes_for_another_slot_still_reports_the_first() {
             let until = clock.now() + LEASE;
             let _first = node.acquire(Slot::FIRST, until).await.unwrap();
             let second = node.acquire(Slot::new(3).unwrap(), until).await.unwrap();
-            let told = snapshot(&snapshotter);
+            let lines = snapshot(&snapshotter);
             for slot in 1..=3 {
                 let leads = u8::from(slot == 1 || slot == second.slot().get());
                 let line = format!("ielections_leads{{slot={slot}}} {leads}");
-                assert!(told.contains(&line), "{line}: {told:?}");
+                assert!(lines.contains(&line), "{line}: {lines:?}");
             }
         });
     });

@@ -1,7 +1,7 @@
 //! A command that has joined a transaction, from its first number drawn to its event.
 
 use crate::{
-    NoNumber, NotJoined, NumberKey, Offset, SeqId, WsId, WsKind,
+    DrawError, JoinError, NumberKey, Offset, SeqId, WsId, WsKind,
     transaction::{JoinState, Transaction},
 };
 
@@ -19,7 +19,7 @@ impl<'s> Transaction<'s> {
         &mut self,
         kind: WsKind,
         ws: WsId,
-    ) -> Result<JoinedCommand<'_, 's>, NotJoined> {
+    ) -> Result<JoinedCommand<'_, 's>, JoinError> {
         let joined = self.join_workspace(kind, ws).await?;
         Ok(JoinedCommand { transaction: self, joined, is_kept: false })
     }
@@ -57,7 +57,7 @@ impl JoinedCommand<'_, '_> {
     ///
     /// # Errors
     /// Fails if the sequence is not declared, or if its ranges are used up.
-    pub fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber> {
+    pub fn next(&mut self, seq: SeqId) -> Result<u64, DrawError> {
         self.transaction.draw(self.joined, seq)
     }
 

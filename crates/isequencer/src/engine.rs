@@ -80,7 +80,7 @@ pub(crate) struct SequencerEngine {
     actualizing: HashMap<NumberKey, u64>,
     /// Whether the keeper was notified of waiting numbers and has not asked for work since.
     is_notified: bool,
-    trouble: Option<Arc<StorageError>>,
+    last_error: Option<Arc<StorageError>>,
 }
 
 impl SequencerEngine {
@@ -95,7 +95,7 @@ impl SequencerEngine {
             flushing: HashMap::new(),
             actualizing: HashMap::new(),
             is_notified: false,
-            trouble: None,
+            last_error: None,
         }
     }
 
@@ -116,8 +116,8 @@ impl SequencerEngine {
         (self.phase == Phase::Ready).then_some(self.next)
     }
 
-    pub(crate) fn trouble(&self) -> Option<Arc<StorageError>> {
-        self.trouble.clone()
+    pub(crate) fn last_error(&self) -> Option<Arc<StorageError>> {
+        self.last_error.clone()
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -230,7 +230,7 @@ impl SequencerEngine {
     pub(crate) fn record_flushed(&mut self, stored: Offset) {
         self.flushing.clear();
         self.stored = stored;
-        self.trouble = None;
+        self.last_error = None;
     }
 
     /// Records that the numbers of all events in the log are stored.
@@ -238,11 +238,11 @@ impl SequencerEngine {
         (self.next, self.stored) = (next, next);
         self.actualizing.clear();
         self.phase = Phase::Ready;
-        self.trouble = None;
+        self.last_error = None;
     }
 
     pub(crate) fn record_failure(&mut self, why: Arc<StorageError>) {
-        self.trouble = Some(why);
+        self.last_error = Some(why);
     }
 
     pub(crate) fn record_closed(&mut self) {

@@ -4,7 +4,7 @@ use crate::{SeqId, StorageError, WsId, WsKind};
 
 /// The reason for which a command cannot join.
 #[derive(Debug, thiserror::Error)]
-pub enum NotJoined {
+pub enum JoinError {
     /// No sequences are declared for this kind of workspace.
     #[error("no sequences are declared for workspaces of kind {0}")]
     UnknownKind(WsKind),
@@ -20,7 +20,7 @@ pub enum NotJoined {
 
 /// The reason for which there is no next number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoNumber {
+pub enum DrawError {
     /// The sequence is not declared.
     #[error("no sequence {seq} is declared for workspaces of kind {kind}")]
     UnknownSequence {

@@ -18,21 +18,21 @@ pub use self::{
     sequenced_event::SequencedEvent,
 };
 use crate::{
-    NoNumber, NotClosed, NotJoined, Sequencer, SequencerBusy, StatusMonitor, WsId, WsKind,
+    CloseError, DrawError, JoinError, Sequencer, SequencerBusy, StatusMonitor, WsId, WsKind,
 };
 
 /// The reason for which an event cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum NotStarted {
+pub enum StartError {
     /// The sequencer was not ready within the given time.
     #[error(transparent)]
     Busy(#[from] SequencerBusy),
     /// The numbers of the workspace could not be read.
     #[error(transparent)]
-    NotJoined(#[from] NotJoined),
+    Join(#[from] JoinError),
     /// The workspace has no offset left.
     #[error(transparent)]
-    NoNumber(#[from] NoNumber),
+    Draw(#[from] DrawError),
 }
 
 /// The sequencer of a partition, for one event at a time.
@@ -60,7 +60,7 @@ impl EventSequencer {
         &mut self,
         wait: Duration,
         ws: WsId,
-    ) -> Result<SequencedEvent<'_>, NotStarted> {
+    ) -> Result<SequencedEvent<'_>, StartError> {
         // An event that was forgotten (`mem::forget`) is over.
         self.is_eventing.store(false, Ordering::Release);
         let deadline = self.clock.now() + wait;
@@ -85,7 +85,7 @@ impl EventSequencer {
     /// # Errors
     /// Fails if the sequencer has not ended at the deadline. Nothing is lost: numbers that are not
     /// stored are in the log.
-    pub async fn close(self, deadline: Instant) -> Result<(), NotClosed> {
+    pub async fn close(self, deadline: Instant) -> Result<(), CloseError> {
         self.sequencer.close(deadline).await
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
-use causes::in_full;
+use causes::with_causes;
 use clock::Clock;
 use futures::StreamExt;
 use hashbrown::HashMap;
@@ -189,8 +189,8 @@ impl Keeper {
     async fn handle_failure(&self, task: &'static str, error: StorageError) {
         self.meters.record_retry();
         self.meters.set_unflushed(self.shared.engine().unflushed());
-        let (before, text) = (self.shared.engine().trouble(), in_full(&error));
-        if before.is_none_or(|before| in_full(&*before) != text) {
+        let (before, text) = (self.shared.engine().last_error(), with_causes(&error));
+        if before.is_none_or(|before| with_causes(&*before) != text) {
             warn!(
                 partition = self.meters.partition(),
                 task,
@@ -205,7 +205,7 @@ impl Keeper {
 
     /// Logs that the storage works again. Must be called before the recorded error is cleared.
     fn log_recovery(&self, task: &'static str) {
-        if self.shared.engine().trouble().is_some() {
+        if self.shared.engine().last_error().is_some() {
             info!(partition = self.meters.partition(), task, "sequencer storage works again");
         }
     }

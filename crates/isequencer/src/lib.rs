@@ -62,13 +62,13 @@ mod types;
 
 pub use command::JoinedCommand;
 pub use engine::Unflushed;
-pub use errors::{NoNumber, NotJoined};
+pub use errors::{DrawError, JoinError};
 pub use event::{
-    EventSequencer, EventSequencerFactory, NotStarted, SeqStorageFactory, SequencedEvent,
+    EventSequencer, EventSequencerFactory, SeqStorageFactory, SequencedEvent, StartError,
 };
 pub use mem::MemSeqStorage;
 pub use monitor::Monitor;
-pub use sequencer::{NotClosed, Params, Sequencer, SequencerBusy};
+pub use sequencer::{CloseError, Params, Sequencer, SequencerBusy};
 pub use sequences::{BadSequences, Sequence, Sequences};
 pub use status::{SequenceStatus, StatusMonitor};
 pub use storage::{LoggedEvent, SeqStorage, StorageError};

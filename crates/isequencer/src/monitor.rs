@@ -42,7 +42,7 @@ impl Monitor {
     }
 
     /// Returns the error of the storage, while the storage fails.
-    pub fn trouble(&self) -> Option<Arc<StorageError>> {
-        self.0.engine().trouble()
+    pub fn last_error(&self) -> Option<Arc<StorageError>> {
+        self.0.engine().last_error()
     }
 }

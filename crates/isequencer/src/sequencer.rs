@@ -73,7 +73,7 @@ pub enum SequencerBusy {
 ///
 /// Nothing is lost: the next start finds the numbers in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotClosed {
+pub enum CloseError {
     /// Numbers were not stored in time.
     #[error(
         "{} numbers and the offset of {} events were not stored in time; the next start finds them in the log",
@@ -98,7 +98,7 @@ pub struct Sequencer {
     /// The numbers that the open transaction drew.
     pub(crate) drawn: Vec<Draw>,
     /// Whether a transaction has begun and has not ended.
-    pub(crate) is_open: bool,
+    pub(crate) has_open_transaction: bool,
     clock: Clock,
     keeper: Option<JoinHandle<()>>,
 }
@@ -150,7 +150,7 @@ impl Sequencer {
             meters,
             cache: NumberCache::new(cached_numbers),
             drawn: Vec::new(),
-            is_open: false,
+            has_open_transaction: false,
             clock,
             keeper: None,
         };
@@ -179,14 +179,14 @@ impl Sequencer {
     /// Ends a transaction that the owner forgot (`mem::forget`). The outcome of its events is
     /// unknown, so the log is read again.
     fn end_forgotten(&mut self) {
-        if std::mem::take(&mut self.is_open) {
+        if std::mem::take(&mut self.has_open_transaction) {
             self.actualize();
         }
     }
 
     /// Waits until [`Sequencer::start`] can open a transaction.
     ///
-    /// The wait has no limit. While the storage fails, [`Monitor::trouble`] returns its error.
+    /// The wait has no limit. While the storage fails, [`Monitor::last_error`] returns its error.
     ///
     /// # Errors
     /// Fails if no transaction can ever begin again.
@@ -213,7 +213,7 @@ impl Sequencer {
     ///
     /// # Cancel safety
     /// A dropped call stops storing numbers, and the keeper ends.
-    pub async fn close(mut self, deadline: Instant) -> Result<(), NotClosed> {
+    pub async fn close(mut self, deadline: Instant) -> Result<(), CloseError> {
         self.shared.close();
         let mut is_cut_off = false;
         if let Some(keeper) = &mut self.keeper {
@@ -227,9 +227,9 @@ impl Sequencer {
             }
         }
         match self.shared.engine().unflushed() {
-            Unflushed { numbers: 0, events: 0 } if is_cut_off => Err(NotClosed::CutOff),
+            Unflushed { numbers: 0, events: 0 } if is_cut_off => Err(CloseError::CutOff),
             Unflushed { numbers: 0, events: 0 } => Ok(()),
-            unflushed => Err(NotClosed::NotFlushed(unflushed)),
+            unflushed => Err(CloseError::NotFlushed(unflushed)),
         }
     }
 }

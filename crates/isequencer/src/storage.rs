@@ -20,7 +20,7 @@ pub struct LoggedEvent {
 /// A call to the storage failed.
 ///
 /// The keeper tries again without a limit when it reads the log or stores numbers. A read for a
-/// command that joins fails with [an error](crate::NotJoined::Storage).
+/// command that joins fails with [an error](crate::JoinError::Storage).
 #[derive(Debug, thiserror::Error)]
 #[error("sequencer storage error")]
 pub struct StorageError(#[source] pub Box<dyn std::error::Error + Send + Sync>);

@@ -5,7 +5,7 @@
 use futures::future::join_all;
 
 use crate::{
-    NoNumber, NotJoined, NumberKey, Offset, SeqId, Sequencer, StorageError, WsId, WsKind,
+    DrawError, JoinError, NumberKey, Offset, SeqId, Sequencer, StorageError, WsId, WsKind,
     cache::{CacheIndex, WorkspaceNumbers},
     defect::{self, SequencerDefect},
     engine::KeyedNumber,
@@ -63,7 +63,7 @@ pub struct Transaction<'s> {
 
 impl<'s> Transaction<'s> {
     pub(crate) fn new(sequencer: &'s mut Sequencer, next: Offset, unflushed: usize) -> Self {
-        sequencer.is_open = true;
+        sequencer.has_open_transaction = true;
         Transaction { sequencer, first: next, next, unflushed, kept: 0 }
     }
 
@@ -73,12 +73,12 @@ impl<'s> Transaction<'s> {
         &mut self,
         kind: WsKind,
         ws: WsId,
-    ) -> Result<JoinState, NotJoined> {
+    ) -> Result<JoinState, JoinError> {
         self.discard_forgotten_command();
         let Sequencer { sequences, max_unflushed, drawn, cache, meters, .. } = &mut *self.sequencer;
-        let kind_index = sequences.kind_index(kind).ok_or(NotJoined::UnknownKind(kind))?;
+        let kind_index = sequences.kind_index(kind).ok_or(JoinError::UnknownKind(kind))?;
         if !drawn.is_empty() && self.unflushed + drawn.len() >= *max_unflushed {
-            return Err(NotJoined::Full);
+            return Err(JoinError::Full);
         }
         let drawn = drawn.len();
         let at = match cache.find(ws, kind_index) {
@@ -92,7 +92,7 @@ impl<'s> Transaction<'s> {
                     Ok(at) => at,
                     Err(error) => {
                         self.sequencer.meters.failed_reads.increment(1);
-                        return Err(NotJoined::Storage(ws, error));
+                        return Err(JoinError::Storage(ws, error));
                     }
                 }
             }
@@ -181,15 +181,15 @@ impl<'s> Transaction<'s> {
     }
 
     /// Draws the next number of a sequence, for the command that joined last.
-    pub(crate) fn draw(&mut self, joined: JoinState, seq: SeqId) -> Result<u64, NoNumber> {
+    pub(crate) fn draw(&mut self, joined: JoinState, seq: SeqId) -> Result<u64, DrawError> {
         let JoinState { kind, ws, at, .. } = joined;
         let Sequencer { sequences, cache, drawn, .. } = &mut *self.sequencer;
         let declared = sequences.kind(joined.kind_index);
-        let seq_index = declared.seq_index(seq).ok_or(NoNumber::UnknownSequence { kind, seq })?;
+        let seq_index = declared.seq_index(seq).ok_or(DrawError::UnknownSequence { kind, seq })?;
         let last = cache.number(at, seq_index);
         let before = *last;
         let next = declared.sequences[seq_index].after(before);
-        let number = next.ok_or(NoNumber::Exhausted { ws, seq, last: before })?;
+        let number = next.ok_or(DrawError::Exhausted { ws, seq, last: before })?;
         *last = number;
         match drawn[joined.drawn..].iter_mut().find(|draw| draw.seq_index == seq_index) {
             Some(draw) => draw.number = number,
@@ -263,7 +263,7 @@ impl<'s> Transaction<'s> {
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
-        self.sequencer.is_open = false;
+        self.sequencer.has_open_transaction = false;
         if self.next != self.first {
             self.sequencer.actualize();
         } else {

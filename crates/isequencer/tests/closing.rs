@@ -18,8 +18,8 @@ use clock::Clock;
 use common::{KIND, command, failing, hook, key, offset, params, sequencer, until};
 use futures::{StreamExt, stream::BoxStream};
 use isequencer::{
-    LoggedEvent, MemSeqStorage, NotClosed, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
-    SequencerBusy, StorageError, Unflushed, WsId,
+    CloseError, LoggedEvent, MemSeqStorage, NumberKey, Offset, Params, SeqId, SeqStorage,
+    Sequencer, SequencerBusy, StorageError, Unflushed, WsId,
     mem::{CallOutcome, SeqStorageCall},
 };
 use tokio::sync::Semaphore;
@@ -56,7 +56,7 @@ async fn closing_ends_in_time_although_the_storage_fails_or_hangs() {
     fails.store(true, Ordering::Release);
     command(&mut one, &mem, 1).await;
     let unflushed = Unflushed { numbers: 1, events: 1 };
-    assert_eq!(one.close(soon(50)).await, Err(NotClosed::NotFlushed(unflushed)));
+    assert_eq!(one.close(soon(50)).await, Err(CloseError::NotFlushed(unflushed)));
 
     // An event that drew no number also waits, for its offset to be stored.
     let (hooked, fails) = failing(&mem);
@@ -68,12 +68,12 @@ async fn closing_ends_in_time_although_the_storage_fails_or_hangs() {
     assert_eq!(mem.append(Vec::new()), command.keep());
     transaction.flush();
     let unflushed = Unflushed { numbers: 0, events: 1 };
-    assert_eq!(two.close(soon(50)).await, Err(NotClosed::NotFlushed(unflushed)));
+    assert_eq!(two.close(soon(50)).await, Err(CloseError::NotFlushed(unflushed)));
 
     let hangs = mem.with_hook(hook(|_| pending()));
     let sequencer = sequencer(params(), &hangs);
     tokio::task::yield_now().await;
-    assert_eq!(sequencer.close(soon(50)).await, Err(NotClosed::CutOff));
+    assert_eq!(sequencer.close(soon(50)).await, Err(CloseError::CutOff));
     assert_eq!(tasks(), 0);
 }
 
@@ -134,8 +134,8 @@ async fn a_storage_that_panics_closes_the_sequencer() {
     }));
     let mut sequencer = sequencer(params(), &panics);
     assert_eq!(sequencer.ready().await, Err(SequencerBusy::Closed));
-    let trouble = sequencer.monitor().trouble().unwrap();
-    assert_eq!(trouble.0.to_string(), "the storage panicked");
+    let last_error = sequencer.monitor().last_error().unwrap();
+    assert_eq!(last_error.0.to_string(), "the storage panicked");
     assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Closed);
 }
 
@@ -176,13 +176,13 @@ async fn a_log_with_a_hole_is_an_error_until_it_is_mended() {
     let hole = Arc::new(Hole(mem.clone(), AtomicBool::new(false)));
     let storage = Arc::clone(&hole);
     let mut sequencer = Sequencer::new(params(), storage, Clock::system());
-    until(|| sequencer.monitor().trouble().is_some()).await;
-    let trouble = sequencer.monitor().trouble().unwrap();
-    assert_eq!(trouble.0.to_string(), "the log has event 3 in the place of event 2");
+    until(|| sequencer.monitor().last_error().is_some()).await;
+    let last_error = sequencer.monitor().last_error().unwrap();
+    assert_eq!(last_error.0.to_string(), "the log has event 3 in the place of event 2");
     assert_eq!(sequencer.monitor().busy(), Some(SequencerBusy::Actualizing));
     hole.1.store(true, Ordering::Release);
     sequencer.ready().await.unwrap();
-    assert!(sequencer.monitor().trouble().is_none());
+    assert!(sequencer.monitor().last_error().is_none());
     assert_eq!(command(&mut sequencer, &mem, 1).await, 4);
 }
 

@@ -9,8 +9,8 @@ use std::{sync::Arc, time::Duration};
 use clock::Clock;
 use common::{WS, failing, gated, offset};
 use isequencer::{
-    BadSequences, EventSequencerFactory, MemSeqStorage, NotStarted, NumberKey, Params, SeqStorage,
-    SequenceStatus, SequencerBusy, Sequences, WsKind, standard,
+    BadSequences, EventSequencerFactory, MemSeqStorage, NumberKey, Params, SeqStorage,
+    SequenceStatus, SequencerBusy, Sequences, StartError, WsKind, standard,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -73,7 +73,7 @@ async fn start_event_waits_for_the_recovery_up_to_its_limit() {
     let monitor = partition.monitor();
     assert_eq!(monitor.status(), SequenceStatus::None);
     let busy = partition.start_event(Duration::from_millis(10), WS).await.unwrap_err();
-    assert!(matches!(busy, NotStarted::Busy(SequencerBusy::Actualizing)), "{busy}");
+    assert!(matches!(busy, StartError::Busy(SequencerBusy::Actualizing)), "{busy}");
     assert_eq!(monitor.status(), SequenceStatus::Recovering);
     gate.add_permits(2);
     let event = partition.start_event(LONG, WS).await.unwrap();
@@ -99,7 +99,7 @@ async fn start_event_waits_for_room_up_to_its_limit() {
             Err(busy) => break busy,
         }
     };
-    assert!(matches!(busy, NotStarted::Busy(SequencerBusy::Unflushed)), "{busy}");
+    assert!(matches!(busy, StartError::Busy(SequencerBusy::Unflushed)), "{busy}");
     fails.store(false, std::sync::atomic::Ordering::Release);
     partition.start_event(LONG, WS).await.unwrap().finish();
 }
@@ -140,7 +140,7 @@ async fn a_workspace_with_no_offset_left_takes_no_event_and_others_do() {
     let mut partition = factory(&mem).partition(1);
     for _ in 0..2 {
         let none = partition.start_event(LONG, WS).await.unwrap_err();
-        assert!(matches!(none, NotStarted::NoNumber(_)), "{none}");
+        assert!(matches!(none, StartError::Draw(_)), "{none}");
     }
     let event = partition.start_event(LONG, isequencer::WsId(1)).await.unwrap();
     assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(2), 1));

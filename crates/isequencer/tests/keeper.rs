@@ -18,7 +18,7 @@ use clock::ManualClock;
 use common::{KIND, WS, command, hook, key, offset, params, sequencer, until};
 use futures::{StreamExt, stream, stream::BoxStream};
 use isequencer::{
-    LoggedEvent, MemSeqStorage, NotJoined, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
+    JoinError, LoggedEvent, MemSeqStorage, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
     StorageError, Unflushed, WsId,
     mem::{CallOutcome, SeqStorageCall},
 };
@@ -196,8 +196,8 @@ async fn a_log_that_repeats_an_event_or_leaves_one_out_is_an_error() {
         let storage = recording(offsets.into_iter().map(|n| (n, vec![(key(1), 1)])));
         let sequencer = Sequencer::new(params(), storage, clock::Clock::system());
         let monitor = sequencer.monitor();
-        until(|| monitor.trouble().is_some()).await;
-        assert_eq!(monitor.trouble().unwrap().0.to_string(), why);
+        until(|| monitor.last_error().is_some()).await;
+        assert_eq!(monitor.last_error().unwrap().0.to_string(), why);
     }
 }
 
@@ -210,6 +210,6 @@ async fn an_answer_with_a_wrong_count_of_numbers_is_refused() {
         sequencer.ready().await.unwrap();
         let mut transaction = sequencer.start().unwrap();
         let failed = transaction.join(KIND, WS).await.unwrap_err();
-        assert!(matches!(failed, NotJoined::Storage(..)), "{failed}");
+        assert!(matches!(failed, JoinError::Storage(..)), "{failed}");
     }
 }

@@ -15,7 +15,7 @@ use std::{
 use common::{KIND, SEQ, command, failing, hook, key, offset, params, sequencer, until};
 use fastrand::Rng;
 use isequencer::{
-    MemSeqStorage, NotJoined, Params, Unflushed, WsId, WsKind,
+    JoinError, MemSeqStorage, Params, Unflushed, WsId, WsKind,
     mem::{CallOutcome, SeqStorageCall},
 };
 use tokio::sync::Semaphore;
@@ -50,7 +50,7 @@ async fn an_evicted_number_is_found_among_the_unflushed_numbers() {
     fails.store(true, Ordering::Release);
     assert_eq!(command(&mut sequencer, &mem, 1).await, 1);
     // The number is being stored now, and the write keeps failing.
-    until(|| sequencer.monitor().trouble().is_some()).await;
+    until(|| sequencer.monitor().last_error().is_some()).await;
     assert_eq!(command(&mut sequencer, &mem, 2).await, 1);
     assert_eq!(command(&mut sequencer, &mem, 1).await, 2);
     // One number is being stored, and a later one of the same sequence waits.
@@ -73,7 +73,7 @@ async fn an_unflushed_number_is_found_until_the_log_is_read_again() {
     let monitor = sequencer.monitor();
     assert_eq!(monitor.unflushed_number(WsId(1), SEQ), Some(1));
     sequencer.start().unwrap().actualize();
-    until(|| monitor.trouble().is_some()).await;
+    until(|| monitor.last_error().is_some()).await;
     assert_eq!(monitor.unflushed_number(WsId(1), SEQ), Some(1), "the log is not read yet");
     assert_eq!(monitor.unflushed(), Unflushed::default(), "nothing waits to be stored");
     fails.store(false, Ordering::Release);
@@ -201,7 +201,7 @@ async fn a_flush_that_lands_under_the_next_leader_changes_nothing() {
     drop(first);
     mem.append(vec![(key(1), 2)]);
     let stalls = sequencer(params(), &hooked);
-    until(|| stalls.monitor().trouble().is_some()).await;
+    until(|| stalls.monitor().last_error().is_some()).await;
     drop(stalls);
     let mut next = sequencer(params(), &mem);
     for n in 3..10 {
@@ -226,7 +226,7 @@ async fn a_failed_read_of_a_workspace_leaves_the_transaction_usable() {
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
     let failed = transaction.join(KIND, WsId(1)).await.unwrap_err();
-    assert!(matches!(failed, NotJoined::Storage(WsId(1), _)), "{failed}");
+    assert!(matches!(failed, JoinError::Storage(WsId(1), _)), "{failed}");
     let mut command = transaction.join(KIND, WsId(1)).await.unwrap();
     assert_eq!(command.next(SEQ).unwrap(), 1);
     assert_eq!(command.keep(), offset(1));

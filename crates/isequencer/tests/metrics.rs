@@ -46,7 +46,7 @@ fn the_metrics_report_hits_reads_and_flushes() {
             for ws in [1, 2, 1, 3] {
                 command(&mut sequencer, &mem, ws).await;
             }
-            until(|| sequencer.monitor().trouble().is_some()).await;
+            until(|| sequencer.monitor().last_error().is_some()).await;
             let first = snapshot();
             assert_eq!(first["isequencer_cache_hits_total"], [1.0]);
             assert_eq!(first["isequencer_cache_misses_total"], [3.0]);

@@ -9,7 +9,8 @@ use std::{collections::HashMap, iter, ops::Range};
 use common::{KIND, params, sequencer};
 use fastrand::Rng;
 use isequencer::{
-    MemSeqStorage, NoNumber, NumberKey, Params, SeqId, Sequence, Sequencer, Sequences, WsId, WsKind,
+    DrawError, MemSeqStorage, NumberKey, Params, SeqId, Sequence, Sequencer, Sequences, WsId,
+    WsKind,
 };
 
 const OTHER_KIND: WsKind = WsKind(2);
@@ -69,8 +70,8 @@ async fn transaction(
             let key = NumberKey { ws, seq };
             let drawn_number = command.next(seq);
             let expected = match declared(kind, seq) {
-                None => Err(NoNumber::UnknownSequence { kind, seq }),
-                Some(ranges) => drawn.next(key, &ranges).ok_or_else(|| NoNumber::Exhausted {
+                None => Err(DrawError::UnknownSequence { kind, seq }),
+                Some(ranges) => drawn.next(key, &ranges).ok_or_else(|| DrawError::Exhausted {
                     ws,
                     seq,
                     last: drawn.0[&key],

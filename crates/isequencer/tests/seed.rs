@@ -136,7 +136,7 @@ async fn flush_permanently_fails() {
         tokio::task::yield_now().await;
     }
     assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Unflushed);
-    until(|| sequencer.monitor().trouble().is_some()).await;
+    until(|| sequencer.monitor().last_error().is_some()).await;
     assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Unflushed);
     assert_eq!(mem.offset(), Some(Offset::FIRST));
 
@@ -145,7 +145,7 @@ async fn flush_permanently_fails() {
     assert_eq!(command(&mut sequencer, &mem, 1).await, 2);
     until(|| mem.offset() == Some(offset(7))).await;
     assert_eq!((mem.number(key(1)), mem.number(key(5))), (2, 1));
-    assert!(sequencer.monitor().trouble().is_none());
+    assert!(sequencer.monitor().last_error().is_none());
 }
 
 /// The limit of events also holds if the events draw few numbers. The next start reads all events

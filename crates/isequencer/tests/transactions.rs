@@ -6,7 +6,7 @@ mod common;
 
 use common::{KIND, OTHER, SEQ, WS, command, failing, key, offset, params, sequencer};
 use isequencer::{
-    MemSeqStorage, NoNumber, NotJoined, NumberKey, Params, SeqId, Sequence, SequencerBusy,
+    DrawError, JoinError, MemSeqStorage, NumberKey, Params, SeqId, Sequence, SequencerBusy,
     Sequences, WsId, WsKind, standard,
 };
 
@@ -91,7 +91,7 @@ async fn a_transaction_is_full_when_as_many_numbers_are_drawn_as_may_wait() {
         assert_eq!(command.keep(), offset(ws));
     }
     let full = transaction.join(KIND, WsId(6)).await.unwrap_err();
-    assert!(matches!(full, NotJoined::Full), "{full}");
+    assert!(matches!(full, JoinError::Full), "{full}");
 }
 
 /// If no number waits to be stored, one command may draw more numbers than the limit of unflushed
@@ -119,10 +119,10 @@ async fn an_undeclared_kind_or_sequence_is_refused() {
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
     let unknown = transaction.join(WsKind(9), WS).await.unwrap_err();
-    assert!(matches!(unknown, NotJoined::UnknownKind(WsKind(9))), "{unknown}");
+    assert!(matches!(unknown, JoinError::UnknownKind(WsKind(9))), "{unknown}");
     let mut command = transaction.join(KIND, WS).await.unwrap();
     let seq = SeqId(9);
-    assert_eq!(command.next(seq), Err(NoNumber::UnknownSequence { kind: KIND, seq }));
+    assert_eq!(command.next(seq), Err(DrawError::UnknownSequence { kind: KIND, seq }));
     assert_eq!(command.next(SEQ), Ok(1));
 }
 
@@ -139,7 +139,7 @@ async fn a_sequence_never_leaves_its_ranges() {
     let mut command = transaction.join(KIND, WS).await.unwrap();
     let seq = standard::FIRST_OF_APPLICATIONS;
     assert_eq!([(); 3].map(|()| command.next(seq)), [Ok(10), Ok(11), Ok(20)]);
-    let end = NoNumber::Exhausted { ws: WS, seq, last: 20 };
+    let end = DrawError::Exhausted { ws: WS, seq, last: 20 };
     assert_eq!([(); 2].map(|()| command.next(seq)), [Err(end); 2]);
     assert_eq!(command.next(standard::WLOG_OFFSET), Ok(1));
     assert_eq!(command.next(standard::RECORD_ID), Ok(322_680_000_131_072));
@@ -158,7 +158,7 @@ async fn ids_of_records_end_before_those_of_collections() {
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
     let mut command = transaction.join(KIND, WS).await.unwrap();
-    let end = NoNumber::Exhausted { ws: WS, seq: standard::RECORD_ID, last };
+    let end = DrawError::Exhausted { ws: WS, seq: standard::RECORD_ID, last };
     assert_eq!(command.next(standard::RECORD_ID), Err(end));
 }
 
@@ -177,7 +177,7 @@ async fn unflushed_numbers_count_when_a_transaction_fills() {
     command.next(SEQ).unwrap();
     assert_eq!(command.keep(), offset(5));
     let full = transaction.join(KIND, WsId(10)).await.unwrap_err();
-    assert!(matches!(full, NotJoined::Full), "{full}");
+    assert!(matches!(full, JoinError::Full), "{full}");
 }
 
 /// The command was neither kept nor dropped.

@@ -115,10 +115,10 @@ fn change(path: &Path, n: u32, change: impl Fn(&mut [u8], usize)) {
 
 fn is_damage(error: &Error, n: u32) {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
-    let told = error.to_string();
+    let text = error.to_string();
     let name = format!("0x70/0x{n:08x} of the keyspace `tests`");
-    assert!(told.contains(&name), "`{name}` is not in: {told}");
-    assert!(told.contains("vvm storage check") && told.contains("backup"), "{told}");
+    assert!(text.contains(&name), "`{name}` is not in: {text}");
+    assert!(text.contains("vvm storage check") && text.contains("backup"), "{text}");
 }
 
 /// redb panics when it meets a page that is no page. Each panic ended one of the four threads that
@@ -141,9 +141,9 @@ async fn a_damaged_page_fails_the_calls_on_its_rows_and_no_others() {
     let first_lost = read.len() as u32;
     assert!(0 < first_lost && first_lost <= BAD, "{first_lost}");
     assert!(read.into_iter().eq((0..first_lost).map(ccols)));
-    let told = failed.unwrap();
-    assert_eq!(told.kind(), ErrorKind::Corrupt);
-    assert!(told.to_string().contains(&format!("{:08x}", first_lost - 1)), "{told}");
+    let failure = failed.unwrap();
+    assert_eq!(failure.kind(), ErrorKind::Corrupt);
+    assert!(failure.to_string().contains(&format!("{:08x}", first_lost - 1)), "{failure}");
     let (read, failed) = node.read("q").await;
     assert_eq!((read.len() as u32, failed.is_none()), (ROWS, true));
     // The writer meets the page, too. Other calls write in the same group meanwhile.

@@ -209,8 +209,8 @@ async fn nothing_is_written_to_a_file_that_was_removed_or_replaced() {
     let refused = async |ccols: &str| {
         let error = put(ccols).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-        let told = error.to_string();
-        assert!(told.contains(path.to_str().unwrap()) && told.contains("removed"), "{told}");
+        let text = error.to_string();
+        assert!(text.contains(path.to_str().unwrap()) && text.contains("removed"), "{text}");
     };
     put("there").await.unwrap();
     fs::rename(&path, &elsewhere).unwrap();

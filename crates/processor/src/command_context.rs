@@ -6,7 +6,7 @@ use std::{collections::HashMap, fmt};
 
 use bytes::Bytes;
 use eventlog::{Record, RecordChange, RecordId, StoredRecord, Version, WsId};
-use isequencer::{NoNumber, SeqId, WsKind, standard};
+use isequencer::{DrawError, SeqId, WsKind, standard};
 
 use crate::{
     Application, HandlerError, Rejection, RejectionKind, RowChange,
@@ -17,11 +17,11 @@ use crate::{
 /// Gives numbers. The trait hides the lifetimes of the [command](isequencer::JoinedCommand) that
 /// has joined a transaction, so that handlers need not name them.
 pub(crate) trait Numbers: Send + Sync {
-    fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber>;
+    fn next(&mut self, seq: SeqId) -> Result<u64, DrawError>;
 }
 
 impl Numbers for isequencer::JoinedCommand<'_, '_> {
-    fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber> {
+    fn next(&mut self, seq: SeqId) -> Result<u64, DrawError> {
         isequencer::JoinedCommand::next(self, seq)
     }
 }
@@ -160,8 +160,8 @@ impl CommandContext<'_> {
 
     fn draw(&mut self, seq: SeqId) -> Result<u64, HandlerError> {
         Ok(self.numbers.next(seq).map_err(|no| match no {
-            NoNumber::UnknownSequence { .. } => Rejection::invalid(no.to_string()),
-            NoNumber::Exhausted { .. } => Rejection::conflict(no.to_string()),
+            DrawError::UnknownSequence { .. } => Rejection::invalid(no.to_string()),
+            DrawError::Exhausted { .. } => Rejection::conflict(no.to_string()),
         })?)
     }
 

@@ -52,7 +52,7 @@ impl Commands {
         let deadline = command.deadline;
         let (reply, turn, answered) = Reply::new();
         let since = self.shared.clock.now();
-        let queued = QueuedCommand { command, reply, since, is_read_for: false };
+        let queued = QueuedCommand { command, reply, since, was_read_ahead: false };
         if let Err(error) = self.queue.try_send(queued) {
             return Err(Refused::Busy(match error {
                 TrySendError::Full(_) => Busy::QueueFull,
@@ -97,7 +97,9 @@ impl Commands {
             let status = self.status();
             match status {
                 Status::Ready => return Ok(()),
-                Status::LeadLost(_) | Status::Failed(_) | Status::Stopped => return Err(status),
+                Status::LeadershipLost(_) | Status::Failed(_) | Status::Stopped => {
+                    return Err(status);
+                }
                 _ if self.shared.clock.now() >= deadline => return Err(status),
                 Status::Recovering(_) | Status::Stalled(_) | Status::Violation(_) => {
                     self.shared.clock.sleep(LOOK).await;

@@ -9,7 +9,7 @@ mod read_ahead;
 
 use std::collections::VecDeque;
 
-use causes::in_full;
+use causes::with_causes;
 use eventlog::{AppRow, EventPlace, Offset, PreparedEvent, Schema, WriteOutcome, WsId};
 use hashbrown::HashMap;
 use isequencer::WsKind;
@@ -31,25 +31,25 @@ pub(crate) struct CommandGroup {
     overlay: Overlay,
     /// The rows that were read before the commands ran. The rows of commands that still wait stay
     /// here for the next group.
-    ahead: ReadAheadRows,
-    /// Whether a command could not be judged because the storage does not answer. The group ends
-    /// with that command.
-    pub(crate) is_hindered: bool,
+    read_ahead_rows: ReadAheadRows,
+    /// Whether a row or a number that a command needs could not be read, or a row names an event
+    /// that this node has not replayed. The group ends with that command.
+    pub(crate) has_failed_read: bool,
     /// The offset of the last event that a row names and that this node has not replayed; `None` if
     /// no row names such an event.
-    pub(crate) overtaken: Option<Offset>,
+    pub(crate) unexpected_event: Option<Offset>,
     /// The events of commands with an idempotency key, by workspace and key.
-    repeats: HashMap<(WsId, [u8; 32]), (usize, [u8; 32])>,
+    keys_in_group: HashMap<(WsId, [u8; 32]), (usize, [u8; 32])>,
 }
 
 /// The role of the node that answers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NodeRole {
     Leader,
-    /// Another node may lead and write. If `is_final`, that node cannot replace an event in the
-    /// log.
+    /// Another node may lead and write. If `events_are_final`, that node cannot replace an event in
+    /// the log.
     FormerLeader {
-        is_final: bool,
+        events_are_final: bool,
     },
 }
 
@@ -59,7 +59,7 @@ struct WaitingCommand {
     reply: Reply,
     outcome: CommandOutcome,
     /// The number of events of the group that the command could see.
-    sees: usize,
+    visible_events: usize,
 }
 
 #[derive(Debug)]
@@ -68,9 +68,9 @@ enum CommandOutcome {
     Event(usize, Answer),
     /// Another command of the group has the same idempotency key and the same body, and wrote this
     /// event.
-    Same(usize),
+    DuplicateInGroup(usize),
     /// The command was done before the group.
-    Repeated(Done),
+    AlreadyDone(Done),
     Refused(Refused),
 }
 
@@ -82,7 +82,7 @@ impl CommandGroup {
 
     /// Drops all rows that were read ahead. Callers do so when no command waits.
     pub(crate) fn forget_all_rows(&mut self) {
-        self.ahead.clear();
+        self.read_ahead_rows.clear();
     }
 
     /// Drops the rows that this group wrote, and the rows that were not read for a waiting command.
@@ -98,12 +98,12 @@ impl CommandGroup {
         if waiting.is_empty() {
             return self.forget_all_rows();
         }
-        self.overlay.written().for_each(|row| self.ahead.remove(&row));
-        for (ws, key) in self.repeats.keys() {
-            self.ahead.remove(&AppRow::Answer(*ws, *key));
+        self.overlay.written().for_each(|row| self.read_ahead_rows.remove(&row));
+        for (ws, key) in self.keys_in_group.keys() {
+            self.read_ahead_rows.remove(&AppRow::Answer(*ws, *key));
         }
-        let read_for = waiting.iter().filter(|queued| queued.is_read_for);
-        self.ahead.keep(read_for.flat_map(|QueuedCommand { command, .. }| {
+        let read_for = waiting.iter().filter(|queued| queued.was_read_ahead);
+        self.read_ahead_rows.keep(read_for.flat_map(|QueuedCommand { command, .. }| {
             let kind = kinds.get(&command.ws).copied();
             read_ahead::rows_of(schema, command, kind)
         }));
@@ -119,30 +119,36 @@ impl CommandGroup {
         let places: Vec<EventPlace> = self.events.iter().map(PreparedEvent::place).collect();
         // The answers of the events that other commands of the group share.
         let mut answers: HashMap<usize, Answer> = HashMap::new();
-        if self.waiting.iter().any(|waiting| matches!(waiting.outcome, CommandOutcome::Same(_))) {
+        if self
+            .waiting
+            .iter()
+            .any(|waiting| matches!(waiting.outcome, CommandOutcome::DuplicateInGroup(_)))
+        {
             for waiting in &self.waiting {
                 if let CommandOutcome::Event(event, answer) = &waiting.outcome {
                     answers.insert(*event, answer.clone());
                 }
             }
         }
-        for WaitingCommand { reply, outcome, sees } in self.waiting.drain(..) {
-            let is_repeated = matches!(outcome, CommandOutcome::Same(_));
+        for WaitingCommand { reply, outcome, visible_events } in self.waiting.drain(..) {
+            let is_repeated = matches!(outcome, CommandOutcome::DuplicateInGroup(_));
             let answered = match outcome {
                 CommandOutcome::Event(event, answer) => {
                     of_event(written, places[event], event, answer, is_repeated)
                 }
-                CommandOutcome::Same(event) => {
+                CommandOutcome::DuplicateInGroup(event) => {
                     let answer = answers.get(&event).cloned().unwrap_or_default();
                     of_event(written, places[event], event, answer, is_repeated)
                 }
-                CommandOutcome::Repeated(done) => Ok(done),
+                CommandOutcome::AlreadyDone(done) => Ok(done),
                 // The handler rejected the command after it saw events that were not written.
-                CommandOutcome::Refused(Refused::Rejected(_)) if sees > written.committed => {
+                CommandOutcome::Refused(Refused::Rejected(_))
+                    if visible_events > written.committed =>
+                {
                     Err(match not_written(written) {
                         Refused::Unknown(_) => {
                             let why = "the outcome of earlier commands of the group is unknown";
-                            Refused::Busy(Busy::LeadLost(why.to_owned()))
+                            Refused::Busy(Busy::LeadershipLost(why.to_owned()))
                         }
                         refused => refused,
                     })
@@ -151,14 +157,16 @@ impl CommandGroup {
             };
             reply.answer(match role {
                 NodeRole::Leader => answered,
-                NodeRole::FormerLeader { is_final } => without_lead(answered, is_final),
+                NodeRole::FormerLeader { events_are_final } => {
+                    of_former_leader(answered, events_are_final)
+                }
             });
         }
         self.events.clear();
-        (self.is_hindered, self.overtaken) = (false, None);
+        (self.has_failed_read, self.unexpected_event) = (false, None);
         self.bytes = 0;
         self.overlay.clear();
-        self.repeats.clear();
+        self.keys_in_group.clear();
     }
 }
 
@@ -175,31 +183,35 @@ fn of_event(
     }
     match &written.applied {
         Ok(()) => Ok(Done { epoch, plog, wlog, answer, is_repeated }),
-        Err(error) => Err(Refused::NotApplied { plog, why: in_full(error) }),
+        Err(error) => Err(Refused::NotApplied { plog, why: with_causes(error) }),
     }
 }
 
 /// The refusal of a command, if its event is not in the log, or may not be in the log.
 fn not_written(written: &WriteOutcome) -> Refused {
     match &written.commit_error {
-        Some(error @ eventlog::Error::Unknown(_)) => Refused::Unknown(in_full(error)),
-        Some(eventlog::Error::LeadLost(lost)) => Refused::Busy(Busy::LeadLost(lost.0.clone())),
-        Some(error @ eventlog::Error::Violation(_)) => {
-            Refused::Busy(Busy::Violation(in_full(error)))
+        Some(error @ eventlog::Error::Unknown(_)) => Refused::Unknown(with_causes(error)),
+        Some(eventlog::Error::LeadershipLost(lost)) => {
+            Refused::Busy(Busy::LeadershipLost(lost.0.clone()))
         }
-        Some(error) => Refused::Busy(Busy::Storage(in_full(error))),
+        Some(error @ eventlog::Error::Violation(_)) => {
+            Refused::Busy(Busy::Violation(with_causes(error)))
+        }
+        Some(error) => Refused::Busy(Busy::Storage(with_causes(error))),
         None => Refused::Busy(Busy::Storage("the group of the command was not written".to_owned())),
     }
 }
 
 /// The answer of a node that no longer leads. Another node may have replaced the rows that this
 /// node read or wrote.
-fn without_lead(answered: Answered, is_final: bool) -> Answered {
+fn of_former_leader(answered: Answered, events_are_final: bool) -> Answered {
     let why = "the leadership was lost before the command was answered";
     match answered {
         Ok(_) => Err(Refused::Unknown(why.to_owned())),
-        Err(Refused::NotApplied { .. }) if !is_final => Err(Refused::Unknown(why.to_owned())),
-        Err(Refused::Rejected(_)) => Err(Refused::Busy(Busy::LeadLost(why.to_owned()))),
+        Err(Refused::NotApplied { .. }) if !events_are_final => {
+            Err(Refused::Unknown(why.to_owned()))
+        }
+        Err(Refused::Rejected(_)) => Err(Refused::Busy(Busy::LeadershipLost(why.to_owned()))),
         Err(refused) => Err(refused),
     }
 }

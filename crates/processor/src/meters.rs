@@ -78,7 +78,7 @@ impl PartitionMeters {
             Status::Recovering(_) => 0.0,
             Status::Ready => 1.0,
             Status::Violation(_) => 2.0,
-            Status::LeadLost(_) => 3.0,
+            Status::LeadershipLost(_) => 3.0,
             Status::Stopped => 4.0,
             Status::Failed(_) => 5.0,
             Status::Stalled(_) => 6.0,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causes::in_full;
+use causes::with_causes;
 use clock::{Clock, WallTime};
 use eventlog::{AppRow, Error, Log, Offset, WsId};
 use futures::TryStreamExt;
@@ -30,7 +30,7 @@ pub(crate) struct PartitionContext {
     /// The end of the log as this node knows it.
     pub(crate) log_end: LogEnd,
     /// Rows named unseen events up to this offset. The next replay looks for these events.
-    pub(crate) searched_to: Offset,
+    pub(crate) replayed_to: Offset,
 }
 
 impl PartitionContext {
@@ -38,9 +38,9 @@ impl PartitionContext {
     pub(crate) fn view<'g>(
         &'g self,
         overlay: &'g Overlay,
-        ahead: &'g ReadAheadRows,
+        read_ahead_rows: &'g ReadAheadRows,
     ) -> GroupView<'g> {
-        GroupView { overlay, ahead, reader: self.log.reader(), log_end: self.log_end }
+        GroupView { overlay, read_ahead_rows, reader: self.log.reader(), log_end: self.log_end }
     }
 
     /// Reads rows and numbers that no command needs. Returns the reason if the storage does not
@@ -48,7 +48,7 @@ impl PartitionContext {
     ///
     /// A simpler version reads the row of the failed command again. If the storage cannot read only
     /// this row, the partition would also refuse commands that need other rows.
-    pub(crate) async fn read_trouble(&self) -> Option<String> {
+    pub(crate) async fn read_error(&self) -> Option<String> {
         let (partition, next) = (self.log.partition(), self.log_end.next);
         let rows = async {
             self.log.reader().row(AppRow::Plog(partition, next)).await?;
@@ -57,13 +57,13 @@ impl PartitionContext {
         if let Err(error) = rows.await
             && !error.is_lasting()
         {
-            return Some(format!("rows cannot be read: {}", in_full(&error)));
+            return Some(format!("rows cannot be read: {}", with_causes(&error)));
         }
         // No workspace has the number 0, so nothing depends on the content of this row.
         let numbers = self.numbers.read_numbers(isequencer::WsId(0), &[standard::WLOG_OFFSET]);
         match numbers.await {
             Err(error) if !is_lasting(&error) => {
-                Some(format!("numbers cannot be read: {}", in_full(&error)))
+                Some(format!("numbers cannot be read: {}", with_causes(&error)))
             }
             _ => None,
         }
@@ -71,6 +71,6 @@ impl PartitionContext {
 }
 
 /// Whether an error of the numbers stays until an operator corrects the cause.
-pub(crate) fn is_lasting(trouble: &StorageError) -> bool {
-    trouble.0.downcast_ref::<Error>().is_some_and(Error::is_lasting)
+pub(crate) fn is_lasting(error: &StorageError) -> bool {
+    error.0.downcast_ref::<Error>().is_some_and(Error::is_lasting)
 }

@@ -56,16 +56,16 @@ pub(crate) struct QueuedCommand {
     /// The time at which the command began to wait.
     pub(crate) since: Instant,
     /// Whether the rows of the command were read ahead.
-    pub(crate) is_read_for: bool,
+    pub(crate) was_read_ahead: bool,
 }
 
 #[cfg(test)]
 impl QueuedCommand {
     /// Creates a queued command without a sender.
-    pub(crate) fn of(command: Command, is_read_for: bool) -> QueuedCommand {
+    pub(crate) fn of(command: Command, was_read_ahead: bool) -> QueuedCommand {
         let (reply, ..) = Reply::new();
         let since = command.deadline;
-        QueuedCommand { command, reply, since, is_read_for }
+        QueuedCommand { command, reply, since, was_read_ahead }
     }
 }
 

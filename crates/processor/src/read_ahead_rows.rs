@@ -36,12 +36,12 @@ pub(crate) struct ReadAheadRows {
     bytes: usize,
     /// The largest number of rows in the next call. A call that fails halves this number. So a call
     /// that is too large for the storage, or a row that cannot be read, does not delay every group.
-    most: usize,
+    max_rows: usize,
 }
 
 impl Default for ReadAheadRows {
     fn default() -> ReadAheadRows {
-        ReadAheadRows { rows: HashMap::new(), bytes: 0, most: ROWS }
+        ReadAheadRows { rows: HashMap::new(), bytes: 0, max_rows: ROWS }
     }
 }
 
@@ -81,13 +81,13 @@ impl ReadAheadRows {
 
     /// The number of rows that the next call reads.
     pub(crate) fn rows_of_a_call(&self) -> usize {
-        self.most.min(READ_AHEAD_BYTES.saturating_sub(self.bytes) / ROW)
+        self.max_rows.min(READ_AHEAD_BYTES.saturating_sub(self.bytes) / ROW)
     }
 
     pub(crate) fn note_call(&mut self, is_answered: bool) {
-        self.most = match is_answered {
-            true => (self.most + 1).min(ROWS),
-            false => (self.most / 2).max(FEW_ROWS),
+        self.max_rows = match is_answered {
+            true => (self.max_rows + 1).min(ROWS),
+            false => (self.max_rows / 2).max(FEW_ROWS),
         };
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, sync::Arc};
 
-use causes::in_full;
+use causes::with_causes;
 use eventlog::{AppRow, Entry, Error, Offset, RecordId, Result, StoredRecord, WsId};
 use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt, stream::BoxStream};
 use isequencer::{SeqId, standard};
@@ -104,7 +104,7 @@ impl Commands {
                     Error::DamagedRow(broken) => broken.row(),
                     _ => *rows.start(),
                 };
-                let what = in_full(error);
+                let what = with_causes(error);
                 if self.shared.damage.note_damage(row, &what) {
                     warn!(partition = self.log.partition(), what, "damaged row");
                 }

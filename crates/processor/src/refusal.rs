@@ -35,14 +35,14 @@ pub enum Busy {
     #[error("too many commands wait")]
     QueueFull,
     /// The partition is recovering. The text is the error that delays the recovery.
-    #[error("the partition is recovering{}", trouble(.0))]
+    #[error("the partition is recovering{}", with_colon(.0))]
     Recovering(Option<String>),
     /// A row holds something else than it must. An operator must look at the row.
     #[error("the partition is blocked by a violation: {0}")]
     Violation(String),
     /// Another node leads.
     #[error("this node does not lead any more: {0}")]
-    LeadLost(String),
+    LeadershipLost(String),
     /// The partition has ended. It must be deployed again under a new leadership.
     #[error("the partition has failed, and must be deployed under a new leadership: {0}")]
     Failed(String),
@@ -58,8 +58,8 @@ pub enum Busy {
     Storage(String),
 }
 
-fn trouble(trouble: &Option<String>) -> String {
-    trouble.as_ref().map_or_else(String::new, |trouble| format!(": {trouble}"))
+fn with_colon(error: &Option<String>) -> String {
+    error.as_ref().map_or_else(String::new, |error| format!(": {error}"))
 }
 
 /// A mistake in a command.

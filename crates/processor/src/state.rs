@@ -81,7 +81,7 @@ pub(crate) struct LogEnd {
     /// The epoch of the last event.
     pub(crate) epoch: Epoch,
     /// The last replay looked for events up to this offset, because rows named these events.
-    pub(crate) searched_to: Offset,
+    pub(crate) replayed_to: Offset,
 }
 
 impl LogEnd {
@@ -93,17 +93,17 @@ impl LogEnd {
     /// trust level 2) replaces event 7. So B's event would follow from a record that no event of
     /// the log wrote.
     ///
-    /// The check fails with `Overtaken`, and the log is read again. If the log then has no such
+    /// The check fails with `UnexpectedEvent`, and the log is read again. If the log then has no such
     /// event, the row is damaged. An event of an earlier epoch behind an event of a later epoch
     /// does not count as an event of the log.
     pub(crate) fn check(self, row: AppRow, left: Version) -> Result<(), eventlog::Error> {
         if left.plog < self.next || left.epoch < self.epoch {
             return Ok(());
         }
-        if left.plog <= self.searched_to {
+        if left.plog <= self.replayed_to {
             return Err(DamagedRow::EventNotInLog { row, plog: left.plog }.into());
         }
-        Err(eventlog::Error::Overtaken(left.plog))
+        Err(eventlog::Error::UnexpectedEvent(left.plog))
     }
 }
 
@@ -111,7 +111,7 @@ impl LogEnd {
 #[derive(Debug)]
 pub(crate) struct GroupView<'g> {
     pub(crate) overlay: &'g Overlay,
-    pub(crate) ahead: &'g ReadAheadRows,
+    pub(crate) read_ahead_rows: &'g ReadAheadRows,
     pub(crate) reader: &'g Reader,
     pub(crate) log_end: LogEnd,
 }
@@ -135,7 +135,7 @@ impl GroupView<'_> {
             return Ok(Some(ReadRecord { stored, bytes: None }));
         }
         let row = AppRow::Record(ws, id);
-        let bytes = match self.ahead.get(&row) {
+        let bytes = match self.read_ahead_rows.get(&row) {
             Some(bytes) => bytes,
             None => self.reader.row(row).await?,
         };

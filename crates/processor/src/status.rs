@@ -26,7 +26,7 @@ pub enum Status {
     /// A row holds something else than it must. The partition goes on when the row is repaired.
     Violation(String),
     /// The partition has ended for good because another node leads.
-    LeadLost(String),
+    LeadershipLost(String),
     /// The partition has ended, and may still have a write under way. It can be deployed again only
     /// under a new leadership.
     Failed(String),
@@ -39,10 +39,10 @@ impl Status {
     fn busy(&self) -> Option<Busy> {
         Some(match self {
             Status::Ready => return None,
-            Status::Recovering(trouble) => Busy::Recovering(trouble.clone()),
+            Status::Recovering(error) => Busy::Recovering(error.clone()),
             Status::Stalled(what) => Busy::Storage(what.clone()),
             Status::Violation(what) => Busy::Violation(what.clone()),
-            Status::LeadLost(why) => Busy::LeadLost(why.clone()),
+            Status::LeadershipLost(why) => Busy::LeadershipLost(why.clone()),
             Status::Failed(why) => Busy::Failed(why.clone()),
             Status::Stopped => Busy::Stopping,
         })
@@ -54,11 +54,11 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Status::Recovering(None) => f.write_str("recovering"),
-            Status::Recovering(Some(trouble)) => write!(f, "recovering: {trouble}"),
+            Status::Recovering(Some(error)) => write!(f, "recovering: {error}"),
             Status::Ready => f.write_str("ready"),
             Status::Stalled(what) => write!(f, "stalled: {what}"),
             Status::Violation(what) => write!(f, "violation: {what}"),
-            Status::LeadLost(why) => write!(f, "leadership lost: {why}"),
+            Status::LeadershipLost(why) => write!(f, "leadership lost: {why}"),
             Status::Failed(why) => write!(f, "failed: {why}"),
             Status::Stopped => f.write_str("stopped"),
         }

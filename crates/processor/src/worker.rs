@@ -10,9 +10,9 @@ mod waits;
 
 use std::time::Duration;
 
-use causes::in_full;
+use causes::with_causes;
 use clock::Instant;
-use eventlog::{LeadLost, Tail};
+use eventlog::{LeadershipLost, Tail};
 use isequencer::{Sequencer, StorageError};
 use tokio::sync::watch;
 use tracing::info;
@@ -58,7 +58,7 @@ pub enum PartitionEnd {
     /// not stored. The next leader finds these numbers in the log.
     Unproved(String),
     /// This node no longer leads.
-    LeadLost(String),
+    LeadershipLost(String),
 }
 
 pub(crate) struct Worker {
@@ -72,7 +72,7 @@ pub(crate) struct Worker {
 enum StopReason {
     /// The partition was asked to stop.
     Requested,
-    LeadLost(LeadLost),
+    LeadershipLost(LeadershipLost),
     /// It is not known whether an event was written.
     Unproved(String),
 }
@@ -83,14 +83,14 @@ impl Worker {
             if let Err(stop) = self.until_ready().await {
                 break stop;
             }
-            if let Err(stop) = self.until_trouble().await {
+            if let Err(stop) = self.run_groups().await {
                 break stop;
             }
         };
         let Worker { sequencer, mut groups, stop: asked } = self;
         // The partition may be asked to stop because the leadership is lost. Then it ends as
-        // `LeadLost`.
-        let stop = match (stop, groups.check_lead()) {
+        // `LeadershipLost`.
+        let stop = match (stop, groups.check_leadership()) {
             (StopReason::Requested, Err(lost)) => lost,
             (stop, _) => stop,
         };
@@ -108,7 +108,7 @@ impl Worker {
                     closed = sequencer.close(deadline) => match closed {
                         // The recovery ended between two calls. An earlier call that failed may
                         // have left a write that still lands.
-                        Ok(()) if is_recovering && groups.is_open(&monitor) => {
+                        Ok(()) if is_recovering && groups.has_unsettled_writes(&monitor) => {
                             PartitionEnd::Unproved("the partition was recovering".to_owned())
                         }
                         Ok(()) => PartitionEnd::Stopped,
@@ -116,12 +116,14 @@ impl Worker {
                     },
                     // After the leadership is lost nothing may be stored, so the task does not wait
                     // for its numbers.
-                    LeadLost(why) = groups.until_lead_lost() => PartitionEnd::LeadLost(why),
+                    LeadershipLost(why) = groups.until_leadership_lost() => {
+                        PartitionEnd::LeadershipLost(why)
+                    }
                 }
             }
-            StopReason::LeadLost(LeadLost(why)) => {
-                groups.end(Status::LeadLost(why.clone()));
-                PartitionEnd::LeadLost(why)
+            StopReason::LeadershipLost(LeadershipLost(why)) => {
+                groups.end(Status::LeadershipLost(why.clone()));
+                PartitionEnd::LeadershipLost(why)
             }
             StopReason::Unproved(why) => {
                 groups.end(Status::Failed(why.clone()));
@@ -135,7 +137,7 @@ impl Worker {
     /// Waits until the log is read and no violation is left. Commands are refused meanwhile.
     async fn until_ready(&mut self) -> Result<(), StopReason> {
         loop {
-            self.groups.check_lead()?;
+            self.groups.check_leadership()?;
             if self.stop.borrow().is_some() {
                 return Err(StopReason::Requested);
             }
@@ -146,15 +148,15 @@ impl Worker {
                 }
             }
             let monitor = self.sequencer.monitor();
-            let trouble = monitor.trouble();
+            let error = monitor.last_error();
             let status = match (&self.groups.violation, monitor.busy()) {
                 (Some(violation), _) => Status::Violation(violation.to_string()),
                 (None, None | Some(isequencer::SequencerBusy::Unflushed)) => break,
                 (None, Some(isequencer::SequencerBusy::Closed)) => {
                     return Err(StopReason::Unproved("the sequencer has ended".to_owned()));
                 }
-                (None, Some(isequencer::SequencerBusy::Actualizing)) => match trouble {
-                    Some(trouble) => status_of(&trouble),
+                (None, Some(isequencer::SequencerBusy::Actualizing)) => match error {
+                    Some(error) => status_of(&error),
                     None => Status::Recovering(None),
                 },
             };
@@ -168,14 +170,14 @@ impl Worker {
         }
         let Tail { next, epoch, time } = self.groups.partition.log.tail();
         self.groups.partition.time = self.groups.partition.time.max(time);
-        let searched_to = self.groups.partition.searched_to;
-        self.groups.set_log_end(LogEnd { next, epoch, searched_to });
+        let replayed_to = self.groups.partition.replayed_to;
+        self.groups.set_log_end(LogEnd { next, epoch, replayed_to });
         self.groups.set(Status::Ready);
         Ok(())
     }
 
     /// Writes one group after another, until the partition must recover.
-    async fn until_trouble(&mut self) -> Result<(), StopReason> {
+    async fn run_groups(&mut self) -> Result<(), StopReason> {
         loop {
             if self.groups.waiting.is_empty() {
                 tokio::select! {
@@ -186,20 +188,20 @@ impl Worker {
                     },
                     _ = self.stop.changed() => return Err(StopReason::Requested),
                     () = self.groups.partition.clock.sleep(IDLE_CHECK_INTERVAL) => {
-                        self.groups.check_lead()?;
-                        if !self.until_admitted().await? {
+                        self.groups.check_leadership()?;
+                        if !self.wait_for_flush().await? {
                             return Ok(());
                         }
                         continue;
                     }
                 }
             }
-            self.groups.check_lead()?;
+            self.groups.check_leadership()?;
             if self.stop.borrow().is_some() {
                 return Err(StopReason::Requested);
             }
             let Ok(transaction) = self.sequencer.start() else {
-                if !self.until_admitted().await? {
+                if !self.wait_for_flush().await? {
                     return Ok(());
                 }
                 continue;
@@ -218,10 +220,10 @@ impl Worker {
 }
 
 /// The status of a partition, if its log cannot be read.
-fn status_of(trouble: &StorageError) -> Status {
-    if is_lasting(trouble) {
-        Status::Violation(in_full(&*trouble.0))
+fn status_of(error: &StorageError) -> Status {
+    if is_lasting(error) {
+        Status::Violation(with_causes(&*error.0))
     } else {
-        Status::Recovering(Some(in_full(trouble)))
+        Status::Recovering(Some(with_causes(error)))
     }
 }

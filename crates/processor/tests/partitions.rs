@@ -17,8 +17,8 @@ async fn a_partition_is_deployed_again_only_after_its_end_is_proved() {
     let deploy = |partition: u16, epoch: u64| {
         let settings = eventlog::LogSettings::new(count);
         let (storage, clock) = (Arc::clone(&shop_db.app.storage), shop_db.clock.clone());
-        let lead = Arc::new(SingleNodeFence(Epoch(epoch)));
-        let log = Arc::new(Log::new(storage, clock, lead, partition, settings));
+        let fence = Arc::new(SingleNodeFence(Epoch(epoch)));
+        let log = Arc::new(Log::new(storage, clock, fence, partition, settings));
         let numbers = shop_db.system.numbers(&shop_db.app.entry);
         let numbers = PartitionStorage::in_system(numbers, Arc::clone(&log));
         node.deploy(log, Arc::new(numbers), PartitionSettings::new(format!("{partition}")))

@@ -13,7 +13,7 @@ mod mark;
 mod partition;
 mod view;
 
-pub use mark::NotMarked;
+pub use mark::MarkError;
 pub use partition::PartitionStorage;
 pub use view::numbers_in_view;
 

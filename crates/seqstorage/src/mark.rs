@@ -12,7 +12,7 @@ use crate::PartitionStorage;
 
 /// The reason for which an event is not marked. The log is unchanged.
 #[derive(Debug, thiserror::Error)]
-pub enum NotMarked {
+pub enum MarkError {
     /// The event can be read, so there is nothing to mark.
     #[error("event {} can be read: there is nothing to mark", .0.0)]
     Readable(Offset),
@@ -85,12 +85,12 @@ impl PartitionStorage {
         ws: WsId,
         wlog: Offset,
         given: Option<Vec<DrawnNumber>>,
-    ) -> Result<Marker, NotMarked> {
+    ) -> Result<Marker, MarkError> {
         if !self.log.has_workspace(ws) {
-            return Err(NotMarked::OtherPartition { ws, partition: self.log.partition() });
+            return Err(MarkError::OtherPartition { ws, partition: self.log.partition() });
         }
         let damaged = self.log.damaged(plog, ws, wlog).await?;
-        let damaged = damaged.ok_or(NotMarked::Readable(plog))?;
+        let damaged = damaged.ok_or(MarkError::Readable(plog))?;
         let drawn = match damaged.drawn() {
             Some(drawn) => drawn.to_vec(),
             None => {
@@ -99,12 +99,12 @@ impl PartitionStorage {
                 let from = next.map_or(Offset::FIRST, Offset);
                 let around = self.log.drawn_around(ws, from.min(plog), plog).await?;
                 if let Some(next) = around.next.filter(|next| *next <= wlog) {
-                    return Err(NotMarked::NotBefore { wlog, next });
+                    return Err(MarkError::NotBefore { wlog, next });
                 }
                 if plog < from {
                     with_offset(wlog, Vec::new())?
                 } else {
-                    let given = given.ok_or(NotMarked::NumbersNeeded)?;
+                    let given = given.ok_or(MarkError::NumbersNeeded)?;
                     let drawn = with_offset(wlog, given)?;
                     self.check_above_all_known(ws, &drawn, &around).await?;
                     drawn
@@ -124,7 +124,7 @@ impl PartitionStorage {
         ws: WsId,
         drawn: &[DrawnNumber],
         around: &EventNeighbours,
-    ) -> Result<(), NotMarked> {
+    ) -> Result<(), MarkError> {
         let seqs: Vec<u16> = drawn.iter().map(|drawn| drawn.seq).collect();
         let stored = self.numbers.last(ws.0, &seqs, self.deadline()).await?;
         let ranges = standard::sequences();
@@ -144,7 +144,7 @@ impl PartitionStorage {
                 None => drawn.last <= i64::MAX as u64,
             };
             if drawn.last <= known || !is_one {
-                return Err(NotMarked::NotAbove { drawn: *drawn, known });
+                return Err(MarkError::NotAbove { drawn: *drawn, known });
             }
         }
         Ok(())
@@ -153,16 +153,16 @@ impl PartitionStorage {
 
 /// Adds the offset in the log of the workspace to the given numbers, because every event draws that
 /// offset.
-fn with_offset(wlog: Offset, mut given: Vec<DrawnNumber>) -> Result<Vec<DrawnNumber>, NotMarked> {
+fn with_offset(wlog: Offset, mut given: Vec<DrawnNumber>) -> Result<Vec<DrawnNumber>, MarkError> {
     let mut seqs = HashSet::new();
     if let Some(drawn) = given.iter().find(|drawn| !seqs.insert(drawn.seq)) {
-        return Err(NotMarked::Twice(drawn.seq));
+        return Err(MarkError::Twice(drawn.seq));
     }
     let seq = standard::WLOG_OFFSET.0;
     match given.iter().find(|drawn| drawn.seq == seq) {
         None => given.insert(0, DrawnNumber { seq, last: wlog.0 }),
         Some(drawn) if drawn.last == wlog.0 => {}
-        Some(drawn) => return Err(NotMarked::OtherOffset { wlog, given: Offset(drawn.last) }),
+        Some(drawn) => return Err(MarkError::OtherOffset { wlog, given: Offset(drawn.last) }),
     }
     Ok(given)
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use eventlog::{Epoch, Fence, LeadLost};
+use eventlog::{Epoch, Fence, LeadershipLost};
 
 /// A fence that a test takes away.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ impl Fence for TestFence {
         self.lost().is_none()
     }
 
-    fn lost(&self) -> Option<LeadLost> {
+    fn lost(&self) -> Option<LeadershipLost> {
         let is_lost = self.is_lost.load(Ordering::SeqCst);
-        is_lost.then(|| LeadLost("a test took it away".to_owned()))
+        is_lost.then(|| LeadershipLost("a test took it away".to_owned()))
     }
 }

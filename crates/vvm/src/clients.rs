@@ -29,7 +29,7 @@ pub(crate) struct Clients {
 
 /// The system keyspace, as each client opened it.
 #[derive(Debug)]
-pub(crate) struct Systems {
+pub(crate) struct SystemClients {
     pub(crate) elections: Arc<System>,
     pub(crate) requests: Arc<System>,
 }
@@ -40,7 +40,7 @@ impl Clients {
         &self,
         settings: &NodeSettings,
         clock: &Clock,
-    ) -> Result<Systems, Problem> {
+    ) -> Result<SystemClients, Problem> {
         let deadline = clock.now() + settings.open_within;
         let open = |driver: &Arc<dyn StorageDriver>| {
             let (driver, name) = (Arc::clone(driver), settings.system.clone());
@@ -54,11 +54,11 @@ impl Clients {
         };
         let Some(requests) = &self.requests else {
             let elections = elections.await?;
-            return Ok(Systems { requests: Arc::clone(&elections), elections });
+            return Ok(SystemClients { requests: Arc::clone(&elections), elections });
         };
         let requests = self.on_requests(open(requests));
         let (elections, requests) = tokio::try_join!(elections, requests)?;
-        Ok(Systems { elections, requests })
+        Ok(SystemClients { elections, requests })
     }
 
     /// Runs work on the runtime of requests. Dropping the call ends the work.

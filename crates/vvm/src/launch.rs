@@ -21,7 +21,7 @@ use crate::{
 mod shares {
     pub(super) const SERVICES: u32 = 8;
     pub(super) const PARTITIONS: u32 = 12;
-    pub(super) const LEAD: u32 = 13;
+    pub(super) const LEASE_RELEASE: u32 = 13;
     pub(super) const STORAGE: u32 = 14;
     /// The admin services stop last.
     pub(super) const OF: u32 = 16;
@@ -43,7 +43,7 @@ impl Launched {
         let shutdown = CancellationToken::new();
         #[expect(
             clippy::disallowed_methods,
-            reason = "whoever launched it owns the task, and awaits it in `shutdown`"
+            reason = "the caller of `launch` owns the task, and awaits it in `shutdown`"
         )]
         let task = tokio::spawn(parts.run(shutdown.clone()));
         Launched { node, problem, shutdown, task }
@@ -133,7 +133,7 @@ impl Drop for PanicReport {
 
 impl NodeParts {
     async fn run(self, shutdown: CancellationToken) {
-        let _told = PanicReport(self.problem.clone());
+        let _panic_report = PanicReport(self.problem.clone());
         let node = self.node.clone();
         tokio::select! {
             () = self.work_until(shutdown) => {}
@@ -200,7 +200,8 @@ impl NodeParts {
                 () = have_stopped.cancelled() => {}
             }
             if let Some(held) = held {
-                self.end_leadership(held, until(shares::PARTITIONS), until(shares::LEAD)).await;
+                self.end_leadership(held, until(shares::PARTITIONS), until(shares::LEASE_RELEASE))
+                    .await;
             }
         };
         tokio::join!(services, leadership);

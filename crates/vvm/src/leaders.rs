@@ -31,7 +31,7 @@ pub(crate) struct LeadersReport {
     /// The last answer, and the time of its arrival.
     pub(crate) answer: Option<(Instant, Leaders)>,
     /// The error of the last call, if the call failed.
-    pub(crate) trouble: Option<String>,
+    pub(crate) last_error: Option<String>,
     /// The end of the last call.
     ended: Option<Instant>,
 }
@@ -92,8 +92,8 @@ impl LeadersReport {
     fn note_answer(&mut self, now: Instant, leaders: Result<Leaders, String>) {
         self.ended = Some(now);
         match leaders {
-            Ok(leaders) => (self.answer, self.trouble) = (Some((now, leaders)), None),
-            Err(trouble) => self.trouble = Some(trouble),
+            Ok(leaders) => (self.answer, self.last_error) = (Some((now, leaders)), None),
+            Err(error) => self.last_error = Some(error),
         }
     }
 }

@@ -11,7 +11,7 @@ use sysvvm::System;
 use tracing::{info, warn};
 
 use crate::{
-    NodeSettings, Problem, Stage, clients::Systems, lease_fence::LeaseFence,
+    NodeSettings, Problem, Stage, clients::SystemClients, lease_fence::LeaseFence,
     node::STAGE_CHECK_INTERVAL, opening, partitions, parts::NodeParts,
 };
 
@@ -38,7 +38,7 @@ impl NodeParts {
         held: &mut Option<HeldLease>,
     ) -> Problem {
         match self.try_work(lock, held).await {
-            Ok(lost) => Problem::LeadLost(lost),
+            Ok(lost) => Problem::LeadershipLost(lost),
             Err(problem) => problem,
         }
     }
@@ -64,14 +64,14 @@ impl NodeParts {
     /// Acquires leadership and works under it until the leadership is lost.
     async fn lead(
         &self,
-        systems: &Systems,
+        systems: &SystemClients,
         lock: Option<LockFile>,
         held: &mut Option<HeldLease>,
     ) -> Result<LossReason, Problem> {
         let leadership = self.acquire(&systems.elections, lock).await?;
         let slot = leadership.slot();
-        let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadLost)?));
-        self.node.set_lease(Some((slot, Arc::clone(&fence))));
+        let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadershipLost)?));
+        self.node.set_fence(Some((slot, Arc::clone(&fence))));
         self.node.set_stage(Stage::Recovering);
         let HeldLease { leadership, fence } = held.insert(HeldLease { leadership, fence });
         let settings = &self.settings;
@@ -105,7 +105,7 @@ impl NodeParts {
 
     /// Opens the system keyspace. A node that waits for leadership without a limit waits for its
     /// storage, too.
-    async fn open(&self) -> Result<Systems, Problem> {
+    async fn open(&self) -> Result<SystemClients, Problem> {
         let deadline = match self.settings.acquire_within {
             None => Instant::FAR_FUTURE,
             Some(_) => self.clock.now(),
@@ -134,7 +134,7 @@ impl NodeParts {
             elections = elections.with_comeback(lock);
         }
         let node = self.node.clone();
-        let elections = elections.with_health(Arc::new(move || node.is_well()));
+        let elections = elections.with_health(Arc::new(move || node.is_healthy()));
         let budget = elections.budget();
         let gives_up_after = self.settings.acquire_limit(storage.expiry_is_watched, budget);
         // `failover` counts from the death of a leader whose storage answers in time.
@@ -162,9 +162,9 @@ impl NodeParts {
         deadline: Instant,
     ) {
         let ended = partitions::undeploy(&self.node, partitions).await;
-        self.node.set_lease(None);
+        self.node.set_fence(None);
         if let Some(lost) = leadership.lost() {
-            self.problem.report(Problem::LeadLost(lost));
+            self.problem.report(Problem::LeadershipLost(lost));
         }
         if !ended.unproved.is_empty() {
             self.problem.report(Problem::NotEnded(ended.unproved));

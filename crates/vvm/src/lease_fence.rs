@@ -6,7 +6,7 @@ use std::{
 };
 
 use clock::Instant;
-use eventlog::{Epoch, Fence, LeadLost};
+use eventlog::{Epoch, Fence, LeadershipLost};
 use ielections::WorkGuard;
 
 /// The work guard of all partitions of a slot under one leadership.
@@ -47,11 +47,11 @@ impl LeaseFence {
         (now < until).then(|| until - now)
     }
 
-    fn ask(&self, timeout: Duration) -> Result<(), LeadLost> {
+    fn ask(&self, timeout: Duration) -> Result<(), LeadershipLost> {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         match &*work {
-            Some(work) => work.may_send(timeout).map_err(|lost| LeadLost(lost.to_string())),
-            None => Err(LeadLost("the work under this leadership has ended".to_owned())),
+            Some(work) => work.may_send(timeout).map_err(|lost| LeadershipLost(lost.to_string())),
+            None => Err(LeadershipLost("the work under this leadership has ended".to_owned())),
         }
     }
 }
@@ -65,7 +65,7 @@ impl Fence for LeaseFence {
         self.ask(timeout).is_ok()
     }
 
-    fn lost(&self) -> Option<LeadLost> {
+    fn lost(&self) -> Option<LeadershipLost> {
         self.ask(Duration::ZERO).err()
     }
 }

@@ -41,7 +41,7 @@ pub use node::{Node, NotLeading, Stage};
 pub use problem::{Problem, ServiceError};
 pub use service::Service;
 pub use settings::{AppSettings, NodeSettings, NumbersIn};
-pub use status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus};
+pub use status::{AppStatus, LeadershipStatus, NodeStatus, PartitionStatus, StorageStatus};
 
 // The types of these crates occur in the API. A host also has the crate `tokio`, because a node runs
 // on a runtime of tokio.

@@ -16,7 +16,7 @@ use crate::{
     leaders::LeadersCache,
     lease_fence::LeaseFence,
     problem::FirstProblem,
-    status::{LeadStatus, NodeStatus, StorageStatus},
+    status::{LeadershipStatus, NodeStatus, StorageStatus},
 };
 
 /// The longest time that a slow storage may delay an answer that names the leader of a partition.
@@ -65,7 +65,7 @@ struct NodeInner {
     system: KeyspaceName,
     apps: Vec<App>,
     stage: Mutex<Stage>,
-    lead: RwLock<Option<(Slot, Arc<LeaseFence>)>>,
+    fence: RwLock<Option<(Slot, Arc<LeaseFence>)>>,
     leaders: LeadersCache,
     problem: FirstProblem,
 }
@@ -91,7 +91,7 @@ impl Node {
             system: settings.system.clone(),
             apps,
             stage: Mutex::new(Stage::Opening),
-            lead: RwLock::new(None),
+            fence: RwLock::new(None),
             problem,
         }))
     }
@@ -149,7 +149,7 @@ impl Node {
     /// If the node does not lead.
     pub fn step_down(&self) -> Result<(), NotLeading> {
         let is_stopping = matches!(self.stage(), Stage::Stopping | Stage::Stopped);
-        if self.lead().is_none() || is_stopping {
+        if self.fence().is_none() || is_stopping {
             return Err(NotLeading);
         }
         self.0.problem.report(Problem::SteppedDown);
@@ -183,42 +183,42 @@ impl Node {
 
     /// Whether the node can go on leading. A partition that has ended can begin again only under
     /// another leadership.
-    pub(crate) fn is_well(&self) -> bool {
+    pub(crate) fn is_healthy(&self) -> bool {
         let has_ended = |(_, status): &(u16, processor::Status)| {
             use processor::Status;
-            matches!(status, Status::Failed(_) | Status::LeadLost(_))
+            matches!(status, Status::Failed(_) | Status::LeadershipLost(_))
         };
         !self.0.apps.iter().any(|app| app.partitions.status().iter().any(has_ended))
     }
 
-    pub(crate) fn set_lease(&self, lead: Option<(Slot, Arc<LeaseFence>)>) {
-        *self.0.lead.write().unwrap_or_else(PoisonError::into_inner) = lead;
+    pub(crate) fn set_fence(&self, fence: Option<(Slot, Arc<LeaseFence>)>) {
+        *self.0.fence.write().unwrap_or_else(PoisonError::into_inner) = fence;
     }
 
-    fn lead(&self) -> Option<(Slot, Arc<LeaseFence>)> {
-        self.0.lead.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn fence(&self) -> Option<(Slot, Arc<LeaseFence>)> {
+        self.0.fence.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The full status of the node.
     pub async fn status(&self) -> NodeStatus {
         let seen = self.0.leaders.get(STATUS_WITHIN).await;
         let now = self.0.clock.now();
-        let lead = self.lead().map(|(slot, lead)| LeadStatus {
+        let lead = self.fence().map(|(slot, fence)| LeadershipStatus {
             slot: slot.get(),
-            epoch: lead.epoch().0,
-            left_ms: lead.left(now).map(|left| left.as_millis() as u64),
+            epoch: fence.epoch().0,
+            left_ms: fence.left(now).map(|left| left.as_millis() as u64),
         });
         let age = |at: Instant| (now - at).as_millis() as u64;
         let answer_age_ms = seen.answer.as_ref().map(|(at, _)| age(*at));
-        let is_silent = seen.answer.is_none() && seen.trouble.is_none();
-        let trouble = if is_silent { Some("no answer yet".to_owned()) } else { seen.trouble };
+        let is_silent = seen.answer.is_none() && seen.last_error.is_none();
+        let last_error = if is_silent { Some("no answer yet".to_owned()) } else { seen.last_error };
         let leaders = seen.answer.map(|(_, leaders)| leaders).unwrap_or_default();
         let storage = StorageStatus {
             driver: self.0.driver,
             system_keyspace: self.0.system.to_string(),
-            answers: trouble.is_none(),
+            answers: last_error.is_none(),
             answer_age_ms,
-            trouble,
+            last_error,
         };
         NodeStatus {
             stage: self.stage(),

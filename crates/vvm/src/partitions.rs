@@ -136,7 +136,7 @@ pub(crate) async fn undeploy(node: &Node, deadline: Instant) -> PartitionEnds {
         app.partitions.status().into_iter().map(move |(partition, _)| async move {
             let (why, is_late) = match app.partitions.undeploy(partition, deadline).await {
                 PartitionEnd::Stopped => return None,
-                PartitionEnd::Unproved(why) | PartitionEnd::LeadLost(why) => (why, false),
+                PartitionEnd::Unproved(why) | PartitionEnd::LeadershipLost(why) => (why, false),
                 PartitionEnd::Late => ("the partition did not end in time".to_owned(), true),
             };
             Some((format!("partition {partition} of {}: {why}", app.name()), is_late))

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use causes::in_full;
+use causes::with_causes;
 use ielections::{AcquireError, LossReason};
 use istorage::ErrorKind;
 use tokio_util::sync::CancellationToken;
@@ -35,7 +35,7 @@ pub enum Problem {
     NotAcquired(#[from] AcquireError),
     /// The node no longer leads.
     #[error("the leadership was lost: {0}")]
-    LeadLost(LossReason),
+    LeadershipLost(LossReason),
     /// The node was asked to let another node lead.
     #[error("the node was asked to step down")]
     SteppedDown,
@@ -70,7 +70,7 @@ impl From<sysvvm::Error> for Problem {
 
 impl Problem {
     pub(crate) fn of_storage(error: &istorage::Error) -> Problem {
-        let text = in_full(error);
+        let text = with_causes(error);
         match error.kind() {
             ErrorKind::Invalid | ErrorKind::Corrupt => Problem::Refused(text),
             ErrorKind::Unavailable | ErrorKind::OutcomeUnknown | ErrorKind::Closed => {

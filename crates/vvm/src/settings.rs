@@ -70,7 +70,7 @@ impl NodeSettings {
         }
         let partitions = apps.iter().map(|app| app.partitions.get()).max();
         let slots = self.slots.get();
-        if let Some(partitions) = partitions.filter(|most| slots > u32::from(*most)) {
+        if let Some(partitions) = partitions.filter(|max| slots > u32::from(*max)) {
             return Err(InvalidNodeSettings::IdleSlots { slots, partitions });
         }
         let (call, lease) = (self.call_timeout, self.lease.duration);

@@ -18,7 +18,7 @@ pub struct NodeStatus {
     /// The number of slots, and so of nodes that lead at the same time.
     pub slots: u32,
     /// The leadership of the node, if it leads.
-    pub lead: Option<LeadStatus>,
+    pub lead: Option<LeadershipStatus>,
     /// The leader of each slot, by the leases that the storage reported last.
     pub leaders: BTreeMap<u32, SocketAddr>,
     /// The storage of the node.
@@ -42,12 +42,12 @@ pub struct StorageStatus {
     /// storage when a reader asks for the status.
     pub answer_age_ms: Option<u64>,
     /// The error of the last attempt to read the leases.
-    pub trouble: Option<String>,
+    pub last_error: Option<String>,
 }
 
 /// The leadership of a slot.
 #[derive(Clone, Debug, Serialize)]
-pub struct LeadStatus {
+pub struct LeadershipStatus {
     /// The number of the slot.
     pub slot: u32,
     /// The epoch of the leadership.

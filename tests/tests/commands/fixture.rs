@@ -49,7 +49,7 @@ impl trials::Fixture for CommandsFixture {
 
 impl CommandsFixture {
     /// The same database, as a machine sees it that has its wall clock ahead.
-    pub(crate) async fn ahead(&self, ms: i64) -> ShopDatabase {
+    pub(crate) async fn with_clock_ahead(&self, ms: i64) -> ShopDatabase {
         let driver = self.subject.node(ms).await.unwrap();
         let clock = self.shop_db.clock.with_wall_offset(ms);
         let partitions = NonZeroU16::new(PARTITIONS).unwrap();

@@ -223,7 +223,7 @@ async fn leave_open(
     script.arm();
     send(&scene, &node, &hold, sent).await;
     if at.is_some() {
-        node.until(|status| matches!(status, Status::LeadLost(_) | Status::Failed(_))).await;
+        node.until(|status| matches!(status, Status::LeadershipLost(_) | Status::Failed(_))).await;
     } else {
         assert_eq!(node.stop().await, PartitionEnd::Stopped);
     }

@@ -289,7 +289,7 @@ async fn use_up(turns: usize) {
 
 async fn clocks(fixture: &CommandsFixture) {
     const AHEAD_MS: i64 = 5_000;
-    let (shop_db, ahead) = (&fixture.shop_db, fixture.ahead(AHEAD_MS).await);
+    let (shop_db, ahead) = (&fixture.shop_db, fixture.with_clock_ahead(AHEAD_MS).await);
     for (partition, level) in (PARTITION..).zip(LEVELS) {
         let ws = WS + u64::from(partition - PARTITION);
         let mut ledger = AnswerLedger::default();

@@ -11,8 +11,9 @@ use std::{
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
-    AppRow, DrawnNumber, Epoch, Event, EventPlace, Fence, Idempotency, LeadLost, Log, LogSettings,
-    Offset, PreparedEvent, Record, RecordChange, RecordId, TableKind, TrustLevel, WsId,
+    AppRow, DrawnNumber, Epoch, Event, EventPlace, Fence, Idempotency, LeadershipLost, Log,
+    LogSettings, Offset, PreparedEvent, Record, RecordChange, RecordId, TableKind, TrustLevel,
+    WsId,
 };
 use futures::TryStreamExt;
 use isequencer::{NumberKey, SeqStorage, standard};
@@ -61,7 +62,7 @@ impl Fence for ExpiringFence {
         timeout < left
     }
 
-    fn lost(&self) -> Option<LeadLost> {
+    fn lost(&self) -> Option<LeadershipLost> {
         None
     }
 }
@@ -124,14 +125,14 @@ fn log(
     fixture: &CommandsFixture,
     storage: SharedStorage,
     partition: u16,
-    lead: Arc<dyn Fence>,
+    fence: Arc<dyn Fence>,
 ) -> Log {
     let settings = LogSettings {
         timeout: TIMEOUT,
         apply_for: Duration::from_millis(300),
         ..LogSettings::new(fixture.shop_db.app.entry.partitions)
     };
-    Log::new(storage, fixture.shop_db.clock.clone(), lead, partition, settings)
+    Log::new(storage, fixture.shop_db.clock.clone(), fence, partition, settings)
 }
 
 /// No suite failed when the log asked the fence without the timeout of the call. Nor did one fail
@@ -144,9 +145,9 @@ async fn in_time(fixture: &CommandsFixture) {
         let inner = Arc::clone(&fixture.shop_db.app.storage);
         let inner: SharedStorage =
             if is_narrow { NarrowStorage::of(inner, 3, true) } else { inner };
-        let lead = Arc::new(ExpiringFence { epoch: 2, in_vain: AtomicUsize::new(ASKED_IN_VAIN) });
+        let fence = Arc::new(ExpiringFence { epoch: 2, in_vain: AtomicUsize::new(ASKED_IN_VAIN) });
         let (writes, early) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (counted, asked) = ((Arc::clone(&writes), Arc::clone(&early)), Arc::clone(&lead));
+        let (counted, asked) = ((Arc::clone(&writes), Arc::clone(&early)), Arc::clone(&fence));
         let script = move |op| {
             if matches!(
                 op,
@@ -176,7 +177,7 @@ async fn in_time(fixture: &CommandsFixture) {
             timeout: TIMEOUT,
             ..LogSettings::new(fixture.shop_db.app.entry.partitions)
         };
-        let log = Arc::new(Log::new(faulty, clock, lead, partition, settings));
+        let log = Arc::new(Log::new(faulty, clock, fence, partition, settings));
         let outcome = log.write(&prepared(&events(2, ws, 1))).await;
         assert!(outcome.applied.is_ok() && outcome.commit_error.is_none(), "{outcome:?}");
         sent("a group");
@@ -239,8 +240,8 @@ async fn refused(fixture: &CommandsFixture) {
     let (refusals, refuses) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
     let inner = NarrowStorage::of(Arc::clone(&fixture.shop_db.app.storage), 3, true);
     let mute = Arc::new(RefusingStorage { inner, refusals, refuses });
-    let lead = Arc::new(eventlog::SingleNodeFence(Epoch(2)));
-    let log = log(fixture, Arc::clone(&mute) as SharedStorage, PARTITION, lead);
+    let fence = Arc::new(eventlog::SingleNodeFence(Epoch(2)));
+    let log = log(fixture, Arc::clone(&mute) as SharedStorage, PARTITION, fence);
     let outcome = log.write(&prepared(&events(2, WS, 1))).await;
     assert_eq!(outcome.committed, 2);
     let error = outcome.applied.unwrap_err();

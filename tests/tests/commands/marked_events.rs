@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 use isequencer::standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET};
 use istorage::{AppStorageExt, Consistency, Order, OrderedPut};
 use processor::{PartitionEnd, Status};
-use seqstorage::{NotMarked, PartitionStorage};
+use seqstorage::{MarkError, PartitionStorage};
 use shop::{ShopNode, ShopNodeSettings, article, cud};
 use trialkit::{Trial, trials};
 
@@ -46,25 +46,25 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     let operator = operator(fixture, &node);
     let mark = async |plog, given| operator.mark_corrupted(plog, WsId(ws), wlog, given).await;
     let readable = mark(done.plog, None).await.unwrap_err();
-    assert!(matches!(readable, NotMarked::Readable(_)), "{readable:?}");
+    assert!(matches!(readable, MarkError::Readable(_)), "{readable:?}");
     let unsaid = mark(plog, None).await.unwrap_err();
-    assert!(matches!(unsaid, NotMarked::NumbersNeeded), "{unsaid:?}");
+    assert!(matches!(unsaid, MarkError::NumbersNeeded), "{unsaid:?}");
     let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
     let drawn = |seq: isequencer::SeqId, last| DrawnNumber { seq: seq.0, last };
     let elsewhere = operator.mark_corrupted(plog, WsId(ws), done.wlog, Some(Vec::new())).await;
-    let is_told =
-        matches!(elsewhere, Err(NotMarked::Log(Error::DamagedRow(DamagedRow::Misplaced { .. }))));
-    assert!(is_told, "the whole event was not reported: {elsewhere:?}");
+    let is_reported =
+        matches!(elsewhere, Err(MarkError::Log(Error::DamagedRow(DamagedRow::Misplaced { .. }))));
+    assert!(is_reported, "the whole event was not reported: {elsewhere:?}");
     // An event behind a hole would hide all events that come after it.
     let far = operator.mark_corrupted(plog, WsId(ws), Offset(wlog.0 + 9), Some(Vec::new())).await;
     assert!(
-        matches!(far, Err(NotMarked::Log(Error::DamagedRow(DamagedRow::Missing(_))))),
+        matches!(far, Err(MarkError::Log(Error::DamagedRow(DamagedRow::Missing(_))))),
         "{far:?}"
     );
     let low = mark(plog, Some(vec![drawn(CRECORD_ID, last)])).await.unwrap_err();
-    assert!(matches!(low, NotMarked::NotAbove { .. }), "{low:?}");
+    assert!(matches!(low, MarkError::NotAbove { .. }), "{low:?}");
     let other = mark(plog, Some(vec![drawn(WLOG_OFFSET, wlog.0 + 1)])).await.unwrap_err();
-    assert!(matches!(other, NotMarked::OtherOffset { .. }), "{other:?}");
+    assert!(matches!(other, MarkError::OtherOffset { .. }), "{other:?}");
     let marker = mark(plog, Some(vec![drawn(CRECORD_ID, last + 5)])).await.unwrap();
     assert_eq!(marker.drawn, [drawn(WLOG_OFFSET, wlog.0), drawn(CRECORD_ID, last + 5)]);
     assert_eq!((&marker.bytes, marker.marked), (&DAMAGED, node.log.epoch()));
@@ -167,11 +167,11 @@ async fn known(fixture: &CommandsFixture) {
     };
     let last = |done: &processor::Done| done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
     let low = mark(wlog, CRECORD_ID, last(&done[0])).await.unwrap_err();
-    assert!(matches!(low, NotMarked::NotAbove { .. }), "{low:?}");
+    assert!(matches!(low, MarkError::NotAbove { .. }), "{low:?}");
     let other = mark(wlog, RECORD_ID, last(&done[1])).await.unwrap_err();
-    assert!(matches!(other, NotMarked::NotAbove { .. }), "an id of another sequence: {other:?}");
+    assert!(matches!(other, MarkError::NotAbove { .. }), "an id of another sequence: {other:?}");
     let taken = mark(wlog.next(), CRECORD_ID, last(&done[1])).await.unwrap_err();
-    assert!(matches!(taken, NotMarked::NotBefore { .. } | NotMarked::Log(_)), "{taken:?}");
+    assert!(matches!(taken, MarkError::NotBefore { .. } | MarkError::Log(_)), "{taken:?}");
     mark(wlog, CRECORD_ID, last(&done[1])).await.unwrap();
     node.ready().await;
     let command = named("after", cud(WS, article("after"), shop_db.soon()));
@@ -204,7 +204,7 @@ async fn once(fixture: &CommandsFixture) {
     let id = isequencer::standard::FIRST_CRECORD_ID;
     for (seq, last) in [(WLOG_OFFSET, wlog.0), (CRECORD_ID, id)] {
         let twice = mark(&[(seq, last), (seq, last + 9)]).await;
-        assert!(matches!(twice, Err(NotMarked::Twice(given)) if given == seq.0), "{twice:?}");
+        assert!(matches!(twice, Err(MarkError::Twice(given)) if given == seq.0), "{twice:?}");
     }
     mark(&[(WLOG_OFFSET, wlog.0), (CRECORD_ID, id)]).await.unwrap();
     node.ready().await;
@@ -228,11 +228,11 @@ async fn elsewhere(fixture: &CommandsFixture) {
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(fixture, &node);
     let refused = operator.mark_corrupted(plog, other, Offset(1), Some(Vec::new())).await;
-    let is_told = matches!(
+    let is_reported = matches!(
         refused,
-        Err(NotMarked::OtherPartition { ws, partition }) if (ws, partition) == (other, PARTITION)
+        Err(MarkError::OtherPartition { ws, partition }) if (ws, partition) == (other, PARTITION)
     );
-    assert!(is_told, "{refused:?}");
+    assert!(is_reported, "{refused:?}");
     let key = AppRow::Wlog(other, Offset(1)).key();
     assert_eq!(shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap(), None);
     operator.mark_corrupted(plog, WsId(WS), wlog, Some(Vec::new())).await.unwrap();

@@ -222,8 +222,8 @@ async fn left_behind(fixture: &CommandsFixture) {
     assert_eq!(last(&node).await.wlog, done.wlog, "nor for the next leader");
     let command = named("replaces", cud(WS, article("c"), shop_db.soon()));
     let replaces = fixture.run(&node, &mut ledger, command).await.unwrap();
-    let is_told = (last(&node).await.wlog, last(&node).await.plog);
-    assert_eq!(is_told, (replaces.wlog, replaces.plog));
+    let is_reported = (last(&node).await.wlog, last(&node).await.plog);
+    assert_eq!(is_reported, (replaces.wlog, replaces.plog));
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
@@ -271,8 +271,8 @@ async fn unreadable(fixture: &CommandsFixture) {
     for _ in 0..2 {
         assert_eq!((list().await, node.commands.damaged().1), ((2, true), 1));
         node.commands.record(ws, ids[0]).await.unwrap();
-        let (told, count) = node.commands.damaged();
-        assert!(count == 1 && told[0].contains("a bad page"), "{told:?}");
+        let (rows, count) = node.commands.damaged();
+        assert!(count == 1 && rows[0].contains("a bad page"), "{rows:?}");
     }
     *spoiled.row.lock().unwrap() = None;
     assert_eq!((list().await, node.commands.damaged().1), ((3, false), 0));

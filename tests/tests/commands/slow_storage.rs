@@ -56,7 +56,7 @@ pub(crate) struct SlowStorage {
 #[derive(Debug, Default)]
 struct SideBySide {
     now: AtomicUsize,
-    most: AtomicUsize,
+    max: AtomicUsize,
 }
 
 impl SlowStorage {
@@ -69,7 +69,7 @@ impl SlowStorage {
     ) -> Vec<Result<Done, Refused>> {
         self.reads.store(0, Ordering::SeqCst);
         self.rows.store(0, Ordering::SeqCst);
-        self.side_by_side.most.store(0, Ordering::SeqCst);
+        self.side_by_side.max.store(0, Ordering::SeqCst);
         self.is_open.send_replace(false);
         let requests: Vec<String> = sent.iter().map(|command| command.request.clone()).collect();
         let sent = join_all(sent.into_iter().map(|command| node.commands.run(command)));
@@ -107,7 +107,7 @@ impl StorageWrapper for SlowStorage {
         let rows = read.send(&self.inner);
         let read = async move {
             let now = side_by_side.now.fetch_add(1, Ordering::SeqCst) + 1;
-            side_by_side.most.fetch_max(now, Ordering::SeqCst);
+            side_by_side.max.fetch_max(now, Ordering::SeqCst);
             clock.sleep(delay).await;
             side_by_side.now.fetch_sub(1, Ordering::SeqCst);
             rows
@@ -373,7 +373,7 @@ async fn many_workspaces(fixture: &CommandsFixture) {
     let answers = slow.together(&node, sent.collect(), &mut ledger).await;
     let done = answers.iter().filter(|answer| answer.is_ok()).count();
     assert_eq!(done as u64, count, "of {count} commands");
-    assert_eq!(slow.side_by_side.most.load(Ordering::SeqCst), 32, "workspaces at the same time");
+    assert_eq!(slow.side_by_side.max.load(Ordering::SeqCst), 32, "workspaces at the same time");
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check_under(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
 }

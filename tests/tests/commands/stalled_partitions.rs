@@ -121,9 +121,9 @@ async fn begin(
     partition: u16,
     ws: u64,
 ) -> (ShopNode, AnswerLedger, Arc<NumbersStorage>) {
-    let (inner, told) =
+    let (inner, mode) =
         (Arc::clone(&fixture.shop_db.app.storage), watch::Sender::new(StorageMode::Takes));
-    let storage = Arc::new(NumbersStorage { inner, partition, mode: told });
+    let storage = Arc::new(NumbersStorage { inner, partition, mode });
     let shared = Some(Arc::clone(&storage) as SharedStorage);
     let mut settings = ShopNodeSettings {
         in_view: true,

@@ -161,7 +161,7 @@ async fn meet(
 }
 
 fn has_recovered(status: &Status) -> bool {
-    matches!(status, Status::Ready | Status::LeadLost(_) | Status::Failed(_))
+    matches!(status, Status::Ready | Status::LeadershipLost(_) | Status::Failed(_))
 }
 
 /// The second leader leads, and has written in the place where the first leader writes. So the

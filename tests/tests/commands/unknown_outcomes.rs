@@ -37,7 +37,7 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(unknown_outcomes:
     an_attempt_without_an_answer_stays_unknown_when_the_storage_closes = closes,
     a_rejection_that_rests_on_an_unwritten_command_is_not_sent = judged_by_nothing,
     a_group_respects_its_limit_of_bytes = few_bytes,
-    a_write_that_is_sent_again_and_again_is_reported_in_the_status = told,
+    a_write_that_is_sent_again_and_again_is_reported_in_the_status = reported,
 );
 
 fn at(storage: SharedStorage) -> ShopNodeSettings {
@@ -153,9 +153,9 @@ async fn numbers_not_stored(fixture: &CommandsFixture) {
     let (node, _) = fixture.begin(PARTITION, WS, settings).await;
     is_full.store(true, Ordering::SeqCst);
     let ended = node.stop_within(Duration::from_secs(2)).await;
-    let is_told =
+    let is_reported =
         matches!(&ended, PartitionEnd::Unproved(why) if why.contains("not stored in time"));
-    assert!(is_told, "{ended:?}");
+    assert!(is_reported, "{ended:?}");
 }
 
 /// The first attempt may still land, so the sender must not be told that nothing was done.
@@ -361,7 +361,7 @@ async fn closes(fixture: &CommandsFixture) {
 
 /// The disk was full. The partition reported that it was ready, and commands waited in its queue
 /// until their deadlines.
-async fn told(fixture: &CommandsFixture) {
+async fn reported(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     for (partition, level) in (PARTITION..).zip([TrustLevel::Zero, TrustLevel::Two]) {
         let is_full = Arc::new(AtomicBool::new(false));
@@ -386,11 +386,11 @@ async fn told(fixture: &CommandsFixture) {
         is_full.store(true, Ordering::SeqCst);
         let open = named("open", cud(ws, article("a"), shop_db.soon()));
         let mut open = pin!(node.commands.run(open));
-        let is_told =
+        let is_reported =
             |status: &Status| matches!(status, Status::Stalled(what) if what.contains("retrying"));
         tokio::select! {
             answered = &mut open => panic!("nothing was written: {answered:?}"),
-            _ = node.until(is_told) => {}
+            _ = node.until(is_reported) => {}
         }
         let next = node.commands.run(named("next", cud(ws, article("b"), shop_db.soon()))).await;
         assert!(matches!(next, Err(Refused::Busy(Busy::Storage(_)))), "{next:?}");

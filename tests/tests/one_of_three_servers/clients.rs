@@ -21,7 +21,9 @@ pub(crate) fn run(
     let node = node.node().clone();
     async move {
         let Ok(partition) = node.app("acme", "shop").unwrap().local_partition(command.ws) else {
-            return Err(Refused::Busy(Busy::LeadLost("the partition is not on this node".into())));
+            return Err(Refused::Busy(Busy::LeadershipLost(
+                "the partition is not on this node".into(),
+            )));
         };
         partition.commands().run(command).await
     }

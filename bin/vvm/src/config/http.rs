@@ -47,21 +47,21 @@ impl Default for HttpConfig {
         HttpConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8822)),
             allow_unauthenticated: false,
-            connections: most(15_000),
+            connections: at_least_one(15_000),
             head_seconds: Seconds(30.0),
-            body_bytes: most(1 << 20),
+            body_bytes: at_least_one(1 << 20),
             body_seconds: Seconds(10.0),
             command_seconds: Seconds(10.0),
             answer_seconds: Seconds(60.0),
-            bodies_bytes: most(256 << 20),
-            answers_bytes: most(128 << 20),
-            logs: most(32),
-            queue: most(1_000),
+            bodies_bytes: at_least_one(256 << 20),
+            answers_bytes: at_least_one(128 << 20),
+            logs: at_least_one(32),
+            queue: at_least_one(1_000),
         }
     }
 }
 
-fn most(limit: usize) -> NonZeroUsize {
+fn at_least_one(limit: usize) -> NonZeroUsize {
     NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN)
 }
 

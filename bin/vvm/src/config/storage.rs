@@ -58,12 +58,12 @@ enum DriverName {
 }
 
 impl StorageConfig {
-    /// Adds the values in force that `said` does not set, if they are the same for every node.
-    pub(super) fn complete(&self, said: &mut toml::Table) -> Result<(), toml::ser::Error> {
-        said.insert("driver".to_owned(), toml::Value::try_from(self.driver)?);
-        said.entry("system_keyspace").or_insert_with(|| vvm::NodeSettings::SYSTEM.into());
+    /// Adds the values in force that `settings` does not set, if they are the same for every node.
+    pub(super) fn complete(&self, settings: &mut toml::Table) -> Result<(), toml::ser::Error> {
+        settings.insert("driver".to_owned(), toml::Value::try_from(self.driver)?);
+        settings.entry("system_keyspace").or_insert_with(|| vvm::NodeSettings::SYSTEM.into());
         if matches!(self.driver, DriverName::Redb) {
-            said.insert("redb".to_owned(), toml::Value::try_from(&self.redb)?);
+            settings.insert("redb".to_owned(), toml::Value::try_from(&self.redb)?);
         }
         Ok(())
     }

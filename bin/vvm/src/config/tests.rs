@@ -123,12 +123,12 @@ fn a_duration_out_of_range_is_refused() {
 #[test]
 fn the_commented_out_settings_are_the_defaults() {
     let text = read("vvm.toml");
-    let (said, rest) = text.split_once("# These are the defaults").unwrap();
+    let (settings, rest) = text.split_once("# These are the defaults").unwrap();
     let rest = rest.split_once('\n').unwrap().1;
     let is_setting = |line: &&str| line.starts_with("# [") || line.contains(" = ");
     let rest: Vec<&str> =
         rest.lines().filter(is_setting).map(|line| line.trim_start_matches("# ")).collect();
-    let config = of_text(&format!("{said}\n{}", rest.join("\n")));
+    let config = of_text(&format!("{settings}\n{}", rest.join("\n")));
     assert_eq!(config.node, NodeConfig::default());
     assert_eq!(config.http, HttpConfig::default());
     assert_eq!(config.admin, AdminConfig::default());

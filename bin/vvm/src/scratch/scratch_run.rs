@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     cli::{ServeArgs, StorageArgs},
-    command_error::{CommandError, with_causes},
+    command_error::{CommandError, with_causes_on_lines},
     say, serve,
     storage_target::StorageTarget,
 };
@@ -110,7 +110,7 @@ impl ScratchRun {
         for (keyspace, error) in &left {
             say(format!(
                 "error: the scratch keyspace {keyspace} could not be dropped and may be left behind: {}\n  {}",
-                with_causes(error),
+                with_causes_on_lines(error),
                 target.removal_instructions(keyspace)
             ));
         }

@@ -71,9 +71,9 @@ mod tests {
             return kill("the leadership is lost");
         }
         let mut stderr = killed("a_process_is_killed_although_its_stderr_is_not_read");
-        let mut said = Vec::new();
-        stderr.read_to_end(&mut said).unwrap();
-        assert!(said.len() > 10_000, "the process wrote only {} bytes", said.len());
+        let mut output = Vec::new();
+        stderr.read_to_end(&mut output).unwrap();
+        assert!(output.len() > 10_000, "the process wrote only {} bytes", output.len());
     }
 
     /// The killer called `exit`, which flushes stdout and runs exit handlers. Nobody read the pipe,

@@ -81,12 +81,12 @@ impl NodeProcess {
                 Ok((status, _)) if wanted(status) => return,
                 _ => std::thread::sleep(Duration::from_millis(10)),
             }
-            assert!(start.elapsed() < PATIENCE, "{path}: {}", self.said());
+            assert!(start.elapsed() < PATIENCE, "{path}: {}", self.log_text());
         }
     }
 
     /// Returns the log that the node wrote to stderr.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
@@ -105,7 +105,7 @@ impl NodeProcess {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(start.elapsed() < PATIENCE, "it does not end: {}", self.said());
+            assert!(start.elapsed() < PATIENCE, "it does not end: {}", self.log_text());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -114,7 +114,7 @@ impl NodeProcess {
     pub(crate) fn stop(mut self) {
         self.signal(Signal::TERM);
         let status = self.ended();
-        assert_eq!(status.code(), Some(0), "{}", self.said());
+        assert_eq!(status.code(), Some(0), "{}", self.log_text());
     }
 
     /// Sends a command to the demo application.
@@ -156,7 +156,7 @@ impl NodeProcess {
 impl Drop for NodeProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the node said:\n{}", self.said());
+            eprintln!("the log of the node:\n{}", self.log_text());
         }
         // An error means that the process has ended.
         let _ = self.child.kill();

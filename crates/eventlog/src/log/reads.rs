@@ -51,11 +51,11 @@ impl Log {
     /// # Errors
     /// Fails with the errors of the storage.
     pub async fn is_unchanged(&self, violation: &Violation) -> Result<bool> {
-        if violation.may_pass {
+        if violation.is_retryable {
             return Ok(false);
         }
         let deadline = self.reader.deadline();
-        let there = self.storage().get_linearizable(&violation.row.key(), deadline).await?;
-        Ok(there == violation.there)
+        let found = self.storage().get_linearizable(&violation.row.key(), deadline).await?;
+        Ok(found == violation.found)
     }
 }

@@ -30,8 +30,8 @@ pub(crate) async fn storage() -> SharedStorage {
 
 pub(crate) fn log(storage: &SharedStorage, level: TrustLevel, epoch: u64) -> Log {
     let settings = LogSettings { level, ..LogSettings::new(PARTITIONS) };
-    let lead = Arc::new(SingleNodeFence(Epoch(epoch)));
-    Log::new(Arc::clone(storage), Clock::system(), lead, PARTITION, settings)
+    let fence = Arc::new(SingleNodeFence(Epoch(epoch)));
+    Log::new(Arc::clone(storage), Clock::system(), fence, PARTITION, settings)
 }
 
 pub(crate) fn record(text: &str) -> Record {

@@ -85,16 +85,16 @@ async fn a_removed_lease_ends_the_leadership(ctx: &ElectionsContext) -> Verdict 
 async fn an_unhealthy_leader_leads_at_most_until_its_next_renewal(
     ctx: &ElectionsContext,
 ) -> Verdict {
-    let is_well = Arc::new(AtomicBool::new(true));
+    let is_healthy = Arc::new(AtomicBool::new(true));
     let health = {
-        let is_well = Arc::clone(&is_well);
-        Arc::new(move || is_well.load(Ordering::Relaxed))
+        let is_healthy = Arc::clone(&is_healthy);
+        Arc::new(move || is_healthy.load(Ordering::Relaxed))
     };
     let node = ctx.node_with(1, |elections| elections.with_health(health))?;
     let leadership = node.lead().await?;
     ctx.pass(ctx.lease()).await;
     ensure_eq!(leadership.lost(), None, "a leader that is well");
-    is_well.store(false, Ordering::Relaxed);
+    is_healthy.store(false, Ordering::Relaxed);
     ctx.eventually(ctx.next_renewal(), "the end", || leadership.lost().is_some()).await?;
     ensure_eq!(leadership.lost(), Some(LossReason::Unhealthy), "why it is over");
     // The lease is released as any other, also if the release has to be tried again.

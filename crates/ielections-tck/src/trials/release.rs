@@ -100,6 +100,6 @@ async fn a_release_of_a_lost_lease_changes_nothing(ctx: &ElectionsContext) -> Ve
     ctx.pass(ctx.lease() / 2).await;
     match other.lost() {
         None => Ok(()),
-        Some(why) => Err(EarlyEnd::failed(format!("the other lost its lead: {why}"))),
+        Some(why) => Err(EarlyEnd::failed(format!("the other lost its leadership: {why}"))),
     }
 }

@@ -19,9 +19,10 @@ async fn an_observer_reads_the_leaders(ctx: &ElectionsContext) -> Verdict {
     let first = ctx.node(1)?.lead_one_of(1).await?;
     let second = ctx.node(2)?.lead_one_of(2).await?;
     let leaders = observer.leaders().await?;
-    let told = |number| leaders.get(&slot(number)).map(|lease| (lease.owner.port(), lease.epoch));
-    ensure_eq!(told(1), Some((1, first.epoch())), "who leads slot 1");
-    ensure_eq!(told(2), Some((2, second.epoch())), "who leads slot 2");
+    let leader_of =
+        |number| leaders.get(&slot(number)).map(|lease| (lease.owner.port(), lease.epoch));
+    ensure_eq!(leader_of(1), Some((1, first.epoch())), "who leads slot 1");
+    ensure_eq!(leader_of(2), Some((2, second.epoch())), "who leads slot 2");
     ensure_eq!(leaders.len(), 2, "the number of leaders");
     Ok(())
 }

@@ -17,11 +17,11 @@ pub(super) struct LeaderState {
     valid_until: Instant,
     /// The time before which writes of a former process of this node may land.
     work_from: Instant,
-    phase: LeadPhase,
+    phase: LeadershipPhase,
 }
 
 #[derive(Clone, Debug)]
-enum LeadPhase {
+enum LeadershipPhase {
     Working {
         renewal: Option<Instant>,
     },
@@ -41,7 +41,7 @@ impl LeaderState {
         valid_until: Instant,
         work_from: Instant,
     ) -> LeaderState {
-        let phase = LeadPhase::Working { renewal: None };
+        let phase = LeadershipPhase::Working { renewal: None };
         LeaderState { slot, lease, written, valid_until, work_from, phase }
     }
 }
@@ -56,27 +56,29 @@ impl ElectionEngine {
 
     pub(super) fn lead(&mut self, lead: LeaderState, now: Instant, input: EngineInput) -> Decision {
         match (&lead.phase, input) {
-            (LeadPhase::Working { .. }, EngineInput::Stopped) => {
+            (LeadershipPhase::Working { .. }, EngineInput::Stopped) => {
                 let released = self.release(lead, now);
                 Decision { notice: Some(Notice::Lost(LossReason::Released)), ..released }
             }
             // The clock decides before any input: an answer that arrives after `valid_until` is too
             // late.
-            (LeadPhase::Working { .. }, _) if now >= lead.valid_until => {
+            (LeadershipPhase::Working { .. }, _) if now >= lead.valid_until => {
                 self.lose(lead, LossReason::Expired)
             }
-            (LeadPhase::Working { .. }, EngineInput::Ends(why)) => self.lose(lead, why),
-            (LeadPhase::Working { .. }, EngineInput::Woke) => self.renew(lead, now),
-            (LeadPhase::Working { renewal: Some(sent) }, EngineInput::Answer(answer)) => {
+            (LeadershipPhase::Working { .. }, EngineInput::Ends(why)) => self.lose(lead, why),
+            (LeadershipPhase::Working { .. }, EngineInput::Woke) => self.renew(lead, now),
+            (LeadershipPhase::Working { renewal: Some(sent) }, EngineInput::Answer(answer)) => {
                 let sent = *sent;
                 self.renewed(lead, sent, now, answer)
             }
-            (LeadPhase::Lost { is_ours: true }, EngineInput::Stopped) => self.release(lead, now),
-            (LeadPhase::Releasing, EngineInput::Woke | EngineInput::Ends(_)) => {
+            (LeadershipPhase::Lost { is_ours: true }, EngineInput::Stopped) => {
+                self.release(lead, now)
+            }
+            (LeadershipPhase::Releasing, EngineInput::Woke | EngineInput::Ends(_)) => {
                 self.release(lead, now)
             }
             (
-                LeadPhase::Releasing,
+                LeadershipPhase::Releasing,
                 EngineInput::Answer(StoreAnswer::Unknown | StoreAnswer::Unavailable),
             ) => {
                 let again = now + self.budget.retry_pause();
@@ -92,7 +94,7 @@ impl ElectionEngine {
         let timing = self.budget.timing();
         let op = StoreCall::Renew { slot: lead.slot, lease: lead.lease, ttl: timing.duration };
         let deadline = lead.valid_until.min(now + timing.call_timeout);
-        let phase = LeadPhase::Working { renewal: Some(now) };
+        let phase = LeadershipPhase::Working { renewal: Some(now) };
         self.call(EngineState::Leading(LeaderState { phase, ..lead }), op, deadline)
     }
 
@@ -106,7 +108,7 @@ impl ElectionEngine {
         match answer {
             StoreAnswer::Written(ConditionalOutcome::Done) => {
                 let valid_until = self.budget.valid_until(sent);
-                let phase = LeadPhase::Working { renewal: None };
+                let phase = LeadershipPhase::Working { renewal: None };
                 let next =
                     self.start_to_lead(LeaderState { written: sent, valid_until, phase, ..lead });
                 Decision { notice: Some(Notice::Extended { valid_until }), next }
@@ -131,7 +133,7 @@ impl ElectionEngine {
         let is_ours = !matches!(why, LossReason::Gone | LossReason::Taken(_));
         let end = self.budget.kill_at(lead.valid_until);
         let waiting = self.wait(
-            EngineState::Leading(LeaderState { phase: LeadPhase::Lost { is_ours }, ..lead }),
+            EngineState::Leading(LeaderState { phase: LeadershipPhase::Lost { is_ours }, ..lead }),
             end,
         );
         Decision { notice: Some(Notice::Lost(why)), ..waiting }
@@ -146,14 +148,14 @@ impl ElectionEngine {
         if now < lead.work_from {
             let work_from = lead.work_from;
             return self.wait(
-                EngineState::Leading(LeaderState { phase: LeadPhase::Releasing, ..lead }),
+                EngineState::Leading(LeaderState { phase: LeadershipPhase::Releasing, ..lead }),
                 work_from,
             );
         }
         let op = StoreCall::Release { slot: lead.slot, lease: lead.lease };
         let deadline = end.min(now + self.budget.timing().call_timeout);
         self.call(
-            EngineState::Leading(LeaderState { phase: LeadPhase::Releasing, ..lead }),
+            EngineState::Leading(LeaderState { phase: LeadershipPhase::Releasing, ..lead }),
             op,
             deadline,
         )

@@ -136,8 +136,8 @@ impl Defect {
     pub(crate) const HARMLESS: [(Defect, &str); 3] = [
         (
             Defect::ExtendsAfterEnd,
-            "the lead counts from the sending of the renewal, so the store holds the lease for \
-             longer. The engine is strict because others may have seen the end: `Term` keeps it",
+            "the leadership counts from the sending of the renewal, so the store holds the lease \
+             for longer. The engine is strict because others may have seen the end: `Term` keeps it",
         ),
         (
             Defect::NeverGivesBack,

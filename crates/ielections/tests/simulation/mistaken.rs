@@ -109,7 +109,7 @@ impl Mistaken {
             _ => now,
         };
         loop {
-            let mut step = self.said(heard_at, input);
+            let mut step = self.decide(heard_at, input);
             self.note(&step);
             self.replace_kept(&mut step);
             self.change_times(now, was_leading, &mut step);
@@ -131,7 +131,7 @@ impl Mistaken {
     }
 
     /// Returns the step of the engine, in the time of the world.
-    fn said(&mut self, now: Instant, input: EngineInput) -> Decision {
+    fn decide(&mut self, now: Instant, input: EngineInput) -> Decision {
         let behind = self.behind;
         let Decision { mut notice, mut next } = self.engine.next(now - behind, input);
         if let Some(Notice::Leads { work_from, .. }) = &mut notice {

@@ -334,7 +334,7 @@ impl World {
         !self.is_calm() && self.rng.u32(0..1_000) < per_mille
     }
 
-    fn tell(&mut self, fact: Fact) {
+    fn observe(&mut self, fact: Fact) {
         let now = self.now;
         for invariant in &mut self.invariants {
             if let Err(what) = invariant.on(now, &fact) {
@@ -396,7 +396,7 @@ impl World {
             }
             Event::Work { process, term } => self.work(process, term),
             Event::WriteLands { process, term, slot, lease, is_answered } => {
-                self.tell(Fact::WriteLanded { slot, epoch: lease.epoch });
+                self.observe(Fact::WriteLanded { slot, epoch: lease.epoch });
                 if is_answered {
                     self.write_answered(process, term);
                 }
@@ -421,7 +421,7 @@ impl World {
             Event::Fault => self.fault(),
             Event::Calm => self.calm(),
             Event::Settled => self.settled(),
-            Event::End => self.tell(Fact::Due),
+            Event::End => self.observe(Fact::Due),
         }
     }
 
@@ -505,7 +505,7 @@ impl World {
             claims.push((lease, now));
         }
         if let Some(late) = late {
-            self.tell(Fact::ReplacedOwn { process, late });
+            self.observe(Fact::ReplacedOwn { process, late });
         }
     }
 
@@ -533,7 +533,7 @@ impl World {
 
     fn dies(&mut self, process: usize, restarts_after: Duration) {
         self.processes[process].is_alive = false;
-        self.tell(Fact::Died { process });
+        self.observe(Fact::Died { process });
         let node = self.processes[process].node;
         if self.nodes[node].process == Some(process) {
             self.at(self.now + restarts_after, Event::Restart { node });
@@ -598,7 +598,7 @@ impl World {
         valid_until: Instant,
     ) {
         self.terms += 1;
-        self.tell(Fact::Leads { process, slot, epoch: lease.epoch });
+        self.observe(Fact::Leads { process, slot, epoch: lease.epoch });
         let lead = Lead {
             slot,
             lease,
@@ -622,7 +622,7 @@ impl World {
     }
 
     fn lost(&mut self, process: usize) {
-        self.tell(Fact::Lost { process });
+        self.observe(Fact::Lost { process });
         let term = self.processes[process].term;
         let Some(lead) = &mut self.processes[process].lead else { return };
         lead.is_lost = true;
@@ -659,11 +659,11 @@ impl World {
         }
         let late = now.saturating_since(lead.valid_until);
         if late > 2 * WORK_EVERY && self.now - resumed > 4 * WORK_EVERY {
-            self.tell(Fact::LossNotNoticed { process, late });
+            self.observe(Fact::LossNotNoticed { process, late });
         }
         if now >= lead.work_from && now + WRITE_TIMEOUT < lead.valid_until {
             let Lead { slot, lease, .. } = lead;
-            self.tell(Fact::WriteSent { slot, epoch: lease.epoch });
+            self.observe(Fact::WriteSent { slot, epoch: lease.epoch });
             let is_answered = !self.perhaps(self.weather.lost / 10);
             let slowest =
                 if self.perhaps(100) { self.budget.timing().late_writes } else { 20 * MILLI };

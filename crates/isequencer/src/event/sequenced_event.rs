@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use crate::{
-    NoNumber, NumberKey, Offset, SeqId, Transaction,
+    DrawError, NumberKey, Offset, SeqId, Transaction,
     standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET},
     transaction::JoinState,
 };
@@ -32,7 +32,7 @@ impl<'s> SequencedEvent<'s> {
         mut transaction: Transaction<'s>,
         joined: JoinState,
         is_eventing: &Arc<AtomicBool>,
-    ) -> Result<SequencedEvent<'s>, NoNumber> {
+    ) -> Result<SequencedEvent<'s>, DrawError> {
         let wlog_offset = transaction.draw(joined, WLOG_OFFSET)?;
         let plog_offset = transaction.keep();
         let eventing = Eventing::new(is_eventing);
@@ -53,7 +53,7 @@ impl<'s> SequencedEvent<'s> {
     ///
     /// # Errors
     /// Fails if no id is left.
-    pub fn next_record_id(&mut self) -> Result<u64, NoNumber> {
+    pub fn next_record_id(&mut self) -> Result<u64, DrawError> {
         self.next(RECORD_ID)
     }
 
@@ -61,7 +61,7 @@ impl<'s> SequencedEvent<'s> {
     ///
     /// # Errors
     /// Fails if no id is left.
-    pub fn next_crecord_id(&mut self) -> Result<u64, NoNumber> {
+    pub fn next_crecord_id(&mut self) -> Result<u64, DrawError> {
         self.next(CRECORD_ID)
     }
 
@@ -69,7 +69,7 @@ impl<'s> SequencedEvent<'s> {
     ///
     /// # Errors
     /// Fails if the sequence is not declared, or if its ranges are used up.
-    pub fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber> {
+    pub fn next(&mut self, seq: SeqId) -> Result<u64, DrawError> {
         let number = self.transaction.draw(self.joined, seq)?;
         self.transaction.keep_draws();
         Ok(number)

@@ -23,7 +23,7 @@ use shuttle::{
 use tokio::sync::Notify;
 
 use crate::{
-    MemSeqStorage, NotJoined, NumberKey, Params, SeqId, SeqStorage, Sequence, Sequencer, Sequences,
+    JoinError, MemSeqStorage, NumberKey, Params, SeqId, SeqStorage, Sequence, Sequencer, Sequences,
     Transaction, WsId, WsKind,
     engine::Phase,
     mem::{CallHook, CallOutcome, SeqStorageCall},
@@ -205,7 +205,7 @@ async fn command(
     let kind = KINDS[random.usize(0..2)];
     let mut command = match transaction.join(kind, ws).await {
         Ok(command) => command,
-        Err(NotJoined::Full | NotJoined::Storage(..)) => return None,
+        Err(JoinError::Full | JoinError::Storage(..)) => return None,
         Err(other) => panic!("{other}"),
     };
     let mut drawn = Model::new();

@@ -96,7 +96,7 @@ mod tests {
     fn a_node_that_waits_for_servers_logs_the_reason_once_after_5_s() {
         let lines = LogLines::default();
         let _guard = tracing::subscriber::set_default(lines.clone());
-        let told = || lines.all();
+        let logged = || lines.all();
         let (start, name) =
             (ManualClock::new(1).clock().now(), KeyspaceName::new("app_one").unwrap());
         let mut opening = Opening::new(&name, start);
@@ -108,11 +108,11 @@ mod tests {
         };
         for seconds in 0..5 {
             assert_eq!(judge(1, seconds).unwrap_err().kind(), ErrorKind::Unavailable);
-            assert_eq!(told(), [""; 0], "after {seconds} s");
+            assert_eq!(logged(), [""; 0], "after {seconds} s");
         }
         for seconds in 5..60 {
             assert!(judge(1, seconds).is_err());
-            let [line] = &told()[..] else { panic!("after {seconds} s: {:?}", told()) };
+            let [line] = &logged()[..] else { panic!("after {seconds} s: {:?}", logged()) };
             for part in
                 ["WARN", "waiting for Cassandra servers", "app_one", "1 of 3", "127.0.0.2:9042"]
             {

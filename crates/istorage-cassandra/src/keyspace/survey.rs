@@ -181,8 +181,8 @@ mod tests {
         );
         let silent = Some(Error::unavailable("127.0.0.2:9042 did not answer in time"));
         let survey = Survey { servers: 3, found: Vec::new(), unconnected: Vec::new(), silent };
-        let told = format!("{:?}", survey.disagreement(&name));
-        assert!(told.contains("0 of 3") && told.contains("did not answer in time"), "{told}");
-        assert!(!told.contains("not connected"), "{told}");
+        let text = format!("{:?}", survey.disagreement(&name));
+        assert!(text.contains("0 of 3") && text.contains("did not answer in time"), "{text}");
+        assert!(!text.contains("not connected"), "{text}");
     }
 }

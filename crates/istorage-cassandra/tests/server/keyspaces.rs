@@ -78,12 +78,12 @@ pub(crate) async fn a_keyspace_with_one_replica_is_made_only_if_the_configuratio
     assert!(cause.contains("replication") && cause.contains("joined"), "{cause}");
     assert!(driver.open(&name, soon()).await.unwrap().is_none());
 
-    let told = cluster.driver().await;
-    told.create(&name, soon()).await.unwrap();
+    let configured = cluster.driver().await;
+    configured.create(&name, soon()).await.unwrap();
     assert!(replication(&raw, &name).await.contains("\"datacenter1\": \"1\""));
     // The keyspace exists, even though another driver created it.
     driver.create(&name, soon()).await.unwrap();
-    told.drop_keyspace(&name, soon()).await.unwrap();
+    configured.drop_keyspace(&name, soon()).await.unwrap();
 }
 
 pub(crate) async fn a_wrong_datacenter_is_named(cluster: CassandraCluster) {

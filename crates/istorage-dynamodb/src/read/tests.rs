@@ -71,15 +71,15 @@ async fn a_row_is_absent_from_its_expiry_on() {
 
 #[tokio::test]
 async fn a_read_is_sent_again_until_it_is_answered() {
-    let troubles = [
+    let failures = [
         refused("ThrottlingException"),
         broken(),
         ScriptedReply::Lost,
         ScriptedReply::Raw(502, "<html>".to_owned()),
         ScriptedReply::Raw(200, "{\"It".to_owned()),
     ];
-    for trouble in troubles {
-        let service = ScriptedDynamoDb::new([trouble, ScriptedReply::Answer(json!({}))]);
+    for failure in failures {
+        let service = ScriptedDynamoDb::new([failure, ScriptedReply::Answer(json!({}))]);
         let storage = service.storage();
         let key = key("c");
         let call = storage.get(&key, Consistency::Plain, service.soon());

@@ -144,10 +144,10 @@ async fn a_table_that_is_being_removed_is_created_again_afterwards() {
 
 #[tokio::test]
 async fn a_lost_answer_does_not_keep_a_table_from_being_created() {
-    for trouble in [broken(), ScriptedReply::Lost, refused("LimitExceededException")] {
+    for failure in [broken(), ScriptedReply::Lost, refused("LimitExceededException")] {
         let service = ScriptedDynamoDb::new([
             no_table(),
-            trouble,
+            failure,
             described("ACTIVE"),
             no_ttl(),
             ScriptedReply::Lost,

@@ -27,8 +27,8 @@ impl Node {
     fn is_damaged(&self, answer: Result<()>) {
         let error = answer.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
-        let told = error.to_string();
-        assert!(told.contains("0x70/0x626164") && told.contains("cannot be read"), "{told}");
+        let text = error.to_string();
+        assert!(text.contains("0x70/0x626164") && text.contains("cannot be read"), "{text}");
     }
 }
 
@@ -44,8 +44,8 @@ async fn a_page_that_cannot_be_read_fails_the_calls_on_its_rows_and_no_others() 
         node.put("other", "1").await.unwrap();
     }
     assert!(node.driver.failed().now_or_never().is_none());
-    let told = logs::of(&node.path);
-    assert!(told.is_empty(), "the file as a whole works: {told:?}");
+    let lines = logs::of(&node.path);
+    assert!(lines.is_empty(), "the file as a whole works: {lines:?}");
     // A sector that the disk can read again is no damage.
     node.switch.fail_reads_of(u64::MAX);
     assert!(node.get("bad").await.unwrap().is_some());

@@ -65,7 +65,7 @@ impl WrongStorage {
             _ => {
                 let ops = self.bent(&pkey, ops, deadline).await?;
                 let outcome = self.right.write_if(pkey.clone(), ops.clone(), deadline).await?;
-                Ok(self.told(&pkey, &ops, outcome))
+                Ok(self.reported(&pkey, &ops, outcome))
             }
         }
     }
@@ -112,7 +112,7 @@ impl WrongStorage {
     }
 
     /// The outcome as the defect reports it. Some defects also remember the outcome.
-    fn told(&self, pkey: &Bytes, ops: &[Conditional], outcome: Outcome) -> Outcome {
+    fn reported(&self, pkey: &Bytes, ops: &[Conditional], outcome: Outcome) -> Outcome {
         let refused = |op: usize| Outcome::NotApplied(vec![Conflict { op, actual: None }]);
         match (self.defect, outcome) {
             (Defect::ConflictsEmpty, Outcome::NotApplied(mut conflicts)) => {

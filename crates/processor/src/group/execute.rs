@@ -6,13 +6,13 @@
 use std::{mem, panic::AssertUnwindSafe, sync::Arc};
 
 use bytes::Bytes;
-use causes::in_full;
+use causes::with_causes;
 use clock::Instant;
 use eventlog::{
     DrawnNumber, Event, EventPlace, Idempotency, Offset, PreparedEvent, RecordChange, RecordId,
 };
 use futures::FutureExt;
-use isequencer::{NotJoined, Transaction, WsKind, standard};
+use isequencer::{JoinError, Transaction, WsKind, standard};
 use tracing::warn;
 
 use super::{CommandGroup, CommandOutcome, WaitingCommand};
@@ -23,35 +23,35 @@ use crate::{
 };
 
 /// The reason why running a command made no event.
-pub(super) enum NotRun {
+pub(super) enum RunError {
     Rejected(Rejection),
     /// A row that the command needs cannot be read.
     Unreadable(eventlog::Error),
     /// The numbers of the workspace cannot be read.
-    NoNumbers(NotJoined),
+    NoNumbers(JoinError),
     /// The handler was not done at the deadline of its command.
     TimedOut,
     /// The command must wait for the next group.
     Deferred(Box<Command>),
 }
 
-impl From<Rejection> for NotRun {
-    fn from(rejection: Rejection) -> NotRun {
-        NotRun::Rejected(rejection)
+impl From<Rejection> for RunError {
+    fn from(rejection: Rejection) -> RunError {
+        RunError::Rejected(rejection)
     }
 }
 
-impl From<eventlog::Error> for NotRun {
-    fn from(error: eventlog::Error) -> NotRun {
-        NotRun::Unreadable(error)
+impl From<eventlog::Error> for RunError {
+    fn from(error: eventlog::Error) -> RunError {
+        RunError::Unreadable(error)
     }
 }
 
-impl From<HandlerError> for NotRun {
-    fn from(error: HandlerError) -> NotRun {
+impl From<HandlerError> for RunError {
+    fn from(error: HandlerError) -> RunError {
         match error {
-            HandlerError::Rejected(rejection) => NotRun::Rejected(rejection),
-            HandlerError::Storage(error) => NotRun::Unreadable(error),
+            HandlerError::Rejected(rejection) => RunError::Rejected(rejection),
+            HandlerError::Storage(error) => RunError::Unreadable(error),
         }
     }
 }
@@ -74,28 +74,28 @@ impl CommandGroup {
         queued: QueuedCommand,
         until: Instant,
     ) -> Option<QueuedCommand> {
-        let QueuedCommand { command, reply, since, is_read_for } = queued;
+        let QueuedCommand { command, reply, since, was_read_ahead } = queued;
         if !reply.take() {
             return None;
         }
-        let sees = self.events.len();
+        let visible_events = self.events.len();
         let outcome = match self.run(partition, transaction, command, until).await {
             Ok(outcome) => outcome,
-            Err(NotRun::Deferred(command)) => {
+            Err(RunError::Deferred(command)) => {
                 reply.put_back();
-                return Some(QueuedCommand { command: *command, reply, since, is_read_for });
+                return Some(QueuedCommand { command: *command, reply, since, was_read_ahead });
             }
-            Err(NotRun::Rejected(rejection)) => {
+            Err(RunError::Rejected(rejection)) => {
                 CommandOutcome::Refused(Refused::Rejected(rejection))
             }
-            Err(NotRun::Unreadable(error)) => CommandOutcome::Refused(self.refuse_unread(&error)),
-            Err(NotRun::NoNumbers(error)) => {
-                self.is_hindered = true;
-                CommandOutcome::Refused(Refused::Busy(Busy::Storage(in_full(&error))))
+            Err(RunError::Unreadable(error)) => CommandOutcome::Refused(self.refuse_unread(&error)),
+            Err(RunError::NoNumbers(error)) => {
+                self.has_failed_read = true;
+                CommandOutcome::Refused(Refused::Busy(Busy::Storage(with_causes(&error))))
             }
-            Err(NotRun::TimedOut) => CommandOutcome::Refused(Refused::Busy(Busy::TimedOut)),
+            Err(RunError::TimedOut) => CommandOutcome::Refused(Refused::Busy(Busy::TimedOut)),
         };
-        self.waiting.push(WaitingCommand { reply, outcome, sees });
+        self.waiting.push(WaitingCommand { reply, outcome, visible_events });
         None
     }
 
@@ -103,15 +103,15 @@ impl CommandGroup {
     /// until an operator repairs it, and other commands do not need that row. So damage rejects
     /// only this command, and any other error ends the group.
     fn refuse_unread(&mut self, error: &eventlog::Error) -> Refused {
-        let what = in_full(error);
+        let what = with_causes(error);
         if error.is_lasting() {
             warn!(what, "a command needs a damaged row");
             let what = format!("{what}: repair the row");
             return Refused::Rejected(Rejection::new(RejectionKind::Internal, what));
         }
-        self.is_hindered = true;
-        if let eventlog::Error::Overtaken(by) = error {
-            self.overtaken = self.overtaken.max(Some(*by));
+        self.has_failed_read = true;
+        if let eventlog::Error::UnexpectedEvent(by) = error {
+            self.unexpected_event = self.unexpected_event.max(Some(*by));
         }
         Refused::Busy(Busy::Storage(what))
     }
@@ -128,7 +128,7 @@ impl CommandGroup {
         transaction: &mut Transaction<'_>,
         command: Command,
         until: Instant,
-    ) -> Result<CommandOutcome, NotRun> {
+    ) -> Result<CommandOutcome, RunError> {
         if let Some(outcome) = self.done_before(partition, &command).await? {
             return Ok(outcome);
         }
@@ -141,11 +141,11 @@ impl CommandGroup {
         let kind = self.kind(partition, &command).await?;
         let mut joined = match transaction.join(kind, isequencer::WsId(ws.0)).await {
             Ok(joined) => joined,
-            Err(NotJoined::Full) => return Err(NotRun::Deferred(Box::new(command))),
-            Err(error @ NotJoined::UnknownKind(_)) => {
+            Err(JoinError::Full) => return Err(RunError::Deferred(Box::new(command))),
+            Err(error @ JoinError::UnknownKind(_)) => {
                 return Err(Rejection::new(RejectionKind::Internal, error.to_string()).into());
             }
-            Err(error @ NotJoined::Storage(..)) => return Err(NotRun::NoNumbers(error)),
+            Err(error @ JoinError::Storage(..)) => return Err(RunError::NoNumbers(error)),
         };
         let wlog = joined.next(standard::WLOG_OFFSET);
         let wlog = Offset(wlog.map_err(|error| Rejection::conflict(error.to_string()))?);
@@ -184,7 +184,7 @@ impl CommandGroup {
         numbers: &mut dyn Numbers,
         mut command: Command,
         until: Instant,
-    ) -> Result<(Command, HandlerEffects), NotRun> {
+    ) -> Result<(Command, HandlerEffects), RunError> {
         let application = &partition.application;
         // The rows for commands of the system were read ahead. A handler of the application reads
         // by itself, and the rest of the group would wait for these reads. So only such a handler
@@ -193,7 +193,7 @@ impl CommandGroup {
         let rows = mem::take(&mut command.rows);
         // The handler consumes its rows, even if the handler is dropped before it is done.
         let again = may_come_back.then(|| rows.clone());
-        let view = partition.view(&self.overlay, &self.ahead);
+        let view = partition.view(&self.overlay, &self.read_ahead_rows);
         let workspace = (kind, command.ws);
         let mut context = CommandContext::new(application, workspace, &view, numbers, rows.len());
         let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut context)).catch_unwind();
@@ -206,8 +206,8 @@ impl CommandGroup {
             }
             Err(_) => {
                 return Err(match again {
-                    Some(rows) => NotRun::Deferred(Box::new(Command { rows, ..command })),
-                    None => NotRun::TimedOut,
+                    Some(rows) => RunError::Deferred(Box::new(Command { rows, ..command })),
+                    None => RunError::TimedOut,
                 });
             }
         };
@@ -224,7 +224,7 @@ impl CommandGroup {
     fn push(&mut self, event: Event, prepared: PreparedEvent) -> usize {
         let (index, place) = (self.events.len(), event.place);
         if let Some(own) = &event.idempotency {
-            self.repeats.insert((place.ws, own.key), (index, own.body));
+            self.keys_in_group.insert((place.ws, own.key), (index, own.body));
         }
         self.bytes += prepared.bytes();
         self.events.push(prepared);

@@ -4,7 +4,7 @@
 use eventlog::{AppRow, EventPlace, StoredRecord, Value, Version};
 use isequencer::WsKind;
 
-use super::{CommandGroup, CommandOutcome, execute::NotRun};
+use super::{CommandGroup, CommandOutcome, execute::RunError};
 use crate::{
     Answer, Command, Done, Rejection, RejectionKind,
     application::{DESCRIPTOR_ID, KIND},
@@ -24,21 +24,21 @@ impl CommandGroup {
         &self,
         partition: &PartitionContext,
         command: &Command,
-    ) -> Result<Option<CommandOutcome>, NotRun> {
+    ) -> Result<Option<CommandOutcome>, RunError> {
         let Some(own) = command.idempotency_key.as_ref() else { return Ok(None) };
         let reused = || {
             let what = "the idempotency key was used before, for another command";
             Err(Rejection::new(RejectionKind::KeyReused, what).into())
         };
-        if let Some((event, body)) = self.repeats.get(&(command.ws, own.key)) {
+        if let Some((event, body)) = self.keys_in_group.get(&(command.ws, own.key)) {
             return if *body == own.body {
-                Ok(Some(CommandOutcome::Same(*event)))
+                Ok(Some(CommandOutcome::DuplicateInGroup(*event)))
             } else {
                 reused()
             };
         }
         let row = AppRow::Answer(command.ws, own.key);
-        let bytes = match self.ahead.get(&row) {
+        let bytes = match self.read_ahead_rows.get(&row) {
             Some(bytes) => bytes,
             None => partition.log.reader().row(row).await?,
         };
@@ -57,7 +57,7 @@ impl CommandGroup {
             return Err(Rejection::new(RejectionKind::Internal, what).into());
         };
         let done = Done { epoch, plog, wlog, answer, is_repeated: true };
-        Ok(Some(CommandOutcome::Repeated(done)))
+        Ok(Some(CommandOutcome::AlreadyDone(done)))
     }
 
     /// The kind of the workspace of a command, as the earlier commands of the group leave the
@@ -70,7 +70,7 @@ impl CommandGroup {
         &self,
         partition: &mut PartitionContext,
         command: &Command,
-    ) -> Result<WsKind, NotRun> {
+    ) -> Result<WsKind, RunError> {
         let ws = command.ws;
         if command.name.as_str() == CREATE_WORKSPACE {
             let NewWorkspace { kind, .. } = NewWorkspace::read(&command.params)?;
@@ -83,7 +83,7 @@ impl CommandGroup {
         if let Some(kind) = partition.kinds.get(&ws) {
             return Ok(*kind);
         }
-        let view = partition.view(&self.overlay, &self.ahead);
+        let view = partition.view(&self.overlay, &self.read_ahead_rows);
         let Some(read) = view.read(ws, DESCRIPTOR_ID).await? else {
             return Err(Rejection::not_found(format!("there is no workspace {}", ws.0)).into());
         };

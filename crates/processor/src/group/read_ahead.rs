@@ -40,12 +40,12 @@ impl CommandGroup {
         waiting: &VecDeque<QueuedCommand>,
     ) -> usize {
         let (mut missing, mut commands) = (MissingReads::default(), 0);
-        let most = self.ahead.rows_of_a_call();
+        let max_rows = self.read_ahead_rows.rows_of_a_call();
         for QueuedCommand { command, .. } in waiting {
             let (rows, numbers) = (missing.rows.len(), missing.numbers.len());
             self.note_missing(partition, transaction, command, &mut missing);
             let is_first = commands == 0 && self.waiting() == 0;
-            if !is_first && (missing.rows.len() > most || missing.numbers.len() > ROWS) {
+            if !is_first && (missing.rows.len() > max_rows || missing.numbers.len() > ROWS) {
                 missing.rows.truncate(rows);
                 missing.numbers.truncate(numbers);
                 break;
@@ -75,7 +75,7 @@ impl CommandGroup {
         let ws = command.ws;
         let kind = partition.kinds.get(&ws).copied();
         for row in rows_of(partition.application.schema(), command, kind) {
-            if self.ahead.get(&row).is_none() && missing.seen_rows.insert(row) {
+            if self.read_ahead_rows.get(&row).is_none() && missing.seen_rows.insert(row) {
                 missing.rows.push(row);
             }
         }
@@ -93,14 +93,14 @@ impl CommandGroup {
     ) {
         while partition.clock.now() < deadline {
             let now;
-            (now, rows) = rows.split_at(self.ahead.rows_of_a_call().min(rows.len()));
+            (now, rows) = rows.split_at(self.read_ahead_rows.rows_of_a_call().min(rows.len()));
             if now.is_empty() {
                 return;
             }
             let found = partition.log.reader().rows(now).await;
-            self.ahead.note_call(found.is_ok());
+            self.read_ahead_rows.note_call(found.is_ok());
             match found {
-                Ok(found) => self.ahead.add(now, found),
+                Ok(found) => self.read_ahead_rows.add(now, found),
                 Err(_) => return,
             }
         }
@@ -120,7 +120,7 @@ impl CommandGroup {
             let ws = command.ws;
             let is_known = command.name.as_str() == CREATE_WORKSPACE
                 || partition.kinds.get(&ws).is_some()
-                || self.ahead.get(&AppRow::Record(ws, DESCRIPTOR_ID)).is_some();
+                || self.read_ahead_rows.get(&AppRow::Record(ws, DESCRIPTOR_ID)).is_some();
             if is_known && let Ok(kind) = self.kind(partition, command).await {
                 workspaces.push((kind, isequencer::WsId(ws.0)));
             }
@@ -170,7 +170,7 @@ mod tests {
         let schema: Schema = "[tables.\"shop.Bill\"]\nkind = \"CDoc\"".parse().unwrap();
         let mut kinds = LruCache::unbounded();
         kinds.put(WsId(1), WsKind(1));
-        let command = |ids: &[u64], is_read_for| {
+        let command = |ids: &[u64], was_read_ahead| {
             let update = |id: &u64| RowChange::Update {
                 id: RecordId(*id),
                 table: None,
@@ -181,17 +181,18 @@ mod tests {
             let rows = ids.iter().map(update).collect();
             let name = "sys.CUD".parse().unwrap();
             let command = Command::new(WsId(1), name, Instant::FAR_FUTURE).with_rows(rows);
-            QueuedCommand::of(command, is_read_for)
+            QueuedCommand::of(command, was_read_ahead)
         };
         let row = |id| AppRow::Record(WsId(1), RecordId(id));
         let (done, waits, not_read) = (100_000, 200_000, 300_000);
         let mut group = CommandGroup::default();
         for id in [done, waits, not_read] {
-            group.ahead.add(&[row(id)], vec![Some(Bytes::from(vec![0; 1_000]))]);
+            group.read_ahead_rows.add(&[row(id)], vec![Some(Bytes::from(vec![0; 1_000]))]);
         }
         let waiting = [command(&[waits], true), command(&[not_read], false)].into();
         group.forget_rows(&schema, &mut kinds, &waiting);
-        let is_kept = [done, waits, not_read].map(|id| group.ahead.get(&row(id)).is_some());
+        let is_kept =
+            [done, waits, not_read].map(|id| group.read_ahead_rows.get(&row(id)).is_some());
         assert_eq!(is_kept, [false, true, false]);
     }
 }

@@ -97,17 +97,17 @@ impl GroupRunner {
         loop {
             self.fill();
             let filled = self.partition.clock.now();
-            let ahead =
+            let commands =
                 self.group.read_ahead(&mut self.partition, transaction, &self.waiting).await;
-            self.waiting.iter_mut().take(ahead).for_each(|queued| queued.is_read_for = true);
+            self.waiting.iter_mut().take(commands).for_each(|queued| queued.was_read_ahead = true);
             // The rows that were read for a command are used, if running the commands does not take
             // long.
             let read = self.partition.clock.now();
             if self.group.waiting() == 0 {
-                self.pace.note_read(ahead, read - filled);
+                self.pace.note_read(commands, read - filled);
             }
             let mut now = read;
-            for _ in 0..ahead {
+            for _ in 0..commands {
                 let Some(queued) = self.waiting.pop_front() else { return };
                 let (since, deadline) = (queued.since, queued.command.deadline);
                 if deadline <= now {
@@ -137,14 +137,14 @@ impl GroupRunner {
                     return;
                 }
             }
-            if ahead == 0 || now >= self.until(start, earliest) {
+            if commands == 0 || now >= self.until(start, earliest) {
                 return;
             }
         }
     }
 
     fn is_full(&self) -> bool {
-        self.group.is_hindered
+        self.group.has_failed_read
             || self.group.waiting() >= self.limits.commands
             || self.group.bytes >= self.limits.bytes
     }

@@ -2,8 +2,8 @@
 
 use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration};
 
-use causes::in_full;
-use eventlog::{Error, LeadLost, Offset, Violation, WriteOutcome};
+use causes::with_causes;
+use eventlog::{Error, LeadershipLost, Offset, Violation, WriteOutcome};
 use isequencer::{Monitor, Transaction};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
@@ -51,7 +51,7 @@ impl Drop for GroupRunner {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.shared.set(Status::Failed("the task of the partition panicked".to_owned()));
-        } else if !matches!(self.shared.status(), Status::LeadLost(_) | Status::Failed(_)) {
+        } else if !matches!(self.shared.status(), Status::LeadershipLost(_) | Status::Failed(_)) {
             self.shared.set(Status::Stopped);
         }
     }
@@ -59,20 +59,20 @@ impl Drop for GroupRunner {
 
 impl GroupRunner {
     /// Fails if this node no longer leads.
-    pub(super) fn check_lead(&self) -> Result<(), StopReason> {
-        self.partition.log.lost().map_or(Ok(()), |lost| Err(StopReason::LeadLost(lost)))
+    pub(super) fn check_leadership(&self) -> Result<(), StopReason> {
+        self.partition.log.lost().map_or(Ok(()), |lost| Err(StopReason::LeadershipLost(lost)))
     }
 
     /// Whether a write may still land while the log is being read: a write of the last group or of
     /// the recovery. The recovery reports a violation only after all its other calls are settled,
     /// so a violation leaves no write open.
-    pub(super) fn is_open(&self, monitor: &Monitor) -> bool {
-        let trouble = monitor.trouble();
-        self.partition.log.is_open() || trouble.is_some_and(|trouble| !is_lasting(&trouble))
+    pub(super) fn has_unsettled_writes(&self, monitor: &Monitor) -> bool {
+        let error = monitor.last_error();
+        self.partition.log.has_unsettled_writes() || error.is_some_and(|error| !is_lasting(&error))
     }
 
     /// Waits until this node no longer leads.
-    pub(super) async fn until_lead_lost(&self) -> LeadLost {
+    pub(super) async fn until_leadership_lost(&self) -> LeadershipLost {
         loop {
             if let Some(lost) = self.partition.log.lost() {
                 return lost;
@@ -144,9 +144,9 @@ impl GroupRunner {
         if self.waiting.is_empty() && self.queue.is_empty() {
             self.pace.forget();
         }
-        let overtaken = self.group.overtaken;
+        let unexpected_event = self.group.unexpected_event;
         let is_done =
-            outcome.commit_error.is_none() && outcome.applied.is_ok() && overtaken.is_none();
+            outcome.commit_error.is_none() && outcome.applied.is_ok() && unexpected_event.is_none();
         if is_done {
             transaction.flush();
         } else {
@@ -169,28 +169,28 @@ impl GroupRunner {
             // The status changes before the answers. A client that sends a command right after its
             // answer is told to wait.
             self.set(Status::Recovering(None));
-            self.partition.searched_to = overtaken.unwrap_or(Offset(0));
+            self.partition.replayed_to = unexpected_event.unwrap_or(Offset(0));
         }
         let PartitionContext { application, kinds, .. } = &mut self.partition;
         self.group.forget_rows(application.schema(), kinds, &self.waiting);
         let log = &self.partition.log;
         let role = match log.may_answer() {
             true => NodeRole::Leader,
-            false => NodeRole::FormerLeader { is_final: log.is_final() },
+            false => NodeRole::FormerLeader { events_are_final: log.events_are_final() },
         };
-        let is_unread = self.group.is_hindered && self.group.events.is_empty();
+        let is_unread = self.group.has_failed_read && self.group.events.is_empty();
         self.group.answer(&outcome, role);
         if is_done {
             return Ok(if is_unread { NextStep::CheckReads } else { NextStep::Group });
         }
         let WriteOutcome { applied, commit_error, .. } = outcome;
         for error in [applied.err(), commit_error].into_iter().flatten() {
-            warn!(partition = self.name, error = in_full(&error), "group write failed");
+            warn!(partition = self.name, error = with_causes(&error), "group write failed");
             match error {
                 Error::Violation(violation) => self.violation = Some(*violation),
-                Error::LeadLost(lost) => return Err(StopReason::LeadLost(lost)),
-                error @ Error::Unknown(_) => return Err(StopReason::Unproved(in_full(&error))),
-                Error::Storage(_) | Error::Overtaken(_) | Error::DamagedRow(_) => {}
+                Error::LeadershipLost(lost) => return Err(StopReason::LeadershipLost(lost)),
+                error @ Error::Unknown(_) => return Err(StopReason::Unproved(with_causes(&error))),
+                Error::Storage(_) | Error::UnexpectedEvent(_) | Error::DamagedRow(_) => {}
             }
         }
         self.shared.meters.recovers();
@@ -217,9 +217,9 @@ impl GroupRunner {
                     outcome = write.as_mut() => break outcome,
                     () = clock.sleep(LONG_WRITE) => {}
                 }
-                match log.trouble() {
-                    Some(trouble) => {
-                        let what = format!("retrying a write: {trouble}");
+                match log.last_error() {
+                    Some(error) => {
+                        let what = format!("retrying a write: {error}");
                         self.set(Status::Stalled(what));
                     }
                     None => self.set(Status::Ready),

@@ -1,6 +1,6 @@
 //! The waits of a partition before a group: until numbers are stored, and until rows can be read.
 
-use causes::in_full;
+use causes::with_causes;
 use isequencer::SequencerBusy;
 
 use super::{CHECK_INTERVAL, LONG_WRITE, StopReason, Worker};
@@ -12,7 +12,7 @@ impl Worker {
     ///
     /// Commands wait meanwhile. If the storage does not take the numbers, commands are refused with
     /// the reason. Otherwise no command could be done in time, and no sender would learn why.
-    pub(super) async fn until_admitted(&mut self) -> Result<bool, StopReason> {
+    pub(super) async fn wait_for_flush(&mut self) -> Result<bool, StopReason> {
         let start = self.groups.partition.clock.now();
         let mut is_stalled = false;
         loop {
@@ -27,11 +27,11 @@ impl Worker {
                 }
                 Some(_) => return Ok(false),
             }
-            self.groups.check_lead()?;
-            let trouble = monitor.trouble();
-            if trouble.is_some() || self.groups.partition.clock.now() - start >= LONG_WRITE {
-                let why =
-                    trouble.map_or_else(|| "the storage is slow".to_owned(), |why| in_full(&*why));
+            self.groups.check_leadership()?;
+            let error = monitor.last_error();
+            if error.is_some() || self.groups.partition.clock.now() - start >= LONG_WRITE {
+                let why = error
+                    .map_or_else(|| "the storage is slow".to_owned(), |why| with_causes(&*why));
                 self.groups.set(Status::Stalled(format!("numbers cannot be stored: {why}")));
                 is_stalled = true;
             }
@@ -51,12 +51,12 @@ impl Worker {
     pub(super) async fn until_readable(&mut self) -> Result<bool, StopReason> {
         let mut is_stalled = false;
         loop {
-            let trouble = tokio::select! {
-                trouble = self.groups.partition.read_trouble() => trouble,
+            let error = tokio::select! {
+                error = self.groups.partition.read_error() => error,
                 _ = self.stop.changed() => return Err(StopReason::Requested),
             };
-            self.groups.check_lead()?;
-            let Some(why) = trouble else {
+            self.groups.check_leadership()?;
+            let Some(why) = error else {
                 if is_stalled {
                     self.groups.set(Status::Ready);
                 }

@@ -50,11 +50,11 @@ pub(crate) struct Idle(Arc<Notify>);
 impl Idle {
     pub(crate) fn runtime() -> (Runtime, Idle) {
         let idle = Arc::new(Notify::new());
-        let told = Arc::clone(&idle);
+        let parked = Arc::clone(&idle);
         // The thread is about to sleep, so all tasks wait for something that only the history can
         // bring.
         let mut builder = Builder::new_current_thread();
-        builder.on_thread_park(move || told.notify_waiters());
+        builder.on_thread_park(move || parked.notify_waiters());
         (builder.build().unwrap(), Idle(idle))
     }
 

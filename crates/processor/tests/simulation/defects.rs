@@ -236,7 +236,7 @@ impl StorageWrapper for DefectiveStorage {
             return rows;
         }
         let count = Arc::clone(&self.count);
-        let is_told = move |_: &Row| ready(count.fetch_add(1, Ordering::SeqCst) % 20 != 19);
-        rows.try_filter(is_told).boxed()
+        let is_reported = move |_: &Row| ready(count.fetch_add(1, Ordering::SeqCst) % 20 != 19);
+        rows.try_filter(is_reported).boxed()
     }
 }

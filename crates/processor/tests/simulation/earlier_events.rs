@@ -36,10 +36,10 @@ pub(crate) async fn write(
     let group: Vec<PreparedEvent> =
         events.iter().map(|event| PreparedEvent::new(event, |_| None)).collect();
     let storage = Arc::clone(&shop_db.app.storage);
-    let lead = Arc::new(SingleNodeFence(epoch));
+    let fence = Arc::new(SingleNodeFence(epoch));
     let partitions = shop_db.app.entry.partitions;
     let settings = LogSettings { level: settings.level, ..LogSettings::new(partitions) };
     let outcome =
-        Log::new(storage, shop_db.clock.clone(), lead, partition, settings).write(&group).await;
+        Log::new(storage, shop_db.clock.clone(), fence, partition, settings).write(&group).await;
     assert!(outcome.commit_error.is_none() && outcome.applied.is_ok(), "{outcome:?}");
 }

@@ -82,17 +82,17 @@ struct History {
     reading: [Option<Reading>; READERS],
     readers: Readers,
     digest: DefaultHasher,
-    tell: bool,
+    is_verbose: bool,
 }
 
 /// Runs the history of a seed. With `tell`, prints its steps.
 ///
 /// # Panics
 /// If something is not as it must be.
-pub(crate) fn run(seed: u64, defect: Option<Defect>, tell: bool) -> HistoryReport {
+pub(crate) fn run(seed: u64, defect: Option<Defect>, is_verbose: bool) -> HistoryReport {
     let (runtime, idle) = Idle::runtime();
     runtime.block_on(Box::pin(async {
-        let mut history = History::new(seed, defect, idle, tell).await;
+        let mut history = History::new(seed, defect, idle, is_verbose).await;
         for _ in 0..history.plan.steps {
             history.step().await;
         }
@@ -101,7 +101,7 @@ pub(crate) fn run(seed: u64, defect: Option<Defect>, tell: bool) -> HistoryRepor
 }
 
 impl History {
-    async fn new(seed: u64, defect: Option<Defect>, idle: Idle, tell: bool) -> History {
+    async fn new(seed: u64, defect: Option<Defect>, idle: Idle, is_verbose: bool) -> History {
         let (dice, manual) = (Dice::of(seed), ManualClock::new(0));
         let (plan, clock) = (Plan::of(seed, &dice, defect), manual.clock());
         let Plan { rates, narrow, .. } = plan;
@@ -124,9 +124,9 @@ impl History {
             reading: Default::default(),
             readers: Readers::default(),
             digest: DefaultHasher::new(),
-            tell,
+            is_verbose,
         };
-        if tell {
+        if is_verbose {
             println!("{:#?}", history.plan);
         }
         if let Some(left) = history.plan.past {
@@ -150,11 +150,11 @@ impl History {
 
     fn note(&mut self, what: &str) {
         what.hash(&mut self.digest);
-        self.tell(|| what.to_owned());
+        self.print(|| what.to_owned());
     }
 
-    fn tell(&self, what: impl FnOnce() -> String) {
-        if self.tell {
+    fn print(&self, what: impl FnOnce() -> String) {
+        if self.is_verbose {
             println!("{}", what());
         }
     }
@@ -219,7 +219,7 @@ impl History {
         newest: u64,
     ) {
         let PendingCommand { sent, epoch, fence, .. } = flight;
-        self.tell(|| format!("{}: {answered:?}", sent.request));
+        self.print(|| format!("{}: {answered:?}", sent.request));
         // The reason of a refusal depends on the task that first notices the deadline, so the
         // reason is not part of the digest.
         let done = answered.as_ref().ok().map(|done| (done.plog, done.wlog));
@@ -243,9 +243,9 @@ impl History {
         }
         // An answer from before the loss of the leadership would have been taken at that time. So
         // this answer was given afterwards, and a node without its leadership must not answer so.
-        let is_told = matches!(answered, Ok(_) | Err(Refused::Rejected(_)));
+        let is_reported = matches!(answered, Ok(_) | Err(Refused::Rejected(_)));
         assert!(
-            !is_told || fence.lost().is_none(),
+            !is_reported || fence.lost().is_none(),
             "{} without leadership: {answered:?}",
             sent.request
         );
@@ -302,7 +302,7 @@ impl History {
             let Some(found) = (&mut reading.task).now_or_never() else { continue };
             let reading = self.reading[reader].take().unwrap();
             let found = found.unwrap();
-            self.tell(|| format!("{:?} of {}: {found:?}", reading.wanted, reading.epoch));
+            self.print(|| format!("{:?} of {}: {found:?}", reading.wanted, reading.epoch));
             if let Some(found) = found {
                 let is_lost = reading.node.fence.lost();
                 assert_eq!(is_lost, None, "{:?} was answered without leadership", reading.wanted);

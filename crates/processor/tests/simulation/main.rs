@@ -64,12 +64,12 @@ fn catch_panics() {
 }
 
 /// Runs the history of a seed, and returns its result or its first error.
-fn run(seed: u64, defect: Option<Defect>, tell: bool) -> Result<HistoryReport, String> {
+fn run(seed: u64, defect: Option<Defect>, is_verbose: bool) -> Result<HistoryReport, String> {
     IS_HISTORY.set(true);
-    let told = panic::catch_unwind(|| history::run(seed, defect, tell));
+    let outcome = panic::catch_unwind(|| history::run(seed, defect, is_verbose));
     IS_HISTORY.set(false);
-    match (PANIC.take(), told) {
-        (None, Ok(told)) => Ok(told),
+    match (PANIC.take(), outcome) {
+        (None, Ok(report)) => Ok(report),
         (Some(wrong), _) => Err(format!("seed {seed}: {wrong}")),
         (None, Err(_)) => Err(format!("seed {seed}: it panicked")),
     }
@@ -85,20 +85,20 @@ fn all(seeds: Range<u64>) -> Result<HistoryReport, Failed> {
             if seed >= seeds.end {
                 return Ok(sum);
             }
-            let told = run(seed, None, false).inspect_err(|_| {
+            let report = run(seed, None, false).inspect_err(|_| {
                 // The other threads need not go on.
                 next.store(seeds.end, Ordering::Relaxed);
             })?;
-            sum.add(&told);
+            sum.add(&report);
         }
     };
     thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         let mut sum = HistoryReport::default();
         for thread in threads {
-            let told: HistoryReport =
+            let report: HistoryReport =
                 thread.join().unwrap().map_err(|wrong: String| Failed::from(wrong))?;
-            sum.add(&told);
+            sum.add(&report);
         }
         Ok(sum)
     })

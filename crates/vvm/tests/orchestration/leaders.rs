@@ -93,7 +93,7 @@ async fn the_status_does_not_wait_for_a_storage_that_hangs() {
     // Once each failed call replaced the last answer and its age. Now the last answer must stay.
     cluster.clock.sleep(lease.call_timeout + Duration::from_secs(1)).await;
     let status = node.node().status().await;
-    assert!(!status.storage.answers && status.storage.trouble.is_some(), "{status:?}");
+    assert!(!status.storage.answers && status.storage.last_error.is_some(), "{status:?}");
     assert_eq!(status.leaders, before.leaders, "the status keeps the last answer");
     let age = Duration::from_millis(status.storage.answer_age_ms.unwrap());
     assert!(age > lease.call_timeout, "{age:?}");

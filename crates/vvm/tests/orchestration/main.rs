@@ -95,9 +95,9 @@ async fn a_node_that_loses_its_leadership_reports_it_and_stops() {
     cluster.until(&node, Stage::Leading).await;
     cluster.usurp(1).await;
     let problem = node.problem().await;
-    assert!(matches!(*problem, Problem::LeadLost(_)), "{problem}");
-    let told = node.shutdown().await.unwrap_err();
-    assert!(Arc::ptr_eq(&told, &problem), "the problem was reported twice");
+    assert!(matches!(*problem, Problem::LeadershipLost(_)), "{problem}");
+    let reported = node.shutdown().await.unwrap_err();
+    assert!(Arc::ptr_eq(&reported, &problem), "the problem was reported twice");
     assert_eq!(cluster.lease(1).await.unwrap(), "x", "the lease of another node was changed");
 }
 
@@ -109,11 +109,11 @@ async fn a_node_that_loses_its_leadership_at_its_start_starts_nothing() {
     let node = cluster.launch_hasty(1);
     cluster.until(&node, Stage::Recovering).await;
     cluster.usurp(1).await;
-    assert!(matches!(*node.problem().await, Problem::LeadLost(_)));
+    assert!(matches!(*node.problem().await, Problem::LeadershipLost(_)));
     cluster.driver.is_held.store(false, Ordering::SeqCst);
     let here = |ws| node.node().app("acme", "shop").unwrap().local_partition(WsId(ws)).is_ok();
     assert!((0..10).all(|ws| !here(ws)), "no partition is put to work any more");
-    assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
+    assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadershipLost(_)));
     assert_eq!(cluster.lease(1).await.unwrap(), "x", "the lease of another node was changed");
 }
 
@@ -131,9 +131,9 @@ async fn a_node_that_loses_its_leadership_during_recovery_stops() {
     stall.until_still().await;
     cluster.until(&node, Stage::Recovering).await;
     cluster.usurp(1).await;
-    assert!(matches!(*node.problem().await, Problem::LeadLost(_)));
+    assert!(matches!(*node.problem().await, Problem::LeadershipLost(_)));
     let start = cluster.clock.now();
-    assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
+    assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadershipLost(_)));
     let took = cluster.clock.now() - start;
     assert!(took < Duration::from_secs(9), "it took {took:?}");
     stall.go_on();
@@ -244,10 +244,10 @@ async fn a_storage_that_does_not_close_is_named_and_given_up() {
 async fn a_service_that_fails_or_panics_is_a_problem_and_the_rest_stops_in_order() {
     for panics in [false, true] {
         let cluster = Cluster::new();
-        let told = ScriptedService { panics, ..ScriptedService::default() };
+        let failing = ScriptedService { panics, ..ScriptedService::default() };
         let other = ScriptedService::default();
-        let (fails, stopped) = (Arc::clone(&told.fails), Arc::clone(&other.stopped));
-        let node = cluster.node(1, |_| {}).with_admin(other).with_service(told);
+        let (fails, stopped) = (Arc::clone(&failing.fails), Arc::clone(&other.stopped));
+        let node = cluster.node(1, |_| {}).with_admin(other).with_service(failing);
         let node = node.build().unwrap().launch();
         cluster.until(&node, Stage::Leading).await;
         fails.notify_one();
@@ -256,7 +256,7 @@ async fn a_service_that_fails_or_panics_is_a_problem_and_the_rest_stops_in_order
         assert!(is_it, "{problem}");
         assert!(Arc::ptr_eq(&node.shutdown().await.unwrap_err(), &problem));
         assert_eq!(stopped.load(Ordering::SeqCst), 1);
-        assert!(cluster.lease(1).await.is_none(), "the lead is given away nevertheless");
+        assert!(cluster.lease(1).await.is_none(), "the lease is released nevertheless");
     }
 }
 
@@ -271,18 +271,18 @@ async fn a_service_that_hangs_at_its_stop_is_named_and_given_up() {
     let problem = node.shutdown().await.unwrap_err();
     assert!(matches!(&*problem, Problem::NotStopped(name) if name == "scripted"), "{problem}");
     assert!(cluster.clock.now() - start < Duration::from_secs(8));
-    assert!(cluster.lease(1).await.is_none(), "the lead is given away nevertheless");
+    assert!(cluster.lease(1).await.is_none(), "the lease is released nevertheless");
 }
 
 #[tokio::test]
 async fn services_stop_in_reverse_order_and_admin_services_last() {
     let cluster = Cluster::new();
-    let told = |noted_as| {
+    let service = |noted_as| {
         let journal = Arc::clone(&cluster.driver.journal);
         ScriptedService { noted_as, journal, ..ScriptedService::default() }
     };
-    let node = cluster.node(1, |_| {}).with_admin(told("the admin service"));
-    let node = node.with_service(told("the first")).with_service(told("the second"));
+    let node = cluster.node(1, |_| {}).with_admin(service("the admin service"));
+    let node = node.with_service(service("the first")).with_service(service("the second"));
     let node = node.build().unwrap().launch();
     cluster.until(&node, Stage::Leading).await;
     node.shutdown().await.unwrap();
@@ -364,7 +364,10 @@ async fn a_node_with_a_failed_partition_releases_its_lease() {
     *cluster.driver.writes.lock().unwrap() = Fault::None;
     assert!(under_way.await.unwrap().is_err(), "the outcome is unknown");
     let problem = node.problem().await;
-    assert!(matches!(*problem, Problem::LeadLost(ielections::LossReason::Unhealthy)), "{problem}");
+    assert!(
+        matches!(*problem, Problem::LeadershipLost(ielections::LossReason::Unhealthy)),
+        "{problem}"
+    );
     node.shutdown().await.unwrap_err();
 }
 
@@ -391,7 +394,7 @@ async fn a_node_that_loses_its_leadership_stops_its_work_before_it_waits_for_cli
     let cluster = Cluster::new();
     let (node, killed) = with_slow_client(&cluster).await;
     cluster.usurp(1).await;
-    assert!(matches!(*node.problem().await, Problem::LeadLost(_)));
+    assert!(matches!(*node.problem().await, Problem::LeadershipLost(_)));
     let start = cluster.clock.now();
     node.shutdown().await.unwrap_err();
     assert!(cluster.clock.now() - start > Duration::from_secs(1), "it was waited for");
@@ -442,9 +445,9 @@ async fn more_slots_than_partitions_are_refused() {
 #[tokio::test]
 async fn a_problem_is_reported_once() {
     let cluster = Cluster::new();
-    let told = ScriptedService::default();
-    let fails = Arc::clone(&told.fails);
-    let node = cluster.node(1, |_| {}).with_service(told).build().unwrap().launch();
+    let failing = ScriptedService::default();
+    let fails = Arc::clone(&failing.fails);
+    let node = cluster.node(1, |_| {}).with_service(failing).build().unwrap().launch();
     cluster.until(&node, Stage::Leading).await;
     fails.notify_one();
     cluster.usurp(1).await;
@@ -516,7 +519,7 @@ async fn another_number_of_slots_or_partitions_is_refused() {
     let problem = node.problem().await.to_string();
     assert!(problem.contains("10 partitions") && problem.contains("11"), "{problem}");
     assert!(node.shutdown().await.is_err());
-    assert!(cluster.lease(1).await.is_none(), "the lead that it took is given away");
+    assert!(cluster.lease(1).await.is_none(), "the lease that it took is released");
 }
 
 /// After a node has stopped, only the tasks of the test itself are left.
@@ -566,7 +569,7 @@ fn the_killer_ends_a_process_with_work_that_does_not_stop() {
             assert!(clock.now() < end, "it was not killed");
             std::thread::yield_now();
         }
-        assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
+        assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadershipLost(_)));
     });
 }
 

@@ -52,11 +52,14 @@ async fn a_log_with_a_missing_event_is_cut() {
             let (last, whole) = read.split_last().unwrap();
             assert_eq!(whole.len() as u64, wlog - from);
             assert!(whole.iter().all(Result::is_ok), "{whole:?}");
-            let is_told = matches!(last, Err(eventlog::Error::DamagedRow(DamagedRow::Missing(missing))) if *missing == row);
-            assert!(is_told, "{last:?}");
+            let is_reported = matches!(
+                last,
+                Err(eventlog::Error::DamagedRow(DamagedRow::Missing(missing))) if *missing == row
+            );
+            assert!(is_reported, "{last:?}");
         }
-        let told = damaged().await;
-        assert!(told.len() == 1 && told[0].contains(&row.to_string()), "{told:?}");
+        let rows = damaged().await;
+        assert!(rows.len() == 1 && rows[0].contains(&row.to_string()), "{rows:?}");
         // The events in front of the missing one can be read as before, and other commands run as
         // before.
         let front: Vec<_> = here.log(WsId(7), Offset::FIRST).unwrap().take(2).collect().await;
@@ -103,9 +106,10 @@ async fn a_record_in_the_row_of_another_is_reported_in_the_status() {
     let status = node.node().status().await;
     let partition = status.apps[0].here.iter().find(|partition| partition.number == 7).unwrap();
     assert_eq!(partition.status, "ready");
-    let told = &partition.damaged;
-    let is_told = told.len() == 1 && told[0].contains(&AppRow::Record(WsId(7), second).to_string());
-    assert!(is_told && partition.damaged_rows == 1, "{told:?}");
+    let rows = &partition.damaged;
+    let is_reported =
+        rows.len() == 1 && rows[0].contains(&AppRow::Record(WsId(7), second).to_string());
+    assert!(is_reported && partition.damaged_rows == 1, "{rows:?}");
     swap(&there[0], &there[1]).await;
     here.record(WsId(7), second).await.unwrap();
     let status = node.node().status().await;
@@ -155,8 +159,8 @@ async fn a_log_is_not_answered_before_its_first_read() {
         }
         assert!(cluster.clock.now() < soon, "it is not deployed");
     };
-    let told = here.log(WsId(7), Offset::FIRST).map(|_| ());
-    assert!(matches!(told, Err(Busy::Recovering(None))), "{told:?}");
+    let result = here.log(WsId(7), Offset::FIRST).map(|_| ());
+    assert!(matches!(result, Err(Busy::Recovering(None))), "{result:?}");
     stall.go_on();
     cluster.until(&node, Stage::Leading).await;
     assert_eq!(here.log(WsId(7), Offset::FIRST).unwrap().count().await, 1);

@@ -1,4 +1,4 @@
-//! The files and crates that ARCHITECTURE.md names exist.
+//! The files, crates, functions and types that ARCHITECTURE.md names exist.
 
 use super::{SourceFile, edges::Package};
 
@@ -13,7 +13,41 @@ pub(super) fn check(files: &[SourceFile], packages: &[Package]) -> Vec<String> {
     let paths = files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>();
     let words = quoted_words(&map.text);
     let missing = words.filter(|word| !exists(word, &names, &paths));
-    missing.map(|word| format!("{MAP} names `{word}`, which does not exist")).collect()
+    let mut found: Vec<String> =
+        missing.map(|word| format!("{MAP} names `{word}`, which does not exist")).collect();
+    for (path, name) in named_items(&map.text) {
+        let part = format!("/{path}");
+        let mut named = files.iter().filter(|file| format!("/{}", file.path).ends_with(&part));
+        if !named.any(|file| defines(&file.text, name)) {
+            found.push(format!("{MAP} names `{name}` of {path}, which does not define it"));
+        }
+    }
+    found
+}
+
+/// Returns the files in backticks with the functions and types that follow in parentheses, as in
+/// `file.rs` (`Type::function`, `Type`).
+fn named_items(text: &str) -> Vec<(&str, &str)> {
+    let (mut items, mut before) = (Vec::new(), "");
+    for piece in text.split("` (`") {
+        if let Some(path) = before.rsplit('`').next().filter(|path| path.ends_with(".rs")) {
+            let names = piece.split(')').next().unwrap_or_default();
+            items.extend(names.split(", ").map(|name| (path, name.trim_matches('`'))));
+        }
+        before = piece;
+    }
+    items
+}
+
+/// Returns whether a file defines a function or a type. The type in front of a function must occur
+/// in the file, too.
+fn defines(text: &str, name: &str) -> bool {
+    let words: Vec<&str> =
+        text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty()).collect();
+    let (owner, item) = name.rsplit_once("::").unwrap_or((name, name));
+    let kinds = ["fn", "struct", "enum", "trait", "const"];
+    let defines = |pair: &[&str]| kinds.contains(&pair[0]) && pair[1] == item;
+    words.windows(2).any(defines) && words.contains(&owner)
 }
 
 /// Returns the words in backticks, without blocks of code.
@@ -65,5 +99,22 @@ mod tests {
         let names = found.iter().filter_map(|text| text.split('`').nth(1)).collect::<Vec<_>>();
         assert_eq!(names, ["istorage-none", "crates/none", "src/me", "docs/none.md", "mem.rs"]);
         assert!(check(&files[1..], &[]).is_empty(), "no map, nothing to check");
+    }
+
+    #[test]
+    fn a_named_function_or_type_that_its_file_does_not_define_is_found() {
+        let file =
+            |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
+        let map = "`a.rs` (`A`, `A::good`, `A::gone`); `x/b.rs` (`B::good`), `a.rs` (see `other`)";
+        let a = "struct A;\nimpl A { async fn good<T>() { gone() } }";
+        let files = [file(MAP, map), file("x/a.rs", a), file("x/b.rs", "fn good() {}")];
+        let found = check(&files, &[]);
+        assert_eq!(
+            found,
+            [
+                "ARCHITECTURE.md names `A::gone` of a.rs, which does not define it",
+                "ARCHITECTURE.md names `B::good` of x/b.rs, which does not define it",
+            ]
+        );
     }
 }

@@ -71,8 +71,8 @@ impl Binary {
         let end = self.clock.now() + PATIENCE;
         while !is_ready(admin) {
             if process.0.try_wait()?.is_some() || self.clock.now() > end {
-                let said = std::fs::read_to_string(&log)?;
-                return Err(format!("the node is not ready: {said}").into());
+                let text = std::fs::read_to_string(&log)?;
+                return Err(format!("the node is not ready: {text}").into());
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -98,13 +98,13 @@ impl Binary {
         let mut command = self.client(node, clients);
         command.args(["--workspaces", &workspaces, "--seconds", &seconds]);
         let output = command.stderr(Stdio::null()).output()?;
-        let told: Value = serde_json::from_slice(&output.stdout)?;
-        let figure = |value: &Value| value.as_f64().ok_or_else(|| format!("no figure: {told}"));
+        let report: Value = serde_json::from_slice(&output.stdout)?;
+        let figure = |value: &Value| value.as_f64().ok_or_else(|| format!("no figure: {report}"));
         Ok(Done {
-            count: figure(&told["done"])?,
-            per_second: figure(&told["perSecond"])?,
-            p50: figure(&told["micros"]["p50"])?,
-            p99: figure(&told["micros"]["p99"])?,
+            count: figure(&report["done"])?,
+            per_second: figure(&report["perSecond"])?,
+            p50: figure(&report["micros"]["p50"])?,
+            p99: figure(&report["micros"]["p99"])?,
         })
     }
 

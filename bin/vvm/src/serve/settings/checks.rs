@@ -87,12 +87,12 @@ pub(super) fn check_memory(VvmConfig { http, source, .. }: &VvmConfig) -> Result
     let (logs, answers) = (http.logs.get(), http.answers_bytes.get());
     // A quarter of the memory is reserved for large answers.
     let ordinary = answers - answers / 4;
-    let most = (answers / 2).min(ordinary.saturating_sub(READ_BYTES)) / READ_BYTES;
-    if logs > most {
+    let max_logs = (answers / 2).min(ordinary.saturating_sub(READ_BYTES)) / READ_BYTES;
+    if logs > max_logs {
         let why = format!(
             "{logs} logs at the same time leave too little memory for documents and lists: each log takes \
-             {READ_BYTES} bytes, and `http.answers_bytes = {answers}` is enough for {most} logs; \
-             set fewer logs, or more bytes"
+             {READ_BYTES} bytes, and `http.answers_bytes = {answers}` is enough for {max_logs} \
+             logs; set fewer logs, or more bytes"
         );
         return Err(source.wrong(&["http", "logs"], why));
     }

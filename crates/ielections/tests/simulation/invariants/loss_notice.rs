@@ -15,9 +15,9 @@ impl Invariant for LossNotice {
 
     fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
         match *fact {
-            Fact::LossNotNoticed { process, late } => Err(format!(
-                "process {process} was not told {late:?} after the end of its lead that it is over"
-            )),
+            Fact::LossNotNoticed { process, late } => {
+                Err(format!("process {process} was not told {late:?} after its leadership ended"))
+            }
             _ => Ok(()),
         }
     }

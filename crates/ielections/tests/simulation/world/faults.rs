@@ -109,8 +109,8 @@ impl World {
     /// follow. The history ends when that node must lead.
     pub(super) fn settled(&mut self) {
         let wanted = self.slots.get() as usize;
-        self.tell(Fact::Expected { leaders: wanted.min(self.nodes.len()) });
-        self.tell(Fact::Due);
+        self.observe(Fact::Expected { leaders: wanted.min(self.nodes.len()) });
+        self.observe(Fact::Due);
         let leaders =
             (0..self.processes.len()).filter(|process| self.processes[*process].is_working());
         let leaders: Vec<usize> = leaders.collect();

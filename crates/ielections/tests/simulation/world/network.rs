@@ -13,7 +13,7 @@ impl World {
         let writes = !matches!(op, StoreCall::Look | StoreCall::ReadEpoch(_));
         if let (StoreCall::Release { .. }, Some(lead)) = (&op, &self.processes[process].lead) {
             let Lead { is_working, unanswered, .. } = *lead;
-            self.tell(Fact::Releases { process, is_working, unanswered });
+            self.observe(Fact::Releases { process, is_working, unanswered });
         }
         if let StoreCall::Take { lease, over, .. } = &op {
             self.record(process, *lease, *over);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::MIN_PAUSE;
-use crate::{Epoch, Error, LeadLost, Log, TrustLevel};
+use crate::{Epoch, Error, LeadershipLost, Log, TrustLevel};
 
 impl Log {
     /// Returns the epoch of the leadership.
@@ -18,7 +18,7 @@ impl Log {
 
     /// Returns whether a statement about the log stays true after this node has lost the
     /// leadership. At level 2 another leader may replace events of this one.
-    pub fn is_final(&self) -> bool {
+    pub fn events_are_final(&self) -> bool {
         self.settings.level != TrustLevel::Two
     }
 
@@ -31,7 +31,7 @@ impl Log {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn wait_to_send(&self) -> Result<(), LeadLost> {
+    pub async fn wait_to_send(&self) -> Result<(), LeadershipLost> {
         while !self.may_send() {
             match self.lost() {
                 Some(lost) => return Err(lost),
@@ -48,14 +48,14 @@ impl Log {
 
     /// Returns the reason for which no write will ever be sent here again; `None` while a write may
     /// still be sent.
-    pub fn lost(&self) -> Option<LeadLost> {
+    pub fn lost(&self) -> Option<LeadershipLost> {
         self.later_leader.get().cloned().or_else(|| self.fence.lost())
     }
 
     /// Records that an event of a later leader was seen. This node does not lead, even if its lease
     /// says that it does.
     pub(crate) fn note_later_leader(&self, by: Epoch) -> Error {
-        let lost = LeadLost(format!("the log has an event of the later epoch {}", by.0));
+        let lost = LeadershipLost(format!("the log has an event of the later epoch {}", by.0));
         self.later_leader.get_or_init(|| lost).clone().into()
     }
 }
