@@ -1,4 +1,4 @@
-//! Connections: the limit of their number, and the choice of the one that gives way to a new one.
+//! Idle connections: thousands to the API, and more than its limit to the admin endpoint.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -8,14 +8,13 @@ mod in_memory;
 mod node;
 
 use std::{
-    io::{Read, Write},
+    io::Write,
     net::TcpStream,
-    thread::sleep,
     time::{Duration, Instant},
 };
 
 use in_memory::{WS, node_with};
-use node::{command_path, request, try_request, workspace_path};
+use node::request;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
@@ -40,55 +39,6 @@ fn ten_thousand_idle_connections_do_not_slow_down_commands() {
     let start = Instant::now();
     node.stop();
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
-}
-
-/// At the limit each new connection waited until another one ended: clients that sent no requests
-/// kept out all others.
-///
-/// A later version asked an idle connection to give way to the waiting one, but a busy one ended
-/// first. The node kept the demand, and closed the next connection that became idle, although there
-/// was room.
-#[test]
-fn above_the_limit_an_idle_connection_gives_way_and_a_busy_one_does_not() {
-    let (_folder, node) = node_with("connections = 2\n");
-    let path = command_path(WS, "sys.CUD");
-    let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n");
-    let mut busy = [(); 2].map(|()| TcpStream::connect(node.api).unwrap());
-    busy.iter_mut().for_each(|stream| stream.write_all(head.as_bytes()).unwrap());
-    sleep(Duration::from_millis(100));
-    let api = node.api;
-    let path = format!("{}/wlog?limit=1", workspace_path(WS));
-    let asked = path.clone();
-    let ask = move || try_request(api, "GET", &asked, &[], "").unwrap().0;
-    let waits = std::thread::spawn(ask.clone());
-    sleep(Duration::from_millis(200));
-    assert!(!waits.is_finished(), "a third connection was served beside two that are busy");
-    drop(busy);
-    assert_eq!(waits.join().unwrap(), 200);
-
-    // A connection is idle from its last answer on. So these two become idle one after the other.
-    let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    let mut idle = [(); 2].map(|()| {
-        let mut stream = TcpStream::connect(node.api).unwrap();
-        stream.write_all(head.as_bytes()).unwrap();
-        assert_ne!(stream.read(&mut [0; 4_096]).unwrap(), 0);
-        sleep(Duration::from_millis(100));
-        stream
-    });
-    // The waiting connection got the place of a busy one, so no idle connection has to give way.
-    for stream in &mut idle {
-        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        assert!(stream.read(&mut [0]).is_err(), "an idle connection was closed without need");
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    }
-    let start = Instant::now();
-    assert_eq!(ask(), 200);
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
-    // The connection that was idle longest gave way.
-    assert_eq!(idle[0].read(&mut [0]).unwrap_or_default(), 0);
-    idle[1].set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-    assert!(idle[1].read(&mut [0]).is_err(), "the second gave way, too");
-    node.stop();
 }
 
 /// The admin endpoint has 100 connections. 100 clients that sent no requests kept the probes

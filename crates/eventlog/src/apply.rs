@@ -30,8 +30,8 @@ impl Log {
     /// Invariant: a violation is returned only after all other rows are written. A simpler version
     /// returns at the first violation. Leader A's write in workspace 1 gets no answer; a row of
     /// workspace 2 is foreign; A reports the violation, is stopped, and releases its lease, because
-    /// a violation leaves no write [unsettled](Log::has_unsettled_writes); leader B begins. So A's write may still
-    /// land while B leads.
+    /// a violation leaves no write [unsettled](Log::has_unsettled_writes); leader B begins. So
+    /// A's write may still land while B leads.
     pub(crate) async fn apply(&self, mut rest: Vec<RowWrite>) -> Result<()> {
         if rest.is_empty() {
             return Ok(());

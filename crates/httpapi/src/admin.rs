@@ -1,6 +1,6 @@
 //! The admin endpoint: the status of the node, and the actions of an operator.
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{fmt, net::SocketAddr};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -12,16 +12,13 @@ use vvm::{Node, Service, ServiceError, Stage};
 use crate::{
     HttpLimits,
     check::check,
+    problem::ProblemDetails,
+    query::parameters,
     request_body::RequestBody,
-    response::{Body, ProblemDetails, bytes_response, json_response},
-    route::parameters,
+    response::{Body, bytes_response, json_response},
     server::{self, RequestHandler},
-    shared_renderer::SharedRenderer,
+    shared_renderer::{MetricsRenderer, SharedRenderer},
 };
-
-/// A function that renders all metrics in the text format of Prometheus. It runs on a thread for
-/// blocking work, and is never called twice at the same time.
-pub type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// The settings of the admin endpoint.
 #[derive(Clone)]

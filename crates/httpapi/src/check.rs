@@ -7,7 +7,7 @@ use hyper::{
 };
 use tracing::info;
 
-use crate::{authority::Host, response::ProblemDetails, server::PeerAddress, web_pages};
+use crate::{authority::Host, problem::ProblemDetails, server::PeerAddress, web_pages};
 
 /// Refuses a request that the standards refuse. If the node serves only this machine, it also
 /// refuses a request of a foreign web page.

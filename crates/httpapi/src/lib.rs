@@ -7,6 +7,8 @@ mod api;
 mod authority;
 mod check;
 mod memory;
+mod problem;
+mod query;
 mod read;
 mod read_throttle;
 mod request_body;
@@ -17,10 +19,11 @@ mod server;
 mod shared_renderer;
 mod web_pages;
 
-pub use admin::{AdminEndpoint, AdminSettings, MetricsRenderer};
+pub use admin::{AdminEndpoint, AdminSettings};
 pub use api::{HttpApi, HttpApiSettings};
 pub use read::READ_BYTES;
 pub use server::HttpLimits;
+pub use shared_renderer::MetricsRenderer;
 
 // The types of these crates occur in the API.
 pub use vvm;

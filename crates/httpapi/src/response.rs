@@ -1,4 +1,4 @@
-//! Answers as JSON, and problems as JSON (RFC 9457).
+//! Answers: JSON, bytes and streams.
 
 use std::io;
 
@@ -8,160 +8,23 @@ use http_body_util::{Either, Full, StreamBody};
 use hyper::{
     Response, StatusCode,
     body::Frame,
-    header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
+    header::{CONTENT_TYPE, HeaderName, HeaderValue},
 };
-use processor::{Busy, Refused, RejectionKind};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
 
 /// The body of an answer: complete, or a stream of pieces.
 pub(crate) type Body =
     Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>>;
 
-/// The code of a problem of a node that does not lead: the request belongs to another node.
-pub(crate) const NOT_LEADER: &str = "not_leader";
+/// The type of an answer in JSON.
+pub(crate) const JSON: &str = "application/json";
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
-/// A problem with a request, for programs and for people.
-#[derive(Debug)]
-pub(crate) struct ProblemDetails {
-    status: StatusCode,
-    /// The code, for programs. Codes do not change.
-    code: &'static str,
-    /// The reason, for people.
-    reason: String,
-    /// The number of seconds after which the client may try again.
-    retry_after: Option<u32>,
-    /// The allowed methods, if the method of the request is not allowed.
-    allow: Option<&'static str>,
-    more: Map<String, Value>,
-}
-
-impl ProblemDetails {
-    pub(crate) fn new(
-        status: StatusCode,
-        code: &'static str,
-        reason: impl Into<String>,
-    ) -> ProblemDetails {
-        let (reason, more) = (reason.into(), Map::new());
-        ProblemDetails { status, code, reason, retry_after: None, allow: None, more }
-    }
-
-    pub(crate) fn method_not_allowed(
-        allow: &'static str,
-        reason: impl Into<String>,
-    ) -> ProblemDetails {
-        let problem =
-            ProblemDetails::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
-        ProblemDetails { allow: Some(allow), ..problem }
-    }
-
-    /// The code, for programs.
-    pub(crate) fn code(&self) -> &'static str {
-        self.code
-    }
-
-    pub(crate) fn status(&self) -> StatusCode {
-        self.status
-    }
-
-    /// The reason, for people.
-    pub(crate) fn reason(&self) -> &str {
-        &self.reason
-    }
-
-    pub(crate) fn bad_request(reason: impl Into<String>) -> ProblemDetails {
-        ProblemDetails::new(StatusCode::BAD_REQUEST, "bad_request", reason)
-    }
-
-    pub(crate) fn not_found(reason: impl Into<String>) -> ProblemDetails {
-        ProblemDetails::new(StatusCode::NOT_FOUND, "not_found", reason)
-    }
-
-    /// A problem of a request of which nothing was done. The client may try again.
-    pub(crate) fn unavailable(code: &'static str, reason: impl Into<String>) -> ProblemDetails {
-        ProblemDetails {
-            retry_after: Some(1),
-            ..ProblemDetails::new(StatusCode::SERVICE_UNAVAILABLE, code, reason)
-        }
-    }
-
-    /// The problem of a command that a partition refused.
-    pub(crate) fn refused(refused: Refused) -> ProblemDetails {
-        let reason = refused.to_string();
-        match refused {
-            Refused::Busy(busy) => {
-                let code = match busy {
-                    Busy::QueueFull => "queue_full",
-                    Busy::Recovering(_) => "recovering",
-                    Busy::Violation(_) => "violation",
-                    Busy::LeadershipLost(_) => NOT_LEADER,
-                    Busy::Failed(_) => "failed",
-                    Busy::Stopping => "stopping",
-                    Busy::TimedOut => "timed_out",
-                    Busy::Storage(_) => "storage",
-                };
-                ProblemDetails::unavailable(code, reason)
-            }
-            Refused::Rejected(rejection) => {
-                let (status, code) = match rejection.kind {
-                    RejectionKind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
-                    RejectionKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
-                    RejectionKind::Conflict => (StatusCode::CONFLICT, "conflict"),
-                    RejectionKind::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "key_reused"),
-                    RejectionKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-                    RejectionKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
-                };
-                ProblemDetails::new(status, code, rejection.message)
-            }
-            Refused::NotApplied { plog, .. } => {
-                let status = StatusCode::INTERNAL_SERVER_ERROR;
-                ProblemDetails::new(status, "not_applied", reason).with("plogOffset", plog.0)
-            }
-            Refused::Unknown(_) => {
-                ProblemDetails::new(StatusCode::GATEWAY_TIMEOUT, "unknown", reason)
-            }
-        }
-    }
-
-    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> ProblemDetails {
-        self.more.insert(name.to_owned(), value.into());
-        self
-    }
-
-    pub(crate) fn into_response(self, request: &str) -> Response<Body> {
-        let ProblemDetails { status, code, reason, retry_after, allow, more } = self;
-        let mut problem = json!({
-            "type": "about:blank",
-            "title": status.canonical_reason(),
-            "status": status.as_u16(),
-            "code": code,
-            "reason": reason,
-        });
-        if let Some(problem) = problem.as_object_mut() {
-            if !request.is_empty() {
-                problem.insert("requestId".to_owned(), request.into());
-            }
-            problem.extend(more);
-        }
-        let mut response = json_response(status, &problem);
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(seconds) = retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if let Some(methods) = allow {
-            headers.insert(ALLOW, HeaderValue::from_static(methods));
-        }
-        response
-    }
-}
 
 /// An answer as JSON.
 pub(crate) fn json_response(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     match serde_json::to_vec(value) {
-        Ok(bytes) => bytes_response(status, "application/json", bytes),
+        Ok(bytes) => bytes_response(status, JSON, bytes),
         Err(error) => {
             let status = StatusCode::INTERNAL_SERVER_ERROR;
             bytes_response(
@@ -193,25 +56,4 @@ pub(crate) fn stream_response(
     let mut response = Response::new(Either::Right(StreamBody::new(pieces)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_problem_that_passes_has_a_retry_after_header() {
-        let after = |problem: ProblemDetails| {
-            problem
-                .into_response("r")
-                .headers()
-                .get(RETRY_AFTER)
-                .map(|after| after.to_str().unwrap().to_owned())
-        };
-        assert_eq!(
-            after(ProblemDetails::unavailable("recovering", "the partition recovers")).as_deref(),
-            Some("1")
-        );
-        assert_eq!(after(ProblemDetails::not_found("there is no such document")), None);
-    }
 }

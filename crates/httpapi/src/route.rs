@@ -5,7 +5,7 @@ use std::str::FromStr;
 use hyper::Method;
 use vvm::eventlog::{QName, RecordId, WsId};
 
-use crate::response::ProblemDetails;
+use crate::problem::ProblemDetails;
 
 /// A resource of a workspace.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,41 +42,15 @@ impl ApiOperation {
         }
     }
 
-    /// Refuses parameters that have no meaning for this resource, or that are there twice.
-    /// Otherwise the client would believe that such a parameter has an effect.
-    pub(crate) fn check_query(&self, query: Option<&str>) -> Result<(), ProblemDetails> {
-        let known: &[&str] = match self {
+    /// The names of the parameters of the query.
+    pub(crate) fn parameters(&self) -> &'static [&'static str] {
+        match self {
             ApiOperation::ListDocs(_) => &["after", "limit"],
             ApiOperation::Log => &["from", "limit"],
             _ => &[],
-        };
-        let mut seen = Vec::new();
-        for (name, _) in parameters(query) {
-            if !known.contains(&name) {
-                let reason = match known {
-                    [] => format!(
-                        "the parameter `{name}` is unknown: this resource has no parameters"
-                    ),
-                    _ => format!(
-                        "the parameter `{name}` is unknown: this resource has {}",
-                        known.join(", ")
-                    ),
-                };
-                return Err(ProblemDetails::bad_request(reason));
-            }
-            if seen.contains(&name) {
-                return Err(ProblemDetails::bad_request(format!(
-                    "the query has the parameter `{name}` twice"
-                )));
-            }
-            seen.push(name);
         }
-        Ok(())
     }
 }
-
-/// The default limit of a list.
-const DEFAULT_LIMIT: usize = 100;
 
 pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, ProblemDetails> {
     let unknown = || ProblemDetails::not_found(format!("the path {path} does not exist"));
@@ -130,37 +104,6 @@ fn other_method(allow: &'static str, method: &Method, path: &str) -> ProblemDeta
 
 fn name(name: &str) -> Result<QName, ProblemDetails> {
     QName::from_str(name).map_err(|bad| ProblemDetails::bad_request(bad.to_string()))
-}
-
-/// The limit of a list, as the query gives it.
-pub(crate) fn limit(query: Option<&str>, most: usize) -> Result<usize, ProblemDetails> {
-    let limit = parameter(query, "limit")?.unwrap_or(DEFAULT_LIMIT);
-    match (1..=most).contains(&limit) {
-        true => Ok(limit),
-        false => {
-            Err(ProblemDetails::bad_request(format!("`limit` must be a number from 1 to {most}")))
-        }
-    }
-}
-
-/// The parameters of a query: names and values.
-pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
-    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-}
-
-/// The value of a parameter of a query.
-pub(crate) fn parameter<T: FromStr>(
-    query: Option<&str>,
-    name: &str,
-) -> Result<Option<T>, ProblemDetails> {
-    let Some((_, value)) = parameters(query).find(|(key, _)| *key == name) else { return Ok(None) };
-    let bad = |_| {
-        ProblemDetails::bad_request(format!(
-            "the value `{value}` of the parameter `{name}` is invalid"
-        ))
-    };
-    value.parse().map(Some).map_err(bad)
 }
 
 #[cfg(test)]
@@ -225,33 +168,6 @@ mod tests {
         ] {
             let response = operation(Method::PUT, rest).unwrap_err().into_response("");
             assert_eq!(response.headers()[hyper::header::ALLOW], allow, "{rest}");
-        }
-    }
-
-    #[test]
-    fn a_parameter_of_a_query_is_read_by_its_name() {
-        assert_eq!(parameter(Some("from=7&limit=9"), "limit").unwrap(), Some(9));
-        assert_eq!(parameter::<u64>(Some("from=7"), "limit").unwrap(), None);
-        assert!(parameter::<u64>(Some("from=x"), "from").is_err());
-        assert!(parameter::<u64>(Some("from"), "from").is_err());
-    }
-
-    #[test]
-    fn unknown_and_repeated_parameters_are_refused() {
-        let bill = || "shop.Bill".parse().unwrap();
-        let (list, read) =
-            (ApiOperation::ListDocs(bill()), ApiOperation::ReadDoc(bill(), RecordId(322)));
-        for query in [None, Some(""), Some("limit=1"), Some("after=1&limit=1"), Some("limit=1&")] {
-            assert!(list.check_query(query).is_ok(), "{query:?}");
-        }
-        for (operation, query) in [
-            (&list, "limt=1"),
-            (&list, "limit=1&limit=2"),
-            (&list, "from=1"),
-            (&read, "limit=1"),
-            (&ApiOperation::Log, "follow"),
-        ] {
-            assert!(operation.check_query(Some(query)).is_err(), "{query}");
         }
     }
 }

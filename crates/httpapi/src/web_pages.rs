@@ -9,7 +9,7 @@ use hyper::{
     header::{HeaderMap, HeaderName, ORIGIN},
 };
 
-use crate::{authority::Host, response::ProblemDetails};
+use crate::{authority::Host, problem::ProblemDetails};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 

@@ -7,9 +7,9 @@ use clock::Instant;
 use hyper::StatusCode;
 use serde::Deserialize;
 
-use super::{ApiHandler, RequestHead};
+use super::handler::{ApiHandler, RequestHead};
 use crate::{
-    HttpLimits, memory::MemoryShare, request_body::RequestBody, response::ProblemDetails,
+    HttpLimits, memory::MemoryShare, problem::ProblemDetails, request_body::RequestBody,
     rows::JsonObject,
 };
 

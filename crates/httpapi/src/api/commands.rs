@@ -1,4 +1,4 @@
-//! Requests that write: commands, and changes of documents.
+//! Commands, and their answers.
 
 use bytes::Bytes;
 use hyper::{Response, StatusCode};
@@ -7,20 +7,20 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json, value::RawValue};
 use vvm::{
     App,
-    eventlog::{QName, RecordId, WsId},
+    eventlog::{QName, WsId},
 };
 
 use super::{
-    ApiHandler, JSON, RequestHead,
     body::{ReceivedBody, parsed},
-    headers::{idempotency_key, if_match, refuse_if_match},
-    table_of,
+    handler::{ApiHandler, RequestHead},
+    headers::{idempotency_key, refuse_if_match},
 };
 use crate::{
     memory::MemoryShare,
+    problem::{NOT_LEADER, ProblemDetails},
     request_body::RequestBody,
-    response::{Body, NOT_LEADER, ProblemDetails, bytes_response},
-    rows::{self, FieldsBody, JsonObject, RowBody, json_of_bytes},
+    response::{Body, JSON, bytes_response},
+    rows::{JsonObject, RowBody, json_of_bytes},
 };
 
 /// The body of a command.
@@ -31,23 +31,6 @@ struct CommandBody<'b> {
     args: Option<&'b RawValue>,
     #[serde(default)]
     rows: Vec<JsonObject<RowBody>>,
-}
-
-/// The body of a request that creates a document.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewDocBody {
-    #[serde(default)]
-    fields: FieldsBody,
-}
-
-/// The body of a request that changes a document.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct ChangeBody {
-    #[serde(default)]
-    fields: FieldsBody,
-    is_active: Option<bool>,
 }
 
 impl ApiHandler {
@@ -69,59 +52,6 @@ impl ApiHandler {
         let params = params.unwrap_or_default();
         let done = self.run(head, app, ws, (name, params, rows), &body).await?;
         Ok(done_response(StatusCode::OK, &done, body.share))
-    }
-
-    pub(super) async fn create_doc(
-        &self,
-        head: &RequestHead,
-        app: &App,
-        ws: WsId,
-        name: &QName,
-        body: &mut RequestBody,
-    ) -> Result<Response<Body>, ProblemDetails> {
-        refuse_if_match(&head.headers)?;
-        let body = self.receive_body(head, body).await?;
-        // A document that was created by mistake could never be removed.
-        if body.bytes.is_empty() {
-            let reason = "the body is empty: send a new document as `{\"fields\": {…}}`, and one without fields as `{}`";
-            return Err(ProblemDetails::bad_request(reason));
-        }
-        let NewDocBody { fields } = parsed(&body.bytes)?;
-        let row = rows::new_doc(table_of(app, name)?, fields)?;
-        self.run_cud(head, app, ws, row, body, StatusCode::CREATED).await
-    }
-
-    pub(super) async fn change_doc(
-        &self,
-        head: &RequestHead,
-        app: &App,
-        ws: WsId,
-        (name, id): (&QName, RecordId),
-        body: &mut RequestBody,
-    ) -> Result<Response<Body>, ProblemDetails> {
-        let body = self.receive_body(head, body).await?;
-        let ChangeBody { fields, is_active } = parsed(&body.bytes)?;
-        if fields.is_empty() && is_active.is_none() {
-            let reason = "the body changes nothing: send `fields` or `isActive`";
-            return Err(ProblemDetails::bad_request(reason));
-        }
-        let expected = if_match(&head.headers)?;
-        let row = rows::update(table_of(app, name)?, id, expected, is_active, fields)?;
-        self.run_cud(head, app, ws, row, body, StatusCode::OK).await
-    }
-
-    pub(super) async fn deactivate_doc(
-        &self,
-        head: &RequestHead,
-        app: &App,
-        ws: WsId,
-        (name, id): (&QName, RecordId),
-    ) -> Result<Response<Body>, ProblemDetails> {
-        let expected = if_match(&head.headers)?;
-        let table = table_of(app, name)?;
-        let row = rows::update(table, id, expected, Some(false), FieldsBody::default())?;
-        let body = self.empty_body().await?;
-        self.run_cud(head, app, ws, row, body, StatusCode::OK).await
     }
 
     async fn run(
@@ -150,7 +80,8 @@ impl ApiHandler {
         }
     }
 
-    async fn run_cud(
+    /// Runs a command with one change.
+    pub(super) async fn run_cud(
         &self,
         head: &RequestHead,
         app: &App,

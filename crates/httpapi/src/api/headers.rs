@@ -6,8 +6,8 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH};
 use processor::IdempotencyKey;
 use vvm::eventlog::{Epoch, Offset, Version};
 
-use super::RequestHead;
-use crate::response::{ProblemDetails, REQUEST_ID};
+use super::handler::RequestHead;
+use crate::{problem::ProblemDetails, response::REQUEST_ID};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 

@@ -16,10 +16,11 @@ use vvm::{
     eventlog::{RecordId, Table, Version, WsId},
 };
 
-use super::{ApiHandler, JSON, RequestHead};
+use super::handler::{ApiHandler, RequestHead};
 use crate::{
+    problem::ProblemDetails,
     read::{self, LogPermits, READ_BYTES},
-    response::{Body, ProblemDetails, bytes_response},
+    response::{Body, JSON, bytes_response},
     rows::json_of_record,
 };
 

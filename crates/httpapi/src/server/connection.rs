@@ -5,44 +5,30 @@ use std::{
     time::Duration,
 };
 
-use clock::Clock;
-use http_body_util::BodyExt;
 use hyper::{
-    Request, Response, StatusCode,
+    Request, Response,
     body::Incoming,
     header::{CONNECTION, HeaderValue},
     server::conn::http1,
     service::service_fn,
 };
 use hyper_util::rt::TokioTimer;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    sync::Notify,
-};
+use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Notify};
 use tracing::{debug, info};
 
 use super::{
-    HttpLimits, RequestHandler, ServerState,
-    active_requests::{ActiveRequests, TrackedBody},
+    active_requests::ActiveRequests,
+    closing::close,
+    malformed::{parse_problem, raw_response},
+    state::{RequestHandler, ServerState},
+    tracked_body::TrackedBody,
     transport::{ConnectionState, Transport},
 };
-use crate::{
-    request_body::RequestBody,
-    response::{Body, ProblemDetails},
-};
+use crate::{problem::ProblemDetails, request_body::RequestBody, response::Body};
 
 /// The time after the beginning of a stop at which a connection without a current request is
 /// closed.
 const QUIET: Duration = Duration::from_millis(200);
-
-/// The time that a client may go on sending bytes that the node discards, if no pause of the client
-/// is longer than [`LINGER_QUIET`].
-const LINGER: Duration = Duration::from_secs(10);
-const LINGER_QUIET: Duration = Duration::from_secs(1);
-
-/// The number of headers that hyper reads at most.
-const MOST_HEADERS: usize = 100;
 
 /// The address of the client of a request, or of a proxy in front of the node.
 #[derive(Clone, Copy, Debug)]
@@ -132,21 +118,6 @@ async fn refuse<A: RequestHandler>(
     close(io, true, shared).await;
 }
 
-/// Ends the node's half of a connection. If bytes of the client are left unread, it waits for the
-/// client's half.
-async fn close<A: RequestHandler>(mut io: Transport, is_unread: bool, shared: &ServerState<A>) {
-    if let Err(error) = io.stream().shutdown().await {
-        return debug!(%error, "connection broke");
-    }
-    if is_unread {
-        tokio::select! {
-            () = linger(io.stream(), &shared.clock) => {}
-            () = shared.give_way.notified() => shared.gave_way.increment(1),
-            () = shared.stop.cancelled() => {}
-        }
-    }
-}
-
 /// Returns how a connection ended, or `None` if it was idle and must give way to a new connection.
 ///
 /// Invariant: only idle connections wait for [`ServerState::give_way`], each from the moment at
@@ -195,61 +166,6 @@ async fn answered<A: RequestHandler>(
         exchange.leave_unread();
     }
     answer
-}
-
-/// The problem of a request that hyper could not read.
-fn parse_problem(error: &hyper::Error, read: &[u8], limits: &HttpLimits) -> ProblemDetails {
-    let head_bytes = limits.head_bytes;
-    if error.is_parse_too_large() && !read.contains(&b'\n') {
-        let reason = format!("the request line has more than {head_bytes} bytes");
-        return ProblemDetails::new(StatusCode::URI_TOO_LONG, "uri_too_long", reason);
-    }
-    if error.is_parse_too_large() {
-        let reason = format!(
-            "the head of the request has more than {head_bytes} bytes or more than {MOST_HEADERS} headers"
-        );
-        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        return ProblemDetails::new(status, "head_too_large", reason);
-    }
-    if read.starts_with(&TLS) {
-        return ProblemDetails::bad_request(
-            "the client sent a TLS handshake, and this port speaks plain HTTP: use http://, or put a proxy in front that terminates TLS",
-        );
-    }
-    ProblemDetails::bad_request(format!("the request is not valid HTTP/1.1: {error}"))
-}
-
-/// The first bytes of a TLS handshake.
-const TLS: [u8; 2] = [0x16, 0x03];
-
-/// The bytes of the node's answer, which replaces an answer that hyper wrote by itself. The date is
-/// that of hyper's answer.
-async fn raw_response(problem: ProblemDetails, date: &str) -> Vec<u8> {
-    let (head, body) = problem.into_response("").into_parts();
-    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let (status, length) = (head.status, body.len());
-    let mut text = format!(
-        "HTTP/1.1 {status}\r\nconnection: close\r\ndate: {date}\r\ncontent-length: {length}\r\n"
-    );
-    for (name, value) in &head.headers {
-        text += &format!("{name}: {}\r\n", String::from_utf8_lossy(value.as_bytes()));
-    }
-    [text.as_bytes(), b"\r\n", &body].concat()
-}
-
-/// Reads the bytes that the client still sends, until the client hangs up. If the node closed the
-/// connection now, the kernel would answer those bytes with a reset, and the client could lose the
-/// answer before reading it (RFC 9112, section 9.6).
-async fn linger(stream: &mut TcpStream, clock: &Clock) {
-    let end = clock.now() + LINGER;
-    let mut scrap = vec![0; 16 << 10];
-    loop {
-        let until = end.min(clock.now() + LINGER_QUIET);
-        match clock.timeout_at(until, stream.read(&mut scrap)).await {
-            Ok(Ok(bytes)) if bytes > 0 => {}
-            _ => return,
-        }
-    }
 }
 
 /// Lets the kernel end the connection of a client that does not receive its answer. Only the kernel

@@ -1,31 +1,23 @@
 //! The memory that all bodies share, and the memory that all answers share: which requests wait,
 //! and which are refused.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-#[path = "support/in_memory.rs"]
-mod in_memory;
-#[path = "support/node.rs"]
-mod node;
-
 use std::{
     io::{Read, Write},
     net::TcpStream,
+    sync::mpsc,
     thread::{self, sleep},
     time::{Duration, Instant},
 };
 
-use in_memory::{WS, node_with};
-use node::{NodeProcess, answer, command_path, request, try_request, workspace_path};
+use crate::support::{TestNode, WS, answer, command_path, request, try_request, workspace_path};
 
 const MIB: usize = 1 << 20;
 
 /// Waits until bodies take so much memory.
-fn until_bodies_take(node: &NodeProcess, bytes: usize) {
+fn until_bodies_take(node: &TestNode, bytes: usize) {
     let start = Instant::now();
     loop {
-        let (_, metrics) = request(node.admin, "GET", "/metrics", &[], "");
-        let metrics = metrics.as_str().unwrap().to_owned();
+        let metrics = node.metrics();
         let of = "httpapi_room_taken_bytes{of=\"bodies\"} ";
         let taken = metrics.lines().find_map(|line| line.strip_prefix(of)).unwrap();
         if taken.parse::<f64>().unwrap() >= bytes as f64 {
@@ -37,7 +29,7 @@ fn until_bodies_take(node: &NodeProcess, bytes: usize) {
 }
 
 /// Begins a command with a body, and sends a part of the body.
-fn begin(node: &NodeProcess, body: &[u8], part: usize) -> TcpStream {
+fn begin(node: &TestNode, body: &[u8], part: usize) -> TcpStream {
     let mut stream = TcpStream::connect(node.api).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let (path, length) = (command_path(WS, "sys.CUD"), body.len());
@@ -57,7 +49,10 @@ fn body(bytes: usize) -> Vec<u8> {
 /// All bodies together have a limit. A request that holds no memory yet waits.
 #[test]
 fn a_body_waits_while_others_have_all_the_memory() {
-    let (_folder, node) = node_with("body_seconds = 3\nbodies_bytes = 2097152\n");
+    let node = TestNode::with(|settings| {
+        settings.limits.body_time = Duration::from_secs(3);
+        settings.bodies_bytes = 2_097_152;
+    });
     let large = body(MIB);
     let slow = [(); 2].map(|()| begin(&node, &large, MIB - 1));
     until_bodies_take(&node, 2 * MIB);
@@ -77,7 +72,10 @@ fn a_body_waits_while_others_have_all_the_memory() {
 /// None of them went on until the time of all was over.
 #[test]
 fn bodies_do_not_wait_for_each_other() {
-    let (_folder, node) = node_with("body_seconds = 20\nbodies_bytes = 1048576\n");
+    let node = TestNode::with(|settings| {
+        settings.limits.body_time = Duration::from_secs(20);
+        settings.bodies_bytes = 1_048_576;
+    });
     let whole = body(400_000);
     let begun = [(); 8].map(|()| begin(&node, &whole, 150_000));
     until_bodies_take(&node, 900_000);
@@ -106,7 +104,11 @@ fn bodies_do_not_wait_for_each_other() {
 /// held. All of them were refused when their time was over.
 #[test]
 fn answers_do_not_wait_for_each_other() {
-    let (_folder, node) = node_with("body_bytes = 4194304\nanswers_bytes = 6291456\nlogs = 1\n");
+    let node = TestNode::with(|settings| {
+        settings.limits.body_bytes = 4_194_304;
+        settings.answers_bytes = 6_291_456;
+        settings.logs = 1;
+    });
     let name = "x".repeat(2_300_000);
     let docs = format!("{}/docs/shop.Article", workspace_path(WS));
     let fields = format!(r#"{{"fields":{{"name":"{name}"}}}}"#);
@@ -133,7 +135,11 @@ fn answers_do_not_wait_for_each_other() {
 /// bytes waited behind it for as long as slow clients kept their memory.
 #[test]
 fn small_answers_do_not_wait_behind_a_large_one() {
-    let (_folder, node) = node_with("body_bytes = 5242880\nanswers_bytes = 8388608\nlogs = 2\n");
+    let node = TestNode::with(|settings| {
+        settings.limits.body_bytes = 5_242_880;
+        settings.answers_bytes = 8_388_608;
+        settings.logs = 2;
+    });
     let docs = format!("{}/docs/shop.Article", workspace_path(WS));
     let new = |bytes: usize| {
         let fields = format!(r#"{{"fields":{{"name":"{}"}}}}"#, "x".repeat(bytes));
@@ -168,7 +174,7 @@ fn small_answers_do_not_wait_behind_a_large_one() {
 /// bodies.
 #[test]
 fn a_client_that_announces_a_body_and_sends_none_takes_no_memory() {
-    let (_folder, node) = node_with("");
+    let node = TestNode::start();
     let path = command_path(WS, "sys.CUD");
     let silent = |how: &str| {
         let mut stream = TcpStream::connect(node.api).unwrap();
@@ -193,11 +199,11 @@ fn a_client_that_announces_a_body_and_sends_none_takes_no_memory() {
 /// restarted the time limit of a connection that takes nothing.
 #[test]
 fn a_reader_that_takes_its_answer_byte_by_byte_keeps_its_place_only_for_a_time() {
-    let folder = tempfile::tempdir().unwrap();
-    let config =
-        "[storage]\ndriver = \"mem\"\n[http]\nlogs = 2\nanswer_seconds = 4\ncommand_seconds = 1\n";
-    let node = NodeProcess::start(folder.path(), config).ready();
-    node.create_workspace(WS);
+    let node = TestNode::with(|settings| {
+        settings.logs = 2;
+        settings.limits.answer_time = Duration::from_secs(4);
+        settings.command_time = Duration::from_secs(1);
+    });
     let text = "x".repeat(900_000);
     for _ in 0..30 {
         let body = format!(
@@ -207,12 +213,15 @@ fn a_reader_that_takes_its_answer_byte_by_byte_keeps_its_place_only_for_a_time()
     }
     let path = format!("{}/wlog", workspace_path(WS));
     let start = Instant::now();
+    let (has_place, have_places) = mpsc::channel();
     let slow = [(); 2].map(|()| {
-        let (api, path) = (node.api, path.clone());
+        let (api, path, has_place) = (node.api, path.clone(), has_place.clone());
         thread::spawn(move || {
             let mut stream = TcpStream::connect(api).unwrap();
             write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
             let (mut byte, mut taken) = ([0], 0);
+            stream.read_exact(&mut byte).unwrap();
+            has_place.send(()).unwrap();
             while stream.read(&mut byte).is_ok_and(|read| read > 0) {
                 // After 10 s another client has this place. This client then reads the rest that
                 // the kernel holds.
@@ -224,7 +233,7 @@ fn a_reader_that_takes_its_answer_byte_by_byte_keeps_its_place_only_for_a_time()
             taken
         })
     });
-    sleep(Duration::from_millis(300));
+    (0..2).for_each(|_| have_places.recv().unwrap());
     let ask = || try_request(node.api, "GET", &format!("{path}?limit=1"), &[], "").unwrap();
     let (status, text) = ask();
     assert!(status == 503 && text.contains("queue_full"), "{status} {text}");

@@ -1,0 +1,50 @@
+//! The redirection of a client to the leader of its partition.
+
+use vvm::{App, LocalPartition, NotLeader, eventlog::WsId};
+
+use super::handler::ApiHandler;
+use crate::problem::{NOT_LEADER, ProblemDetails};
+
+impl ApiHandler {
+    /// The partition of a workspace if this node leads it; otherwise a problem with the leader.
+    pub(super) async fn at<'a>(
+        &self,
+        app: &'a App,
+        ws: WsId,
+    ) -> Result<LocalPartition<'a>, ProblemDetails> {
+        match app.local_partition(ws) {
+            Ok(partition) => Ok(partition),
+            Err(why) => Err(self.not_leader(app, ws, why).await),
+        }
+    }
+
+    /// Checks that a client may be given the rows that were read.
+    pub(super) async fn check_leadership(
+        &self,
+        app: &App,
+        ws: WsId,
+        partition: &LocalPartition<'_>,
+    ) -> Result<(), ProblemDetails> {
+        match partition.may_answer() {
+            Ok(()) => Ok(()),
+            Err(why) => Err(self.not_leader(app, ws, why).await),
+        }
+    }
+
+    async fn not_leader(&self, app: &App, ws: WsId, why: NotLeader) -> ProblemDetails {
+        self.with_leader(app, ws, ProblemDetails::unavailable(NOT_LEADER, why.to_string())).await
+    }
+
+    /// Adds the address of the leader to a problem, if the leader is known.
+    pub(super) async fn with_leader(
+        &self,
+        app: &App,
+        ws: WsId,
+        problem: ProblemDetails,
+    ) -> ProblemDetails {
+        match self.node.leader_of(app.partition_of(ws)).await {
+            Some(leader) => problem.with("leader", leader.to_string()),
+            None => problem,
+        }
+    }
+}

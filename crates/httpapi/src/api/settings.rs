@@ -1,0 +1,47 @@
+//! The settings of the API.
+
+use std::{net::SocketAddr, time::Duration};
+
+use crate::HttpLimits;
+
+/// The settings of the API.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpApiSettings {
+    /// The address on which the API listens.
+    pub listen: SocketAddr,
+    /// The limits of connections.
+    pub limits: HttpLimits,
+    /// The time that a command may take, or the reading of a document or a list. Waiting counts,
+    /// too.
+    pub command_time: Duration,
+    /// The number of bytes of all bodies together that are being received, or that belong to
+    /// running commands. No single body may have more.
+    pub bodies_bytes: usize,
+    /// The number of bytes of all answers together that are being read, or that their clients have
+    /// not received. Each answer takes [`READ_BYTES`](crate::READ_BYTES) while it is read. A
+    /// quarter is reserved for answers that need more.
+    pub answers_bytes: usize,
+    /// The number of logs that may be sent at the same time. Each log takes
+    /// [`READ_BYTES`](crate::READ_BYTES) of `answers_bytes` until its end. At least half of
+    /// `answers_bytes` should be left for documents and lists.
+    pub logs: usize,
+    /// Whether the API serves only this machine. The API has no authentication, so it then refuses
+    /// requests that a page of another site made, and requests to another host name.
+    pub only_local: bool,
+}
+
+impl HttpApiSettings {
+    /// The default settings: 10 s for a command, 256 MiB for bodies, 128 MiB for answers, and 32
+    /// logs.
+    pub fn new(listen: SocketAddr) -> HttpApiSettings {
+        HttpApiSettings {
+            listen,
+            limits: HttpLimits::default(),
+            command_time: Duration::from_secs(10),
+            bodies_bytes: 256 << 20,
+            answers_bytes: 128 << 20,
+            logs: 32,
+            only_local: true,
+        }
+    }
+}

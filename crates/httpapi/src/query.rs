@@ -1,0 +1,94 @@
+//! The parameters of the query of a request.
+
+use std::str::FromStr;
+
+use crate::problem::ProblemDetails;
+
+/// The default limit of a list.
+const DEFAULT_LIMIT: usize = 100;
+
+/// Refuses parameters that have no meaning for a resource, or that are there twice. Otherwise
+/// the client would believe that such a parameter has an effect.
+pub(crate) fn check_query(known: &[&str], query: Option<&str>) -> Result<(), ProblemDetails> {
+    let mut seen = Vec::new();
+    for (name, _) in parameters(query) {
+        if !known.contains(&name) {
+            let reason = match known {
+                [] => format!("the parameter `{name}` is unknown: this resource has no parameters"),
+                _ => format!(
+                    "the parameter `{name}` is unknown: this resource has {}",
+                    known.join(", ")
+                ),
+            };
+            return Err(ProblemDetails::bad_request(reason));
+        }
+        if seen.contains(&name) {
+            return Err(ProblemDetails::bad_request(format!(
+                "the query has the parameter `{name}` twice"
+            )));
+        }
+        seen.push(name);
+    }
+    Ok(())
+}
+
+/// The limit of a list, as the query gives it.
+pub(crate) fn limit(query: Option<&str>, most: usize) -> Result<usize, ProblemDetails> {
+    let limit = parameter(query, "limit")?.unwrap_or(DEFAULT_LIMIT);
+    match (1..=most).contains(&limit) {
+        true => Ok(limit),
+        false => {
+            Err(ProblemDetails::bad_request(format!("`limit` must be a number from 1 to {most}")))
+        }
+    }
+}
+
+/// The parameters of a query: names and values.
+pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+/// The value of a parameter of a query.
+pub(crate) fn parameter<T: FromStr>(
+    query: Option<&str>,
+    name: &str,
+) -> Result<Option<T>, ProblemDetails> {
+    let Some((_, value)) = parameters(query).find(|(key, _)| *key == name) else { return Ok(None) };
+    let bad = |_| {
+        ProblemDetails::bad_request(format!(
+            "the value `{value}` of the parameter `{name}` is invalid"
+        ))
+    };
+    value.parse().map(Some).map_err(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_of_a_query_is_read_by_its_name() {
+        assert_eq!(parameter(Some("from=7&limit=9"), "limit").unwrap(), Some(9));
+        assert_eq!(parameter::<u64>(Some("from=7"), "limit").unwrap(), None);
+        assert!(parameter::<u64>(Some("from=x"), "from").is_err());
+        assert!(parameter::<u64>(Some("from"), "from").is_err());
+    }
+
+    #[test]
+    fn unknown_and_repeated_parameters_are_refused() {
+        let list = &["after", "limit"][..];
+        for query in [None, Some(""), Some("limit=1"), Some("after=1&limit=1"), Some("limit=1&")] {
+            assert!(check_query(list, query).is_ok(), "{query:?}");
+        }
+        for (known, query) in [
+            (list, "limt=1"),
+            (list, "limit=1&limit=2"),
+            (list, "from=1"),
+            (list, "follow"),
+            (&[], "limit=1"),
+        ] {
+            assert!(check_query(known, Some(query)).is_err(), "{query}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Reading a record, and the problem of a read that failed.
+
+use hyper::StatusCode;
+use processor::Application;
+use vvm::{
+    LocalPartition,
+    eventlog::{self, RecordId, StoredRecord, Table, WsId},
+};
+
+use crate::problem::ProblemDetails;
+
+/// The number of bytes of an answer after which a step ends. A step should take less than a
+/// millisecond, because the other requests on the same thread wait for it.
+pub(super) const STEP_BYTES: usize = 64 << 10;
+
+pub(super) fn read_problem(error: eventlog::Error) -> ProblemDetails {
+    if error.is_lasting() {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        return ProblemDetails::new(
+            status,
+            "internal",
+            format!("{error}: an operator must repair it"),
+        );
+    }
+    ProblemDetails::unavailable("storage", error.to_string())
+}
+
+/// Checks that a workspace exists. An empty answer needs this check.
+pub(super) async fn check_workspace_exists(
+    partition: &LocalPartition<'_>,
+    ws: WsId,
+) -> Result<(), ProblemDetails> {
+    match partition.record(ws, Application::DESCRIPTOR).await.map_err(read_problem)? {
+        Some(_) => Ok(()),
+        None => Err(ProblemDetails::not_found(format!("workspace {} does not exist", ws.0))),
+    }
+}
+
+/// Reads a record of a table.
+pub(crate) async fn read_record(
+    partition: &LocalPartition<'_>,
+    ws: WsId,
+    table: &Table,
+    id: RecordId,
+) -> Result<StoredRecord, ProblemDetails> {
+    let stored = partition.record(ws, id).await.map_err(read_problem)?;
+    let stored = stored.filter(|stored| stored.record.table == *table.name());
+    stored.ok_or_else(|| {
+        ProblemDetails::not_found(format!("{} {} does not exist", table.name(), id.0))
+    })
+}

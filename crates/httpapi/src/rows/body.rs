@@ -1,0 +1,116 @@
+//! Rows as a client sends them. No value may be given twice or by its position.
+
+use std::{fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer},
+};
+use serde_json::{Map, Value as Json};
+use vvm::eventlog::{Epoch, Offset, Version};
+
+/// A value that is sent as a JSON object. The derived `Deserialize` accepts an array, too, and then
+/// the order of the fields would be a promise.
+#[derive(Debug)]
+pub(crate) struct JsonObject<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<JsonObject<T>, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = JsonObject<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, from: A) -> Result<JsonObject<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(from)).map(JsonObject)
+            }
+        }
+
+        from.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+/// A row as a client sends it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct RowBody {
+    pub(super) id: u64,
+    pub(super) table: String,
+    pub(super) parent: Option<JsonObject<ParentBody>>,
+    pub(super) version: Option<JsonObject<VersionBody>>,
+    pub(super) is_active: Option<bool>,
+    #[serde(default)]
+    pub(super) fields: FieldsBody,
+}
+
+/// Fields as a client sends them. JSON may name a field twice; such a body is refused, because the
+/// meaning is not clear.
+#[derive(Debug, Default)]
+pub(crate) struct FieldsBody(pub(super) Map<String, Json>);
+
+impl FieldsBody {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'de> Deserialize<'de> for FieldsBody {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<FieldsBody, D::Error> {
+        struct UniqueFieldsVisitor;
+
+        impl<'de> Visitor<'de> for UniqueFieldsVisitor {
+            type Value = FieldsBody;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with fields")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<FieldsBody, A::Error> {
+                let mut fields = Map::new();
+                while let Some((name, value)) = from.next_entry::<String, Json>()? {
+                    if fields.contains_key(&name) {
+                        return Err(A::Error::custom(format!(
+                            "the row has the field `{name}` twice"
+                        )));
+                    }
+                    fields.insert(name, value);
+                }
+                Ok(FieldsBody(fields))
+            }
+        }
+
+        from.deserialize_map(UniqueFieldsVisitor)
+    }
+}
+
+/// The parent of a row, and the container in the parent.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ParentBody {
+    pub(super) id: u64,
+    pub(super) container: String,
+}
+
+/// The event that wrote a row last.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VersionBody {
+    epoch: u64,
+    offset: u64,
+}
+
+impl From<Version> for VersionBody {
+    fn from(version: Version) -> VersionBody {
+        VersionBody { epoch: version.epoch.0, offset: version.plog.0 }
+    }
+}
+
+impl From<VersionBody> for Version {
+    fn from(version: VersionBody) -> Version {
+        Version { epoch: Epoch(version.epoch), plog: Offset(version.offset) }
+    }
+}

@@ -1,0 +1,41 @@
+//! The limits of connections and their defaults.
+
+use std::time::Duration;
+
+/// The limits of connections.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpLimits {
+    /// The number of connections. A new connection above the limit takes the place of the
+    /// connection that has been idle longest. If no connection is idle, the new one waits until a
+    /// connection becomes idle or ends.
+    pub connections: usize,
+    /// The time that the head of a request may take to arrive. A connection may be idle for the
+    /// same time, and its client may leave sent bytes unreceived for the same time.
+    pub head_time: Duration,
+    /// The number of bytes of a head.
+    pub head_bytes: usize,
+    /// The time that a body may take to arrive.
+    pub body_time: Duration,
+    /// The number of bytes of a body.
+    pub body_bytes: usize,
+    /// The time that a client may take to receive an answer. An answer that takes longer is cut.
+    pub answer_time: Duration,
+    /// The time that current requests may take to end when the node stops.
+    pub drain_time: Duration,
+}
+
+impl Default for HttpLimits {
+    /// The default limits: 15,000 connections, 30 s and 16 KiB for a head, 10 s and 1 MiB for a
+    /// body, 60 s to receive an answer, and 2 s to end.
+    fn default() -> HttpLimits {
+        HttpLimits {
+            connections: 15_000,
+            head_time: Duration::from_secs(30),
+            head_bytes: 16 << 10,
+            body_time: Duration::from_secs(10),
+            body_bytes: 1 << 20,
+            answer_time: Duration::from_secs(60),
+            drain_time: Duration::from_secs(2),
+        }
+    }
+}

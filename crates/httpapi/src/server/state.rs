@@ -1,0 +1,51 @@
+//! The state that all connections of a service share.
+
+use std::future::Future;
+
+use clock::Clock;
+use hyper::{Request, Response};
+use metrics::Counter;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::limits::HttpLimits;
+use crate::{request_body::RequestBody, response::Body};
+
+/// Answers the requests of a service.
+pub(crate) trait RequestHandler: Send + Sync + 'static {
+    fn answer(
+        &self,
+        request: Request<&mut RequestBody>,
+    ) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// The state of a service for all its connections.
+pub(super) struct ServerState<A> {
+    pub(super) service: &'static str,
+    pub(super) answers: A,
+    pub(super) limits: HttpLimits,
+    pub(super) clock: Clock,
+    pub(super) stop: CancellationToken,
+    /// Asks the connection that has been idle longest to end.
+    pub(super) give_way: Notify,
+    pub(super) gave_way: Counter,
+    pub(super) not_taken: Counter,
+}
+
+impl<A> ServerState<A> {
+    pub(super) fn new(
+        service: &'static str,
+        answers: A,
+        limits: HttpLimits,
+        clock: Clock,
+        stop: CancellationToken,
+    ) -> ServerState<A> {
+        let closed = |reason| {
+            let of = "httpapi_connections_closed_total";
+            metrics::counter!(of, "service" => service, "reason" => reason)
+        };
+        let (gave_way, not_taken) = (closed("gave_way"), closed("answer_not_taken"));
+        let give_way = Notify::new();
+        ServerState { service, answers, limits, clock, stop, give_way, gave_way, not_taken }
+    }
+}

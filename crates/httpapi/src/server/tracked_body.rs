@@ -1,0 +1,127 @@
+//! The body of an answer. Each piece of the body holds the request until the connection has written
+//! and dropped the piece.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use clock::Clock;
+use hyper::body::{Frame, SizeHint};
+
+use super::active_requests::ActiveRequest;
+use crate::response::Body;
+
+/// The body of an answer.
+pub(super) struct TrackedBody {
+    body: Body,
+    begun: Arc<ActiveRequest>,
+    clock: Clock,
+}
+
+impl TrackedBody {
+    /// Creates the body of a new answer. The time of the client begins anew.
+    pub(super) fn new(body: Body, begun: ActiveRequest, clock: Clock) -> TrackedBody {
+        begun.begin_answer(&clock);
+        TrackedBody { body, begun: Arc::new(begun), clock }
+    }
+}
+
+/// A piece of a body that waits for the client. The piece holds the request that it answers.
+struct BodyPiece {
+    bytes: Bytes,
+    begun: Arc<ActiveRequest>,
+    clock: Clock,
+}
+
+impl BodyPiece {
+    fn new(bytes: Bytes, begun: Arc<ActiveRequest>, clock: Clock) -> BodyPiece {
+        begun.add_piece(clock.now());
+        BodyPiece { bytes, begun, clock }
+    }
+}
+
+impl Drop for BodyPiece {
+    fn drop(&mut self) {
+        self.begun.remove_piece(self.clock.now());
+    }
+}
+
+impl AsRef<[u8]> for BodyPiece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl hyper::body::Body for TrackedBody {
+    type Data = <Body as hyper::body::Body>::Data;
+    type Error = <Body as hyper::body::Body>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let held = |bytes| {
+            let (begun, clock) = (Arc::clone(&self.begun), self.clock.clone());
+            Bytes::from_owner(BodyPiece::new(bytes, begun, clock))
+        };
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(held))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clock::ManualClock;
+    use futures::{FutureExt, StreamExt, future::poll_fn, stream};
+    use hyper::body::Body as _;
+
+    use super::{super::active_requests::ActiveRequests, *};
+    use crate::response::stream_response;
+
+    /// A log that the node read slowly was cut, as if its client had been too slow to receive it.
+    #[test]
+    fn a_client_is_timed_only_while_an_answer_waits_for_it() {
+        let manual = ManualClock::new(0);
+        let (clock, under_way) = (manual.clock(), ActiveRequests::default());
+        let taken = || under_way.taken(manual.clock().now());
+        let second = Duration::from_secs(1);
+        for _ in 0..2 {
+            let pieces = ["one", "two"].map(|piece| Ok(Frame::data(Bytes::from(piece))));
+            let body = stream_response("text/plain", stream::iter(pieces).boxed()).into_body();
+            let mut body = TrackedBody::new(body, under_way.begin(), clock.clone());
+            let mut next = || {
+                let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+                frame.now_or_never().unwrap()
+            };
+            assert_eq!(taken(), Duration::ZERO, "of another answer");
+            manual.advance(60 * second);
+            let one = next();
+            manual.advance(second);
+            assert_eq!(taken(), second);
+            drop(one);
+            manual.advance(60 * second);
+            assert_eq!(taken(), second, "the node reads");
+            let two = next();
+            manual.advance(2 * second);
+            assert_eq!(taken(), 3 * second);
+            assert!(next().is_none());
+            drop(body);
+            assert!(!under_way.is_idle(), "the client does not have it yet");
+            drop(two);
+            assert!(under_way.is_idle());
+        }
+    }
+}

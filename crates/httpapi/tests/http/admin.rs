@@ -1,0 +1,82 @@
+//! The admin endpoint: the status of the node, and the actions of an operator.
+
+use std::io::Write;
+
+use serde_json::Value;
+use vvm::Problem;
+
+use crate::support::{Answer, TestNode, WS, code, connect, request};
+
+fn get(node: &TestNode, path: &str) -> Answer {
+    let mut stream = connect(node.admin);
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let answer = Answer::read(&mut stream).unwrap();
+    assert_eq!(answer.status, 200, "{path}: {answer:?}");
+    answer
+}
+
+#[test]
+fn probes_and_metrics_are_texts() {
+    let node = TestNode::start();
+    for (path, body) in [
+        ("/livez", "ok\n"),
+        ("/livez?x=1", "ok\n"),
+        ("/readyz", "ready\n"),
+        ("/readyz?quiet", "ready\n"),
+    ] {
+        let answer = get(&node, path);
+        assert_eq!(answer.body, body, "{path}");
+        assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"), "{path}");
+    }
+    let metrics = get(&node, "/metrics");
+    assert_eq!(metrics.header("content-type"), Some("text/plain; charset=utf-8"));
+    // The node may not have noticed yet that the connections of the other requests ended.
+    assert!(metrics.body.contains("\nhttpapi_connections{service=\"admin\"} "), "{metrics:?}");
+    node.stop();
+}
+
+#[test]
+fn the_status_is_json_with_the_version_and_the_leaders() {
+    let node = TestNode::start();
+    for path in ["/readyz?verbose", "/readyz?verbose=1", "/status"] {
+        let answer = get(&node, path);
+        assert_eq!(answer.header("content-type"), Some("application/json"), "{path}");
+        let status: Value = serde_json::from_str(&answer.body).unwrap();
+        let status = match path {
+            "/status" => {
+                assert_eq!(status["version"], "1.2.3");
+                &status["node"]
+            }
+            _ => &status,
+        };
+        assert_eq!(status["stage"], "leading", "{path}: {status}");
+        assert_eq!(status["leaders"]["1"], node.api.to_string());
+        let partitions = status["apps"][0]["here"].as_array().unwrap();
+        assert_eq!(partitions[WS as usize]["next_offset"], 2, "{status}");
+    }
+    node.stop();
+}
+
+#[test]
+fn a_step_down_is_accepted_once_and_ends_the_node() {
+    let node = TestNode::start();
+    let (status, answer) = request(node.admin, "POST", "/step-down", &[], "");
+    assert_eq!((status, &answer["steppingDown"]), (202, &true.into()), "{answer}");
+    let problem = node.end().unwrap_err();
+    assert!(matches!(*problem, Problem::SteppedDown), "{problem}");
+}
+
+#[test]
+fn a_standby_is_alive_and_not_ready_and_has_nothing_to_step_down_from() {
+    let leader = TestNode::start();
+    let standby = leader.start_standby();
+    let ask = |method, path| request(standby.admin, method, path, &[], "");
+    assert_eq!(ask("GET", "/livez").0, 200);
+    assert_eq!(ask("GET", "/readyz"), (503, "not ready\n".into()));
+    let (status, verbose) = ask("GET", "/readyz?verbose");
+    assert_eq!((status, &verbose["stage"]), (503, &"waiting".into()), "{verbose}");
+    assert_eq!(code(ask("POST", "/step-down")), (409, "not_leading".to_owned()));
+    // The leader closes the storage of both.
+    leader.stop();
+    let _ = standby.end();
+}

@@ -1,0 +1,17 @@
+//! The HTTP API and the admin endpoint of a node in this process, over sockets: routes, refusals,
+//! limits and answers.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod admin;
+mod clients;
+mod commands;
+mod documents;
+mod early_answers;
+mod frames;
+mod head;
+mod hosts;
+mod malformed;
+mod memory;
+mod routes;
+mod support;

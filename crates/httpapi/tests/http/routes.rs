@@ -1,0 +1,170 @@
+//! The routes of the API and of the admin endpoint: each path and method, and refusals.
+
+use std::{io::Write, net::SocketAddr};
+
+use crate::support::{Answer, TestNode, WS, connect, workspace_path};
+
+/// Sends a request with the id `tea`.
+fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Answer {
+    let mut stream = connect(address);
+    let length = body.len();
+    let headers = format!("Host: localhost\r\nX-Request-Id: tea\r\nContent-Length: {length}");
+    write!(stream, "{method} {path} HTTP/1.1\r\n{headers}\r\n\r\n{body}").unwrap();
+    match method {
+        "HEAD" => Answer::read_head(&mut stream).unwrap(),
+        _ => Answer::read(&mut stream).unwrap(),
+    }
+}
+
+fn at(rest: &str) -> String {
+    format!("{}/{rest}", workspace_path(WS))
+}
+
+#[test]
+fn each_route_is_answered_and_counted_by_its_kind() {
+    let node = TestNode::start();
+    let article = r#"{"fields":{"name":"Tea"}}"#;
+    let made = ask(node.api, "POST", &at("docs/shop.Article"), article);
+    assert_eq!(made.status, 201, "{made:?}");
+    let id = made.json()["newIds"]["1"].to_string();
+    let doc = format!("docs/shop.Article/{id}");
+    let (command, row) = ("commands/sys.CUD", r#"{"rows":[{"id":1,"table":"shop.Bill"}]}"#);
+    for (method, rest, body) in [
+        ("POST", command, row),
+        ("GET", &doc, ""),
+        ("HEAD", &doc, ""),
+        ("PATCH", &doc, article),
+        ("DELETE", &doc, ""),
+        ("GET", "cdocs/shop.Article", ""),
+        ("HEAD", "cdocs/shop.Article?limit=1&after=1", ""),
+        ("GET", "cdocs/shop.Article?&limit=1&", ""),
+        ("HEAD", "wlog?&from=1&limit=9", ""),
+    ] {
+        let answer = ask(node.api, method, &at(rest), body);
+        assert_eq!(answer.status, 200, "{method} {rest}: {answer:?}");
+        assert_eq!(answer.header("x-request-id"), Some("tea"), "{answer:?}");
+    }
+    // Refusals count as their operation, once that is known.
+    for (path, status) in
+        [("/none", 404), (&*at("wlog?x=1"), 400), ("/api/v2/apps/a/b/workspaces/1/wlog", 404)]
+    {
+        assert_eq!(ask(node.api, "GET", path, "").status, status, "{path}");
+    }
+    let metrics = node.metrics();
+    let counts = metrics.lines().filter_map(|line| {
+        Some(line.strip_prefix("httpapi_request_seconds_count{")?.split_once('}')?.0)
+    });
+    let mut counted: Vec<&str> = counts.collect();
+    counted.sort_unstable();
+    let expected = [
+        ("change_doc", 200),
+        ("command", 200),
+        ("create_doc", 201),
+        ("deactivate_doc", 200),
+        ("list_docs", 200),
+        ("none", 404),
+        ("read_doc", 200),
+        ("wlog", 200),
+        ("wlog", 400),
+        ("wlog", 404),
+    ];
+    let expected = expected.map(|(kind, status)| format!("kind=\"{kind}\",status=\"{status}\""));
+    assert_eq!(counted, expected);
+    node.stop();
+}
+
+#[test]
+fn a_path_without_a_route_is_refused() {
+    let node = TestNode::start();
+    let unknown = (404, "not_found");
+    let bad = (400, "bad_request");
+    for (method, path, expected) in [
+        ("GET", "/".to_owned(), unknown),
+        ("GET", "/api/v2/apps".to_owned(), unknown),
+        ("GET", workspace_path(WS), unknown),
+        ("GET", at(""), unknown),
+        ("GET", at("nothing"), unknown),
+        ("GET", at("wlog/"), unknown),
+        ("GET", at("/wlog"), unknown),
+        ("GET", at("wlog/1/2/3/4/5"), unknown),
+        ("GET", at("cdocs/"), bad),
+        ("GET", at("docs/shop.Article/"), bad),
+        ("GET", at("docs//1"), bad),
+        ("GET", at("cdocs/shop%2EArticle"), bad),
+        ("POST", at("docs/shop.Article%2F1"), bad),
+        ("GET", at("docs/shop.Article/%31"), bad),
+        ("GET", "/api/v2/apps/%64emo/shop/workspaces/1/wlog".to_owned(), unknown),
+        ("GET", "/api/v2/apps/demo/none/workspaces/1/wlog".to_owned(), unknown),
+        ("GET", "/api/v2/apps/demo/shop/workspaces/x/wlog".to_owned(), bad),
+        ("GET", "/api/v2/apps/demo/shop/workspaces/-1/wlog".to_owned(), bad),
+        ("POST", at("commands/sys.CUD/1"), unknown),
+        ("POST", at("commands/Bill"), bad),
+        ("GET", at("cdocs/Bill"), bad),
+        ("GET", at("docs/shop.Article/x"), bad),
+        ("GET", at("docs/shop.Article/18446744073709551616"), bad),
+    ] {
+        let answer = ask(node.api, method, &path, "");
+        assert_eq!((answer.status, &*answer.code()), expected, "{method} {path}");
+        assert_eq!(answer.json()["requestId"], "tea", "{answer:?}");
+    }
+    for path in ["/", "/livez/", "//livez", "/live%7A", "/none"] {
+        let answer = ask(node.admin, "GET", path, "");
+        assert_eq!((answer.status, &*answer.code()), unknown, "{path}");
+        assert!(answer.body.contains("POST /step-down"), "{path}: {answer:?}");
+    }
+    node.stop();
+}
+
+#[test]
+fn a_refused_method_is_answered_with_the_allowed_methods() {
+    let node = TestNode::start();
+    for (address, method, path, allow) in [
+        (node.api, "PUT", at("commands/sys.CUD"), "POST"),
+        (node.api, "GET", at("commands/sys.CUD"), "POST"),
+        (node.api, "GET", at("docs/shop.Bill"), "POST"),
+        (node.api, "HEAD", at("docs/shop.Bill"), "POST"),
+        (node.api, "POST", at("docs/shop.Bill/1"), "GET, HEAD, PATCH, DELETE"),
+        (node.api, "PUT", at("cdocs/shop.Bill"), "GET, HEAD"),
+        (node.api, "OPTIONS", at("wlog"), "GET, HEAD"),
+        (node.admin, "POST", "/livez".to_owned(), "GET, HEAD"),
+        (node.admin, "DELETE", "/status".to_owned(), "GET, HEAD"),
+        (node.admin, "GET", "/step-down".to_owned(), "POST"),
+    ] {
+        let answer = ask(address, method, &path, "");
+        let allow = allow.to_ascii_lowercase();
+        assert_eq!(
+            (answer.status, answer.header("allow")),
+            (405, Some(&*allow)),
+            "{method} {path}"
+        );
+        if method != "HEAD" {
+            assert_eq!(answer.code(), "method_not_allowed", "{method} {path}");
+        }
+    }
+    node.stop();
+}
+
+#[test]
+fn unknown_repeated_and_invalid_parameters_are_refused() {
+    let node = TestNode::start();
+    for (method, rest) in [
+        ("GET", "cdocs/shop.Article?limt=1"),
+        ("GET", "cdocs/shop.Article?limit=1&limit=2"),
+        ("GET", "cdocs/shop.Article?from=1"),
+        ("GET", "cdocs/shop.Article?limit"),
+        ("GET", "cdocs/shop.Article?after=x"),
+        ("GET", "docs/shop.Article/1?limit=1"),
+        ("GET", "wlog?follow"),
+        ("GET", "wlog?from="),
+        ("GET", "wlog?limit=1000001"),
+        ("POST", "commands/sys.CUD?dry"),
+        ("POST", "docs/shop.Article?x=1"),
+        ("PATCH", "docs/shop.Article/1?x=1"),
+        ("DELETE", "docs/shop.Article/1?x=1"),
+    ] {
+        let answer = ask(node.api, method, &at(rest), "{}");
+        assert_eq!((answer.status, &*answer.code()), (400, "bad_request"), "{method} {rest}");
+    }
+    assert_eq!(node.logged(WS).len(), 1, "nothing was written");
+    node.stop();
+}

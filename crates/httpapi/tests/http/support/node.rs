@@ -1,0 +1,170 @@
+//! A node in this process, with its rows in memory. It has a log and metrics of its own.
+
+use std::{
+    io::{self, Write},
+    mem,
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, Mutex},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use clock::Clock;
+use httpapi::{AdminEndpoint, AdminSettings, HttpApi, HttpApiSettings, HttpLimits};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use processor::Application;
+use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+use tracing::Dispatch;
+use vvm::{
+    AppSettings, Launched, NodeSettings, Problem, Stage, Vvm, isequencer::WsKind,
+    istorage::mem::MemDriver, sysvvm::AppName,
+};
+
+use super::{command_path, request, try_request, workspace_path};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The number of the workspace.
+pub(crate) const WS: u64 = 1;
+
+/// The body of a command that makes one record.
+pub(crate) const ROW: &str = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
+
+/// A node with the API and the admin endpoint.
+pub(crate) struct TestNode {
+    pub(crate) api: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    launched: Launched,
+    runtime: Runtime,
+    driver: Arc<MemDriver>,
+    log: Arc<Log>,
+}
+
+impl TestNode {
+    /// Starts a node with the default limits, and with one workspace.
+    pub(crate) fn start() -> TestNode {
+        TestNode::with(|_| {})
+    }
+
+    /// Starts a node with changed settings of the API, and with one workspace.
+    pub(crate) fn with(change: impl FnOnce(&mut HttpApiSettings)) -> TestNode {
+        let node = TestNode::launch(change, Arc::new(MemDriver::new(Clock::system())));
+        let deadline = Clock::system().now() + PATIENCE;
+        node.runtime.block_on(node.launched.ready(deadline)).unwrap();
+        let body = r#"{"args":{"kind":"Shop"}}"#;
+        let (status, answer) = node.command(WS, "sys.CreateWorkspace", body);
+        assert_eq!(status, 200, "{answer}");
+        node
+    }
+
+    /// Starts a second node over the rows of this node, and waits until the second one is a standby.
+    pub(crate) fn start_standby(&self) -> TestNode {
+        let standby = TestNode::launch(|_| {}, Arc::clone(&self.driver));
+        let (start, node) = (Instant::now(), standby.launched.node());
+        while node.stage() != Stage::Waiting {
+            assert!(start.elapsed() < PATIENCE, "{:?}", node.stage());
+            sleep(Duration::from_millis(5));
+        }
+        standby
+    }
+
+    fn launch(change: impl FnOnce(&mut HttpApiSettings), driver: Arc<MemDriver>) -> TestNode {
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (api, admin) = (free(), free());
+        let mut settings = HttpApiSettings::new(api);
+        change(&mut settings);
+        let log = Arc::new(Log::default());
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let metrics = recorder.handle();
+        let admin_settings = AdminSettings {
+            listen: admin,
+            limits: HttpLimits::default(),
+            metrics: Arc::new(move || metrics.render()),
+            version: "1.2.3",
+            only_local: true,
+        };
+        // Each thread of the node writes into the log and the metrics of this node.
+        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::clone(&log));
+        let dispatch = Dispatch::new(lines.finish());
+        let recorder: &'static _ = Box::leak(Box::new(recorder));
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .on_thread_start(move || {
+                mem::forget(tracing::dispatcher::set_default(&dispatch));
+                mem::forget(metrics::set_default_local_recorder(recorder));
+            })
+            .build()
+            .unwrap();
+        let rows = Arc::clone(&driver);
+        let launched = runtime.spawn(async move { launch(settings, admin_settings, rows) });
+        let launched = runtime.block_on(launched).unwrap();
+        TestNode { api, admin, launched, runtime, driver, log }
+    }
+
+    /// Sends a command.
+    pub(crate) fn command(&self, ws: u64, name: &str, body: &str) -> (u16, Value) {
+        request(self.api, "POST", &command_path(ws, name), &[], body)
+    }
+
+    /// Returns the ids of the requests in the log of a workspace.
+    pub(crate) fn logged(&self, ws: u64) -> Vec<String> {
+        let path = format!("{}/wlog?limit=1000000", workspace_path(ws));
+        let (status, log) = try_request(self.api, "GET", &path, &[], "").unwrap();
+        assert_eq!(status, 200, "{log}");
+        let request = |line| {
+            let event: Value = serde_json::from_str(line).unwrap();
+            event["requestId"].as_str().unwrap().to_owned()
+        };
+        log.lines().map(request).collect()
+    }
+
+    /// Returns the metrics as the admin endpoint sends them.
+    pub(crate) fn metrics(&self) -> String {
+        try_request(self.admin, "GET", "/metrics", &[], "").unwrap().1
+    }
+
+    /// Returns the log that the node wrote.
+    pub(crate) fn log_text(&self) -> String {
+        String::from_utf8(self.log.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// Stops the node in order.
+    pub(crate) fn stop(self) {
+        self.end().unwrap();
+    }
+
+    /// Stops the node, and returns the problem that the node had.
+    pub(crate) fn end(self) -> Result<(), Arc<Problem>> {
+        self.runtime.block_on(self.launched.shutdown())
+    }
+}
+
+fn launch(settings: HttpApiSettings, admin: AdminSettings, driver: Arc<MemDriver>) -> Launched {
+    let clock = Clock::system();
+    let schema = include_str!("../../../../../config/demo.toml").parse().unwrap();
+    let shop = Application::new(schema).unwrap().with_workspaces("Shop", WsKind(1), []).unwrap();
+    let name = AppName::new("demo", "shop").unwrap();
+    Vvm::builder(driver, clock, NodeSettings::new(settings.listen))
+        .with_app(AppSettings::new(name, Arc::new(shop)))
+        .with_service(HttpApi::new(settings))
+        .with_admin(AdminEndpoint::new(admin))
+        .build()
+        .unwrap()
+        .launch()
+}
+
+/// The log of a node.
+#[derive(Default)]
+struct Log(Mutex<Vec<u8>>);
+
+impl Write for &Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
