@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::command_error::CommandError;
 
@@ -73,18 +73,17 @@ fn send(line: Vec<u8>) {
 pub(crate) fn install(filter: &str, as_json: bool) -> Result<(), CommandError> {
     #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
     let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
-    let filter = EnvFilter::try_new(wanted.as_deref().unwrap_or(filter));
-    let filter = filter.map_err(|error| {
+    let filter: Targets = wanted.as_deref().unwrap_or(filter).parse().map_err(|error| {
         CommandError::config(format!(
             "RUST_LOG: {error}; set it to a filter such as `info` or `warn,vvm=debug`"
         ))
     })?;
-    let logs =
-        tracing_subscriber::fmt().with_writer(|| LogLine(Vec::new())).with_env_filter(filter);
+    let lines = fmt::layer().with_writer(|| LogLine(Vec::new()));
+    let logs = tracing_subscriber::registry().with(filter);
     if as_json {
-        logs.json().init();
+        logs.with(lines.json()).init();
     } else {
-        logs.with_ansi(io::stderr().is_terminal()).init();
+        logs.with(lines.with_ansi(io::stderr().is_terminal())).init();
     }
     Ok(())
 }

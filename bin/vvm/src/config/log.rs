@@ -3,13 +3,13 @@
 use std::io::IsTerminal;
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 
 /// The section `log`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LogConfig {
-    /// The filter: `info`, or any filter that `RUST_LOG` may have.
+    /// The filter: a level, and levels of targets, such as `warn,vvm=debug`.
     #[serde(deserialize_with = "filter")]
     pub(crate) filter: String,
     /// The format.
@@ -25,7 +25,8 @@ impl Default for LogConfig {
 
 fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let filter = String::deserialize(from)?;
-    EnvFilter::try_new(&filter)
+    filter
+        .parse::<Targets>()
         .map_err(|error| D::Error::custom(format!("`{filter}` is not a filter: {error}")))?;
     Ok(filter)
 }
