@@ -88,7 +88,9 @@ impl Log {
     }
 
     /// Sends a conditional write until there is a definite answer or the leadership is lost. The
-    /// flag in the result tells whether an earlier attempt had no answer.
+    /// flag in the result tells whether an earlier attempt had no answer. The module
+    /// `istorage::settle` settles only `write_if`, and only until a time that is fixed beforehand.
+    /// A log also settles atomic writes, and goes on for as long as its lease is renewed.
     ///
     /// Invariant: after an attempt without an answer, no error claims that nothing was written. A
     /// simpler version returns the error of the second attempt. Leader A's first attempt gets no

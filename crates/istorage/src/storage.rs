@@ -29,8 +29,8 @@ pub enum Consistency {
     /// The read sees every plain, ordered and conditional write that was acknowledged.
     Plain,
     /// As `Plain`, and the read takes part in the order of conditional writes: as far as the
-    /// storage can, the read finishes the writes in flight or rules them out. Only for rows that
-    /// are written conditionally. Costs more than `Plain`.
+    /// storage can, the read finishes the writes in flight or rules them out. Such a read is only
+    /// for rows that are written conditionally, and costs more than a `Plain` read.
     Linearizable,
 }
 
@@ -156,6 +156,6 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>>;
 
     /// Ends the use of this storage. Calls under way get their answers, and later calls are
-    /// `Closed`. May be called twice.
+    /// `Closed`. The method may be called twice.
     async fn close(&self);
 }

@@ -85,8 +85,9 @@ impl Launched {
     }
 
     /// Stops everything: first the services, then the partitions. Then the lease is released, if it
-    /// is proved that nothing is written any more. The storage and the admin services stop last.
-    /// The method may be called right after the launch.
+    /// is proved that nothing is written any more. If the leadership is lost, before or during the
+    /// shutdown, the partitions do not wait for the services. The storage and the admin services
+    /// stop last. The method may be called right after the launch.
     ///
     /// # Errors
     /// The first problem of the node.

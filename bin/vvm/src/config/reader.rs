@@ -1,4 +1,7 @@
 //! Reads settings into their types. An error tells the operator which value is expected.
+//!
+//! The errors of serde name types of Rust, such as `u16`. So this module has a `Deserializer` of
+//! its own, whose errors name the values that a setting may have.
 
 use std::fmt::Display;
 
