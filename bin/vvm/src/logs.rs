@@ -15,9 +15,9 @@ use std::{
     time::Duration,
 };
 
-use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::command_error::CommandError;
+use crate::{command_error::CommandError, log_filter::log_filter};
 
 /// The maximum number of lines that wait to be written. Further lines are dropped and counted.
 const LINES: usize = 10_000;
@@ -73,9 +73,9 @@ fn send(line: Vec<u8>) {
 pub(crate) fn install(filter: &str, as_json: bool) -> Result<(), CommandError> {
     #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
     let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
-    let filter: Targets = wanted.as_deref().unwrap_or(filter).parse().map_err(|error| {
+    let filter = log_filter(wanted.as_deref().unwrap_or(filter)).map_err(|why| {
         CommandError::config(format!(
-            "RUST_LOG: {error}; set it to a filter such as `info` or `warn,vvm=debug`"
+            "RUST_LOG: {why}; set it to a filter such as `info` or `warn,vvm=debug`"
         ))
     })?;
     let lines = fmt::layer().with_writer(|| LogLine(Vec::new()));

@@ -12,6 +12,7 @@ mod config_command;
 mod elections_verify;
 mod latency;
 mod lazy_driver;
+mod log_filter;
 mod logs;
 mod metrics;
 mod progress;

@@ -3,7 +3,8 @@
 use std::io::IsTerminal;
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
-use tracing_subscriber::filter::Targets;
+
+use crate::log_filter::log_filter;
 
 /// The section `log`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -25,9 +26,8 @@ impl Default for LogConfig {
 
 fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let filter = String::deserialize(from)?;
-    filter
-        .parse::<Targets>()
-        .map_err(|error| D::Error::custom(format!("`{filter}` is not a filter: {error}")))?;
+    log_filter(&filter)
+        .map_err(|why| D::Error::custom(format!("`{filter}` is not a filter: {why}")))?;
     Ok(filter)
 }
 
