@@ -1,13 +1,14 @@
 //! `vvm serve`: a node, from its configuration to its exit code.
 
+mod http;
 mod killer;
 mod memory;
 mod settings;
 
-use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
 
 use clock::Clock;
-use httpapi::{AdminEndpoint, AdminSettings, HttpApi, HttpApiSettings, HttpLimits};
+use httpapi::{AdminEndpoint, AdminSettings, HttpApi};
 use ielections::LockFile;
 use istorage::{Metered, StorageDriver, WrappedDriver};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,9 +18,10 @@ use vvm::{Builder, Vvm};
 
 pub(crate) use self::settings::check;
 use self::{
+    http::{admin_limits, api_settings},
     killer::kill,
     memory::most_memory,
-    settings::{limits, plan},
+    settings::plan,
 };
 
 use crate::{
@@ -116,12 +118,12 @@ fn provide(
     }
     let (metrics, upkeep) = metrics::install()?;
     let connections = allow_connections(config.http.connections.get());
-    let limits = HttpLimits { connections, ..limits(&config) };
-    let (listen, admin) = (config.http.listen, config.admin.listen);
+    let api = api_settings(&config, connections);
+    let admin = config.admin.listen;
     // A storage in memory has no lease that outlives the process.
     let lock = if target == StorageTarget::Mem { None } else { lock(&config.node.folder) };
     let memory_mib = most_memory(&config, &target, connections, &settings, &apps) >> 20;
-    info!(storage = %target, api = %listen, %admin, memory_mib, "node starting");
+    info!(storage = %target, api = %api.listen, %admin, memory_mib, "node starting");
     let driver = driver(&target, clock);
     let for_requests =
         if target.is_embedded() { Arc::clone(&driver) } else { self::driver(&target, clock) };
@@ -130,25 +132,12 @@ fn provide(
         .with_admin(upkeep)
         .with_admin(AdminEndpoint::new(AdminSettings {
             listen: admin,
-            limits: HttpLimits {
-                connections: 100,
-                head_time: limits.head_time.min(ADMIN_HEAD),
-                drain_time: limits.drain_time / 6,
-                ..limits
-            },
+            limits: admin_limits(api.limits),
             metrics,
             only_local: !config.admin.allow_unauthenticated,
             version: env!("CARGO_PKG_VERSION"),
         }))
-        .with_service(HttpApi::new(HttpApiSettings {
-            listen,
-            limits,
-            command_time: config.http.command_seconds.get(),
-            bodies_bytes: config.http.bodies_bytes.get(),
-            answers_bytes: config.http.answers_bytes.get(),
-            logs: config.http.logs.get(),
-            only_local: !config.http.allow_unauthenticated,
-        }))
+        .with_service(HttpApi::new(api))
         .with_killer(Arc::new(kill));
     for app in apps {
         builder = builder.with_app(app);
@@ -166,10 +155,6 @@ fn driver(target: &StorageTarget, clock: &Clock) -> Arc<dyn StorageDriver> {
     let metered = move |storage| Arc::new(Metered::new(storage, name, clock.clone())) as _;
     Arc::new(WrappedDriver::new(Arc::new(driver), metered))
 }
-
-/// The most time for the head of a request to the admin endpoint: a client of this endpoint sends
-/// its request at once.
-const ADMIN_HEAD: Duration = Duration::from_secs(5);
 
 /// Files that are no connections: those of the storage, the admin endpoint and the node itself.
 const OTHER_FILES: u64 = 250;

@@ -81,4 +81,12 @@ impl VvmConfig {
 }
 
 #[cfg(test)]
+impl VvmConfig {
+    /// Reads a configuration from its text, without overrides.
+    pub(crate) fn of_text(text: &str) -> VvmConfig {
+        ConfigSource::new(None, text, &[]).unwrap().read().unwrap()
+    }
+}
+
+#[cfg(test)]
 mod tests;

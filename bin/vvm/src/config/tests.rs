@@ -16,12 +16,8 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(shipped(name)).unwrap()
 }
 
-fn of_text(text: &str) -> VvmConfig {
-    ConfigSource::new(None, text, &[]).unwrap().read().unwrap()
-}
-
 fn target(text: &str) -> StorageTarget {
-    let config = of_text(text);
+    let config = VvmConfig::of_text(text);
     config.storage.to_target(&config.source).unwrap()
 }
 
@@ -41,7 +37,7 @@ fn each_shipped_file_can_be_read_and_names_its_storage() {
 
 #[test]
 fn cassandra_without_contact_points_is_refused() {
-    let config = of_text("[storage]\ndriver = \"cassandra\"");
+    let config = VvmConfig::of_text("[storage]\ndriver = \"cassandra\"");
     let message = config.storage.to_target(&config.source).unwrap_err().to_string();
     assert!(message.contains("contact_points"), "{message}");
 }
@@ -105,7 +101,7 @@ fn the_shown_configuration_equals_the_read_one_except_for_secrets() {
     ] {
         assert!(redb.contains(part), "{part}: {redb}");
     }
-    let again = of_text(&shown);
+    let again = VvmConfig::of_text(&shown);
     assert_eq!(again.http, HttpConfig::default());
     assert_eq!(again.node, NodeConfig::default());
 }
@@ -128,7 +124,7 @@ fn the_commented_out_settings_are_the_defaults() {
     let is_setting = |line: &&str| line.starts_with("# [") || line.contains(" = ");
     let rest: Vec<&str> =
         rest.lines().filter(is_setting).map(|line| line.trim_start_matches("# ")).collect();
-    let config = of_text(&format!("{settings}\n{}", rest.join("\n")));
+    let config = VvmConfig::of_text(&format!("{settings}\n{}", rest.join("\n")));
     assert_eq!(config.node, NodeConfig::default());
     assert_eq!(config.http, HttpConfig::default());
     assert_eq!(config.admin, AdminConfig::default());

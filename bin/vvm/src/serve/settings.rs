@@ -4,7 +4,6 @@ mod checks;
 
 use std::sync::Arc;
 
-use httpapi::HttpLimits;
 use ielections::Timing;
 use tracing::info;
 use vvm::{AppSettings, InvalidNodeSettings, NodeSettings, NumbersIn};
@@ -69,20 +68,6 @@ fn settings(config: &VvmConfig) -> NodeSettings {
         call_timeout: node.call_seconds.map_or(lease.duration / 10, config::Seconds::get),
         stop_within: node.stop_seconds.get(),
         ..usual
-    }
-}
-
-/// Makes the limits of the API. At a stop, requests under way get a little less time than the
-/// service itself.
-pub(super) fn limits(VvmConfig { http, node, .. }: &VvmConfig) -> HttpLimits {
-    HttpLimits {
-        drain_time: node.stop_seconds.get() * 3 / 8,
-        connections: http.connections.get(),
-        head_time: http.head_seconds.get(),
-        body_time: http.body_seconds.get(),
-        body_bytes: http.body_bytes.get(),
-        answer_time: http.answer_seconds.get(),
-        ..HttpLimits::default()
     }
 }
 

@@ -1,0 +1,97 @@
+//! The settings of the HTTP API and of the admin endpoint, from the configuration.
+
+use std::time::Duration;
+
+use httpapi::{HttpApiSettings, HttpLimits};
+
+use crate::config::VvmConfig;
+
+/// The most time for the head of a request to the admin endpoint: a client of this endpoint sends
+/// its request at once.
+const ADMIN_HEAD: Duration = Duration::from_secs(5);
+
+/// Makes the settings of the API, for a number of connections that the machine allows. At a stop,
+/// requests under way get a little less time than the service itself.
+pub(super) fn api_settings(config: &VvmConfig, connections: usize) -> HttpApiSettings {
+    let VvmConfig { http, node, .. } = config;
+    HttpApiSettings {
+        listen: http.listen,
+        limits: HttpLimits {
+            drain_time: node.stop_seconds.get() * 3 / 8,
+            connections,
+            head_time: http.head_seconds.get(),
+            body_time: http.body_seconds.get(),
+            body_bytes: http.body_bytes.get(),
+            answer_time: http.answer_seconds.get(),
+            ..HttpLimits::default()
+        },
+        command_time: http.command_seconds.get(),
+        bodies_bytes: http.bodies_bytes.get(),
+        answers_bytes: http.answers_bytes.get(),
+        logs: http.logs.get(),
+        only_local: !http.allow_unauthenticated,
+    }
+}
+
+/// Makes the limits of the admin endpoint from those of the API.
+pub(super) fn admin_limits(api: HttpLimits) -> HttpLimits {
+    HttpLimits {
+        connections: 100,
+        head_time: api.head_time.min(ADMIN_HEAD),
+        drain_time: api.drain_time / 6,
+        ..api
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{admin_limits, api_settings};
+    use crate::config::VvmConfig;
+
+    const TEXT: &str = "
+        [node]
+        stop_seconds = 16
+
+        [http]
+        listen = \"127.0.0.1:7001\"
+        allow_unauthenticated = true
+        connections = 702
+        head_seconds = 7.03
+        body_bytes = 704
+        body_seconds = 7.05
+        command_seconds = 7.06
+        answer_seconds = 7.07
+        bodies_bytes = 7_008
+        answers_bytes = 7_009
+        logs = 710
+    ";
+
+    /// Every key has a value of its own, so a key that sets another limit is found.
+    #[test]
+    fn each_key_of_the_section_http_sets_its_limit() {
+        let config = VvmConfig::of_text(TEXT);
+        let connections = config.http.connections.get();
+        let api = api_settings(&config, connections);
+        let limits = api.limits;
+        assert_eq!(api.listen.port(), 7_001);
+        assert!(!api.only_local);
+        assert_eq!(limits.connections, 702);
+        assert_eq!(limits.head_time, Duration::from_millis(7_030));
+        assert_eq!(limits.body_bytes, 704);
+        assert_eq!(limits.body_time, Duration::from_millis(7_050));
+        assert_eq!(api.command_time, Duration::from_millis(7_060));
+        assert_eq!(limits.answer_time, Duration::from_millis(7_070));
+        assert_eq!(api.bodies_bytes, 7_008);
+        assert_eq!(api.answers_bytes, 7_009);
+        assert_eq!(api.logs, 710);
+        assert_eq!(limits.drain_time, Duration::from_secs(6));
+
+        let admin = admin_limits(limits);
+        assert_eq!(admin.connections, 100);
+        assert_eq!(admin.head_time, Duration::from_secs(5));
+        assert_eq!(admin.drain_time, Duration::from_secs(1));
+        assert_eq!((admin.body_bytes, admin.body_time), (limits.body_bytes, limits.body_time));
+    }
+}
