@@ -84,7 +84,7 @@ fn status_text(status: &Value) -> String {
     match &node["lead"] {
         Value::Null => lines.push("leads nothing".to_owned()),
         lead => lines.push(format!(
-            "leads slot {} in epoch {}, lease expires in {} ms unless renewed",
+            "leads slot {} in epoch {}, leadership ends in {} ms unless renewed",
             lead["slot"], lead["epoch"], lead["left_ms"]
         )),
     }
