@@ -24,9 +24,9 @@ pub enum Error {
     /// landed or may still land.
     #[error("the outcome of the write is unknown: an attempt got no answer and was not settled")]
     Unknown(#[source] istorage::Error),
-    /// Recover: the log has an event of an earlier leader at the offset of the new event. Nothing
-    /// was written.
-    #[error("the log has an event of an earlier leader at offset {}", .0.0)]
+    /// Recover: the log has an event at this offset, or a row names one, and this node has not
+    /// replayed that event. Nothing was written.
+    #[error("the event at offset {} was not replayed yet", .0.0)]
     UnexpectedEvent(Offset),
     /// Take no commands and tell an operator: a row holds other bytes than it must. Go on when the
     /// row has changed.

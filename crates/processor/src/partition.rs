@@ -125,8 +125,8 @@ impl Partition {
             clock: clock.clone(),
             kinds,
             time: clock::WallTime::from_nanos(0),
-            log_end: LogEnd { next: Offset::FIRST, epoch: Epoch(0), replayed_to: Offset(0) },
-            replayed_to: Offset(0),
+            log_end: LogEnd { next: Offset::FIRST, epoch: Epoch(0), searched_to: Offset(0) },
+            search_to: Offset(0),
         };
         let groups = GroupRunner {
             partition,

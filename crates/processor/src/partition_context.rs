@@ -30,7 +30,7 @@ pub(crate) struct PartitionContext {
     /// The end of the log as this node knows it.
     pub(crate) log_end: LogEnd,
     /// Rows named unseen events up to this offset. The next replay looks for these events.
-    pub(crate) replayed_to: Offset,
+    pub(crate) search_to: Offset,
 }
 
 impl PartitionContext {

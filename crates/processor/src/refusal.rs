@@ -52,8 +52,8 @@ pub enum Busy {
     /// The deadline came before the turn of the command, or the handler took too long.
     #[error("the command was not done before its deadline")]
     TimedOut,
-    /// A storage error, or the log has an event that the group of the command did not expect. The
-    /// event was written before the group.
+    /// A storage error, or the log has an event, or a row names one, that this node has not
+    /// replayed.
     #[error("{0}")]
     Storage(String),
 }

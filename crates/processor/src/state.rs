@@ -81,7 +81,7 @@ pub(crate) struct LogEnd {
     /// The epoch of the last event.
     pub(crate) epoch: Epoch,
     /// The last replay looked for events up to this offset, because rows named these events.
-    pub(crate) replayed_to: Offset,
+    pub(crate) searched_to: Offset,
 }
 
 impl LogEnd {
@@ -100,7 +100,7 @@ impl LogEnd {
         if left.plog < self.next || left.epoch < self.epoch {
             return Ok(());
         }
-        if left.plog <= self.replayed_to {
+        if left.plog <= self.searched_to {
             return Err(DamagedRow::EventNotInLog { row, plog: left.plog }.into());
         }
         Err(eventlog::Error::UnexpectedEvent(left.plog))

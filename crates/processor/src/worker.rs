@@ -170,8 +170,8 @@ impl Worker {
         }
         let Tail { next, epoch, time } = self.groups.partition.log.tail();
         self.groups.partition.time = self.groups.partition.time.max(time);
-        let replayed_to = self.groups.partition.replayed_to;
-        self.groups.set_log_end(LogEnd { next, epoch, replayed_to });
+        let searched_to = self.groups.partition.search_to;
+        self.groups.set_log_end(LogEnd { next, epoch, searched_to });
         self.groups.set(Status::Ready);
         Ok(())
     }

@@ -169,7 +169,7 @@ impl GroupRunner {
             // The status changes before the answers. A client that sends a command right after its
             // answer is told to wait.
             self.set(Status::Recovering(None));
-            self.partition.replayed_to = unexpected_event.unwrap_or(Offset(0));
+            self.partition.search_to = unexpected_event.unwrap_or(Offset(0));
         }
         let PartitionContext { application, kinds, .. } = &mut self.partition;
         self.group.forget_rows(application.schema(), kinds, &self.waiting);
