@@ -39,15 +39,26 @@ fn named_items(text: &str) -> Vec<(&str, &str)> {
     items
 }
 
-/// Returns whether a file defines a function or a type. The type in front of a function must occur
-/// in the file, too.
+/// Returns whether a file defines a function or a type. A function with a type in front of it must
+/// stand in a block of that type: behind a line that begins with `impl` or `pub trait` and names the
+/// type, and before the next such line.
 fn defines(text: &str, name: &str) -> bool {
-    let words: Vec<&str> =
-        text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty()).collect();
-    let (owner, item) = name.rsplit_once("::").unwrap_or((name, name));
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let words = |line: &str| -> Vec<String> {
+        line.split(|c| !is_word(c)).filter(|w| !w.is_empty()).map(str::to_owned).collect()
+    };
+    let (owner, item) = name.rsplit_once("::").unwrap_or(("", name));
     let kinds = ["fn", "struct", "enum", "trait", "const"];
-    let defines = |pair: &[&str]| kinds.contains(&pair[0]) && pair[1] == item;
-    words.windows(2).any(defines) && words.contains(&owner)
+    let mut is_in_block = owner.is_empty();
+    text.lines().any(|line| {
+        let all = words(line);
+        let begins_block = ["impl", "pub trait", "trait"].iter().any(|word| line.starts_with(word));
+        if begins_block && !owner.is_empty() {
+            is_in_block = all.iter().any(|word| word == owner);
+        }
+        let defines = |pair: &[String]| kinds.contains(&&*pair[0]) && pair[1] == item;
+        is_in_block && all.windows(2).any(defines)
+    })
 }
 
 /// Returns the words in backticks, without blocks of code.
@@ -105,14 +116,16 @@ mod tests {
     fn a_named_function_or_type_that_its_file_does_not_define_is_found() {
         let file =
             |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
-        let map = "`a.rs` (`A`, `A::good`, `A::gone`); `x/b.rs` (`B::good`), `a.rs` (see `other`)";
-        let a = "struct A;\nimpl A { async fn good<T>() { gone() } }";
+        let map = "`a.rs` (`A`, `A::good`, `A::gone`, `A::of_c`); `x/b.rs` (`B::good`), `a.rs` (see `other`)";
+        let a =
+            "struct A;\nimpl A { async fn good<T>() { gone() } }\nimpl C {\n    fn of_c() {}\n}";
         let files = [file(MAP, map), file("x/a.rs", a), file("x/b.rs", "fn good() {}")];
         let found = check(&files, &[]);
         assert_eq!(
             found,
             [
                 "ARCHITECTURE.md names `A::gone` of a.rs, which does not define it",
+                "ARCHITECTURE.md names `A::of_c` of a.rs, which does not define it",
                 "ARCHITECTURE.md names `B::good` of x/b.rs, which does not define it",
             ]
         );
