@@ -5,7 +5,7 @@ use std::{
     mem,
     net::{SocketAddr, TcpListener},
     sync::{Arc, Mutex},
-    thread::sleep,
+    thread::{self, sleep},
     time::{Duration, Instant},
 };
 
@@ -38,7 +38,7 @@ pub(crate) struct TestNode {
     launched: Launched,
     runtime: Runtime,
     driver: Arc<MemDriver>,
-    log: Arc<Log>,
+    log: ShownLog,
 }
 
 impl TestNode {
@@ -100,7 +100,7 @@ impl TestNode {
         let rows = Arc::clone(&driver);
         let launched = runtime.spawn(async move { launch(settings, admin_settings, rows) });
         let launched = runtime.block_on(launched).unwrap();
-        TestNode { api, admin, launched, runtime, driver, log }
+        TestNode { api, admin, launched, runtime, driver, log: ShownLog(log) }
     }
 
     /// Sends a command.
@@ -127,7 +127,7 @@ impl TestNode {
 
     /// Returns the log that the node wrote.
     pub(crate) fn log_text(&self) -> String {
-        String::from_utf8(self.log.0.lock().unwrap().clone()).unwrap()
+        self.log.0.text()
     }
 
     /// Stops the node in order.
@@ -158,6 +158,23 @@ fn launch(settings: HttpApiSettings, admin: AdminSettings, driver: Arc<MemDriver
 /// The log of a node.
 #[derive(Default)]
 struct Log(Mutex<Vec<u8>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+/// Shows the log if the test fails.
+struct ShownLog(Arc<Log>);
+
+impl Drop for ShownLog {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}", self.0.text());
+        }
+    }
+}
 
 impl Write for &Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
