@@ -18,6 +18,10 @@ const TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 /// The variable that asks suites for their long rounds.
 const LONG: &str = "VVM_TEST_LONG";
 
+/// The number of tests of one binary that run at once, unless its `main` chooses a number. Many
+/// tests mostly wait, so there are more than processors.
+const THREADS: (&str, &str) = ("RUST_TEST_THREADS", "5");
+
 /// Runs all checks and all tests. With `quick` no server is started, and the suites that need one
 /// are ignored. With `long` the suites run their long rounds.
 pub(crate) fn test(quick: bool, long: bool, arguments: &[String]) -> Result<()> {
@@ -92,7 +96,7 @@ fn run_suites(
     }
     steps.run("run the tests", || {
         let mut command = cargo(&TEST)?;
-        command.arg("--").args(suites.arguments);
+        command.arg("--").args(suites.arguments).env(THREADS.0, THREADS.1);
         if suites.long {
             command.env(LONG, "1");
         }
