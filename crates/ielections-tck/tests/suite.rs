@@ -16,6 +16,6 @@ fn main() {
     let suite = Arc::new(Suite::new(vec![store], Clock::system()));
     let tests = harness::tests(runtime.handle(), "ElectionsTest::", &suite, trials());
     // The trials mostly wait, so many run at a time.
-    let arguments = Arguments { test_threads: Some(16), ..Arguments::from_args() };
+    let arguments = Arguments { test_threads: Some(48), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, tests).exit();
 }

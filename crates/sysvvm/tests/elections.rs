@@ -21,6 +21,6 @@ fn main() {
     let suite = Arc::new(Suite::new(vec![store], clock));
     let tests = harness::tests(runtime.handle(), "TTLStorageTest::", &suite, trials());
     // The trials mostly wait, so many run at the same time.
-    let arguments = Arguments { test_threads: Some(16), ..Arguments::from_args() };
+    let arguments = Arguments { test_threads: Some(48), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, tests).exit();
 }

@@ -26,6 +26,9 @@ mod unseen_events;
 use fixture::CommandsFixture;
 use vvm_tests::trials::{OwnFixtures, Target, run_trials};
 
+/// The number of trials that run at once. Many of them mostly wait.
+const THREADS: usize = 6;
+
 fn main() -> std::process::ExitCode {
     let trials = [
         basics::TRIALS,
@@ -48,7 +51,7 @@ fn main() -> std::process::ExitCode {
     ];
     run_trials::<OwnFixtures<CommandsFixture>>(
         env!("CARGO_TARGET_TMPDIR"),
-        None,
+        Some(THREADS),
         |drivers| {
             vec![
                 Target::new("mem", drivers.mem),
