@@ -134,7 +134,7 @@ impl Elections {
                     return self.lead(runner, term, work_from, step.next).await;
                 }
                 Some(Notice::GaveUp(why)) => return Err(why.into()),
-                Some(Notice::Extended { .. } | Notice::Lost(_)) | None => {}
+                Some(Notice::Extended { .. } | Notice::Lost(_) | Notice::Deleted) | None => {}
             }
             input = runner.perform(step.next).await;
         }

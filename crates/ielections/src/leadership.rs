@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use clock::Instant;
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Epoch, LossReason, Slot, renewal::RenewalTask, term::Term};
@@ -162,10 +161,17 @@ impl StoppedLeadership {
     ///
     /// # Cancel safety
     /// After a dropped call the lease is deleted or expires.
-    pub async fn release(self) {
-        let (done, released) = oneshot::channel();
-        self.0.renewals.release(done).await;
-        // An error means that the task has ended, so there is no more to wait for.
-        let _ = released.await;
+    pub async fn release(self) -> Released {
+        self.0.renewals.release().await
     }
+}
+
+/// The result of [`StoppedLeadership::release`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// The lease is no longer in the store. Another node can lead at once.
+    Deleted,
+    /// The store did not confirm that the lease was deleted. Another node can lead when the lease
+    /// has expired.
+    LeftToExpire,
 }

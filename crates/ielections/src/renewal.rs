@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    LossReason,
+    LossReason, Released,
     engine::{Action, EngineInput, Notice},
     meters,
     runner::EngineRunner,
@@ -28,10 +28,15 @@ impl RenewalTask {
         RenewalTask { term, stopped, task }
     }
 
-    /// Ends the renewals and releases the lease. Afterwards `done` is dropped or sent to.
-    pub(crate) async fn release(&self, done: oneshot::Sender<()>) {
-        // If the task has ended, `done` is dropped. The receiver then sees the same result.
+    /// Ends the renewals and releases the lease.
+    pub(crate) async fn release(&self) -> Released {
+        let (done, released) = oneshot::channel();
+        // If the task has ended, or ends before the lease is deleted, `done` is dropped.
         let _ = self.stopped.send(done).await;
+        match released.await {
+            Ok(()) => Released::Deleted,
+            Err(_) => Released::LeftToExpire,
+        }
     }
 }
 
@@ -77,13 +82,15 @@ async fn renew(
             Some(Notice::Lost(why)) => {
                 term.lose(why);
             }
+            Some(Notice::Deleted) => {
+                if let Some(done) = done.take() {
+                    // The receiver may be gone.
+                    let _ = done.send(());
+                }
+            }
             _ => {}
         }
         next = step.next;
-    }
-    if let Some(done) = done {
-        // The receiver may be gone.
-        let _ = done.send(());
     }
 }
 

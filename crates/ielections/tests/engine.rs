@@ -277,7 +277,7 @@ fn a_release_ends_when_the_leader_would_be_killed() {
     node.now = killed;
     let step = node.then(EngineInput::Answer(StoreAnswer::Unknown));
     let end = node.waits(step);
-    assert_eq!(end.next, Action::End);
+    assert_eq!(end, Decision { notice: None, next: Action::End });
 }
 
 fn former() -> Lease {

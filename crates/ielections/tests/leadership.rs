@@ -17,7 +17,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant, ManualClock};
 use ielections::{
     AcquireError, ConditionalOutcome, ElectionRow, Elections, Epoch, GiveUpReason, Leadership,
-    Lease, LossReason, MemStore, Slot, Timing, TtlStore, UnprovedStop,
+    Lease, LossReason, MemStore, Released, Slot, Timing, TtlStore, UnprovedStop,
 };
 
 const LEASE: Duration = Duration::from_secs(4);
@@ -125,13 +125,37 @@ async fn a_released_slot_is_led_by_the_next_in_a_higher_epoch() {
     let work = leadership.work().unwrap();
     work.finish();
     let stopped = leadership.stopped(Instant::FAR_FUTURE).await.unwrap();
-    world.passing(stopped.release()).await;
+    assert_eq!(world.passing(stopped.release()).await, Released::Deleted);
     assert!(token.is_cancelled());
     assert_eq!(world.lease().await, None);
     let start = world.clock.now();
     let next = world.lead(&second).await;
     assert!(world.clock.now() - start < SECOND);
     assert_eq!(next.epoch(), Epoch(2));
+}
+
+/// The log said "lease released", although nothing had deleted the lease.
+#[tokio::test]
+async fn a_release_that_comes_too_late_reports_that_the_lease_is_left_to_expire() {
+    let world = World::new();
+    let leadership = world.lead(&world.node(1).with_health(Arc::new(|| false))).await;
+    // The leadership is over after a quarter of the lease. Until the killing time, another quarter
+    // later than `valid_until`, a release would still delete the lease.
+    world.pass(LEASE * 7 / 8).await;
+    assert_eq!(leadership.lost(), Some(LossReason::Unhealthy));
+    let stopped = leadership.stopped(Instant::FAR_FUTURE).await.unwrap();
+    assert_eq!(world.passing(stopped.release()).await, Released::LeftToExpire);
+    assert!(world.lease().await.is_some());
+}
+
+/// Nothing is left to delete.
+#[tokio::test]
+async fn a_release_of_a_lease_that_is_gone_reports_it_as_deleted() {
+    let world = World::new();
+    let leadership = world.lead(&world.node(1)).await;
+    world.replace_lease(None).await;
+    let stopped = leadership.stopped(Instant::FAR_FUTURE).await.unwrap();
+    assert_eq!(world.passing(stopped.release()).await, Released::Deleted);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use clock::Instant;
-use ielections::{Elections, Leadership, LockFile, LossReason};
+use ielections::{Elections, Leadership, LockFile, LossReason, Released};
 use sysvvm::System;
 use tracing::{info, warn};
 
@@ -176,14 +176,15 @@ impl NodeParts {
             return;
         }
         fence.finish();
-        match leadership.stopped(deadline).await {
+        let reason = match leadership.stopped(deadline).await {
             Ok(stopped) => match self.clock.timeout_at(deadline, stopped.release()).await {
-                Ok(_) => info!("lease released"),
-                Err(_) => {
-                    warn!("lease not released, and left to expire: the storage does not answer")
+                Ok(Released::Deleted) => return info!("lease released"),
+                Ok(Released::LeftToExpire) | Err(_) => {
+                    "the storage did not confirm that the lease was deleted".to_owned()
                 }
             },
-            Err(unproved) => warn!(%unproved, "lease not released, and left to expire"),
-        }
+            Err(unproved) => unproved.to_string(),
+        };
+        warn!(reason, "lease not released, and left to expire");
     }
 }

@@ -84,8 +84,13 @@ impl ElectionEngine {
                 let again = now + self.budget.retry_pause();
                 self.wait(EngineState::Leading(lead), again)
             }
-            // The lease is released; or no lease is left to release; or the time to stop is over,
-            // and the lease expires.
+            // A refused release found no lease of this leadership: an earlier try deleted it, or it
+            // had expired.
+            (LeadershipPhase::Releasing, EngineInput::Answer(StoreAnswer::Written(_)))
+            | (LeadershipPhase::Lost { is_ours: false }, EngineInput::Stopped) => {
+                Decision { notice: Some(Notice::Deleted), next: Action::End }
+            }
+            // The store is broken, or the time to stop is over: the lease expires.
             _ => Decision { notice: None, next: Action::End },
         }
     }

@@ -582,6 +582,7 @@ impl World {
                 }
             }
             Notice::Lost(_) => self.lost(process),
+            Notice::Deleted => {}
             Notice::GaveUp(why) => {
                 let what = format!("process {process} gave up: {why}");
                 self.violation.get_or_insert(Violation { of: "liveness", what });
