@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ielections::Timing;
 use istorage::Capabilities;
 
 use crate::{
@@ -9,8 +10,9 @@ use crate::{
     latency::{CONDITIONAL, OperationLatency},
 };
 
-/// The default length of a lease.
-const DEFAULT_LEASE: Duration = Duration::from_secs(20);
+/// A call of a node may take this many times the p99. The p99 was measured with one call at a time,
+/// and a node renews its lease beside its other calls.
+const MARGIN: u32 = 2;
 
 /// Advice names a difference of the clocks only above this limit.
 const SKEW_TOLERATED_MS: i64 = 500;
@@ -40,33 +42,45 @@ pub(crate) fn advice(
     advice
 }
 
-/// Returns the shortest lease that leaves time to renew. A lease is renewed after every quarter of
-/// its length. In a quarter there must be time for a slow renewal and for one more try. The time by
-/// which the storage rounds is added.
-fn shortest_lease(capabilities: &Capabilities, p99: Duration) -> Duration {
-    let renewal = 2 * p99;
-    let whole_seconds = (4 * renewal + capabilities.expiry_delay()).as_secs_f64().ceil();
-    Duration::from_secs_f64(whole_seconds.max(1.0))
+/// Returns the shortest lease that a storage with this p99 renews in time, in whole seconds.
+///
+/// A renewal is one conditional write. Each try ends after `call_timeout`, which is a share of the
+/// lease. So [`MARGIN`] times the p99 must fit into `call_timeout`. A simpler rule demands that two
+/// tries fit into `renew_every`: with a p99 of 100 ms, it advises a lease of 1 s. But there each try
+/// ends after 50 ms. The resolution of expiry does not count, because a lease never expires early.
+fn shortest_lease(p99: Duration) -> Duration {
+    let usual = Timing::default();
+    let share = usual.duration.div_duration_f64(usual.call_timeout);
+    Duration::from_secs(((MARGIN * p99).as_secs_f64() * share).ceil().max(1.0) as u64)
 }
 
 fn lease(capabilities: &Capabilities, p99: Duration) -> String {
-    let shortest = shortest_lease(capabilities, p99);
+    let (shortest, usual) = (shortest_lease(p99), Timing::default().duration);
     let measured =
         format!("a conditional write takes up to {:.1} ms (p99)", p99.as_secs_f64() * 1_000.0);
-    if shortest > DEFAULT_LEASE {
+    let mut advice = if shortest > usual {
         format!(
             "Leases: {measured}: the default lease of {} s is too short for this storage; take at least {} s, or find the \
              reason for the slow calls.",
-            DEFAULT_LEASE.as_secs(),
+            usual.as_secs(),
             shortest.as_secs()
         )
     } else {
         format!(
             "Leases: {measured}, so leases of {} s and more leave room to renew in time (the default is {} s).",
             shortest.as_secs(),
-            DEFAULT_LEASE.as_secs()
+            usual.as_secs()
         )
+    };
+    // At level 2 a lease must also last until late writes have landed.
+    let late = capabilities.late_write;
+    if let Some(level_2) = Timing::shortest(late).filter(|timing| timing.duration > shortest) {
+        advice.push_str(&format!(
+            " At trust level 2 take at least {} s: a write may land up to {late:?} after it was sent.",
+            level_2.duration.as_secs()
+        ));
     }
+    advice
 }
 
 #[cfg(test)]
@@ -75,14 +89,14 @@ mod tests {
 
     use super::*;
 
-    fn capabilities(expiry_resolution: Duration) -> Capabilities {
+    fn capabilities() -> Capabilities {
         let limits = BatchLimits { rows: 1, bytes: 1 };
         Capabilities {
             row: RowLimits { pkey: 1, ccols: 1, value: 1 },
             conditional: limits,
             atomic: Some(limits),
             ordered: None,
-            expiry_resolution,
+            expiry_resolution: Duration::ZERO,
             expiry_is_watched: false,
             late_write: Duration::ZERO,
         }
@@ -95,34 +109,44 @@ mod tests {
 
     #[test]
     fn a_quick_storage_allows_short_leases() {
-        let advice = advice(&capabilities(Duration::ZERO), &swap(10), None);
+        let advice = advice(&capabilities(), &swap(10), None);
         assert_eq!(advice.len(), 1);
         assert!(advice[0].contains("leases of 1 s and more"), "{}", advice[0]);
     }
 
+    /// The advised lease was eight times the p99. Each try of a renewal ends after a twentieth of
+    /// the lease, so the tries of a slow storage timed out.
     #[test]
-    fn a_lease_has_room_for_two_slow_renewals_a_quarter_and_for_rounding() {
-        let capabilities = capabilities(Duration::from_secs(1));
-        // The sum is 4 * 2 * 500 ms, and twice the resolution.
-        let shortest = shortest_lease(&capabilities, Duration::from_millis(500));
-        assert_eq!(shortest, Duration::from_secs(6));
+    fn twice_the_p99_fits_into_a_try_of_a_renewal() {
+        for millis in [1, 24, 25, 26, 49, 50, 51, 100, 322, 500, 501, 3_000] {
+            let p99 = Duration::from_millis(millis);
+            let shortest = shortest_lease(p99);
+            assert!(Timing::of(shortest).call_timeout >= 2 * p99, "{p99:?}: {shortest:?}");
+            let second = Duration::from_secs(1);
+            let shorter = Timing::of(shortest - second);
+            assert!(shortest == second || shorter.call_timeout < 2 * p99, "{p99:?}: {shortest:?}");
+        }
+        assert_eq!(shortest_lease(Duration::from_millis(500)), Duration::from_secs(20));
     }
 
-    /// If each node watches the leases, the resolution of the storage applies only to other rows.
-    /// The lease that was advised for DynamoDB was 4 s too long.
+    /// A node at trust level 2 refused the lease that was advised.
     #[test]
-    fn a_storage_whose_leases_are_watched_rounds_no_lease() {
-        let capabilities = capabilities(Duration::from_secs(2));
-        let capabilities = Capabilities { expiry_is_watched: true, ..capabilities };
-        let shortest = shortest_lease(&capabilities, Duration::from_millis(500));
-        assert_eq!(shortest, Duration::from_secs(4));
+    fn late_writes_count_at_level_2() {
+        let late_write = Duration::from_millis(27_100);
+        let late = Capabilities { late_write, ..capabilities() };
+        let at_level_2 = |p99_ms| advice(&late, &swap(p99_ms), None).remove(0);
+        let long = at_level_2(10);
+        assert!(long.contains("leases of 1 s and more"), "{long}");
+        assert!(long.contains("At trust level 2 take at least 121 s"), "{long}");
+        let longer = at_level_2(5_000);
+        assert!(longer.contains("at least 200 s") && !longer.contains("level 2"), "{longer}");
     }
 
     #[test]
     fn a_storage_that_is_too_slow_for_the_default_lease_is_reported() {
-        let advice = advice(&capabilities(Duration::ZERO), &swap(3_000), None);
+        let advice = advice(&capabilities(), &swap(3_000), None);
         assert!(
-            advice[0].contains("too short") && advice[0].contains("at least 24 s"),
+            advice[0].contains("too short") && advice[0].contains("at least 120 s"),
             "{}",
             advice[0]
         );
@@ -130,7 +154,7 @@ mod tests {
 
     #[test]
     fn only_clocks_that_surely_differ_are_named() {
-        let capabilities = capabilities(Duration::ZERO);
+        let capabilities = capabilities();
         let sure = Some(ClockSkew { server_ahead_ms: 5_000, uncertainty_ms: 501 });
         let unsure = Some(ClockSkew { server_ahead_ms: 900, uncertainty_ms: 501 });
         assert!(advice(&capabilities, &[], sure)[0].contains("5000 ms ahead of"));

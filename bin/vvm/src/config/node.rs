@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use ielections::Slot;
+use ielections::{Slot, Timing};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use super::{
@@ -43,8 +43,8 @@ impl Default for NodeConfig {
     fn default() -> NodeConfig {
         NodeConfig {
             advertised: None,
-            slots: Slot::new(1).unwrap_or_else(|| unreachable!("one is a slot")),
-            lease_seconds: Seconds(20.0),
+            slots: Slot::FIRST,
+            lease_seconds: Seconds(Timing::default().duration.as_secs_f64()),
             acquire_seconds: Some(Seconds(120.0)),
             stop_seconds: Seconds(10.0),
             call_seconds: None,
