@@ -148,7 +148,7 @@ impl CommandGroup {
                     Err(match not_written(written) {
                         Refused::Unknown(_) => {
                             let why = "the outcome of earlier commands of the group is unknown";
-                            Refused::Busy(Busy::LeadershipLost(why.to_owned()))
+                            Refused::Busy(Busy::Failed(why.to_owned()))
                         }
                         refused => refused,
                     })
@@ -211,7 +211,50 @@ fn of_former_leader(answered: Answered, events_are_final: bool) -> Answered {
         Err(Refused::NotApplied { .. }) if !events_are_final => {
             Err(Refused::Unknown(why.to_owned()))
         }
-        Err(Refused::Rejected(_)) => Err(Refused::Busy(Busy::LeadershipLost(why.to_owned()))),
+        // The partition fails because the leadership was lost.
+        Err(Refused::Rejected(_) | Refused::Busy(Busy::Failed(_))) => {
+            Err(Refused::Busy(Busy::LeadershipLost(why.to_owned())))
+        }
         Err(refused) => Err(refused),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use eventlog::{Error, istorage};
+
+    use super::*;
+    use crate::Rejection;
+
+    /// Returns the answer to a command that was rejected after it saw an event of its group. The
+    /// outcome of that event is unknown.
+    fn after_unknown_outcome(role: NodeRole) -> Answered {
+        let (reply, _, mut answered) = Reply::new();
+        let rejected = CommandOutcome::Refused(Refused::Rejected(Rejection::conflict("it exists")));
+        let waiting = vec![WaitingCommand { reply, outcome: rejected, visible_events: 1 }];
+        let unknown = Error::Unknown(istorage::Error::outcome_unknown("no answer"));
+        let written = WriteOutcome {
+            committed: 0,
+            applied: Ok(()),
+            commit_error: Some(unknown),
+            log_time: Duration::ZERO,
+        };
+        CommandGroup { waiting, ..CommandGroup::default() }.answer(&written, role);
+        answered.try_recv().unwrap()
+    }
+
+    /// The node still led, but the answer was `LeadershipLost`. The API redirected the client to
+    /// the node that had answered.
+    #[test]
+    fn a_rejection_after_an_unknown_outcome_names_the_leadership_only_if_it_is_lost() {
+        let refused = after_unknown_outcome(NodeRole::Leader).unwrap_err();
+        assert!(matches!(refused, Refused::Busy(Busy::Failed(_))), "{refused:?}");
+        for events_are_final in [false, true] {
+            let former = NodeRole::FormerLeader { events_are_final };
+            let refused = after_unknown_outcome(former).unwrap_err();
+            assert!(matches!(refused, Refused::Busy(Busy::LeadershipLost(_))), "{refused:?}");
+        }
     }
 }
