@@ -132,7 +132,7 @@ fn provide(
         .with_admin(upkeep)
         .with_admin(AdminEndpoint::new(AdminSettings {
             listen: admin,
-            limits: admin_limits(api.limits),
+            limits: admin_limits(&config, api.limits),
             metrics,
             only_local: !config.admin.allow_unauthenticated,
             version: env!("CARGO_PKG_VERSION"),

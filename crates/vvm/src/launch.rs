@@ -1,6 +1,6 @@
 //! The life of a node: one task starts everything, watches it, and stops it in order.
 
-use std::{mem, sync::Arc};
+use std::{mem, sync::Arc, time::Duration};
 
 use clock::Instant;
 use tokio::{runtime::Handle, task::JoinHandle};
@@ -16,15 +16,34 @@ use crate::{
     service::Services,
 };
 
-/// The deadlines of the parts of a node, as shares of the time to stop. A late service or storage
-/// is given up and reported as a problem. After a late partition the lease is left to expire.
-mod shares {
-    pub(super) const SERVICES: u32 = 8;
-    pub(super) const PARTITIONS: u32 = 12;
-    pub(super) const LEASE_RELEASE: u32 = 13;
-    pub(super) const STORAGE: u32 = 14;
-    /// The admin services stop last.
-    pub(super) const OF: u32 = 16;
+/// The times of a stop, in sixteenths of [`stop_within`](crate::NodeSettings::stop_within).
+///
+/// A part of the node that has not ended by its time is given up. A late service or storage is
+/// reported as a problem. After a late partition the lease is left to expire.
+#[derive(Clone, Copy, Debug)]
+pub enum StopShare {
+    /// The longest time for the requests under way of an admin service.
+    AdminRequests = 1,
+    /// The longest time for the requests under way of another service. The service must end a
+    /// little later.
+    Requests = 6,
+    /// The end of the services.
+    Services = 8,
+    /// The end of the partitions.
+    Partitions = 12,
+    /// The end of the release of the lease.
+    LeaseRelease = 13,
+    /// The end of the storage.
+    Storage = 14,
+    /// The end of the admin services, which stop last.
+    Admin = 16,
+}
+
+impl StopShare {
+    /// Returns the time, for a node that stops within `stop_within`.
+    pub fn of(self, stop_within: Duration) -> Duration {
+        stop_within * self as u32 / StopShare::Admin as u32
+    }
 }
 
 /// A node that was launched. [`shutdown`](Launched::shutdown) stops the node in order. Dropping
@@ -181,15 +200,15 @@ impl NodeParts {
         true
     }
 
-    /// Stops the parts of the node in the reverse order of their start. Each part has its share of
-    /// the time ([`shares`]).
+    /// Stops the parts of the node in the reverse order of their start. Each part ends by its time
+    /// ([`StopShare`]).
     async fn stop(self, mut admin: Services, mut services: Services, held: Option<HeldLease>) {
         let start = self.clock.now();
-        let until = |share: u32| start + self.settings.stop_within * share / shares::OF;
+        let until = |share: StopShare| start + share.of(self.settings.stop_within);
         self.node.set_stage(Stage::Stopping);
         let have_stopped = CancellationToken::new();
         let services = async {
-            services.stop(&self.clock, until(shares::SERVICES), &self.problem).await;
+            services.stop(&self.clock, until(StopShare::Services), &self.problem).await;
             have_stopped.cancel();
         };
         let leadership = async {
@@ -201,18 +220,18 @@ impl NodeParts {
                 () = have_stopped.cancelled() => {}
             }
             if let Some(held) = held {
-                self.end_leadership(held, until(shares::PARTITIONS), until(shares::LEASE_RELEASE))
-                    .await;
+                let partitions = until(StopShare::Partitions);
+                self.end_leadership(held, partitions, until(StopShare::LeaseRelease)).await;
             }
         };
         tokio::join!(services, leadership);
         let closed = self.clients.close();
-        if self.clock.timeout_at(until(shares::STORAGE), closed).await.is_err() {
+        if self.clock.timeout_at(until(StopShare::Storage), closed).await.is_err() {
             warn!("storage not closed in time");
             self.problem.report(Problem::NotStopped("the storage".to_owned()));
         }
         self.node.set_stage(Stage::Stopped);
-        admin.stop(&self.clock, until(shares::OF), &self.problem).await;
+        admin.stop(&self.clock, until(StopShare::Admin), &self.problem).await;
         info!(took = ?(self.clock.now() - start), "node stopped");
     }
 }

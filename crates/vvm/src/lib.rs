@@ -36,7 +36,7 @@ mod status;
 
 pub use app::{App, LocalPartition, NotLeader};
 pub use builder::{Builder, InvalidNodeSettings, Vvm};
-pub use launch::{Launched, NotReady};
+pub use launch::{Launched, NotReady, StopShare};
 pub use node::{Node, NotLeading, Stage};
 pub use problem::{Problem, ServiceError};
 pub use service::Service;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use httpapi::{HttpApiSettings, HttpLimits};
+use vvm::StopShare;
 
 use crate::config::VvmConfig;
 
@@ -10,14 +11,13 @@ use crate::config::VvmConfig;
 /// its request at once.
 const ADMIN_HEAD: Duration = Duration::from_secs(5);
 
-/// Makes the settings of the API, for a number of connections that the machine allows. At a stop,
-/// requests under way get a little less time than the service itself.
+/// Makes the settings of the API, for a number of connections that the machine allows.
 pub(super) fn api_settings(config: &VvmConfig, connections: usize) -> HttpApiSettings {
     let VvmConfig { http, node, .. } = config;
     HttpApiSettings {
         listen: http.listen,
         limits: HttpLimits {
-            drain_time: node.stop_seconds.get() * 3 / 8,
+            drain_time: StopShare::Requests.of(node.stop_seconds.get()),
             connections,
             head_time: http.head_seconds.get(),
             body_time: http.body_seconds.get(),
@@ -34,11 +34,11 @@ pub(super) fn api_settings(config: &VvmConfig, connections: usize) -> HttpApiSet
 }
 
 /// Makes the limits of the admin endpoint from those of the API.
-pub(super) fn admin_limits(api: HttpLimits) -> HttpLimits {
+pub(super) fn admin_limits(config: &VvmConfig, api: HttpLimits) -> HttpLimits {
     HttpLimits {
         connections: 100,
         head_time: api.head_time.min(ADMIN_HEAD),
-        drain_time: api.drain_time / 6,
+        drain_time: StopShare::AdminRequests.of(config.node.stop_seconds.get()),
         ..api
     }
 }
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(api.logs, 710);
         assert_eq!(limits.drain_time, Duration::from_secs(6));
 
-        let admin = admin_limits(limits);
+        let admin = admin_limits(&config, limits);
         assert_eq!(admin.connections, 100);
         assert_eq!(admin.head_time, Duration::from_secs(5));
         assert_eq!(admin.drain_time, Duration::from_secs(1));
