@@ -184,5 +184,5 @@ fn allow_connections(connections: usize) -> usize {
 fn lock(folder: &PathBuf) -> Option<LockFile> {
     let lock = std::fs::create_dir_all(folder).map_err(|error| error.to_string());
     let lock = lock.and_then(|()| LockFile::lock(folder).map_err(|error| error.to_string()));
-    lock.map_err(|why| warn!(folder = %folder.display(), why, "no lock file: after a crash the node waits until its own lease expires")).ok()
+    lock.map_err(|error| warn!(folder = %folder.display(), error, "no lock file: after a crash the node waits until its own lease expires")).ok()
 }

@@ -102,10 +102,10 @@ impl LockFile {
         })?;
         let place = match FileIdentity::of(&file).map_err(failed)? {
             Ok(place) => Some(place),
-            Err(why) => {
+            Err(reason) => {
                 info!(
                     path = %path.display(),
-                    why,
+                    reason,
                     "comeback not possible: after a crash the node waits for its lease"
                 );
                 None

@@ -143,7 +143,7 @@ impl Term {
     fn announce_end(&self, why: LossReason) {
         self.over.cancel();
         meters::lost(self.slot, why);
-        info!(slot = %self.slot, epoch = %self.lease.epoch, %why, "leadership ended");
+        info!(slot = %self.slot, epoch = %self.lease.epoch, reason = %why, "leadership ended");
     }
 
     pub(crate) fn end_work(&self, is_proved: bool) {

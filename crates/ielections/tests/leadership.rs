@@ -19,6 +19,7 @@ use ielections::{
     AcquireError, ConditionalOutcome, ElectionRow, Elections, Epoch, GiveUpReason, Leadership,
     Lease, LossReason, MemStore, Released, Slot, Timing, TtlStore, UnprovedStop,
 };
+use trialkit::LogLines;
 
 const LEASE: Duration = Duration::from_secs(4);
 const SECOND: Duration = Duration::from_secs(1);
@@ -118,6 +119,8 @@ async fn a_second_node_waits_and_gives_up_in_time() {
 
 #[tokio::test]
 async fn a_released_slot_is_led_by_the_next_in_a_higher_epoch() {
+    let lines = LogLines::default();
+    let _lines = tracing::subscriber::set_default(lines.clone());
     let world = World::new();
     let (first, second) = (world.node(1), world.node(2));
     let leadership = world.lead(&first).await;
@@ -127,6 +130,8 @@ async fn a_released_slot_is_led_by_the_next_in_a_higher_epoch() {
     let stopped = leadership.stopped(Instant::FAR_FUTURE).await.unwrap();
     assert_eq!(world.passing(stopped.release()).await, Released::Deleted);
     assert!(token.is_cancelled());
+    let ended = "INFO leadership ended slot=1 epoch=1 reason=the lease was released";
+    assert!(lines.all().iter().any(|line| line == ended), "{:?}", lines.all());
     assert_eq!(world.lease().await, None);
     let start = world.clock.now();
     let next = world.lead(&second).await;

@@ -103,11 +103,11 @@ impl Suspects {
         self.clock.now() + page_timeout
     }
 
-    fn add(&self, server: SocketAddr, why: &str) {
+    fn add(&self, server: SocketAddr, reason: &str) {
         let is_new = self.since(server).is_none();
         lock(&self.since).insert(server, self.clock.now());
         if is_new {
-            warn!(%server, why, avoided_for = ?AVOIDED_FOR, "Cassandra server avoided");
+            warn!(%server, reason, avoided_for = ?AVOIDED_FOR, "Cassandra server avoided");
         }
     }
 }
@@ -144,10 +144,10 @@ impl PendingRequest<'_> {
         last_server.is_some_and(|server| !self.suspects.has_answered_since(server, self.sent))
     }
 
-    fn suspect_server(&self, why: &str) {
+    fn suspect_server(&self, reason: &str) {
         let last_server = *lock(&self.last_server);
         if let Some(server) = last_server {
-            self.suspects.add(server, why);
+            self.suspects.add(server, reason);
         }
     }
 }

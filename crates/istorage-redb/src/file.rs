@@ -129,9 +129,9 @@ impl StorageFile {
     /// Closes the file, and logs if it could not be closed cleanly.
     pub(crate) fn close(&self) {
         let open = self.open_mut().take();
-        if let Err(page_error) = errors::catch_page_error(|| drop(open)) {
+        if let Err(error) = errors::catch_page_error(|| drop(open)) {
             let file = self.path().display();
-            tracing::error!(%file, cause = %page_error, "storage file not closed cleanly");
+            tracing::error!(%file, %error, "storage file not closed cleanly");
         }
     }
 

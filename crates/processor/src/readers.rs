@@ -106,7 +106,7 @@ impl Commands {
                 };
                 let what = with_causes(error);
                 if self.shared.damage.note_damage(row, &what) {
-                    warn!(partition = self.log.partition(), what, "damaged row");
+                    warn!(partition = self.log.partition(), error = what, "damaged row");
                 }
             }
             Err(_) => {}

@@ -23,9 +23,9 @@ pub(crate) async fn retry_until<T, F: Future<Output = Result<T, Problem>>>(
     let mut timer = WarningTimer::default();
     loop {
         match open().await {
-            Err(Problem::Storage(why)) if clock.now() + RETRY_DELAY < deadline => {
+            Err(Problem::Storage(error)) if clock.now() + RETRY_DELAY < deadline => {
                 if timer.is_due(clock.now()) {
-                    warn!(why, retry_every = ?RETRY_DELAY, "waiting for the storage");
+                    warn!(error, retry_every = ?RETRY_DELAY, "waiting for the storage");
                 }
                 clock.sleep(RETRY_DELAY).await;
             }

@@ -46,11 +46,11 @@ pub(crate) async fn create(
         let step = match common_view(session, clock, name, patient_until).await {
             Ok(KeyspaceView::Missing) => match strategy(session, replication) {
                 Ok(strategy) => create_keyspace(session, name, &strategy).await,
-                Err(why) => {
+                Err(error) => {
                     if !mem::replace(&mut is_logged, true) {
-                        tracing::warn!(keyspace = %name, %why, "waiting for Cassandra servers");
+                        tracing::warn!(keyspace = %name, %error, "waiting for Cassandra servers");
                     }
-                    Err(why)
+                    Err(error)
                 }
             },
             Ok(KeyspaceView::Empty(created_at)) => {

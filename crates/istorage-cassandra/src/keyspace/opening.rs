@@ -74,11 +74,11 @@ impl Opening<'_> {
             Some(KeyspaceView::Ready(_)) => return Ok(true),
             Some(KeyspaceView::Unfinished) | None => {}
         }
-        let why = survey.disagreement(self.name);
+        let error = survey.disagreement(self.name);
         if may_differ && !mem::replace(&mut self.is_logged, true) {
-            tracing::warn!(keyspace = %self.name, ?why, "waiting for Cassandra servers");
+            tracing::warn!(keyspace = %self.name, ?error, "waiting for Cassandra servers");
         }
-        Err(why)
+        Err(error)
     }
 }
 

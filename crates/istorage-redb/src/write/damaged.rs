@@ -54,7 +54,7 @@ impl DamagedRows {
             return errors::damaged_row(keyspace.table_label(), why);
         }
         let row = keyspace.row_name(&key);
-        tracing::error!(%row, cause = %why, "a page of the storage file is damaged");
+        tracing::error!(%row, error = %why, "a page of the storage file is damaged");
         let answer = errors::damaged_row(row, why);
         if self.rows.len() < REMEMBERED {
             self.rows.insert((keyspace.name.clone(), key), why.to_string());

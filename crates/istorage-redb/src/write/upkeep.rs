@@ -70,7 +70,7 @@ impl WriterThread {
     /// not.
     pub(super) fn keep_expired(&mut self, failure: &FileFailure) {
         let file = self.file.path().display();
-        tracing::error!(%file, cause = %failure, "expired rows are no longer removed from the storage file");
+        tracing::error!(%file, error = %failure, "expired rows are no longer removed from the storage file");
         self.keeps_expired = true;
     }
 
@@ -174,7 +174,7 @@ impl WriterThread {
         } else if self.failing.is_none() {
             self.failing = Some(self.clock.now());
             let file = self.file.path().display();
-            tracing::error!(%file, cause = %failure, "the storage file failed; each write opens it again");
+            tracing::error!(%file, error = %failure, "the storage file failed; each write opens it again");
         }
         // A file that has no name any more must stay open: after closing, nobody could bring the
         // file back.
@@ -197,10 +197,10 @@ impl WriterThread {
     }
 
     /// Ends the driver after a failed sync. The reason is reported and logged once.
-    fn fail_driver(&self, cause: &dyn fmt::Display) {
+    fn fail_driver(&self, error: &dyn fmt::Display) {
         if self.failed.borrow().is_none() {
             let file = self.file.path();
-            tracing::error!(file = %file.display(), %cause, "a sync of the storage file failed: the node must be restarted");
+            tracing::error!(file = %file.display(), %error, "a sync of the storage file failed: the node must be restarted");
             self.failed.send_replace(Some(FileFailure::failed_sync(file)));
         }
     }

@@ -105,7 +105,7 @@ impl CommandGroup {
     fn refuse_unread(&mut self, error: &eventlog::Error) -> Refused {
         let what = with_causes(error);
         if error.is_lasting() {
-            warn!(what, "a command needs a damaged row");
+            warn!(error = what, "a command needs a damaged row");
             let what = format!("{what}: repair the row");
             return Refused::Rejected(Rejection::new(RejectionKind::Internal, what));
         }

@@ -91,10 +91,10 @@ impl GroupRunner {
         let is_ready = status == Status::Ready;
         if self.shared.set(status.clone()) {
             match &status {
-                Status::Violation(what)
-                | Status::Recovering(Some(what))
-                | Status::Stalled(what) => {
-                    warn!(partition = self.name, what, "partition takes no commands");
+                Status::Violation(reason)
+                | Status::Recovering(Some(reason))
+                | Status::Stalled(reason) => {
+                    warn!(partition = self.name, reason, "partition takes no commands");
                 }
                 _ => debug!(partition = self.name, ?status, "partition status changed"),
             }
