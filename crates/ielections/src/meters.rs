@@ -42,14 +42,6 @@ pub(crate) fn renewed(slot: Slot, left: Duration) {
 }
 
 pub(crate) fn called(op: &StoreCall, answer: &StoreAnswer, took: Duration) {
-    let op = match op {
-        StoreCall::Look => "look",
-        StoreCall::ReadEpoch(_) => "read_epoch",
-        StoreCall::Take { .. } => "take",
-        StoreCall::RaiseEpoch { .. } => "raise_epoch",
-        StoreCall::Renew { .. } => "renew",
-        StoreCall::Release { .. } => "release",
-    };
     let result = match answer {
         StoreAnswer::Leases(_)
         | StoreAnswer::EpochRow(_)
@@ -59,5 +51,6 @@ pub(crate) fn called(op: &StoreCall, answer: &StoreAnswer, took: Duration) {
         StoreAnswer::Unknown => "unknown",
         StoreAnswer::Broken => "broken",
     };
-    metrics::histogram!("ielections_call_seconds", "op" => op, "result" => result).record(took);
+    metrics::histogram!("ielections_call_seconds", "op" => op.name(), "result" => result)
+        .record(took);
 }

@@ -77,7 +77,7 @@ impl EngineRunner {
         match called {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
-                warn!(?op, error = with_causes(&error), "election store error");
+                warn!(op = op.name(), error = with_causes(&error), "election store error");
                 match error {
                     StoreError::Unavailable(_) => StoreAnswer::Unavailable,
                     StoreError::Unknown(_) => StoreAnswer::Unknown,
@@ -86,7 +86,7 @@ impl EngineRunner {
             }
             Err(_) if reads => StoreAnswer::Unavailable,
             Err(_) => {
-                debug!(?op, "election store call timed out");
+                debug!(op = op.name(), "election store call timed out");
                 StoreAnswer::Unknown
             }
         }

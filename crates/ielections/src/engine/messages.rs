@@ -52,6 +52,20 @@ pub enum StoreCall {
     },
 }
 
+impl StoreCall {
+    /// Returns the name of the call in metrics and logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            StoreCall::Look => "look",
+            StoreCall::ReadEpoch(_) => "read_epoch",
+            StoreCall::Take { .. } => "take",
+            StoreCall::RaiseEpoch { .. } => "raise_epoch",
+            StoreCall::Renew { .. } => "renew",
+            StoreCall::Release { .. } => "release",
+        }
+    }
+}
+
 /// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreAnswer {
