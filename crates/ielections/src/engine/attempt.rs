@@ -20,7 +20,11 @@ pub(super) struct Attempt {
 #[derive(Clone, Debug)]
 enum AttemptPhase {
     ReadingEpoch,
-    Taking(Claim),
+    Taking {
+        claim: Claim,
+        /// Whether a sending of the lease got no answer.
+        is_unsettled: bool,
+    },
     Raising(Claim),
 }
 
@@ -33,12 +37,11 @@ struct Claim {
     lease: Lease,
     /// The epoch row as it was read.
     from: Option<EpochRow>,
-    /// Whether a sending in this phase got no answer.
-    open: bool,
 }
 
 impl Claim {
-    fn raised(&self) -> EpochRow {
+    /// The epoch row that the attempt writes.
+    fn epoch_row(&self) -> EpochRow {
         EpochRow { epoch: self.lease.epoch, incarnation: self.lease.incarnation }
     }
 }
@@ -77,14 +80,17 @@ impl ElectionEngine {
                 let random = u128::from((self.random)()) << 64 | u128::from((self.random)());
                 let incarnation = Incarnation(random);
                 let lease = Lease { owner: self.candidacy.owner, incarnation, epoch };
-                let claim = Claim { sent: now, lease, from, open: false };
-                self.send(Attempt { phase: AttemptPhase::Taking(claim), ..attempt }, claim, now)
+                let claim = Claim { sent: now, lease, from };
+                let phase = AttemptPhase::Taking { claim, is_unsettled: false };
+                self.send(Attempt { phase, ..attempt }, claim, now)
             }
             (AttemptPhase::ReadingEpoch, Some(_)) => self.rest(now),
-            (AttemptPhase::Taking(claim) | AttemptPhase::Raising(claim), None) => {
+            (AttemptPhase::Taking { claim, .. } | AttemptPhase::Raising(claim), None) => {
                 self.send(attempt, claim, now)
             }
-            (AttemptPhase::Taking(claim), Some(answer)) => self.taken(attempt, claim, now, answer),
+            (AttemptPhase::Taking { claim, is_unsettled }, Some(answer)) => {
+                self.taken(attempt, (claim, is_unsettled), now, answer)
+            }
             (AttemptPhase::Raising(claim), Some(answer)) => {
                 self.raised(attempt, claim, now, answer)
             }
@@ -101,7 +107,7 @@ impl ElectionEngine {
         let deadline = until.min(now + self.budget.timing().call_timeout);
         let op = match attempt.phase {
             AttemptPhase::Raising(_) => {
-                StoreCall::RaiseEpoch { slot, from: claim.from, to: claim.raised() }
+                StoreCall::RaiseEpoch { slot, from: claim.from, to: claim.epoch_row() }
             }
             _ => StoreCall::Take {
                 slot,
@@ -116,33 +122,27 @@ impl ElectionEngine {
     fn taken(
         &mut self,
         attempt: Attempt,
-        claim: Claim,
+        (claim, is_unsettled): (Claim, bool),
         now: Instant,
         answer: StoreAnswer,
     ) -> Decision {
-        let is_own = |there: &Option<bytes::Bytes>| *there == Some(claim.lease.to_bytes());
+        let own = Some(claim.lease.to_bytes());
+        let is_unsettled = is_unsettled || answer == StoreAnswer::Unknown;
         match answer {
-            StoreAnswer::Written(ConditionalOutcome::Done) => {
-                self.go_on_to_raise(attempt, claim, now)
+            // Another node was quicker.
+            StoreAnswer::Written(ConditionalOutcome::Refused(there)) if there != own => {
+                self.rest(now)
             }
-            // An earlier sending was done.
-            StoreAnswer::Written(ConditionalOutcome::Refused(there)) if is_own(&there) => {
-                self.go_on_to_raise(attempt, claim, now)
+            // This sending or an earlier one was done.
+            StoreAnswer::Written(_) => {
+                self.send(Attempt { phase: AttemptPhase::Raising(claim), ..attempt }, claim, now)
             }
-            StoreAnswer::Unknown => {
-                self.send_again(attempt, AttemptPhase::Taking(Claim { open: true, ..claim }), now)
+            StoreAnswer::Unknown | StoreAnswer::Unavailable if is_unsettled => {
+                self.send_again(attempt, AttemptPhase::Taking { claim, is_unsettled }, now)
             }
-            StoreAnswer::Unavailable if claim.open => {
-                self.send_again(attempt, AttemptPhase::Taking(claim), now)
-            }
-            // Another node was quicker, or nothing was done.
+            // Nothing was done.
             _ => self.rest(now),
         }
-    }
-
-    fn go_on_to_raise(&mut self, attempt: Attempt, claim: Claim, now: Instant) -> Decision {
-        let claim = Claim { open: false, ..claim };
-        self.send(Attempt { phase: AttemptPhase::Raising(claim), ..attempt }, claim, now)
     }
 
     fn raised(
@@ -152,7 +152,7 @@ impl ElectionEngine {
         now: Instant,
         answer: StoreAnswer,
     ) -> Decision {
-        let is_own = |there: &Option<bytes::Bytes>| *there == Some(claim.raised().to_bytes());
+        let is_own = |there: &Option<bytes::Bytes>| *there == Some(claim.epoch_row().to_bytes());
         let is_raised = match &answer {
             StoreAnswer::Written(ConditionalOutcome::Done) => true,
             StoreAnswer::Written(ConditionalOutcome::Refused(there)) => is_own(there),
