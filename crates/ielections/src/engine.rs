@@ -47,7 +47,7 @@ pub struct Candidacy {
     /// The address of the node.
     pub owner: SocketAddr,
     /// The last slot that the node competes for. The first is 1.
-    pub slots: Slot,
+    pub last_slot: Slot,
     /// The time at which the node stops trying. An attempt that is under way at that time is
     /// finished.
     pub until: Instant,
@@ -95,7 +95,7 @@ impl fmt::Debug for ElectionEngine {
 impl ElectionEngine {
     /// Makes the engine of a candidacy. `random` must never repeat its numbers, on any node.
     pub fn new(candidacy: Candidacy, budget: Budget, mut random: RandomSource) -> ElectionEngine {
-        let first_slot = (random() % u64::from(candidacy.slots.get())) as u32;
+        let first_slot = (random() % u64::from(candidacy.last_slot.get())) as u32;
         ElectionEngine {
             candidacy,
             budget,

@@ -23,6 +23,12 @@ impl Slot {
     }
 }
 
+impl From<NonZeroU32> for Slot {
+    fn from(number: NonZeroU32) -> Slot {
+        Slot(number)
+    }
+}
+
 impl fmt::Display for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -17,8 +17,8 @@ use crate::{
 
 /// Creates the gauges of all slots at the beginning. So the sum of a slot without a leader is 0,
 /// and not missing.
-pub(crate) fn begins(slots: Slot) {
-    for slot in 1..=slots.get() {
+pub(crate) fn begins(last_slot: Slot) {
+    for slot in 1..=last_slot.get() {
         // `increment(0)` instead of `set(0)`: this node may already lead the slot.
         metrics::gauge!("ielections_leads", "slot" => slot.to_string()).increment(0);
     }

@@ -37,7 +37,7 @@ impl Node {
         let until = now + Duration::from_secs(60);
         let candidacy = Candidacy {
             owner: ([10, 0, 0, 1], 80).into(),
-            slots: Slot::new(slots).unwrap(),
+            last_slot: Slot::new(slots).unwrap(),
             until,
             former,
         };

@@ -150,7 +150,7 @@ impl NodeParts {
         self.node.leaders().set_observer(elections.observer());
         self.node.set_stage(Stage::Waiting);
         let until = gives_up_after.map_or(Instant::FAR_FUTURE, |time| self.clock.now() + time);
-        Ok(elections.acquire(slots, until).await?)
+        Ok(elections.acquire(slots.into(), until).await?)
     }
 
     /// Ends all work under the leadership. Releases the lease if it is proved that nothing is

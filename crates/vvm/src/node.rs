@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    num::NonZeroU32,
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
@@ -57,7 +58,7 @@ pub struct Node(Arc<NodeInner>);
 struct NodeInner {
     clock: Clock,
     launched: Instant,
-    slots: Slot,
+    slots: NonZeroU32,
     advertised: SocketAddr,
     call_timeout: Duration,
     lease: Duration,
@@ -240,7 +241,6 @@ impl Node {
 pub struct NotLeading;
 
 /// The slot of a partition. The leader of that slot leads the partition.
-pub(crate) fn slot_of(partition: u16, slots: Slot) -> Slot {
-    let number = 1 + u32::from(partition) % slots.get();
-    Slot::new(number).unwrap_or(slots)
+pub(crate) fn slot_of(partition: u16, slots: NonZeroU32) -> Slot {
+    NonZeroU32::MIN.saturating_add(u32::from(partition) % slots).into()
 }

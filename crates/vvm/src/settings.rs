@@ -1,9 +1,15 @@
 //! The settings of a node that an operator chooses.
 
-use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroU16, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    num::{NonZeroU16, NonZeroU32},
+    sync::Arc,
+    time::Duration,
+};
 
 use eventlog::{LogSettings, TrustLevel};
-use ielections::{Budget, Slot, Timing};
+use ielections::{Budget, Timing};
 use istorage::KeyspaceName;
 use processor::Application;
 use sysvvm::AppName;
@@ -18,7 +24,7 @@ pub struct NodeSettings {
     pub system: KeyspaceName,
     /// The number of slots (`NumVVM`), and so of nodes that lead at the same time. All nodes of a
     /// cluster must have the same number.
-    pub slots: Slot,
+    pub slots: NonZeroU32,
     /// The address at which clients of other nodes find this node. It is the value of the node's
     /// lease.
     pub advertised: SocketAddr,
@@ -49,7 +55,7 @@ impl NodeSettings {
     pub fn new(advertised: SocketAddr) -> NodeSettings {
         NodeSettings {
             system: KeyspaceName::new(NodeSettings::SYSTEM).expect("it is a name"),
-            slots: Slot::new(1).expect("one is a slot"),
+            slots: NonZeroU32::MIN,
             advertised,
             lease: Timing::default(),
             acquire_within: Some(Duration::from_secs(120)),

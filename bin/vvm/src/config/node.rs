@@ -1,9 +1,9 @@
 //! The section `node` of the configuration.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use ielections::{Slot, Timing};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use ielections::Timing;
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use super::{
     address::address,
@@ -22,8 +22,8 @@ pub(crate) struct NodeConfig {
     #[serde(deserialize_with = "address")]
     pub(crate) advertised: Option<SocketAddr>,
     /// The number of slots: so many nodes lead at the same time, and the others wait.
-    #[serde(deserialize_with = "slots", serialize_with = "slots_as_number")]
-    pub(crate) slots: Slot,
+    #[serde(deserialize_with = "slots")]
+    pub(crate) slots: NonZeroU32,
     /// The length of a lease.
     #[serde(deserialize_with = "lease")]
     pub(crate) lease_seconds: Seconds,
@@ -43,7 +43,7 @@ impl Default for NodeConfig {
     fn default() -> NodeConfig {
         NodeConfig {
             advertised: None,
-            slots: Slot::FIRST,
+            slots: NonZeroU32::MIN,
             lease_seconds: Seconds(Timing::default().duration.as_secs_f64()),
             acquire_seconds: Some(Seconds(120.0)),
             stop_seconds: Seconds(10.0),
@@ -53,13 +53,9 @@ impl Default for NodeConfig {
     }
 }
 
-fn slots<'de, D: Deserializer<'de>>(from: D) -> Result<Slot, D::Error> {
-    let slots = Slot::new(u32::deserialize(from)?);
+fn slots<'de, D: Deserializer<'de>>(from: D) -> Result<NonZeroU32, D::Error> {
+    let slots = NonZeroU32::new(u32::deserialize(from)?);
     slots.ok_or_else(|| D::Error::custom("the number of slots must be 1 or more"))
-}
-
-fn slots_as_number<S: Serializer>(slots: &Slot, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u32(slots.get())
 }
 
 fn lease<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {

@@ -48,15 +48,15 @@ impl ElectionEngine {
     /// Returns a slot that can be taken: a slot with a lease of this node's former process, or else
     /// the first free slot.
     fn choose(&self, seen: &[ObservedLease]) -> Option<(Slot, Option<Lease>)> {
-        let Candidacy { slots, former, .. } = &self.candidacy;
+        let Candidacy { last_slot, former, .. } = &self.candidacy;
         let own = |seen: &ObservedLease| {
             Lease::from_bytes(&seen.value).filter(|own| former.contains(own))
         };
-        let mut wanted = seen.iter().filter(|seen| seen.slot <= *slots);
+        let mut wanted = seen.iter().filter(|seen| seen.slot <= *last_slot);
         if let Some(own) = wanted.find_map(|seen| Some((seen.slot, Some(own(seen)?)))) {
             return Some(own);
         }
-        let slots = slots.get();
+        let slots = last_slot.get();
         let place = |n: u32| (u64::from(self.first_slot) + u64::from(n)) % u64::from(slots) + 1;
         let order = (0..slots).filter_map(|n| Slot::new(place(n) as u32));
         let mut free = order.filter(|slot| seen.iter().all(|seen| seen.slot != *slot));
@@ -69,7 +69,7 @@ impl ElectionEngine {
         let pause = self.pause();
         let ends = seen
             .iter()
-            .filter(|seen| seen.slot <= self.candidacy.slots)
+            .filter(|seen| seen.slot <= self.candidacy.last_slot)
             .map(|seen| seen.left)
             .min();
         match ends {

@@ -191,7 +191,7 @@ pub(crate) struct World {
     rng: Rng,
     defect: Option<Defect>,
     budget: Budget,
-    slots: Slot,
+    last_slot: Slot,
     weather: Weather,
     /// Whether each node judges by itself which leases have expired. Otherwise the store judges.
     nodes_watch: bool,
@@ -227,7 +227,7 @@ impl World {
             _ => tight(clock_skew),
         };
         #[expect(clippy::unwrap_used, reason = "both numbers are slots")]
-        let slots = Slot::new(rng.u32(1..=2)).unwrap();
+        let last_slot = Slot::new(rng.u32(1..=2)).unwrap();
         let expires_late = rng.bool();
         let budget = if nodes_watch {
             Budget::of_watched(timing)
@@ -262,7 +262,7 @@ impl World {
             rng,
             defect,
             budget,
-            slots,
+            last_slot,
             weather,
             nodes_watch,
             expires_late,
@@ -512,7 +512,7 @@ impl World {
     fn engine(&mut self, node: usize, former: Vec<Lease>) -> Mistaken {
         let candidacy = Candidacy {
             owner: self.nodes[node].address,
-            slots: self.slots,
+            last_slot: self.last_slot,
             until: Instant::FAR_FUTURE,
             former,
         };

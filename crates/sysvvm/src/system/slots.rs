@@ -1,8 +1,9 @@
 //! The number of slots of a cluster.
 
+use std::num::NonZeroU32;
+
 use bytes::Bytes;
 use clock::Instant;
-use ielections::Slot;
 
 use super::System;
 use crate::{Error, Result, layout};
@@ -13,7 +14,7 @@ impl System {
     ///
     /// # Errors
     /// [`Error::OtherSlots`] if another number was decided before.
-    pub async fn fix_slots(&self, slots: Slot, deadline: Instant) -> Result<()> {
+    pub async fn fix_slots(&self, slots: NonZeroU32, deadline: Instant) -> Result<()> {
         let ours = Bytes::copy_from_slice(&slots.get().to_be_bytes());
         let there = self.get_or_insert(layout::slots(), ours.clone(), deadline).await?;
         if there == ours {

@@ -9,7 +9,7 @@ mod lease_times;
 mod reads;
 
 use std::{
-    num::NonZeroU16,
+    num::{NonZeroU16, NonZeroU32},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -20,7 +20,7 @@ use std::{
 use clock::Clock;
 use cluster::{BindBehaviour, Cluster, PATIENCE, ScriptedService, hasty, run, send};
 use eventlog::WsId;
-use ielections::{Slot, Timing};
+use ielections::Timing;
 use istorage::Fault;
 use shop::{StallPoint, article, create_workspace, cud, shop};
 use sysvvm::AppName;
@@ -438,7 +438,7 @@ async fn a_node_that_was_suspended_past_its_lease_answers_nothing() {
 #[tokio::test]
 async fn more_slots_than_partitions_are_refused() {
     let cluster = Cluster::new();
-    let eleven = |settings: &mut NodeSettings| settings.slots = Slot::new(11).unwrap();
+    let eleven = |settings: &mut NodeSettings| settings.slots = NonZeroU32::new(11).unwrap();
     let refused = cluster.node(1, eleven).build().unwrap_err();
     assert_eq!(refused, InvalidNodeSettings::IdleSlots { slots: 11, partitions: 10 });
 }
@@ -479,7 +479,7 @@ async fn a_node_that_steps_down_lets_another_lead() {
 #[tokio::test]
 async fn two_slots_are_led_by_two_nodes_and_each_has_its_partitions() {
     let cluster = Cluster::new();
-    let two = |settings: &mut NodeSettings| settings.slots = Slot::new(2).unwrap();
+    let two = |settings: &mut NodeSettings| settings.slots = NonZeroU32::new(2).unwrap();
     let nodes = [1, 2].map(|number| cluster.node(number, two).build().unwrap().launch());
     for node in &nodes {
         cluster.until(node, Stage::Leading).await;
@@ -506,7 +506,7 @@ async fn another_number_of_slots_or_partitions_is_refused() {
     cluster.until(&node, Stage::Leading).await;
     node.shutdown().await.unwrap();
 
-    let three = |settings: &mut NodeSettings| settings.slots = Slot::new(3).unwrap();
+    let three = |settings: &mut NodeSettings| settings.slots = NonZeroU32::new(3).unwrap();
     let node = cluster.node(1, three).build().unwrap().launch();
     let problem = node.problem().await.to_string();
     assert!(problem.contains("1 slots") && problem.contains('3'), "{problem}");

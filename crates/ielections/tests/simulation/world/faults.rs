@@ -108,7 +108,7 @@ impl World {
     /// Checks that every slot has a leader. Then ends one leadership, if another node is there to
     /// follow. The history ends when that node must lead.
     pub(super) fn settled(&mut self) {
-        let wanted = self.slots.get() as usize;
+        let wanted = self.last_slot.get() as usize;
         self.observe(Fact::Expected { leaders: wanted.min(self.nodes.len()) });
         self.observe(Fact::Due);
         let leaders =
