@@ -76,7 +76,7 @@ impl Node {
             system: KeyspaceName::new(format!("busy_{:016x}", clock.random())).unwrap(),
             open_within: PATIENCE,
             lease: Timing::of(LEASE),
-            call_timeout: LEASE / 6,
+            request_call_timeout: LEASE / 6,
             ..NodeSettings::new(([127, 0, 0, 1], 1).into())
         };
         let node = Vvm::builder(elections, clock.clone(), settings)

@@ -54,7 +54,7 @@ pub enum InvalidNodeSettings {
         partitions: u16,
     },
     /// A storage call may take longer than a lease allows. Shorten
-    /// [`NodeSettings::call_timeout`], or take a longer lease.
+    /// [`NodeSettings::request_call_timeout`], or take a longer lease.
     #[error(
         "a call to the storage may take {call:?}, and a lease of {lease:?} leaves {room:?} for a call: \
          shorten the time limit of calls, or take a longer lease"

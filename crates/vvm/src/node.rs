@@ -60,7 +60,6 @@ struct NodeInner {
     launched: Instant,
     slots: NonZeroU32,
     advertised: SocketAddr,
-    call_timeout: Duration,
     lease: Duration,
     driver: &'static str,
     system: KeyspaceName,
@@ -86,7 +85,6 @@ impl Node {
             clock,
             slots: settings.slots,
             advertised: settings.advertised,
-            call_timeout: settings.call_timeout,
             lease: settings.lease.duration,
             driver,
             system: settings.system.clone(),
@@ -105,11 +103,6 @@ impl Node {
     /// The address at which clients of other nodes find this node.
     pub fn advertised(&self) -> SocketAddr {
         self.0.advertised
-    }
-
-    /// The time limit of a storage call.
-    pub fn call_timeout(&self) -> Duration {
-        self.0.call_timeout
     }
 
     /// The stage of the node.

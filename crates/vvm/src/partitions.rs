@@ -40,7 +40,7 @@ pub(crate) async fn deploy(
         let opened = clients.on_requests(opening).await?;
         let reader = {
             let (storage, clock) = (Arc::clone(&opened.storage), node.clock().clone());
-            Reader::new(storage, clock, settings.call_timeout, app.settings.partitions)
+            Reader::new(storage, clock, settings.request_call_timeout, app.settings.partitions)
         };
         let numbers = Arc::new(system.numbers(&opened.entry));
         let opened = app.opened.get_or_init(|| ServedApp { app: opened, system: numbers, reader });
@@ -97,7 +97,7 @@ fn deploy_partition(
     partition: u16,
     (system, settings, fence): (&System, &NodeSettings, &Arc<LeaseFence>),
 ) -> Result<(), Problem> {
-    let (clock, timeout) = (node.clock(), settings.call_timeout);
+    let (clock, timeout) = (node.clock(), settings.request_call_timeout);
     let storage = &opened.storage;
     let log_settings = eventlog::LogSettings {
         level: app.settings.level,

@@ -34,8 +34,9 @@ pub struct NodeSettings {
     /// a limit, and then waits for its storage, too. Where each node watches leases, the node waits
     /// at least for the failover bound.
     pub acquire_within: Option<Duration>,
-    /// The time limit of each storage call that reads or writes for commands.
-    pub call_timeout: Duration,
+    /// The time limit of each storage call that reads or writes for commands. Calls of elections
+    /// have [`Timing::call_timeout`].
+    pub request_call_timeout: Duration,
     /// The time limit for opening the storage, including everything that is created at the first
     /// start.
     pub open_within: Duration,
@@ -59,7 +60,7 @@ impl NodeSettings {
             advertised,
             lease: Timing::default(),
             acquire_within: Some(Duration::from_secs(120)),
-            call_timeout: Duration::from_secs(2),
+            request_call_timeout: Duration::from_secs(2),
             open_within: Duration::from_secs(60),
             stop_within: Duration::from_secs(10),
         }
@@ -79,7 +80,7 @@ impl NodeSettings {
         if let Some(partitions) = partitions.filter(|max| slots > u32::from(*max)) {
             return Err(InvalidNodeSettings::IdleSlots { slots, partitions });
         }
-        let (call, lease) = (self.call_timeout, self.lease.duration);
+        let (call, lease) = (self.request_call_timeout, self.lease.duration);
         let room = self.lease.retry_for.saturating_sub(self.lease.call_timeout);
         if call > room { Err(InvalidNodeSettings::LongCalls { call, lease, room }) } else { Ok(()) }
     }

@@ -13,7 +13,7 @@ use vvm_tests::subjects::Cassandra;
 
 use crate::{
     PATIENCE, new_name,
-    round::{Round, call_timeout},
+    round::{Round, request_call_timeout},
 };
 
 pub(crate) async fn until(clock: &Clock, deadline: Instant, node: &Launched, stage: Stage) {
@@ -40,7 +40,7 @@ impl Nodes {
             acquire_within: Some(PATIENCE),
             open_within: PATIENCE,
             lease: Timing::of(round.lease),
-            call_timeout: call_timeout(round.lease),
+            request_call_timeout: request_call_timeout(round.lease),
             ..NodeSettings::new(([127, 0, 0, 1], 1).into())
         };
         let (addresses, opens_in) = (addresses.to_owned(), round.opens_in());

@@ -42,12 +42,12 @@ impl Round {
     /// finds the server dead, one call that settles the write, and the wait for the servers
     /// themselves.
     pub(crate) fn longest_pause(self) -> Duration {
-        2 * call_timeout(self.lease) + Duration::from_secs(2)
+        2 * request_call_timeout(self.lease) + Duration::from_secs(2)
     }
 }
 
 /// The default timeout of a node for a call to its storage.
-pub(crate) fn call_timeout(lease: Duration) -> Duration {
+pub(crate) fn request_call_timeout(lease: Duration) -> Duration {
     lease / 10
 }
 

@@ -65,7 +65,7 @@ fn settings(config: &VvmConfig) -> NodeSettings {
         slots: node.slots,
         lease,
         acquire_within: node.acquire_seconds.map(config::Seconds::get),
-        call_timeout: node.call_seconds.map_or(lease.duration / 10, config::Seconds::get),
+        request_call_timeout: node.call_seconds.map_or(lease.duration / 10, config::Seconds::get),
         stop_within: node.stop_seconds.get(),
         ..usual
     }

@@ -128,7 +128,7 @@ impl Cluster {
 /// Sets leases that end soon.
 pub(crate) fn hasty(settings: &mut NodeSettings) {
     settings.lease = Timing::of(Duration::from_secs(2));
-    settings.call_timeout = Duration::from_millis(200);
+    settings.request_call_timeout = Duration::from_millis(200);
 }
 
 /// A database in memory. The database stays open when a node closes it, because other nodes use it.

@@ -42,8 +42,8 @@ async fn clients_are_sent_to_a_leader_only_while_its_lease_can_last() {
     cluster.until(&leader, Stage::Leading).await;
     let (driver, is_hung) = hanging(&cluster);
     let lease = Timing::of(Duration::from_secs(4));
-    let call_timeout = Duration::from_millis(400);
-    let settings = NodeSettings { lease, call_timeout, ..cluster.settings(2) };
+    let request_call_timeout = Duration::from_millis(400);
+    let settings = NodeSettings { lease, request_call_timeout, ..cluster.settings(2) };
     let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
     let node = Vvm::builder(driver, cluster.clock.clone(), settings).with_app(app);
     let node = node.build().unwrap().launch();

@@ -380,7 +380,7 @@ async fn with_slow_client(cluster: &Cluster) -> (Launched, Arc<AtomicBool>) {
     let hangs = ScriptedService { hangs: true, ..ScriptedService::default() };
     let node = cluster.node(1, |settings| {
         settings.lease = Timing::of(Duration::from_secs(6));
-        settings.call_timeout = Duration::from_secs(1);
+        settings.request_call_timeout = Duration::from_secs(1);
         settings.stop_within = Duration::from_secs(12);
     });
     let node = node.with_killer(Arc::new(move |_| kill.store(true, Ordering::SeqCst)));
