@@ -64,7 +64,7 @@ async fn open_session(config: &CassandraConfig, clock: &Clock) -> Result<Session
     if let Some(datacenter) = &config.datacenter {
         check_datacenter(&datacenters(&session), datacenter)?;
     }
-    Ok(SessionClient::new(session, suspects))
+    Ok(SessionClient::new(session, clock.clone(), suspects))
 }
 
 /// The execution profile of all requests. The client never repeats a request and never sends it

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use clock::Instant;
+use clock::{Clock, Instant};
 use istorage::{Error, Result};
 use scylla::{
     client::session::Session,
@@ -23,14 +23,15 @@ type ClientResult<T> = std::result::Result<T, ExecutionError>;
 /// and its caller drops the request then.
 pub(crate) struct SessionClient {
     session: Session,
+    clock: Clock,
     suspects: Arc<Suspects>,
     conditional: Arc<dyn LoadBalancingPolicy>,
 }
 
 impl SessionClient {
-    pub(crate) fn new(session: Session, suspects: Arc<Suspects>) -> SessionClient {
+    pub(crate) fn new(session: Session, clock: Clock, suspects: Arc<Suspects>) -> SessionClient {
         let conditional = Arc::new(Routing::conditional(Arc::clone(&suspects)));
-        SessionClient { session, suspects, conditional }
+        SessionClient { session, clock, suspects, conditional }
     }
 
     /// The session itself, for requests about the cluster and its schema.
@@ -45,7 +46,7 @@ impl SessionClient {
 
     /// The deadline of a page that is requested now.
     pub(crate) fn deadline(&self, page_timeout: Duration) -> Instant {
-        self.suspects.deadline(page_timeout)
+        self.clock.now() + page_timeout
     }
 
     pub(crate) async fn execute(

@@ -98,11 +98,6 @@ impl Suspects {
         lock(&self.answered).get(&server).is_some_and(|answered| *answered > time)
     }
 
-    /// The deadline of a page that is requested now.
-    pub(crate) fn deadline(&self, page_timeout: Duration) -> Instant {
-        self.clock.now() + page_timeout
-    }
-
     fn add(&self, server: SocketAddr, reason: &str) {
         let is_new = self.since(server).is_none();
         lock(&self.since).insert(server, self.clock.now());
