@@ -14,4 +14,5 @@ mod hosts;
 mod malformed;
 mod memory;
 mod routes;
+mod stalls;
 mod support;

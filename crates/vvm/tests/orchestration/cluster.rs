@@ -47,7 +47,6 @@ impl Cluster {
             never_closes: AtomicBool::default(),
             failed: CancellationToken::default(),
             writes: Arc::new(Mutex::new(Fault::None)),
-            stands_still: Arc::default(),
             keyspace: OnceLock::default(),
             journal: Arc::default(),
         };
@@ -149,9 +148,6 @@ pub(crate) struct ScriptedDriver {
     pub(crate) failed: CancellationToken,
     /// The fault of each write in keyspaces of applications.
     pub(crate) writes: Arc<Mutex<Fault>>,
-    /// While this is set, the next read of a row of an application blocks the whole node, for
-    /// longer than a leadership with short leases lasts.
-    pub(crate) stands_still: Arc<AtomicBool>,
     /// The keyspace of the application, without faults and stalls.
     pub(crate) keyspace: OnceLock<SharedStorage>,
     pub(crate) journal: Journal,
@@ -188,15 +184,10 @@ impl StorageDriver for ScriptedDriver {
         }
         let stalled = |storage| {
             let storage = self.keyspace.get_or_init(|| storage);
-            let (writes, stands_still) = (Arc::clone(&self.writes), Arc::clone(&self.stands_still));
+            let writes = Arc::clone(&self.writes);
             let script = move |op| match op {
                 CallKind::WriteAtomic | CallKind::WriteIf | CallKind::PutOrdered => {
                     *writes.lock().unwrap()
-                }
-                CallKind::Get if stands_still.swap(false, Ordering::SeqCst) => {
-                    // The sleep blocks the only thread of the runtime.
-                    std::thread::sleep(Duration::from_millis(1_500));
-                    Fault::None
                 }
                 _ => Fault::None,
             };

@@ -1,24 +1,18 @@
 //! The logs and records that a node returns to its clients.
 
-use std::{
-    io::{Read, Write},
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use eventlog::{AppRow, DamagedRow, Offset, Reader, RecordId, WsId};
-use futures::{FutureExt, StreamExt, future::BoxFuture};
-use httpapi::{HttpApi, HttpApiSettings};
+use futures::StreamExt;
 use istorage::{AppStorageExt, Fault};
 use processor::{Busy, Refused};
 use shop::{StallPoint, article, child, cud, raw, text, update};
-use tokio::task::spawn_blocking;
-use vvm::{Launched, NodeSettings, Stage};
+use vvm::Stage;
 
 use crate::{
     PARTITIONS,
-    cluster::{Cluster, PATIENCE, hasty, run, send},
+    cluster::{Cluster, PATIENCE, run, send},
 };
 
 /// One bit of the storage was wrong. The node returned the log of a workspace as if the log ended
@@ -200,57 +194,4 @@ async fn a_command_that_changes_too_much_is_refused_while_it_is_read() {
     // A few of these records are not too much.
     here.commands().run(cud(7, ids[..3].iter().map(change).collect(), soon)).await.unwrap();
     node.shutdown().await.unwrap();
-}
-
-/// A read of a document took as long as the storage took, without regard to the time limit of a
-/// request.
-#[tokio::test]
-async fn a_read_that_the_storage_does_not_answer_ends_in_time() {
-    let cluster = Cluster::new();
-    let (node, answer_of) = with_api(&cluster, Duration::from_millis(300), |_| {}).await;
-    let stall = cluster.driver.stall.get().unwrap().clone();
-    for path in ["docs/shop.Article/322685000131099", "cdocs/shop.Article"] {
-        stall.arm(StallPoint::Before(1));
-        let answer = cluster.clock.timeout_at(cluster.clock.now() + PATIENCE, answer_of(path));
-        let answer = answer.await.expect("it waits for the storage");
-        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("timed_out"), "{answer}");
-        stall.go_on();
-    }
-    node.shutdown().await.unwrap();
-}
-
-/// The node answered that there was no such record. But the node had stood still past its lease,
-/// and the present leader may have that record.
-#[tokio::test]
-async fn a_node_that_was_suspended_does_not_answer_that_a_record_is_missing() {
-    let cluster = Cluster::new();
-    let (node, answer_of) = with_api(&cluster, PATIENCE, hasty).await;
-    cluster.driver.stands_still.store(true, Ordering::SeqCst);
-    let answer = answer_of("docs/shop.Article/322685000131099").await;
-    assert!(!cluster.driver.stands_still.load(Ordering::SeqCst), "nothing was read");
-    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("not_leader"), "{answer}");
-    node.shutdown().await.unwrap_err();
-}
-
-/// A leader with workspace 7 and an API with the given time limit, and a function that reads from
-/// the workspace and returns the answer.
-async fn with_api(
-    cluster: &Cluster,
-    command_time: Duration,
-    change: impl FnOnce(&mut NodeSettings),
-) -> (Launched, impl Fn(&'static str) -> BoxFuture<'static, String>) {
-    let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let settings = HttpApiSettings { command_time, ..HttpApiSettings::new(listen) };
-    let node = cluster.node(1, change).with_service(HttpApi::new(settings));
-    let (node, _) = cluster.with_workspace(node).await;
-    let ask = move |path| {
-        let mut stream = std::net::TcpStream::connect(listen).unwrap();
-        let path = format!("/api/v2/apps/acme/shop/workspaces/7/{path}");
-        let head = "host: localhost\r\nconnection: close";
-        write!(stream, "GET {path} HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    (node, move |path| spawn_blocking(move || ask(path)).map(Result::unwrap).boxed())
 }

@@ -8,5 +8,5 @@ pub(crate) use self::{
         Answer, answer, answer_to, code, command_path, connect, get, request, try_request,
         workspace_path,
     },
-    node::{ROW, TestNode, WS},
+    node::{PATIENCE, ROW, TestNode, WS, shop_node},
 };

@@ -17,13 +17,15 @@ use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use tracing::Dispatch;
 use vvm::{
-    AppSettings, Launched, NodeSettings, Problem, Stage, Vvm, isequencer::WsKind,
-    istorage::mem::MemDriver, sysvvm::AppName,
+    AppSettings, Launched, NodeSettings, Problem, Stage, Vvm,
+    isequencer::WsKind,
+    istorage::{StorageDriver, mem::MemDriver},
+    sysvvm::AppName,
 };
 
 use super::{command_path, request, try_request, workspace_path};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The number of the workspace.
 pub(crate) const WS: u64 = 1;
@@ -142,17 +144,20 @@ impl TestNode {
 }
 
 fn launch(settings: HttpApiSettings, admin: AdminSettings, driver: Arc<MemDriver>) -> Launched {
-    let clock = Clock::system();
-    let schema = include_str!("../../../../../config/demo.toml").parse().unwrap();
-    let shop = Application::new(schema).unwrap().with_workspaces("Shop", WsKind(1), []).unwrap();
-    let name = AppName::new("demo", "shop").unwrap();
-    Vvm::builder(driver, clock, NodeSettings::new(settings.listen))
-        .with_app(AppSettings::new(name, Arc::new(shop)))
+    shop_node(driver, NodeSettings::new(settings.listen))
         .with_service(HttpApi::new(settings))
         .with_admin(AdminEndpoint::new(admin))
         .build()
         .unwrap()
         .launch()
+}
+
+/// A node with the demo application, and without services.
+pub(crate) fn shop_node(driver: Arc<dyn StorageDriver>, settings: NodeSettings) -> vvm::Builder {
+    let schema = include_str!("../../../../../config/demo.toml").parse().unwrap();
+    let shop = Application::new(schema).unwrap().with_workspaces("Shop", WsKind(1), []).unwrap();
+    let app = AppSettings::new(AppName::new("demo", "shop").unwrap(), Arc::new(shop));
+    Vvm::builder(driver, Clock::system(), settings).with_app(app)
 }
 
 /// The log of a node.
