@@ -19,9 +19,10 @@ use std::{
 use fixture::{Storage, StorageFixture};
 use libtest_mimic::{Arguments, Trial};
 use load::{AcknowledgedCommands, CommandLoad, has};
-use node::{NodeProcess, request, try_request, workspace_path};
+use node::NodeProcess;
 use proxy::Proxy;
 use rustix::process::Signal;
+use shop::http_client::{request, try_request, workspace_path};
 
 /// The length of a lease.
 const LEASE: Duration = Duration::from_secs(10);

@@ -14,8 +14,8 @@ use std::{
 };
 
 use in_memory::{WS, node_with};
-use node::request;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use shop::http_client::request;
 
 #[test]
 fn ten_thousand_idle_connections_do_not_slow_down_commands() {

@@ -15,8 +15,8 @@ use std::{
 };
 
 use in_memory::{WS, node_with};
-use node::{answer, command_path, request, try_request};
 use rustix::process::{Pid, Signal, kill_process};
+use shop::http_client::{answer, command_path, request, try_request};
 
 /// Connections waited in the queue of the kernel when the node stopped. The node accepted some of
 /// them and cut off the rest.

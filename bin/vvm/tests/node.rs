@@ -17,8 +17,9 @@ use std::{
 };
 
 use load::CommandLoad;
-use node::{NodeProcess, answer, command_path, free, request, workspace_path};
+use node::{NodeProcess, free};
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
+use shop::http_client::{answer, command_path, request, workspace_path};
 
 #[test]
 fn sigterm_finishes_current_requests_and_releases_the_lease() {

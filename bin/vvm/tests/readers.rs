@@ -27,9 +27,10 @@ use std::{
 
 use fixture::{Storage, StorageFixture};
 use libtest_mimic::{Arguments, Trial};
-use node::{NodeProcess, command_path, request, try_request, workspace_path};
+use node::NodeProcess;
 use reading::{ReadOutcome, header};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use shop::http_client::{command_path, request, try_request, workspace_path};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

@@ -12,7 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use node::{NodeProcess, try_request};
+use node::NodeProcess;
+use shop::http_client::try_request;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

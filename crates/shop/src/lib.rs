@@ -10,6 +10,8 @@
 //! Two wrappers of a storage disturb a node: a [`StallingStorage`] lets the node stand still at one
 //! of its calls, and a [`NarrowStorage`] cannot write groups atomically.
 //!
+//! [`http_client`] sends requests to a node that has the HTTP API.
+//!
 //! The crate depends on no database client, so the tests of `processor` and of `vvm` build without
 //! one. It depends on `processor`, and unit tests of `processor` would see two versions of that
 //! crate. So only integration tests and benches use the shop.
@@ -17,6 +19,7 @@
 mod answer_ledger;
 mod application;
 mod database;
+pub mod http_client;
 mod narrow_storage;
 mod stalling_storage;
 mod stored_state;

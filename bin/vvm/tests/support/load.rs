@@ -11,7 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::node::{NodeProcess, PATIENCE, command_path, request, try_request, workspace_path};
+use shop::http_client::{command_path, request, try_request, workspace_path};
+
+use super::node::{NodeProcess, PATIENCE};
 
 const NEW_ARTICLE: &str = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
 

@@ -2,8 +2,7 @@
 
 use std::{
     fs::File,
-    io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -11,6 +10,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use shop::http_client::{self, command_path, request, try_request};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -142,14 +142,7 @@ impl NodeProcess {
 
     /// Returns the ids of the requests in the log of a workspace.
     pub(crate) fn logged(&self, ws: u64) -> Vec<String> {
-        let path = format!("{}/wlog?limit=1000000", workspace_path(ws));
-        let (status, log) = try_request(self.api, "GET", &path, &[], "").unwrap();
-        assert_eq!(status, 200, "{log}");
-        let request = |line| {
-            let event: Value = serde_json::from_str(line).unwrap();
-            event["requestId"].as_str().unwrap().to_owned()
-        };
-        log.lines().map(request).collect()
+        http_client::logged(self.api, ws)
     }
 }
 
@@ -161,70 +154,5 @@ impl Drop for NodeProcess {
         // An error means that the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-pub(crate) fn workspace_path(ws: u64) -> String {
-    format!("/api/v2/apps/demo/shop/workspaces/{ws}")
-}
-
-pub(crate) fn command_path(ws: u64, name: &str) -> String {
-    format!("{}/commands/{name}", workspace_path(ws))
-}
-
-/// Sends one request on a new connection, and reads the answer as JSON.
-pub(crate) fn request(
-    address: SocketAddr,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &str,
-) -> (u16, Value) {
-    let (status, body) = try_request(address, method, path, headers, body).unwrap();
-    (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
-}
-
-pub(crate) fn try_request(
-    address: SocketAddr,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &str,
-) -> std::io::Result<(u16, String)> {
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
-    for (name, value) in headers {
-        head += &format!("{name}: {value}\r\n");
-    }
-    head += &format!("content-length: {}\r\n\r\n", body.len());
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())?;
-    answer(&mut stream)
-}
-
-/// Reads an answer until the end of the connection.
-pub(crate) fn answer(stream: &mut TcpStream) -> std::io::Result<(u16, String)> {
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let cut = || std::io::Error::other(format!("no whole answer: {text}"));
-    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(cut)?;
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(cut)?;
-    let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-    let body = if is_chunked { unchunked(body).ok_or_else(cut)? } else { body.to_owned() };
-    Ok((status, body))
-}
-
-fn unchunked(mut text: &str) -> Option<String> {
-    let mut body = String::new();
-    loop {
-        let (size, rest) = text.split_once("\r\n")?;
-        let size = usize::from_str_radix(size, 16).ok()?;
-        if size == 0 {
-            return Some(body);
-        }
-        body.push_str(rest.get(..size)?);
-        text = rest.get(size + 2..)?;
     }
 }

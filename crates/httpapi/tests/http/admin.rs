@@ -3,9 +3,10 @@
 use std::io::Write;
 
 use serde_json::Value;
+use shop::http_client::request;
 use vvm::Problem;
 
-use crate::support::{Answer, TestNode, WS, code, connect, request};
+use crate::support::{Answer, TestNode, WS, code, connect};
 
 fn get(node: &TestNode, path: &str) -> Answer {
     let mut stream = connect(node.admin);

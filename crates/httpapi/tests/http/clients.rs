@@ -7,7 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::support::{TestNode, WS, answer, command_path, try_request, workspace_path};
+use shop::http_client::{answer, command_path, try_request, workspace_path};
+
+use crate::support::{TestNode, WS};
 
 #[test]
 fn slow_clients_are_disconnected_and_do_not_delay_others() {

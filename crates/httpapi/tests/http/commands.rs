@@ -1,6 +1,8 @@
 //! Commands: those that are refused, and those that are sent again.
 
-use crate::support::{ROW, TestNode, WS, code, command_path, request, workspace_path};
+use shop::http_client::{command_path, request, workspace_path};
+
+use crate::support::{ROW, TestNode, WS, code};
 
 #[test]
 fn each_invalid_command_gets_its_code_and_changes_nothing() {

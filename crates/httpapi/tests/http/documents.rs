@@ -2,7 +2,9 @@
 
 use std::{io::Write, net::TcpStream};
 
-use crate::support::{TestNode, WS, answer, code, request, workspace_path};
+use shop::http_client::{answer, request, workspace_path};
+
+use crate::support::{TestNode, WS, code};
 
 #[test]
 fn a_document_is_created_read_changed_listed_and_deactivated() {

@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::support::{Answer, TestNode, WS, answer_to, connect, workspace_path};
+use shop::http_client::workspace_path;
+
+use crate::support::{Answer, TestNode, WS, answer_to, connect};
 
 /// A client that keeps its connection until an answer announces the end of the connection.
 struct KeepAlive {

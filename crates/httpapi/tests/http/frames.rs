@@ -2,7 +2,9 @@
 
 use std::io::{Read, Write};
 
-use crate::support::{Answer, ROW, TestNode, WS, answer_to, command_path, connect};
+use shop::http_client::command_path;
+
+use crate::support::{Answer, ROW, TestNode, WS, answer_to, connect};
 
 /// Returns a request for a command, with the headers and the body.
 fn post(version: &str, headers: &str, body: &str) -> String {

@@ -2,7 +2,9 @@
 
 use std::io::{Read, Write};
 
-use crate::support::{TestNode, WS, connect, request, workspace_path};
+use shop::http_client::{request, workspace_path};
+
+use crate::support::{TestNode, WS, connect};
 
 /// The node refused HEAD with 405. RFC 9110, section 9.1: a server must support GET and HEAD.
 #[test]

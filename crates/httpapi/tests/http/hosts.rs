@@ -1,6 +1,8 @@
 //! The host of a request and the site of its page: which requests are refused.
 
-use crate::support::{TestNode, WS, answer_to, code, get, request, workspace_path};
+use shop::http_client::{request, workspace_path};
+
+use crate::support::{TestNode, WS, answer_to, code, get};
 
 /// The node took `Host: [::1]evil.com` and `localhost:1@evil.com` for this machine. It also served
 /// targets of other hosts, and requests without `Host`. So a web page could send commands through a

@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::support::{TestNode, WS, answer, command_path, request, try_request, workspace_path};
+use shop::http_client::{answer, command_path, request, try_request, workspace_path};
+
+use crate::support::{TestNode, WS};
 
 const MIB: usize = 1 << 20;
 

@@ -2,7 +2,9 @@
 
 use std::{io::Write, net::SocketAddr};
 
-use crate::support::{Answer, TestNode, WS, connect, workspace_path};
+use shop::http_client::workspace_path;
+
+use crate::support::{Answer, TestNode, WS, connect};
 
 /// Sends a request with the id `tea`.
 fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Answer {

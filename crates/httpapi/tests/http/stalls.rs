@@ -15,6 +15,7 @@ use clock::{Clock, Instant};
 use futures::{StreamExt, stream};
 use httpapi::{HttpApi, HttpApiSettings};
 use serde_json::Value;
+use shop::http_client::{command_path, request, workspace_path};
 use tokio::task::spawn_blocking;
 use vvm::{
     Launched, NodeSettings,
@@ -25,7 +26,7 @@ use vvm::{
     },
 };
 
-use crate::support::{PATIENCE, WS, code, command_path, request, shop_node, workspace_path};
+use crate::support::{PATIENCE, WS, code, shop_node};
 
 const RECORD: &str = "docs/shop.Article/322685000131099";
 

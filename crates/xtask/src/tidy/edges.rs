@@ -45,8 +45,11 @@ const IN_TESTS: &[&str] = &["trialkit", "ielections-tck"];
 
 /// The crates on which the suites in the folder `tests` of a crate may also depend. Some of these
 /// crates depend on the crate itself. Its unit tests would see two versions of it.
-const IN_SUITES: &[(&str, &[&str])] =
-    &[("vvm-processor", &["istorage", "seqstorage", "shop"]), ("vvm-node", &["shop"])];
+const IN_SUITES: &[(&str, &[&str])] = &[
+    ("vvm-processor", &["istorage", "seqstorage", "shop"]),
+    ("vvm-node", &["shop"]),
+    ("vvm-httpapi", &["shop"]),
+];
 
 /// All crates: the binary, and the suites across crates, may depend on any of them.
 const EVERYTHING: &[&str] = &["*"];

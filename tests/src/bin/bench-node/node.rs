@@ -2,8 +2,7 @@
 
 use std::{
     fs::File,
-    io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -15,6 +14,7 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 use serde_json::Value;
+use shop::http_client::try_request;
 use vvm_tests::bench::BenchError;
 
 /// The longest time for anything.
@@ -155,14 +155,5 @@ fn free() -> std::io::Result<SocketAddr> {
 }
 
 fn is_ready(admin: SocketAddr) -> bool {
-    let ask = || {
-        let mut stream = TcpStream::connect(admin)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream
-            .write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok::<_, std::io::Error>(answer)
-    };
-    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    try_request(admin, "GET", "/readyz", &[], "").is_ok_and(|(status, _)| status == 200)
 }

@@ -7,77 +7,13 @@ use std::{
 };
 
 use serde_json::Value;
+use shop::http_client::workspace_path;
 
 use super::WS;
-
-pub(crate) fn workspace_path(ws: u64) -> String {
-    format!("/api/v2/apps/demo/shop/workspaces/{ws}")
-}
-
-pub(crate) fn command_path(ws: u64, name: &str) -> String {
-    format!("{}/commands/{name}", workspace_path(ws))
-}
 
 /// The status of an answer, and the code of its problem.
 pub(crate) fn code(answer: (u16, Value)) -> (u16, String) {
     (answer.0, answer.1["code"].as_str().unwrap_or_else(|| panic!("{}", answer.1)).to_owned())
-}
-
-/// Sends one request on a new connection, and reads the answer as JSON.
-pub(crate) fn request(
-    address: SocketAddr,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &str,
-) -> (u16, Value) {
-    let (status, body) = try_request(address, method, path, headers, body).unwrap();
-    (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
-}
-
-pub(crate) fn try_request(
-    address: SocketAddr,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &str,
-) -> io::Result<(u16, String)> {
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
-    for (name, value) in headers {
-        head += &format!("{name}: {value}\r\n");
-    }
-    head += &format!("content-length: {}\r\n\r\n", body.len());
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())?;
-    answer(&mut stream)
-}
-
-/// Reads an answer until the end of the connection.
-pub(crate) fn answer(stream: &mut TcpStream) -> io::Result<(u16, String)> {
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let cut = || io::Error::other(format!("no whole answer: {text}"));
-    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(cut)?;
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(cut)?;
-    let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-    let body = if is_chunked { unchunked(body).ok_or_else(cut)? } else { body.to_owned() };
-    Ok((status, body))
-}
-
-fn unchunked(mut text: &str) -> Option<String> {
-    let mut body = String::new();
-    loop {
-        let (size, rest) = text.split_once("\r\n")?;
-        let size = usize::from_str_radix(size, 16).ok()?;
-        if size == 0 {
-            return Some(body);
-        }
-        body.push_str(rest.get(..size)?);
-        text = rest.get(size + 2..)?;
-    }
 }
 
 /// An answer that ends where its head says.

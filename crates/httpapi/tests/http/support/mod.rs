@@ -4,9 +4,6 @@ mod client;
 mod node;
 
 pub(crate) use self::{
-    client::{
-        Answer, answer, answer_to, code, command_path, connect, get, request, try_request,
-        workspace_path,
-    },
+    client::{Answer, answer_to, code, connect, get},
     node::{PATIENCE, ROW, TestNode, WS, shop_node},
 };

@@ -14,6 +14,7 @@ use httpapi::{AdminEndpoint, AdminSettings, HttpApi, HttpApiSettings, HttpLimits
 use metrics_exporter_prometheus::PrometheusBuilder;
 use processor::Application;
 use serde_json::Value;
+use shop::http_client::{self, command_path, request, try_request};
 use tokio::runtime::{Builder, Runtime};
 use tracing::Dispatch;
 use vvm::{
@@ -22,8 +23,6 @@ use vvm::{
     istorage::{StorageDriver, mem::MemDriver},
     sysvvm::AppName,
 };
-
-use super::{command_path, request, try_request, workspace_path};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -112,14 +111,7 @@ impl TestNode {
 
     /// Returns the ids of the requests in the log of a workspace.
     pub(crate) fn logged(&self, ws: u64) -> Vec<String> {
-        let path = format!("{}/wlog?limit=1000000", workspace_path(ws));
-        let (status, log) = try_request(self.api, "GET", &path, &[], "").unwrap();
-        assert_eq!(status, 200, "{log}");
-        let request = |line| {
-            let event: Value = serde_json::from_str(line).unwrap();
-            event["requestId"].as_str().unwrap().to_owned()
-        };
-        log.lines().map(request).collect()
+        http_client::logged(self.api, ws)
     }
 
     /// Returns the metrics as the admin endpoint sends them.
