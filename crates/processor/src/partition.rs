@@ -47,12 +47,13 @@ pub struct PartitionSettings {
 
 impl PartitionSettings {
     /// The default settings: 1,000 commands may wait. A group ends at 500 commands, at 1 MiB or
-    /// after 50 ms. The kinds of 10,000 workspaces are remembered. Numbers gather for up to 100 ms
-    /// before they are stored: the log has them too, so storing them late costs only time at the
-    /// next start.
+    /// after 50 ms. The kinds of 10,000 workspaces are remembered, and 10,000 numbers: a node has
+    /// many partitions. Numbers gather for up to 100 ms before they are stored: the log has them
+    /// too, so storing them late costs only time at the next start.
     pub fn new(name: impl Into<String>) -> PartitionSettings {
         let name = name.into();
         let sequencer = Params {
+            cached_numbers: 10_000,
             flush_delay: Duration::from_millis(100),
             ..Params::new(name.clone(), Sequences::new())
         };

@@ -164,18 +164,17 @@ pub struct AppSettings {
 }
 
 impl AppSettings {
+    /// The default number of partitions.
+    pub const PARTITIONS: NonZeroU16 = NonZeroU16::new(10).expect("ten is not zero");
+
     /// The default deployment: ten partitions at level 0, numbers in the system keyspace, answers
     /// kept for a day.
-    ///
-    /// # Panics
-    /// Never: ten is not zero.
     pub fn new(name: AppName, application: Arc<Application>) -> AppSettings {
-        let partitions = NonZeroU16::new(10).expect("ten is not zero");
-        let LogSettings { level, answers_kept, .. } = LogSettings::new(partitions);
+        let LogSettings { level, answers_kept, .. } = LogSettings::new(AppSettings::PARTITIONS);
         AppSettings {
             name,
             application,
-            partitions,
+            partitions: AppSettings::PARTITIONS,
             level,
             numbers: NumbersIn::default(),
             answers_kept,

@@ -12,6 +12,7 @@ use isequencer::WsKind;
 use processor::{Application, InvalidApplication};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sysvvm::AppName;
+use vvm::AppSettings;
 
 use crate::command_error::CommandError;
 
@@ -23,7 +24,7 @@ pub(crate) struct AppConfig {
     #[serde(deserialize_with = "name", serialize_with = "name_as_text")]
     pub(crate) name: AppName,
     /// The number of partitions. It is fixed when the application is deployed for the first time.
-    #[serde(default = "ten")]
+    #[serde(default = "partitions")]
     pub(crate) partitions: NonZeroU16,
     /// The file with the tables, in the folder of the configuration.
     pub(crate) tables: PathBuf,
@@ -31,8 +32,8 @@ pub(crate) struct AppConfig {
     pub(crate) workspaces: BTreeMap<String, u16>,
 }
 
-fn ten() -> NonZeroU16 {
-    NonZeroU16::new(10).unwrap_or(NonZeroU16::MIN)
+fn partitions() -> NonZeroU16 {
+    AppSettings::PARTITIONS
 }
 
 /// The tables of the demo.

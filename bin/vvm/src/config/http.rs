@@ -5,6 +5,8 @@ use std::{
     num::NonZeroUsize,
 };
 
+use httpapi::HttpApiSettings;
+use processor::PartitionSettings;
 use serde::{Deserialize, Serialize};
 
 use super::{address::address, seconds::Seconds};
@@ -44,19 +46,20 @@ pub(crate) struct HttpConfig {
 
 impl Default for HttpConfig {
     fn default() -> HttpConfig {
+        let api = HttpApiSettings::new((Ipv4Addr::LOCALHOST, 8822).into());
         HttpConfig {
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8822)),
-            allow_unauthenticated: false,
-            connections: at_least_one(15_000),
-            head_seconds: Seconds(30.0),
-            body_bytes: at_least_one(1 << 20),
-            body_seconds: Seconds(10.0),
-            command_seconds: Seconds(10.0),
-            answer_seconds: Seconds(60.0),
-            bodies_bytes: at_least_one(256 << 20),
-            answers_bytes: at_least_one(128 << 20),
-            logs: at_least_one(32),
-            queue: at_least_one(1_000),
+            listen: api.listen,
+            allow_unauthenticated: !api.only_local,
+            connections: at_least_one(api.limits.connections),
+            head_seconds: Seconds::of(api.limits.head_time),
+            body_bytes: at_least_one(api.limits.body_bytes),
+            body_seconds: Seconds::of(api.limits.body_time),
+            command_seconds: Seconds::of(api.command_time),
+            answer_seconds: Seconds::of(api.limits.answer_time),
+            bodies_bytes: at_least_one(api.bodies_bytes),
+            answers_bytes: at_least_one(api.answers_bytes),
+            logs: at_least_one(api.logs),
+            queue: at_least_one(PartitionSettings::new("").queue),
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use ielections::Timing;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use vvm::NodeSettings;
 
 use super::{
+    HttpConfig,
     address::address,
     seconds::{Seconds, none_as_zero, zero_as_none},
 };
@@ -41,12 +42,13 @@ pub(crate) struct NodeConfig {
 
 impl Default for NodeConfig {
     fn default() -> NodeConfig {
+        let usual = NodeSettings::new(HttpConfig::default().listen);
         NodeConfig {
             advertised: None,
-            slots: NonZeroU32::MIN,
-            lease_seconds: Seconds(Timing::default().duration.as_secs_f64()),
-            acquire_seconds: Some(Seconds(120.0)),
-            stop_seconds: Seconds(10.0),
+            slots: usual.slots,
+            lease_seconds: Seconds::of(usual.lease.duration),
+            acquire_seconds: usual.acquire_within.map(Seconds::of),
+            stop_seconds: Seconds::of(usual.stop_within),
             call_seconds: None,
             folder: PathBuf::from("data"),
         }

@@ -12,9 +12,13 @@ const LONGEST: f64 = 365.0 * 24.0 * 3_600.0;
 
 /// A length of time, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Seconds(pub(super) f64);
+pub(crate) struct Seconds(f64);
 
 impl Seconds {
+    pub(super) fn of(time: Duration) -> Seconds {
+        Seconds(time.as_secs_f64())
+    }
+
     pub(crate) fn get(self) -> Duration {
         Duration::from_secs_f64(self.0)
     }

@@ -1,6 +1,7 @@
 //! The section `sequences` of the configuration.
 
 use eventlog::TrustLevel;
+use processor::PartitionSettings;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 /// The section `sequences`: the trust level, and the place of the numbers.
@@ -20,7 +21,8 @@ pub(crate) struct SequencesConfig {
 impl Default for SequencesConfig {
     fn default() -> SequencesConfig {
         let storage = SequencesIn::default();
-        SequencesConfig { trust_level: TrustLevel::Zero, storage, cached_numbers: 10_000 }
+        let cached_numbers = PartitionSettings::new("").sequencer.cached_numbers;
+        SequencesConfig { trust_level: TrustLevel::default(), storage, cached_numbers }
     }
 }
 
