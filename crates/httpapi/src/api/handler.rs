@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use clock::Instant;
 use hyper::{Method, Version, header::HeaderMap};
 use tokio::sync::Semaphore;
 use vvm::{
@@ -53,6 +54,11 @@ impl ApiHandler {
             logs,
             throttle: ReadThrottle::new(),
         }
+    }
+
+    /// The deadline of a request that arrives now, for waiting and for its answer.
+    pub(super) fn deadline(&self) -> Instant {
+        self.node.clock().now() + self.settings.command_time
     }
 }
 

@@ -116,11 +116,6 @@ impl ApiHandler {
         log
     }
 
-    /// The deadline of a request that arrives now, for waiting and for its answer.
-    pub(super) fn deadline(&self) -> Instant {
-        self.node.clock().now() + self.settings.command_time
-    }
-
     async fn log_permits(&self) -> Result<LogPermits, ProblemDetails> {
         let deadline = self.deadline();
         let log = Arc::clone(&self.logs).acquire_owned();
