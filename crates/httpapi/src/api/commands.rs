@@ -1,5 +1,7 @@
 //! Commands, and their answers.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use hyper::{Response, StatusCode};
 use processor::{Command, Done, RowChange};
@@ -22,6 +24,9 @@ use crate::{
     response::{Body, JSON, bytes_response},
     rows::{JsonObject, RowBody, json_of_bytes},
 };
+
+/// The command that writes rows.
+static CUD: LazyLock<QName> = LazyLock::new(|| "sys.CUD".parse().expect("it is a name"));
 
 /// The body of a command.
 #[derive(Deserialize)]
@@ -90,9 +95,8 @@ impl ApiHandler {
         body: ReceivedBody,
         status: StatusCode,
     ) -> Result<Response<Body>, ProblemDetails> {
-        let name =
-            "sys.CUD".parse().map_err(|bad| ProblemDetails::bad_request(format!("{bad}")))?;
-        let done = self.run(head, app, ws, (name, Bytes::new(), vec![row]), &body).await?;
+        let command = (CUD.clone(), Bytes::new(), vec![row]);
+        let done = self.run(head, app, ws, command, &body).await?;
         Ok(done_response(status, &done, body.share))
     }
 }
