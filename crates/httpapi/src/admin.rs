@@ -100,7 +100,7 @@ impl RequestHandler for AdminHandler {
     async fn answer(&self, request: Request<&mut RequestBody>) -> Response<Body> {
         let (head, _) = request.into_parts();
         if let Err(problem) = check(&head, self.only_local) {
-            return problem.into_response("");
+            return problem.into_response();
         }
         let query = head.uri.query().unwrap_or_default();
         match (&head.method, head.uri.path()) {
@@ -108,7 +108,7 @@ impl RequestHandler for AdminHandler {
             (&Method::GET | &Method::HEAD, "/readyz") => self.ready(query).await,
             (&Method::GET | &Method::HEAD, "/metrics") => match self.renderer.text().await {
                 Ok(metrics) => text(StatusCode::OK, metrics),
-                Err(problem) => problem.into_response(""),
+                Err(problem) => problem.into_response(),
             },
             (&Method::GET | &Method::HEAD, "/status") => {
                 let status = self.node.status().await;
@@ -119,20 +119,20 @@ impl RequestHandler for AdminHandler {
                 Err(not_leading) => {
                     let status = StatusCode::CONFLICT;
                     ProblemDetails::new(status, "not_leading", not_leading.to_string())
-                        .into_response("")
+                        .into_response()
                 }
             },
             (method, path @ ("/livez" | "/readyz" | "/metrics" | "/status" | "/step-down")) => {
                 let allow = if path == "/step-down" { "POST" } else { "GET, HEAD" };
                 let reason = format!("{path} does not support {method}, but {allow}");
-                ProblemDetails::method_not_allowed(allow, reason).into_response("")
+                ProblemDetails::method_not_allowed(allow, reason).into_response()
             }
             (_, path) => {
                 let all = "/livez, /readyz, /metrics, /status, POST /step-down";
                 ProblemDetails::not_found(format!(
                     "the path {path} does not exist; the admin endpoint has {all}"
                 ))
-                .into_response("")
+                .into_response()
             }
         }
     }

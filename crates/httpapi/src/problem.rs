@@ -119,7 +119,7 @@ impl ProblemDetails {
         self
     }
 
-    pub(crate) fn into_response(self, request: &str) -> Response<Body> {
+    pub(crate) fn into_response(self) -> Response<Body> {
         let ProblemDetails { status, code, reason, retry_after, allow, more } = self;
         let mut problem = json!({
             "type": "about:blank",
@@ -129,9 +129,6 @@ impl ProblemDetails {
             "reason": reason,
         });
         if let Some(problem) = problem.as_object_mut() {
-            if !request.is_empty() {
-                problem.insert("requestId".to_owned(), request.into());
-            }
             problem.extend(more);
         }
         let mut response = json_response(status, &problem);
@@ -155,7 +152,7 @@ mod tests {
     fn only_a_problem_that_passes_has_a_retry_after_header() {
         let after = |problem: ProblemDetails| {
             problem
-                .into_response("r")
+                .into_response()
                 .headers()
                 .get(RETRY_AFTER)
                 .map(|after| after.to_str().unwrap().to_owned())

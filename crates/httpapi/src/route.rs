@@ -150,7 +150,7 @@ mod tests {
             (Method::GET, "/wlog/1/2/3/4/5", 404),
         ] {
             let problem = operation(method, rest).unwrap_err();
-            assert_eq!(problem.into_response("").status(), status, "{rest}");
+            assert_eq!(problem.into_response().status(), status, "{rest}");
         }
         for path in ["", "/", "/api/v2/apps", "/api/v2/apps/a/b/workspaces/x/wlog"] {
             assert!(route(&Method::GET, path).is_err(), "{path}");
@@ -166,7 +166,7 @@ mod tests {
             ("/cdocs/shop.Bill", "GET, HEAD"),
             ("/wlog", "GET, HEAD"),
         ] {
-            let response = operation(Method::PUT, rest).unwrap_err().into_response("");
+            let response = operation(Method::PUT, rest).unwrap_err().into_response();
             assert_eq!(response.headers()[hyper::header::ALLOW], allow, "{rest}");
         }
     }

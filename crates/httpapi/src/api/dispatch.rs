@@ -35,7 +35,8 @@ impl RequestHandler for ApiHandler {
             Ok(route) => (route.operation.kind(), self.dispatch(&head, route, body).await),
             Err(problem) => ("none", Err(problem)),
         };
-        let mut response = answered.unwrap_or_else(|problem| problem.into_response(&head.request));
+        let mut response = answered
+            .unwrap_or_else(|problem| problem.with("requestId", &*head.request).into_response());
         if let Ok(id) = HeaderValue::from_str(&head.request) {
             response.headers_mut().insert(REQUEST_ID, id);
         }

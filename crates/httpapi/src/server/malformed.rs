@@ -41,7 +41,7 @@ const TLS: [u8; 2] = [0x16, 0x03];
 /// The bytes of the node's answer, which replaces an answer that hyper wrote by itself. The date is
 /// that of hyper's answer.
 pub(super) async fn raw_response(problem: ProblemDetails, date: &str) -> Vec<u8> {
-    let (head, body) = problem.into_response("").into_parts();
+    let (head, body) = problem.into_response().into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let (status, length) = (head.status, body.len());
     let mut text = format!(
