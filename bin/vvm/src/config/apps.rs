@@ -14,8 +14,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sysvvm::AppName;
 use vvm::AppSettings;
 
-use crate::command_error::CommandError;
-
 /// One application.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -36,9 +34,6 @@ fn partitions() -> NonZeroU16 {
     AppSettings::PARTITIONS
 }
 
-/// The tables of the demo.
-const DEMO: &str = include_str!("../../config/demo.toml");
-
 impl AppConfig {
     /// Makes the application from its file of tables in `folder`. The error is the wrong key and
     /// the reason.
@@ -47,7 +42,12 @@ impl AppConfig {
         let wrong = |why: &dyn Display| ("tables", format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(&path).map_err(|error| wrong(&error))?;
         let schema: Schema = text.parse().map_err(|error| wrong(&error))?;
-        of_schema(schema, &self.workspaces).map_err(|error| ("workspaces", error.to_string()))
+        let wrong = |error: InvalidApplication| ("workspaces", error.to_string());
+        let mut application = Application::new(schema).map_err(wrong)?;
+        for (kind, number) in &self.workspaces {
+            application = application.with_workspaces(kind, WsKind(*number), []).map_err(wrong)?;
+        }
+        Ok(application)
     }
 }
 
@@ -59,24 +59,4 @@ fn name<'de, D: Deserializer<'de>>(from: D) -> Result<AppName, D::Error> {
 
 fn name_as_text<S: Serializer>(name: &AppName, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(name)
-}
-
-fn of_schema(
-    schema: Schema,
-    workspaces: &BTreeMap<String, u16>,
-) -> Result<Application, InvalidApplication> {
-    let mut application = Application::new(schema)?;
-    for (kind, number) in workspaces {
-        application = application.with_workspaces(kind, WsKind(*number), [])?;
-    }
-    Ok(application)
-}
-
-/// Makes the demo application, for trying a node.
-pub(crate) fn demo() -> Result<(AppName, Application), CommandError> {
-    let wrong = |error: &dyn Display| CommandError::config(format!("the demo: {error}"));
-    let schema = DEMO.parse().map_err(|error| wrong(&error))?;
-    let name = AppName::new("demo", "shop").map_err(|error| wrong(&error))?;
-    let kinds = BTreeMap::from([("Shop".to_owned(), 1)]);
-    Ok((name, of_schema(schema, &kinds).map_err(|error| wrong(&error))?))
 }

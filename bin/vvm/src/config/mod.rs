@@ -3,6 +3,7 @@
 
 mod address;
 mod apps;
+mod demo;
 mod http;
 mod log;
 mod node;
@@ -18,7 +19,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::command_error::CommandError;
-pub(crate) use apps::{AppConfig, demo};
+pub(crate) use apps::AppConfig;
+pub(crate) use demo::demo;
 pub(crate) use http::{AdminConfig, HttpConfig};
 pub(crate) use log::LogConfig;
 pub(crate) use node::NodeConfig;

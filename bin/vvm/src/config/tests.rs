@@ -70,7 +70,7 @@ fn each_setting_of_the_shipped_files_can_be_left_out() {
 
 #[test]
 fn the_demo_is_a_valid_application() {
-    let (name, application) = demo().unwrap();
+    let (name, application) = demo();
     assert_eq!(name.to_string(), "demo/shop");
     assert!(application.schema().table(&"shop.Article".parse().unwrap()).is_some());
 }

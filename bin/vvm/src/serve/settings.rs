@@ -83,7 +83,7 @@ fn apps(config: &VvmConfig) -> Result<Vec<AppSettings>, CommandError> {
         apps.push(AppSettings { partitions: app.partitions, ..settings });
     }
     if apps.is_empty() {
-        let (name, application) = config::demo()?;
+        let (name, application) = config::demo();
         info!(app = %name, "no application configured, running the demo");
         apps.push(AppSettings::new(name, Arc::new(application)));
     }
