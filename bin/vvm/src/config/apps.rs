@@ -9,7 +9,7 @@ use std::{
 
 use eventlog::Schema;
 use isequencer::WsKind;
-use processor::{Application, InvalidApplication};
+use processor::Application;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sysvvm::AppName;
 use vvm::AppSettings;
@@ -42,10 +42,10 @@ impl AppConfig {
         let wrong = |why: &dyn Display| ("tables", format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(&path).map_err(|error| wrong(&error))?;
         let schema: Schema = text.parse().map_err(|error| wrong(&error))?;
-        let wrong = |error: InvalidApplication| ("workspaces", error.to_string());
-        let mut application = Application::new(schema).map_err(wrong)?;
+        let mut application = Application::new(schema).map_err(|error| wrong(&error))?;
         for (kind, number) in &self.workspaces {
-            application = application.with_workspaces(kind, WsKind(*number), []).map_err(wrong)?;
+            let with_kind = application.with_workspaces(kind, WsKind(*number), []);
+            application = with_kind.map_err(|error| ("workspaces", error.to_string()))?;
         }
         Ok(application)
     }

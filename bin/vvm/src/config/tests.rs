@@ -75,6 +75,16 @@ fn the_demo_is_a_valid_application() {
     assert!(application.schema().table(&"shop.Article".parse().unwrap()).is_some());
 }
 
+/// The key `workspaces` was reported.
+#[test]
+fn a_table_that_an_application_may_not_have_is_reported_at_the_key_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("t.toml"), "[tables.\"sys.A\"]\nkind = \"CDoc\"").unwrap();
+    let app = "[[apps]]\nname = \"a/b\"\ntables = \"t.toml\"\nworkspaces = {}\n";
+    let (key, why) = VvmConfig::of_text(app).apps[0].application(folder.path()).unwrap_err();
+    assert!(key == "tables" && why.contains("t.toml: sys.A is in the package"), "{key}: {why}");
+}
+
 fn variable(name: &str, value: &str) -> ConfigOverride {
     let all = [(name.into(), value.into())].into_iter();
     ConfigOverride::of_environment(all).pop().unwrap()
