@@ -23,16 +23,16 @@ pub(crate) struct MemoryPool {
     clock: Clock,
     /// The purpose of the memory, for the text of problems.
     of: &'static str,
-    taken: Gauge,
+    reserved: Gauge,
 }
 
 impl MemoryPool {
     pub(crate) fn new(of: &'static str, bytes: usize, clock: Clock) -> MemoryPool {
         let kib = (bytes >> 10).clamp(1, u32::MAX as usize >> 1);
-        let taken = metrics::gauge!("httpapi_room_taken_bytes", "of" => of);
+        let reserved = metrics::gauge!("httpapi_memory_reserved_bytes", "of" => of);
         // The gauge exists from the beginning.
-        taken.increment(0);
-        MemoryPool { free: Arc::new(Semaphore::new(kib)), kib, clock, of, taken }
+        reserved.increment(0);
+        MemoryPool { free: Arc::new(Semaphore::new(kib)), kib, clock, of, reserved }
     }
 
     /// Takes a share for this number of bytes, or the whole pool if that is smaller. Requests get
@@ -52,7 +52,7 @@ impl MemoryPool {
         let Ok(Ok(permit)) = self.clock.timeout_at(deadline, free).await else {
             return Err(self.exhausted());
         };
-        self.taken.increment(bytes_of(&permit));
+        self.reserved.increment(bytes_of(&permit));
         Ok(MemoryShare { permit, pool: self.clone() })
     }
 
@@ -105,10 +105,10 @@ impl MemoryShare {
         if needs > has {
             let free = Arc::clone(&self.pool.free);
             let Ok(more) = free.try_acquire_many_owned((needs - has) as u32) else { return false };
-            self.pool.taken.increment(bytes_of(&more));
+            self.pool.reserved.increment(bytes_of(&more));
             self.permit.merge(more);
         } else if let Some(rest) = self.permit.split(has - needs) {
-            self.pool.taken.decrement(bytes_of(&rest));
+            self.pool.reserved.decrement(bytes_of(&rest));
         }
         true
     }
@@ -121,7 +121,7 @@ impl MemoryShare {
 
 impl Drop for MemoryShare {
     fn drop(&mut self) {
-        self.pool.taken.decrement(bytes_of(&self.permit));
+        self.pool.reserved.decrement(bytes_of(&self.permit));
     }
 }
 

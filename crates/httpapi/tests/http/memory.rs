@@ -20,7 +20,7 @@ fn until_bodies_take(node: &TestNode, bytes: usize) {
     let start = Instant::now();
     loop {
         let metrics = node.metrics();
-        let of = "httpapi_room_taken_bytes{of=\"bodies\"} ";
+        let of = "httpapi_memory_reserved_bytes{of=\"bodies\"} ";
         let taken = metrics.lines().find_map(|line| line.strip_prefix(of)).unwrap();
         if taken.parse::<f64>().unwrap() >= bytes as f64 {
             return;
