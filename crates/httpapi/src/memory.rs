@@ -40,7 +40,7 @@ impl MemoryPool {
     /// another one.
     ///
     /// # Errors
-    /// `queue_full` if there was no free memory by the deadline.
+    /// `memory_full` if there was no free memory by the deadline.
     pub(crate) async fn reserve(
         &self,
         bytes: usize,
@@ -64,7 +64,7 @@ impl MemoryPool {
     /// have the same fate, and no answer is ever finished.
     ///
     /// # Errors
-    /// `queue_full` if there was no free memory in that time.
+    /// `memory_full` if there was no free memory in that time.
     pub(crate) async fn reserve_in_half(
         &self,
         bytes: usize,
@@ -77,7 +77,7 @@ impl MemoryPool {
     /// The problem of a request that finds no free memory.
     pub(crate) fn exhausted(&self) -> ProblemDetails {
         let reason = format!("the memory for {} is used up: send the request again later", self.of);
-        ProblemDetails::unavailable("queue_full", reason)
+        ProblemDetails::unavailable("memory_full", reason)
     }
 
     fn kib_of(&self, bytes: usize) -> usize {

@@ -48,7 +48,7 @@ impl SharedRenderer {
         SharedRenderer { render, clock, begun: Arc::default(), last: Arc::default() }
     }
 
-    /// The metrics at a moment after this call. The problem is `queue_full` if there was no
+    /// The metrics at a moment after this call. The problem is `timed_out` if there was no
     /// rendering in time.
     pub(crate) async fn text(&self) -> Result<Bytes, ProblemDetails> {
         let begun = self.begun.load(Ordering::Acquire);
@@ -59,7 +59,7 @@ impl SharedRenderer {
                 "the metrics were not rendered within {} s: send the request again later",
                 WAIT.as_secs()
             );
-            Err(ProblemDetails::unavailable("queue_full", reason))
+            Err(ProblemDetails::unavailable("timed_out", reason))
         })
     }
 

@@ -54,8 +54,8 @@ pub(crate) async fn read(api: SocketAddr, path: &str, expected: &[u8]) -> io::Re
 }
 
 fn refused(head: &str, body: &str) -> ReadOutcome {
-    let codes = [r#""code":"queue_full""#, r#""code":"timed_out""#, r#""code":"storage""#];
-    let says_so = codes.iter().any(|code| body.contains(code));
+    let codes = ["memory_full", "too_many_logs", "timed_out", "storage"];
+    let says_so = codes.iter().any(|code| body.contains(&format!(r#""code":"{code}""#)));
     match header(head, "retry-after") {
         Some(seconds) if head.starts_with("http/1.1 503 ") && says_so => ReadOutcome::Full(seconds),
         _ => ReadOutcome::Wrong(format!("{head}{body}")),

@@ -122,7 +122,7 @@ impl ApiHandler {
         let Ok(Ok(log)) = self.node.clock().timeout_at(deadline, log).await else {
             let reason =
                 format!("{} logs are being sent already, which is the limit", self.settings.logs);
-            return Err(ProblemDetails::unavailable("queue_full", reason));
+            return Err(ProblemDetails::unavailable("too_many_logs", reason));
         };
         let share = self.answers.reserve_in_half(READ_BYTES, deadline).await?;
         Ok(LogPermits { _log: log, _share: share, throttle: self.throttle.clone() })

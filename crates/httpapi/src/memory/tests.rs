@@ -16,7 +16,7 @@ async fn all_shares_together_fit_into_the_pool() {
     let soon = || clock.now() + Duration::from_millis(20);
     let mut first = pool.reserve(2 * MIB, soon()).await.unwrap();
     let second = pool.reserve(2 * MIB, soon()).await.unwrap();
-    assert_eq!(pool.reserve(1, soon()).await.unwrap_err().code(), "queue_full");
+    assert_eq!(pool.reserve(1, soon()).await.unwrap_err().code(), "memory_full");
 
     // A share that becomes smaller leaves memory for others, even when its bytes are held.
     assert!(first.resize(MIB));

@@ -98,7 +98,7 @@ async fn a_request_waits_for_a_limited_time() {
         manual.advance(WAIT);
     };
     let (first, second, ()) = tokio::join!(slow.renderer.text(), slow.renderer.text(), moves);
-    assert_eq!(first.unwrap_err().code(), "queue_full");
-    assert_eq!(second.unwrap_err().code(), "queue_full");
+    assert_eq!(first.unwrap_err().code(), "timed_out");
+    assert_eq!(second.unwrap_err().code(), "timed_out");
     slow.end.send(()).unwrap();
 }

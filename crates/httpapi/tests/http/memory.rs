@@ -90,7 +90,7 @@ fn bodies_do_not_wait_for_each_other() {
             if status == 200 {
                 return;
             }
-            assert!(status == 503 && text.contains("queue_full"), "{status} {text}");
+            assert!(status == 503 && text.contains("memory_full"), "{status} {text}");
             sleep(Duration::from_secs(1));
             stream = begin(&node, &whole, whole.len());
         }
@@ -238,7 +238,7 @@ fn a_reader_that_takes_its_answer_byte_by_byte_keeps_its_place_only_for_a_time()
     (0..2).for_each(|_| have_places.recv().unwrap());
     let ask = || try_request(node.api, "GET", &format!("{path}?limit=1"), &[], "").unwrap();
     let (status, text) = ask();
-    assert!(status == 503 && text.contains("queue_full"), "{status} {text}");
+    assert!(status == 503 && text.contains("too_many_logs"), "{status} {text}");
     while ask().0 != 200 {
         assert!(start.elapsed() < Duration::from_secs(8), "they keep their places");
     }
