@@ -1,4 +1,5 @@
-//! HTTP of a node as a process: its stop, its status, its metrics and its bench.
+//! HTTP of a node: its stop, its status, its metrics and its bench. A node whose storage must fail
+//! runs in this process, and each other node is a process.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -10,13 +11,24 @@ mod node;
 use std::{
     io::Write,
     net::TcpStream,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::sleep,
     time::{Duration, Instant},
 };
 
+use clock::Clock;
+use httpapi::{AdminEndpoint, AdminSettings};
 use in_memory::{WS, node_with};
+use istorage::{CallKind, Fault, Faulty, WrappedDriver, mem::MemDriver};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use shop::http_client::{answer, command_path, request, try_request};
+use tokio::runtime::Runtime;
+use vvm::{NodeSettings, Vvm};
 
 /// Connections waited in the queue of the kernel when the node stopped. The node accepted some of
 /// them and cut off the rest.
@@ -74,13 +86,13 @@ fn the_admin_endpoint_reports_the_state_of_the_node() {
         assert!(partition["unflushed_events"].as_u64().unwrap() < next, "{partition}");
     }
     assert_eq!(get("/none").0, 404);
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+    let output = Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["status", "--admin", &node.admin.to_string()])
         .output()
         .unwrap();
     let output = String::from_utf8(output.stdout).unwrap();
     assert!(output.contains("leads slot 1") && output.contains("demo/shop: 10 of 10"), "{output}");
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+    let output = Command::new(env!("CARGO_BIN_EXE_vvm"))
         .arg("status")
         .env("VVM__ADMIN__LISTEN", node.admin.to_string())
         // The command needs no settings from the file of the node, so this variable must not matter
@@ -92,7 +104,7 @@ fn the_admin_endpoint_reports_the_state_of_the_node() {
     let head = try_request(node.admin, "HEAD", "/readyz", &[], "").unwrap();
     assert_eq!(head, (200, String::new()));
     // The API is no admin endpoint, and the command reports that.
-    let wrong = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+    let wrong = Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["status", "--admin", &node.api.to_string()])
         .output()
         .unwrap();
@@ -100,6 +112,55 @@ fn the_admin_endpoint_reports_the_state_of_the_node() {
     let wrong = String::from_utf8(wrong.stderr).unwrap();
     assert!(wrong.contains("admin.listen"), "{wrong}");
     node.stop();
+}
+
+/// No suite read the error of a storage that had failed. With another name of the key, `vvm status`
+/// would have reported that the storage works.
+#[test]
+fn a_storage_that_fails_is_reported_with_its_error() {
+    let (clock, is_down) = (Clock::system(), Arc::new(AtomicBool::new(false)));
+    let mem = Arc::new(MemDriver::new(clock.clone()));
+    let (faults_clock, down) = (clock.clone(), Arc::clone(&is_down));
+    let driver = WrappedDriver::new(mem, move |storage| {
+        let down = Arc::clone(&down);
+        let script = move |op| match op {
+            CallKind::Read if down.load(Ordering::SeqCst) => Fault::Unavailable,
+            _ => Fault::None,
+        };
+        Arc::new(Faulty::scripted(storage, faults_clock.clone(), script))
+    });
+    let admin = node::free();
+    let endpoint = AdminEndpoint::new(AdminSettings::new(admin, Arc::new(String::new), "1.2.3"));
+    let settings = NodeSettings::new(node::free());
+    let node = Vvm::builder(Arc::new(driver), clock.clone(), settings).with_admin(endpoint);
+    let runtime = Runtime::new().unwrap();
+    let node = runtime.block_on(async { node.build().unwrap().launch() });
+    runtime.block_on(node.ready(clock.now() + node::PATIENCE)).unwrap();
+    let storage = || request(admin, "GET", "/status", &[], "").1["node"]["storage"].clone();
+    let works = storage();
+    assert_eq!((&works["answers"], works.get("last_error")), (&true.into(), Some(&Value::Null)));
+
+    is_down.store(true, Ordering::SeqCst);
+    let start = Instant::now();
+    // The status may contain the last answer for half a second.
+    let failed = loop {
+        let storage = storage();
+        if storage["answers"] == false {
+            break storage;
+        }
+        assert!(start.elapsed() < node::PATIENCE, "{storage}");
+        sleep(Duration::from_millis(20));
+    };
+    let error = failed["last_error"].as_str().unwrap_or_else(|| panic!("{failed}"));
+    assert!(error.contains("injected fault: the read failed"), "{failed}");
+    let output = Command::new(env!("CARGO_BIN_EXE_vvm"))
+        .args(["status", "--admin", &admin.to_string()])
+        .output()
+        .unwrap();
+    let output = String::from_utf8(output.stdout).unwrap();
+    assert!(output.contains(&format!("storage: mem does not answer: {error}\n")), "{output}");
+    is_down.store(false, Ordering::SeqCst);
+    runtime.block_on(node.shutdown()).unwrap();
 }
 
 /// Each metric is explained in the documents, and each metric in the documents exists.
@@ -147,14 +208,14 @@ fn each_documented_metric_exists_and_each_metric_is_documented() {
 fn the_bench_measures_a_node_that_runs() {
     let (_folder, node) = node_with("");
     let bench = |rest: &[&str]| {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+        let output = Command::new(env!("CARGO_BIN_EXE_vvm"))
             .args(["bench", "--json", "--seconds", "1", "--node", &node.api.to_string()])
             .args(rest)
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(0), "{text}");
-        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
     };
     let closed = bench(&["--clients", "4", "--workspaces", "3"]);
     let done = closed["done"].as_u64().unwrap();
@@ -170,7 +231,7 @@ fn the_bench_measures_a_node_that_runs() {
     assert_eq!(done + open["unsent"].as_u64().unwrap(), 200, "{open}");
     assert!(done > 20, "{open}");
     // A bench that is stopped reports the commands until then.
-    let long = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+    let long = Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args([
             "bench",
             "--json",
@@ -192,18 +253,18 @@ fn the_bench_measures_a_node_that_runs() {
     kill_process(Pid::from_child(&long), Signal::INT).unwrap();
     let report = long.wait_with_output().unwrap();
     assert_eq!(report.status.code(), Some(0));
-    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
     assert!(report["done"].as_u64().unwrap() >= 10, "{report}");
     assert!(
         report["unsent"].as_u64().unwrap() < 1_000,
         "commands that were not due are counted as unsent: {report}"
     );
-    let unreachable = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+    let unreachable = Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["bench", "--node", "127.0.0.1:1"])
         .output()
         .unwrap();
     assert_eq!(unreachable.status.code(), Some(4));
-    let other = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+    let other = Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["bench", "--app", "demo/none", "--node", &node.api.to_string()])
         .output()
         .unwrap();
@@ -220,7 +281,7 @@ fn the_bench_ends_after_a_second_if_the_node_does_not_answer() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let start = Instant::now();
-    let bench = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+    let bench = Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["bench", "--node", &address])
         .output()
         .unwrap();
