@@ -40,25 +40,24 @@ fn named_items(text: &str) -> Vec<(&str, &str)> {
 }
 
 /// Returns whether a file defines a function or a type. A function with a type in front of it must
-/// stand in a block of that type: behind a line that begins with `impl` or `pub trait` and names the
-/// type, and before the next such line.
+/// stand in a block of that type: behind a line that begins with `impl` or `pub trait` and names
+/// the type, and before the next such line.
 fn defines(text: &str, name: &str) -> bool {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let words = |line: &str| -> Vec<String> {
-        line.split(|c| !is_word(c)).filter(|w| !w.is_empty()).map(str::to_owned).collect()
-    };
+    const KINDS: [&str; 5] = ["fn", "struct", "enum", "trait", "const"];
     let (owner, item) = name.rsplit_once("::").unwrap_or(("", name));
-    let kinds = ["fn", "struct", "enum", "trait", "const"];
     let mut is_in_block = owner.is_empty();
     text.lines().any(|line| {
-        let all = words(line);
         let begins_block = ["impl", "pub trait", "trait"].iter().any(|word| line.starts_with(word));
         if begins_block && !owner.is_empty() {
-            is_in_block = all.iter().any(|word| word == owner);
+            is_in_block = words(line).any(|word| word == owner);
         }
-        let defines = |pair: &[String]| kinds.contains(&&*pair[0]) && pair[1] == item;
-        is_in_block && all.windows(2).any(defines)
+        let mut pairs = words(line).zip(words(line).skip(1));
+        is_in_block && pairs.any(|(kind, defined)| KINDS.contains(&kind) && defined == item)
     })
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
 /// Returns the words in backticks, without blocks of code.
@@ -97,8 +96,9 @@ mod tests {
     #[test]
     fn a_named_file_or_crate_that_does_not_exist_is_found() {
         let package = Package::read(&json!({ "name": "istorage", "dependencies": [] }));
-        let map = "`istorage` (`crates/istorage/src/mem/`, `src/mem`, `driver.rs`, `istorage::Error`) and `cargo xtask`.\n\
-                   ```\nbin/none.rs `x`\n```\n`istorage-none` `crates/none` `src/me` `docs/none.md` `mem.rs`";
+        let map = "`istorage` (`crates/istorage/src/mem/`, `src/mem`, `driver.rs`, \
+                   `istorage::Error`) and `cargo xtask`.\n```\nbin/none.rs `x`\n```\n\
+                   `istorage-none` `crates/none` `src/me` `docs/none.md` `mem.rs`";
         let file =
             |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
         let files = [
@@ -116,7 +116,8 @@ mod tests {
     fn a_named_function_or_type_that_its_file_does_not_define_is_found() {
         let file =
             |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
-        let map = "`a.rs` (`A`, `A::good`, `A::gone`, `A::of_c`); `x/b.rs` (`B::good`), `a.rs` (see `other`)";
+        let map = "`a.rs` (`A`, `A::good`, `A::gone`, `A::of_c`); \
+                   `x/b.rs` (`B::good`), `a.rs` (see `other`)";
         let a =
             "struct A;\nimpl A { async fn good<T>() { gone() } }\nimpl C {\n    fn of_c() {}\n}";
         let files = [file(MAP, map), file("x/a.rs", a), file("x/b.rs", "fn good() {}")];
