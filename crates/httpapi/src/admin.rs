@@ -4,7 +4,7 @@ use std::{fmt, net::SocketAddr};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, http::request::Parts};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service, ServiceError, Stage};
@@ -99,46 +99,45 @@ struct AdminHandler {
 impl RequestHandler for AdminHandler {
     async fn answer(&self, request: Request<&mut RequestBody>) -> Response<Body> {
         let (head, _) = request.into_parts();
-        if let Err(problem) = check(&head, self.only_local) {
-            return problem.into_response();
-        }
-        let query = head.uri.query().unwrap_or_default();
-        match (&head.method, head.uri.path()) {
-            (&Method::GET | &Method::HEAD, "/livez") => text(StatusCode::OK, "ok\n"),
-            (&Method::GET | &Method::HEAD, "/readyz") => self.ready(query).await,
-            (&Method::GET | &Method::HEAD, "/metrics") => match self.renderer.text().await {
-                Ok(metrics) => text(StatusCode::OK, metrics),
-                Err(problem) => problem.into_response(),
-            },
-            (&Method::GET | &Method::HEAD, "/status") => {
-                let status = self.node.status().await;
-                json_response(StatusCode::OK, &json!({ "version": self.version, "node": status }))
-            }
-            (&Method::POST, "/step-down") => match self.node.step_down() {
-                Ok(()) => json_response(StatusCode::ACCEPTED, &json!({ "steppingDown": true })),
-                Err(not_leading) => {
-                    let status = StatusCode::CONFLICT;
-                    ProblemDetails::new(status, "not_leading", not_leading.to_string())
-                        .into_response()
-                }
-            },
-            (method, path @ ("/livez" | "/readyz" | "/metrics" | "/status" | "/step-down")) => {
-                let allow = if path == "/step-down" { "POST" } else { "GET, HEAD" };
-                let reason = format!("{path} does not support {method}, but {allow}");
-                ProblemDetails::method_not_allowed(allow, reason).into_response()
-            }
-            (_, path) => {
-                let all = "/livez, /readyz, /metrics, /status, POST /step-down";
-                ProblemDetails::not_found(format!(
-                    "the path {path} does not exist; the admin endpoint has {all}"
-                ))
-                .into_response()
-            }
-        }
+        self.dispatch(&head).await.unwrap_or_else(ProblemDetails::into_response)
     }
 }
 
 impl AdminHandler {
+    async fn dispatch(&self, head: &Parts) -> Result<Response<Body>, ProblemDetails> {
+        check(head, self.only_local)?;
+        let query = head.uri.query().unwrap_or_default();
+        Ok(match (&head.method, head.uri.path()) {
+            (&Method::GET | &Method::HEAD, "/livez") => text(StatusCode::OK, "ok\n"),
+            (&Method::GET | &Method::HEAD, "/readyz") => self.ready(query).await,
+            (&Method::GET | &Method::HEAD, "/metrics") => {
+                text(StatusCode::OK, self.renderer.text().await?)
+            }
+            (&Method::GET | &Method::HEAD, "/status") => {
+                let status = self.node.status().await;
+                json_response(StatusCode::OK, &json!({ "version": self.version, "node": status }))
+            }
+            (&Method::POST, "/step-down") => {
+                self.node.step_down().map_err(|error| {
+                    let reason = error.to_string();
+                    ProblemDetails::new(StatusCode::CONFLICT, "not_leading", reason)
+                })?;
+                json_response(StatusCode::ACCEPTED, &json!({ "steppingDown": true }))
+            }
+            (method, path @ ("/livez" | "/readyz" | "/metrics" | "/status" | "/step-down")) => {
+                let allow = if path == "/step-down" { "POST" } else { "GET, HEAD" };
+                let reason = format!("{path} does not support {method}, but {allow}");
+                return Err(ProblemDetails::method_not_allowed(allow, reason));
+            }
+            (_, path) => {
+                let all = "/livez, /readyz, /metrics, /status, POST /step-down";
+                return Err(ProblemDetails::not_found(format!(
+                    "the path {path} does not exist; the admin endpoint has {all}"
+                )));
+            }
+        })
+    }
+
     /// Answers whether commands run on this node.
     async fn ready(&self, query: &str) -> Response<Body> {
         let is_ready = self.node.stage() == Stage::Leading;
