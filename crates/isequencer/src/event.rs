@@ -1,4 +1,7 @@
 //! A sequencer for callers that write one event at a time.
+//!
+//! The module is for programs that embed this crate. A node of VVM writes events in groups, and uses
+//! [`Sequencer`] itself.
 
 mod factory;
 mod sequenced_event;
