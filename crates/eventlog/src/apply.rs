@@ -20,8 +20,9 @@ use crate::{
 const ORDERED_CHUNK_ROWS: usize = 500;
 const ORDERED_CHUNKS_AT_ONCE: usize = 4;
 
-/// The number of storage partitions that are written at a time.
-const PARTITIONS_AT_ONCE: usize = 64;
+/// The number of chunks of conditional rows that are sent at a time. The rows of such a chunk are in
+/// one storage partition.
+const CONDITIONAL_CHUNKS_AT_ONCE: usize = 64;
 
 impl Log {
     /// Writes the rows that follow from events in the log. Rows that are already written are left
@@ -42,8 +43,8 @@ impl Log {
             rest.into_iter().partition(RowWrite::is_conditional);
         let conditional = async {
             let chunks = in_chunks(conditional, &self.storage().capabilities());
-            let writes = chunks.into_iter().map(|chunk| self.write_partition(chunk, until));
-            run_all(writes, PARTITIONS_AT_ONCE).await
+            let writes = chunks.into_iter().map(|chunk| self.write_conditional(chunk, until));
+            run_all(writes, CONDITIONAL_CHUNKS_AT_ONCE).await
         };
         let ordered = async {
             let mut chunks = Vec::with_capacity(ordered.len().div_ceil(ORDERED_CHUNK_ROWS));
@@ -115,7 +116,7 @@ impl Log {
     /// simpler version returns the violation. Leader A's first attempt gets no answer; the second
     /// attempt meets a foreign row; A is stopped, and releases its lease; an operator removes the
     /// row. So the first attempt may land while leader B leads. The next try finds the row again.
-    async fn write_partition(&self, mut rows: Vec<RowWrite>, until: Instant) -> Result<()> {
+    async fn write_conditional(&self, mut rows: Vec<RowWrite>, until: Instant) -> Result<()> {
         let mut pause = MIN_PAUSE;
         let mut was_retried = false;
         let mut unanswered: Option<istorage::Error> = None;

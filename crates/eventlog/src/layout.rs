@@ -26,21 +26,21 @@ enum Prefix {
 }
 
 /// The number of bits that distinguish neighbours in a storage partition.
-const NEIGHBOURS: u32 = 12;
+const NEIGHBOUR_BITS: u32 = 12;
 
 /// The largest size of the key of a neighbour, in bytes.
 pub(crate) const NEIGHBOUR_KEY: usize = 20;
 
 /// The number of neighbours that share a storage partition.
-pub const NEIGHBOURS_PER_PARTITION: u64 = 1 << NEIGHBOURS;
+pub const NEIGHBOURS: u64 = 1 << NEIGHBOUR_BITS;
 
 /// Returns the key of a neighbour. `owner` is the partition or the workspace, in at most eight bytes.
 fn key(buffer: &mut BytesMut, prefix: Prefix, owner: &[u8], number: u64) -> Key {
     buffer.put_u16(prefix as u16);
     buffer.put_slice(owner);
-    buffer.put_u64(number >> NEIGHBOURS);
+    buffer.put_u64(number >> NEIGHBOUR_BITS);
     let pkey = buffer.split().freeze();
-    buffer.put_u16((number % NEIGHBOURS_PER_PARTITION) as u16);
+    buffer.put_u16((number % NEIGHBOURS) as u16);
     Key { pkey, ccols: buffer.split().freeze() }
 }
 
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_share_a_partition_in_order() {
+    fn neighbours_share_a_storage_partition_in_order() {
         let plog = |offset| AppRow::Plog(1, Offset(offset)).key();
         let (first, last) = (plog(4_096), plog(8_191));
         assert_eq!(first.pkey, last.pkey);

@@ -12,7 +12,7 @@ use istorage::{Consistency, Key, Range, RowStream, SharedStorage};
 
 use crate::{
     AppRow, DamagedRow, Entry, Error, Offset, RecordId, Result, StoredRecord, WsId,
-    layout::NEIGHBOURS_PER_PARTITION,
+    layout::NEIGHBOURS,
 };
 
 /// A row of a log as it is stored.
@@ -129,15 +129,15 @@ impl Reader {
             let place = row(cursor.next);
             let key = place.key();
             async move {
-                let first = cursor.next.0 - cursor.next.0 % NEIGHBOURS_PER_PARTITION;
+                let first = cursor.next.0 - cursor.next.0 % NEIGHBOURS;
                 let rows = cursor.rows.get_or_insert_with(|| {
                     let range = Range::from(key.ccols);
                     cursor.storage.read(key.pkey, range, consistency, timeout)
                 });
                 let Some(read) = rows.try_next().await? else { return Ok(None) };
-                let offset = Offset(first + position_in_partition(place, &read.ccols)?);
+                let offset = Offset(first + neighbour_position(place, &read.ccols)?);
                 cursor.next = offset.next();
-                if cursor.next.0.is_multiple_of(NEIGHBOURS_PER_PARTITION) {
+                if cursor.next.0.is_multiple_of(NEIGHBOURS) {
                     cursor.rows = None;
                 }
                 Ok(Some(((offset, read.value), cursor)))
@@ -167,21 +167,21 @@ impl Reader {
         let read = move |mut cursor: RecordCursor| async move {
             loop {
                 let key = AppRow::Record(ws, cursor.next).key();
-                let first = cursor.next.0 - cursor.next.0 % NEIGHBOURS_PER_PARTITION;
+                let first = cursor.next.0 - cursor.next.0 % NEIGHBOURS;
                 let rows = cursor.rows.get_or_insert_with(|| {
                     let range = Range::from(key.ccols);
                     cursor.storage.read(key.pkey, range, Consistency::Plain, timeout)
                 });
                 if let Some(row) = rows.try_next().await? {
                     let id = RecordId(
-                        first + position_in_partition(AppRow::Record(ws, cursor.next), &row.ccols)?,
+                        first + neighbour_position(AppRow::Record(ws, cursor.next), &row.ccols)?,
                     );
                     let stored = AppRow::Record(ws, id).record(&row.value)?;
                     cursor.is_empty = false;
                     return Ok(Some((stored, cursor)));
                 }
                 // There may be no storage partition behind the largest ids.
-                let Some(next) = first.checked_add(NEIGHBOURS_PER_PARTITION) else {
+                let Some(next) = first.checked_add(NEIGHBOURS) else {
                     return Ok(None);
                 };
                 if cursor.is_empty && next > last.0 {
@@ -224,9 +224,9 @@ impl Reader {
 
 /// Returns the position of a row in its storage partition. `neighbour` is a row of the same storage
 /// partition.
-fn position_in_partition(neighbour: AppRow, ccols: &[u8]) -> Result<u64> {
+fn neighbour_position(neighbour: AppRow, ccols: &[u8]) -> Result<u64> {
     let within = ccols.try_into().map(u16::from_be_bytes).map(u64::from).ok();
-    within.filter(|within| *within < NEIGHBOURS_PER_PARTITION).ok_or_else(|| {
+    within.filter(|within| *within < NEIGHBOURS).ok_or_else(|| {
         let what = format!(
             "a row beside {neighbour} has the clustering columns {ccols:02x?}: it was not written by this program; remove the row"
         );

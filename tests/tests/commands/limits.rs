@@ -21,7 +21,7 @@ use crate::{
 };
 
 pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(limits:
-    a_group_crosses_into_the_next_partition_of_the_storage = crossing,
+    a_group_crosses_into_the_next_storage_partition = crossing,
     a_group_is_larger_than_one_write = large,
     a_row_of_the_largest_size_is_written_and_a_larger_one_is_refused = large_rows,
     a_full_queue_takes_nothing = full_queue,
@@ -33,7 +33,7 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(limits:
 
 const ZERO: WriteSetup = WriteSetup { level: TrustLevel::Zero, narrow: None };
 
-/// The offset at which the second partition of the storage begins.
+/// The offset at which the second storage partition begins.
 const BOUNDARY: u64 = 4_096;
 
 /// The number of commands that are sent before the first of them is answered.
@@ -81,7 +81,7 @@ async fn crossing(fixture: &CommandsFixture) {
     .await;
 }
 
-/// Writes events until only a few more fit into the partition of the storage, in both logs.
+/// Writes events until only a few more fit into the storage partition, in both logs.
 async fn fill(scene: &Scene<'_>) {
     let node = scene.next().await;
     let notes: Vec<u64> = (4..BOUNDARY - 6).collect();

@@ -99,7 +99,7 @@ fn each_trust_level_chooses_the_conditions_of_its_writes() {
 }
 
 #[test]
-fn a_chunk_ends_with_the_partition_of_the_storage_and_at_its_limits() {
+fn a_chunk_ends_with_the_storage_partition_and_at_its_limits() {
     let events = |offsets: &[u64]| -> Vec<PreparedEvent> {
         offsets.iter().map(|n| event(*n, *n, Vec::new())).collect()
     };

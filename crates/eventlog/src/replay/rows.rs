@@ -4,8 +4,7 @@ use bytes::Bytes;
 use futures::{TryStreamExt, stream::BoxStream};
 
 use crate::{
-    AppRow, DamagedRow, Epoch, Log, Offset, Result, TrustLevel, layout::NEIGHBOURS_PER_PARTITION,
-    reader::LogRow,
+    AppRow, DamagedRow, Epoch, Log, Offset, Result, TrustLevel, layout::NEIGHBOURS, reader::LogRow,
 };
 
 /// The rows of a log, read one after another.
@@ -56,8 +55,8 @@ impl<'l> PlogRows<'l> {
 /// one. At level 2, events of an earlier epoch do not count: a leader that had lost its leadership
 /// left them behind.
 pub(super) async fn has_event_beyond(log: &Log, end: Offset, epoch: Epoch) -> Result<bool> {
-    let next_partition = Offset((end.0 / NEIGHBOURS_PER_PARTITION + 1) * NEIGHBOURS_PER_PARTITION);
-    for from in [end.next(), next_partition] {
+    let next_storage_partition = Offset((end.0 / NEIGHBOURS + 1) * NEIGHBOURS);
+    for from in [end.next(), next_storage_partition] {
         let mut rows = log.log_rows(from);
         while let Some((offset, bytes)) = rows.try_next().await? {
             let row = AppRow::Plog(log.partition, offset);

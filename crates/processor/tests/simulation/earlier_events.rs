@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use eventlog::{
     DrawnNumber, Epoch, Event, EventPlace, Log, LogSettings, Offset, PreparedEvent,
-    SingleNodeFence, WsId, layout::NEIGHBOURS_PER_PARTITION,
+    SingleNodeFence, WsId, layout::NEIGHBOURS,
 };
 use isequencer::standard::WLOG_OFFSET;
 use shop::{AnswerLedger, ShopDatabase, ShopNodeSettings, record_name};
@@ -13,7 +13,7 @@ use shop::{AnswerLedger, ShopDatabase, ShopNodeSettings, record_name};
 /// The workspace of these events.
 const WS: WsId = WsId(11);
 
-/// Writes events until a partition of the storage has room for only `left` more events. All these
+/// Writes events until a storage partition has room for only `left` more events. All these
 /// events have the first epoch.
 pub(crate) async fn write(
     shop_db: &ShopDatabase,
@@ -31,7 +31,7 @@ pub(crate) async fn write(
             ..Event::new(place, shop_db.clock.wall(), record_name("sys.CUD"))
         }
     };
-    let events: Vec<Event> = (1..NEIGHBOURS_PER_PARTITION - left).map(event).collect();
+    let events: Vec<Event> = (1..NEIGHBOURS - left).map(event).collect();
     events.iter().for_each(|event| ledger.open(&event.request));
     let group: Vec<PreparedEvent> =
         events.iter().map(|event| PreparedEvent::new(event, |_| None)).collect();

@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     pub(crate) lease_left: Duration,
     /// Whether events of a leader that had lost its leadership may be lost, and leave rows behind.
     pub(crate) may_lose: bool,
-    /// The number of events that fit into the nearly full partition of the storage, if the history
+    /// The number of events that fit into the nearly full storage partition, if the history
     /// begins with one.
     pub(crate) past: Option<u64>,
     /// Whether calls of earlier leaders mostly wait while calls of later leaders wait too.
