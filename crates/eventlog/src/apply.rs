@@ -70,7 +70,7 @@ impl Log {
     /// first attempt lands, and the next leader applies its event.
     pub(crate) async fn put_ordered(
         &self,
-        rows: &[RowWrite],
+        writes: &[RowWrite],
         until: Option<Instant>,
     ) -> Result<()> {
         let mut pause = MIN_PAUSE;
@@ -82,8 +82,8 @@ impl Log {
                     _ => lost.into(),
                 });
             }
-            let rows = rows.iter().map(RowWrite::ordered).collect();
-            match self.storage().put_ordered(rows, self.reader.deadline()).await {
+            let puts = writes.iter().map(RowWrite::ordered).collect();
+            match self.storage().put_ordered(puts, self.reader.deadline()).await {
                 Ok(()) => {
                     if failed.is_some() {
                         self.set_last_error(None);
@@ -116,20 +116,20 @@ impl Log {
     /// simpler version returns the violation. Leader A's first attempt gets no answer; the second
     /// attempt meets a foreign row; A is stopped, and releases its lease; an operator removes the
     /// row. So the first attempt may land while leader B leads. The next try finds the row again.
-    async fn write_conditional(&self, mut rows: Vec<RowWrite>, until: Instant) -> Result<()> {
+    async fn write_conditional(&self, mut writes: Vec<RowWrite>, until: Instant) -> Result<()> {
         let mut pause = MIN_PAUSE;
         let mut was_retried = false;
         let mut unanswered: Option<istorage::Error> = None;
         let mut conflict_error: Option<Error> = None;
-        while let Some(first) = rows.first() {
+        while let Some(first) = writes.first() {
             self.wait_to_send().await?;
             let pkey = first.key.pkey.clone();
-            let ops = rows.iter().map(RowWrite::conditional).collect();
+            let ops = writes.iter().map(RowWrite::conditional).collect();
             match self.storage().write_if(pkey, ops, self.reader.deadline()).await {
-                Ok(Outcome::Applied) => rows.clear(),
+                Ok(Outcome::Applied) => writes.clear(),
                 Ok(Outcome::NotApplied(conflicts)) => {
-                    let left = remaining_writes(rows, conflicts);
-                    rows = left.rows;
+                    let left = remaining_writes(writes, conflicts);
+                    writes = left.writes;
                     conflict_error = conflict_error.or(left.conflict_error);
                     if !left.is_explained {
                         drop(self.pause(&mut pause, until, unexplained_refusal()).await?);
@@ -192,29 +192,30 @@ pub(crate) fn first_unsettled_error(written: impl IntoIterator<Item = Result<()>
     failed.map_or(Ok(()), Err)
 }
 
-/// The rest of a refused write.
-struct RemainingWrite {
-    /// The rows to write again.
-    rows: Vec<RowWrite>,
+/// The rest of a refused call.
+#[derive(Default)]
+struct RemainingWrites {
+    /// The writes to send again.
+    writes: Vec<RowWrite>,
     /// Whether the refusal names a row that is written, needs another condition, or is foreign.
     is_explained: bool,
     /// The violation of the first foreign row.
     conflict_error: Option<Error>,
 }
 
-fn remaining_writes(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> RemainingWrite {
+fn remaining_writes(writes: Vec<RowWrite>, conflicts: Vec<Conflict>) -> RemainingWrites {
     let mut conflicts = conflicts.into_iter().peekable();
-    let mut left = RemainingWrite { rows: Vec::new(), is_explained: false, conflict_error: None };
-    for (op, row) in rows.into_iter().enumerate() {
+    let mut left = RemainingWrites::default();
+    for (op, write) in writes.into_iter().enumerate() {
         let Some(Conflict { actual, .. }) = conflicts.next_if(|conflict| conflict.op == op) else {
-            left.rows.push(row);
+            left.writes.push(write);
             continue;
         };
-        let mode = row.mode.clone();
-        match remaining_write(row, actual.as_ref()) {
-            Ok(Some(row)) => {
-                left.is_explained |= row.mode != mode;
-                left.rows.push(row);
+        let mode = write.mode.clone();
+        match remaining_write(write, actual.as_ref()) {
+            Ok(Some(write)) => {
+                left.is_explained |= write.mode != mode;
+                left.writes.push(write);
             }
             Ok(None) => left.is_explained = true,
             Err(error) => {
@@ -229,15 +230,15 @@ fn remaining_writes(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> RemainingW
 /// Returns the write of a row if it is still needed, according to the bytes that are in the row
 /// now.
 pub(crate) fn remaining_write(
-    mut row: RowWrite,
+    mut write: RowWrite,
     there: Option<&Bytes>,
 ) -> Result<Option<RowWrite>> {
-    let is_conditional = row.is_conditional();
-    match conflict::judge_applied_row(&row, there) {
+    let is_conditional = write.is_conditional();
+    match conflict::judge_applied_row(&write, there) {
         Ok(None) => return Ok(None),
-        Ok(Some(mode)) if is_conditional => row.mode = mode,
+        Ok(Some(mode)) if is_conditional => write.mode = mode,
         Err(violation) if is_conditional => return Err(violation.into()),
         Ok(Some(_)) | Err(_) => {}
     }
-    Ok(Some(row))
+    Ok(Some(write))
 }

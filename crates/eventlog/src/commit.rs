@@ -10,7 +10,7 @@ use crate::{
     AppRow, Error, Log, PreparedEvent, Result, Violation, WriteOutcome,
     conflict::{self, PlogOccupant},
     log::{MAX_PAUSE, MIN_PAUSE},
-    plan::{GroupRows, RowWrite, WriteMode, in_chunks},
+    plan::{GroupWrites, RowWrite, WriteMode, in_chunks},
 };
 
 impl Log {
@@ -31,19 +31,19 @@ impl Log {
             let log_time = self.clock.now() - start;
             WriteOutcome { committed, applied, commit_error, log_time }
         };
-        let rows = match self.plan_rows(group) {
-            Ok(rows) => rows,
+        let writes = match self.plan_writes(group) {
+            Ok(writes) => writes,
             Err(error) => return outcome(0, Ok(()), Some(error)),
         };
         let can = self.storage().capabilities();
-        if can.atomic.is_some_and(|limits| rows.fits(limits)) {
-            return match self.write_atomically(&rows).await {
+        if can.atomic.is_some_and(|limits| writes.fits(limits)) {
+            return match self.write_atomically(&writes).await {
                 Ok(()) => outcome(group.len(), Ok(()), None),
                 Err(error) => outcome(0, Ok(()), Some(error)),
             };
         }
         let (mut committed, mut commit_error) = (0, None);
-        for chunk in in_chunks(rows.plog, &can) {
+        for chunk in in_chunks(writes.plog, &can) {
             match self.write_plog(&chunk).await {
                 Ok(()) => committed += chunk.len(),
                 Err(error) => {
@@ -55,9 +55,9 @@ impl Log {
         let outcome = outcome(committed, Ok(()), commit_error);
         // The events in the log are applied, even if other events of the group are not in the log.
         let rest = if committed == group.len() {
-            Ok(rows.rest)
+            Ok(writes.rest)
         } else {
-            self.plan_rows(&group[..committed]).map(|rows| rows.rest)
+            self.plan_writes(&group[..committed]).map(|writes| writes.rest)
         };
         let applied = match rest {
             Ok(rest) => self.apply(rest).await,
@@ -97,7 +97,7 @@ impl Log {
     /// answer; the second attempt fails because the server is out of reach; A answers that the
     /// command was not done; the first attempt lands; leader B replays its event. So the command
     /// was done.
-    pub(crate) async fn write_settled<W>(&self, write: impl Fn() -> W) -> Result<(Outcome, bool)>
+    pub(crate) async fn write_settled<W>(&self, send: impl Fn() -> W) -> Result<(Outcome, bool)>
     where
         W: Future<Output = istorage::Result<Outcome>>,
     {
@@ -107,7 +107,7 @@ impl Log {
             if let Err(lost) = self.wait_to_send().await {
                 return Err(unknown.map_or(lost.into(), Error::Unknown));
             }
-            match write().await {
+            match send().await {
                 Ok(outcome) => {
                     if unknown.is_some() {
                         self.set_last_error(None);
@@ -138,13 +138,13 @@ impl Log {
     /// meets the rows of the first attempt and is refused. So the caller would take written events
     /// for events that were not written. Therefore the row of the log decides: if the row holds
     /// exactly the event of this group, the first attempt has landed.
-    async fn write_atomically(&self, rows: &GroupRows) -> Result<()> {
-        let write = || self.storage().write_atomic(rows.atomic_batch(), self.reader.deadline());
-        let (outcome, was_unknown) = self.write_settled(write).await?;
+    async fn write_atomically(&self, writes: &GroupWrites) -> Result<()> {
+        let send = || self.storage().write_atomic(writes.atomic_batch(), self.reader.deadline());
+        let (outcome, was_unknown) = self.write_settled(send).await?;
         let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
         let found: Vec<(&RowWrite, Option<&Bytes>)> = conflicts
             .iter()
-            .filter_map(|Conflict { op, actual }| Some((rows.conditional(*op)?, actual.as_ref())))
+            .filter_map(|Conflict { op, actual }| Some((writes.conditional(*op)?, actual.as_ref())))
             .collect();
         let is_of_plog = |(write, _): &&(&RowWrite, _)| matches!(write.row, AppRow::Plog(..));
         let mut in_plog = found.iter().find(is_of_plog).copied();
@@ -152,7 +152,7 @@ impl Log {
         // group's first event is read: this row shows whether the group was written.
         let read;
         if in_plog.is_none()
-            && let Some(first) = rows.plog.first()
+            && let Some(first) = writes.plog.first()
         {
             read = self.read_first_plog_row(first, was_unknown).await?;
             in_plog = read.as_ref().map(|there| (first, Some(there)));
@@ -199,11 +199,11 @@ impl Log {
         if !chunk[0].is_conditional() {
             return self.put_ordered(chunk, None).await;
         }
-        let write = || {
+        let send = || {
             let ops = chunk.iter().map(RowWrite::conditional).collect();
             self.storage().write_if(chunk[0].key.pkey.clone(), ops, self.reader.deadline())
         };
-        let (outcome, was_unknown) = self.write_settled(write).await?;
+        let (outcome, was_unknown) = self.write_settled(send).await?;
         let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
         let found = conflicts
             .first()

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::{
         EventPlace, Marker, PreparedEvent, QName, Record, RecordId, TableKind, TrustLevel,
-        plan::{GroupRows, Rules},
+        plan::{GroupWrites, Rules},
     };
 
     const WS: WsId = WsId(7);
@@ -199,7 +199,7 @@ mod tests {
         Entry::Marker(Marker { place, marked, drawn: Vec::new(), bytes })
     }
 
-    fn rows(entry: &Entry) -> GroupRows {
+    fn writes(entry: &Entry) -> GroupWrites {
         let rules = Rules {
             partition: 1,
             level: TrustLevel::Zero,
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_marked_event_may_be_whole_in_the_log_of_its_workspace() {
-        let marker = &rows(&corrupted(2, 6, 3)).rest[0];
+        let marker = &writes(&corrupted(2, 6, 3)).rest[0];
         let whole = corrupted(2, 6, 0).to_bytes();
         assert_eq!(judged(marker, Some(&whole)), Ok(None));
         let foreign = Bytes::from_static(&[1]);
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn the_row_in_the_log_decides_between_leaders() {
-        let write = &rows(&corrupted(2, 6, 2)).plog[0];
+        let write = &writes(&corrupted(2, 6, 2)).plog[0];
         let found =
             |there: Option<Bytes>| judge_plog_row(write, Epoch(2), there.as_ref(), |_| true);
         let at = |epoch, plog| Some(corrupted(epoch, plog, epoch).to_bytes());

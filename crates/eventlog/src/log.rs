@@ -20,7 +20,7 @@ use istorage::SharedStorage;
 pub use self::settings::LogSettings;
 use crate::{
     Epoch, Error, Fence, LeadershipLost, Offset, PreparedEvent, Reader, Result, WsId,
-    plan::{GroupRows, Rules},
+    plan::{GroupWrites, Rules},
 };
 
 pub(crate) const MIN_PAUSE: Duration = Duration::from_millis(5);
@@ -177,7 +177,7 @@ impl Log {
         }
     }
 
-    pub(crate) fn plan_rows(&self, group: &[PreparedEvent]) -> Result<GroupRows> {
+    pub(crate) fn plan_writes(&self, group: &[PreparedEvent]) -> Result<GroupWrites> {
         if let Some(event) = group.iter().find(|event| !self.has_workspace(event.place.ws)) {
             let what =
                 format!("workspace {} is not in partition {}", event.place.ws.0, self.partition);

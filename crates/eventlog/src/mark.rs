@@ -79,7 +79,7 @@ impl Log {
             }
             return Ok(());
         }
-        let write = || {
+        let send = || {
             let (ccols, value) = (key.ccols.clone(), marker.clone());
             let op = match found.cloned() {
                 Some(old) => Conditional::Swap { ccols, old, new: value, ttl: None },
@@ -87,7 +87,7 @@ impl Log {
             };
             storage.write_if(key.pkey.clone(), vec![op], self.reader.deadline())
         };
-        let (outcome, _) = self.write_settled(write).await?;
+        let (outcome, _) = self.write_settled(send).await?;
         let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(()) };
         let there = conflicts.pop().and_then(|conflict| conflict.actual);
         if there.as_ref() == Some(marker) {

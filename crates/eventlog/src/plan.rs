@@ -1,10 +1,10 @@
-//! The plan of a group: its rows, the way in which each row is written at a trust level, and the
-//! rows that are sent together.
+//! The plan of a group: the writes of its rows at a trust level, and the writes that are sent
+//! together.
 //!
 //! The module does no I/O.
 
 mod chunks;
-mod group_rows;
+mod group_writes;
 mod row_write;
 
 use std::{collections::HashMap, time::Duration};
@@ -15,7 +15,7 @@ use istorage::{Order, Result, TTL_MAX};
 
 pub(crate) use self::{
     chunks::in_chunks,
-    group_rows::GroupRows,
+    group_writes::GroupWrites,
     row_write::{RowKind, RowWrite, WriteMode},
 };
 use crate::{
@@ -35,20 +35,20 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Plans the rows of a group.
+    /// Plans the writes of a group.
     ///
     /// # Errors
     /// Fails with `Invalid` if an epoch or an offset has too many bits for an order.
-    pub(crate) fn plan(self, group: &[PreparedEvent]) -> Result<GroupRows> {
+    pub(crate) fn plan(self, group: &[PreparedEvent]) -> Result<GroupWrites> {
         let records: usize = group.iter().map(|event| event.records.len()).sum();
         let answers = group.iter().filter(|event| event.answer.is_some()).count();
         let rest = group.len() + records + answers;
-        let mut rows =
-            GroupRows { plog: Vec::with_capacity(group.len()), rest: Vec::with_capacity(rest) };
+        let mut writes =
+            GroupWrites { plog: Vec::with_capacity(group.len()), rest: Vec::with_capacity(rest) };
         let mut keys = BytesMut::with_capacity(
             (2 * group.len() + records) * NEIGHBOUR_KEY + answers * LONGEST_KEY,
         );
-        // The index of each record row that a later event of the group may write again.
+        // The index of the write of each record that a later event of the group may write again.
         let mut written: HashMap<(WsId, RecordId), usize> = HashMap::new();
         let mut records = group.iter().flat_map(|event| &event.records);
         let may_write_twice = records.any(|record| record.replaces.is_some());
@@ -67,21 +67,21 @@ impl Rules {
                     TrustLevel::Two => WriteMode::Ordered(None),
                 },
             };
-            rows.plog.push(logged(AppRow::Plog(self.partition, plog), &mut keys));
-            rows.rest.push(logged(AppRow::Wlog(ws, wlog), &mut keys));
+            writes.plog.push(logged(AppRow::Plog(self.partition, plog), &mut keys));
+            writes.rest.push(logged(AppRow::Wlog(ws, wlog), &mut keys));
             for RecordWrite { id, replaces, before, after } in &event.records {
                 if may_write_twice {
                     // The record is written once. The write expects the bytes that the first event
                     // found, and writes the record that the last event leaves.
                     if let Some(at) = written.get(&(ws, *id)) {
-                        let row = &mut rows.rest[*at];
-                        (row.order, row.after) = (order, after.clone());
-                        if let RowKind::Record { last, .. } = &mut row.kind {
+                        let write = &mut writes.rest[*at];
+                        (write.order, write.after) = (order, after.clone());
+                        if let RowKind::Record { last, .. } = &mut write.kind {
                             *last = version;
                         }
                         continue;
                     }
-                    written.insert((ws, *id), rows.rest.len());
+                    written.insert((ws, *id), writes.rest.len());
                 }
                 let row = AppRow::Record(ws, *id);
                 let mode = match self.level {
@@ -90,14 +90,14 @@ impl Rules {
                 };
                 let kind = RowKind::Record { replaces: *replaces, first: version, last: version };
                 let (key, after) = (row.key_in(&mut keys), after.clone());
-                rows.rest.push(RowWrite { row, key, kind, order, after, mode });
+                writes.rest.push(RowWrite { row, key, kind, order, after, mode });
             }
-            rows.rest.extend(self.answer(event, order, &mut keys));
+            writes.rest.extend(self.answer(event, order, &mut keys));
         }
-        Ok(rows)
+        Ok(writes)
     }
 
-    /// Plans the stored answer to the command, if the sender may still ask for the answer.
+    /// Plans the write of the stored answer to the command, if the sender may still ask for it.
     fn answer(self, event: &PreparedEvent, order: Order, keys: &mut BytesMut) -> Option<RowWrite> {
         let ((hash, after), time) = (event.answer.as_ref()?, event.time?);
         let age = Duration::from_micros(self.now.as_micros().saturating_sub(time.as_micros()));

@@ -54,16 +54,16 @@ impl Replay<'_> {
     /// Returns the next events, applied; `None` at the end.
     async fn batch(&mut self) -> Result<Option<Vec<Entry>>> {
         let mut batch: Vec<(Entry, Bytes)> = Vec::new();
-        let mut bytes = 0;
+        let mut size = 0;
         while batch.len() < BATCH_EVENTS
-            && bytes < BATCH_BYTES
+            && size < BATCH_BYTES
             && self.failed.is_none()
             && !self.is_over
         {
             match self.entries.next().await {
-                Ok(Some((entry, row))) => {
-                    bytes += row.len();
-                    batch.push((entry, row));
+                Ok(Some((entry, bytes))) => {
+                    size += bytes.len();
+                    batch.push((entry, bytes));
                 }
                 Ok(None) => self.is_over = true,
                 Err(error) => self.failed = Some(error),
@@ -78,7 +78,7 @@ impl Replay<'_> {
             return Ok(None);
         }
         let group: Vec<PreparedEvent> =
-            batch.iter().map(|(entry, row)| PreparedEvent::again(entry, row.clone())).collect();
+            batch.iter().map(|(entry, bytes)| PreparedEvent::again(entry, bytes.clone())).collect();
         self.log.apply_again(&group).await?;
         Ok(Some(batch.into_iter().map(|(entry, _)| entry).collect()))
     }

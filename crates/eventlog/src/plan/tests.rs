@@ -81,7 +81,7 @@ fn chunks(writes: Vec<RowWrite>, can: &Capabilities) -> Vec<String> {
     in_chunks(writes, can).iter().map(|chunk| shown(chunk)).collect()
 }
 
-fn rows(group: &[PreparedEvent], level: TrustLevel) -> GroupRows {
+fn planned(group: &[PreparedEvent], level: TrustLevel) -> GroupWrites {
     rules(level).plan(group).unwrap()
 }
 
@@ -90,7 +90,7 @@ fn each_trust_level_chooses_the_conditions_of_its_writes() {
     let records = vec![record(1, None, None, "new"), record(2, Some(1), Some("old"), "updated")];
     let group = [event(7, 1, records)];
     let shown = |level| {
-        let GroupRows { plog, rest } = rows(&group, level);
+        let GroupWrites { plog, rest } = planned(&group, level);
         format!("{} | {}", shown(&plog), shown(&rest))
     };
     assert_eq!(shown(TrustLevel::Zero), "+event 7 | +event 7 +new old>updated");
@@ -104,16 +104,16 @@ fn a_chunk_ends_with_the_storage_partition_and_at_its_limits() {
         offsets.iter().map(|n| event(*n, *n, Vec::new())).collect()
     };
     let one = can(None, None);
-    let GroupRows { plog, rest } =
-        rows(&events(&[4_094, 4_095, 4_096, 4_097, 4_098, 4_099]), TrustLevel::Zero);
+    let GroupWrites { plog, rest } =
+        planned(&events(&[4_094, 4_095, 4_096, 4_097, 4_098, 4_099]), TrustLevel::Zero);
     let expected =
         ["+event 4094 +event 4095", "+event 4096 +event 4097 +event 4098", "+event 4099"];
     assert_eq!(chunks(plog, &one), expected);
     assert_eq!(chunks(rest, &one), expected, "the log of the workspace has the same offsets");
     let mut large = events(&[1, 2, 3]);
     large[1].entry = "x".repeat(180).into();
-    assert_eq!(chunks(rows(&large, TrustLevel::Zero).plog, &one).len(), 3);
-    let two = rows(&events(&[1, 2]), TrustLevel::Two);
+    assert_eq!(chunks(planned(&large, TrustLevel::Zero).plog, &one).len(), 3);
+    let two = planned(&events(&[1, 2]), TrustLevel::Two);
     assert_eq!(chunks(two.plog.clone(), &one), ["event 1@1", "event 2@2"]);
     assert_eq!(chunks(two.plog, &can(None, Some(SMALL))), ["event 1@1 event 2@2"]);
 }
@@ -125,27 +125,27 @@ fn a_record_that_several_events_write_is_written_once() {
     let first = vec![record(1, None, None, "a"), record(2, Some(4), Some("x"), "y")];
     let then = vec![record(1, Some(7), None, "b"), record(2, Some(7), None, "z")];
     let group = [event(7, 1, first), event(8, 2, then)];
-    let rest = rows(&group, TrustLevel::Zero).rest;
+    let rest = planned(&group, TrustLevel::Zero).rest;
     assert_eq!(shown(&rest), "+event 7 +b x>z +event 8");
     let made = RowKind::Record { replaces: None, first: version(7), last: version(8) };
     let updated =
         RowKind::Record { replaces: Some(version(4)), first: version(7), last: version(8) };
     assert_eq!((rest[1].kind, rest[2].kind), (made, updated));
-    assert_eq!(shown(&rows(&group, TrustLevel::One).rest), "+event 7 b@8 z@8 +event 8");
+    assert_eq!(shown(&planned(&group, TrustLevel::One).rest), "+event 7 b@8 z@8 +event 8");
 }
 
 #[test]
 fn rows_within_the_limits_fit_one_atomic_write() {
     let group = [event(7, 1, vec![record(1, None, None, "new")])];
-    let rows = rows(&group, TrustLevel::One);
+    let writes = planned(&group, TrustLevel::One);
     let enough = BatchLimits { rows: 3, bytes: 1_000 };
-    assert!(rows.fits(enough));
-    assert!(!rows.fits(BatchLimits { rows: 2, ..enough }));
-    assert!(!rows.fits(BatchLimits { bytes: 60, ..enough }));
-    let AtomicBatch { conditionals, ordered, puts } = rows.atomic_batch();
+    assert!(writes.fits(enough));
+    assert!(!writes.fits(BatchLimits { rows: 2, ..enough }));
+    assert!(!writes.fits(BatchLimits { bytes: 60, ..enough }));
+    let AtomicBatch { conditionals, ordered, puts } = writes.atomic_batch();
     assert_eq!((conditionals.len(), ordered.len(), puts.len()), (2, 1, 0));
     for (op, (pkey, _)) in conditionals.iter().enumerate() {
-        assert_eq!(rows.conditional(op).unwrap().key.pkey, *pkey);
+        assert_eq!(writes.conditional(op).unwrap().key.pkey, *pkey);
     }
 }
 
@@ -155,7 +155,7 @@ fn an_answer_expires_by_the_age_of_its_event() {
         let mut event = event(7, 1, Vec::new());
         event.time = Some(WallTime::from_millis(1_000_000 - age * 1_000));
         event.answer = Some(([9; 32], "answer".into()));
-        shown(&rows(&[event], TrustLevel::Zero).rest)
+        shown(&planned(&[event], TrustLevel::Zero).rest)
     };
     assert_eq!(answered(0), "+event 7 answer@7 for 100s");
     assert_eq!(answered(99), "+event 7 answer@7 for 1s");
@@ -163,7 +163,7 @@ fn an_answer_expires_by_the_age_of_its_event() {
     let mut early = event(7, 1, Vec::new());
     early.time = Some(WallTime::from_millis(2_000_000));
     early.answer = Some(([9; 32], "answer".into()));
-    let rest = rows(&[early], TrustLevel::Zero).rest;
+    let rest = planned(&[early], TrustLevel::Zero).rest;
     assert_eq!(
         shown(&rest),
         "+event 7 answer@7 for 100s",
@@ -177,9 +177,9 @@ fn an_answer_expires_by_the_age_of_its_event() {
 fn the_order_of_a_marker_has_the_epoch_of_the_marking_leader() {
     let mut marker = event(7, 1, Vec::new());
     marker.marked = Some(Epoch(5));
-    let rows = rows(&[marker], TrustLevel::Two);
-    assert_eq!(rows.plog[0].order, Order::from_parts(5, 7).unwrap());
-    assert_eq!((rows.plog[0].kind, rows.rest[0].kind), (RowKind::Marker, RowKind::Marker));
+    let writes = planned(&[marker], TrustLevel::Two);
+    assert_eq!(writes.plog[0].order, Order::from_parts(5, 7).unwrap());
+    assert_eq!((writes.plog[0].kind, writes.rest[0].kind), (RowKind::Marker, RowKind::Marker));
 }
 
 #[test]

@@ -21,7 +21,7 @@ impl Log {
         // must not replace an event that is whole.
         let depends = |write: &RowWrite| write.is_conditional() || write.kind == RowKind::Marker;
         let (looked_at, mut rest): (Vec<_>, Vec<_>) =
-            self.plan_rows(group)?.rest.into_iter().partition(depends);
+            self.plan_writes(group)?.rest.into_iter().partition(depends);
         let keys: Vec<_> = looked_at.iter().map(|write| write.key.clone()).collect();
         let mut failed = Vec::new();
         if !keys.is_empty() {

@@ -1,0 +1,46 @@
+//! The writes of a group, and all of them as one atomic write.
+
+use istorage::{AtomicBatch, BatchLimits};
+
+use super::RowWrite;
+
+/// All writes of a group. Each row is written once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GroupWrites {
+    /// The writes of the log, in the order of offsets.
+    pub(crate) plog: Vec<RowWrite>,
+    /// The other writes, in any order.
+    pub(crate) rest: Vec<RowWrite>,
+}
+
+impl GroupWrites {
+    fn all(&self) -> impl Iterator<Item = &RowWrite> {
+        self.plog.iter().chain(&self.rest)
+    }
+
+    /// Returns whether all writes fit into one atomic write.
+    pub(crate) fn fits(&self, limits: BatchLimits) -> bool {
+        self.plog.len() + self.rest.len() <= limits.rows
+            && self.all().map(RowWrite::bytes).sum::<usize>() <= limits.bytes
+    }
+
+    /// Returns all writes as one atomic write. The conditional ones are in the order of
+    /// [`GroupWrites::all`].
+    pub(crate) fn atomic_batch(&self) -> AtomicBatch {
+        let count = self.plog.len() + self.rest.len();
+        let (mut conditionals, mut ordered) = (Vec::with_capacity(count), Vec::new());
+        for write in self.all() {
+            if write.is_conditional() {
+                conditionals.push((write.key.pkey.clone(), write.conditional()));
+            } else {
+                ordered.push(write.ordered());
+            }
+        }
+        AtomicBatch { conditionals, ordered, puts: Vec::new() }
+    }
+
+    /// Returns the write of a condition of [`GroupWrites::atomic_batch`].
+    pub(crate) fn conditional(&self, op: usize) -> Option<&RowWrite> {
+        self.all().filter(|write| write.is_conditional()).nth(op)
+    }
+}
