@@ -54,7 +54,7 @@ impl Log {
             run_all(chunks, ORDERED_CHUNKS_AT_ONCE).await
         };
         let (conditional, ordered) = futures::future::join(conditional, ordered).await;
-        let applied = first_unsettled_error([conditional, ordered]);
+        let applied = combined_result([conditional, ordered]);
         self.note_applied(&applied);
         applied
     }
@@ -92,7 +92,7 @@ impl Log {
                 }
                 Err(error) => {
                     let end = until.unwrap_or(Instant::FAR_FUTURE);
-                    match self.pause(&mut pause, end, error).await {
+                    match self.wait_to_retry(&mut pause, end, error).await {
                         Ok(error) => failed = Some(error),
                         Err(Error::Storage(error)) if until.is_none() && failed.is_some() => {
                             return Err(Error::Unknown(error));
@@ -132,11 +132,11 @@ impl Log {
                     writes = left.writes;
                     conflict_error = conflict_error.or(left.conflict_error);
                     if !left.is_explained {
-                        drop(self.pause(&mut pause, until, unexplained_refusal()).await?);
+                        drop(self.wait_to_retry(&mut pause, until, unexplained_refusal()).await?);
                         was_retried = true;
                     }
                 }
-                Err(error) => match self.pause(&mut pause, until, error).await {
+                Err(error) => match self.wait_to_retry(&mut pause, until, error).await {
                     Ok(error) => {
                         was_retried = true;
                         if error.kind() == ErrorKind::OutcomeUnknown {
@@ -158,7 +158,7 @@ impl Log {
 
     /// Waits before the same write is sent again, and returns the error of the last attempt. Fails
     /// with this error if another attempt is useless or comes too late.
-    async fn pause(
+    async fn wait_to_retry(
         &self,
         pause: &mut Duration,
         until: Instant,
@@ -182,12 +182,13 @@ where
     W: Future<Output = Result<()>>,
 {
     let written: Vec<_> = stream::iter(writes).buffer_unordered(at_once).collect().await;
-    first_unsettled_error(written)
+    combined_result(written)
 }
 
-/// Returns the first error after which a write may still land, or else the first error. So a
-/// violation is reported only when everything else is settled. The next try finds the row again.
-pub(crate) fn first_unsettled_error(written: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+/// Returns one result for several writes: the first error after which a write may still land, or
+/// else the first error. So a violation is reported only when everything else is settled. The next
+/// try finds the row again.
+pub(crate) fn combined_result(written: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let failed = written.into_iter().filter_map(Result::err).min_by_key(Error::is_lasting);
     failed.map_or(Ok(()), Err)
 }

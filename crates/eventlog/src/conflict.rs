@@ -203,7 +203,7 @@ mod tests {
         let rules = Rules {
             partition: 1,
             level: TrustLevel::Zero,
-            answers: std::time::Duration::ZERO,
+            answers_kept: std::time::Duration::ZERO,
             now: clock::WallTime::from_nanos(0),
         };
         rules.plan(&[PreparedEvent::again(entry, entry.to_bytes())]).unwrap()

@@ -172,7 +172,7 @@ impl Log {
         Rules {
             partition: self.partition,
             level: self.settings.level,
-            answers: self.settings.answers_kept,
+            answers_kept: self.settings.answers_kept,
             now: self.clock.wall(),
         }
     }

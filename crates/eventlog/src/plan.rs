@@ -30,7 +30,7 @@ pub(crate) struct Rules {
     pub(crate) level: TrustLevel,
     /// The time for which an answer is kept after its event. The age of an event is measured
     /// against `now`.
-    pub(crate) answers: Duration,
+    pub(crate) answers_kept: Duration,
     pub(crate) now: WallTime,
 }
 
@@ -101,7 +101,7 @@ impl Rules {
     fn answer(self, event: &PreparedEvent, order: Order, keys: &mut BytesMut) -> Option<RowWrite> {
         let ((hash, after), time) = (event.answer.as_ref()?, event.time?);
         let age = Duration::from_micros(self.now.as_micros().saturating_sub(time.as_micros()));
-        let ttl = self.answers.checked_sub(age).filter(|left| !left.is_zero())?;
+        let ttl = self.answers_kept.checked_sub(age).filter(|left| !left.is_zero())?;
         let row = AppRow::Answer(event.place.ws, *hash);
         Some(RowWrite {
             row,

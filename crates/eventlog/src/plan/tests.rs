@@ -22,8 +22,8 @@ fn can(atomic: Option<BatchLimits>, ordered: Option<BatchLimits>) -> Capabilitie
 }
 
 fn rules(level: TrustLevel) -> Rules {
-    let answers = Duration::from_secs(100);
-    Rules { partition: 1, level, answers, now: WallTime::from_millis(1_000_000) }
+    let answers_kept = Duration::from_secs(100);
+    Rules { partition: 1, level, answers_kept, now: WallTime::from_millis(1_000_000) }
 }
 
 fn version(plog: u64) -> Version {

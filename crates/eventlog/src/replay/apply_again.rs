@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::{
     AppRow, Entry, Log, PreparedEvent, Result,
-    apply::{first_unsettled_error, remaining_write},
+    apply::{combined_result, remaining_write},
     conflict,
     plan::{RowKind, RowWrite},
 };
@@ -39,7 +39,7 @@ impl Log {
             }
         }
         failed.push(self.apply(rest).await);
-        first_unsettled_error(failed)
+        combined_result(failed)
     }
 
     /// Lets an event replace an older version of a record, if the event between the two versions is
