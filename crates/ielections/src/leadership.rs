@@ -64,7 +64,7 @@ impl Leadership {
             }
             let end = self.term.valid_until();
             // After either event the loop checks again: the end may have moved.
-            let _ = self.term.clock.timeout_at(end, self.term.over.cancelled()).await;
+            let _ = self.term.clock.timeout_at(end, self.term.token.cancelled()).await;
         }
     }
 
@@ -74,7 +74,7 @@ impl Leadership {
     /// A task cancels the token, and may be late. Work that must not continue a moment too long
     /// calls [`WorkGuard::may_send`] instead.
     pub fn token(&self) -> CancellationToken {
-        self.term.over.child_token()
+        self.term.token.child_token()
     }
 
     /// Begins a new piece of work under the leadership.
@@ -97,7 +97,7 @@ impl Leadership {
     /// # Cancel safety
     /// A dropped call drops the leadership: its lease expires.
     pub async fn stopped(self, deadline: Instant) -> Result<StoppedLeadership, UnprovedStop> {
-        self.term.over.cancel();
+        self.term.token.cancel();
         match self.term.clock.timeout_at(deadline, self.term.idle()).await {
             Ok(true) => Ok(StoppedLeadership(self)),
             _ => Err(UnprovedStop),

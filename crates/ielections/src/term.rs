@@ -22,7 +22,7 @@ pub(crate) struct Term {
     _lock: Option<Arc<LockFile>>,
     pub(crate) clock: Clock,
     /// Cancelled when the leadership is lost, and when it is about to be stopped.
-    pub(crate) over: CancellationToken,
+    pub(crate) token: CancellationToken,
     state: Mutex<TermState>,
     /// Notified when the last piece of work ends.
     idle: Notify,
@@ -54,7 +54,7 @@ impl Term {
             lease,
             _lock: lock,
             clock,
-            over: CancellationToken::new(),
+            token: CancellationToken::new(),
             state: Mutex::new(state),
             idle: Notify::new(),
         }
@@ -141,7 +141,7 @@ impl Term {
     }
 
     fn announce_end(&self, why: LossReason) {
-        self.over.cancel();
+        self.token.cancel();
         meters::lost(self.slot, why);
         info!(slot = %self.slot, epoch = %self.lease.epoch, reason = %why, "leadership ended");
     }
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(term.lost(), None);
         manual.advance(second);
         assert_eq!(term.lost(), Some(LossReason::Expired));
-        assert!(term.over.is_cancelled());
+        assert!(term.token.is_cancelled());
         let (valid_until, kill_at) = ends(5);
         term.extend(valid_until, kill_at);
         assert_eq!(term.lost(), Some(LossReason::Expired));
