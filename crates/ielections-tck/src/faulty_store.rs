@@ -184,7 +184,7 @@ impl TtlStore for FaultyStore {
         self.call(StoreCallKind::ReadEpoch, self.store.get(row, deadline)).await
     }
 
-    async fn insert_if_not_exist(
+    async fn insert_if_not_exists(
         &self,
         row: ElectionRow,
         value: Bytes,
@@ -196,7 +196,7 @@ impl TtlStore for FaultyStore {
             ElectionRow::Epoch(_) => StoreCallKind::RaiseEpoch,
         };
         let row = self.row_of_store(row);
-        self.call(kind, self.store.insert_if_not_exist(row, value, ttl, deadline)).await
+        self.call(kind, self.store.insert_if_not_exists(row, value, ttl, deadline)).await
     }
 
     async fn compare_and_swap(

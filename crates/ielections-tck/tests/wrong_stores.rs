@@ -99,7 +99,7 @@ impl Wrong {
             let _ = self.store.compare_and_delete(row, old, deadline).await?;
         }
         match value {
-            Some(value) => self.store.insert_if_not_exist(row, value, ttl, deadline).await,
+            Some(value) => self.store.insert_if_not_exists(row, value, ttl, deadline).await,
             None => Ok(ConditionalOutcome::Done),
         }
     }
@@ -122,7 +122,7 @@ impl TtlStore for Wrong {
         self.store.get(row, deadline).await
     }
 
-    async fn insert_if_not_exist(
+    async fn insert_if_not_exists(
         &self,
         row: ElectionRow,
         value: Bytes,
@@ -140,7 +140,7 @@ impl TtlStore for Wrong {
                 self.force(row, Some(value), ttl, deadline).await
             }
             _ => {
-                Ok(self.reported(self.store.insert_if_not_exist(row, value, ttl, deadline).await?))
+                Ok(self.reported(self.store.insert_if_not_exists(row, value, ttl, deadline).await?))
             }
         }
     }

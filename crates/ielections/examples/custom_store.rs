@@ -91,7 +91,7 @@ impl TtlStore for Table {
         Ok(self.rows().remove(&key(row)).map(|(value, _)| value))
     }
 
-    async fn insert_if_not_exist(
+    async fn insert_if_not_exists(
         &self,
         row: ElectionRow,
         value: Bytes,

@@ -88,7 +88,7 @@ impl TtlStore for MemStore {
         Ok(live.map(|stored| stored.value.clone()))
     }
 
-    async fn insert_if_not_exist(
+    async fn insert_if_not_exists(
         &self,
         row: ElectionRow,
         value: Bytes,

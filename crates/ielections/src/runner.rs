@@ -105,14 +105,15 @@ async fn call(
         }
         StoreCall::Take { slot, lease, over: None, ttl } => {
             let row = ElectionRow::Lease(slot);
-            store.insert_if_not_exist(row, lease.to_bytes(), Some(ttl), deadline).await
+            store.insert_if_not_exists(row, lease.to_bytes(), Some(ttl), deadline).await
         }
         StoreCall::Take { slot, lease, over: Some(over), ttl } => {
             let (old, new) = (over.to_bytes(), lease.to_bytes());
             store.compare_and_swap(ElectionRow::Lease(slot), old, new, Some(ttl), deadline).await
         }
         StoreCall::RaiseEpoch { slot, from: None, to } => {
-            store.insert_if_not_exist(ElectionRow::Epoch(slot), to.to_bytes(), None, deadline).await
+            let row = ElectionRow::Epoch(slot);
+            store.insert_if_not_exists(row, to.to_bytes(), None, deadline).await
         }
         StoreCall::RaiseEpoch { slot, from: Some(from), to } => {
             let (old, new) = (from.to_bytes(), to.to_bytes());

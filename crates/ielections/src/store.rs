@@ -97,7 +97,7 @@ pub trait TtlStore: fmt::Debug + Send + Sync + 'static {
     async fn get(&self, row: ElectionRow, deadline: Instant) -> Result<Option<Bytes>, StoreError>;
 
     /// Writes a row that does not exist.
-    async fn insert_if_not_exist(
+    async fn insert_if_not_exists(
         &self,
         row: ElectionRow,
         value: Bytes,

@@ -229,7 +229,7 @@ impl LeaseWrite {
         let deadline = Clock::system().now() + LEASE;
         let written = match old {
             Some(old) => store.compare_and_swap(row, old, new, ttl, deadline).await,
-            None => store.insert_if_not_exist(row, new, ttl, deadline).await,
+            None => store.insert_if_not_exists(row, new, ttl, deadline).await,
         };
         written.unwrap();
     }
@@ -309,7 +309,7 @@ impl TtlStore for Eventful {
         self.call(self.store.get(row, deadline)).await
     }
 
-    async fn insert_if_not_exist(
+    async fn insert_if_not_exists(
         &self,
         row: ElectionRow,
         value: Bytes,
@@ -317,7 +317,7 @@ impl TtlStore for Eventful {
         deadline: Instant,
     ) -> Result<ConditionalOutcome, StoreError> {
         self.note(row, None, &value, ttl);
-        self.call(self.store.insert_if_not_exist(row, value, ttl, deadline)).await
+        self.call(self.store.insert_if_not_exists(row, value, ttl, deadline)).await
     }
 
     async fn compare_and_swap(

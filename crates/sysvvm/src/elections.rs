@@ -57,7 +57,7 @@ impl TtlStore for ElectionRows {
         self.storage.get_linearizable(&layout::election(row), deadline).await.map_err(failed)
     }
 
-    async fn insert_if_not_exist(
+    async fn insert_if_not_exists(
         &self,
         row: ElectionRow,
         value: Bytes,
@@ -139,7 +139,7 @@ mod tests {
         let refused = |there: &Bytes| ConditionalOutcome::Refused(Some(there.clone()));
 
         let insert = async |value: &Bytes| {
-            rows.insert_if_not_exist(row, value.clone(), ttl, soon).await.unwrap()
+            rows.insert_if_not_exists(row, value.clone(), ttl, soon).await.unwrap()
         };
         assert_eq!(insert(&a).await, ConditionalOutcome::Done);
         assert_eq!(insert(&b).await, refused(&a));

@@ -17,7 +17,7 @@ const VALUE: Bytes = Bytes::from_static(b"lease");
 async fn a_lease_exists_for_its_ttl_and_expires_soon_after(ctx: &ElectionsContext) -> Verdict {
     let (store, row, ttl) = (ctx.store(1), ElectionRow::Lease(slot(1)), ctx.lease() / 2);
     let sent = ctx.clock.now();
-    let written = store.insert_if_not_exist(row, VALUE, Some(ttl), ctx.soon()).await?;
+    let written = store.insert_if_not_exists(row, VALUE, Some(ttl), ctx.soon()).await?;
     ensure_eq!(written, ConditionalOutcome::Done, "the write");
     let answered = ctx.clock.now();
     loop {
@@ -36,7 +36,7 @@ async fn a_lease_exists_for_its_ttl_and_expires_soon_after(ctx: &ElectionsContex
 
 async fn a_renewal_restarts_the_ttl(ctx: &ElectionsContext) -> Verdict {
     let (store, row, ttl) = (ctx.store(1), ElectionRow::Lease(slot(1)), ctx.lease() / 2);
-    let written = store.insert_if_not_exist(row, VALUE, Some(ttl), ctx.soon()).await?;
+    let written = store.insert_if_not_exists(row, VALUE, Some(ttl), ctx.soon()).await?;
     ensure_eq!(written, ConditionalOutcome::Done, "the write");
     for round in 0..6 {
         ctx.pass(ttl / 2).await;
@@ -56,13 +56,13 @@ async fn an_expired_lease_is_absent_to_every_call(ctx: &ElectionsContext) -> Ver
     let (store, ttl) = (ctx.store(1), ctx.lease() / 4);
     let rows = [1, 2, 3, 4].map(|number| ElectionRow::Lease(slot(number)));
     for row in rows {
-        let written = store.insert_if_not_exist(row, VALUE, Some(ttl), ctx.soon()).await?;
+        let written = store.insert_if_not_exists(row, VALUE, Some(ttl), ctx.soon()).await?;
         ensure_eq!(written, ConditionalOutcome::Done, "the write of {row:?}");
     }
     ctx.pass(ttl + ctx.expiry_delay() + ctx.timing.clock_skew).await;
     ensure_eq!(store.leases(ctx.soon()).await?, [], "what a look shows");
     ensure_eq!(store.get(rows[0], ctx.soon()).await?, None, "what a read shows");
-    let inserted = store.insert_if_not_exist(rows[1], VALUE, Some(ttl), ctx.soon()).await?;
+    let inserted = store.insert_if_not_exists(rows[1], VALUE, Some(ttl), ctx.soon()).await?;
     ensure_eq!(inserted, ConditionalOutcome::Done, "an insert");
     let swapped = store.compare_and_swap(rows[2], VALUE, VALUE, Some(ttl), ctx.soon()).await?;
     ensure_eq!(swapped, ConditionalOutcome::Refused(None), "a renewal");

@@ -31,7 +31,7 @@ async fn one_of_several_writes_of_a_lease_wins(ctx: &ElectionsContext) -> Verdic
         }
         let value = |n: usize| Bytes::from(format!("{round} {n}"));
         let insert = async |(n, store): (usize, &dyn TtlStore)| {
-            store.insert_if_not_exist(row, value(n), ttl, ctx.soon()).await
+            store.insert_if_not_exists(row, value(n), ttl, ctx.soon()).await
         };
         let stores = stores.iter().map(|store| store as &dyn TtlStore).enumerate();
         let outcomes = join_all(stores.map(insert)).await;

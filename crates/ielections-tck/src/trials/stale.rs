@@ -27,7 +27,7 @@ async fn writes_of_an_earlier_leadership_of_the_same_node_change_nothing(
     ensure_eq!(renewal, refused, "a late renewal");
     let release = store.compare_and_delete(row, old.clone(), ctx.soon()).await?;
     ensure_eq!(release, refused, "a late release");
-    let take = store.insert_if_not_exist(row, old, ttl, ctx.soon()).await?;
+    let take = store.insert_if_not_exists(row, old, ttl, ctx.soon()).await?;
     ensure_eq!(take, refused, "a late taking");
     ctx.pass(ctx.lease() / 2).await;
     ensure_eq!(leadership.lost(), None, "the leader");
@@ -44,7 +44,7 @@ async fn an_epoch_is_raised_once(ctx: &ElectionsContext) -> Verdict {
         for attempt in 0..3 {
             let to = of(epoch + 1, attempt);
             let written = match epoch {
-                0 => store.insert_if_not_exist(row, to.clone(), None, ctx.soon()).await?,
+                0 => store.insert_if_not_exists(row, to.clone(), None, ctx.soon()).await?,
                 _ => {
                     let from = of(epoch, 0);
                     store.compare_and_swap(row, from, to.clone(), None, ctx.soon()).await?
@@ -66,7 +66,7 @@ async fn an_epoch_is_raised_once(ctx: &ElectionsContext) -> Verdict {
 async fn a_foreign_epoch_row_is_not_overwritten(ctx: &ElectionsContext) -> Verdict {
     let (store, row) = (ctx.store(1), ElectionRow::Epoch(slot(1)));
     let foreign = bytes::Bytes::from_static(b"a row of something else");
-    let written = store.insert_if_not_exist(row, foreign.clone(), None, ctx.soon()).await?;
+    let written = store.insert_if_not_exists(row, foreign.clone(), None, ctx.soon()).await?;
     ensure_eq!(written, ConditionalOutcome::Done, "the write of the row");
     let node = ctx.node(1)?;
     if let Ok(leadership) = node.elections.acquire(slot(1), ctx.soon()).await {

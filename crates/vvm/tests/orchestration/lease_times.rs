@@ -62,7 +62,7 @@ async fn a_node_that_watches_leases_does_not_give_up_before_it_may_see_one_expir
     let row = ElectionRow::Lease(Slot::new(1).unwrap());
     let (value, lasts) = (Bytes::from("of a dead leader"), Some(Duration::from_secs(2)));
     let store = cluster.store().await;
-    let written = store.insert_if_not_exist(row, value, lasts, Instant::FAR_FUTURE);
+    let written = store.insert_if_not_exists(row, value, lasts, Instant::FAR_FUTURE);
     assert!(matches!(written.await.unwrap(), ConditionalOutcome::Done));
     let mut settings = cluster.settings(1);
     hasty(&mut settings);
