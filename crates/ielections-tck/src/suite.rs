@@ -59,7 +59,7 @@ impl Suite {
             retry_for: duration / 4,
             call_timeout: duration / 10,
             stop_grace: duration / 5,
-            late_writes: duration / 20,
+            late_write: duration / 20,
             clock_skew: duration / 20,
         }
     }

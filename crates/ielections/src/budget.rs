@@ -14,7 +14,7 @@
 //! is killed with the process.
 //!
 //! Invariant: when the lease expires, a write of the killed work has landed, will never land, or
-//! (with `late_writes` 0) is checked by its own condition or order.
+//! (with `late_write` 0) is checked by its own condition or order.
 
 use std::{fmt, time::Duration};
 
@@ -46,7 +46,7 @@ pub struct Timing {
     pub stop_grace: Duration,
     /// The time after sending in which a write of the work may still land. 0 if such writes do no
     /// harm, because each has a condition that fails when another leader has written.
-    pub late_writes: Duration,
+    pub late_write: Duration,
     /// The largest difference between the clocks of the store's servers.
     pub clock_skew: Duration,
 }
@@ -62,15 +62,15 @@ impl Timing {
             retry_for: quarter,
             call_timeout: duration / 20,
             stop_grace: quarter,
-            late_writes: duration / 10,
+            late_write: duration / 10,
             clock_skew: duration / 40,
         }
     }
 
     /// Returns the usual split of the shortest lease that fits, in whole seconds, for a store with
-    /// this `late_writes`. Returns `None` if no lease is long enough.
-    pub fn shortest(late_writes: Duration) -> Option<Timing> {
-        let of = |seconds| Timing { late_writes, ..Timing::of(Duration::from_secs(seconds)) };
+    /// this `late_write`. Returns `None` if no lease is long enough.
+    pub fn shortest(late_write: Duration) -> Option<Timing> {
+        let of = |seconds| Timing { late_write, ..Timing::of(Duration::from_secs(seconds)) };
         let fits = |seconds| Budget::new(of(seconds), Duration::ZERO).is_ok();
         let (mut too_short, mut enough) = (0, LONGEST.as_secs());
         if !fits(enough) {
@@ -197,7 +197,7 @@ impl Budget {
 
     /// Returns the time between the end of all work and the expiry of the lease.
     fn margin(&self) -> Duration {
-        self.timing.late_writes.saturating_add(self.timing.clock_skew).saturating_add(self.drift())
+        self.timing.late_write.saturating_add(self.timing.clock_skew).saturating_add(self.drift())
     }
 
     fn drift(&self) -> Duration {
@@ -213,10 +213,9 @@ impl Budget {
 
     /// Returns the sum of all parts as text.
     fn sum(&self) -> String {
-        let Timing { renew_every, retry_for, stop_grace, late_writes, clock_skew, .. } =
-            self.timing;
+        let Timing { renew_every, retry_for, stop_grace, late_write, clock_skew, .. } = self.timing;
         format!(
-            "renew_every {renew_every:?} + retry_for {retry_for:?} + stop_grace {stop_grace:?} + late_writes {late_writes:?} + \
+            "renew_every {renew_every:?} + retry_for {retry_for:?} + stop_grace {stop_grace:?} + late_write {late_write:?} + \
              clock_skew {clock_skew:?} + drift {:?} = {:?}",
             self.drift(),
             self.killed_after().saturating_add(self.margin())
@@ -311,7 +310,7 @@ mod tests {
             retry_for: 5 * SECOND,
             call_timeout: SECOND,
             stop_grace: 5 * SECOND,
-            late_writes: 4 * SECOND,
+            late_write: 4 * SECOND,
             clock_skew: Duration::from_millis(980),
         };
         assert!(Budget::new(timing, Duration::ZERO).is_ok());
@@ -320,7 +319,7 @@ mod tests {
             Timing { renew_every: timing.renew_every + one_more, ..timing },
             Timing { retry_for: timing.retry_for + one_more, ..timing },
             Timing { stop_grace: timing.stop_grace + one_more, ..timing },
-            Timing { late_writes: timing.late_writes + one_more, ..timing },
+            Timing { late_write: timing.late_write + one_more, ..timing },
             Timing { clock_skew: timing.clock_skew + one_more, ..timing },
         ] {
             let why = refused(longer);
@@ -344,12 +343,12 @@ mod tests {
     #[test]
     fn the_shortest_lease_for_late_writes_fits_and_a_second_less_does_not() {
         for millis in [0, 1, 2_000, 30_000, 120_000, 86_400_000] {
-            let late_writes = Duration::from_millis(millis);
-            let shortest = Timing::shortest(late_writes).unwrap();
-            assert_eq!(shortest.late_writes, late_writes);
+            let late_write = Duration::from_millis(millis);
+            let shortest = Timing::shortest(late_write).unwrap();
+            assert_eq!(shortest.late_write, late_write);
             Budget::new(shortest, Duration::ZERO).unwrap();
             let shorter = Timing::of(shortest.duration - SECOND);
-            Budget::new(Timing { late_writes, ..shorter }, Duration::ZERO).unwrap_err();
+            Budget::new(Timing { late_write, ..shorter }, Duration::ZERO).unwrap_err();
         }
         assert_eq!(Timing::shortest(30 * SECOND).unwrap().duration, 134 * SECOND);
         assert_eq!(Timing::shortest(LONGEST), None);
@@ -405,7 +404,7 @@ mod tests {
             Timing::of(Duration::MAX),
             Timing { retry_for: Duration::MAX, ..usual },
             Timing { call_timeout: Duration::MAX, ..usual },
-            Timing { late_writes: Duration::MAX, clock_skew: Duration::MAX, ..usual },
+            Timing { late_write: Duration::MAX, clock_skew: Duration::MAX, ..usual },
         ] {
             assert!(Budget::new(timing, Duration::ZERO).is_err(), "{timing:?}");
         }

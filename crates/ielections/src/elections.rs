@@ -167,8 +167,8 @@ impl Elections {
         // Only an attempt records a lease. From now on the term holds the lock.
         let runner = EngineRunner { lock: None, ..runner };
         let renewals = RenewalTask::start(runner, Arc::clone(&term), next);
-        // Before `work_from`, writes of a former process of this node may land. With `late_writes`
-        // 0 there is no wait. A node of VVM uses a lock file only with `late_writes` 0.
+        // Before `work_from`, writes of a former process of this node may land. With `late_write`
+        // 0 there is no wait. A node of VVM uses a lock file only with `late_write` 0.
         self.clock.sleep_until(work_from).await;
         Ok(Leadership::new(term, renewals))
     }

@@ -159,8 +159,8 @@ async fn a_node_leads_again_long_before_its_lease_expires() {
     assert!(took < LEASE / 4, "{took:?}");
     assert_eq!(leadership.epoch(), Epoch(2));
     // Writes of the former process may land meanwhile.
-    let late_writes = again.budget().timing().late_writes;
-    assert!(took >= late_writes, "{took:?}");
+    let late_write = again.budget().timing().late_write;
+    assert!(took >= late_write, "{took:?}");
 }
 
 /// The lease was released and taken by another node meanwhile. The comeback does not take the slot
@@ -345,7 +345,7 @@ impl TtlStore for Eventful {
 /// Makes a node in a folder. The writes of the node land at once or never.
 async fn node_in(folder: &Path, store: Arc<dyn TtlStore>) -> Elections {
     let owner = SocketAddr::from(([10, 0, 0, 1], 1));
-    let timing = Timing { late_writes: Duration::ZERO, ..Timing::of(LEASE) };
+    let timing = Timing { late_write: Duration::ZERO, ..Timing::of(LEASE) };
     let node = Elections::new(store, Clock::system(), owner, timing).unwrap();
     node.with_comeback(lock_when_free(folder).await)
 }

@@ -307,7 +307,7 @@ fn a_comeback_that_cannot_lead_lets_its_lease_expire() {
         EngineInput::Answer(StoreAnswer::Written(ConditionalOutcome::Refused(Some(other.clone()))))
     };
     let mut node = Node::with_former(1, 13, Timing::default(), vec![former()]);
-    let end = node.now + MILLI + Timing::default().late_writes;
+    let end = node.now + MILLI + Timing::default().late_write;
     let mut lease = former();
     loop {
         lease = node.comes_back(lease);
@@ -326,7 +326,7 @@ fn a_comeback_that_cannot_lead_lets_its_lease_expire() {
 /// If no write of the former process can land, no node has to wait until the lease expires.
 #[test]
 fn a_comeback_that_cannot_lead_gives_its_lease_away_where_nothing_lands_late() {
-    let timing = Timing { late_writes: Duration::ZERO, ..Timing::default() };
+    let timing = Timing { late_write: Duration::ZERO, ..Timing::default() };
     let mut node = Node::with_former(1, 14, timing, vec![former()]);
     let lease = node.comes_back(former());
     let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(8) }.to_bytes();
@@ -343,7 +343,7 @@ fn the_lease_of_a_comeback_is_kept_while_former_writes_may_land() {
     let lease = node.comes_back(former());
     let leads = node.then(DONE);
     let Some(Notice::Leads { work_from, .. }) = leads.notice else { panic!("{leads:?}") };
-    assert_eq!(work_from, node.now + Timing::default().late_writes);
+    assert_eq!(work_from, node.now + Timing::default().late_write);
     let stopped = node.then(EngineInput::Stopped);
     assert_eq!(stopped.notice, Some(Notice::Lost(LossReason::Released)));
     assert_eq!(stopped.next, Action::Wait(work_from));

@@ -103,11 +103,11 @@ impl NodeSettings {
         levels: impl IntoIterator<Item = TrustLevel>,
         late_write: Duration,
     ) -> Result<Timing, InvalidNodeSettings> {
-        let of = |late_writes| Timing { late_writes, ..self.lease };
+        let of = |late_write| Timing { late_write, ..self.lease };
         if !levels.into_iter().any(|level| level == TrustLevel::Two) {
             return Ok(of(Duration::ZERO));
         }
-        let fits = |late_writes| Budget::new(of(late_writes), Duration::ZERO).is_ok();
+        let fits = |late_write| Budget::new(of(late_write), Duration::ZERO).is_ok();
         // The election refuses a lease that is too short even without late writes, and names the
         // parts of the sum.
         if !fits(late_write) && fits(Duration::ZERO) {
@@ -200,9 +200,9 @@ mod tests {
     fn at_level_2_the_lease_reserves_time_for_late_writes() {
         for late_write in [Duration::ZERO, SECOND, 4 * SECOND] {
             let timing = lease_for(TrustLevel::Two, late_write).unwrap();
-            assert_eq!(timing, Timing { late_writes: late_write, ..Timing::default() });
+            assert_eq!(timing, Timing { late_write, ..Timing::default() });
             for level in [TrustLevel::Zero, TrustLevel::One] {
-                assert_eq!(lease_for(level, late_write).unwrap().late_writes, Duration::ZERO);
+                assert_eq!(lease_for(level, late_write).unwrap().late_write, Duration::ZERO);
             }
         }
     }

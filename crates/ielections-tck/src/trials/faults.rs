@@ -130,7 +130,7 @@ async fn work_that_continues_is_killed_in_time(ctx: &ElectionsContext) -> Verdic
     let when = || *killed.lock().unwrap_or_else(PoisonError::into_inner);
     ctx.eventually(2 * ctx.lease(), "the kill", || when().is_some()).await?;
     let late = when().unwrap_or(kill_at) - kill_at;
-    let margin = ctx.timing.late_writes + ctx.timing.clock_skew;
+    let margin = ctx.timing.late_write + ctx.timing.clock_skew;
     ensure!(when() >= Some(kill_at) && late < margin, "it was killed {late:?} too late");
     work.finish();
     Ok(())

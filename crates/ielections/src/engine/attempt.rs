@@ -165,7 +165,7 @@ impl ElectionEngine {
         let (slot, lease) = (attempt.slot, claim.lease);
         let work_from = match attempt.over {
             None => now,
-            Some(_) => now + self.budget.timing().late_writes,
+            Some(_) => now + self.budget.timing().late_write,
         };
         let lead = LeaderState::new(slot, lease, claim.sent, valid_until, work_from);
         let next = self.start_to_lead(lead);
@@ -183,14 +183,14 @@ impl ElectionEngine {
     /// process may land. The lease stays until it expires. That is later than the last of these
     /// writes, even if the clock of this node is wrong.
     ///
-    /// The node may replace such a lease for `late_writes` only: a node that cannot raise the epoch
+    /// The node may replace such a lease for `late_write` only: a node that cannot raise the epoch
     /// must not hold the slot for ever.
     fn give_back(&mut self, attempt: &Attempt, claim: Claim, now: Instant) -> Decision {
-        let late_writes = self.budget.timing().late_writes;
-        if attempt.over.is_none() || late_writes.is_zero() {
+        let late_write = self.budget.timing().late_write;
+        if attempt.over.is_none() || late_write.is_zero() {
             return self.withdraw(attempt.slot, claim.lease, now, EngineInput::Woke);
         }
-        if self.began.is_some_and(|began| now < began + late_writes) {
+        if self.began.is_some_and(|began| now < began + late_write) {
             self.candidacy.former.push(claim.lease);
         }
         self.rest(now)

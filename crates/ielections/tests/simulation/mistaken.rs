@@ -240,7 +240,7 @@ impl Mistaken {
     /// Applies mistakes about times.
     fn change_times(&self, now: Instant, was_leading: bool, step: &mut Decision) {
         let Some(defect) = self.defect else { return };
-        let late_writes = self.budget.timing().late_writes;
+        let late_write = self.budget.timing().late_write;
         match (defect, step) {
             (
                 Defect::TakesTooShort,
@@ -250,7 +250,7 @@ impl Mistaken {
                 Defect::RenewsTooShort,
                 Decision { next: Action::Call(StoreCall::Renew { ttl, .. }, _), .. },
             ) => {
-                *ttl -= late_writes;
+                *ttl -= late_write;
             }
             (Defect::WakesTooLate, Decision { next: Action::Wait(until), .. }) if was_leading => {
                 *until = *until + Duration::from_millis(500);

@@ -498,7 +498,7 @@ impl World {
     fn claim(&mut self, process: usize, lease: Lease, over: Option<Lease>) {
         let now = self.local(process);
         let Process { began, claims, .. } = &mut self.processes[process];
-        let former_writes_end = *began + self.budget.timing().late_writes;
+        let former_writes_end = *began + self.budget.timing().late_write;
         let own = claims.iter().find(|(claimed, _)| Some(*claimed) == over);
         let late = own.map(|(_, sent)| sent.saturating_since(former_writes_end));
         if claims.iter().all(|(claimed, _)| *claimed != lease) {
@@ -667,7 +667,7 @@ impl World {
             self.observe(Fact::WriteSent { slot, epoch: lease.epoch });
             let is_answered = !self.perhaps(self.weather.lost / 10);
             let slowest =
-                if self.perhaps(100) { self.budget.timing().late_writes } else { 20 * MILLI };
+                if self.perhaps(100) { self.budget.timing().late_write } else { 20 * MILLI };
             let lands = self.now + self.between(MILLI, slowest);
             if let Some(lead) = &mut self.processes[process].lead {
                 lead.unanswered += 1;

@@ -14,13 +14,13 @@ pub(super) fn usual(clock_skew: Duration) -> Timing {
 /// Returns a timing with nothing to spare: an error of a few milliseconds breaks an invariant.
 pub(super) fn tight(clock_skew: Duration) -> Timing {
     let timing = Timing { stop_grace: 10 * MILLI, ..usual(clock_skew) };
-    let rest = timing.renew_every + timing.stop_grace + timing.late_writes + timing.clock_skew;
+    let rest = timing.renew_every + timing.stop_grace + timing.late_write + timing.clock_skew;
     Timing { retry_for: LEASE - rest - LEASE / 1_000, ..timing }
 }
 
 /// Returns a timing in which writes of the work may land half a lease after they were sent.
 pub(super) fn slow_writes(clock_skew: Duration) -> Timing {
-    let late_writes = LEASE / 2;
+    let late_write = LEASE / 2;
     let stop_grace = 50 * MILLI;
-    Timing { late_writes, stop_grace, renew_every: LEASE / 8, ..usual(clock_skew) }
+    Timing { late_write, stop_grace, renew_every: LEASE / 8, ..usual(clock_skew) }
 }
