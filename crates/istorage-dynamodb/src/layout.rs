@@ -30,7 +30,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 
 pub(crate) use self::{
-    content::{ItemContent, take_ccols, take_pkey},
+    content::{ItemContent, ItemExpiry, take_ccols, take_pkey, time_left},
     expression::{Expression, condition, order_condition, range},
     item::{item, key, ordered_item, written_item},
 };

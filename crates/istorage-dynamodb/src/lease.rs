@@ -50,7 +50,7 @@ use clock::Instant;
 use istorage::{Conditional, Error, Result};
 
 use crate::{
-    layout::{Item, ItemContent},
+    layout::{self, Item, ItemContent, ItemExpiry},
     table::KeyspaceTable,
     time::ServiceTime,
 };
@@ -157,13 +157,13 @@ pub(crate) struct AnswerTime {
 
 impl AnswerTime {
     pub(crate) fn row_life(&self, pkey: &Bytes, ccols: &Bytes, stored: &ItemContent) -> RowLife {
-        let left = match stored.lease {
-            Some(lease) => {
+        let left = match stored.expiry {
+            ItemExpiry::Watched(lease) => {
                 let row = self.table.row(pkey, ccols);
                 self.table.connection.watch().record(row, lease, self.now).left(self.now)
             }
-            None if stored.expires.is_none() => return RowLife::Unlimited,
-            None => stored.left(self.time),
+            ItemExpiry::At(expires) => layout::time_left(expires, self.time),
+            ItemExpiry::Never => return RowLife::Unlimited,
         };
         left.map_or(RowLife::Expired, RowLife::Left)
     }
@@ -238,7 +238,7 @@ impl KeyspaceTable {
         let stored = item.map(|mut item| ItemContent::read(&mut item)).transpose()?;
         let row = self.row(pkey, op.ccols());
         let lives = |stored: &ItemContent| {
-            let Some(lease) = stored.lease else { return true };
+            let ItemExpiry::Watched(lease) = stored.expiry else { return true };
             let now = self.connection.clock().now();
             self.connection.watch().record(row, lease, now).left(terms.at).is_some()
         };

@@ -14,10 +14,18 @@ use crate::{lease::StoredLease, time::ServiceTime};
 #[derive(Debug)]
 pub(crate) struct ItemContent {
     pub(crate) value: Bytes,
-    /// The expiry of an ordered row.
-    pub(crate) expires: Option<u64>,
     pub(crate) order: Option<u64>,
-    pub(crate) lease: Option<StoredLease>,
+    pub(crate) expiry: ItemExpiry,
+}
+
+/// The way in which an item expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ItemExpiry {
+    Never,
+    /// An ordered row expires at this time of the service, in milliseconds.
+    At(u64),
+    /// A conditional row expires for a node that has seen this lease for long enough.
+    Watched(StoredLease),
 }
 
 impl ItemContent {
@@ -26,32 +34,28 @@ impl ItemContent {
     /// # Errors
     /// `Corrupt` if this driver did not write the item.
     pub(crate) fn read(item: &mut Item) -> Result<ItemContent> {
+        let (version, lasts) = (take_number(item, VERSION)?, take_number(item, LASTS)?);
+        let expiry = match (take_number(item, EXPIRES)?, version, lasts) {
+            (None, None, None) => ItemExpiry::Never,
+            (Some(at), None, None) => ItemExpiry::At(at),
+            (None, Some(version), Some(millis)) => {
+                ItemExpiry::Watched(StoredLease { version, lasts: Duration::from_millis(millis) })
+            }
+            _ => return Err(foreign_item(VERSION)),
+        };
         Ok(ItemContent {
             value: take_binary(item, VALUE)?,
-            expires: take_number(item, EXPIRES)?,
             order: take_number(item, ORDER)?,
-            lease: take_lease(item)?,
+            expiry,
         })
-    }
-
-    /// The time that an expiring ordered row has left; `None` if the row has expired.
-    pub(crate) fn left(&self, now: ServiceTime) -> Option<Duration> {
-        if now.earliest.as_millis() >= self.expires? {
-            return None;
-        }
-        let expires = WallTime::from_millis(self.expires?);
-        Some(Duration::from_nanos(expires.as_nanos().saturating_sub(now.earliest.as_nanos())))
     }
 }
 
-fn take_lease(item: &mut Item) -> Result<Option<StoredLease>> {
-    match (take_number(item, VERSION)?, take_number(item, LASTS)?) {
-        (Some(version), Some(millis)) => {
-            Ok(Some(StoredLease { version, lasts: Duration::from_millis(millis) }))
-        }
-        (None, None) => Ok(None),
-        _ => Err(foreign_item(VERSION)),
-    }
+/// The time until `expires`, which is a time of the service in milliseconds. `None` if `expires` has
+/// passed.
+pub(crate) fn time_left(expires: u64, now: ServiceTime) -> Option<Duration> {
+    let left = WallTime::from_millis(expires).as_nanos().checked_sub(now.earliest.as_nanos())?;
+    (left > 0).then(|| Duration::from_nanos(left))
 }
 
 /// The partition key of an item.

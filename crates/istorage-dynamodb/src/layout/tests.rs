@@ -28,14 +28,17 @@ fn a_row_lives_at_least_as_long_as_asked_within_all_bounds_of_the_time() {
     // true time.
     let written_at = time(1_000_000_000_700_000);
     let mut item = ordered_item(&put(Some(ttl)), written_at);
-    let stored = ItemContent::read(&mut item).unwrap();
+    let ItemExpiry::At(expires) = ItemContent::read(&mut item).unwrap().expiry else {
+        panic!("the row has a TTL")
+    };
+    let left = |now| time_left(expires, time(now));
     let truth = written_at.latest.as_nanos();
-    assert!(stored.left(time(truth + 9_999_999)).is_some());
-    assert_eq!(stored.left(time(truth + 11_000_000)), None);
-    assert_eq!(stored.left(time(truth)), Some(Duration::from_nanos(10_300_000)));
+    assert!(left(truth + 9_999_999).is_some());
+    assert_eq!(left(truth + 11_000_000), None);
+    assert_eq!(left(truth), Some(Duration::from_nanos(10_300_000)));
     // A reader that knows the time no better than the writer judges by the earliest possible
     // time.
-    assert!(stored.left(time(truth + 9_999_999 - 1_000_000_000)).is_some());
+    assert!(left(truth + 9_999_999 - 1_000_000_000).is_some());
 }
 
 #[test]
@@ -54,7 +57,7 @@ fn a_row_without_a_ttl_is_never_removed() {
     let mut item = ordered_item(&put(None), time(1_000_000_000));
     assert_eq!((number_of(&item, EXPIRES), number_of(&item, PURGED)), (None, None));
     let stored = ItemContent::read(&mut item).unwrap();
-    assert_eq!((stored.expires, stored.lease), (None, None));
+    assert_eq!(stored.expiry, ItemExpiry::Never);
 }
 
 #[test]
@@ -77,6 +80,13 @@ fn an_item_that_this_driver_did_not_write_is_corrupt() {
         ]),
         // A lease without a duration.
         Item::from([(VALUE.to_owned(), binary("v")), (VERSION.to_owned(), number(7))]),
+        // A lease with a date.
+        Item::from([
+            (VALUE.to_owned(), binary("v")),
+            (EXPIRES.to_owned(), number(1)),
+            (VERSION.to_owned(), number(7)),
+            (LASTS.to_owned(), number(1)),
+        ]),
     ];
     for mut item in foreign {
         let error = ItemContent::read(&mut item).unwrap_err();
