@@ -138,6 +138,35 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
 
     /// Writes rows of one partition under conditions, linearizable, all or nothing, in one round.
     /// No row may be named twice. A call without operations is applied.
+    ///
+    /// Here the first answer is lost, and [`settle`](crate::settle) finds out the outcome:
+    ///
+    /// ```
+    /// # use istorage::{AppStorage, Conditional, Conflict, Fault, Faulty, KeyspaceName, Outcome};
+    /// # use istorage::{StorageDriver, clock::Clock, mem::MemDriver, settle::*};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> istorage::Result<()> {
+    /// # let (clock, name) = (Clock::system(), KeyspaceName::new("demo")?);
+    /// # let driver = MemDriver::new(clock.clone());
+    /// # let until = clock.now() + Duration::from_secs(9);
+    /// # driver.create(&name, until).await?;
+    /// # let storage = driver.open(&name, until).await?.expect("it was just created");
+    /// # let mut faults = [Fault::AppliedButError].into_iter();
+    /// # let script = move |_| faults.next().unwrap_or(Fault::None);
+    /// # let storage = Faulty::scripted(storage, clock.clone(), script);
+    /// let insert = |value| Conditional::Insert { ccols: "count".into(), value, ttl: None };
+    /// let limits = SettleLimits { call_timeout: Duration::from_secs(1), until };
+    /// let first = vec![insert("1".into())];
+    /// let settled = write_if_settled(&storage, &clock, "cart".into(), first, limits).await?;
+    /// assert_eq!(settled, Outcome::Applied);
+    ///
+    /// let outcome = storage.write_if("cart".into(), vec![insert("2".into())], until).await?;
+    /// let conflict = Conflict { op: 0, actual: Some("1".into()) };
+    /// assert_eq!(outcome, Outcome::NotApplied(vec![conflict]));
+    /// # Ok(())
+    /// # }
+    /// ```
     async fn write_if(
         &self,
         pkey: Bytes,
