@@ -231,8 +231,8 @@ fn killed_under_load() -> Result<(), Failed> {
             node.ready().await;
             assert_eq!(node.stop().await, PartitionEnd::Stopped);
             let ledger = &heard.ledgers[&u64::from(partition)];
-            let world = check(&shop_db, partition, ledger).await;
-            println!("{} events, {} were answered", world.events.len(), ledger.done());
+            let state = check(&shop_db, partition, ledger).await;
+            println!("{} events, {} were answered", state.events.len(), ledger.done());
             assert!(ledger.done() > 100, "hardly anything was done");
         }
         driver.close().await;

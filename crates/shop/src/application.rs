@@ -165,24 +165,23 @@ pub fn shop() -> Arc<Application> {
     let invoices = Sequence::counting_from(INVOICES, 1).expect("it counts from 1");
     let shop = Application::new(schema).expect("no table is the system's");
     let shop = shop.with_workspaces("Shop", WsKind(1), [invoices]).expect("the kind is new");
-    let shop = shop.with_command(record_name("shop.Note"), InvoiceHandler).expect("it is new");
-    let shop =
-        shop.with_command(record_name("shop.Swallow"), ErrorIgnoringHandler).expect("it is new");
-    let shop = shop.with_command(record_name("shop.Never"), EndlessHandler).expect("it is new");
-    let shop = shop.with_command(record_name("shop.Twice"), TwoWritesHandler).expect("it is new");
-    Arc::new(shop.with_command(record_name("shop.Fail"), PanickingHandler).expect("it is new"))
+    let shop = shop.with_command(qname("shop.Note"), InvoiceHandler).expect("it is new");
+    let shop = shop.with_command(qname("shop.Swallow"), ErrorIgnoringHandler).expect("it is new");
+    let shop = shop.with_command(qname("shop.Never"), EndlessHandler).expect("it is new");
+    let shop = shop.with_command(qname("shop.Twice"), TwoWritesHandler).expect("it is new");
+    Arc::new(shop.with_command(qname("shop.Fail"), PanickingHandler).expect("it is new"))
 }
 
 /// A command that writes rows.
 #[must_use]
 pub fn cud(ws: u64, rows: Batch, deadline: Instant) -> Command {
-    Command::new(WsId(ws), record_name("sys.CUD"), deadline).with_rows(rows)
+    Command::new(WsId(ws), qname("sys.CUD"), deadline).with_rows(rows)
 }
 
 /// A command that makes a workspace.
 #[must_use]
 pub fn create_workspace(ws: u64, deadline: Instant) -> Command {
-    Command::new(WsId(ws), record_name("sys.CreateWorkspace"), deadline)
+    Command::new(WsId(ws), qname("sys.CreateWorkspace"), deadline)
         .with_params(r#"{"kind": "Shop", "name": "Corner shop"}"#)
 }
 
@@ -191,7 +190,7 @@ pub fn create_workspace(ws: u64, deadline: Instant) -> Command {
 /// # Panics
 /// If the text is no such name.
 #[must_use]
-pub fn record_name(name: &str) -> QName {
+pub fn qname(name: &str) -> QName {
     name.parse().expect("it is a name")
 }
 
@@ -207,10 +206,10 @@ pub fn text(text: impl Into<String>) -> Value {
 
 /// A new row without a parent.
 #[must_use]
-pub fn raw<const N: usize>(id: u64, table: &str, fields: [(&str, Value); N]) -> RowChange {
+pub fn new_row<const N: usize>(id: u64, table: &str, fields: [(&str, Value); N]) -> RowChange {
     RowChange::Create {
         raw: RecordId(id),
-        table: record_name(table),
+        table: qname(table),
         parent: None,
         fields: fields.into_iter().map(|(field, value)| (name(field), value)).collect(),
     }
@@ -224,7 +223,7 @@ pub fn child<const N: usize>(
     of: (u64, &str),
     fields: [(&str, Value); N],
 ) -> RowChange {
-    match raw(id, table, fields) {
+    match new_row(id, table, fields) {
         RowChange::Create { raw, table, fields, .. } => {
             let parent = Parent { id: RecordId(of.0), container: name(of.1) };
             RowChange::Create { raw, table, parent: Some(parent), fields }
@@ -237,7 +236,7 @@ pub fn child<const N: usize>(
 #[must_use]
 pub fn article(called: &str) -> Batch {
     vec![
-        raw(1, "shop.Article", [("name", text(called)), ("weight", Value::Float64(1.5))]),
+        new_row(1, "shop.Article", [("name", text(called)), ("weight", Value::Float64(1.5))]),
         child(2, "shop.Price", (1, "prices"), [("cents", Value::Int64(100))]),
         child(3, "shop.Price", (1, "prices"), [("cents", Value::Int64(200))]),
     ]
@@ -247,7 +246,7 @@ pub fn article(called: &str) -> Batch {
 #[must_use]
 pub fn bill(called: &str) -> Batch {
     vec![
-        raw(1, "shop.Bill", [("name", text(called))]),
+        new_row(1, "shop.Bill", [("name", text(called))]),
         child(2, "shop.Line", (1, "lines"), [("name", text(called))]),
         child(3, "shop.Line", (1, "lines"), [("name", text(called))]),
     ]

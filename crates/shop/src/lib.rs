@@ -27,12 +27,12 @@ mod test_fence;
 
 pub use answer_ledger::AnswerLedger;
 pub use application::{
-    Batch, article, bill, child, create_workspace, cud, raw, record_name, shop, text, update,
+    Batch, article, bill, child, create_workspace, cud, new_row, qname, shop, text, update,
 };
 pub use database::{ShopDatabase, ShopNode, ShopNodeSettings};
 pub use narrow_storage::NarrowStorage;
 pub use stalling_storage::{StallPoint, StallingStorage};
-pub use stored_state::{CheckOptions, StoredState, check, check_under};
+pub use stored_state::{CheckOptions, StoredState, check, check_with};
 pub use test_fence::TestFence;
 
 // The types of these crates occur in the API.

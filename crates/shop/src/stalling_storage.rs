@@ -107,7 +107,8 @@ impl StallingStorage {
         });
     }
 
-    async fn going(&self) {
+    /// Waits while the node stands still.
+    async fn wait_while_still(&self) {
         let mut seen = self.state.subscribe();
         drop(seen.wait_for(|state| !state.is_still).await);
     }
@@ -118,7 +119,7 @@ impl StallingStorage {
 
     /// Does a call, and stands still before or after the call as told.
     async fn stalled<T>(&self, is_write: bool, call: impl Future<Output = T>) -> T {
-        self.going().await;
+        self.wait_while_still().await;
         let mut this = None;
         self.state.send_modify(|state| {
             state.calls += 1;
@@ -129,7 +130,7 @@ impl StallingStorage {
         if at == StallPoint::Before(this) {
             self.stand_still();
         }
-        self.going().await;
+        self.wait_while_still().await;
         self.state.send_modify(|state| state.under_way += 1);
         let under_way = UnderWay(&self.state);
         let answer = call.await;
@@ -137,7 +138,7 @@ impl StallingStorage {
             self.stand_still();
         }
         drop(under_way);
-        self.going().await;
+        self.wait_while_still().await;
         answer
     }
 

@@ -39,7 +39,7 @@ pub struct StoredState {
 }
 
 impl StoredState {
-    fn add(&mut self, event: Event, terms: CheckOptions) {
+    fn add(&mut self, event: Event, options: CheckOptions) {
         let EventPlace { epoch, plog, ws, wlog } = event.place;
         assert_eq!(plog.0, self.events.len() as u64 + 1, "the log has a gap");
         if let Some(before) = self.events.last() {
@@ -50,7 +50,7 @@ impl StoredState {
         *last += 1;
         assert!(*last <= wlog.0, "the offset in the log of a workspace did not grow: {event:?}");
         // A lost event can have drawn numbers that were stored.
-        let may_have_gaps = terms.since.is_some();
+        let may_have_gaps = options.since.is_some();
         assert!(*last == wlog.0 || may_have_gaps, "the log of a workspace has a gap: {event:?}");
         *last = wlog.0;
         for drawn in &event.drawn {
@@ -66,7 +66,7 @@ impl StoredState {
             let before = self.records.insert((ws, stored.record.id), stored.clone());
             let found = before.map(|before| before.version);
             // The handler may have found a record of an event that was lost later.
-            let may_differ = terms.since.is_some();
+            let may_differ = options.since.is_some();
             assert!(
                 found == change.replaces || may_differ,
                 "the event names another former version of the record than the stored one: {event:?} {found:?}"
@@ -93,52 +93,52 @@ fn in_range(StoredRecord { record, .. }: &StoredRecord) {
 /// # Panics
 /// If something is not as it must be.
 pub async fn check(shop_db: &ShopDatabase, partition: u16, ledger: &AnswerLedger) -> StoredState {
-    check_under(shop_db, partition, ledger, CheckOptions::default()).await
+    check_with(shop_db, partition, ledger, CheckOptions::default()).await
 }
 
-/// Checks a partition as [`check`] does, under other terms.
+/// Checks a partition as [`check`] does, with other options.
 ///
 /// # Panics
 /// If something is not as it must be.
-pub async fn check_under(
+pub async fn check_with(
     shop_db: &ShopDatabase,
     partition: u16,
     ledger: &AnswerLedger,
-    terms: CheckOptions,
+    options: CheckOptions,
 ) -> StoredState {
     let reader = shop_db.reader();
-    let mut world = StoredState::default();
+    let mut state = StoredState::default();
     let mut entries = reader.plog(partition, Offset::FIRST, None);
     while let Some(entry) = entries.try_next().await.expect("the log can be read") {
         let Entry::Event(event) = entry else { panic!("{entry:?} was not marked here") };
-        let last = world.events.last().map_or(Epoch(0), |last| last.place.epoch);
-        if terms.since.is_some() && event.place.epoch < last {
+        let last = state.events.last().map_or(Epoch(0), |last| last.place.epoch);
+        if options.since.is_some() && event.place.epoch < last {
             break;
         }
-        world.add(*event, terms);
+        state.add(*event, options);
     }
-    match terms.since {
-        None => check_all(shop_db, partition, &world).await,
-        Some(since) => check_later(shop_db, since, &world).await,
+    match options.since {
+        None => check_all(shop_db, partition, &state).await,
+        Some(since) => check_later(shop_db, since, &state).await,
     }
-    check_numbers(shop_db, partition, &world, terms).await;
-    ledger.check(&world.events);
-    world
+    check_numbers(shop_db, partition, &state, options).await;
+    ledger.check(&state.events);
+    state
 }
 
 /// Checks that all that is stored follows from the log.
-async fn check_all(shop_db: &ShopDatabase, partition: u16, world: &StoredState) {
+async fn check_all(shop_db: &ShopDatabase, partition: u16, state: &StoredState) {
     let reader = shop_db.reader();
-    check_rows(shop_db, partition, world).await;
-    for (ws, last) in &world.wlogs {
+    check_rows(shop_db, partition, state).await;
+    for (ws, last) in &state.wlogs {
         let wlog: Vec<Entry> =
             reader.wlog(*ws, Offset::FIRST, None).try_collect().await.expect("it can be read");
-        let of_ws = world.events.iter().filter(|event| event.place.ws == *ws).cloned();
+        let of_ws = state.events.iter().filter(|event| event.place.ws == *ws).cloned();
         let expected: Vec<Entry> = of_ws.map(|event| Entry::Event(Box::new(event))).collect();
         assert_eq!(expected.len() as u64, *last);
         assert!(wlog == expected, "the log of the workspace differs from the log of its partition");
     }
-    for ((ws, id), expected) in &world.records {
+    for ((ws, id), expected) in &state.records {
         let stored = reader.record(*ws, *id).await.expect("it can be read");
         assert_eq!(stored.as_ref(), Some(expected), "the record differs from the last event");
     }
@@ -146,15 +146,15 @@ async fn check_all(shop_db: &ShopDatabase, partition: u16, world: &StoredState) 
 
 /// Checks that all that follows from the log is stored. A record may instead be of a lost event,
 /// with an epoch before `since`.
-async fn check_later(shop_db: &ShopDatabase, since: Epoch, world: &StoredState) {
+async fn check_later(shop_db: &ShopDatabase, since: Epoch, state: &StoredState) {
     let reader = shop_db.reader();
-    for event in &world.events {
+    for event in &state.events {
         let EventPlace { ws, wlog, .. } = event.place;
         let mut from = reader.wlog(ws, wlog, None);
         let stored = from.try_next().await.expect("it can be read");
         assert_eq!(stored, Some(Entry::Event(Box::new(event.clone()))));
     }
-    for ((ws, id), expected) in &world.records {
+    for ((ws, id), expected) in &state.records {
         let stored = reader.record(*ws, *id).await.expect("it can be read");
         let lost_since = |stored: &StoredRecord| {
             expected.version < stored.version && stored.version.epoch < since
@@ -165,19 +165,19 @@ async fn check_later(shop_db: &ShopDatabase, since: Epoch, world: &StoredState) 
 }
 
 /// Checks that no row is stored but the rows that follow from the log.
-async fn check_rows(shop_db: &ShopDatabase, partition: u16, world: &StoredState) {
+async fn check_rows(shop_db: &ShopDatabase, partition: u16, state: &StoredState) {
     let mut expected: BTreeMap<_, usize> = BTreeMap::new();
-    for event in &world.events {
+    for event in &state.events {
         let EventPlace { plog, ws, wlog, .. } = event.place;
         for row in [AppRow::Plog(partition, plog), AppRow::Wlog(ws, wlog)] {
             *expected.entry(row.key().pkey).or_default() += 1;
         }
     }
-    for (ws, id) in world.records.keys() {
+    for (ws, id) in state.records.keys() {
         *expected.entry(AppRow::Record(*ws, *id).key().pkey).or_default() += 1;
     }
     // Also look at the partition keys of the rows that the next events would write.
-    let next = Offset(world.events.len() as u64 + 1);
+    let next = Offset(state.events.len() as u64 + 1);
     let beyond = AppRow::Plog(partition, Offset((next.0 / 4_096 + 1) * 4_096));
     for row in [AppRow::Plog(partition, next), beyond] {
         expected.entry(row.key().pkey).or_default();
@@ -194,24 +194,24 @@ async fn check_rows(shop_db: &ShopDatabase, partition: u16, world: &StoredState)
 async fn check_numbers(
     shop_db: &ShopDatabase,
     partition: u16,
-    world: &StoredState,
-    terms: CheckOptions,
+    state: &StoredState,
+    options: CheckOptions,
 ) {
-    let numbers = if terms.in_view {
+    let numbers = if options.in_view {
         let storage = std::sync::Arc::clone(&shop_db.app.storage);
         seqstorage::numbers_in_view(storage, shop_db.clock.clone(), partition)
     } else {
         shop_db.system.numbers(&shop_db.app.entry)
     };
     let next = numbers.next_offset(partition, shop_db.soon()).await.expect("it can be read");
-    assert_eq!(next.unwrap_or(1), world.events.len() as u64 + 1, "the stored offset is wrong");
-    for ws in world.wlogs.keys() {
+    assert_eq!(next.unwrap_or(1), state.events.len() as u64 + 1, "the stored offset is wrong");
+    for ws in state.wlogs.keys() {
         let seqs = [1, 2, 3, 256];
         let stored = numbers.last(ws.0, &seqs, shop_db.soon()).await.expect("they can be read");
-        let expected = seqs.map(|seq| world.numbers.get(&(*ws, seq)).copied());
+        let expected = seqs.map(|seq| state.numbers.get(&(*ws, seq)).copied());
         // Numbers that were drawn by lost events may be stored.
         let is_right = stored == expected
-            || terms.since.is_some() && stored.iter().zip(&expected).all(|(one, two)| one >= two);
+            || options.since.is_some() && stored.iter().zip(&expected).all(|(one, two)| one >= two);
         assert!(is_right, "stored numbers of {ws:?} are {stored:?}, and the log has {expected:?}");
     }
 }

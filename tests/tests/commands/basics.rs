@@ -4,7 +4,8 @@ use eventlog::{RecordId, TrustLevel, Value};
 use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID};
 use processor::{IdempotencyKey, PartitionEnd, Refused, RejectionKind};
 use shop::{
-    AnswerLedger, ShopNodeSettings, article, bill, check, create_workspace, cud, raw, text, update,
+    AnswerLedger, ShopNodeSettings, article, bill, check, create_workspace, cud, new_row, text,
+    update,
 };
 use trialkit::{Trial, trials};
 
@@ -130,21 +131,21 @@ async fn rejected(fixture: &CommandsFixture) {
     let stored = shop_db.reader().record(eventlog::WsId(WS), id).await.unwrap().unwrap();
     let mut stale = stored.version;
     stale.plog = eventlog::Offset(1);
-    let like = |id: u64| raw(1, "shop.Article", [("like", Value::Ref(RecordId(id)))]);
-    let too_many = (1..=4_097).map(|id| raw(id, "shop.Article", [])).collect();
+    let like = |id: u64| new_row(1, "shop.Article", [("like", Value::Ref(RecordId(id)))]);
+    let too_many = (1..=4_097).map(|id| new_row(id, "shop.Article", [])).collect();
     let mut twice = article("a");
     twice.extend(article("a"));
     let wrong = [
         (Invalid, vec![]),
-        (Invalid, vec![raw(1, "shop.Nothing", [])]),
-        (Invalid, vec![raw(0, "shop.Article", [])]),
-        (Invalid, vec![raw(65_536, "shop.Article", [])]),
+        (Invalid, vec![new_row(1, "shop.Nothing", [])]),
+        (Invalid, vec![new_row(0, "shop.Article", [])]),
+        (Invalid, vec![new_row(65_536, "shop.Article", [])]),
         (Invalid, twice),
-        (Invalid, vec![raw(1, "shop.Article", [("cents", Value::Int64(1))])]),
-        (Invalid, vec![raw(1, "shop.Article", [("name", Value::Int64(1))])]),
-        (Invalid, vec![raw(1, "shop.Price", [])]),
+        (Invalid, vec![new_row(1, "shop.Article", [("cents", Value::Int64(1))])]),
+        (Invalid, vec![new_row(1, "shop.Article", [("name", Value::Int64(1))])]),
+        (Invalid, vec![new_row(1, "shop.Price", [])]),
         (Invalid, vec![like(2)]),
-        (Invalid, vec![raw(1, "sys.WorkspaceDescriptor", [])]),
+        (Invalid, vec![new_row(1, "sys.WorkspaceDescriptor", [])]),
         (NotFound, vec![update(RecordId(FIRST_CRECORD_ID + 99), None, "x")]),
         (Conflict, vec![update(id, Some(stale), "x")]),
         (TooLarge, too_many),
@@ -156,7 +157,7 @@ async fn rejected(fixture: &CommandsFixture) {
             matches!(&refused, Err(Refused::Rejected(rejection)) if rejection.kind == kind);
         assert!(is_right, "{n} {kind:?}: {rows:?}: {refused:?}");
     }
-    let mut settings = vec![raw(1, "shop.Settings", [("name", text("x"))])];
+    let mut settings = vec![new_row(1, "shop.Settings", [("name", text("x"))])];
     for (request, is_done) in [("one", true), ("two", false)] {
         let command = named(request, cud(WS, settings.clone(), shop_db.soon()));
         let done = fixture.run(&node, &mut ledger, command).await;

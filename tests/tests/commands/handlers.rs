@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use eventlog::{RecordId, TrustLevel, Value, WsId};
 use processor::{Busy, Command, PartitionEnd, Refused, RejectionKind};
-use shop::{ShopNodeSettings, check, child, cud, raw, record_name, text, update};
+use shop::{ShopNodeSettings, check, child, cud, new_row, qname, text, update};
 use trialkit::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, PARTITION, WS, named};
@@ -21,7 +21,7 @@ fn of_kind(refused: Refused, kind: RejectionKind) {
 }
 
 fn by(name: &str, command: Command) -> Command {
-    Command { name: record_name(name), ..command }
+    Command { name: qname(name), ..command }
 }
 
 /// Once a row with a field that its table does not have was written to the log.
@@ -30,7 +30,7 @@ async fn swallows(fixture: &CommandsFixture) {
     let settings = ShopNodeSettings::at(TrustLevel::Zero);
     let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     for (name, rows) in [
-        ("a field", vec![raw(1, "shop.Article", [("nonsense", Value::Int64(1))])]),
+        ("a field", vec![new_row(1, "shop.Article", [("nonsense", Value::Int64(1))])]),
         // With a changed descriptor, no other command of the workspace was ever done again.
         ("the descriptor", vec![update(RecordId(65_536), None, "x")]),
     ] {
@@ -40,7 +40,7 @@ async fn swallows(fixture: &CommandsFixture) {
     }
     let command = named(
         "right",
-        by("shop.Swallow", cud(WS, vec![raw(1, "shop.Article", [])], shop_db.soon())),
+        by("shop.Swallow", cud(WS, vec![new_row(1, "shop.Article", [])], shop_db.soon())),
     );
     fixture.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
@@ -58,7 +58,7 @@ async fn never_ends(fixture: &CommandsFixture) {
     let is_late = matches!(refused, Refused::Unknown(_) | Refused::Busy(Busy::TimedOut));
     assert!(is_late, "{refused:?}");
     let deadline = shop_db.clock.now() + Duration::from_secs(20);
-    let command = named("after", cud(WS, vec![raw(1, "shop.Article", [])], deadline));
+    let command = named("after", cud(WS, vec![new_row(1, "shop.Article", [])], deadline));
     fixture.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(shop_db, PARTITION, &ledger).await;
@@ -69,10 +69,10 @@ async fn in_two_calls(fixture: &CommandsFixture) {
     let settings = ShopNodeSettings::at(TrustLevel::Zero);
     let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     let rows = |count| {
-        (1..=count).map(|id| raw(id, "shop.Line", [])).map(|row| match row {
+        (1..=count).map(|id| new_row(id, "shop.Line", [])).map(|row| match row {
             processor::RowChange::Create { raw, fields, .. } => processor::RowChange::Create {
                 raw,
-                table: record_name("shop.Bill"),
+                table: qname("shop.Bill"),
                 parent: None,
                 fields,
             },
@@ -93,8 +93,10 @@ async fn forbidden(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let settings = ShopNodeSettings::at(TrustLevel::Zero);
     let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
-    let order =
-        named("order", cud(WS, vec![raw(1, "shop.Order", [("name", text("o"))])], shop_db.soon()));
+    let order = named(
+        "order",
+        cud(WS, vec![new_row(1, "shop.Order", [("name", text("o"))])], shop_db.soon()),
+    );
     let order = fixture.run(&node, &mut ledger, order).await.unwrap().answer.ids[0].1;
     let part = |id, of| child(id, "shop.Part", (of, "parts"), []);
     for (name, rows) in [
@@ -102,7 +104,7 @@ async fn forbidden(fixture: &CommandsFixture) {
         ("in one another", vec![part(1, 2), part(2, 1)]),
         ("below a circle", vec![part(1, 2), part(2, 3), part(3, 2)]),
         ("an item later than its order", vec![child(1, "shop.Item", (order.0, "items"), [])]),
-        ("a descriptor", vec![raw(1, "sys.WorkspaceDescriptor", [])]),
+        ("a descriptor", vec![new_row(1, "sys.WorkspaceDescriptor", [])]),
     ] {
         let command = named(name, cud(WS, rows, shop_db.soon()));
         let refused = fixture.run(&node, &mut ledger, command).await.unwrap_err();
@@ -113,7 +115,7 @@ async fn forbidden(fixture: &CommandsFixture) {
     let exists = format!("workspace {WS} exists already");
     assert!(refused.to_string().contains(&exists), "{refused}");
     // The sender may give rows in any order, here the deepest ones first.
-    let article = raw(3, "shop.Article", []);
+    let article = new_row(3, "shop.Article", []);
     let rows = vec![part(1, 2), child(2, "shop.Part", (3, "parts"), []), article];
     let tree = named("a tree", cud(WS, rows, shop_db.soon()));
     let ids = fixture.run(&node, &mut ledger, tree).await.unwrap().answer.ids;

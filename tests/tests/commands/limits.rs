@@ -11,7 +11,7 @@ use istorage::{Consistency, Range};
 use processor::{Busy, Command, Done, PartitionEnd, Refused, RejectionKind};
 use shop::{
     AnswerLedger, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
-    TestFence, article, check, create_workspace, cud, raw, record_name, text, update,
+    TestFence, article, check, create_workspace, cud, new_row, qname, text, update,
 };
 use trialkit::{Trial, trials};
 
@@ -88,7 +88,7 @@ async fn fill(scene: &Scene<'_>) {
     for wave in notes.chunks(WAVE) {
         let sent = wave.iter().map(async |plog| {
             let command = scene.command(&format!("note {plog}"), scene.ws, Vec::new());
-            let command = Command { name: record_name("shop.Note"), ..command };
+            let command = Command { name: qname("shop.Note"), ..command };
             assert_eq!(scene.run(&node, command).await.unwrap().plog, Offset(*plog));
         });
         join_all(sent).await;
@@ -230,7 +230,7 @@ async fn panics(fixture: &CommandsFixture) {
     let HeldLeader { node, hold } = HeldLeader::new(&scene, |_| {}).await;
     let panics = |request: &str| {
         let command = scene.command(request, scene.ws, article("never"));
-        Command { name: record_name("shop.Fail"), ..command }
+        Command { name: qname("shop.Fail"), ..command }
     };
     let group = vec![scene.repeatable(), panics("panics"), scene.changes("after it")];
     scene.run_group(&node, &hold, group).await;
@@ -298,7 +298,7 @@ async fn clocks(fixture: &CommandsFixture) {
             let here = if epoch % 2 == 1 { &ahead } else { shop_db };
             let node = here.node_of(partition, TestFence::of(epoch), ShopNodeSettings::at(level));
             node.ready().await;
-            let mut rows = vec![raw(1, "shop.Article", [("name", text("new"))])];
+            let mut rows = vec![new_row(1, "shop.Article", [("name", text("new"))])];
             rows.extend(article.map(|id| update(id, None, "newer")));
             if epoch == 1 {
                 let create = named("create", create_workspace(ws, here.soon()));
@@ -310,8 +310,8 @@ async fn clocks(fixture: &CommandsFixture) {
             second_at = if epoch == 2 { shop_db.clock.wall() } else { second_at };
             assert_eq!(node.stop().await, PartitionEnd::Stopped);
         }
-        let world = check(shop_db, partition, &ledger).await;
-        let times: Vec<_> = world.events.iter().map(|event| event.time).collect();
+        let state = check(shop_db, partition, &ledger).await;
+        let times: Vec<_> = state.events.iter().map(|event| event.time).collect();
         assert!(times.is_sorted(), "{times:?}");
         assert!(times[2] > second_at, "the clock of the second was behind the first's events");
     }

@@ -22,7 +22,7 @@ use istorage::{
     SharedStorage, StorageWrapper, Write,
 };
 use seqstorage::PartitionStorage;
-use shop::{NarrowStorage, record_name, text};
+use shop::{NarrowStorage, qname, text};
 use trialkit::{Trial, trials};
 
 use crate::{
@@ -79,12 +79,12 @@ fn events(epoch: u64, ws: u64, from: u64) -> Vec<Event> {
             body: [0; 32],
             answer: Bytes::new(),
         }),
-        command: record_name("sys.CUD"),
+        command: qname("sys.CUD"),
         params: Bytes::new(),
         changes: vec![RecordChange {
             replaces: None,
             record: Record {
-                table: record_name("shop.Article"),
+                table: qname("shop.Article"),
                 kind: TableKind::CDoc,
                 id: RecordId(standard::FIRST_CRECORD_ID + n),
                 parent: None,

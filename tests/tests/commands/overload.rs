@@ -15,7 +15,7 @@ use istorage::SharedStorage;
 use processor::{Busy, Command, PartitionEnd, Refused};
 use shop::{
     AnswerLedger, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article, check, cud,
-    record_name, update,
+    qname, update,
 };
 use trialkit::{Trial, trials};
 
@@ -101,8 +101,7 @@ async fn slow_handlers(fixture: &CommandsFixture) {
     bills(fixture, &node, &mut ledger, 1).await;
     slow.reads.store(0, Ordering::SeqCst);
     let note = |at: usize| {
-        let note =
-            Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), shop_db.soon()) };
+        let note = Command { name: qname("shop.Note"), ..cud(WS, Vec::new(), shop_db.soon()) };
         node.commands.run(named(&format!("note {at}"), note))
     };
     let quick = async {

@@ -22,7 +22,7 @@ use istorage::{
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, Status};
 use shop::{
     CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
-    check, check_under, create_workspace, cud,
+    check, check_with, create_workspace, cud,
 };
 use trialkit::{Trial, trials};
 
@@ -176,8 +176,8 @@ async fn acknowledged(fixture: &CommandsFixture) {
     is_blind.store(false, Ordering::SeqCst);
     node.ready().await;
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    let terms = CheckOptions { in_view: true, since: None };
-    check_under(shop_db, PARTITION, &ledger, terms).await;
+    let options = CheckOptions { in_view: true, since: None };
+    check_with(shop_db, PARTITION, &ledger, options).await;
 }
 
 /// At level 2 a leader that had lost its leadership left an event in both logs. Another event
@@ -347,5 +347,5 @@ async fn missing_while_recovering(fixture: &CommandsFixture) {
     node.ready().await;
     read().await;
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check_under(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
+    check_with(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
 }

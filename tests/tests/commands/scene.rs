@@ -18,7 +18,7 @@ use istorage::SharedStorage;
 use processor::{Command, Done, IdempotencyKey, PartitionEnd, Refused};
 use shop::{
     AnswerLedger, Batch, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint,
-    StallingStorage, article, bill, check_under, create_workspace, cud, update,
+    StallingStorage, article, bill, check_with, create_workspace, cud, update,
 };
 use trialkit::is_long;
 
@@ -278,7 +278,7 @@ impl<'s> Scene<'s> {
             }
             ledger
         };
-        let terms = CheckOptions { in_view: true, since };
-        check_under(&self.fixture.shop_db, self.partition, &ledger, terms).await;
+        let options = CheckOptions { in_view: true, since };
+        check_with(&self.fixture.shop_db, self.partition, &ledger, options).await;
     }
 }

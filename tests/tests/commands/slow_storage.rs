@@ -21,7 +21,7 @@ use istorage::{Call, CallAnswer, RangeRead, RowStream, SharedStorage, StorageWra
 use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, RowChange};
 use shop::{
     AnswerLedger, CheckOptions, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
-    check, check_under, child, create_workspace, cud, raw, record_name, text, update,
+    check, check_with, child, create_workspace, cud, new_row, qname, text, update,
 };
 use tokio::sync::watch;
 use trialkit::{Trial, trials};
@@ -159,7 +159,7 @@ pub(crate) async fn bills(
     ledger: &mut AnswerLedger,
     count: u64,
 ) -> Vec<RecordId> {
-    let rows = (1..=count).map(|id| raw(id, "shop.Bill", [("name", text("first"))])).collect();
+    let rows = (1..=count).map(|id| new_row(id, "shop.Bill", [("name", text("first"))])).collect();
     let made = named("bills", cud(WS, rows, fixture.shop_db.soon()));
     let done = fixture.run(node, ledger, made).await.unwrap();
     done.answer.ids.into_iter().map(|(_, id)| id).collect()
@@ -220,7 +220,7 @@ async fn in_time(fixture: &CommandsFixture) {
     bills(fixture, &node, &mut ledger, 1).await;
     let deadline = shop_db.clock.now() + Duration::from_secs(2);
     let note = |number| {
-        let note = Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), deadline) };
+        let note = Command { name: qname("shop.Note"), ..cud(WS, Vec::new(), deadline) };
         named(&format!("note {number}"), note)
     };
     let sent = (0..COMMANDS).map(note).collect();
@@ -254,7 +254,7 @@ async fn does_not_end(fixture: &CommandsFixture) {
     let first = run("first", cud(WS, article("first"), shop_db.soon()));
     let quick = run("quick", cud(WS, article("quick"), shop_db.soon()));
     let deadline = shop_db.soon();
-    let never = Command { name: record_name("shop.Never"), ..cud(WS, Vec::new(), deadline) };
+    let never = Command { name: qname("shop.Never"), ..cud(WS, Vec::new(), deadline) };
     let never = run("never", never);
     // The other two commands wait while the first one is written, and are in one group.
     let others = async {
@@ -297,8 +297,7 @@ async fn comes_back(fixture: &CommandsFixture) {
     let (node, mut ledger, slow) = begin(fixture, Duration::from_millis(120)).await;
     bills(fixture, &node, &mut ledger, 1).await;
     let note = |request: &str| {
-        let note =
-            Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), shop_db.soon()) };
+        let note = Command { name: qname("shop.Note"), ..cud(WS, Vec::new(), shop_db.soon()) };
         let repeat = Some(IdempotencyKey::new("joe", request.as_bytes(), b"body"));
         named(request, Command { idempotency_key: repeat, ..note })
     };
@@ -375,5 +374,5 @@ async fn many_workspaces(fixture: &CommandsFixture) {
     assert_eq!(done as u64, count, "of {count} commands");
     assert_eq!(slow.side_by_side.max.load(Ordering::SeqCst), 32, "workspaces at the same time");
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check_under(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
+    check_with(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
 }

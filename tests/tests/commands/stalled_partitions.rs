@@ -26,7 +26,7 @@ use istorage::{
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, Status};
 use shop::{
     AnswerLedger, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, article, check,
-    check_under, create_workspace, cud, update,
+    check_with, create_workspace, cud, update,
 };
 use tokio::sync::watch;
 use trialkit::{Trial, trials};
@@ -170,7 +170,7 @@ async fn not_stored(fixture: &CommandsFixture, mode: StorageMode, why: &str) {
     storage.mode.send_replace(StorageMode::Takes);
     node.ready().await;
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check_under(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
+    check_with(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
 }
 
 /// Runs commands until as many numbers wait as may wait.
@@ -340,7 +340,7 @@ async fn numbers_are_not_read(fixture: &CommandsFixture) {
     node.ready().await;
     fixture.run(&node, &mut ledger, create("after")).await.unwrap();
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check_under(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
+    check_with(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
 }
 
 /// A storage that cannot read one row.

@@ -20,7 +20,7 @@ use istorage::{
 use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, Status};
 use shop::{
     AnswerLedger, NarrowStorage, ShopNodeSettings, StallPoint, StallingStorage, article, check,
-    create_workspace, cud, raw,
+    create_workspace, cud, new_row,
 };
 use tokio::task::JoinSet;
 use trialkit::{Trial, trials};
@@ -65,7 +65,7 @@ async fn ends(fixture: &CommandsFixture) {
         // At least one command always waits.
         while node.commands.waiting() < 5 {
             sent += 1;
-            let mut command = cud(WS, vec![raw(1, "shop.Nothing", [])], shop_db.soon());
+            let mut command = cud(WS, vec![new_row(1, "shop.Nothing", [])], shop_db.soon());
             // With a key, the partition looks up whether the command was sent before.
             command.idempotency_key = Some(IdempotencyKey::new("joe", &sent.to_be_bytes(), b""));
             let commands = node.commands.clone();

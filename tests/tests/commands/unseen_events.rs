@@ -7,7 +7,7 @@ use eventlog::{
 };
 use istorage::AppStorageExt;
 use processor::{Busy, PartitionEnd, Refused, RejectionKind};
-use shop::{ShopNodeSettings, article, check, create_workspace, cud, record_name, text, update};
+use shop::{ShopNodeSettings, article, check, create_workspace, cud, qname, text, update};
 use trialkit::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named};
@@ -88,7 +88,7 @@ fn created(epoch: eventlog::Epoch, time: clock::WallTime) -> Event {
     let (ws, wlog) = (WsId(OTHER_WS), Offset(1));
     let field = |name: &str, value: &str| (name.parse().unwrap(), text(value));
     let record = Record {
-        table: record_name("sys.WorkspaceDescriptor"),
+        table: qname("sys.WorkspaceDescriptor"),
         kind: TableKind::Singleton,
         id: RecordId(65_536),
         parent: None,
@@ -100,6 +100,6 @@ fn created(epoch: eventlog::Epoch, time: clock::WallTime) -> Event {
         request: "again".to_owned(),
         changes: vec![RecordChange { replaces: None, record }],
         drawn: vec![DrawnNumber { seq: 1, last: 1 }],
-        ..Event::new(place, time, record_name("sys.CreateWorkspace"))
+        ..Event::new(place, time, qname("sys.CreateWorkspace"))
     }
 }

@@ -7,7 +7,7 @@ use eventlog::{Epoch, RecordId, Version, WsId};
 use processor::{
     Answer, Command, Done, IdempotencyKey, Refused, Rejection, RejectionKind, RowChange,
 };
-use shop::{TestFence, article, bill, create_workspace, cud, raw, record_name, text, update};
+use shop::{TestFence, article, bill, create_workspace, cud, new_row, qname, text, update};
 use tokio::task::JoinHandle;
 
 use crate::call_turns::Dice;
@@ -164,14 +164,17 @@ impl Knowledge {
             15 => {
                 // Two rows, one of them changed twice.
                 let again = update(id, None, "again");
-                let settings = raw(1, "shop.Order", [("name", text("o"))]);
+                let settings = new_row(1, "shop.Order", [("name", text("o"))]);
                 updates(vec![update(id, None, &called), settings, again])
             }
-            16 => rows(vec![raw(1, "shop.Settings", [("name", text(&called))])]),
-            17 => rows(vec![raw(1, "shop.Nothing", [])]),
-            18 => Command { name: record_name("shop.Nothing"), ..rows(vec![]) },
+            16 => rows(vec![new_row(1, "shop.Settings", [("name", text(&called))])]),
+            17 => rows(vec![new_row(1, "shop.Nothing", [])]),
+            18 => Command { name: qname("shop.Nothing"), ..rows(vec![]) },
             // The first row is right, and takes a number.
-            _ => rows(vec![raw(1, "shop.Bill", []), raw(2, "shop.Bill", [("cents", text("x"))])]),
+            _ => rows(vec![
+                new_row(1, "shop.Bill", []),
+                new_row(2, "shop.Bill", [("cents", text("x"))]),
+            ]),
         }
     }
 }

@@ -8,7 +8,7 @@ use eventlog::{
     SingleNodeFence, WsId, layout::NEIGHBOURS,
 };
 use isequencer::standard::WLOG_OFFSET;
-use shop::{AnswerLedger, ShopDatabase, ShopNodeSettings, record_name};
+use shop::{AnswerLedger, ShopDatabase, ShopNodeSettings, qname};
 
 /// The workspace of these events.
 const WS: WsId = WsId(11);
@@ -28,7 +28,7 @@ pub(crate) async fn write(
         Event {
             request: format!("past {offset}"),
             drawn: vec![DrawnNumber { seq: WLOG_OFFSET.0, last: offset }],
-            ..Event::new(place, shop_db.clock.wall(), record_name("sys.CUD"))
+            ..Event::new(place, shop_db.clock.wall(), qname("sys.CUD"))
         }
     };
     let events: Vec<Event> = (1..NEIGHBOURS - left).map(event).collect();

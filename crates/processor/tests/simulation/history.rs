@@ -13,7 +13,7 @@ use eventlog::{Epoch, Fence};
 use futures::FutureExt;
 use istorage::KeyspaceName;
 use processor::{Done, PartitionEnd, Refused, Status};
-use shop::{AnswerLedger, CheckOptions, ShopDatabase, ShopNode, TestFence, check_under};
+use shop::{AnswerLedger, CheckOptions, ShopDatabase, ShopNode, TestFence, check_with};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -416,23 +416,23 @@ impl History {
         let _landed = self.database.land_late_writes().await;
         let leaders = self.epochs;
         self.clean_lead().await;
-        let terms = CheckOptions {
+        let options = CheckOptions {
             in_view: self.plan.settings.in_view,
             since: self.plan.may_lose.then_some(Epoch(self.epochs)),
         };
-        let world = check_under(&self.shop_db, PARTITION, &self.ledger, terms).await;
-        self.readers.check(&world);
+        let state = check_with(&self.shop_db, PARTITION, &self.ledger, options).await;
+        self.readers.check(&state);
         for singleton in &self.knowledge.singletons {
-            assert!(world.records.contains_key(singleton), "{singleton:?} was said to be there");
+            assert!(state.records.contains_key(singleton), "{singleton:?} was said to be there");
         }
-        format!("{:?}{:?}{:?}", world.events, world.wlogs, world.numbers).hash(&mut self.digest);
+        format!("{:?}{:?}{:?}", state.events, state.wlogs, state.numbers).hash(&mut self.digest);
         HistoryReport {
             digest: self.digest.finish(),
             done: self.ledger.done(),
             read: self.readers.answered,
             logs: self.readers.logs,
             lists: self.readers.lists,
-            events: world.events.len(),
+            events: state.events.len(),
             leaders,
         }
     }

@@ -224,9 +224,9 @@ impl Readers {
     ///
     /// # Panics
     /// If a client read something that is not stored.
-    pub(crate) fn check(&self, world: &StoredState) {
+    pub(crate) fn check(&self, state: &StoredState) {
         let event =
-            |plog: Offset| usize::try_from(plog.0).ok().and_then(|plog| world.events.get(plog - 1));
+            |plog: Offset| usize::try_from(plog.0).ok().and_then(|plog| state.events.get(plog - 1));
         for entry in &self.entries {
             let Entry::Event(read) = entry else { panic!("nothing was marked: {entry:?}") };
             assert_eq!(

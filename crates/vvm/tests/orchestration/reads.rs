@@ -7,7 +7,7 @@ use eventlog::{AppRow, DamagedRow, Offset, Reader, RecordId, WsId};
 use futures::StreamExt;
 use istorage::{AppStorageExt, Fault};
 use processor::{Busy, Refused};
-use shop::{StallPoint, article, child, cud, raw, text, update};
+use shop::{StallPoint, article, child, cud, new_row, text, update};
 use vvm::Stage;
 
 use crate::{
@@ -169,7 +169,7 @@ async fn thousands_of_nested_rows_are_handled_quickly() {
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     let part = |id| child(id, "shop.Part", (id + 1, "parts"), []);
     let mut rows: Vec<_> = (1..4_000).map(part).collect();
-    rows.push(raw(4_000, "shop.Article", []));
+    rows.push(new_row(4_000, "shop.Article", []));
     let done = run(&node, cud(7, rows, soon)).await;
     assert_eq!(done.answer.ids.len(), 4_000);
     node.shutdown().await.unwrap();
@@ -181,7 +181,7 @@ async fn thousands_of_nested_rows_are_handled_quickly() {
 async fn a_command_that_changes_too_much_is_refused_while_it_is_read() {
     let cluster = Cluster::new();
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
-    let large = || vec![raw(1, "shop.Article", [("name", text("x".repeat(4 << 20)))])];
+    let large = || vec![new_row(1, "shop.Article", [("name", text("x".repeat(4 << 20)))])];
     let mut ids = Vec::new();
     for _ in 0..12 {
         ids.push(run(&node, cud(7, large(), soon)).await.answer.ids[0].1);
