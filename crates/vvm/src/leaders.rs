@@ -6,6 +6,7 @@
 
 use std::{convert::Infallible, sync::OnceLock, time::Duration};
 
+use causes::with_causes;
 use clock::{Clock, Instant};
 use ielections::{Leaders, Observer};
 use tokio::sync::{Notify, watch};
@@ -74,10 +75,9 @@ impl LeadersCache {
             if let Some(observer) = self.observer.get()
                 && !is_fresh
             {
-                let leaders = observer.leaders().await;
+                let leaders = observer.leaders().await.map_err(|error| with_causes(&error));
                 let now = self.clock.now();
-                self.last
-                    .send_modify(|seen| seen.note_answer(now, leaders.map_err(|e| e.to_string())));
+                self.last.send_modify(|seen| seen.note_answer(now, leaders));
             }
         }
     }
