@@ -12,6 +12,8 @@ use isequencer::{
     WsId, WsKind,
     standard::{self, CRECORD_ID, RECORD_ID, WLOG_OFFSET},
 };
+use lru::LruCache;
+use smallvec::SmallVec;
 
 const KIND: WsKind = WsKind(1);
 const ROUNDS: usize = 7;
@@ -160,11 +162,13 @@ async fn next_not_cached(clock: &Clock) {
     print("next, not cached, storage that costs nothing", median(times), "ns", "848 to 1,030 ns");
 }
 
+/// The numbers of workspaces for which memory is measured. A table or a list has the most free room
+/// just after it has grown.
+const FILLED: [u64; 3] = [57_400, 65_600, MANY];
+
 async fn memory() {
     let mut worst: f64 = 0.0;
-    // A table or a list has the most free room just after it has grown. Each place is used for one
-    // workspace, and then for another.
-    for workspaces in [57_400, 65_600, MANY] {
+    for workspaces in FILLED {
         let room = |params| Params { cached_numbers: 3 * workspaces as usize, ..params };
         let mut numbers = sequencer(room, 0);
         numbers.ready().await.unwrap();
@@ -173,6 +177,7 @@ async fn memory() {
             let fill = || {
                 allocation_counter::measure(|| {
                     runtime.block_on(async {
+                        // Each place is used for one workspace, and then for another.
                         for ws in 0..2 * workspaces {
                             let mut transaction = numbers.start().unwrap();
                             drop(transaction.join(KIND, WsId(ws)).await.unwrap());
@@ -185,6 +190,25 @@ async fn memory() {
         worst = worst.max(measured.bytes_current as f64 / (3 * workspaces) as f64);
     }
     print("memory, each cached number", worst, "bytes", "116 bytes");
+}
+
+/// Measures the cache that the crate `lru` would be: the kind and the numbers of each workspace.
+fn memory_of_lru() {
+    let mut worst: f64 = 0.0;
+    for workspaces in FILLED {
+        let room = NonZeroUsize::new(workspaces as usize).unwrap();
+        let mut filled = None;
+        let measured = allocation_counter::measure(|| {
+            let mut cache = LruCache::new(room);
+            for ws in 0..2 * workspaces {
+                cache.put(WsId(ws), (0_u16, SmallVec::from([ws; 3])));
+            }
+            filled = Some(cache);
+        });
+        drop(filled);
+        worst = worst.max(measured.bytes_current as f64 / (3 * workspaces) as f64);
+    }
+    print("the same, if the cache were the crate `lru`", worst, "bytes", "");
 }
 
 async fn actualization(clock: &Clock) {
@@ -219,5 +243,6 @@ async fn main() {
     next(&clock).await;
     next_not_cached(&clock).await;
     memory().await;
+    memory_of_lru();
     actualization(&clock).await;
 }

@@ -3,8 +3,11 @@
 //! The cache evicts by the clock algorithm. A hand goes round over all workspaces, and evicts a
 //! workspace that was not used since the hand passed it last.
 //!
-//! A list in the order of use would know the oldest workspace more exactly. But each use of such a
-//! list writes to four places of memory. A use of this cache writes to one.
+//! A list in the order of use, as in the crate `lru`, would know the oldest workspace more exactly.
+//! But each use of such a list writes to four places of memory. A use of this cache writes to one.
+//! If a workspace has three sequences, a number takes 36.2 bytes in `lru`, and 21.7 bytes here: the
+//! bench `sequencer` measures both. The capacity of `lru` counts entries. The capacity of this
+//! cache counts numbers, because kinds of workspaces differ in their sequences.
 
 use std::hash::BuildHasher;
 
