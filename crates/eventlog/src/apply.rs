@@ -20,8 +20,8 @@ use crate::{
 const ORDERED_CHUNK_ROWS: usize = 500;
 const ORDERED_CHUNKS_AT_ONCE: usize = 4;
 
-/// The number of chunks of conditional rows that are sent at a time. The rows of such a chunk are in
-/// one storage partition.
+/// The number of chunks of conditional rows that are sent at a time. The rows of such a chunk are
+/// in one storage partition.
 const CONDITIONAL_CHUNKS_AT_ONCE: usize = 64;
 
 impl Log {

@@ -93,22 +93,18 @@ impl Elections {
         &self.budget
     }
 
-    /// Waits for the leadership of one of the slots from 1 to `last_slot`. An attempt that is under
-    /// way at `until` is finished.
+    /// Waits for the leadership of one of the slots from 1 to `last`. An attempt that is under way at
+    /// `until` is finished.
     ///
     /// # Errors
     /// Fails if other nodes hold all slots until `until`, or if the store does not work.
     ///
     /// # Cancel safety
     /// A dropped call may leave a lease that expires.
-    pub async fn acquire(
-        &self,
-        last_slot: Slot,
-        until: Instant,
-    ) -> Result<Leadership, AcquireError> {
-        meters::begins(last_slot);
+    pub async fn acquire(&self, last: Slot, until: Instant) -> Result<Leadership, AcquireError> {
+        meters::begins(last);
         let former = self.lock.as_ref().map_or_else(Vec::new, |lock| lock.former().to_vec());
-        let candidacy = Candidacy { owner: self.owner, last_slot, until, former };
+        let candidacy = Candidacy { owner: self.owner, last_slot: last, until, former };
         let random = self.clock.clone();
         let engine = ElectionEngine::new(candidacy, self.budget, Box::new(move || random.random()));
         let mut runner = EngineRunner {

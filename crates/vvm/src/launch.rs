@@ -22,10 +22,9 @@ use crate::{
 /// reported as a problem. After a late partition the lease is left to expire.
 #[derive(Clone, Copy, Debug)]
 pub enum StopShare {
-    /// The longest time for the requests under way of an admin service.
+    /// The longest time that an admin service has for its current requests.
     AdminRequests = 1,
-    /// The longest time for the requests under way of another service. The service must end a
-    /// little later.
+    /// The longest time that another service has for its current requests.
     Requests = 6,
     /// The end of the services.
     Services = 8,
