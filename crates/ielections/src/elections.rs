@@ -93,18 +93,22 @@ impl Elections {
         &self.budget
     }
 
-    /// Waits for the leadership of one of the slots from 1 to `last`. An attempt that is under way at
-    /// `until` is finished.
+    /// Waits for the leadership of one of the slots from 1 to `last_slot`. An attempt that is under way
+    /// at `until` is finished.
     ///
     /// # Errors
     /// Fails if other nodes hold all slots until `until`, or if the store does not work.
     ///
     /// # Cancel safety
     /// A dropped call may leave a lease that expires.
-    pub async fn acquire(&self, last: Slot, until: Instant) -> Result<Leadership, AcquireError> {
-        meters::begins(last);
+    pub async fn acquire(
+        &self,
+        last_slot: Slot,
+        until: Instant,
+    ) -> Result<Leadership, AcquireError> {
+        meters::begins(last_slot);
         let former = self.lock.as_ref().map_or_else(Vec::new, |lock| lock.former().to_vec());
-        let candidacy = Candidacy { owner: self.owner, last_slot: last, until, former };
+        let candidacy = Candidacy { owner: self.owner, last_slot, until, former };
         let random = self.clock.clone();
         let engine = ElectionEngine::new(candidacy, self.budget, Box::new(move || random.random()));
         let mut runner = EngineRunner {
@@ -134,7 +138,7 @@ impl Elections {
                     return self.lead(runner, term, work_from, step.next).await;
                 }
                 Some(Notice::GaveUp(why)) => return Err(why.into()),
-                Some(Notice::Extended { .. } | Notice::Lost(_) | Notice::Deleted) | None => {}
+                Some(Notice::Extended { .. } | Notice::Lost(_) | Notice::LeaseGone) | None => {}
             }
             input = runner.perform(step.next).await;
         }

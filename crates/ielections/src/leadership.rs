@@ -161,17 +161,18 @@ impl StoppedLeadership {
     ///
     /// # Cancel safety
     /// After a dropped call the lease is deleted or expires.
-    pub async fn release(self) -> Released {
+    pub async fn release(self) -> ReleaseOutcome {
         self.0.renewals.release().await
     }
 }
 
 /// The result of [`StoppedLeadership::release`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Released {
-    /// The lease is no longer in the store. Another node can lead at once.
-    Deleted,
-    /// The store did not confirm that the lease was deleted. Another node can lead when the lease
-    /// has expired.
+pub enum ReleaseOutcome {
+    /// The lease of this leadership is no longer in the store: it was deleted, had expired, or was
+    /// replaced. Another node can lead at once.
+    LeaseGone,
+    /// There was no time to delete the lease, or the store did not confirm that it is gone. Another
+    /// node can lead when the lease has expired.
     LeftToExpire,
 }

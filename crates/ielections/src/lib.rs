@@ -63,7 +63,7 @@ pub use comeback::{LockError, LockFile};
 pub use elections::{AcquireError, Elections};
 pub use engine::GiveUpReason;
 pub use killer::KillFn;
-pub use leadership::{Leadership, Released, StoppedLeadership, UnprovedStop, WorkGuard};
+pub use leadership::{Leadership, ReleaseOutcome, StoppedLeadership, UnprovedStop, WorkGuard};
 pub use lease::{Epoch, EpochRow, Incarnation, Lease, Slot};
 pub use loss_reason::LossReason;
 pub use mem::MemStore;

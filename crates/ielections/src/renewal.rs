@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    LossReason, Released,
+    LossReason, ReleaseOutcome,
     engine::{Action, EngineInput, Notice},
     meters,
     runner::EngineRunner,
@@ -29,13 +29,13 @@ impl RenewalTask {
     }
 
     /// Ends the renewals and releases the lease.
-    pub(crate) async fn release(&self) -> Released {
+    pub(crate) async fn release(&self) -> ReleaseOutcome {
         let (done, released) = oneshot::channel();
         // If the task has ended, or ends before the lease is deleted, `done` is dropped.
         let _ = self.stopped.send(done).await;
         match released.await {
-            Ok(()) => Released::Deleted,
-            Err(_) => Released::LeftToExpire,
+            Ok(()) => ReleaseOutcome::LeaseGone,
+            Err(_) => ReleaseOutcome::LeftToExpire,
         }
     }
 }
@@ -82,7 +82,7 @@ async fn renew(
             Some(Notice::Lost(why)) => {
                 term.lose(why);
             }
-            Some(Notice::Deleted) => {
+            Some(Notice::LeaseGone) => {
                 if let Some(done) = done.take() {
                     // The receiver may be gone.
                     let _ = done.send(());

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant, ManualClock};
 use ielections::{
     AcquireError, ConditionalOutcome, ElectionRow, Elections, Epoch, GiveUpReason, Leadership,
-    Lease, LossReason, MemStore, Released, Slot, Timing, TtlStore, UnprovedStop,
+    Lease, LossReason, MemStore, ReleaseOutcome, Slot, Timing, TtlStore, UnprovedStop,
 };
 use trialkit::LogLines;
 
@@ -128,7 +128,7 @@ async fn a_released_slot_is_led_by_the_next_in_a_higher_epoch() {
     let work = leadership.work().unwrap();
     work.finish();
     let stopped = leadership.stopped(Instant::FAR_FUTURE).await.unwrap();
-    assert_eq!(world.passing(stopped.release()).await, Released::Deleted);
+    assert_eq!(world.passing(stopped.release()).await, ReleaseOutcome::LeaseGone);
     assert!(token.is_cancelled());
     let ended = "INFO leadership ended slot=1 epoch=1 reason=the lease was released";
     assert!(lines.all().iter().any(|line| line == ended), "{:?}", lines.all());
@@ -144,23 +144,23 @@ async fn a_released_slot_is_led_by_the_next_in_a_higher_epoch() {
 async fn a_release_that_comes_too_late_reports_that_the_lease_is_left_to_expire() {
     let world = World::new();
     let leadership = world.lead(&world.node(1).with_health(Arc::new(|| false))).await;
-    // The leadership is over after a quarter of the lease. Until the killing time, another quarter
-    // later than `valid_until`, a release would still delete the lease.
+    // The node is unhealthy, so it loses the leadership at its first renewal, after a quarter of the
+    // lease. A release deletes the lease until `kill_at`, and this release comes later.
     world.pass(LEASE * 7 / 8).await;
     assert_eq!(leadership.lost(), Some(LossReason::Unhealthy));
     let stopped = leadership.stopped(Instant::FAR_FUTURE).await.unwrap();
-    assert_eq!(world.passing(stopped.release()).await, Released::LeftToExpire);
+    assert_eq!(world.passing(stopped.release()).await, ReleaseOutcome::LeftToExpire);
     assert!(world.lease().await.is_some());
 }
 
 /// Nothing is left to delete.
 #[tokio::test]
-async fn a_release_of_a_lease_that_is_gone_reports_it_as_deleted() {
+async fn a_release_reports_a_lease_that_is_gone() {
     let world = World::new();
     let leadership = world.lead(&world.node(1)).await;
     world.replace_lease(None).await;
     let stopped = leadership.stopped(Instant::FAR_FUTURE).await.unwrap();
-    assert_eq!(world.passing(stopped.release()).await, Released::Deleted);
+    assert_eq!(world.passing(stopped.release()).await, ReleaseOutcome::LeaseGone);
 }
 
 #[tokio::test]
@@ -198,6 +198,9 @@ async fn a_lease_that_another_takes_ends_the_lead_by_the_next_renewal() {
     assert_eq!(leadership.over().await, LossReason::Taken(None));
     assert!(leadership.token().is_cancelled());
     assert_eq!(work.may_send(Duration::ZERO), Err(LossReason::Taken(None)));
+    work.finish();
+    let stopped = leadership.stopped(Instant::FAR_FUTURE).await.unwrap();
+    assert_eq!(world.passing(stopped.release()).await, ReleaseOutcome::LeaseGone);
 }
 
 #[tokio::test]
@@ -207,6 +210,8 @@ async fn a_lease_that_is_removed_ends_the_lead() {
     world.replace_lease(None).await;
     world.pass(LEASE / 4 + LEASE / 20).await;
     assert_eq!(leadership.lost(), Some(LossReason::Gone));
+    let stopped = leadership.stopped(Instant::FAR_FUTURE).await.unwrap();
+    assert_eq!(world.passing(stopped.release()).await, ReleaseOutcome::LeaseGone);
 }
 
 #[tokio::test]

@@ -18,8 +18,9 @@ use crate::{
 
 /// The times of a stop, in sixteenths of [`stop_within`](crate::NodeSettings::stop_within).
 ///
-/// A part of the node that has not ended by its time is given up. A late service or storage is
-/// reported as a problem. After a late partition the lease is left to expire.
+/// `AdminRequests` and `Requests` are durations. The others are moments, counted from the beginning
+/// of the stop. A part of the node that has not ended by its time is given up. A late service or
+/// storage is reported as a problem. After a late partition the lease is left to expire.
 #[derive(Clone, Copy, Debug)]
 pub enum StopShare {
     /// The longest time that an admin service has for its current requests.

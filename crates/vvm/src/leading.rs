@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use clock::Instant;
-use ielections::{Elections, Leadership, LockFile, LossReason, Released};
+use ielections::{Elections, Leadership, LockFile, LossReason, ReleaseOutcome, Slot};
 use sysvvm::System;
 use tracing::{info, warn};
 
@@ -150,7 +150,8 @@ impl NodeParts {
         self.node.leaders().set_observer(elections.observer());
         self.node.set_stage(Stage::Waiting);
         let until = gives_up_after.map_or(Instant::FAR_FUTURE, |time| self.clock.now() + time);
-        Ok(elections.acquire(slots.into(), until).await?)
+        let last_slot = Slot::from(slots);
+        Ok(elections.acquire(last_slot, until).await?)
     }
 
     /// Ends all work under the leadership. Releases the lease if it is proved that nothing is
@@ -178,9 +179,13 @@ impl NodeParts {
         fence.finish();
         let reason = match leadership.stopped(deadline).await {
             Ok(stopped) => match self.clock.timeout_at(deadline, stopped.release()).await {
-                Ok(Released::Deleted) => return info!("lease released"),
-                Ok(Released::LeftToExpire) | Err(_) => {
-                    "the storage did not confirm that the lease was deleted".to_owned()
+                Ok(ReleaseOutcome::LeaseGone) => {
+                    info!("lease released");
+                    return;
+                }
+                Ok(ReleaseOutcome::LeftToExpire) | Err(_) => {
+                    "there was no time to delete the lease, or the storage did not confirm it"
+                        .to_owned()
                 }
             },
             Err(unproved) => unproved.to_string(),

@@ -165,16 +165,17 @@ pub struct AppSettings {
 
 impl AppSettings {
     /// The default number of partitions.
-    pub const PARTITIONS: NonZeroU16 = NonZeroU16::new(10).expect("ten is not zero");
+    pub const DEFAULT_PARTITIONS: NonZeroU16 = NonZeroU16::new(10).expect("ten is not zero");
 
     /// The default deployment: ten partitions at level 0, numbers in the system keyspace, answers
     /// kept for a day.
     pub fn new(name: AppName, application: Arc<Application>) -> AppSettings {
-        let LogSettings { level, answers_kept, .. } = LogSettings::new(AppSettings::PARTITIONS);
+        let LogSettings { level, answers_kept, .. } =
+            LogSettings::new(AppSettings::DEFAULT_PARTITIONS);
         AppSettings {
             name,
             application,
-            partitions: AppSettings::PARTITIONS,
+            partitions: AppSettings::DEFAULT_PARTITIONS,
             level,
             numbers: NumbersIn::default(),
             answers_kept,

@@ -1,6 +1,6 @@
 //! Trials of releasing the lease.
 
-use ielections::{ElectionRow, Released, UnprovedStop};
+use ielections::{ElectionRow, ReleaseOutcome, UnprovedStop};
 use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, trials};
 
 use crate::{
@@ -43,7 +43,7 @@ async fn the_lease_is_not_released_before_all_work_has_stopped(ctx: &ElectionsCo
     };
     let (end, stopped) =
         tokio::join!(works, leadership.stopped(ctx.clock.now() + 10 * ctx.lease()));
-    ensure_eq!(stopped?.release().await, Released::Deleted, "the result of the release");
+    ensure_eq!(stopped?.release().await, ReleaseOutcome::LeaseGone, "the result of the release");
     let calls = node.store.calls();
     ensure!(
         calls.iter().any(|call| call.kind == StoreCallKind::Renew),

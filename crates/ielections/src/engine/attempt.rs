@@ -129,7 +129,7 @@ impl ElectionEngine {
         let own = Some(claim.lease.to_bytes());
         let is_unsettled = is_unsettled || answer == StoreAnswer::Unknown;
         match answer {
-            // Another node was quicker.
+            // Another lease is in the slot, or the lease to replace is gone.
             StoreAnswer::Written(ConditionalOutcome::Refused(there)) if there != own => {
                 self.rest(now)
             }
@@ -137,6 +137,8 @@ impl ElectionEngine {
             StoreAnswer::Written(_) => {
                 self.send(Attempt { phase: AttemptPhase::Raising(claim), ..attempt }, claim, now)
             }
+            // A sending that the store refuses as unavailable was not done. After a sending without
+            // an answer this proves nothing, so the lease is sent again.
             StoreAnswer::Unknown | StoreAnswer::Unavailable if is_unsettled => {
                 self.send_again(attempt, AttemptPhase::Taking { claim, is_unsettled }, now)
             }

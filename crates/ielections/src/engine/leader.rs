@@ -88,7 +88,7 @@ impl ElectionEngine {
             // had expired.
             (LeadershipPhase::Releasing, EngineInput::Answer(StoreAnswer::Written(_)))
             | (LeadershipPhase::Lost { is_ours: false }, EngineInput::Stopped) => {
-                Decision { notice: Some(Notice::Deleted), next: Action::End }
+                Decision { notice: Some(Notice::LeaseGone), next: Action::End }
             }
             // The store is broken, or the time to stop is over: the lease expires.
             _ => Decision { notice: None, next: Action::End },

@@ -141,7 +141,7 @@ pub enum Notice {
     /// The leadership is lost or released.
     Lost(LossReason),
     /// After the end of the leadership: its lease is no longer in the store.
-    Deleted,
+    LeaseGone,
     /// The node will not lead.
     GaveUp(GiveUpReason),
 }

@@ -582,7 +582,7 @@ impl World {
                 }
             }
             Notice::Lost(_) => self.lost(process),
-            Notice::Deleted => {}
+            Notice::LeaseGone => {}
             Notice::GaveUp(why) => {
                 let what = format!("process {process} gave up: {why}");
                 self.violation.get_or_insert(Violation { of: "liveness", what });
