@@ -139,7 +139,8 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     /// Writes rows of one partition under conditions, linearizable, all or nothing, in one round.
     /// No row may be named twice. A call without operations is applied.
     ///
-    /// Here the first answer is lost, and [`settle`](crate::settle) finds out the outcome:
+    /// To have the write settled, call [`settle::write_if_settled`](crate::settle::write_if_settled)
+    /// instead. Here its first attempt gets no answer:
     ///
     /// ```
     /// # use istorage::{AppStorage, Conditional, Conflict, Fault, Faulty, KeyspaceName, Outcome};

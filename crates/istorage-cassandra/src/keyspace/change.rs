@@ -2,6 +2,7 @@
 
 use std::{mem, time::Duration};
 
+use causes::with_causes;
 use clock::Clock;
 use istorage::{ErrorKind, KeyspaceName, Result};
 use scylla::client::session::Session;
@@ -48,7 +49,7 @@ pub(crate) async fn create(
                 Ok(strategy) => create_keyspace(session, name, &strategy).await,
                 Err(error) => {
                     if !mem::replace(&mut is_logged, true) {
-                        tracing::warn!(keyspace = %name, %error, "waiting for Cassandra servers");
+                        tracing::warn!(keyspace = %name, error = with_causes(&error), "waiting for Cassandra servers");
                     }
                     Err(error)
                 }

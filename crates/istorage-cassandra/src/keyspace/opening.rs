@@ -2,6 +2,7 @@
 
 use std::{mem, time::Duration};
 
+use causes::with_causes;
 use clock::{Clock, Instant};
 use istorage::{Error, ErrorKind, KeyspaceName, Result};
 use scylla::client::session::Session;
@@ -76,7 +77,7 @@ impl Opening<'_> {
         }
         let error = survey.disagreement(self.name);
         if may_differ && !mem::replace(&mut self.is_logged, true) {
-            tracing::warn!(keyspace = %self.name, ?error, "waiting for Cassandra servers");
+            tracing::warn!(keyspace = %self.name, error = with_causes(&error), "waiting for Cassandra servers");
         }
         Err(error)
     }

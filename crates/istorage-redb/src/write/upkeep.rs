@@ -3,6 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
+use causes::with_causes;
 use istorage::{KeyspaceName, Result};
 use redb::{TableError, WriteTransaction};
 
@@ -190,7 +191,7 @@ impl WriterThread {
             Err(error) if self.file.has_failed_sync() => self.fail_driver(&error),
             Err(error) if was_open => {
                 let file = self.file.path().display();
-                tracing::error!(%file, ?error, "the storage file cannot be opened again; each write tries to open it");
+                tracing::error!(%file, error = with_causes(&error), "the storage file cannot be opened again; each write tries to open it");
             }
             Err(_) => {}
         }
