@@ -1,6 +1,6 @@
 //! `cargo xtask test`: all checks and all tests, with servers of its own.
 
-use std::thread;
+use std::{env, thread};
 
 use crate::{
     cargo::cargo,
@@ -18,9 +18,11 @@ const TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 /// The variable that asks suites for their long rounds.
 const LONG: &str = "VVM_TEST_LONG";
 
-/// The number of tests of one binary that run at once, unless its `main` chooses a number. Many
-/// tests mostly wait, so there are more than processors.
-const THREADS: (&str, &str) = ("RUST_TEST_THREADS", "5");
+/// The number of tests that run at once in a binary with the harness of Rust. A binary with its own
+/// `main` ignores the variable.
+const THREADS: &str = "RUST_TEST_THREADS";
+/// Most tests wait, so a machine with few processors runs this many at once.
+const MIN_THREADS: usize = 5;
 
 /// Runs all checks and all tests. With `quick` no server is started, and the suites that need one
 /// are ignored. With `long` the suites run their long rounds.
@@ -96,7 +98,11 @@ fn run_suites(
     }
     steps.run("run the tests", || {
         let mut command = cargo(&TEST)?;
-        command.arg("--").args(suites.arguments).env(THREADS.0, THREADS.1);
+        command.arg("--").args(suites.arguments);
+        if env::var_os(THREADS).is_none() {
+            let processors = thread::available_parallelism().map_or(1, usize::from);
+            command.env(THREADS, processors.max(MIN_THREADS).to_string());
+        }
         if suites.long {
             command.env(LONG, "1");
         }

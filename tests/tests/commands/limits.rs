@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use eventlog::{AppRow, Offset, RecordId, TrustLevel};
+use eventlog::{AppRow, Offset, RecordId, TrustLevel, layout};
 use futures::{
     TryStreamExt,
     future::{join, join_all},
@@ -34,7 +34,7 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(limits:
 const ZERO: WriteSetup = WriteSetup { level: TrustLevel::Zero, narrow: None };
 
 /// The offset at which the second storage partition begins.
-const BOUNDARY: u64 = 4_096;
+const BOUNDARY: u64 = layout::NEIGHBOURS;
 
 /// The number of commands that are sent before the first of them is answered.
 const WAVE: usize = 900;

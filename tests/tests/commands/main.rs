@@ -27,7 +27,7 @@ use fixture::CommandsFixture;
 use vvm_tests::trials::{OwnFixtures, Target, run_trials};
 
 /// The number of trials that run at once. Many of them mostly wait.
-const THREADS: usize = 6;
+const THREADS: usize = 5;
 
 fn main() -> std::process::ExitCode {
     let trials = [

@@ -41,7 +41,7 @@ async fn two(fixture: &CommandsFixture) {
     let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     let first = named("few", cud(WS, article("few"), shop_db.soon()));
     fixture.run(&node, &mut ledger, first).await.unwrap();
-    // The records are of both kinds, so they are in two partitions of the storage.
+    // The records are of both kinds, so they are in two storage partitions.
     let mut many = Vec::new();
     for (turn, mut rows) in (0..10).flat_map(|turn| [(turn, article("a")), (turn + 10, bill("b"))])
     {
