@@ -10,8 +10,8 @@ use crate::{
     latency::{CONDITIONAL, OperationLatency},
 };
 
-/// A call of a node may take this many times the p99. The p99 was measured with one call at a time,
-/// and a node renews its lease beside its other calls.
+/// The p99 is multiplied by this number: it was measured with one call at a time, and a node renews
+/// its lease beside its other calls.
 const MARGIN: u32 = 2;
 
 /// Advice names a difference of the clocks only above this limit.
@@ -50,8 +50,8 @@ pub(crate) fn advice(
 /// ends after 50 ms. The resolution of expiry does not count, because a lease never expires early.
 fn shortest_lease(p99: Duration) -> Duration {
     let usual = Timing::default();
-    let share = usual.duration.div_duration_f64(usual.call_timeout);
-    Duration::from_secs(((MARGIN * p99).as_secs_f64() * share).ceil().max(1.0) as u64)
+    let tries_in_lease = usual.duration.div_duration_f64(usual.call_timeout);
+    Duration::from_secs(((MARGIN * p99).as_secs_f64() * tries_in_lease).ceil().max(1.0) as u64)
 }
 
 fn lease(capabilities: &Capabilities, p99: Duration) -> String {
@@ -74,11 +74,15 @@ fn lease(capabilities: &Capabilities, p99: Duration) -> String {
     };
     // At level 2 a lease must also last until late writes have landed.
     let late = capabilities.late_write;
-    if let Some(level_2) = Timing::shortest(late).filter(|timing| timing.duration > shortest) {
-        advice.push_str(&format!(
+    match Timing::shortest(late).map(|timing| timing.duration) {
+        Some(level_2) if level_2 > shortest => advice.push_str(&format!(
             " At trust level 2 take at least {} s: a write may land up to {late:?} after it was sent.",
-            level_2.duration.as_secs()
-        ));
+            level_2.as_secs()
+        )),
+        Some(_) => {}
+        None => advice.push_str(&format!(
+            " At trust level 2 no lease is long enough: a write may land up to {late:?} after it was sent."
+        )),
     }
     advice
 }

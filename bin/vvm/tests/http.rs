@@ -114,8 +114,8 @@ fn the_admin_endpoint_reports_the_state_of_the_node() {
     node.stop();
 }
 
-/// The error had no cause: `the store is unavailable, and nothing was done`. With another name of
-/// its key, `vvm status` would report that the storage works.
+/// The error had no cause: `the store is unavailable, and nothing was done`. `vvm status` reads the
+/// key `last_error`: under another key, the command would report that the storage works.
 #[test]
 fn a_storage_that_fails_is_reported_with_its_error() {
     let (clock, is_down) = (Clock::system(), Arc::new(AtomicBool::new(false)));

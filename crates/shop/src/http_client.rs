@@ -1,4 +1,6 @@
 //! Requests to the HTTP API and to the admin endpoint of a node, each on a connection of its own.
+//!
+//! The paths are those of the application `demo/shop` (`config/demo.toml`).
 
 use std::{
     io::{self, Read, Write},

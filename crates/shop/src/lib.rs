@@ -12,9 +12,9 @@
 //!
 //! [`http_client`] sends requests to a node that has the HTTP API.
 //!
-//! The crate depends on no database client, so the tests of `processor` and of `vvm` build without
-//! one. It depends on `processor`, and unit tests of `processor` would see two versions of that
-//! crate. So only integration tests and benches use the shop.
+//! The crate depends on no database client, so the tests of `processor`, `vvm` and `httpapi` build
+//! without one. It depends on `processor`, and unit tests of `processor` would see two versions of
+//! that crate. So only integration tests and benches use the shop.
 
 mod answer_ledger;
 mod application;

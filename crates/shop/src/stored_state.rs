@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use eventlog::{
     AppRow, Entry, Epoch, Event, EventPlace, Offset, RecordId, StoredRecord, TableKind, Version,
-    WsId,
+    WsId, layout::NEIGHBOURS,
 };
 use futures::TryStreamExt;
 use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID, WLOG_OFFSET};
@@ -178,7 +178,7 @@ async fn check_rows(shop_db: &ShopDatabase, partition: u16, state: &StoredState)
     }
     // Also look at the partition keys of the rows that the next events would write.
     let next = Offset(state.events.len() as u64 + 1);
-    let beyond = AppRow::Plog(partition, Offset((next.0 / 4_096 + 1) * 4_096));
+    let beyond = AppRow::Plog(partition, Offset((next.0 / NEIGHBOURS + 1) * NEIGHBOURS));
     for row in [AppRow::Plog(partition, next), beyond] {
         expected.entry(row.key().pkey).or_default();
     }

@@ -31,7 +31,7 @@ pub(crate) struct AppConfig {
 }
 
 fn partitions() -> NonZeroU16 {
-    AppSettings::PARTITIONS
+    AppSettings::DEFAULT_PARTITIONS
 }
 
 impl AppConfig {

@@ -20,7 +20,8 @@ pub struct HttpLimits {
     pub body_bytes: usize,
     /// The time that a client may take to receive an answer. An answer that takes longer is cut.
     pub answer_time: Duration,
-    /// The time that current requests may take to end when the node stops.
+    /// The time that current requests may take to end when the node stops. In a node, use
+    /// `vvm::StopShare::Requests`.
     pub drain_time: Duration,
 }
 

@@ -26,12 +26,21 @@ use vvm::{
     },
 };
 
-use crate::support::{PATIENCE, WS, code, shop_node};
+use crate::support::{PATIENCE, WS, code, demo_node};
 
-const RECORD: &str = "docs/shop.Article/322685000131099";
+const RECORD_PATH: &str = "docs/shop.Article/322685000131099";
 
 /// The time for which a suspended node stands still.
 const SUSPENDED: Duration = Duration::from_millis(1_500);
+
+/// What stalls at a read.
+#[derive(Clone, Copy, Debug)]
+enum Stall {
+    /// The storage does not answer.
+    StorageHangs,
+    /// The only thread of the node stands still when it gets the answer.
+    NodeSuspended,
+}
 
 /// A storage that stalls at a read.
 #[derive(Debug)]
@@ -39,9 +48,7 @@ struct StallingReads {
     inner: SharedStorage,
     /// While this is set, the next read stalls.
     is_armed: Arc<AtomicBool>,
-    /// Whether the only thread of the node stands still when it gets the answer. Otherwise the
-    /// storage does not answer.
-    suspends: bool,
+    stall: Stall,
 }
 
 impl StorageWrapper for StallingReads {
@@ -52,10 +59,10 @@ impl StorageWrapper for StallingReads {
     async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
         let stalls = call.kind() == CallKind::Get && self.is_armed.swap(false, Ordering::SeqCst);
         let answer = call.send(&self.inner, deadline).await;
-        match stalls {
-            true if self.suspends => sleep(SUSPENDED),
-            true => pending().await,
-            false => {}
+        match self.stall {
+            Stall::NodeSuspended if stalls => sleep(SUSPENDED),
+            Stall::StorageHangs if stalls => pending().await,
+            _ => {}
         }
         answer
     }
@@ -77,12 +84,12 @@ struct StallingNode {
 
 impl StallingNode {
     /// Starts a node with one workspace.
-    async fn start(lease: Duration, command_time: Duration, suspends: bool) -> StallingNode {
+    async fn start(lease: Duration, command_time: Duration, stall: Stall) -> StallingNode {
         let api = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (clock, is_armed) = (Clock::system(), Arc::new(AtomicBool::new(false)));
         let armed = Arc::clone(&is_armed);
         let stalling = move |inner| {
-            Arc::new(StallingReads { inner, is_armed: Arc::clone(&armed), suspends }) as _
+            Arc::new(StallingReads { inner, is_armed: Arc::clone(&armed), stall }) as _
         };
         let driver = WrappedDriver::new(Arc::new(MemDriver::new(clock.clone())), stalling);
         let settings = NodeSettings {
@@ -91,7 +98,7 @@ impl StallingNode {
             ..NodeSettings::new(api)
         };
         let api_settings = HttpApiSettings { command_time, ..HttpApiSettings::new(api) };
-        let node = shop_node(Arc::new(driver), settings).with_service(HttpApi::new(api_settings));
+        let node = demo_node(Arc::new(driver), settings).with_service(HttpApi::new(api_settings));
         let launched = node.build().unwrap().launch();
         launched.ready(clock.now() + PATIENCE).await.unwrap();
         let node = StallingNode { launched, api, is_armed };
@@ -127,8 +134,8 @@ impl StallingNode {
 #[tokio::test]
 async fn a_read_that_the_storage_does_not_answer_ends_in_time() {
     let (lease, command_time) = (Duration::from_secs(20), Duration::from_millis(300));
-    let node = StallingNode::start(lease, command_time, false).await;
-    for path in [RECORD, "cdocs/shop.Article"] {
+    let node = StallingNode::start(lease, command_time, Stall::StorageHangs).await;
+    for path in [RECORD_PATH, "cdocs/shop.Article"] {
         assert_eq!(node.stalled_read(path).await, (503, "timed_out".to_owned()));
     }
     node.launched.shutdown().await.unwrap();
@@ -138,7 +145,7 @@ async fn a_read_that_the_storage_does_not_answer_ends_in_time() {
 /// and the present leader may have that record.
 #[tokio::test]
 async fn a_node_that_was_suspended_does_not_answer_that_a_record_is_missing() {
-    let node = StallingNode::start(Duration::from_secs(2), PATIENCE, true).await;
-    assert_eq!(node.stalled_read(RECORD).await, (503, "not_leader".to_owned()));
+    let node = StallingNode::start(Duration::from_secs(2), PATIENCE, Stall::NodeSuspended).await;
+    assert_eq!(node.stalled_read(RECORD_PATH).await, (503, "not_leader".to_owned()));
     node.launched.shutdown().await.unwrap_err();
 }

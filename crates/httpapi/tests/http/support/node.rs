@@ -136,7 +136,7 @@ impl TestNode {
 }
 
 fn launch(settings: HttpApiSettings, admin: AdminSettings, driver: Arc<MemDriver>) -> Launched {
-    shop_node(driver, NodeSettings::new(settings.listen))
+    demo_node(driver, NodeSettings::new(settings.listen))
         .with_service(HttpApi::new(settings))
         .with_admin(AdminEndpoint::new(admin))
         .build()
@@ -145,7 +145,7 @@ fn launch(settings: HttpApiSettings, admin: AdminSettings, driver: Arc<MemDriver
 }
 
 /// A node with the demo application, and without services.
-pub(crate) fn shop_node(driver: Arc<dyn StorageDriver>, settings: NodeSettings) -> vvm::Builder {
+pub(crate) fn demo_node(driver: Arc<dyn StorageDriver>, settings: NodeSettings) -> vvm::Builder {
     let schema = include_str!("../../../../../config/demo.toml").parse().unwrap();
     let shop = Application::new(schema).unwrap().with_workspaces("Shop", WsKind(1), []).unwrap();
     let app = AppSettings::new(AppName::new("demo", "shop").unwrap(), Arc::new(shop));
