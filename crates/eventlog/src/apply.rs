@@ -239,6 +239,7 @@ pub(crate) fn remaining_write(
         Ok(None) => return Ok(None),
         Ok(Some(mode)) if is_conditional => write.mode = mode,
         Err(violation) if is_conditional => return Err(violation.into()),
+        // An ordered row is sent, and the storage keeps the write with the higher order.
         Ok(Some(_)) | Err(_) => {}
     }
     Ok(Some(write))

@@ -192,7 +192,7 @@ async fn memory() {
     print("memory, each cached number", worst, "bytes", "116 bytes");
 }
 
-/// Measures the cache that the crate `lru` would be: the kind and the numbers of each workspace.
+/// Measures a cache of the crate `lru` that holds the kind and the numbers of each workspace.
 fn memory_of_lru() {
     let mut worst: f64 = 0.0;
     for workspaces in FILLED {

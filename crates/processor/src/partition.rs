@@ -47,8 +47,8 @@ pub struct PartitionSettings {
 
 impl PartitionSettings {
     /// The default settings: 1,000 commands may wait. A group ends at 500 commands, at 1 MiB or
-    /// after 50 ms. The kinds of 10,000 workspaces are remembered, and 10,000 numbers: a node has
-    /// many partitions. Numbers gather for up to 100 ms before they are stored: the log has them
+    /// after 50 ms. The partition keeps the kinds of 10,000 workspaces and 10,000 numbers in memory,
+    /// because a node has many partitions. Numbers gather for up to 100 ms before they are stored: the log has them
     /// too, so storing them late costs only time at the next start.
     pub fn new(name: impl Into<String>) -> PartitionSettings {
         let name = name.into();

@@ -13,7 +13,7 @@ pub(crate) fn in_chunks(writes: Vec<RowWrite>, can: &Capabilities) -> Vec<Vec<Ro
     for write in writes {
         let limits =
             if write.is_conditional() { can.conditional } else { can.ordered.unwrap_or(ONE) };
-        size += write.bytes();
+        size += write.size();
         match chunks.last_mut() {
             Some(chunk)
                 if chunk[0].key.pkey == write.key.pkey
@@ -23,7 +23,7 @@ pub(crate) fn in_chunks(writes: Vec<RowWrite>, can: &Capabilities) -> Vec<Vec<Ro
                 chunk.push(write);
             }
             _ => {
-                size = write.bytes();
+                size = write.size();
                 chunks.push(vec![write]);
             }
         }

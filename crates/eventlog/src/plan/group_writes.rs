@@ -21,7 +21,7 @@ impl GroupWrites {
     /// Returns whether all writes fit into one atomic write.
     pub(crate) fn fits(&self, limits: BatchLimits) -> bool {
         self.plog.len() + self.rest.len() <= limits.rows
-            && self.all().map(RowWrite::bytes).sum::<usize>() <= limits.bytes
+            && self.all().map(RowWrite::size).sum::<usize>() <= limits.bytes
     }
 
     /// Returns all writes as one atomic write. The conditional ones are in the order of

@@ -44,7 +44,8 @@ pub(crate) enum WriteMode {
 }
 
 impl RowWrite {
-    pub(crate) fn bytes(&self) -> usize {
+    /// The number of bytes of the call that writes the row.
+    pub(crate) fn size(&self) -> usize {
         let before = match &self.mode {
             WriteMode::Conditional(Some(before)) => before.len(),
             _ => 0,
