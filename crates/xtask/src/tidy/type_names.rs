@@ -10,7 +10,7 @@ const SHARED: &[(&str, &str)] = &[
     ("Result", "the result with the crate's error type, as in the standard library"),
     ("Epoch", "`eventlog` and `ielections` do not depend on each other; `vvm` converts"),
     ("Offset", "`eventlog` and `isequencer` do not depend on each other; `seqstorage` converts"),
-    ("WsId", "`eventlog` and `isequencer` do not depend on each other; `seqstorage` converts"),
+    ("WsId", "`eventlog`, `isequencer` and `docnumbers` do not depend on each other"),
 ];
 
 const KEYWORDS: &[&str] = &["struct", "enum", "trait", "type", "union"];
