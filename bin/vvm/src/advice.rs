@@ -46,8 +46,9 @@ pub(crate) fn advice(
 ///
 /// A renewal is one conditional write. Each try ends after `call_timeout`, which is a share of the
 /// lease. So [`MARGIN`] times the p99 must fit into `call_timeout`. A simpler rule demands that two
-/// tries fit into `renew_every`: with a p99 of 100 ms, it advises a lease of 1 s. But there each try
-/// ends after 50 ms. The resolution of expiry does not count, because a lease never expires early.
+/// tries fit into `renew_every`: with a p99 of 100 ms, it advises a lease of 1 s. But there each
+/// try ends after 50 ms. The resolution of expiry does not count, because a lease never expires
+/// early.
 fn shortest_lease(p99: Duration) -> Duration {
     let usual = Timing::default();
     let tries_in_lease = usual.duration.div_duration_f64(usual.call_timeout);

@@ -34,7 +34,8 @@ pub(crate) const NEIGHBOUR_KEY: usize = 20;
 /// The number of neighbours that share a storage partition.
 pub const NEIGHBOURS: u64 = 1 << NEIGHBOUR_BITS;
 
-/// Returns the key of a neighbour. `owner` is the partition or the workspace, in at most eight bytes.
+/// Returns the key of a neighbour. `owner` is the partition or the workspace, in at most eight
+/// bytes.
 fn key(buffer: &mut BytesMut, prefix: Prefix, owner: &[u8], number: u64) -> Key {
     buffer.put_u16(prefix as u16);
     buffer.put_slice(owner);

@@ -93,8 +93,8 @@ impl Elections {
         &self.budget
     }
 
-    /// Waits for the leadership of one of the slots from 1 to `last_slot`. An attempt that is under way
-    /// at `until` is finished.
+    /// Waits for the leadership of one of the slots from 1 to `last_slot`. An attempt that is under
+    /// way at `until` is finished.
     ///
     /// # Errors
     /// Fails if other nodes hold all slots until `until`, or if the store does not work.
