@@ -54,16 +54,23 @@ impl NodeSettings {
     /// # Panics
     /// Never: the name of the system keyspace is valid.
     pub fn new(advertised: SocketAddr) -> NodeSettings {
+        let lease = Timing::default();
         NodeSettings {
             system: KeyspaceName::new(NodeSettings::SYSTEM).expect("it is a name"),
             slots: NonZeroU32::MIN,
             advertised,
-            lease: Timing::default(),
+            lease,
             acquire_within: Some(Duration::from_secs(120)),
-            request_call_timeout: Duration::from_secs(2),
+            request_call_timeout: NodeSettings::usual_request_call_timeout(lease.duration),
             open_within: Duration::from_secs(60),
             stop_within: Duration::from_secs(10),
         }
+    }
+
+    /// The usual [`request_call_timeout`](NodeSettings::request_call_timeout) with leases of this
+    /// length: a tenth of a lease.
+    pub fn usual_request_call_timeout(lease: Duration) -> Duration {
+        lease / 10
     }
 
     /// Checks that a node can work with these settings for these applications.

@@ -11,10 +11,7 @@ use tokio::runtime::Handle;
 use vvm::{AppSettings, Launched, NodeSettings, Stage, Vvm};
 use vvm_tests::subjects::Cassandra;
 
-use crate::{
-    PATIENCE, new_name,
-    round::{Round, request_call_timeout},
-};
+use crate::{PATIENCE, new_name, round::Round};
 
 pub(crate) async fn until(clock: &Clock, deadline: Instant, node: &Launched, stage: Stage) {
     while node.node().stage() != stage {
@@ -40,7 +37,7 @@ impl Nodes {
             acquire_within: Some(PATIENCE),
             open_within: PATIENCE,
             lease: Timing::of(round.lease),
-            request_call_timeout: request_call_timeout(round.lease),
+            request_call_timeout: NodeSettings::usual_request_call_timeout(round.lease),
             ..NodeSettings::new(([127, 0, 0, 1], 1).into())
         };
         let (addresses, opens_in) = (addresses.to_owned(), round.opens_in());

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use vvm::NodeSettings;
+
 use crate::{OPENS_IN, server_failure::ServerFailure};
 
 /// One round: a server fails in this way while a node with leases of this length leads.
@@ -42,13 +44,8 @@ impl Round {
     /// finds the server dead, one call that settles the write, and the wait for the servers
     /// themselves.
     pub(crate) fn longest_pause(self) -> Duration {
-        2 * request_call_timeout(self.lease) + Duration::from_secs(2)
+        2 * NodeSettings::usual_request_call_timeout(self.lease) + Duration::from_secs(2)
     }
-}
-
-/// The default timeout of a node for a call to its storage.
-pub(crate) fn request_call_timeout(lease: Duration) -> Duration {
-    lease / 10
 }
 
 /// The rounds that always run.

@@ -65,7 +65,10 @@ fn settings(config: &VvmConfig) -> NodeSettings {
         slots: node.slots,
         lease,
         acquire_within: node.acquire_seconds.map(config::Seconds::get),
-        request_call_timeout: node.call_seconds.map_or(lease.duration / 10, config::Seconds::get),
+        request_call_timeout: node.call_seconds.map_or_else(
+            || NodeSettings::usual_request_call_timeout(lease.duration),
+            config::Seconds::get,
+        ),
         stop_within: node.stop_seconds.get(),
         ..usual
     }

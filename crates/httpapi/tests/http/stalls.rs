@@ -1,7 +1,6 @@
 //! Reads of a node when its storage does not answer, or when the node itself stands still.
 
 use std::{
-    future::pending,
     net::{SocketAddr, TcpListener},
     sync::{
         Arc,
@@ -12,7 +11,6 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use futures::{StreamExt, stream};
 use httpapi::{HttpApi, HttpApiSettings};
 use serde_json::Value;
 use shop::http_client::{command_path, request, workspace_path};
@@ -21,7 +19,7 @@ use vvm::{
     Launched, NodeSettings,
     ielections::Timing,
     istorage::{
-        Call, CallAnswer, CallKind, RangeRead, Result, RowStream, SharedStorage, StorageWrapper,
+        Call, CallAnswer, CallKind, Fault, Faulty, Result, SharedStorage, StorageWrapper,
         WrappedDriver, mem::MemDriver,
     },
 };
@@ -33,45 +31,26 @@ const RECORD_PATH: &str = "docs/shop.Article/322685000131099";
 /// The time for which a suspended node stands still.
 const SUSPENDED: Duration = Duration::from_millis(1_500);
 
-/// What stalls at a read.
-#[derive(Clone, Copy, Debug)]
-enum Stall {
-    /// The storage does not answer.
-    StorageHangs,
-    /// The only thread of the node stands still when it gets the answer.
-    NodeSuspended,
-}
-
-/// A storage that stalls at a read.
+/// A storage whose node stands still after a read.
 #[derive(Debug)]
-struct StallingReads {
+struct SuspendingStorage {
     inner: SharedStorage,
-    /// While this is set, the next read stalls.
     is_armed: Arc<AtomicBool>,
-    stall: Stall,
 }
 
-impl StorageWrapper for StallingReads {
+impl StorageWrapper for SuspendingStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
-        let stalls = call.kind() == CallKind::Get && self.is_armed.swap(false, Ordering::SeqCst);
+        let suspends = call.kind() == CallKind::Get && self.is_armed.swap(false, Ordering::SeqCst);
         let answer = call.send(&self.inner, deadline).await;
-        match self.stall {
-            Stall::NodeSuspended if stalls => sleep(SUSPENDED),
-            Stall::StorageHangs if stalls => pending().await,
-            _ => {}
+        if suspends {
+            // This blocks the only thread of the node.
+            sleep(SUSPENDED);
         }
         answer
-    }
-
-    fn read(&self, read: RangeRead) -> RowStream {
-        match self.is_armed.swap(false, Ordering::SeqCst) {
-            true => stream::pending().boxed(),
-            false => read.send(&self.inner),
-        }
     }
 }
 
@@ -79,22 +58,26 @@ impl StorageWrapper for StallingReads {
 struct StallingNode {
     launched: Launched,
     api: SocketAddr,
+    /// While this is set, the next read stalls.
     is_armed: Arc<AtomicBool>,
 }
 
 impl StallingNode {
-    /// Starts a node with one workspace.
-    async fn start(lease: Duration, command_time: Duration, stall: Stall) -> StallingNode {
+    /// Starts a node with one workspace. `wrap` makes the storage that stalls while its flag is
+    /// set.
+    async fn start(
+        lease: Duration,
+        command_time: Duration,
+        wrap: impl Fn(SharedStorage, Arc<AtomicBool>) -> SharedStorage + Send + Sync + 'static,
+    ) -> StallingNode {
         let api = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (clock, is_armed) = (Clock::system(), Arc::new(AtomicBool::new(false)));
         let armed = Arc::clone(&is_armed);
-        let stalling = move |inner| {
-            Arc::new(StallingReads { inner, is_armed: Arc::clone(&armed), stall }) as _
-        };
+        let stalling = move |inner| wrap(inner, Arc::clone(&armed));
         let driver = WrappedDriver::new(Arc::new(MemDriver::new(clock.clone())), stalling);
         let settings = NodeSettings {
             lease: Timing::of(lease),
-            request_call_timeout: lease / 10,
+            request_call_timeout: NodeSettings::usual_request_call_timeout(lease),
             ..NodeSettings::new(api)
         };
         let api_settings = HttpApiSettings { command_time, ..HttpApiSettings::new(api) };
@@ -134,7 +117,14 @@ impl StallingNode {
 #[tokio::test]
 async fn a_read_that_the_storage_does_not_answer_ends_in_time() {
     let (lease, command_time) = (Duration::from_secs(20), Duration::from_millis(300));
-    let node = StallingNode::start(lease, command_time, Stall::StorageHangs).await;
+    let hanging = |inner, is_armed: Arc<AtomicBool>| -> SharedStorage {
+        let script = move |kind| match kind {
+            CallKind::Get | CallKind::Read if is_armed.swap(false, Ordering::SeqCst) => Fault::Hang,
+            _ => Fault::None,
+        };
+        Arc::new(Faulty::scripted(inner, Clock::system(), script))
+    };
+    let node = StallingNode::start(lease, command_time, hanging).await;
     for path in [RECORD_PATH, "cdocs/shop.Article"] {
         assert_eq!(node.stalled_read(path).await, (503, "timed_out".to_owned()));
     }
@@ -145,7 +135,9 @@ async fn a_read_that_the_storage_does_not_answer_ends_in_time() {
 /// and the present leader may have that record.
 #[tokio::test]
 async fn a_node_that_was_suspended_does_not_answer_that_a_record_is_missing() {
-    let node = StallingNode::start(Duration::from_secs(2), PATIENCE, Stall::NodeSuspended).await;
+    let suspending =
+        |inner, is_armed| -> SharedStorage { Arc::new(SuspendingStorage { inner, is_armed }) };
+    let node = StallingNode::start(Duration::from_secs(2), PATIENCE, suspending).await;
     assert_eq!(node.stalled_read(RECORD_PATH).await, (503, "not_leader".to_owned()));
     node.launched.shutdown().await.unwrap_err();
 }

@@ -54,7 +54,7 @@ pub enum StoreCall {
 
 impl StoreCall {
     /// Returns the name of the call in metrics and logs.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             StoreCall::Look => "look",
             StoreCall::ReadEpoch(_) => "read_epoch",
