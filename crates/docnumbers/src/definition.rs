@@ -2,10 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{DefinitionError, Reset};
 
 /// The declaration of a series, as data. [`Series::new`](crate::Series::new) checks it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Definition {
     /// The id of the series ([`SeriesId`]).
     pub id: String,
@@ -35,7 +37,8 @@ pub struct Definition {
 }
 
 /// The behaviour at a counter that needs more digits than the template has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Overflow {
     /// The number gets longer.
     Widen,
@@ -44,7 +47,8 @@ pub enum Overflow {
 }
 
 /// The counters that a series has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// Each workspace counts on its own. Without `{ws}` in the template, a number is unique in its
     /// workspace only.

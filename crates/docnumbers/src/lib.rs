@@ -26,8 +26,8 @@
 //!   come from one moment. So no midnight comes between them.
 //! - [`DayText`] is the prepared text of a day. Keep it while [`CivilDay::contains`] is true.
 //! - [`Series::may_replace`] tells whether a definition may change.
-//!
-//! The crate does no I/O and reads no clock. The caller draws each counter once.
+//! - [`FastSeries`] draws numbers over a storage: from ranges of counters that it reserves.
+//!   [`NumberRows`] is the place of its rows. Its ledger explains each gap.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -35,9 +35,11 @@ mod calendar;
 pub mod check_digit;
 mod definition;
 mod error;
+mod fast;
 mod period;
 mod render;
 mod replace;
+mod rows;
 mod series;
 mod template;
 mod unique;
@@ -45,12 +47,15 @@ mod unique;
 pub use calendar::{Calendar, CivilDay};
 pub use definition::{Definition, Overflow, Scope, SeriesId};
 pub use error::{DefinitionError, RenderError, ReplaceError, TemplateError};
+pub use fast::{DrawError, FastSeries, FastSettings, SeriesEnd};
 pub use period::{Period, Reset};
 pub use render::{DayText, DocNumber, WsId};
+pub use rows::{CounterKey, FixError, LedgerEntry, NumberRows, Policy, RangeState};
 pub use series::Series;
 
 // The types of these crates occur in the API.
 pub use clock;
+pub use istorage;
 pub use jiff;
 
 /// The example of the README is compiled as a test.

@@ -6,9 +6,11 @@ use jiff::{
     ToSpan,
     civil::{Date, Weekday},
 };
+use serde::{Deserialize, Serialize};
 
 /// The time at which the counter of a series starts again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Reset {
     /// The counter never starts again.
     Never,

@@ -3,8 +3,8 @@
 use clock::WallTime;
 
 use crate::{
-    Calendar, DayText, Definition, DefinitionError, Overflow, RenderError, ReplaceError, Scope,
-    SeriesId, replace, template::Template, unique,
+    Calendar, CounterKey, DayText, Definition, DefinitionError, Overflow, Period, RenderError,
+    ReplaceError, Scope, SeriesId, WsId, replace, template::Template, unique,
 };
 
 /// A checked definition, which makes the numbers of its documents.
@@ -101,6 +101,23 @@ impl Series {
         earlier: impl IntoIterator<Item = &'a Series>,
     ) -> Result<(), ReplaceError> {
         earlier.into_iter().try_for_each(|earlier| replace::check(self, earlier))
+    }
+
+    /// The name of the counter of a workspace in a period.
+    #[must_use]
+    pub fn counter_key(&self, period: Period, ws: WsId) -> CounterKey {
+        CounterKey { series: self.id.clone(), period, ws: self.counter_of(ws) }
+    }
+
+    /// The workspace of the counter that gives the numbers of `ws`; `None` if the application has
+    /// one counter.
+    pub(crate) fn counter_of(&self, ws: WsId) -> Option<WsId> {
+        (self.definition.scope == Scope::Workspace).then_some(ws)
+    }
+
+    /// The digits of the counter in the template.
+    pub(crate) fn counter_width(&self) -> u8 {
+        self.template.counter_width()
     }
 
     pub(crate) fn template(&self) -> &Template {

@@ -17,7 +17,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("ielections", &[]),
     ("ielections-tck", &["ielections", "trialkit"]),
     ("isequencer", &[]),
-    ("docnumbers", &[]),
+    ("docnumbers", &["istorage"]),
     ("sysvvm", &["ielections", "istorage"]),
     ("vvm-eventlog", &["istorage"]),
     ("seqstorage", &["isequencer", "sysvvm", "istorage", "vvm-eventlog"]),

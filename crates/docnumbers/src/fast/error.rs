@@ -1,0 +1,32 @@
+//! The errors of drawing a number.
+
+use std::sync::Arc;
+
+use crate::RenderError;
+
+/// The reason why no number was drawn. Numbers that were not returned are not lost: they are drawn
+/// later, or are in the ledger.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DrawError {
+    /// The number has no text: its counter or its workspace has too many digits. Change the
+    /// definition.
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    /// A block must have at least one number, and no more than the settings allow. Ask for fewer.
+    #[error("a block has 1 to {max} numbers, not {count}: draw several blocks")]
+    Block {
+        /// The number of numbers that was asked for.
+        count: u32,
+        /// The highest number of numbers in a block.
+        max: u32,
+    },
+    /// The storage failed while a range was being reserved. Try again.
+    #[error("no range of document numbers could be reserved")]
+    Storage(#[source] Arc<istorage::Error>),
+    /// No range was reserved before the deadline. Try again.
+    #[error("no range of document numbers was reserved in time")]
+    TimedOut,
+    /// The series was closed.
+    #[error("the series was closed")]
+    Closed,
+}

@@ -1,0 +1,134 @@
+//! Storage calls that fail, hang, land late, or lose their answers.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+use docnumbers::{
+    DrawError,
+    RangeState::Open,
+    istorage::{CallKind, Fault, Faulty, Guarded},
+};
+
+use super::*;
+
+/// A database whose conditional writes have these faults, one after another.
+async fn with_faults(manual: &ManualClock) -> (Database, Arc<Mutex<VecDeque<Fault>>>) {
+    let Database { clock, storage } = Database::new(manual.clock()).await;
+    let faults = Arc::new(Mutex::new(VecDeque::new()));
+    let script = Arc::clone(&faults);
+    let storage = Faulty::scripted(storage, clock.clone(), move |kind| match kind {
+        CallKind::WriteIf => script.lock().unwrap().pop_front().unwrap_or(Fault::None),
+        _ => Fault::None,
+    });
+    let storage = Arc::new(Guarded::new(Arc::new(storage), clock.clone()));
+    (Database { clock, storage }, faults)
+}
+
+/// The first answer is lost. The node finds its ledger row, and uses the range: it is not lost.
+#[tokio::test]
+async fn a_reservation_without_an_answer_is_used_if_it_was_applied() {
+    let manual = ManualClock::new(3);
+    let (database, faults) = with_faults(&manual).await;
+    let node = database.node(tickets(), "node", 10).await;
+    for fault in [Fault::AppliedButError, Fault::NotAppliedButError] {
+        faults.lock().unwrap().push_back(fault);
+    }
+    let drawn = while_time_passes(&manual, database.draw(&node, 25)).await;
+    assert_eq!(drawn, (0..25).collect::<Vec<_>>());
+}
+
+/// All answers are lost until the reservation gives up; another node then reserves behind it. The
+/// next draw sends the same bytes again, finds its ledger row, and uses its range.
+#[tokio::test]
+async fn a_reservation_that_was_given_up_is_used_by_the_next_draw() {
+    let manual = ManualClock::new(3);
+    let (database, faults) = with_faults(&manual).await;
+    let (node, other) = (database.node(tickets(), "node", 10), database.node(tickets(), "b", 10));
+    let (node, other) = (node.await, other.await);
+    faults.lock().unwrap().push_back(Fault::AppliedButError);
+    faults.lock().unwrap().extend([Fault::NotAppliedButError; 10_000]);
+    let draw = node.next(WS, database.soon());
+    let refused = while_time_passes(&manual, draw).await.unwrap_err();
+    assert!(matches!(refused, DrawError::Storage(_)), "{refused:?}");
+    faults.lock().unwrap().clear();
+    assert_eq!(while_time_passes(&manual, database.draw(&other, 1)).await, [10]);
+    assert_eq!(while_time_passes(&manual, database.draw(&node, 2)).await, [0, 1]);
+    database.settle().await;
+    let ledger = database.ledger(&node).await;
+    assert!(ledger.contains(&(0, 10, "node".to_owned(), Open)), "{ledger:?}");
+}
+
+/// A node whose reservation has no answer stops. The reservation was applied, so it is given back.
+#[tokio::test]
+async fn a_node_that_stops_gives_back_a_reservation_without_an_answer() {
+    let manual = ManualClock::new(3);
+    let (database, faults) = with_faults(&manual).await;
+    let node = database.node(tickets(), "node", 10).await;
+    faults.lock().unwrap().push_back(Fault::AppliedButError);
+    faults.lock().unwrap().extend([Fault::NotAppliedButError; 10_000]);
+    while_time_passes(&manual, node.next(WS, database.soon())).await.unwrap_err();
+    faults.lock().unwrap().clear();
+    let end = while_time_passes(&manual, node.close(database.soon())).await;
+    assert_eq!(end.not_given_back, 0);
+    assert_eq!(database.ledger(&node).await, []);
+    let next = database.node(tickets(), "next", 10).await;
+    assert_eq!(while_time_passes(&manual, database.draw(&next, 1)).await, [0]);
+}
+
+/// The answer to the write that gives back is lost, and the next node reserves at once.
+#[tokio::test]
+async fn giving_back_twice_takes_nothing_from_the_next_node() {
+    let manual = ManualClock::new(3);
+    for fault in [Fault::AppliedButError, Fault::NotAppliedButError] {
+        let (database, faults) = with_faults(&manual).await;
+        let node = database.node(tickets(), "node", 10).await;
+        assert_eq!(while_time_passes(&manual, database.draw(&node, 3)).await, [0, 1, 2]);
+        while_time_passes(&manual, database.settle()).await;
+        faults.lock().unwrap().push_back(fault);
+        let end = while_time_passes(&manual, node.close(database.soon())).await;
+        assert_eq!((end.given_back, end.not_issued, end.not_given_back), (17, 0, 0), "{fault:?}");
+        let next = database.node(tickets(), "next", 10).await;
+        assert_eq!(while_time_passes(&manual, database.draw(&next, 2)).await, [3, 4]);
+    }
+}
+
+/// A storage that hangs makes a draw wait until its deadline, and no longer.
+#[tokio::test]
+async fn no_draw_waits_longer_than_its_deadline() {
+    let manual = ManualClock::new(3);
+    let (database, faults) = with_faults(&manual).await;
+    let node = database.node(tickets(), "node", 10).await;
+    faults.lock().unwrap().extend([Fault::Hang; 10_000]);
+    let start = database.clock.now();
+    let patience = Duration::from_millis(50);
+    let refused = while_time_passes(&manual, node.next(WS, start + patience)).await.unwrap_err();
+    assert!(matches!(refused, DrawError::TimedOut), "{refused:?}");
+    assert!(database.clock.now() - start < patience * 2);
+    faults.lock().unwrap().clear();
+    assert_eq!(while_time_passes(&manual, database.draw(&node, 1)).await.len(), 1);
+}
+
+/// While the storage refuses all writes, a node draws what it holds, and does not send a write for
+/// each draw.
+#[tokio::test]
+async fn a_storage_that_is_down_is_not_asked_at_each_draw() {
+    let manual = ManualClock::new(3);
+    let (database, faults) = with_faults(&manual).await;
+    let node = database.node(tickets(), "node", 100).await;
+    assert_eq!(while_time_passes(&manual, database.draw(&node, 1)).await, [0]);
+    while_time_passes(&manual, database.settle()).await;
+    let down = 10_000;
+    faults.lock().unwrap().extend(vec![Fault::Unavailable; down]);
+    for expected in 1..200 {
+        assert_eq!(node.next(WS, database.soon()).await.unwrap().counter, expected);
+        database.settle().await;
+    }
+    let refused = node.next(WS, database.soon()).await.unwrap_err();
+    assert!(matches!(refused, DrawError::Storage(_)), "{refused:?}");
+    let asked = down - faults.lock().unwrap().len();
+    assert!((2..=3).contains(&asked), "{asked} writes");
+    faults.lock().unwrap().clear();
+    assert_eq!(while_time_passes(&manual, database.draw(&node, 1)).await, [200]);
+}

@@ -1,0 +1,150 @@
+//! The end of a counter, blocks, settings and definitions.
+
+use docnumbers::{DrawError, FixError, Overflow, Policy, RangeState::Open, RenderError};
+
+use super::*;
+
+/// A counter that is full refuses draws and reserves nothing more, also after a restart.
+#[tokio::test]
+async fn a_full_counter_refuses_draws() {
+    let database = Database::new(Clock::system()).await;
+    let definition = Definition {
+        overflow: Overflow::Error,
+        start: 1,
+        step: 4,
+        ..Definition::new("small", "S{counter:2}")
+    };
+    for _ in 0..2 {
+        let node = database.node(definition.clone(), "node", 10).await;
+        let mut drawn = Vec::new();
+        let refused = loop {
+            match node.next(WS, database.soon()).await {
+                Ok(number) => drawn.push(number.counter),
+                Err(refused) => break refused,
+            }
+        };
+        let full = RenderError::CounterOverflow { counter: 101, width: 2 };
+        assert!(matches!(refused, DrawError::Render(error) if error == full), "{refused:?}");
+        // 1, 5, …, 97 in the first round, and nothing in the second one.
+        assert!(drawn.is_empty() || drawn == (1..=97).step_by(4).collect::<Vec<_>>(), "{drawn:?}");
+        database.settle().await;
+        assert_eq!(node.close(database.soon()).await.given_back, 0);
+        assert_eq!(database.ledger(&node).await, []);
+    }
+}
+
+/// A number without a text takes no counter.
+#[tokio::test]
+async fn a_workspace_with_too_many_digits_draws_nothing() {
+    let database = Database::new(Clock::system()).await;
+    let scope = docnumbers::Scope::Application;
+    let definition = Definition { scope, ..Definition::new("small", "S{ws:1}-{counter:2}") };
+    let node = database.node(definition, "node", 10).await;
+    assert_eq!(database.draw(&node, 1).await, [0]);
+    for _ in 0..3 {
+        let refused = node.next(WsId(10), database.soon()).await.unwrap_err();
+        let DrawError::Render(RenderError::WorkspaceOverflow { .. }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert!(node.block(WsId(10), 5, database.soon()).await.is_err());
+    }
+    assert_eq!(database.draw(&node, 1).await, [1]);
+}
+
+#[tokio::test]
+async fn a_block_is_drawn_in_one_step() {
+    let database = Database::new(Clock::system()).await;
+    let node = database.node(tickets(), "node", 10).await;
+    let block = async |count| {
+        let numbers = node.block(WS, count, database.soon()).await.unwrap();
+        numbers.into_iter().map(|number| number.counter).collect::<Vec<_>>()
+    };
+    assert_eq!(block(3).await, [0, 1, 2]);
+    assert_eq!(block(1_000).await, (3..1_003).collect::<Vec<_>>(), "larger than several ranges");
+    assert_eq!(block(1).await, [1_003]);
+    for count in [0, 1_001] {
+        let refused = node.block(WS, count, database.soon()).await.unwrap_err();
+        assert!(matches!(refused, DrawError::Block { max: 1_000, .. }), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn settings_that_draw_nothing_are_refused() {
+    let database = Database::new(Clock::system()).await;
+    let usual = FastSettings::default;
+    for settings in [
+        FastSettings { range: 0, ..usual() },
+        FastSettings { counters_held: 0, ..usual() },
+        FastSettings { max_block: 0, ..usual() },
+    ] {
+        let series = Series::new(tickets()).unwrap();
+        let opened = FastSeries::open(series, database.rows(), "a", settings, database.soon());
+        let refused = opened.await.unwrap_err();
+        assert!(matches!(refused, FixError::Settings(_)), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_definition_that_could_repeat_a_number_is_refused() {
+    let database = Database::new(Clock::system()).await;
+    let open = async |template| {
+        let series = Series::new(Definition::new("ticket", template)).unwrap();
+        let (rows, settings) = (database.rows(), FastSettings::default());
+        FastSeries::open(series, rows, "node", settings, database.soon()).await
+    };
+    let node = open("T{counter:2}7").await.unwrap();
+    assert_eq!(database.draw(&node, 2).await, [0, 1]);
+    node.close(database.soon()).await;
+    let node = open("U{counter:2}").await.unwrap();
+    assert_eq!(database.draw(&node, 1).await, [2], "the counter belongs to the series");
+    let refused = open("T{counter:3}").await.unwrap_err();
+    assert!(matches!(refused, FixError::Replace { .. }), "{refused:?}");
+    let gapless = database.rows().fix(node.series(), Policy::Gapless, database.soon()).await;
+    assert!(matches!(gapless, Err(FixError::Policy(_))), "{gapless:?}");
+    let stored = database.rows().definitions(database.soon()).await.unwrap();
+    assert_eq!(stored, [(node.series().definition().clone(), Policy::Fast)]);
+}
+
+#[tokio::test]
+async fn the_case_of_an_id_does_not_make_another_series() {
+    let database = Database::new(Clock::system()).await;
+    for (id, expected) in [("Ticket", 0), ("TICKET", 1)] {
+        let node = database.node(Definition::new(id, "T{counter:5}"), "node", 10).await;
+        assert_eq!(database.draw(&node, 1).await, [expected]);
+        node.close(database.soon()).await;
+    }
+}
+
+/// Many callers at once draw each number once, although each range is for few of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn callers_at_the_same_time_draw_different_numbers() {
+    let database = Database::new(Clock::system()).await;
+    let node = database.node(tickets(), "node", 7).await;
+    let until = database.soon();
+    let callers: Vec<_> = (0..50)
+        .map(|_| {
+            let node = node.clone();
+            tokio::spawn(async move {
+                let mut drawn = Vec::new();
+                for _ in 0..40 {
+                    drawn.push(node.next(WS, until).await.unwrap().counter);
+                }
+                drawn
+            })
+        })
+        .collect();
+    let mut drawn = Vec::new();
+    for caller in callers {
+        drawn.extend(caller.await.unwrap());
+    }
+    drawn.sort_unstable();
+    assert_eq!(drawn, (0..2_000).collect::<Vec<_>>());
+    let end = node.close(database.soon()).await;
+    assert_eq!((end.not_issued, end.not_given_back), (0, 0));
+    assert!(end.given_back <= 14, "{end:?}");
+    assert_eq!(database.ledger(&node).await, []);
+    let next = database.node(tickets(), "next", 7).await;
+    assert_eq!(database.draw(&next, 1).await, [2_000]);
+    database.settle().await;
+    assert!(database.ledger(&next).await.iter().all(|entry| entry.3 == Open));
+}

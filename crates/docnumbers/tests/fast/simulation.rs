@@ -1,0 +1,177 @@
+//! Random histories: nodes that start, draw, stop and crash, over a storage with faults and clocks
+//! that jump.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use docnumbers::{
+    CounterKey, DrawError, Period,
+    istorage::{FaultRates, Faulty, Guarded},
+};
+use fastrand::Rng;
+
+use super::*;
+
+const RATES: FaultRates = FaultRates {
+    applied_but_error: 40,
+    not_applied_but_error: 40,
+    applied_late: 40,
+    unavailable: 40,
+    hang: 10,
+    slow: 40,
+    reply_after_deadline: 20,
+    delay: Duration::from_millis(3_000),
+};
+
+/// The numbers that were drawn, by period and counter, with their owner.
+type Issued = BTreeMap<(Period, u64), String>;
+
+struct History {
+    manual: ManualClock,
+    database: Database,
+    faulty: Arc<Faulty>,
+    random: Rng,
+    issued: Issued,
+    nodes: Vec<(String, FastSeries)>,
+    started: usize,
+}
+
+impl History {
+    async fn new(seed: u64) -> History {
+        let manual = ManualClock::new(seed);
+        let database = Database::new(manual.clock()).await;
+        let inner = database.storage.clone();
+        let faulty = Arc::new(Faulty::seeded(inner, manual.clock(), seed, RATES));
+        let (random, nodes) = (Rng::with_seed(seed), Vec::new());
+        History { manual, database, faulty, random, issued: Issued::new(), nodes, started: 0 }
+    }
+
+    fn definition() -> Definition {
+        Definition { step: 2, start: 1, ..Definition::daily("order", "O") }
+    }
+
+    async fn start(&mut self) {
+        let clock = self.database.clock.clone();
+        let storage = Arc::new(Guarded::new(self.faulty.clone(), clock.clone()));
+        let rows = NumberRows::new(storage, clock, "n", CALL);
+        let series = Series::new(History::definition()).unwrap();
+        let owner = format!("node {}", self.started);
+        let settings = FastSettings {
+            refill_below: self.random.u64(0..=8),
+            counters_held: self.random.usize(1..=3),
+            ..FastSettings::with_range(self.random.u64(1..=8))
+        };
+        let opened = FastSeries::open(series, rows, &*owner, settings, self.database.soon());
+        if let Ok(node) = while_time_passes(&self.manual, opened).await {
+            self.started += 1;
+            self.nodes.push((owner, node));
+        }
+    }
+
+    async fn draw(&mut self) {
+        let (owner, node) = &self.nodes[self.random.usize(..self.nodes.len())];
+        let deadline = self.database.clock.now() + Duration::from_millis(self.random.u64(1..3_000));
+        let count = self.random.u32(1..=12);
+        match while_time_passes(&self.manual, node.block(WS, count, deadline)).await {
+            Ok(numbers) => {
+                assert_eq!(numbers.len(), count as usize);
+                for number in numbers {
+                    let key = (number.period, number.counter);
+                    let other = self.issued.insert(key, owner.clone());
+                    assert_eq!(other, None, "{number} was drawn twice, also by {owner}");
+                }
+            }
+            Err(DrawError::Storage(_) | DrawError::TimedOut) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    async fn step(&mut self) {
+        match self.random.u32(0..100) {
+            0..5 => self.start().await,
+            5..8 => {
+                // A crash: its tasks end between two calls.
+                let at = self.random.usize(..self.nodes.len());
+                drop(self.nodes.swap_remove(at));
+            }
+            8..12 => {
+                let at = self.random.usize(..self.nodes.len());
+                let (_, node) = self.nodes.swap_remove(at);
+                let patience = Duration::from_millis(self.random.u64(0..8_000));
+                let deadline = self.database.clock.now() + patience;
+                while_time_passes(&self.manual, node.close(deadline)).await;
+            }
+            12..16 => self.manual.step_wall(self.random.i64(-30..=36) * 3_600_000),
+            16..26 => {
+                let pause = Duration::from_millis(self.random.u64(0..500));
+                while_time_passes(&self.manual, self.database.clock.sleep(pause)).await;
+            }
+            _ => self.draw().await,
+        }
+        self.start_if_none_runs().await;
+    }
+
+    /// Starts nodes until one runs. A start fails if the storage fails.
+    async fn start_if_none_runs(&mut self) {
+        while self.nodes.is_empty() {
+            self.start().await;
+        }
+    }
+
+    /// Every counter below the stored one was issued, or is in the ledger. A range that the ledger
+    /// calls not issued has no issued counter; in an open range the owner issued the first ones.
+    async fn check(&self) {
+        let series = Series::new(History::definition()).unwrap();
+        let periods: std::collections::BTreeSet<Period> =
+            self.issued.keys().map(|(period, _)| *period).collect();
+        for period in periods {
+            let key = CounterKey { series: series.id().clone(), period, ws: Some(WS) };
+            let rows = self.database.rows();
+            let next = rows.counter(&key, self.database.soon()).await.unwrap().unwrap();
+            let ledger = rows.ledger(&key, 0, 100_000, self.database.soon()).await.unwrap();
+            let mut explained = BTreeMap::new();
+            for entry in &ledger {
+                let mut has_gap = false;
+                for counter in (entry.first..entry.until).step_by(2) {
+                    let is_issued = self.issued.contains_key(&(period, counter));
+                    assert!(
+                        !(is_issued && has_gap),
+                        "{counter} was issued behind a gap: {entry:?}"
+                    );
+                    has_gap |= !is_issued;
+                    assert!(!is_issued || entry.state == RangeState::Open, "{counter}: {entry:?}");
+                    let twice = explained.insert(counter, entry);
+                    assert!(twice.is_none(), "{counter} is in {entry:?} and in {twice:?}");
+                }
+            }
+            for counter in (1..next).step_by(2) {
+                let is_known = self.issued.contains_key(&(period, counter));
+                assert!(is_known || explained.contains_key(&counter), "nothing explains {counter}");
+            }
+            let last = self.issued.range((period, 0)..=(period, u64::MAX)).next_back();
+            assert!(last.is_none_or(|((_, counter), _)| *counter < next), "{last:?} {next}");
+        }
+    }
+}
+
+/// Runs a history. Returns how many numbers were drawn.
+fn run(seed: u64, steps: usize) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let mut history = History::new(seed).await;
+        history.start_if_none_runs().await;
+        for _ in 0..steps {
+            history.step().await;
+        }
+        drop(std::mem::take(&mut history.nodes));
+        drop(history.faulty.land_late_writes().await);
+        history.check().await;
+        history.issued.len()
+    })
+}
+
+#[test]
+fn in_random_histories_no_number_is_drawn_twice_and_the_ledger_explains_all_gaps() {
+    let histories = if trialkit::is_long() { 20_000 } else { 150 };
+    let drawn: usize = (0..histories).map(|seed| run(seed, 60)).sum();
+    assert!(drawn > histories as usize * 50, "{drawn} numbers show little");
+}
