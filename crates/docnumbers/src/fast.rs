@@ -289,7 +289,7 @@ impl SharedSeries {
         held.unissued -= unissued;
         let Some(given_up) = self.context.given_up(counter) else { return };
         let returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
-        if returns.as_ref().is_none_or(|returns| returns.send(given_up).is_err()) {
+        if !returns.as_ref().is_some_and(|returns| returns.send(given_up)) {
             self.context.meters.not_given_back.increment(unissued);
         }
     }

@@ -3,10 +3,7 @@
 use causes::with_causes;
 use clock::Instant;
 use futures::{StreamExt, stream};
-use tokio::{
-    sync::mpsc::{self, error::TrySendError},
-    task::JoinHandle,
-};
+use tokio::{sync::mpsc, task::JoinHandle};
 use tracing::warn;
 
 use super::{
@@ -113,7 +110,7 @@ impl Returns {
     /// Starts the task. It ends when the queue is closed and empty.
     pub(crate) fn start(context: std::sync::Arc<SeriesContext>) -> Returns {
         let (queue, waiting) = mpsc::channel(context.settings.counters_held);
-        let task = tokio::spawn(async move {
+        let returning = async move {
             let next = |mut waiting: mpsc::Receiver<GivenUp>| async {
                 waiting.recv().await.map(|given_up| (given_up, waiting))
             };
@@ -123,15 +120,15 @@ impl Returns {
                 context.give_back(given_up, deadline).await;
             })
             .await;
-        });
+        };
+        #[expect(clippy::disallowed_methods, reason = "the series owns the task and ends it")]
+        let task = tokio::spawn(returning);
         Returns { queue, task }
     }
 
-    /// Hands a counter to the task. Returns the counter if the queue is full.
-    pub(crate) fn send(&self, given_up: GivenUp) -> Result<(), GivenUp> {
-        self.queue.try_send(given_up).map_err(|error| match error {
-            TrySendError::Full(given_up) | TrySendError::Closed(given_up) => given_up,
-        })
+    /// Hands a counter to the task. Returns whether the queue had room for it.
+    pub(crate) fn send(&self, given_up: GivenUp) -> bool {
+        self.queue.try_send(given_up).is_ok()
     }
 
     /// The task, which ends after all that it was given. Nothing more can be sent.

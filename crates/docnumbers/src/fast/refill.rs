@@ -44,6 +44,7 @@ impl SharedSeries {
             RowsState::Refilling(refill) => return refill,
         };
         known.spent.append(&mut counter.ranges.take_spent());
+        #[expect(clippy::disallowed_methods, reason = "the counter owns the task, which ends soon")]
         let task = tokio::spawn(Arc::clone(self).reserve(name, known, count));
         // A task ends early only if its runtime ends.
         let refill = task.map(|ended| ended.unwrap_or(Err(DrawError::Closed))).boxed().shared();

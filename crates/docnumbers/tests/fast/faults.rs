@@ -1,9 +1,6 @@
 //! Storage calls that fail, hang, land late, or lose their answers.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex},
-};
+use std::{collections::VecDeque, sync::Mutex};
 
 use docnumbers::{
     DrawError,

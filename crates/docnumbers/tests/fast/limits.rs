@@ -121,22 +121,17 @@ async fn callers_at_the_same_time_draw_different_numbers() {
     let database = Database::new(Clock::system()).await;
     let node = database.node(tickets(), "node", 7).await;
     let until = database.soon();
-    let callers: Vec<_> = (0..50)
-        .map(|_| {
-            let node = node.clone();
-            tokio::spawn(async move {
-                let mut drawn = Vec::new();
-                for _ in 0..40 {
-                    drawn.push(node.next(WS, until).await.unwrap().counter);
-                }
-                drawn
-            })
-        })
-        .collect();
-    let mut drawn = Vec::new();
-    for caller in callers {
-        drawn.extend(caller.await.unwrap());
-    }
+    let callers = (0..50).map(|_| {
+        let node = node.clone();
+        async move {
+            let mut drawn = Vec::new();
+            for _ in 0..40 {
+                drawn.push(node.next(WS, until).await.unwrap().counter);
+            }
+            Ok(drawn)
+        }
+    });
+    let mut drawn = trialkit::tasks::all(callers).await.unwrap().concat();
     drawn.sort_unstable();
     assert_eq!(drawn, (0..2_000).collect::<Vec<_>>());
     let end = node.close(database.soon()).await;

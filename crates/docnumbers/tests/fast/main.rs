@@ -9,7 +9,7 @@ mod periods;
 mod simulation;
 mod speed;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use docnumbers::{
     Definition, FastSeries, FastSettings, LedgerEntry, NumberRows, RangeState, Series, WsId,
@@ -42,7 +42,7 @@ impl Database {
     }
 
     fn rows(&self) -> NumberRows {
-        NumberRows::new(self.storage.clone(), self.clock.clone(), "n", CALL)
+        NumberRows::new(Arc::clone(&self.storage), self.clock.clone(), "n", CALL)
     }
 
     /// Starts a node with ranges of `range` counters.
@@ -94,10 +94,10 @@ fn tickets() -> Definition {
 async fn while_time_passes<F: Future>(manual: &ManualClock, future: F) -> F::Output {
     let time = async {
         loop {
-            for _ in 0..20 {
+            for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
-            manual.advance(Duration::from_millis(1));
+            manual.advance(Duration::from_millis(2));
         }
     };
     tokio::select! {
