@@ -1,0 +1,30 @@
+//! Draws do not wait for the storage while a range lasts longer than its refill.
+
+use std::time::Duration;
+
+use docnumbers::WsId;
+use futures::FutureExt;
+use trialkit::{Trial, trials};
+
+use crate::database::Database;
+
+pub(crate) const TRIALS: &[Trial<Database>] = trials!(waiting:
+    a_draw_waits_for_no_refill_while_the_rate_is_below_a_range_per_round_trip = steady_rate,
+);
+
+/// Draws at most ten numbers in a millisecond, so a range of 5,000 lasts half a second. Only the
+/// first draw waits for the storage.
+async fn steady_rate(database: &Database) {
+    let node = database.node(0, 5_000).await;
+    let until = database.soon();
+    node.next(WsId(1), until).await.unwrap();
+    for turn in 0..2_500 {
+        for _ in 0..10 {
+            // A draw that must wait is pending when it is polled first.
+            let drawn = node.next(WsId(1), until).now_or_never();
+            assert!(drawn.is_some(), "a draw of turn {turn} waits for a range");
+            drawn.unwrap().unwrap();
+        }
+        database.clock.sleep(Duration::from_millis(1)).await;
+    }
+}
