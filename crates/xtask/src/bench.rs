@@ -23,6 +23,11 @@ pub(crate) fn commands(arguments: &[String]) -> Result<()> {
     on_servers("bench-commands", ALL, arguments)
 }
 
+/// Measures document numbers of a fast series on every storage driver.
+pub(crate) fn numbers(arguments: &[String]) -> Result<()> {
+    on_servers("bench-numbers", ALL, arguments)
+}
+
 /// Measures how long partitions take to recover.
 pub(crate) fn recovery(arguments: &[String]) -> Result<()> {
     on_servers("bench-recovery", EMBEDDED, arguments)

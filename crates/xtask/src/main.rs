@@ -107,6 +107,13 @@ enum BenchCommand {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measures document numbers of a fast series on every storage driver.
+    Numbers {
+        /// Arguments for the measuring program: --drivers mem,redb,cassandra,dynamodb --range 10000
+        /// --rate 100000 --rounds 3 --span-ms 3000.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Measures the cost of drawing numbers.
     Sequencer,
 }
@@ -143,6 +150,7 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::Bench(BenchCommand::Commands { arguments }) => bench::commands(&arguments),
         XtaskCommand::Bench(BenchCommand::Recovery { arguments }) => bench::recovery(&arguments),
         XtaskCommand::Bench(BenchCommand::Node { arguments }) => bench::node(&arguments),
+        XtaskCommand::Bench(BenchCommand::Numbers { arguments }) => bench::numbers(&arguments),
         XtaskCommand::Bench(BenchCommand::Sequencer) => bench::sequencer(),
         XtaskCommand::Simulate { schedules, from, seed } => {
             simulate::elections(schedules, from, seed)
