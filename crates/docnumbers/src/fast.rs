@@ -7,20 +7,23 @@ mod held;
 mod meters;
 mod refill;
 mod reserve;
+mod returns;
 mod settings;
+mod shared;
 mod state;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clock::Instant;
-use futures::future::join_all;
+use futures::FutureExt;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
-pub use self::{context::SeriesEnd, error::DrawError, settings::FastSettings};
 use self::{
-    context::{Returns, SeriesContext},
-    meters::SeriesMeters,
-    state::{CounterName, Drawn, HeldCounter, HeldCounters, Refill, RowsState},
+    context::SeriesContext, meters::SeriesMeters, shared::SharedSeries, state::HeldCounters,
 };
+pub use self::{context::SeriesEnd, error::DrawError, settings::FastSettings};
 use crate::{DocNumber, FixError, NumberRows, Policy, Series, WsId};
 
 /// A series whose numbers a node draws from reserved ranges, in memory.
@@ -30,13 +33,17 @@ use crate::{DocNumber, FixError, NumberRows, Policy, Series, WsId};
 /// - The date in a number and the period of its counter come from one moment.
 /// - A counter that is reserved and not issued is in the ledger ([`NumberRows::ledger`]). After
 ///   [`FastSeries::close`], the next node goes on with the next counter, unless other nodes have
-///   reserved counters behind it.
+///   reserved counters after it.
 ///
-/// The next range is reserved in the background. So a draw waits for the storage only if numbers
-/// are drawn faster than a range per round trip, or if the storage fails.
+/// If each workspace counts on its own and the template has no `{ws}`, two workspaces draw the same
+/// text.
 ///
-/// A clone is another handle of the same series. If all handles are dropped without
-/// [`close`](FastSeries::close), the rest of each range is lost, as in a crash.
+/// The first draw of a counter waits for the storage. Later the next range is reserved in the
+/// background. So a draw waits only if numbers are drawn faster than a range per round trip, if a
+/// block is larger than the values that the node holds, or if the storage fails.
+///
+/// Open a series once in a process. A clone is another handle of the same series. If all handles
+/// are dropped without [`close`](FastSeries::close), the rest of each range is lost, as in a crash.
 ///
 /// ```
 /// use docnumbers::{Definition, FastSeries, FastSettings, NumberRows, Series, WsId};
@@ -63,20 +70,31 @@ use crate::{DocNumber, FixError, NumberRows, Policy, Series, WsId};
 /// ```
 #[derive(Clone, Debug)]
 pub struct FastSeries {
-    shared: Arc<SharedSeries>,
+    owner: Arc<SeriesOwner>,
 }
 
-/// The state that all handles and reservations of a series share.
+/// Ends the tasks of a series when the last handle is dropped.
 #[derive(Debug)]
-struct SharedSeries {
-    context: Arc<SeriesContext>,
-    held: Mutex<HeldCounters>,
-    returns: Mutex<Option<Returns>>,
+struct SeriesOwner(Arc<SharedSeries>);
+
+impl Drop for SeriesOwner {
+    fn drop(&mut self) {
+        let SharedSeries { context, stop, .. } = &*self.0;
+        stop.cancel();
+        let (unissued, is_closed) = {
+            let held = self.0.held();
+            (held.unissued, held.is_closed)
+        };
+        if unissued > 0 && !is_closed {
+            warn!(series = %context.series.id(), unissued, "document numbers lost: series not closed");
+        }
+    }
 }
 
 impl FastSeries {
     /// Fixes the definition in the storage, and makes a handle of the series. The ledger shows
-    /// `owner` for ranges of this handle: take the name of the node.
+    /// `owner` for ranges of this handle: take the name of the node. The tasks of the series run on
+    /// the runtime of this call.
     ///
     /// # Errors
     /// Those of [`NumberRows::fix`], and settings that cannot be used.
@@ -93,22 +111,30 @@ impl FastSeries {
         let most = settings.check()?;
         rows.fix(&series, Policy::Fast, deadline).await?;
         let (owner, meters) = (owner.into(), SeriesMeters::new(series.id()));
-        let context = Arc::new(SeriesContext { series, rows, owner, settings, meters });
-        let returns = Mutex::new(Some(Returns::start(Arc::clone(&context))));
-        let held = Mutex::new(HeldCounters::new(most));
-        Ok(FastSeries { shared: Arc::new(SharedSeries { context, held, returns }) })
+        let shared = SharedSeries {
+            context: SeriesContext { series, rows, owner, settings, meters },
+            runtime: Handle::current(),
+            stop: CancellationToken::new(),
+            held: Mutex::new(HeldCounters::new(most)),
+            closing: Mutex::new(None),
+        };
+        Ok(FastSeries { owner: Arc::new(SeriesOwner(Arc::new(shared))) })
+    }
+
+    fn shared(&self) -> &Arc<SharedSeries> {
+        &self.owner.0
     }
 
     /// The series.
     #[must_use]
     pub fn series(&self) -> &Series {
-        &self.shared.context.series
+        &self.shared().context.series
     }
 
     /// The settings.
     #[must_use]
     pub fn settings(&self) -> &FastSettings {
-        &self.shared.context.settings
+        &self.shared().context.settings
     }
 
     /// Draws the next number of a workspace.
@@ -146,57 +172,50 @@ impl FastSeries {
         Ok(drawn)
     }
 
-    /// The number that this node would draw next. Nothing is drawn, and another caller may draw it.
+    /// The number that this node would draw next, if no other caller draws first. Nothing is drawn.
+    /// While a reservation has no answer, the next draw may give an earlier number.
     ///
     /// # Errors
     /// The reason why no number could be drawn.
     pub async fn peek(&self, ws: WsId, deadline: Instant) -> Result<DocNumber, DrawError> {
-        let context = &self.shared.context;
+        let context = &self.shared().context;
         let (day, name, held) = {
-            let mut held = self.shared.held();
-            let name = self.shared.begin(&mut held, ws)?;
-            let counters = held.find(name).map(|counter| &counter.ranges);
-            let first = counters.and_then(|ranges| ranges.counters(context.step()).next());
-            (held.day().cloned(), name, first)
+            let mut held = self.shared().held();
+            let name = self.shared().begin(&mut held, ws)?;
+            held.recall(name, context.step());
+            let counter = held.find(name);
+            let value = counter.and_then(|held| held.ranges.counters(context.step()).next());
+            (held.day().cloned().ok_or(DrawError::Closed)?, name, value)
         };
-        let counter = match held {
-            Some(counter) => counter,
+        let value = match held {
+            Some(value) => value,
             None => {
                 let stored = context.rows.counter(&name.key(&context.series), deadline).await?;
                 stored.unwrap_or(context.series.definition().start)
             }
         };
-        let day = day.map_or_else(|| context.series.day(context.rows.clock().wall()), Ok)?;
-        Ok(day.number(ws, counter)?)
+        Ok(day.number(ws, value)?)
     }
 
-    /// Gives back all counters that are not issued, until `deadline`. Draws fail from now on. The
-    /// second call does nothing.
+    /// Gives back all counters that are not issued, until `deadline`. Draws fail from now on. A
+    /// later call waits for the first one, and returns the same result.
+    ///
+    /// # Cancel safety
+    /// Safe: the first call starts a task, which goes on.
     pub async fn close(&self, deadline: Instant) -> SeriesEnd {
-        let SharedSeries { context, returns, .. } = &*self.shared;
-        let refills = {
-            let mut held = self.shared.held();
-            held.is_closed = true;
-            held.refills()
+        let closing = {
+            let shared = self.shared();
+            let mut closing = shared.closing.lock().unwrap_or_else(PoisonError::into_inner);
+            let start = || {
+                shared.held().is_closed = true;
+                let task = Arc::clone(shared).close(deadline);
+                #[expect(clippy::disallowed_methods, reason = "callers wait for the task")]
+                let task = shared.runtime.spawn(task);
+                task.map(Result::unwrap_or_default).boxed().shared()
+            };
+            closing.get_or_insert_with(start).clone()
         };
-        let clock = context.rows.clock();
-        // A range that is reserved only now is given back, too.
-        let _ = clock.timeout_at(deadline, join_all(refills)).await;
-        let all = {
-            let mut held = self.shared.held();
-            held.unissued = 0;
-            held.remove_all()
-        };
-        let all = all.into_iter().filter_map(|counter| context.given_up(counter)).collect();
-        let end = context.give_all_back(all, deadline).await;
-        context.meters.remaining.set(0.0);
-        let returns = returns.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(mut task) = returns.map(Returns::ending)
-            && clock.timeout_at(deadline, &mut task).await.is_err()
-        {
-            task.abort();
-        }
-        end
+        closing.await
     }
 
     async fn draw(
@@ -206,91 +225,24 @@ impl FastSeries {
         deadline: Instant,
         mut give: impl FnMut(DocNumber),
     ) -> Result<(), DrawError> {
-        let Some(mut refill) = self.shared.try_draw(ws, count, &mut give)? else { return Ok(()) };
-        let clock = self.shared.context.rows.clock();
+        let shared = self.shared();
+        let Some(mut task) = shared.try_draw(ws, count, &mut give)? else { return Ok(()) };
+        let clock = shared.context.rows.clock();
         let since = clock.now();
         let drawn = loop {
-            match clock.timeout_at(deadline, refill).await {
+            match clock.timeout_at(deadline, task).await {
                 Err(_) => break Err(DrawError::TimedOut),
                 Ok(Err(error)) => break Err(error),
                 Ok(Ok(())) => {}
             }
             // Other draws may have taken the range.
-            match self.shared.try_draw(ws, count, &mut give) {
-                Ok(Some(next)) => refill = next,
+            match shared.try_draw(ws, count, &mut give) {
+                Ok(Some(next)) => task = next,
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             }
         };
-        self.shared.context.meters.refill_wait.record(clock.now() - since);
+        shared.context.meters.refill_wait.record(clock.now() - since);
         drawn
-    }
-}
-
-impl SharedSeries {
-    fn held(&self) -> MutexGuard<'_, HeldCounters> {
-        // No code that holds the lock leaves the state half changed.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Begins the day of now. Returns the name of the counter of a workspace.
-    ///
-    /// Invariant: the clock is read under the lock. A simpler version reads the clock first. Caller
-    /// A reads 23:59; caller B reads 00:00, begins the day and retires the counters of yesterday;
-    /// caller A begins yesterday again, and reserves a range for one number.
-    fn begin(&self, held: &mut HeldCounters, ws: WsId) -> Result<CounterName, DrawError> {
-        if held.is_closed {
-            return Err(DrawError::Closed);
-        }
-        let SeriesContext { series, rows, .. } = &*self.context;
-        for counter in held.begin_day(rows.clock().wall(), series)? {
-            self.retire(held, counter);
-        }
-        let period = held.day().map(crate::DayText::period).ok_or(DrawError::Closed)?;
-        Ok(CounterName { period, ws: series.counter_of(ws) })
-    }
-
-    /// Draws numbers, or returns the reservation that must come first.
-    fn try_draw(
-        self: &Arc<Self>,
-        ws: WsId,
-        count: u32,
-        give: &mut impl FnMut(DocNumber),
-    ) -> Result<Option<Refill>, DrawError> {
-        let (context, count) = (&self.context, u64::from(count));
-        let (step, settings) = (context.step(), &context.settings);
-        let mut guard = self.held();
-        let held = &mut *guard;
-        let name = self.begin(held, ws)?;
-        let missing = match held.draw(name, (ws, count, step), give)? {
-            Drawn::All { left } => {
-                context.meters.issued.increment(count);
-                if left <= settings.refill_below {
-                    self.refill_ahead(held, name);
-                }
-                return Ok(None);
-            }
-            Drawn::Missing(missing) => missing,
-        };
-        let (counter, evicted) = held.counter(name);
-        let refill = match &counter.rows {
-            RowsState::Refilling(refill) => refill.clone(),
-            RowsState::Idle(_) => self.refill(counter, name, settings.range.max(missing)),
-        };
-        if let Some(evicted) = evicted {
-            self.retire(held, evicted);
-        }
-        Ok(Some(refill))
-    }
-
-    /// Hands a counter to the task that gives counters back.
-    fn retire(&self, held: &mut HeldCounters, counter: (CounterName, HeldCounter)) {
-        let unissued = counter.1.ranges.unissued(self.context.step());
-        held.unissued -= unissued;
-        let Some(given_up) = self.context.given_up(counter) else { return };
-        let returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
-        if !returns.as_ref().is_some_and(|returns| returns.send(given_up)) {
-            self.context.meters.not_given_back.increment(unissued);
-        }
     }
 }

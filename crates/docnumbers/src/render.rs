@@ -19,6 +19,7 @@ use crate::{
 pub struct WsId(pub u64);
 
 /// The number of a document.
+#[must_use = "a number that was drawn and is not used is a gap"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocNumber {
     /// The number, as people read it.

@@ -90,7 +90,8 @@ pub enum RangeState {
 
 impl NumberRows {
     /// The rows whose partition keys begin with `prefix`. No other row of the storage may have such
-    /// a partition key. A call of the storage may take `call_timeout`.
+    /// a partition key. A call of the storage may take `call_timeout`, or half of the time that is
+    /// left to its caller if that is less.
     pub fn new(
         storage: SharedStorage,
         clock: Clock,
@@ -126,7 +127,7 @@ impl NumberRows {
         let rows = self.storage.read_linearizable(self.pkey(of), range, page_timeout).take(limit);
         let entries = rows.map(|row| {
             let row = row?;
-            LedgerRow::read(&row.value)?.entry(keys::first_of_ledger(&row.ccols)?)
+            Ok(LedgerRow::read(&row.value)?.entry(keys::first_of_ledger(&row.ccols)?))
         });
         let timed_out = || istorage::Error::unavailable("the ledger was not read in time");
         let entries = self.clock.timeout_at(deadline, entries.try_collect()).await;
@@ -143,7 +144,8 @@ impl NumberRows {
 
     /// The limits of a conditional write that must be settled until `until`.
     pub(crate) fn limits(&self, until: Instant) -> SettleLimits {
-        SettleLimits { call_timeout: self.call_timeout, until }
+        let left = until.saturating_since(self.clock.now());
+        SettleLimits { call_timeout: self.call_timeout.min(left / 2), until }
     }
 
     /// The deadline of work that may need several calls.

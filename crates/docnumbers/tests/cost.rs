@@ -25,7 +25,7 @@ fn a_number_is_one_allocation() {
         for (ws, counter) in [(0, 0), (7, 42), (u64::MAX, 99_999), (12_345, 100_000), (1, u64::MAX)]
         {
             let info = allocation_counter::measure(|| {
-                black_box(day.number(WsId(ws), counter)).unwrap();
+                let _ = black_box(day.number(WsId(ws), counter)).unwrap();
             });
             assert_eq!(info.count_total, 1, "{template} {counter}");
         }
@@ -45,7 +45,7 @@ fn a_number_takes_less_than_150_ns() {
         let round = || {
             let start = clock.now();
             for counter in 0..u64::from(ROUND) {
-                black_box(day.number(WsId(black_box(7)), black_box(counter))).unwrap();
+                let _ = black_box(day.number(WsId(black_box(7)), black_box(counter))).unwrap();
             }
             (clock.now() - start) / ROUND
         };

@@ -1,14 +1,15 @@
-//! The parts of a fast series that its tasks share, and the giving back of counters.
+//! The parts of a fast series that do not change.
+
+use std::ops::Add;
 
 use causes::with_causes;
 use clock::Instant;
 use futures::{StreamExt, stream};
-use tokio::{sync::mpsc, task::JoinHandle};
 use tracing::warn;
 
 use super::{
     FastSettings,
-    give_back::{GivenUp, Returned},
+    give_back::GivenUp,
     meters::SeriesMeters,
     reserve::{KnownRows, Reserver},
     state::{CounterName, HeldCounter, RowsState},
@@ -16,7 +17,7 @@ use super::{
 use crate::{Series, rows::NumberRows};
 
 /// The number of counters that are given back side by side.
-const SIDE_BY_SIDE: usize = 8;
+pub(crate) const SIDE_BY_SIDE: usize = 8;
 
 /// The parts of a fast series that do not change.
 #[derive(Debug)]
@@ -26,6 +27,31 @@ pub(crate) struct SeriesContext {
     pub(crate) owner: String,
     pub(crate) settings: FastSettings,
     pub(crate) meters: SeriesMeters,
+}
+
+/// The counters that a fast series gave up when it was closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SeriesEnd {
+    /// The counters that the next reservation takes again.
+    pub given_back: u64,
+    /// The counters that will not be issued, because other nodes had reserved counters after them.
+    /// The ledger says so.
+    pub not_issued: u64,
+    /// The counters that may be lost, because the storage failed or the time was over. The ledger
+    /// shows their ranges as after a crash.
+    pub not_given_back: u64,
+}
+
+impl Add for SeriesEnd {
+    type Output = SeriesEnd;
+
+    fn add(self, more: SeriesEnd) -> SeriesEnd {
+        SeriesEnd {
+            given_back: self.given_back + more.given_back,
+            not_issued: self.not_issued + more.not_issued,
+            not_given_back: self.not_given_back + more.not_given_back,
+        }
+    }
 }
 
 impl SeriesContext {
@@ -38,26 +64,25 @@ impl SeriesContext {
     }
 
     /// All that the node holds of a counter; nothing if there is nothing to give back.
-    pub(crate) fn given_up(&self, (name, counter): (CounterName, HeldCounter)) -> Option<GivenUp> {
+    pub(crate) fn given_up(&self, name: CounterName, counter: HeldCounter) -> Option<GivenUp> {
         let HeldCounter { ranges: held, rows, .. } = counter;
         let known = match rows {
             RowsState::Idle(known) => known,
             // The task of the reservation has what is known of the rows.
             RowsState::Refilling(_) => KnownRows::default(),
         };
-        let of = name.key(&self.series);
-        let given_up = GivenUp { of, held, known };
+        let given_up = GivenUp { of: name.key(&self.series), held, known };
         given_up.is_worth_a_write().then_some(given_up)
     }
 
-    /// Gives counters back until `deadline`.
+    /// Gives a counter back until `deadline`.
     pub(crate) async fn give_back(&self, given_up: GivenUp, deadline: Instant) -> SeriesEnd {
-        let (key, unissued) = (given_up.of.clone(), given_up.held.unissued(self.step()));
+        let (key, unissued) = (given_up.of.clone(), given_up.unissued(self.step()));
         let given = self.reserver().give_back(given_up, deadline);
         let why = match self.rows.clock().timeout_at(deadline, given).await {
-            Ok(Ok(Returned { given_back, not_issued })) => {
-                self.meters.reserved_behind.increment(not_issued);
-                return SeriesEnd { given_back, not_issued, not_given_back: 0 };
+            Ok(Ok(end)) => {
+                self.meters.reserved_after.increment(end.not_issued);
+                return end;
             }
             Ok(Err(error)) => with_causes(&error),
             Err(_) => "the time is over".to_owned(),
@@ -71,68 +96,7 @@ impl SeriesContext {
     /// Gives many counters back, side by side.
     pub(crate) async fn give_all_back(&self, all: Vec<GivenUp>, deadline: Instant) -> SeriesEnd {
         let ends = stream::iter(all).map(|given_up| self.give_back(given_up, deadline));
-        ends.buffer_unordered(SIDE_BY_SIDE).fold(SeriesEnd::default(), SeriesEnd::plus).await
-    }
-}
-
-/// The counters that a fast series gave up when it was closed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SeriesEnd {
-    /// The counters that the next node issues.
-    pub given_back: u64,
-    /// The counters that nobody will issue, because other nodes had reserved counters behind them.
-    /// The ledger says so.
-    pub not_issued: u64,
-    /// The counters that nobody will issue, because the storage failed or the time was over. In the
-    /// ledger their ranges look as after a crash.
-    pub not_given_back: u64,
-}
-
-impl SeriesEnd {
-    #[allow(clippy::unused_async, reason = "a fold takes a future")]
-    async fn plus(self, more: SeriesEnd) -> SeriesEnd {
-        SeriesEnd {
-            given_back: self.given_back + more.given_back,
-            not_issued: self.not_issued + more.not_issued,
-            not_given_back: self.not_given_back + more.not_given_back,
-        }
-    }
-}
-
-/// The task that gives back the counters of old periods, and those that were evicted.
-#[derive(Debug)]
-pub(crate) struct Returns {
-    queue: mpsc::Sender<GivenUp>,
-    task: JoinHandle<()>,
-}
-
-impl Returns {
-    /// Starts the task. It ends when the queue is closed and empty.
-    pub(crate) fn start(context: std::sync::Arc<SeriesContext>) -> Returns {
-        let (queue, waiting) = mpsc::channel(context.settings.counters_held);
-        let returning = async move {
-            let next = |mut waiting: mpsc::Receiver<GivenUp>| async {
-                waiting.recv().await.map(|given_up| (given_up, waiting))
-            };
-            let all = stream::unfold(waiting, next);
-            all.for_each_concurrent(SIDE_BY_SIDE, |given_up| async {
-                let deadline = context.rows.several_calls();
-                context.give_back(given_up, deadline).await;
-            })
-            .await;
-        };
-        #[expect(clippy::disallowed_methods, reason = "the series owns the task and ends it")]
-        let task = tokio::spawn(returning);
-        Returns { queue, task }
-    }
-
-    /// Hands a counter to the task. Returns whether the queue had room for it.
-    pub(crate) fn send(&self, given_up: GivenUp) -> bool {
-        self.queue.try_send(given_up).is_ok()
-    }
-
-    /// The task, which ends after all that it was given. Nothing more can be sent.
-    pub(crate) fn ending(self) -> JoinHandle<()> {
-        self.task
+        let ends: Vec<SeriesEnd> = ends.buffer_unordered(SIDE_BY_SIDE).collect().await;
+        ends.into_iter().fold(SeriesEnd::default(), SeriesEnd::add)
     }
 }

@@ -17,7 +17,7 @@ pub enum DrawError {
     Block {
         /// The number of numbers that was asked for.
         count: u32,
-        /// The highest number of numbers in a block.
+        /// The size of the largest block.
         max: u32,
     },
     /// The storage failed while a range was being reserved. Try again.
@@ -26,7 +26,7 @@ pub enum DrawError {
     /// No range was reserved before the deadline. Try again.
     #[error("no range of document numbers was reserved in time")]
     TimedOut,
-    /// The series was closed.
+    /// The series or its storage was closed, or the runtime of the series ended.
     #[error("the series was closed")]
     Closed,
 }

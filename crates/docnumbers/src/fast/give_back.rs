@@ -7,6 +7,7 @@ use clock::Instant;
 use istorage::{Conditional, Conflict, Error, Outcome, settle::write_if_settled};
 
 use super::{
+    SeriesEnd,
     held::{HeldRange, HeldRanges, StoredRange},
     reserve::{KnownRows, Reserver},
 };
@@ -29,16 +30,7 @@ struct Plan {
     /// The operations on ledger rows, and then the one on the counter.
     ops: Vec<Conditional>,
     ledger_ops: usize,
-    returned: Returned,
-}
-
-/// The counters that were given up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Returned {
-    /// The counters that the next reservation takes again.
-    pub(crate) given_back: u64,
-    /// The counters that will not be issued, because counters behind them were reserved.
-    pub(crate) not_issued: u64,
+    end: SeriesEnd,
 }
 
 impl Reserver<'_> {
@@ -53,7 +45,7 @@ impl Reserver<'_> {
         self,
         given_up: GivenUp,
         until: Instant,
-    ) -> Result<Returned, DrawError> {
+    ) -> Result<SeriesEnd, DrawError> {
         let GivenUp { of, mut held, mut known } = given_up;
         let pkey = self.rows.pkey(&of);
         if let Some(range) = self.settle(&pkey, &mut known, until).await? {
@@ -62,7 +54,7 @@ impl Reserver<'_> {
         let (ranges, mut spent) = held.into_parts();
         spent.append(&mut known.spent);
         if ranges.is_empty() && spent.is_empty() {
-            return Ok(Returned::default());
+            return Ok(SeriesEnd::default());
         }
         let mut counter = known.counter;
         loop {
@@ -74,8 +66,8 @@ impl Reserver<'_> {
             let (storage, limits) = (self.rows.storage(), self.rows.limits(until));
             let (clock, ops) = (self.rows.clock(), plan.ops.clone());
             match write_if_settled(&**storage, clock, pkey.clone(), ops, limits).await? {
-                Outcome::NotApplied(conflicts) if !plan.has_lost_its_rows(&conflicts) => {}
-                _ => return Ok(plan.returned),
+                Outcome::NotApplied(conflicts) if !plan.is_done(&conflicts)? => {}
+                _ => return Ok(plan.end),
             }
         }
     }
@@ -97,10 +89,10 @@ impl Reserver<'_> {
             let unissued = range.unissued(step);
             if range.until == next {
                 next = range.next;
-                plan.returned.given_back += unissued;
+                plan.end.given_back += unissued;
                 plan.ops.push(range.ledger.delete());
             } else {
-                plan.returned.not_issued += unissued;
+                plan.end.not_issued += unissued;
                 plan.ops.extend(self.not_issued(range)?);
             }
         }
@@ -130,14 +122,24 @@ impl Reserver<'_> {
 }
 
 impl Plan {
-    /// Whether a ledger row has other bytes than this node wrote. Only this node and operators
-    /// change these rows, so nothing is left to give up.
-    fn has_lost_its_rows(&self, conflicts: &[Conflict]) -> bool {
-        conflicts.iter().any(|conflict| conflict.op < self.ledger_ops)
+    /// Whether the rows show that the write was applied: no ledger row is as before. Its answer was
+    /// lost then, and another node has changed the counter since.
+    fn is_done(&self, conflicts: &[Conflict]) -> Result<bool, Error> {
+        let changed = conflicts.iter().filter(|conflict| conflict.op < self.ledger_ops).count();
+        if changed > 0 && changed < self.ledger_ops {
+            return Err(Error::corrupt("some rows of the ledger were changed by another program"));
+        }
+        Ok(changed > 0)
     }
 }
 
 impl GivenUp {
+    /// The number of values that may be lost if this is not given back.
+    pub(crate) fn unissued(&self, step: u64) -> u64 {
+        let unsettled = self.known.unsettled.as_ref();
+        self.held.unissued(step) + unsettled.map_or(0, |attempt| attempt.values(step))
+    }
+
     /// Whether a row must change for this counter.
     pub(crate) fn is_worth_a_write(&self) -> bool {
         !self.held.is_empty() || !self.known.spent.is_empty() || self.known.unsettled.is_some()

@@ -5,11 +5,11 @@
 //!   `failed`);
 //! - histogram `docnumbers_refill_wait_seconds`: the time for which a draw waited for a range. A
 //!   draw that did not wait is not counted;
-//! - gauge `docnumbers_remaining`: the counters that the node holds and has not issued, when a range
-//!   was last reserved or given back;
-//! - counter `docnumbers_gaps_total`: counters that the node held and that nobody will issue, by
-//!   `cause`: `reserved_behind` (another node had reserved counters behind them) or
-//!   `not_given_back` (the storage failed, or the time was over).
+//! - gauge `docnumbers_remaining`: the counters that the node holds and has not issued, when it last
+//!   reserved a range, and 0 after the series was closed;
+//! - counter `docnumbers_gaps_total`: counters that the node held and did not issue, by `cause`:
+//!   `reserved_after` (other nodes had reserved counters after them) or `not_given_back` (the
+//!   storage failed, or the time was over).
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub(crate) struct SeriesMeters {
     pub(crate) failed: Counter,
     pub(crate) refill_wait: Histogram,
     pub(crate) remaining: Gauge,
-    pub(crate) reserved_behind: Counter,
+    pub(crate) reserved_after: Counter,
     pub(crate) not_given_back: Counter,
 }
 
@@ -42,7 +42,7 @@ impl SeriesMeters {
             failed: metrics::counter!("docnumbers_refills_total", "series" => label(), "outcome" => "failed"),
             refill_wait: metrics::histogram!("docnumbers_refill_wait_seconds", "series" => label()),
             remaining: metrics::gauge!("docnumbers_remaining", "series" => label()),
-            reserved_behind: metrics::counter!("docnumbers_gaps_total", "series" => label(), "cause" => "reserved_behind"),
+            reserved_after: metrics::counter!("docnumbers_gaps_total", "series" => label(), "cause" => "reserved_after"),
             not_given_back: metrics::counter!("docnumbers_gaps_total", "series" => label(), "cause" => "not_given_back"),
         }
     }

@@ -7,100 +7,130 @@ use futures::FutureExt;
 use tracing::warn;
 
 use super::{
-    SharedSeries,
     held::HeldRange,
     reserve::KnownRows,
-    state::{CounterName, HeldCounter, HeldCounters, Refill, RowsState},
+    shared::SharedSeries,
+    state::{CounterName, HeldCounters, RowsState, RowsTask},
 };
 use crate::DrawError;
 
-/// The time after a failed reservation in which no range is reserved ahead.
+/// The time after a failed reservation in which draws that need a range fail at once.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// The rows of a counter in the hands of a task. They go back to the counter when the task ends,
+/// also if the task is dropped during a call.
+struct TakenRows {
+    shared: Arc<SharedSeries>,
+    name: CounterName,
+    known: Option<KnownRows>,
+}
+
+impl Drop for TakenRows {
+    fn drop(&mut self) {
+        if let Some(known) = self.known.take()
+            && let Some(counter) = self.shared.held().find(self.name)
+        {
+            counter.rows = RowsState::Idle(known);
+        }
+    }
+}
+
 impl SharedSeries {
-    /// Reserves the next range of a counter in the background, unless this is under way already.
+    /// Reserves the next range of a counter in the background, unless the node has one, or a
+    /// reservation is under way or has just failed.
     pub(super) fn refill_ahead(self: &Arc<Self>, held: &mut HeldCounters, name: CounterName) {
         let Some(counter) = held.find(name) else { return };
-        if counter.ranges.has_spare() || !counter.is_idle() {
-            return;
-        }
-        let now = self.context.rows.clock().now();
-        if counter.paused_until.is_none_or(|until| until <= now) {
-            // The counter keeps the reservation, which needs no caller to wait for it.
-            drop(self.refill(counter, name, self.context.settings.range));
+        if !counter.ranges.has_spare() && counter.is_idle() {
+            // The counter keeps the task, which needs no caller to wait for it.
+            let _ = self.refill(held, name, self.context.settings.range);
         }
     }
 
-    /// Starts the reservation of `count` counters for an idle counter.
+    /// The task that reserves `count` values of a counter. Starts it if no reservation is under way.
+    ///
+    /// # Errors
+    /// The error of a reservation that has just failed.
     pub(super) fn refill(
         self: &Arc<Self>,
-        counter: &mut HeldCounter,
+        held: &mut HeldCounters,
         name: CounterName,
         count: u64,
-    ) -> Refill {
-        let idle = RowsState::Idle(KnownRows::default());
-        let mut known = match std::mem::replace(&mut counter.rows, idle) {
-            RowsState::Idle(known) => known,
-            RowsState::Refilling(refill) => return refill,
-        };
+    ) -> Result<RowsTask, DrawError> {
+        let counter = held.find_or_add(name);
+        if let RowsState::Refilling(task) = &counter.rows {
+            return Ok(task.clone());
+        }
+        let now = self.context.rows.clock().now();
+        if let Some((_, error)) = counter.failed.as_ref().filter(|(until, _)| now < *until) {
+            return Err(error.clone());
+        }
+        let RowsState::Idle(known) = &mut counter.rows else { return Err(DrawError::Closed) };
         known.spent.append(&mut counter.ranges.take_spent());
-        #[expect(clippy::disallowed_methods, reason = "the counter owns the task, which ends soon")]
-        let task = tokio::spawn(Arc::clone(self).reserve(name, known, count));
-        // A task ends early only if its runtime ends.
-        let refill = task.map(|ended| ended.unwrap_or(Err(DrawError::Closed))).boxed().shared();
-        counter.rows = RowsState::Refilling(refill.clone());
-        refill
+        let known = Some(std::mem::take(known));
+        let taken = TakenRows { shared: Arc::clone(self), name, known };
+        // `None`, and the error of a join, mean that the task ended before the reservation.
+        let task = self.spawn(reserve(taken, count));
+        let ended = |ended: Option<_>| ended.unwrap_or(Err(DrawError::Closed));
+        let task = task.map(ended).boxed().shared();
+        counter.rows = RowsState::Refilling(task.clone());
+        Ok(task)
     }
 
-    async fn reserve(
-        self: Arc<Self>,
-        name: CounterName,
-        mut known: KnownRows,
-        count: u64,
-    ) -> Result<(), DrawError> {
-        let context = &self.context;
-        let of = name.key(&context.series);
-        let until = context.rows.several_calls();
-        let is_first = known.counter.is_none();
-        let reserved = context.reserver().reserve(&of, &mut known, count, until).await;
+    /// Gives a counter its rows back, and its range or the error.
+    fn end_refill(self: &Arc<Self>, mut taken: TakenRows, reserved: &Result<HeldRange, DrawError>) {
+        let (context, name) = (&self.context, taken.name);
         let mut held = self.held();
-        let Some(counter) = held.find(name) else {
-            // The series was closed, and its deadline did not wait for this reservation.
-            return Err(DrawError::Closed);
-        };
-        counter.rows = RowsState::Idle(known);
-        match &reserved {
+        let Some(counter) = held.find(name) else { return };
+        counter.rows = RowsState::Idle(taken.known.take().unwrap_or_default());
+        match reserved {
             Ok(range) => {
-                counter.paused_until = None;
+                counter.failed = None;
                 counter.ranges.push(range.clone());
                 held.unissued += range.unissued(context.step());
-                context.meters.reserved.increment(1);
                 context.meters.remaining.set(held.unissued as f64);
-                self.warn_if_nearly_full(name, range, is_first);
             }
             Err(error) => {
-                counter.paused_until = Some(context.rows.clock().now() + PAUSE);
-                context.meters.failed.increment(1);
-                let (series, error) = (&of.series, with_causes(error));
-                warn!(%series, period = %of.period, error, "document numbers not reserved");
+                counter.failed = Some((context.rows.clock().now() + PAUSE, error.clone()));
             }
         }
         // The period may have ended during the reservation.
-        let is_over = held.day().is_some_and(|day| name.period < day.period());
-        if is_over && let Some(counter) = held.remove(&name) {
-            self.retire(&mut held, counter);
+        if held.day().is_some_and(|day| name.period < day.period()) {
+            self.retire(&mut held, name);
         }
-        reserved.map(drop)
     }
 
-    /// Warns when the first range is reserved that has counters with nearly too many digits.
-    fn warn_if_nearly_full(&self, name: CounterName, range: &HeldRange, is_first: bool) {
-        let series = &self.context.series;
-        let has_warned = series.is_nearly_full(range.next) && !is_first;
-        if series.is_nearly_full(range.until.saturating_sub(self.context.step())) && !has_warned {
-            let (ws, digits) = (name.ws.map(|ws| ws.0), series.counter_width());
-            let (series, period, until) = (series.id(), name.period, range.until);
-            warn!(%series, %period, ws, until, digits, "document numbers nearly full");
+    /// Logs the end of a reservation. Warns of a full counter when it reserves the first range that
+    /// has values with nearly too many digits.
+    fn report(&self, name: CounterName, is_first: bool, reserved: &Result<HeldRange, DrawError>) {
+        let (series, meters) = (&self.context.series, &self.context.meters);
+        let (id, period, ws) = (series.id(), name.period, name.ws.map(|ws| ws.0));
+        match reserved {
+            Ok(range) => {
+                meters.reserved.increment(1);
+                let last = range.until.saturating_sub(self.context.step());
+                let has_warned = series.is_nearly_full(range.next) && !is_first;
+                if series.is_nearly_full(last) && !has_warned {
+                    let digits = series.counter_width();
+                    warn!(series = %id, %period, ws, last, digits, "document numbers nearly full");
+                }
+            }
+            Err(error) => {
+                meters.failed.increment(1);
+                let error = with_causes(error);
+                warn!(series = %id, %period, ws, error, "document numbers not reserved");
+            }
         }
     }
+}
+
+async fn reserve(mut taken: TakenRows, count: u64) -> Result<(), DrawError> {
+    let (shared, name) = (Arc::clone(&taken.shared), taken.name);
+    let context = &shared.context;
+    let Some(known) = &mut taken.known else { return Err(DrawError::Closed) };
+    let is_first = known.counter.is_none();
+    let (of, until) = (name.key(&context.series), context.rows.several_calls());
+    let reserved = context.reserver().reserve(&of, known, count, until).await;
+    shared.end_refill(taken, &reserved);
+    shared.report(name, is_first, &reserved);
+    reserved.map(drop)
 }

@@ -13,6 +13,9 @@ use crate::{
 /// The place of the ledger row among the operations of an attempt. The counter is the first.
 const LEDGER_OP: usize = 1;
 
+/// The first operation of an attempt that deletes the ledger row of an issued range.
+const FIRST_SPENT_OP: usize = 2;
+
 /// What the node knows of the rows of a counter.
 #[derive(Debug, Default)]
 pub(crate) struct KnownRows {
@@ -20,7 +23,7 @@ pub(crate) struct KnownRows {
     pub(crate) counter: Option<Bytes>,
     /// The ledger rows of ranges whose counters are all issued.
     pub(crate) spent: Vec<StoredRange>,
-    /// An attempt without an answer. It may be applied, or may still land.
+    /// An attempt that was sent and has no answer. It may be applied, or may still land.
     pub(crate) unsettled: Option<Attempt>,
 }
 
@@ -28,12 +31,14 @@ pub(crate) struct KnownRows {
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     ops: Vec<Conditional>,
+    /// Whether an earlier call sent the attempt and got no answer.
+    may_be_applied: bool,
     range: HeldRange,
     /// The row of the counter after the attempt.
     counter: Bytes,
 }
 
-/// The place in which ranges are reserved.
+/// The parts that a reservation needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reserver<'a> {
     pub(crate) series: &'a Series,
@@ -74,18 +79,27 @@ impl Reserver<'_> {
         until: Instant,
     ) -> Result<Option<HeldRange>, DrawError> {
         let Some(attempt) = known.unsettled.clone() else { return Ok(None) };
+        // The caller may drop this future while the write is under way.
+        known.unsettled = Some(Attempt { may_be_applied: true, ..attempt.clone() });
         let (storage, clock) = (self.rows.storage(), self.rows.clock());
         let (ops, limits) = (attempt.ops.clone(), self.rows.limits(until));
-        let outcome = write_if_settled(&**storage, clock, pkey.clone(), ops, limits).await?;
-        known.unsettled = None;
-        match outcome {
-            Outcome::NotApplied(conflicts) if !attempt.is_stored(&conflicts) => {
+        match write_if_settled(&**storage, clock, pkey.clone(), ops, limits).await {
+            Err(error) => {
+                if !attempt.may_be_applied && error.kind() != ErrorKind::OutcomeUnknown {
+                    known.unsettled = None;
+                }
+                Err(error.into())
+            }
+            Ok(Outcome::NotApplied(conflicts)) if !attempt.is_stored(&conflicts) => {
+                known.unsettled = None;
                 known.learn(&attempt, conflicts)?;
                 Ok(None)
             }
-            _ => {
+            Ok(_) => {
+                known.unsettled = None;
                 known.counter = Some(attempt.counter);
-                known.spent.clear();
+                // Ranges that were issued since the attempt was made come after these.
+                known.spent.drain(..attempt.ops.len() - FIRST_SPENT_OP);
                 Ok(Some(attempt.range))
             }
         }
@@ -111,9 +125,9 @@ impl Reserver<'_> {
             },
             Conditional::Insert { ccols: places::ledger(next), value: row.clone(), ttl },
         ];
-        ops.extend(known.spent.iter().map(|spent| spent.delete()));
+        ops.extend(known.spent.iter().map(StoredRange::delete));
         let range = HeldRange { ledger: StoredRange { first: next, row }, next, until };
-        Ok(Attempt { ops, range, counter })
+        Ok(Attempt { ops, may_be_applied: false, range, counter })
     }
 
     /// The end of a range of at most `count` counters that begins at `next`.
@@ -141,9 +155,13 @@ impl StoredRange {
 }
 
 impl Attempt {
+    /// The number of values of the range.
+    pub(crate) fn values(&self, step: u64) -> u64 {
+        self.range.unissued(step)
+    }
+
     /// Whether the rows show that the attempt was applied: the ledger row is there. Its token is
-    /// random, and only the node that wrote a ledger row removes it. Another node may have changed
-    /// the counter since.
+    /// random, and no other node removes it. Another node may have changed the counter since.
     fn is_stored(&self, conflicts: &[Conflict]) -> bool {
         let ledger = conflicts.iter().find(|conflict| conflict.op == LEDGER_OP);
         ledger.is_some_and(|conflict| conflict.actual.as_ref() == Some(&self.range.ledger.row))
@@ -156,10 +174,15 @@ impl KnownRows {
         let mut has_learned = false;
         for Conflict { op, actual } in conflicts {
             if op == 0 {
+                if actual.is_none() {
+                    return Err(Error::corrupt(
+                        "the row of a counter that was reserved is missing",
+                    ));
+                }
                 has_learned = true;
                 self.counter = actual;
             } else if op > LEDGER_OP {
-                // Somebody removed the ledger row of an issued range, which needs no row.
+                // An operator removed the ledger row of an issued range, which needs no row.
                 has_learned = true;
                 let gone = attempt.ops[op].ccols();
                 self.spent.retain(|spent| places::ledger(spent.first) != *gone);

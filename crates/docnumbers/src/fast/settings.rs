@@ -7,18 +7,18 @@ use crate::FixError;
 /// The settings of a fast series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FastSettings {
-    /// The number of counters that are reserved at a time. A crash loses at most two ranges of each
-    /// counter.
+    /// The number of counters that are reserved at a time, up to 1,000,000,000. A crash loses the
+    /// ranges that the node holds: usually at most two of each counter.
     pub range: u64,
-    /// The node reserves the next range as soon as it holds at most this many counters that are not
-    /// issued. With a whole range, no draw waits for the storage while fewer numbers are drawn than
-    /// a range per round trip. With 0 nothing is reserved ahead, and a crash loses at most one
-    /// range.
+    /// The node reserves the next range as soon as it holds fewer counters than these. With a whole
+    /// range, no draw waits for the storage while fewer numbers are drawn than a range per round
+    /// trip. With 0 no range is reserved ahead, and a crash usually loses at most one.
     pub refill_below: u64,
-    /// The number of counters, one for each period and workspace, of which a node holds ranges. The
-    /// ranges of the counter that was not used for the longest time are given back.
+    /// The number of counters, one for each period and workspace, of which a node holds ranges, up to
+    /// 10,000,000. Beyond it, the node gives back the ranges of the counter that was not used for
+    /// the longest time.
     pub counters_held: usize,
-    /// The highest number of numbers in a block.
+    /// The size of the largest block, up to 100,000 numbers.
     pub max_block: u32,
 }
 
@@ -38,13 +38,14 @@ impl FastSettings {
 
     /// Checks the settings. Returns the number of counters that are held.
     pub(super) fn check(&self) -> Result<NonZeroUsize, FixError> {
-        if self.range == 0 {
-            return Err(FixError::Settings("a range must have at least one counter"));
+        if !(1..=1_000_000_000).contains(&self.range) {
+            return Err(FixError::Settings("a range must have 1 to 1,000,000,000 counters"));
         }
-        if self.max_block == 0 {
-            return Err(FixError::Settings("a block must have at least one number"));
+        if !(1..=100_000).contains(&self.max_block) {
+            return Err(FixError::Settings("a block must have 1 to 100,000 numbers"));
         }
         NonZeroUsize::new(self.counters_held)
-            .ok_or(FixError::Settings("at least one counter must be held"))
+            .filter(|held| held.get() <= 10_000_000)
+            .ok_or(FixError::Settings("a node must hold 1 to 10,000,000 counters"))
     }
 }

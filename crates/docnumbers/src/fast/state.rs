@@ -1,16 +1,16 @@
 //! The counters that a node holds. The module does no I/O.
 
-use std::{fmt, num::NonZeroUsize};
+use std::{collections::HashMap, fmt, num::NonZeroUsize};
 
 use clock::{Instant, WallTime};
 use futures::future::{BoxFuture, Shared};
 use lru::LruCache;
 
-use super::{held::HeldRanges, reserve::KnownRows};
+use super::{give_back::GivenUp, held::HeldRanges, reserve::KnownRows};
 use crate::{CounterKey, DayText, DocNumber, DrawError, Period, RenderError, Series, WsId};
 
-/// A reservation under way. All draws that need it wait for the same one.
-pub(crate) type Refill = Shared<BoxFuture<'static, Result<(), DrawError>>>;
+/// A task that uses the rows of a counter. All draws that need the rows wait for the same task.
+pub(crate) type RowsTask = Shared<BoxFuture<'static, Result<(), DrawError>>>;
 
 /// The name of a counter of the series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,14 +32,16 @@ impl CounterName {
 pub(crate) struct HeldCounter {
     pub(crate) ranges: HeldRanges,
     pub(crate) rows: RowsState,
-    /// No range is reserved ahead before this moment, because the last reservation failed.
-    pub(crate) paused_until: Option<Instant>,
+    /// The error of the last reservation. Until this moment no other reservation begins.
+    pub(crate) failed: Option<(Instant, DrawError)>,
 }
 
-/// The task that uses the rows of a counter. One task at a time does.
+/// The user of the rows of a held counter.
 pub(crate) enum RowsState {
+    /// No task uses the rows.
     Idle(KnownRows),
-    Refilling(Refill),
+    /// A task reserves a range.
+    Refilling(RowsTask),
 }
 
 impl fmt::Debug for RowsState {
@@ -52,20 +54,38 @@ impl fmt::Debug for RowsState {
 }
 
 /// The counters that a node holds, and the text of the day.
-#[derive(Debug)]
+///
+/// Invariant: a counter is in at most one of `held`, `old` and `returning`, so one task at a time
+/// uses its rows. A simpler version forgets a counter that it gives back. The next draw reserves
+/// again; if that reservation comes first, the counters of the first range cannot be given back,
+/// although no other node exists.
 pub(crate) struct HeldCounters {
     day: Option<DayText>,
     held: LruCache<CounterName, HeldCounter>,
     most: NonZeroUsize,
-    /// The number of counters that are held and not issued.
+    /// The counters that wait to be given back, in the order in which they came.
+    old: LruCache<CounterName, GivenUp>,
+    /// The counters that are being given back.
+    pub(crate) returning: HashMap<CounterName, RowsTask>,
+    /// The number of values that may be lost, because they could not be given back.
+    pub(crate) lost: u64,
+    /// The number of values that are held and not issued.
     pub(crate) unissued: u64,
     pub(crate) is_closed: bool,
 }
 
+impl fmt::Debug for HeldCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (held, old, unissued) = (self.held.len(), self.old.len(), self.unissued);
+        let mut shown = f.debug_struct("HeldCounters");
+        shown.field("held", &held).field("old", &old).field("unissued", &unissued);
+        shown.finish_non_exhaustive()
+    }
+}
+
 impl HeldCounter {
-    fn new() -> HeldCounter {
-        let rows = RowsState::Idle(KnownRows::default());
-        HeldCounter { ranges: HeldRanges::default(), rows, paused_until: None }
+    fn new(ranges: HeldRanges, known: KnownRows) -> HeldCounter {
+        HeldCounter { ranges, rows: RowsState::Idle(known), failed: None }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -75,18 +95,27 @@ impl HeldCounter {
 
 impl HeldCounters {
     pub(crate) fn new(most: NonZeroUsize) -> HeldCounters {
-        let held = LruCache::unbounded();
-        HeldCounters { day: None, held, most, unissued: 0, is_closed: false }
+        HeldCounters {
+            day: None,
+            held: LruCache::unbounded(),
+            most,
+            old: LruCache::unbounded(),
+            returning: HashMap::new(),
+            lost: 0,
+            unissued: 0,
+            is_closed: false,
+        }
     }
 
-    /// Makes the text of the day of `now`. Returns the counters of periods that are over.
+    /// Makes the text of the day of `now`. Returns the names of the idle counters of periods that
+    /// are over.
     ///
-    /// A clock that goes back retires nothing: the periods that it left begin again soon.
+    /// A clock that goes back ends no period: the periods that it left begin again soon.
     pub(crate) fn begin_day(
         &mut self,
         now: WallTime,
         series: &Series,
-    ) -> Result<Vec<(CounterName, HeldCounter)>, RenderError> {
+    ) -> Result<Vec<CounterName>, RenderError> {
         if self.day.as_ref().is_some_and(|day| day.contains(now)) {
             return Ok(Vec::new());
         }
@@ -95,9 +124,7 @@ impl HeldCounters {
         self.day = Some(day);
         let is_over =
             |(name, held): &(&CounterName, &HeldCounter)| name.period < period && held.is_idle();
-        let over: Vec<CounterName> =
-            self.held.iter().filter(is_over).map(|(name, _)| *name).collect();
-        Ok(over.iter().filter_map(|name| self.remove(name)).collect())
+        Ok(self.held.iter().filter(is_over).map(|(name, _)| *name).collect())
     }
 
     /// The text of the day that began last.
@@ -105,27 +132,30 @@ impl HeldCounters {
         self.day.as_ref()
     }
 
-    /// The counter of a name. If the node holds too many counters then, the other value is the one
-    /// that was not used for the longest time. A counter with a reservation under way stays.
-    pub(crate) fn counter(
-        &mut self,
-        name: CounterName,
-    ) -> (&mut HeldCounter, Option<(CounterName, HeldCounter)>) {
-        let mut evicted = None;
-        if !self.held.contains(&name) && self.held.len() >= self.most.get() {
-            let idle = self.held.iter().rev().find(|(_, held)| held.is_idle());
-            let idle = idle.map(|(name, _)| *name);
-            evicted = idle.and_then(|name| self.remove(&name));
-        }
-        (self.held.get_or_insert_mut(name, HeldCounter::new), evicted)
-    }
-
     /// The counter of a name, if the node holds it. The counter does not count as used.
     pub(crate) fn find(&mut self, name: CounterName) -> Option<&mut HeldCounter> {
         self.held.peek_mut(&name)
     }
 
-    /// Draws `count` numbers. Draws none if the node holds too few counters, or if a number has no
+    /// The counter of a name. A counter that the node does not hold is added without a range.
+    pub(crate) fn find_or_add(&mut self, name: CounterName) -> &mut HeldCounter {
+        let empty = || HeldCounter::new(HeldRanges::default(), KnownRows::default());
+        self.held.get_or_insert_mut(name, empty)
+    }
+
+    /// Whether the node may add the counter of a name.
+    pub(crate) fn has_room_for(&self, name: CounterName) -> bool {
+        self.held.len() < self.most.get() || self.held.contains(&name)
+    }
+
+    /// The idle counter that was not used for the longest time, or a task of another counter if
+    /// none is idle.
+    pub(crate) fn oldest(&self) -> Option<Result<CounterName, RowsTask>> {
+        let idle = self.held.iter().rev().find(|(_, held)| held.is_idle());
+        idle.map(|(name, _)| Ok(*name)).or_else(|| self.tasks().next().map(Err))
+    }
+
+    /// Draws `count` numbers. Draws none if the node holds too few values, or if a number has no
     /// text.
     pub(crate) fn draw(
         &mut self,
@@ -141,8 +171,8 @@ impl HeldCounters {
         if let Some(missing) = count.checked_sub(unissued).filter(|missing| *missing > 0) {
             return Ok(Drawn::Missing(missing));
         }
-        for (_, at) in (0..count).zip(counter.ranges.counters(step)) {
-            give(day.number(ws, at)?);
+        for (_, value) in (0..count).zip(counter.ranges.counters(step)) {
+            give(day.number(ws, value)?);
         }
         counter.ranges.issue(count, step);
         *all_unissued -= count;
@@ -150,30 +180,61 @@ impl HeldCounters {
     }
 
     /// Takes a counter out, with all that the node holds of it.
-    pub(crate) fn remove(&mut self, name: &CounterName) -> Option<(CounterName, HeldCounter)> {
-        self.held.pop_entry(name)
+    pub(crate) fn remove(&mut self, name: CounterName, step: u64) -> Option<HeldCounter> {
+        let counter = self.held.pop(&name)?;
+        self.unissued -= counter.ranges.unissued(step);
+        Some(counter)
     }
 
-    /// The reservations under way.
-    pub(crate) fn refills(&self) -> Vec<Refill> {
-        let refill = |(_, held): (&CounterName, &HeldCounter)| match &held.rows {
-            RowsState::Refilling(refill) => Some(refill.clone()),
+    /// Lets a counter wait to be given back. Refuses if too many counters wait.
+    pub(crate) fn add_old(&mut self, name: CounterName, given_up: GivenUp) -> bool {
+        let has_room = self.old.len() < self.most.get();
+        if has_room {
+            self.old.put(name, given_up);
+        }
+        has_room
+    }
+
+    /// Takes out the counter that waits for the longest time to be given back.
+    pub(crate) fn pop_old(&mut self) -> Option<(CounterName, GivenUp)> {
+        self.old.pop_lru()
+    }
+
+    /// Holds a counter again that waits to be given back. Returns whether there is such a counter.
+    pub(crate) fn recall(&mut self, name: CounterName, step: u64) -> bool {
+        let Some(GivenUp { held, known, .. }) = self.old.pop(&name) else { return false };
+        self.unissued += held.unissued(step);
+        self.held.put(name, HeldCounter::new(held, known));
+        true
+    }
+
+    /// The names of the idle counters.
+    pub(crate) fn idle(&self) -> Vec<CounterName> {
+        let idle = self.held.iter().filter(|(_, held)| held.is_idle());
+        idle.map(|(name, _)| *name).collect()
+    }
+
+    /// The names of all held counters.
+    pub(crate) fn names(&self) -> Vec<CounterName> {
+        self.held.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// The tasks that use rows of counters.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = RowsTask> {
+        let refilling = |(_, held): (&CounterName, &HeldCounter)| match &held.rows {
+            RowsState::Refilling(task) => Some(task.clone()),
             RowsState::Idle(_) => None,
         };
-        self.held.iter().filter_map(refill).collect()
-    }
-
-    /// Takes all counters out.
-    pub(crate) fn remove_all(&mut self) -> Vec<(CounterName, HeldCounter)> {
-        std::iter::from_fn(|| self.held.pop_lru()).collect()
+        let returning = self.returning.values().cloned();
+        self.held.iter().filter_map(refilling).chain(returning)
     }
 }
 
 /// The outcome of a draw from the held counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drawn {
-    /// All numbers are drawn, and so many counters are left.
+    /// All numbers are drawn, and so many values are left.
     All { left: u64 },
-    /// Nothing is drawn, because so many counters are missing.
+    /// Nothing is drawn, because so many values are missing.
     Missing(u64),
 }

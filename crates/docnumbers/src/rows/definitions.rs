@@ -1,8 +1,10 @@
 //! The stored definitions of series, so that no definition gives a number of an earlier one.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use clock::Instant;
-use futures::StreamExt;
+use futures::TryStreamExt;
 use istorage::{AppStorageExt, Conditional, ErrorKind, Key, Outcome, Range};
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +14,9 @@ use crate::{Definition, DefinitionError, ReplaceError, Series};
 /// The largest number of definitions that a series can have one after another. All of them are in
 /// one row.
 const MOST_DEFINITIONS: usize = 100;
+
+/// The time between two attempts to store a definition.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// How the counters of a series are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +103,7 @@ impl NumberRows {
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {}
                 Err(error) => return Err(error.into()),
             }
+            self.clock.sleep(PAUSE).await;
         }
     }
 
@@ -111,13 +117,14 @@ impl NumberRows {
     ) -> istorage::Result<Vec<(Definition, Policy)>> {
         let page_timeout = deadline.saturating_since(self.clock.now());
         let pkey = keys::definitions(&self.prefix);
-        let mut rows = self.storage.read_linearizable(pkey, Range::all(), page_timeout);
-        let mut newest = Vec::new();
-        while let Some(row) = rows.next().await {
-            let mut stored = read(&row?.value)?;
+        let rows = self.storage.read_linearizable(pkey, Range::all(), page_timeout);
+        let newest = rows.try_fold(Vec::new(), |mut newest, row| async move {
+            let mut stored = read(&row.value)?;
             newest.extend(stored.definitions.pop().map(|definition| (definition, stored.policy)));
-        }
-        Ok(newest)
+            Ok(newest)
+        });
+        let timed_out = |_| istorage::Error::unavailable("the definitions were not read in time");
+        self.clock.timeout_at(deadline, newest).await.map_err(timed_out)?
     }
 }
 

@@ -104,9 +104,9 @@ impl LedgerRow {
         parse(bytes).ok_or_else(|| damaged("a range"))
     }
 
-    pub(super) fn entry(self, first: u64) -> Result<LedgerEntry> {
+    pub(super) fn entry(self, first: u64) -> LedgerEntry {
         let LedgerRow { until, state, reserved_at, owner, .. } = self;
-        Ok(LedgerEntry { first, until, owner, reserved_at, state })
+        LedgerEntry { first, until, owner, reserved_at, state }
     }
 }
 

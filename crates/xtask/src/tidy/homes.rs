@@ -16,9 +16,8 @@ const HOMES: &[&str] = &[
     "crates/isequencer/src/sequencer.rs",
     // The task of a partition.
     "crates/processor/src/partition.rs",
-    // The tasks of a fast series: reservations, and giving back.
-    "crates/docnumbers/src/fast/context.rs",
-    "crates/docnumbers/src/fast/refill.rs",
+    // The tasks of a fast series.
+    "crates/docnumbers/src/fast.rs",
     // The task of a node, and the tasks of its services.
     "crates/vvm/src/launch.rs",
     "crates/vvm/src/service.rs",

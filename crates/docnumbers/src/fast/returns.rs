@@ -1,0 +1,68 @@
+//! Giving back the counters of periods that are over, and those that were not used for long.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use tokio::sync::oneshot;
+
+use super::{
+    context::SIDE_BY_SIDE,
+    give_back::GivenUp,
+    shared::SharedSeries,
+    state::{CounterName, HeldCounters},
+};
+
+/// A counter that is being given back. When this is dropped, draws of the counter go on.
+struct Returning {
+    shared: Arc<SharedSeries>,
+    name: CounterName,
+    /// The number of values that may be lost if the task is dropped.
+    unissued: u64,
+    /// Draws wait until this is dropped.
+    _ended: oneshot::Sender<()>,
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        let mut held = self.shared.held();
+        held.returning.remove(&self.name);
+        held.lost += self.unissued;
+    }
+}
+
+impl SharedSeries {
+    /// Stops holding a counter, and lets a task give it back.
+    pub(super) fn retire(self: &Arc<Self>, held: &mut HeldCounters, name: CounterName) {
+        let step = self.context.step();
+        let Some(counter) = held.remove(name, step) else { return };
+        let unissued = counter.ranges.unissued(step);
+        let Some(given_up) = self.context.given_up(name, counter) else { return };
+        if !held.add_old(name, given_up) {
+            self.context.meters.not_given_back.increment(unissued);
+            held.lost += unissued;
+        } else if held.returning.len() < SIDE_BY_SIDE {
+            // The task ends with the series, or when no counter waits.
+            drop(self.spawn(give_old_back(Arc::clone(self))));
+        }
+    }
+
+    /// Takes a counter that waits to be given back.
+    fn begin_return(self: &Arc<Self>) -> Option<(Returning, GivenUp)> {
+        let mut held = self.held();
+        let (name, given_up) = held.pop_old()?;
+        let (ended, end) = oneshot::channel();
+        let unissued = given_up.unissued(self.context.step());
+        let task = end.map(|_| Ok(())).boxed().shared();
+        held.returning.insert(name, task);
+        let shared = Arc::clone(self);
+        Some((Returning { shared, name, unissued, _ended: ended }, given_up))
+    }
+}
+
+async fn give_old_back(shared: Arc<SharedSeries>) {
+    while let Some((mut returning, given_up)) = shared.begin_return() {
+        let deadline = shared.context.rows.several_calls();
+        let end = shared.context.give_back(given_up, deadline).await;
+        returning.unissued = end.not_given_back;
+    }
+}

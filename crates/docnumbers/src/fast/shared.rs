@@ -1,0 +1,148 @@
+//! The state that the handles and the tasks of a fast series share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use clock::Instant;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared, join, join_all},
+};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    DrawError, SeriesEnd,
+    context::SeriesContext,
+    give_back::GivenUp,
+    state::{CounterName, Drawn, HeldCounters, RowsTask},
+};
+use crate::{DayText, DocNumber, WsId};
+
+/// The state that the handles and the tasks of a series share.
+pub(super) struct SharedSeries {
+    pub(super) context: SeriesContext,
+    pub(super) runtime: Handle,
+    /// Ends the tasks, also during a call.
+    pub(super) stop: CancellationToken,
+    pub(super) held: Mutex<HeldCounters>,
+    pub(super) closing: Mutex<Option<Shared<BoxFuture<'static, SeriesEnd>>>>,
+}
+
+impl std::fmt::Debug for SharedSeries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedSeries").field("context", &self.context).finish_non_exhaustive()
+    }
+}
+
+impl SharedSeries {
+    pub(super) fn held(&self) -> MutexGuard<'_, HeldCounters> {
+        // No code that holds the lock leaves the state half changed.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a task that ends with the series. The output is `None` if the task ended early.
+    pub(super) fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = Option<T>> + Send + 'static {
+        let stop = self.stop.clone();
+        #[expect(clippy::disallowed_methods, reason = "the series owns the task and ends it")]
+        let task = self.runtime.spawn(async move { stop.run_until_cancelled(work).await });
+        task.map(|ended| ended.ok().flatten())
+    }
+
+    /// Begins the day of now. Returns the name of the counter of a workspace.
+    ///
+    /// Invariant: the clock is read under the lock. A simpler version reads the clock first. Caller
+    /// A reads 23:59; caller B reads 00:00, begins the day and retires the counters of yesterday;
+    /// caller A begins yesterday again, and reserves a range for one number.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        held: &mut HeldCounters,
+        ws: WsId,
+    ) -> Result<CounterName, DrawError> {
+        if held.is_closed {
+            return Err(DrawError::Closed);
+        }
+        let SeriesContext { series, rows, .. } = &self.context;
+        for name in held.begin_day(rows.clock().wall(), series)? {
+            self.retire(held, name);
+        }
+        let period = held.day().map(DayText::period).ok_or(DrawError::Closed)?;
+        Ok(CounterName { period, ws: series.counter_of(ws) })
+    }
+
+    /// Draws numbers, or returns the task that must end first.
+    pub(super) fn try_draw(
+        self: &Arc<Self>,
+        ws: WsId,
+        count: u32,
+        give: &mut impl FnMut(DocNumber),
+    ) -> Result<Option<RowsTask>, DrawError> {
+        let (context, count) = (&self.context, u64::from(count));
+        let (step, settings) = (context.step(), &context.settings);
+        let mut guard = self.held();
+        let held = &mut *guard;
+        let name = self.begin(held, ws)?;
+        let missing = loop {
+            match held.draw(name, (ws, count, step), &mut *give)? {
+                Drawn::All { left } => {
+                    if left < settings.refill_below {
+                        self.refill_ahead(held, name);
+                    }
+                    drop(guard);
+                    context.meters.issued.increment(count);
+                    return Ok(None);
+                }
+                Drawn::Missing(missing) if !held.recall(name, step) => break missing,
+                Drawn::Missing(_) => {}
+            }
+        };
+        if let Some(task) = held.returning.get(&name) {
+            return Ok(Some(task.clone()));
+        }
+        while !held.has_room_for(name) {
+            match held.oldest() {
+                Some(Ok(oldest)) => self.retire(held, oldest),
+                Some(Err(task)) => return Ok(Some(task)),
+                None => break,
+            }
+        }
+        self.refill(held, name, settings.range.max(missing)).map(Some)
+    }
+
+    /// Gives everything back. Counters without a reservation under way do not wait for the others.
+    pub(super) async fn close(self: Arc<Self>, deadline: Instant) -> SeriesEnd {
+        let context = &self.context;
+        let (idle, tasks) = {
+            let mut held = self.held();
+            let names = held.idle();
+            (self.take(&mut held, names), held.tasks().collect::<Vec<_>>())
+        };
+        let waiting = context.rows.clock().timeout_at(deadline, join_all(tasks));
+        let (first, _) = join(context.give_all_back(idle, deadline), waiting).await;
+        // The other tasks end in the middle of their calls, and give the rows back.
+        self.stop.cancel();
+        let tasks: Vec<_> = self.held().tasks().collect();
+        join_all(tasks).await;
+        let (rest, lost) = {
+            let mut held = self.held();
+            let names = held.names();
+            (self.take(&mut held, names), held.lost)
+        };
+        let rest = context.give_all_back(rest, deadline).await;
+        context.meters.remaining.set(0.0);
+        first + rest + SeriesEnd { not_given_back: lost, ..SeriesEnd::default() }
+    }
+
+    /// Takes out these counters, and those that wait to be given back.
+    fn take(&self, held: &mut HeldCounters, names: Vec<CounterName>) -> Vec<GivenUp> {
+        let step = self.context.step();
+        let mut all: Vec<_> = std::iter::from_fn(|| held.pop_old()).map(|(_, old)| old).collect();
+        all.extend(names.into_iter().filter_map(|name| {
+            let counter = held.remove(name, step)?;
+            self.context.given_up(name, counter)
+        }));
+        all
+    }
+}
