@@ -1,14 +1,20 @@
-//! The definition of an application: its tables, its kinds of workspaces, and its commands.
+//! The definition of an application: its tables, its kinds of workspaces, its commands, and its
+//! series of document numbers.
+
+mod series;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use docnumbers::SeriesId;
 use eventlog::{FieldType, InvalidSchema, Name, QName, RecordId, SINGLETON_IDS, Schema, Table};
 use hashbrown::HashMap;
 use isequencer::{BadSequences, SeqId, Sequence, Sequences, WsKind, standard};
 
+pub use self::series::{DeclaredSeries, SeriesPolicy};
 use crate::{Handler, builtin};
 
-/// An application: its tables, its kinds of workspaces, and its commands.
+/// An application: its tables, its kinds of workspaces, its commands, and its series of document
+/// numbers.
 ///
 /// ```
 /// use eventlog::Schema;
@@ -29,6 +35,7 @@ pub struct Application {
     schema: Schema,
     kinds: BTreeMap<String, WsKind>,
     sequences: Sequences,
+    series: BTreeMap<SeriesId, DeclaredSeries>,
     handlers: HashMap<QName, Arc<dyn Handler>>,
 }
 
@@ -54,6 +61,20 @@ pub enum InvalidApplication {
     /// A command has two handlers.
     #[error("the command {0} has two handlers")]
     HandlerTwice(QName),
+    /// Two series have the same id.
+    #[error("the series {0} is declared twice")]
+    SeriesTwice(SeriesId),
+    /// Two gapless series count in the same record, so each would go on with the counter of the
+    /// other.
+    #[error("the series {0} and {1} count in the same record {id}: give one another id", id = .2.0)]
+    CounterTwice(SeriesId, SeriesId, RecordId),
+    /// A gapless series has one counter for the application. Its counter is a record of a
+    /// workspace.
+    #[error(
+        "the series {0} is gapless and has the scope of the application: a gapless series counts \
+         in each workspace; change the scope, or make the series fast"
+    )]
+    GaplessScope(SeriesId),
 }
 
 /// The table of the descriptors of workspaces.
@@ -93,8 +114,8 @@ impl Application {
             .with_field(known::<Name>(NAME), FieldType::String);
         let schema = Schema::new(schema.tables().cloned().chain([descriptor]))?;
         let handlers = builtin::handlers().into_iter().collect();
-        let (kinds, sequences) = (BTreeMap::new(), Sequences::new());
-        Ok(Application { schema, kinds, sequences, handlers })
+        let (kinds, sequences, series) = (BTreeMap::new(), Sequences::new(), BTreeMap::new());
+        Ok(Application { schema, kinds, sequences, series, handlers })
     }
 
     /// Adds a kind of workspaces: its name, its number, and the sequences that it has besides the

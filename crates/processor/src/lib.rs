@@ -1,6 +1,7 @@
 //! Runs the commands of an application.
 //!
-//! An [`Application`] declares tables, kinds of workspaces and commands. Each partition of an
+//! An [`Application`] declares tables, kinds of workspaces, commands and series of document numbers.
+//! Each partition of an
 //! application is a [`Partition`] on the node that leads the partition. The task of the partition
 //! runs commands one after another, writes their events in groups, and answers each command when
 //! its event is applied. The task of the partition's sequencer reads the log and applies the events
@@ -28,7 +29,7 @@ mod state;
 mod status;
 mod worker;
 
-pub use application::{Application, InvalidApplication};
+pub use application::{Application, DeclaredSeries, InvalidApplication, SeriesPolicy};
 pub use command::{Answer, Command, Done, IdempotencyKey, RowChange};
 pub use command_context::CommandContext;
 pub use commands::Commands;
@@ -44,6 +45,7 @@ pub use worker::PartitionEnd;
 pub use async_trait::async_trait;
 pub use bytes;
 pub use clock;
+pub use docnumbers;
 pub use eventlog;
 pub use futures;
 pub use isequencer;

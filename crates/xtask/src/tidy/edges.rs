@@ -21,7 +21,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("sysvvm", &["ielections", "istorage"]),
     ("vvm-eventlog", &["istorage"]),
     ("seqstorage", &["isequencer", "sysvvm", "istorage", "vvm-eventlog"]),
-    ("vvm-processor", &["isequencer", "vvm-eventlog"]),
+    ("vvm-processor", &["docnumbers", "isequencer", "vvm-eventlog"]),
     (
         "vvm-node",
         &[

@@ -1,0 +1,146 @@
+//! The series of document numbers of an application.
+
+use docnumbers::{FastSettings, Scope, Series, SeriesId};
+use eventlog::{FieldType, Name, RecordId, Schema, Table};
+
+use super::{Application, InvalidApplication, known};
+
+/// The fields of a counter record.
+pub(crate) const SERIES: &str = "series";
+pub(crate) const PERIOD: &str = "period";
+pub(crate) const NEXT: &str = "next";
+
+/// The way in which a series draws its counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeriesPolicy {
+    /// The host reserves ranges of counters, and draws from memory. A crash may leave gaps.
+    Fast(FastSettings),
+    /// Commands draw the counters. A number exists exactly if the event of its command does, so the
+    /// numbers of a workspace and a period have no gaps.
+    Gapless {
+        /// The id of the counter record: the singleton of each workspace that holds the counter.
+        counter: RecordId,
+    },
+}
+
+/// A series, and the way in which it draws its counters.
+#[derive(Clone, Debug)]
+pub struct DeclaredSeries {
+    /// The series.
+    pub series: Series,
+    /// The way in which the series draws its counters.
+    pub policy: SeriesPolicy,
+}
+
+impl Application {
+    /// Adds a series of document numbers. A gapless series adds a singleton of the system, its
+    /// counter record, to the tables.
+    ///
+    /// # Errors
+    /// If the application has a series of that id, if a gapless series has the scope of the
+    /// application, or if its counter record has the id of another singleton.
+    pub fn with_series(
+        mut self,
+        series: Series,
+        policy: SeriesPolicy,
+    ) -> Result<Application, InvalidApplication> {
+        let id = series.id().clone();
+        if self.series.contains_key(&id) {
+            return Err(InvalidApplication::SeriesTwice(id));
+        }
+        if let SeriesPolicy::Gapless { counter } = policy {
+            if series.definition().scope == Scope::Application {
+                return Err(InvalidApplication::GaplessScope(id));
+            }
+            if let Some(other) = self.series().find(|other| other.policy == policy) {
+                let other = other.series.id().clone();
+                return Err(InvalidApplication::CounterTwice(other, id, counter));
+            }
+            let tables = self.schema.tables().cloned();
+            self.schema = Schema::new(tables.chain([counter_table(counter)]))?;
+        }
+        self.series.insert(id, DeclaredSeries { series, policy });
+        Ok(self)
+    }
+
+    /// The series of the application, by id.
+    pub fn series(&self) -> impl Iterator<Item = &DeclaredSeries> {
+        self.series.values()
+    }
+
+    /// The series of an id.
+    pub fn find_series(&self, id: &SeriesId) -> Option<&DeclaredSeries> {
+        self.series.get(id)
+    }
+}
+
+/// The table of a counter record. Its name has the id of the record: an application that leaves the
+/// series out, or moves it to another record, is no longer compatible with the deployed tables. So
+/// a counter never starts again.
+fn counter_table(counter: RecordId) -> Table {
+    Table::singleton(known(&format!("sys.NumberCounter{}", counter.0)), counter)
+        .with_field(known::<Name>(SERIES), FieldType::String)
+        .with_field(known::<Name>(PERIOD), FieldType::String)
+        .with_field(known::<Name>(NEXT), FieldType::Int64)
+}
+
+#[cfg(test)]
+mod tests {
+    use docnumbers::Definition;
+    use eventlog::{InvalidSchema, QName};
+
+    use super::*;
+
+    const GAPLESS: SeriesPolicy = SeriesPolicy::Gapless { counter: RecordId(65_601) };
+
+    fn series(id: &str, scope: Scope) -> Series {
+        Series::new(Definition { scope, ..Definition::new(id, "A{counter:4}") }).unwrap()
+    }
+
+    fn with(policies: &[(&str, SeriesPolicy)]) -> Result<Application, InvalidApplication> {
+        let shop = Application::new(Schema::default()).unwrap();
+        policies.iter().try_fold(shop, |shop, (id, policy)| {
+            shop.with_series(series(id, Scope::Workspace), *policy)
+        })
+    }
+
+    #[test]
+    fn a_gapless_series_has_a_counter_record_and_a_fast_one_has_none() {
+        let fast = SeriesPolicy::Fast(FastSettings::default());
+        let shop = with(&[("order", fast), ("bill", GAPLESS)]).unwrap();
+        let ids: Vec<_> = shop.series().map(|declared| declared.series.id().as_str()).collect();
+        assert_eq!(ids, ["bill", "order"]);
+        let order = "ORDER".parse().unwrap();
+        assert_eq!(shop.find_series(&order).unwrap().policy, fast);
+        assert!(shop.find_series(&"offer".parse().unwrap()).is_none());
+        let name: QName = "sys.NumberCounter65601".parse().unwrap();
+        let counter = shop.schema().table(&name).unwrap();
+        assert_eq!(counter.singleton_id(), Some(RecordId(65_601)));
+        let fields: Vec<_> = counter.fields().keys().map(Name::as_str).collect();
+        assert_eq!(fields, ["next", "period", "series"]);
+        assert_eq!(shop.schema().tables().count(), 2, "the descriptor, and one counter record");
+    }
+
+    #[test]
+    fn two_series_do_not_share_an_id_or_a_counter() {
+        let fast = SeriesPolicy::Fast(FastSettings::default());
+        let [a, b] = ["a", "b"].map(|id| id.parse::<SeriesId>().unwrap());
+        let twice = with(&[("a", fast), ("A", GAPLESS)]).unwrap_err();
+        assert_eq!(twice, InvalidApplication::SeriesTwice(a.clone()));
+        let shared = with(&[("a", GAPLESS), ("b", GAPLESS)]).unwrap_err();
+        assert_eq!(shared, InvalidApplication::CounterTwice(a, b, RecordId(65_601)));
+        assert!(with(&[("a", fast), ("b", fast)]).is_ok());
+        let descriptor = SeriesPolicy::Gapless { counter: Application::DESCRIPTOR };
+        let refused = with(&[("a", descriptor)]).unwrap_err();
+        let InvalidApplication::Schema(InvalidSchema::SameId(_, _, 65_536)) = refused else {
+            panic!("{refused}");
+        };
+    }
+
+    #[test]
+    fn a_gapless_series_counts_in_each_workspace() {
+        let shop = Application::new(Schema::default()).unwrap();
+        let refused = shop.with_series(series("a", Scope::Application), GAPLESS).unwrap_err();
+        assert_eq!(refused, InvalidApplication::GaplessScope("a".parse().unwrap()));
+    }
+}
