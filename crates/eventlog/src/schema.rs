@@ -12,7 +12,7 @@ pub use self::{
     errors::{IncompatibleSchema, InvalidRecord, InvalidSchema},
     table::{SINGLETON_IDS, Table},
 };
-use crate::{QName, RecordId, TableKind};
+use crate::{Name, QName, RecordId, TableKind};
 
 /// All tables of an application.
 ///
@@ -29,12 +29,17 @@ use crate::{QName, RecordId, TableKind};
 /// kind = "CRecord"
 /// fields = { cents = "int64" }
 ///
+/// [tables."shop.Bill"]
+/// kind = "WDoc"
+/// fields = { customer = "string" }
+/// numbers = { number = "bill" } # a new bill gets the next number of the series `bill`
+///
 /// [tables."shop.Settings"]
 /// kind = "Singleton"
 /// id = 65600
 /// "#
 /// .parse()?;
-/// assert_eq!(schema.tables().count(), 3);
+/// assert_eq!(schema.tables().count(), 4);
 /// # Ok::<(), eventlog::InvalidSchema>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +60,7 @@ impl Schema {
                 return Err(InvalidSchema::Twice(name));
             }
         }
+        schema.check_names()?;
         schema.check_containers()?;
         schema.check_singletons()?;
         Ok(schema)
@@ -70,13 +76,23 @@ impl Schema {
         self.tables.get(name)
     }
 
+    fn check_names(&self) -> Result<(), InvalidSchema> {
+        for table in self.tables() {
+            let is_number_too = |name: &&Name| table.numbers.contains_key(*name);
+            let is_container_too = |name: &&Name| table.containers.contains_key(*name);
+            let mut fields = table.fields.keys();
+            let twice = fields.find(|name| is_number_too(name) || is_container_too(name));
+            if let Some(name) = twice.or_else(|| table.numbers.keys().find(is_container_too)) {
+                return Err(InvalidSchema::SameName(table.name.clone(), name.clone()));
+            }
+        }
+        Ok(())
+    }
+
     fn check_containers(&self) -> Result<(), InvalidSchema> {
         for table in self.tables() {
             for (container, records) in &table.containers {
                 let (name, container) = (table.name.clone(), container.clone());
-                if table.fields.contains_key(&container) {
-                    return Err(InvalidSchema::FieldAndContainer(name, container));
-                }
                 let Some(found) = self.table(records) else {
                     return Err(InvalidSchema::UnknownTable(name, container, records.clone()));
                 };

@@ -21,6 +21,7 @@ containers = { exceptions = "shop.Price" }
 [tables."shop.Order"]
 kind = "ODoc"
 fields = { table = "int32", is_paid = "bool", tip = "float32", sum = "float64" }
+numbers = { number = "order" }
 
 [tables."shop.Settings"]
 kind = "Singleton"
@@ -54,7 +55,7 @@ fn a_schema_in_toml_equals_the_schema_in_rust() {
     let tables = [
         article.with_container(name("prices"), qname("shop.Price")),
         price.with_container(name("exceptions"), qname("shop.Price")),
-        order,
+        order.with_number(name("number"), "ORDER"),
         Table::singleton(qname("shop.Settings"), RecordId(65_536)),
     ];
     assert_eq!(Schema::new(tables).unwrap(), shop());
@@ -109,9 +110,12 @@ fn tables_that_do_not_fit_together_are_refused() {
         assert!(matches!(why, InvalidSchema::WrongKind(..)), "{document} {record}: {why}");
         assert!(why.to_string().contains(record), "{why}");
     }
-    let both = table("p.A", "CDoc", &format!("fields = {{ c = \"bool\" }}\n{holds}"));
-    let both = both + &table("p.B", "CRecord", "");
-    assert_eq!(refused(&both), InvalidSchema::FieldAndContainer(a.clone(), c));
+    let (field, number) = ("fields = { c = \"bool\" }", "numbers = { c = \"s\" }");
+    for (one, other) in [(field, holds), (field, number), (number, holds)] {
+        let both = table("p.A", "CDoc", &format!("{one}\n{other}"));
+        let both = both + &table("p.B", "CRecord", "");
+        assert_eq!(refused(&both), InvalidSchema::SameName(a.clone(), c.clone()));
+    }
     assert_eq!(refused(&table("p.A", "Singleton", "")), InvalidSchema::NoId(a.clone()));
     assert_eq!(
         refused(&table("p.A", "CDoc", "id = 65536")),
@@ -162,6 +166,16 @@ fn a_record_that_does_not_fit_its_table_is_refused_with_a_reason() {
     assert_eq!(none, InvalidRecord::UnknownTable(table));
     let kind = why(Record { kind: TableKind::WDoc, ..article() }, None);
     assert_eq!(kind, InvalidRecord::Kind(shop_article.clone(), TableKind::CDoc, TableKind::WDoc));
+    let order = |number| Record {
+        table: qname("shop.Order"),
+        kind: TableKind::ODoc,
+        fields: [(name("number"), number)].into(),
+        ..article()
+    };
+    schema.check(&order(Value::String("O-1".to_owned())), None).unwrap();
+    let (of_order, text, int) = (qname("shop.Order"), FieldType::String, FieldType::Int64);
+    let held = why(order(Value::Int64(1)), None);
+    assert_eq!(held, InvalidRecord::FieldType(of_order, name("number"), text, int));
     let settings = Record {
         table: qname("shop.Settings"),
         kind: TableKind::Singleton,
@@ -196,9 +210,15 @@ fn a_schema_may_only_add_tables_and_fields() {
     let follows = |text: &str| text.parse::<Schema>().unwrap().can_follow(&earlier);
     follows(SHOP).unwrap();
     follows(&SHOP.replace("name = \"string\"", "name = \"string\", code = \"int32\"")).unwrap();
+    follows(&SHOP.replace("{ number =", "{ second = \"order\", number =")).unwrap();
+    follows(&SHOP.replace("\"order\"", "\"Order\"")).unwrap();
     follows(&format!("{SHOP}\n[tables.\"shop.New\"]\nkind = \"WDoc\"")).unwrap();
     let (article, order) = (qname("shop.Article"), qname("shop.Order"));
+    let number = IncompatibleSchema::Number(order.clone(), name("number"), "order".to_owned());
     for (was, is, why) in [
+        ("numbers = { number = \"order\" }", "", number.clone()),
+        ("{ number =", "{ code =", number.clone()),
+        ("\"order\"", "\"offer\"", number),
         ("shop.Order", "shop.Other", IncompatibleSchema::TableGone(order.clone())),
         ("\"ODoc\"", "\"WDoc\"", IncompatibleSchema::Kind(order, TableKind::ODoc, TableKind::WDoc)),
         ("65536", "65537", IncompatibleSchema::Id(qname("shop.Settings"), 65_536)),

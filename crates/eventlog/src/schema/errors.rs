@@ -11,9 +11,12 @@ pub enum InvalidSchema {
     /// Two tables have the same name.
     #[error("the table {0} is declared twice")]
     Twice(QName),
-    /// A field and a container have the same name, so the name would mean both.
-    #[error("the table {0} has both a field and a container called `{1}`")]
-    FieldAndContainer(QName, Name),
+    /// Two of the fields, number fields and containers of a table have the same name, so the name
+    /// would mean both.
+    #[error(
+        "the table {0} has the name `{1}` twice: fields, numbers and containers need different names"
+    )]
+    SameName(QName, Name),
     /// The table of a container's records does not exist.
     #[error("the container `{1}` of {0} is for records of {2}, but the table {2} does not exist")]
     UnknownTable(QName, Name, QName),
@@ -85,6 +88,12 @@ pub enum IncompatibleSchema {
     /// A field has another type than the stored values.
     #[error("the field `{1}` of {0} was of type {2:?}, and cannot become {3:?}")]
     Retyped(QName, Name, FieldType, FieldType),
+    /// A number field is missing or has another series. Stored records have numbers of the earlier
+    /// series in it.
+    #[error(
+        "the number field `{1}` of {0} had numbers of the series `{2}`: declare it in the same way again"
+    )]
+    Number(QName, Name, String),
     /// A container is missing or has another table, and stored records are in it.
     #[error("the container `{1}` of {0} was for records of {2}: declare it in the same way again")]
     Container(QName, Name, QName),

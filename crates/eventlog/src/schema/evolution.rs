@@ -27,6 +27,12 @@ impl Schema {
                     Some(_) => {}
                 }
             }
+            for (field, series) in &was.numbers {
+                if is.numbers.get(field) != Some(series) {
+                    let (field, series) = (field.clone(), series.clone());
+                    return Err(IncompatibleSchema::Number(name(), field, series));
+                }
+            }
             for (container, records) in &was.containers {
                 if is.containers.get(container) != Some(records) {
                     return Err(IncompatibleSchema::Container(

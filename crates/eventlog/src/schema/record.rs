@@ -22,10 +22,10 @@ impl Schema {
         for (field, value) in record.fields.iter() {
             let (name, field) = (name.clone(), field.clone());
             let found = value.field_type();
-            match table.fields.get(&field) {
+            match table.field_type(field.as_str()) {
                 None => return Err(InvalidRecord::UnknownField(name, field)),
-                Some(holds) if *holds != found => {
-                    return Err(InvalidRecord::FieldType(name, field, *holds, found));
+                Some(holds) if holds != found => {
+                    return Err(InvalidRecord::FieldType(name, field, holds, found));
                 }
                 Some(_) => {}
             }

@@ -15,13 +15,16 @@ pub struct Table {
     /// The id of the record, if the table is a singleton.
     pub(super) id: Option<RecordId>,
     pub(super) fields: BTreeMap<Name, FieldType>,
+    /// The series of each number field.
+    pub(super) numbers: BTreeMap<Name, String>,
     pub(super) containers: BTreeMap<Name, QName>,
 }
 
 impl Table {
     /// Makes a table without fields.
     pub fn new(name: QName, kind: TableKind) -> Table {
-        Table { name, kind, id: None, fields: BTreeMap::new(), containers: BTreeMap::new() }
+        let (fields, numbers, containers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Table { name, kind, id: None, fields, numbers, containers }
     }
 
     /// Makes the table of a singleton. Its record always has this id.
@@ -33,6 +36,15 @@ impl Table {
     #[must_use]
     pub fn with_field(mut self, name: Name, holds: FieldType) -> Table {
         self.fields.insert(name, holds);
+        self
+    }
+
+    /// Adds a number field: a text that a new record gets from a series of document numbers. Its
+    /// value never changes. A number field with the same name is replaced. The case of `series`
+    /// does not matter.
+    #[must_use]
+    pub fn with_number(mut self, name: Name, series: &str) -> Table {
+        self.numbers.insert(name, series.to_ascii_lowercase());
         self
     }
 
@@ -61,6 +73,18 @@ impl Table {
     /// Returns the fields.
     pub fn fields(&self) -> &BTreeMap<Name, FieldType> {
         &self.fields
+    }
+
+    /// Returns the number fields, each with the id of its series in lower case.
+    pub fn numbers(&self) -> &BTreeMap<Name, String> {
+        &self.numbers
+    }
+
+    /// Returns the type of the values of a field or a number field; `None` if the table has no
+    /// field of this name.
+    pub fn field_type(&self, name: &str) -> Option<FieldType> {
+        let of_number = || self.numbers.contains_key(name).then_some(FieldType::String);
+        self.fields.get(name).copied().or_else(of_number)
     }
 
     /// Returns the containers, each with the table of its records.

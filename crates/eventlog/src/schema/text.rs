@@ -22,6 +22,8 @@ struct TableText {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     fields: BTreeMap<Name, FieldType>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    numbers: BTreeMap<Name, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     containers: BTreeMap<Name, QName>,
 }
 
@@ -33,8 +35,11 @@ impl FromStr for Schema {
         let text: SchemaText =
             toml::from_str(text).map_err(|error| InvalidSchema::Text(error.to_string()))?;
         let table = |(name, text): (QName, TableText)| {
-            let TableText { kind, id, fields, containers } = text;
-            Table { name, kind, id: id.map(RecordId), fields, containers }
+            let TableText { kind, id, fields, numbers, containers } = text;
+            let numbers = numbers.into_iter();
+            let numbers =
+                numbers.map(|(name, series)| (name, series.to_ascii_lowercase())).collect();
+            Table { name, kind, id: id.map(RecordId), fields, numbers, containers }
         };
         Schema::new(text.tables.into_iter().map(table))
     }
@@ -44,8 +49,8 @@ impl FromStr for Schema {
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |table: &Table| {
-            let Table { name, kind, id, fields, containers } = table.clone();
-            (name, TableText { kind, id: id.map(|id| id.0), fields, containers })
+            let Table { name, kind, id, fields, numbers, containers } = table.clone();
+            (name, TableText { kind, id: id.map(|id| id.0), fields, numbers, containers })
         };
         let text = SchemaText { tables: self.tables().map(text).collect() };
         f.write_str(&toml::to_string(&text).map_err(|_| fmt::Error)?)
