@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use isequencer::{BadSequences, SeqId, Sequence, Sequences, WsKind, standard};
 
 pub use self::series::{DeclaredSeries, SeriesPolicy};
+pub(crate) use self::series::{NEXT, PERIOD, SERIES, counter_name};
 use crate::{Handler, builtin};
 
 /// An application: its tables, its kinds of workspaces, its commands, and its series of document
@@ -35,7 +36,8 @@ pub struct Application {
     schema: Schema,
     kinds: BTreeMap<String, WsKind>,
     sequences: Sequences,
-    series: BTreeMap<SeriesId, DeclaredSeries>,
+    /// The series, by id.
+    series: BTreeMap<String, DeclaredSeries>,
     handlers: HashMap<QName, Arc<dyn Handler>>,
 }
 
@@ -75,6 +77,17 @@ pub enum InvalidApplication {
          in each workspace; change the scope, or make the series fast"
     )]
     GaplessScope(SeriesId),
+    /// A number field names a series that the application does not have.
+    #[error(
+        "the number field `{1}` of {0} is of the series `{2}`, which is not declared: declare it"
+    )]
+    UnknownSeries(QName, Name, String),
+    /// A number field names a fast series. A command cannot draw from a fast series.
+    #[error(
+        "the number field `{1}` of {0} is of the series `{2}`, which is fast: make the series \
+         gapless, or use a field of type string and let the client draw the number"
+    )]
+    FastSeries(QName, Name, String),
 }
 
 /// The table of the descriptors of workspaces.

@@ -1,16 +1,17 @@
 //! The context in which a handler works: it reads the workspace, draws numbers and writes rows.
 
+mod doc_numbers;
 mod rows;
 
 use std::{collections::HashMap, fmt};
 
 use bytes::Bytes;
+use clock::WallTime;
 use eventlog::{Record, RecordChange, RecordId, StoredRecord, Version, WsId};
 use isequencer::{DrawError, SeqId, WsKind, standard};
 
 use crate::{
     Application, HandlerError, Rejection, RejectionKind, RowChange,
-    application::DESCRIPTOR_ID,
     state::{GroupView, ReadRecord},
 };
 
@@ -57,6 +58,8 @@ pub struct CommandContext<'g> {
     application: &'g Application,
     ws: WsId,
     kind: WsKind,
+    /// The time of the event, if the command makes one.
+    time: WallTime,
     state: &'g GroupView<'g>,
     numbers: &'g mut dyn Numbers,
     /// The changes that the command writes.
@@ -76,10 +79,11 @@ pub struct CommandContext<'g> {
 }
 
 impl<'g> CommandContext<'g> {
-    /// Creates the context of a command that names `rows` rows.
+    /// Creates the context of a command that names `rows` rows. `time` is the time of its event.
     pub(crate) fn new(
         application: &'g Application,
         (kind, ws): (WsKind, WsId),
+        time: WallTime,
         state: &'g GroupView<'g>,
         numbers: &'g mut dyn Numbers,
         rows: usize,
@@ -88,6 +92,7 @@ impl<'g> CommandContext<'g> {
             application,
             ws,
             kind,
+            time,
             state,
             numbers,
             changes: Vec::with_capacity(rows),
@@ -179,7 +184,7 @@ impl CommandContext<'_> {
         let is_of_system = |row: &RowChange| match row {
             RowChange::Create { table, .. } => table.package() == "sys",
             RowChange::Update { table: Some(table), .. } => table.package() == "sys",
-            RowChange::Update { table: None, id, .. } => *id == DESCRIPTOR_ID,
+            RowChange::Update { table: None, id, .. } => self.application.is_record_of_system(*id),
         };
         if rows.iter().any(is_of_system) {
             self.has_failed = true;

@@ -10,13 +10,13 @@ mod read_ahead;
 use std::collections::VecDeque;
 
 use causes::with_causes;
-use eventlog::{AppRow, EventPlace, Offset, PreparedEvent, Schema, WriteOutcome, WsId};
+use eventlog::{AppRow, EventPlace, Offset, PreparedEvent, WriteOutcome, WsId};
 use hashbrown::HashMap;
 use isequencer::WsKind;
 use lru::LruCache;
 
 use crate::{
-    Answer, Busy, Done, Refused,
+    Answer, Application, Busy, Done, Refused,
     queue::{Answered, QueuedCommand, Reply},
     read_ahead_rows::ReadAheadRows,
     state::Overlay,
@@ -91,7 +91,7 @@ impl CommandGroup {
     /// have refused all waiting commands, so all rows are dropped.
     pub(crate) fn forget_rows(
         &mut self,
-        schema: &Schema,
+        application: &Application,
         kinds: &mut LruCache<WsId, WsKind>,
         waiting: &VecDeque<QueuedCommand>,
     ) {
@@ -105,7 +105,7 @@ impl CommandGroup {
         let read_for = waiting.iter().filter(|queued| queued.was_read_ahead);
         self.read_ahead_rows.keep(read_for.flat_map(|QueuedCommand { command, .. }| {
             let kind = kinds.get(&command.ws).copied();
-            read_ahead::rows_of(schema, command, kind)
+            read_ahead::rows_of(application, command, kind)
         }));
     }
 

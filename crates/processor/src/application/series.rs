@@ -1,9 +1,9 @@
 //! The series of document numbers of an application.
 
 use docnumbers::{FastSettings, Scope, Series, SeriesId};
-use eventlog::{FieldType, Name, RecordId, Schema, Table};
+use eventlog::{FieldType, Name, QName, RecordId, Schema, Table};
 
-use super::{Application, InvalidApplication, known};
+use super::{Application, DESCRIPTOR_ID, InvalidApplication, known};
 
 /// The fields of a counter record.
 pub(crate) const SERIES: &str = "series";
@@ -45,7 +45,7 @@ impl Application {
         policy: SeriesPolicy,
     ) -> Result<Application, InvalidApplication> {
         let id = series.id().clone();
-        if self.series.contains_key(&id) {
+        if self.series.contains_key(id.as_str()) {
             return Err(InvalidApplication::SeriesTwice(id));
         }
         if let SeriesPolicy::Gapless { counter } = policy {
@@ -59,7 +59,7 @@ impl Application {
             let tables = self.schema.tables().cloned();
             self.schema = Schema::new(tables.chain([counter_table(counter)]))?;
         }
-        self.series.insert(id, DeclaredSeries { series, policy });
+        self.series.insert(id.to_string(), DeclaredSeries { series, policy });
         Ok(self)
     }
 
@@ -70,15 +70,68 @@ impl Application {
 
     /// The series of an id.
     pub fn find_series(&self, id: &SeriesId) -> Option<&DeclaredSeries> {
-        self.series.get(id)
+        self.series.get(id.as_str())
     }
+
+    /// Checks that each number field of a table is of a gapless series. Series are declared after
+    /// the tables, so call this before the application is deployed. A command that creates a row of
+    /// a table with a wrong number field is rejected.
+    ///
+    /// # Errors
+    /// The first number field that is not of a gapless series.
+    pub fn check_number_fields(&self) -> Result<(), InvalidApplication> {
+        for table in self.schema.tables() {
+            for (field, series) in table.numbers() {
+                let wrong = || (table.name().clone(), field.clone(), series.clone());
+                match self.series.get(series).map(|declared| declared.policy) {
+                    Some(SeriesPolicy::Gapless { .. }) => {}
+                    Some(SeriesPolicy::Fast(_)) => {
+                        let (table, field, series) = wrong();
+                        return Err(InvalidApplication::FastSeries(table, field, series));
+                    }
+                    None => {
+                        let (table, field, series) = wrong();
+                        return Err(InvalidApplication::UnknownSeries(table, field, series));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The series of a number field.
+    pub(crate) fn series_of_field(&self, series: &str) -> Option<&DeclaredSeries> {
+        self.series.get(series)
+    }
+
+    /// The counter records that a new row of a table needs.
+    pub(crate) fn counters_of<'a>(
+        &'a self,
+        table: &'a Table,
+    ) -> impl Iterator<Item = RecordId> + 'a {
+        table.numbers().values().filter_map(|series| match self.series.get(series)?.policy {
+            SeriesPolicy::Gapless { counter } => Some(counter),
+            SeriesPolicy::Fast(_) => None,
+        })
+    }
+
+    /// Whether only commands of the system write this record.
+    pub(crate) fn is_record_of_system(&self, id: RecordId) -> bool {
+        let is_counter = |declared: &DeclaredSeries| matches!(declared.policy, SeriesPolicy::Gapless { counter } if counter == id);
+        id == DESCRIPTOR_ID || self.series().any(is_counter)
+    }
+}
+
+/// The name of the table of a counter record.
+pub(crate) fn counter_name(counter: RecordId) -> QName {
+    known(&format!("sys.NumberCounter{}", counter.0))
 }
 
 /// The table of a counter record. Its name has the id of the record: an application that leaves the
 /// series out, or moves it to another record, is no longer compatible with the deployed tables. So
 /// a counter never starts again.
 fn counter_table(counter: RecordId) -> Table {
-    Table::singleton(known(&format!("sys.NumberCounter{}", counter.0)), counter)
+    Table::singleton(counter_name(counter), counter)
         .with_field(known::<Name>(SERIES), FieldType::String)
         .with_field(known::<Name>(PERIOD), FieldType::String)
         .with_field(known::<Name>(NEXT), FieldType::Int64)
@@ -87,7 +140,7 @@ fn counter_table(counter: RecordId) -> Table {
 #[cfg(test)]
 mod tests {
     use docnumbers::Definition;
-    use eventlog::{InvalidSchema, QName};
+    use eventlog::InvalidSchema;
 
     use super::*;
 
@@ -135,6 +188,27 @@ mod tests {
         let InvalidApplication::Schema(InvalidSchema::SameId(_, _, 65_536)) = refused else {
             panic!("{refused}");
         };
+    }
+
+    #[test]
+    fn a_number_field_is_of_a_gapless_series() {
+        let tables = |series: &str| -> Schema {
+            let bill = "[tables.\"shop.Bill\"]\nkind = \"WDoc\"\nnumbers = { number = ";
+            format!("{bill}\"{series}\" }}").parse().unwrap()
+        };
+        let checked = |series: &str| {
+            let shop = Application::new(tables(series)).unwrap();
+            let shop = shop.with_series(self::series("bill", Scope::Workspace), GAPLESS).unwrap();
+            let fast = SeriesPolicy::Fast(FastSettings::default());
+            let shop = shop.with_series(self::series("order", Scope::Workspace), fast).unwrap();
+            shop.check_number_fields()
+        };
+        let (table, field) = (known::<QName>("shop.Bill"), known::<Name>("number"));
+        assert_eq!([checked("bill"), checked("BILL")], [Ok(()), Ok(())]);
+        let fast = InvalidApplication::FastSeries(table.clone(), field.clone(), "order".to_owned());
+        assert_eq!(checked("order"), Err(fast));
+        let unknown = InvalidApplication::UnknownSeries(table, field, "offer".to_owned());
+        assert_eq!(checked("offer"), Err(unknown));
     }
 
     #[test]

@@ -12,7 +12,12 @@ use crate::{HandlerError, Rejection, RejectionKind, RowChange};
 /// The largest number of rows that a command can write.
 const MOST_ROWS: usize = 4_096;
 
-impl CommandContext<'_> {
+impl<'g> CommandContext<'g> {
+    fn table(&self, name: &QName) -> Result<&'g Table, Rejection> {
+        let table = self.application.schema().table(name);
+        table.ok_or_else(|| Rejection::invalid(format!("there is no table {name}")))
+    }
+
     pub(super) async fn try_write(
         &mut self,
         rows: Vec<RowChange>,
@@ -56,11 +61,6 @@ impl CommandContext<'_> {
         Ok(())
     }
 
-    fn table(&self, name: &QName) -> Result<&Table, Rejection> {
-        let table = self.application.schema().table(name);
-        table.ok_or_else(|| Rejection::invalid(format!("there is no table {name}")))
-    }
-
     /// The real id of a row: that of the new row if `id` is a raw id, else `id` itself.
     fn real(&mut self, id: RecordId) -> Result<RecordId, Rejection> {
         if id.0 > u64::from(u16::MAX) {
@@ -77,7 +77,7 @@ impl CommandContext<'_> {
     }
 
     /// The position of a record among the changes of the command.
-    fn place(&mut self, id: RecordId) -> Option<usize> {
+    pub(super) fn place(&mut self, id: RecordId) -> Option<usize> {
         self.changes_by_id.find(&self.changes, |change| change.record.id, id)
     }
 }

@@ -149,6 +149,9 @@ impl CommandGroup {
         };
         let wlog = joined.next(standard::WLOG_OFFSET);
         let wlog = Offset(wlog.map_err(|error| Rejection::conflict(error.to_string()))?);
+        // The time of the event is fixed before the handler runs: the handler draws document
+        // numbers of the period in which the event is.
+        partition.time = partition.time.max(partition.clock.wall());
         let (command, HandlerEffects { changes, before, answer }) =
             self.handle(partition, handler.as_ref(), kind, &mut joined, command, until).await?;
         let place = {
@@ -157,7 +160,6 @@ impl CommandGroup {
         };
         let drawn =
             joined.drawn().map(|(key, last)| DrawnNumber { seq: key.seq.0, last }).collect();
-        partition.time = partition.time.max(partition.clock.wall());
         let Command { name, params, request, idempotency_key, .. } = command;
         let idempotency = idempotency_key.map(|own| Idempotency {
             principal: own.principal,
@@ -195,7 +197,8 @@ impl CommandGroup {
         let again = may_come_back.then(|| rows.clone());
         let view = partition.view(&self.overlay, &self.read_ahead_rows);
         let workspace = (kind, command.ws);
-        let mut context = CommandContext::new(application, workspace, &view, numbers, rows.len());
+        let (time, count) = (partition.time, rows.len());
+        let mut context = CommandContext::new(application, workspace, time, &view, numbers, count);
         let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut context)).catch_unwind();
         let until = if again.is_some() { until } else { command.deadline };
         let result = match partition.clock.timeout_at(until, ran).await {

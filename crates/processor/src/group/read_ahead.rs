@@ -6,13 +6,13 @@
 use std::collections::VecDeque;
 
 use clock::Instant;
-use eventlog::{AppRow, Schema, WsId};
+use eventlog::{AppRow, Table, WsId};
 use hashbrown::HashSet;
 use isequencer::{Transaction, WsKind};
 
 use super::CommandGroup;
 use crate::{
-    Command, RowChange, application::DESCRIPTOR_ID, builtin::CREATE_WORKSPACE,
+    Application, Command, RowChange, application::DESCRIPTOR_ID, builtin::CREATE_WORKSPACE,
     partition_context::PartitionContext, queue::QueuedCommand, read_ahead_rows::ROWS,
 };
 
@@ -74,7 +74,7 @@ impl CommandGroup {
     ) {
         let ws = command.ws;
         let kind = partition.kinds.get(&ws).copied();
-        for row in rows_of(partition.application.schema(), command, kind) {
+        for row in rows_of(&partition.application, command, kind) {
             if self.read_ahead_rows.get(&row).is_none() && missing.seen_rows.insert(row) {
                 missing.rows.push(row);
             }
@@ -129,27 +129,30 @@ impl CommandGroup {
     }
 }
 
-/// The rows that a command names itself: its stored answer, the descriptor, and the rows that it
-/// changes or uses as parents. The descriptor is needed only while the kind of the workspace is not
-/// known.
+/// The rows that a command names itself: its stored answer, the descriptor, the rows that it
+/// changes or uses as parents, and the counter records of its new rows. The descriptor is needed
+/// only while the kind of the workspace is not known.
 pub(super) fn rows_of(
-    schema: &Schema,
+    application: &Application,
     command: &Command,
     kind: Option<WsKind>,
 ) -> impl Iterator<Item = AppRow> {
     let ws = command.ws;
     let answer = command.idempotency_key.as_ref().map(|own| AppRow::Answer(ws, own.key));
     let descriptor = kind.is_none().then_some(AppRow::Record(ws, DESCRIPTOR_ID));
-    let named = command.rows.iter().filter_map(move |change| {
-        let id = match change {
-            RowChange::Update { id, .. } => Some(*id),
-            RowChange::Create { parent: Some(parent), .. } => Some(parent.id),
-            RowChange::Create { table, .. } => {
-                schema.table(table).and_then(|table| table.singleton_id())
+    let named = command.rows.iter().flat_map(move |change| {
+        let (id, new_in) = match change {
+            RowChange::Update { id, .. } => (Some(*id), None),
+            RowChange::Create { table, parent, .. } => {
+                let table = application.schema().table(table);
+                let singleton = table.and_then(Table::singleton_id);
+                (parent.as_ref().map_or(singleton, |parent| Some(parent.id)), table)
             }
         };
+        let counters = new_in.into_iter().flat_map(|table| application.counters_of(table));
         // Smaller ids are raw ids of rows that the command creates.
-        id.filter(|id| id.0 > u64::from(u16::MAX)).map(|id| AppRow::Record(ws, id))
+        let id = id.filter(|id| id.0 > u64::from(u16::MAX));
+        id.into_iter().chain(counters).map(move |id| AppRow::Record(ws, id))
     });
     answer.into_iter().chain(descriptor).chain(named)
 }
@@ -167,7 +170,8 @@ mod tests {
     /// nothing was read for these commands.
     #[test]
     fn only_rows_that_were_read_for_waiting_commands_stay() {
-        let schema: Schema = "[tables.\"shop.Bill\"]\nkind = \"CDoc\"".parse().unwrap();
+        let schema = "[tables.\"shop.Bill\"]\nkind = \"CDoc\"".parse().unwrap();
+        let application = Application::new(schema).unwrap();
         let mut kinds = LruCache::unbounded();
         kinds.put(WsId(1), WsKind(1));
         let command = |ids: &[u64], was_read_ahead| {
@@ -190,7 +194,7 @@ mod tests {
             group.read_ahead_rows.add(&[row(id)], vec![Some(Bytes::from(vec![0; 1_000]))]);
         }
         let waiting = [command(&[waits], true), command(&[not_read], false)].into();
-        group.forget_rows(&schema, &mut kinds, &waiting);
+        group.forget_rows(&application, &mut kinds, &waiting);
         let is_kept =
             [done, waits, not_read].map(|id| group.read_ahead_rows.get(&row(id)).is_some());
         assert_eq!(is_kept, [false, true, false]);

@@ -172,7 +172,7 @@ impl GroupRunner {
             self.partition.search_to = unexpected_event.unwrap_or(Offset(0));
         }
         let PartitionContext { application, kinds, .. } = &mut self.partition;
-        self.group.forget_rows(application.schema(), kinds, &self.waiting);
+        self.group.forget_rows(application, kinds, &self.waiting);
         let log = &self.partition.log;
         let role = match log.may_answer() {
             true => NodeRole::Leader,

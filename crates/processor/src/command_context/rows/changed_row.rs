@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use eventlog::{Name, QName, RecordChange, RecordId, StoredRecord, TableKind, Value, Version};
 
-use crate::{CommandContext, HandlerError, Rejection, RejectionKind, state::ReadRecord};
+use crate::{
+    CommandContext, HandlerError, Rejection, RejectionKind,
+    command_context::doc_numbers::value_sent, state::ReadRecord,
+};
 
 /// The largest size in bytes of all rows together that a command replaces. These rows are in
 /// memory, several times, until the event of the command is packed.
@@ -40,7 +43,11 @@ impl CommandContext<'_> {
             return Err(Rejection::invalid(what).into());
         }
         record.is_active = is_active.unwrap_or(record.is_active);
+        let numbers = self.table(&record.table)?.numbers();
         for (name, value) in fields {
+            if let Some(series) = numbers.get(&name) {
+                return Err(value_sent(&record.table, &name, series).into());
+            }
             match value {
                 Some(Value::Ref(id)) => {
                     record.fields.insert(name, Value::Ref(self.real(id)?));
@@ -59,10 +66,22 @@ impl CommandContext<'_> {
 
     /// Reads a record that the command replaces, and adds the record to the changes.
     async fn take(&mut self, id: RecordId, expected: Option<Version>) -> Result<(), HandlerError> {
+        if !self.try_take(id, expected).await? {
+            return Err(Rejection::not_found(format!("there is no record {}", id.0)).into());
+        }
+        Ok(())
+    }
+
+    /// Does the same as [`take`](CommandContext::take). Returns whether the record exists.
+    pub(in crate::command_context) async fn try_take(
+        &mut self,
+        id: RecordId,
+        expected: Option<Version>,
+    ) -> Result<bool, HandlerError> {
         let Some(ReadRecord { stored: StoredRecord { version, record, .. }, bytes }) =
             self.state.read(self.ws, id).await?
         else {
-            return Err(Rejection::not_found(format!("there is no record {}", id.0)).into());
+            return Ok(false);
         };
         if expected.is_some_and(|expected| expected != version) {
             let what = format!(
@@ -83,6 +102,6 @@ impl CommandContext<'_> {
         // no bytes.
         self.before.extend(bytes.map(|bytes| (id, bytes)));
         self.changes.push(RecordChange { replaces: Some(version), record });
-        Ok(())
+        Ok(true)
     }
 }

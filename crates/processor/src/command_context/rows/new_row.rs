@@ -38,11 +38,12 @@ impl CommandContext<'_> {
     pub(super) async fn create(
         &mut self,
         id: RecordId,
-        table: QName,
+        name: QName,
         parent: Option<Parent>,
         mut fields: Fields,
     ) -> Result<(), HandlerError> {
-        let kind = self.table(&table)?.kind();
+        let table = self.table(&name)?;
+        let kind = table.kind();
         for value in fields.values_mut() {
             if let Value::Ref(id) = value {
                 *id = self.real(*id)?;
@@ -53,10 +54,13 @@ impl CommandContext<'_> {
             None => None,
         };
         if kind == TableKind::Singleton && Box::pin(self.get(id)).await?.is_some() {
-            let what = format!("there is a {table} already: update record {}", id.0);
+            let what = format!("there is a {name} already: update record {}", id.0);
             return Err(Rejection::conflict(what).into());
         }
-        let record = Record { table, kind, id, parent, is_active: true, fields };
+        if !table.numbers().is_empty() {
+            Box::pin(self.fill_numbers(table, &mut fields)).await?;
+        }
+        let record = Record { table: name, kind, id, parent, is_active: true, fields };
         self.changes.push(RecordChange { replaces: None, record });
         Ok(())
     }
