@@ -1,5 +1,7 @@
 //! The application of the tests: a shop.
 
+mod numbers;
+
 use std::{collections::BTreeMap, panic::resume_unwind, sync::Arc};
 
 use async_trait::async_trait;
@@ -37,6 +39,11 @@ containers = { lines = "shop.Line" }
 [tables."shop.Line"]
 kind = "WRecord"
 fields = { name = "string", article = "ref" }
+
+[tables."shop.Invoice"]
+kind = "WDoc"
+fields = { name = "string" }
+numbers = { number = "invoice" }
 
 [tables."shop.Order"]
 kind = "ODoc"
@@ -155,7 +162,12 @@ impl Handler for TwoWritesHandler {
 /// - `shop.Fail`, which panics,
 /// - `shop.Swallow`, which ignores errors,
 /// - `shop.Never`, which does not end,
-/// - `shop.Twice`, which writes rows in two calls.
+/// - `shop.Twice`, which writes rows in two calls,
+/// - `shop.Draw`, which draws document numbers of the series in its params, and writes a bill for
+///   each.
+///
+/// A new `shop.Invoice` gets a number of the gapless series `invoice`, such as `INV2026-0001`. The
+/// series `order` is fast.
 ///
 /// # Panics
 /// If the application is refused.
@@ -169,7 +181,8 @@ pub fn shop() -> Arc<Application> {
     let shop = shop.with_command(qname("shop.Swallow"), ErrorIgnoringHandler).expect("it is new");
     let shop = shop.with_command(qname("shop.Never"), EndlessHandler).expect("it is new");
     let shop = shop.with_command(qname("shop.Twice"), TwoWritesHandler).expect("it is new");
-    Arc::new(shop.with_command(qname("shop.Fail"), PanickingHandler).expect("it is new"))
+    let shop = shop.with_command(qname("shop.Fail"), PanickingHandler).expect("it is new");
+    Arc::new(numbers::add(shop))
 }
 
 /// A command that writes rows.
