@@ -14,7 +14,14 @@ pub(super) fn value_of_json(
     name: &str,
     json: Json,
 ) -> Result<Value, ProblemDetails> {
-    let Some(field_type) = table.fields().get(name).copied() else {
+    if let Some(series) = table.numbers().get(name) {
+        let table = table.name();
+        return Err(ProblemDetails::bad_request(format!(
+            "the number field `{name}` of {table} gets its value from the series `{series}`: leave \
+             the field out"
+        )));
+    }
+    let Some(field_type) = table.field_type(name) else {
         return Err(ProblemDetails::bad_request(format!("{} has no field `{name}`", table.name())));
     };
     let wrong = |expected: &str| {

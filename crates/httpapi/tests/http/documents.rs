@@ -90,6 +90,33 @@ fn each_invalid_request_for_documents_or_logs_gets_its_code_and_changes_nothing(
     node.stop();
 }
 
+#[test]
+fn a_number_field_is_shown_as_text_and_refused_in_requests() {
+    let node = TestNode::start();
+    let bills = format!("{}/docs/shop.Bill", workspace_path(WS));
+    for number in ["BILL-0000", "BILL-0001"] {
+        let (status, made) = request(node.api, "POST", &bills, &[], r#"{"fields":{}}"#);
+        assert_eq!(status, 201, "{made}");
+        let bill = format!("{bills}/{}", made["newIds"]["1"]);
+        let (_, read) = request(node.api, "GET", &bill, &[], "");
+        assert_eq!(read["fields"]["number"], number);
+        for (body, reason) in [
+            (r#"{"fields":{"number":"BILL-0009"}}"#, "bad_request"),
+            (r#"{"fields":{"number":9}}"#, "bad_request"),
+            (r#"{"fields":{"number":null}}"#, "invalid"),
+        ] {
+            let answer = request(node.api, "PATCH", &bill, &[], body);
+            assert!(answer.1.to_string().contains("the series `bill`"), "{}", answer.1);
+            assert_eq!(code(answer), (400, reason.to_owned()), "{body}");
+        }
+        let sent = r#"{"fields":{"number":"BILL-0009"}}"#;
+        let answer = request(node.api, "POST", &bills, &[], sent);
+        assert_eq!(code(answer), (400, "bad_request".to_owned()));
+    }
+    assert_eq!(node.logged(WS).len(), 3, "the workspace, and two bills");
+    node.stop();
+}
+
 /// An HTTP/1.0 answer ends with its connection. So a log that was cut would look like a complete
 /// one.
 #[test]

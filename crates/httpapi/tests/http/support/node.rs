@@ -12,13 +12,17 @@ use std::{
 use clock::Clock;
 use httpapi::{AdminEndpoint, AdminSettings, HttpApi, HttpApiSettings, HttpLimits};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use processor::Application;
+use processor::{
+    Application, SeriesPolicy,
+    docnumbers::{Definition, Series},
+};
 use serde_json::Value;
 use shop::http_client::{self, command_path, request, try_request};
 use tokio::runtime::{Builder, Runtime};
 use tracing::Dispatch;
 use vvm::{
     AppSettings, Launched, NodeSettings, Problem, Stage, Vvm,
+    eventlog::RecordId,
     isequencer::WsKind,
     istorage::{StorageDriver, mem::MemDriver},
     sysvvm::AppName,
@@ -148,6 +152,9 @@ fn launch(settings: HttpApiSettings, admin: AdminSettings, driver: Arc<MemDriver
 pub(crate) fn demo_node(driver: Arc<dyn StorageDriver>, settings: NodeSettings) -> vvm::Builder {
     let schema = include_str!("../../../../../config/demo.toml").parse().unwrap();
     let shop = Application::new(schema).unwrap().with_workspaces("Shop", WsKind(1), []).unwrap();
+    let bill = Series::new(Definition::new("bill", "BILL-{counter:4}")).unwrap();
+    let gapless = SeriesPolicy::Gapless { counter: RecordId(65_601) };
+    let shop = shop.with_series(bill, gapless).unwrap();
     let app = AppSettings::new(AppName::new("demo", "shop").unwrap(), Arc::new(shop));
     Vvm::builder(driver, Clock::system(), settings).with_app(app)
 }
