@@ -36,7 +36,7 @@ impl CommandLoad {
         }
         let bill = json!({
             "id": 1, "table": "shop.Bill",
-            "fields": { "number": 1, "customer": "a customer with a name of some length, as there are" },
+            "fields": { "customer": "a customer with a name of some length, as there are" },
         });
         let line = |id: u64| {
             json!({

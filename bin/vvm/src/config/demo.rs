@@ -1,17 +1,36 @@
 //! The demo application, for trying a node. A node without configured applications runs it.
 
+use eventlog::RecordId;
 use isequencer::WsKind;
-use processor::Application;
+use processor::{
+    Application, SeriesPolicy,
+    docnumbers::{Definition, FastSettings, Reset, Series},
+};
 use sysvvm::AppName;
 
-/// Makes the demo application.
+/// The counter record of the bills in each workspace.
+const BILL_COUNTER: RecordId = RecordId(65_601);
+
+/// Makes the demo application. Its bills have gapless numbers such as `INV2026-0042`. Clients may
+/// draw numbers such as `ORDER2026-1123-00042` for their orders.
 ///
 /// # Panics
-/// Never: its name, its tables and its workspaces are valid.
+/// Never: its name, its tables, its workspaces and its series are valid.
 pub(crate) fn demo() -> (AppName, Application) {
     let name = AppName::new("demo", "shop").expect("the name is valid");
     let tables = include_str!("../../config/demo.toml").parse().expect("the tables are valid");
     let application = Application::new(tables).expect("no table is the system's");
     let application = application.with_workspaces("Shop", WsKind(1), []);
-    (name, application.expect("the kind is new"))
+    let application = application.expect("the kind is new");
+    let bill = Definition {
+        reset: Reset::Year,
+        start: 1,
+        ..Definition::new("bill", "INV{date:yyyy}-{counter:4}")
+    };
+    let bill = Series::new(bill).expect("the year is in the text");
+    let order = Series::new(Definition::daily("order", "ORDER")).expect("the day is in the text");
+    let gapless = SeriesPolicy::Gapless { counter: BILL_COUNTER };
+    let application = application.with_series(bill, gapless).expect("the series is new");
+    let fast = SeriesPolicy::Fast(FastSettings::default());
+    (name, application.with_series(order, fast).expect("the series is new"))
 }

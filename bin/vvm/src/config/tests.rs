@@ -73,6 +73,7 @@ fn the_demo_is_a_valid_application() {
     let (name, application) = demo();
     assert_eq!(name.to_string(), "demo/shop");
     assert!(application.schema().table(&"shop.Article".parse().unwrap()).is_some());
+    assert_eq!(application.check_number_fields(), Ok(()));
 }
 
 /// The key `workspaces` was reported.
