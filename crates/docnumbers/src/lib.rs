@@ -41,7 +41,6 @@ mod render;
 mod replace;
 mod rows;
 mod series;
-mod settings;
 mod template;
 mod unique;
 
@@ -53,7 +52,6 @@ pub use period::{Period, Reset};
 pub use render::{DayText, DocNumber, WsId};
 pub use rows::{CounterKey, FixError, LedgerEntry, NumberRows, Policy, RangeState};
 pub use series::Series;
-pub use settings::FastSettings;
 
 // The types of these crates occur in the API.
 pub use clock;

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use crate::FixError;
 
 /// The settings of a fast series.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastSettings {
     /// The number of counters that are reserved at a time, up to 1,000,000,000. A crash loses the
     /// ranges that the node holds: usually at most two of each counter.
