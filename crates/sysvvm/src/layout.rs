@@ -30,6 +30,9 @@ pub(crate) enum KeyPrefix {
     Epochs = 7,
     /// The number of slots: one row.
     Slots = 8,
+    // 9 and 10 are reserved for the owners of partitions and for the members of a cluster.
+    /// The counters and definitions of document numbers. The host gives the rest of the keys.
+    DocumentNumbers = 11,
 }
 
 impl KeyPrefix {
@@ -71,6 +74,11 @@ pub(crate) fn numbers(app: AppNumber, ws: u64) -> Bytes {
 /// Returns the clustering columns of a sequence.
 pub(crate) fn sequence(seq: u16) -> Bytes {
     Bytes::copy_from_slice(&seq.to_be_bytes())
+}
+
+/// Returns the first bytes of the partition keys of an application's document numbers.
+pub(crate) fn document_numbers(app: AppNumber) -> Bytes {
+    [KeyPrefix::DocumentNumbers.pkey(), app.get().to_be_bytes()].concat().into()
 }
 
 /// Returns the key of the row of the format: a mark of this program, and the version of the format.
@@ -120,6 +128,8 @@ mod tests {
         let seq_storage_ws = numbers(AppNumber(0x0102), 0x0304);
         assert_eq!(seq_storage_ws[..], [0, 0, 0, 3, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 3, 4]);
         assert_eq!(sequence(0x0506)[..], [5, 6]);
+        let document_numbers = document_numbers(AppNumber(0x0102));
+        assert_eq!(document_numbers[..], [0, 0, 0, 11, 0, 0, 1, 2]);
         let name = AppName::new("ab", "c").unwrap();
         assert_eq!(bytes(app(&name)), (vec![0, 0, 0, 5], vec![1, b'a', b'b', b'/', b'c']));
     }

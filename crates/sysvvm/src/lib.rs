@@ -1,7 +1,8 @@
 //! The system keyspace: its key layout, its format, the registry of applications, election rows and
 //! stored numbers.
 //!
-//! Invariant: only this crate knows the keys of the system keyspace.
+//! Invariant: only this crate knows the keys of the system keyspace. Rows of document numbers have
+//! keys of the crate `docnumbers` behind the first bytes that [`System::document_numbers`] gives.
 //!
 //! A [`System`] is a database with its system keyspace open. It gives each application a keyspace
 //! of its own:

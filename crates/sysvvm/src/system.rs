@@ -8,12 +8,13 @@ mod slots;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 
 pub use self::format::FORMAT_VERSION;
 use self::keyspace::open_existing;
-use crate::{AppEntry, ElectionRows, NumberRows, Result};
+use crate::{AppEntry, ElectionRows, NumberRows, Result, layout};
 
 /// The longest name of a system keyspace. The names of the applications' keyspaces begin with it,
 /// and need room for a number.
@@ -85,6 +86,14 @@ impl System {
     #[must_use]
     pub fn numbers(&self, app: &AppEntry) -> NumberRows {
         NumberRows::of_app(Arc::clone(&self.storage), self.clock.clone(), app.number)
+    }
+
+    /// Returns the first bytes of the partition keys of an application's document numbers. All rows
+    /// of the [system keyspace](System::storage) whose partition key begins with these bytes belong
+    /// to the document numbers of this application.
+    #[must_use]
+    pub fn document_numbers(&self, app: &AppEntry) -> Bytes {
+        layout::document_numbers(app.number)
     }
 
     /// Returns the driver of the database.
