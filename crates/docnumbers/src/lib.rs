@@ -48,7 +48,7 @@ pub use calendar::{Calendar, CivilDay};
 pub use definition::{Definition, Overflow, Scope, SeriesId};
 pub use error::{DefinitionError, RenderError, ReplaceError, TemplateError};
 pub use fast::{DrawError, FastSeries, FastSettings, SeriesEnd};
-pub use period::{Period, Reset};
+pub use period::{InvalidPeriod, Period, Reset};
 pub use render::{DayText, DocNumber, WsId};
 pub use rows::{CounterKey, FixError, LedgerEntry, NumberRows, Policy, RangeState};
 pub use series::Series;

@@ -1,5 +1,7 @@
 //! The spans in which a counter counts on.
 
+mod parse;
+
 use std::fmt;
 
 use jiff::{
@@ -7,6 +9,8 @@ use jiff::{
     civil::{Date, Weekday},
 };
 use serde::{Deserialize, Serialize};
+
+pub use self::parse::InvalidPeriod;
 
 /// The time at which the counter of a series starts again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -57,7 +61,7 @@ impl fmt::Display for Reset {
 ///
 /// Two dates have equal periods exactly if no counter starts again between them. Periods of one
 /// [`Reset`] are in the order of time. [`Display`](fmt::Display) shows `2026-05-22`, `2026-W21`,
-/// `2026-05`, `2026` or `all`.
+/// `2026-05`, `2026` or `all`, and [`FromStr`](std::str::FromStr) reads these texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Period {
     reset: Reset,
