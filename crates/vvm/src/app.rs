@@ -1,8 +1,12 @@
-//! An application on a node, and its partitions that are at work there.
+//! An application on a node: its partitions that are at work there, and its document numbers.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
 
 use clock::Clock;
+use docnumbers::{FastSeries, SeriesId};
 use eventlog::{Entry, Offset, Reader, RecordId, StoredRecord, WsId};
 use futures::{Stream, stream::BoxStream};
 use isequencer::{SeqId, standard};
@@ -11,8 +15,12 @@ use sysvvm::{AppName, NumberRows};
 
 use crate::{
     AppSettings, NumbersIn,
+    series::OpenedSeries,
     status::{AppStatus, PartitionStatus},
 };
+
+/// The number of workspaces of which an application remembers that they exist: 2 MB.
+const KNOWN_WORKSPACES: usize = 100_000;
 
 /// An application on a node.
 #[derive(Debug)]
@@ -21,6 +29,8 @@ pub struct App {
     pub(crate) settings: AppSettings,
     pub(crate) partitions: Partitions,
     pub(crate) opened: OnceLock<ServedApp>,
+    /// Workspaces that exist. No workspace is ever removed, so they need not be read again.
+    known: Mutex<HashSet<WsId>>,
 }
 
 /// An application with an open keyspace.
@@ -29,6 +39,7 @@ pub(crate) struct ServedApp {
     pub(crate) app: sysvvm::OpenedApp,
     pub(crate) system: Arc<NumberRows>,
     pub(crate) reader: Reader,
+    pub(crate) series: OpenedSeries,
 }
 
 /// The answer of a node that does not lead the partition. Another node leads it, or no node does.
@@ -43,7 +54,7 @@ impl App {
     pub(crate) fn new(settings: AppSettings, clock: Clock) -> App {
         let application = Arc::clone(&settings.application);
         let partitions = Partitions::new(application, settings.partitions, clock.clone());
-        App { clock, settings, partitions, opened: OnceLock::new() }
+        App { clock, settings, partitions, opened: OnceLock::new(), known: Mutex::default() }
     }
 
     /// The owner and the name of the application.
@@ -73,6 +84,15 @@ impl App {
         let local = LocalPartition { commands, app: self, opened, partition };
         local.may_answer()?;
         Ok(local)
+    }
+
+    /// The fast series of an id. `None` if the application declares no fast series of this id, or
+    /// if the node has not opened it yet: a node opens the series when it begins to lead.
+    ///
+    /// A series gives numbers to all workspaces. The API asks the leader of a workspace, so that
+    /// one node has the range of each counter.
+    pub fn fast_series(&self, id: &SeriesId) -> Option<&FastSeries> {
+        self.opened.get()?.series.fast.get(id)
     }
 
     pub(crate) fn status(&self) -> AppStatus {
@@ -147,6 +167,27 @@ impl LocalPartition<'_> {
         self.commands.record(ws, id).await
     }
 
+    /// Whether a workspace of the partition exists. The storage is read only until the answer is
+    /// yes.
+    ///
+    /// # Errors
+    /// Those of [`Reader::record`].
+    pub async fn has_workspace(&self, ws: WsId) -> eventlog::Result<bool> {
+        let known = || self.app.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known().contains(&ws) {
+            return Ok(true);
+        }
+        let exists = self.record(ws, Application::DESCRIPTOR).await?.is_some();
+        if exists {
+            let mut known = known();
+            if known.len() >= KNOWN_WORKSPACES {
+                known.clear();
+            }
+            known.insert(ws);
+        }
+        Ok(exists)
+    }
+
     /// Reads the records of a workspace, as [`Reader::records`] does. The status of the partition
     /// reports damaged records.
     pub fn records(
@@ -161,6 +202,16 @@ impl LocalPartition<'_> {
     /// The reader of the stored rows, including rows of events that are not applied yet.
     pub fn reader(&self) -> &Reader {
         &self.opened.reader
+    }
+
+    /// The stored counters of document numbers, and their ledgers.
+    pub fn number_rows(&self) -> &docnumbers::NumberRows {
+        &self.opened.series.rows
+    }
+
+    /// The name of this leadership in the ledgers of document numbers.
+    pub fn number_owner(&self) -> &str {
+        &self.opened.series.owner
     }
 
     /// The last number of a sequence of a workspace that an applied event contains. While the

@@ -9,10 +9,11 @@ use tracing::{info, warn};
 
 use crate::{
     Node, Problem, Stage,
-    leading::{HeldLease, until_lost},
+    leading::{HeldLease, is_lost, until_lost},
     node::STAGE_CHECK_INTERVAL,
     parts::NodeParts,
     problem::FirstProblem,
+    series,
     service::Services,
 };
 
@@ -20,7 +21,8 @@ use crate::{
 ///
 /// `AdminRequests` and `Requests` are durations. The others are moments, counted from the beginning
 /// of the stop. A part of the node that has not ended by its time is given up. A late service or
-/// storage is reported as a problem. After a late partition the lease is left to expire.
+/// storage is reported as a problem. After a late partition the lease is left to expire. Numbers
+/// that are late are not given back.
 #[derive(Clone, Copy, Debug)]
 pub enum StopShare {
     /// The longest time that an admin service has for its current requests.
@@ -29,7 +31,7 @@ pub enum StopShare {
     Requests = 6,
     /// The end of the services.
     Services = 8,
-    /// The end of the partitions.
+    /// The end of the partitions, and of giving back document numbers.
     Partitions = 12,
     /// The end of the release of the lease.
     LeaseRelease = 13,
@@ -206,10 +208,23 @@ impl NodeParts {
         let start = self.clock.now();
         let until = |share: StopShare| start + share.of(self.settings.stop_within);
         self.node.set_stage(Stage::Stopping);
-        let have_stopped = CancellationToken::new();
+        let (have_stopped, are_given_back) = (CancellationToken::new(), CancellationToken::new());
         let services = async {
             services.stop(&self.clock, until(StopShare::Services), &self.problem).await;
             have_stopped.cancel();
+        };
+        // The services draw numbers, so they end first. A node that has lost its leadership must
+        // stop soon, and has no lease whose release could wait.
+        let was_lost = is_lost(held.as_ref());
+        let numbers = async {
+            let deadline = if was_lost {
+                start + self.settings.request_call_timeout * 2
+            } else {
+                have_stopped.cancelled().await;
+                until(StopShare::Partitions)
+            };
+            series::close(&self.node, &self.clients, deadline).await;
+            are_given_back.cancel();
         };
         let leadership = async {
             // After the leadership is lost, the killer ends the process if work goes on. So
@@ -220,11 +235,11 @@ impl NodeParts {
                 () = have_stopped.cancelled() => {}
             }
             if let Some(held) = held {
-                let partitions = until(StopShare::Partitions);
-                self.end_leadership(held, partitions, until(StopShare::LeaseRelease)).await;
+                let deadlines = [StopShare::Partitions, StopShare::LeaseRelease].map(until);
+                self.end_leadership(held, &are_given_back, deadlines).await;
             }
         };
-        tokio::join!(services, leadership);
+        tokio::join!(services, numbers, leadership);
         let closed = self.clients.close();
         if self.clock.timeout_at(until(StopShare::Storage), closed).await.is_err() {
             warn!("storage not closed in time");

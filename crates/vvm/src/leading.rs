@@ -8,6 +8,7 @@ use std::sync::Arc;
 use clock::Instant;
 use ielections::{Elections, Leadership, LockFile, LossReason, ReleaseOutcome, Slot};
 use sysvvm::System;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
@@ -19,6 +20,11 @@ use crate::{
 pub(crate) struct HeldLease {
     leadership: Leadership,
     fence: Arc<LeaseFence>,
+}
+
+/// Whether the leadership is lost; false if there is no leadership.
+pub(crate) fn is_lost(held: Option<&HeldLease>) -> bool {
+    held.is_some_and(|held| held.leadership.lost().is_some())
 }
 
 /// Waits until the leadership is lost; forever if there is no leadership.
@@ -156,13 +162,21 @@ impl NodeParts {
 
     /// Ends all work under the leadership. Releases the lease if it is proved that nothing is
     /// written any more.
+    ///
+    /// The release waits until the document numbers are given back. Otherwise the next leader could
+    /// reserve the numbers behind them, and they would be missing.
     pub(crate) async fn end_leadership(
         &self,
         HeldLease { leadership, fence }: HeldLease,
-        partitions: Instant,
-        deadline: Instant,
+        are_given_back: &CancellationToken,
+        [partitions, deadline]: [Instant; 2],
     ) {
         let ended = partitions::undeploy(&self.node, partitions).await;
+        tokio::select! {
+            biased;
+            _ = leadership.over() => {}
+            () = are_given_back.cancelled() => {}
+        }
         self.node.set_fence(None);
         if let Some(lost) = leadership.lost() {
             self.problem.report(Problem::LeadershipLost(lost));

@@ -30,6 +30,7 @@ mod opening;
 mod partitions;
 mod parts;
 mod problem;
+mod series;
 mod service;
 mod settings;
 mod status;
@@ -47,6 +48,7 @@ pub use status::{AppStatus, LeadershipStatus, NodeStatus, PartitionStatus, Stora
 // on a runtime of tokio.
 pub use async_trait::async_trait;
 pub use clock;
+pub use docnumbers;
 pub use eventlog;
 pub use futures;
 pub use ielections;

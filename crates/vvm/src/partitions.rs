@@ -1,8 +1,9 @@
 //! The partitions of a slot, from the beginning of the leadership to its end.
 
-use std::sync::Arc;
+use std::{fmt::Display, sync::Arc, time::Duration};
 
 use clock::Instant;
+use docnumbers::NumberRows;
 use eventlog::{Deployment, DeploymentError, Log, Reader};
 use futures::future::join_all;
 use ielections::Slot;
@@ -11,8 +12,13 @@ use seqstorage::PartitionStorage;
 use sysvvm::System;
 
 use crate::{
-    App, Node, NodeSettings, NumbersIn, Problem, app::ServedApp, clients::Clients,
-    lease_fence::LeaseFence, node::slot_of, opening,
+    App, Node, NodeSettings, NumbersIn, Problem,
+    app::ServedApp,
+    clients::Clients,
+    lease_fence::LeaseFence,
+    node::slot_of,
+    opening,
+    series::{self, OpenedSeries},
 };
 
 /// Deploys the partitions of a slot on the runtime of requests. They recover by themselves, side by
@@ -32,18 +38,21 @@ pub(crate) async fn deploy(
         // longer.
         let deadline = node.clock().now() + settings.open_within;
         let (node_there, system_there) = (node.clone(), Arc::clone(system));
+        let (owner, timeout) =
+            (series::owner(settings, slot, fence), settings.request_call_timeout);
         let opening = async move {
             let app = &node_there.apps()[at];
-            let open = || open(app, &node_there, &system_there, deadline);
+            let open = || open(app, &node_there, &system_there, (&owner, timeout), deadline);
             opening::retry_until(node_there.clock(), deadline, open).await
         };
-        let opened = clients.on_requests(opening).await?;
+        let (opened, series) = clients.on_requests(opening).await?;
         let reader = {
             let (storage, clock) = (Arc::clone(&opened.storage), node.clock().clone());
             Reader::new(storage, clock, settings.request_call_timeout, app.settings.partitions)
         };
         let numbers = Arc::new(system.numbers(&opened.entry));
-        let opened = app.opened.get_or_init(|| ServedApp { app: opened, system: numbers, reader });
+        let opened = ServedApp { app: opened, system: numbers, reader, series };
+        let opened = app.opened.get_or_init(|| opened);
         for partition in 0..app.settings.partitions.get() {
             if slot_of(partition, settings.slots) == slot {
                 // A partition spawns its tasks on the runtime that is entered.
@@ -55,15 +64,24 @@ pub(crate) async fn deploy(
     Ok(())
 }
 
-/// Opens the keyspace of an application and fixes its deployment. The first node creates the
-/// keyspace and decides the deployment.
+/// Opens the keyspace of an application and its series of document numbers, and fixes its
+/// deployment. The first node creates the keyspace and decides the deployment.
+///
+/// The series come first. Suppose that the deployment came first, and that a series were refused.
+/// Then the counter record of a new gapless series would be deployed, and the earlier configuration
+/// would be refused, too.
 async fn open(
     app: &App,
     node: &Node,
     system: &System,
+    (owner, call_timeout): (&str, Duration),
     deadline: Instant,
-) -> Result<sysvvm::OpenedApp, Problem> {
+) -> Result<(sysvvm::OpenedApp, OpenedSeries), Problem> {
     let (name, partitions) = (app.name(), app.settings.partitions);
+    let refused = |why: &dyn Display| {
+        Problem::Refused(format!("the application `{name}` cannot be deployed: {why}"))
+    };
+    app.application().check_number_fields().map_err(|why| refused(&why))?;
     let opened = loop {
         match system.open_app(name, deadline).await {
             Err(sysvvm::Error::DoesNotExist { .. }) => {}
@@ -81,13 +99,17 @@ async fn open(
             opened.entry.partitions
         )));
     }
+    let (storage, clock) = (Arc::clone(system.storage()), node.clock().clone());
+    let prefix = system.document_numbers(&opened.entry);
+    let rows = NumberRows::new(storage, clock, prefix, call_timeout);
+    let series = OpenedSeries::open(app, rows, owner.to_owned(), deadline).await?;
     let (level, schema) = (app.settings.level, app.application().schema().clone());
     let deployment = Deployment { level, schema };
     deployment.fix(&opened.storage, node.clock(), deadline).await.map_err(|why| match why {
         DeploymentError::Storage(error) => Problem::of_storage(&error),
-        why => Problem::Refused(format!("the application `{name}` cannot be deployed: {why}")),
+        why => refused(&why),
     })?;
-    Ok(opened)
+    Ok((opened, series))
 }
 
 fn deploy_partition(

@@ -23,6 +23,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use vvm::{AppSettings, Builder, Launched, Node, NodeSettings, Service, ServiceError, Stage, Vvm};
 
+use crate::numbers::FaultyNumbers;
+
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A database, and nodes on it.
@@ -47,6 +49,7 @@ impl Cluster {
             never_closes: AtomicBool::default(),
             failed: CancellationToken::default(),
             writes: Arc::new(Mutex::new(Fault::None)),
+            numbers: Arc::new(Mutex::new(Fault::None)),
             keyspace: OnceLock::default(),
             journal: Arc::default(),
         };
@@ -64,9 +67,20 @@ impl Cluster {
     }
 
     pub(crate) fn node(&self, number: u16, change: impl FnOnce(&mut NodeSettings)) -> Builder {
+        let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
+        self.node_of(number, app, change)
+    }
+
+    /// A node with another application. All nodes of a cluster have the same application, because
+    /// the driver gives them one keyspace.
+    pub(crate) fn node_of(
+        &self,
+        number: u16,
+        app: AppSettings,
+        change: impl FnOnce(&mut NodeSettings),
+    ) -> Builder {
         let mut settings = self.settings(number);
         change(&mut settings);
-        let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
         Vvm::builder(Arc::clone(&self.driver) as _, self.clock.clone(), settings).with_app(app)
     }
 
@@ -122,6 +136,14 @@ impl Cluster {
             "somebody else was faster"
         );
     }
+
+    /// Deletes the lease that [`usurp`](Cluster::usurp) wrote.
+    pub(crate) async fn release(&self, slot: u32) {
+        let row = ElectionRow::Lease(Slot::new(slot).unwrap());
+        let store = self.store().await;
+        let deleted = store.compare_and_delete(row, "x".into(), Instant::FAR_FUTURE);
+        assert!(matches!(deleted.await.unwrap(), ConditionalOutcome::Done));
+    }
 }
 
 /// Sets leases that end soon.
@@ -148,6 +170,8 @@ pub(crate) struct ScriptedDriver {
     pub(crate) failed: CancellationToken,
     /// The fault of each write in keyspaces of applications.
     pub(crate) writes: Arc<Mutex<Fault>>,
+    /// The fault of each conditional write of document numbers.
+    pub(crate) numbers: Arc<Mutex<Fault>>,
     /// The keyspace of the application, without faults and stalls.
     pub(crate) keyspace: OnceLock<SharedStorage>,
     pub(crate) journal: Journal,
@@ -173,7 +197,11 @@ impl StorageDriver for ScriptedDriver {
         }
         let opened = self.inner.open(keyspace, deadline).await?;
         if keyspace.as_str() == "sysvvm" {
-            return Ok(opened);
+            let faulty = |inner| {
+                let (clock, fault) = (self.clock.clone(), Arc::clone(&self.numbers));
+                Arc::new(FaultyNumbers { inner, clock, fault }) as SharedStorage
+            };
+            return Ok(opened.map(faulty));
         }
         let less = |left: usize| left.checked_sub(1);
         if self.refused_opens.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {

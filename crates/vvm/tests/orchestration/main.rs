@@ -6,6 +6,7 @@
 mod cluster;
 mod leaders;
 mod lease_times;
+mod numbers;
 mod reads;
 
 use std::{

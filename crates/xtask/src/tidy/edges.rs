@@ -25,6 +25,7 @@ const TABLE: &[(&str, &[&str])] = &[
     (
         "vvm-node",
         &[
+            "docnumbers",
             "istorage",
             "ielections",
             "isequencer",

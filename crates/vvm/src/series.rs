@@ -1,0 +1,99 @@
+//! The series of document numbers of an application on a node, from the beginning of the leadership
+//! to its end.
+
+use std::collections::BTreeMap;
+
+use causes::with_causes;
+use clock::Instant;
+use docnumbers::{FastSeries, FixError, NumberRows, Policy, SeriesEnd, SeriesId};
+use eventlog::Fence;
+use futures::future::join_all;
+use ielections::Slot;
+use processor::{DeclaredSeries, SeriesPolicy};
+use sysvvm::AppName;
+use tracing::{info, warn};
+
+use crate::{App, Node, NodeSettings, Problem, clients::Clients, lease_fence::LeaseFence};
+
+/// The open series of an application.
+#[derive(Debug)]
+pub(crate) struct OpenedSeries {
+    pub(crate) rows: NumberRows,
+    /// The name of this leadership in the ledgers. No other leadership has it.
+    pub(crate) owner: String,
+    pub(crate) fast: BTreeMap<SeriesId, FastSeries>,
+}
+
+/// The name of a leadership in the ledgers of gaps.
+pub(crate) fn owner(settings: &NodeSettings, slot: Slot, fence: &LeaseFence) -> String {
+    let (node, slot, epoch) = (settings.advertised, slot.get(), fence.epoch().0);
+    format!("{node} slot {slot} epoch {epoch}")
+}
+
+impl OpenedSeries {
+    /// Fixes the definitions of all series of an application, and opens the fast ones.
+    pub(crate) async fn open(
+        app: &App,
+        rows: NumberRows,
+        owner: String,
+        deadline: Instant,
+    ) -> Result<OpenedSeries, Problem> {
+        let mut fast = BTreeMap::new();
+        for DeclaredSeries { series, policy } in app.application().series() {
+            let refused = |why| refused(app, why);
+            match policy {
+                SeriesPolicy::Gapless { .. } => {
+                    rows.fix(series, Policy::Gapless, deadline).await.map_err(refused)?;
+                }
+                SeriesPolicy::Fast(settings) => {
+                    let (rows, owner) = (rows.clone(), owner.clone());
+                    let opened = FastSeries::open(series.clone(), rows, owner, *settings, deadline);
+                    fast.insert(series.id().clone(), opened.await.map_err(refused)?);
+                }
+            }
+        }
+        Ok(OpenedSeries { rows, owner, fast })
+    }
+}
+
+/// The problem of a series that cannot be opened.
+fn refused(app: &App, why: FixError) -> Problem {
+    match why {
+        FixError::Storage(error) => Problem::of_storage(&error),
+        why => Problem::Refused(format!(
+            "the application `{}` cannot be deployed: {}",
+            app.name(),
+            with_causes(&why)
+        )),
+    }
+}
+
+/// Gives back the numbers that the fast series of a node reserved and did not issue. Numbers that
+/// are not given back stay in the ledger, and are never issued.
+///
+/// The writes are conditional, so they do no harm after the leadership is lost.
+pub(crate) async fn close(node: &Node, clients: &Clients, deadline: Instant) {
+    let (node, clock) = (node.clone(), node.clock().clone());
+    let now = clock.now();
+    // The rest of the time is for a series to report the numbers that it could not give back.
+    let until = now + deadline.saturating_since(now) * 7 / 8;
+    let closing = clients.on_requests(async move {
+        let opened = node.apps().iter().filter_map(|app| Some((app.name(), app.opened.get()?)));
+        let series = opened.flat_map(|(app, opened)| {
+            opened.series.fast.values().map(move |series| close_one(app, series, until))
+        });
+        join_all(series).await;
+        Ok(())
+    });
+    match clock.timeout_at(deadline, closing).await {
+        Ok(Ok(())) => {}
+        Ok(Err(problem)) => warn!(%problem, "document numbers not given back"),
+        Err(_) => warn!("document numbers not given back in time"),
+    }
+}
+
+async fn close_one(app: &AppName, series: &FastSeries, until: Instant) {
+    let SeriesEnd { given_back, not_issued, not_given_back } = series.close(until).await;
+    let id = series.series().id();
+    info!(%app, series = %id, given_back, not_issued, not_given_back, "series closed");
+}

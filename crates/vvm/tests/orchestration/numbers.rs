@@ -1,0 +1,215 @@
+//! The fast series of document numbers of a node: when they open, and what a stop gives back.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use clock::{Clock, Instant};
+use eventlog::Schema;
+use istorage::{Call, CallAnswer, Error, Fault, Result, SharedStorage, StorageWrapper, Write};
+use processor::{Application, SeriesPolicy};
+use sysvvm::AppName;
+use vvm::{
+    AppSettings, Builder, Launched, NodeSettings, Problem, Stage,
+    docnumbers::{Definition, DrawError, FastSeries, FastSettings, Series, WsId},
+};
+
+use crate::cluster::{Cluster, PATIENCE, hasty};
+
+/// The system keyspace of a node. Rows of document numbers meet faults.
+#[derive(Debug)]
+pub(crate) struct FaultyNumbers {
+    pub(crate) inner: SharedStorage,
+    pub(crate) clock: Clock,
+    pub(crate) fault: Arc<Mutex<Fault>>,
+}
+
+impl StorageWrapper for FaultyNumbers {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        let is_of_numbers = match &call {
+            Call::Write(Write::If(pkey, _)) => pkey.starts_with(&[0, 0, 0, 11]),
+            _ => false,
+        };
+        let fault = if is_of_numbers { *self.fault.lock().unwrap() } else { Fault::None };
+        match fault {
+            Fault::Hang => std::future::pending().await,
+            Fault::Slow(time) => self.clock.sleep(time).await,
+            Fault::Unavailable => return Err(Error::unavailable("a server hangs")),
+            _ => {}
+        }
+        call.send(&self.inner, deadline).await
+    }
+}
+
+fn series(template: &str) -> Series {
+    Series::new(Definition::new("ticket", template)).unwrap()
+}
+
+/// A node with the application `acme/tickets`, which has one series.
+fn node(cluster: &Cluster, number: u16, series: Series, policy: SeriesPolicy) -> Builder {
+    node_with(cluster, number, (series, policy), |_| {})
+}
+
+fn node_with(
+    cluster: &Cluster,
+    number: u16,
+    (series, policy): (Series, SeriesPolicy),
+    change: impl FnOnce(&mut NodeSettings),
+) -> Builder {
+    let app = Application::new(Schema::default()).unwrap().with_series(series, policy).unwrap();
+    let name = AppName::new("acme", "tickets").unwrap();
+    cluster.node_of(number, AppSettings::new(name, Arc::new(app)), change)
+}
+
+fn fast() -> SeriesPolicy {
+    SeriesPolicy::Fast(FastSettings::default())
+}
+
+fn launch(cluster: &Cluster, number: u16) -> Launched {
+    node(cluster, number, series("T{counter:4}"), fast()).build().unwrap().launch()
+}
+
+fn tickets(launched: &Launched) -> Option<FastSeries> {
+    let app = launched.node().app("acme", "tickets").unwrap();
+    app.fast_series(&"ticket".parse().unwrap()).cloned()
+}
+
+/// Draws a number, and returns its counter.
+async fn draw(cluster: &Cluster, launched: &Launched) -> u64 {
+    let soon = cluster.clock.now() + PATIENCE;
+    tickets(launched).unwrap().next(WsId(7), soon).await.unwrap().counter
+}
+
+#[tokio::test]
+async fn a_node_that_leads_has_open_series_and_a_standby_has_none() {
+    let cluster = Cluster::new();
+    let leader = launch(&cluster, 1);
+    cluster.until(&leader, Stage::Leading).await;
+    let standby = launch(&cluster, 2);
+    cluster.until(&standby, Stage::Waiting).await;
+    assert!(tickets(&standby).is_none());
+    assert_eq!(draw(&cluster, &leader).await, 0);
+    let app = leader.node().app("acme", "tickets").unwrap();
+    assert!(app.fast_series(&"other".parse().unwrap()).is_none());
+    standby.shutdown().await.unwrap();
+    leader.shutdown().await.unwrap();
+}
+
+/// The standby leads as soon as the lease is released. If the numbers were given back only then,
+/// the standby would reserve the numbers behind them.
+#[tokio::test]
+async fn unissued_numbers_are_given_back_before_the_lease_is_released() {
+    let cluster = Cluster::new();
+    let leader = launch(&cluster, 1);
+    cluster.until(&leader, Stage::Leading).await;
+    let standby = launch(&cluster, 2);
+    cluster.until(&standby, Stage::Waiting).await;
+    for expected in 0..3 {
+        assert_eq!(draw(&cluster, &leader).await, expected);
+    }
+    let handle = tickets(&leader).unwrap();
+    *cluster.driver.numbers.lock().unwrap() = Fault::Slow(Duration::from_millis(300));
+    let stopping = leader.shutdown();
+    let next = async {
+        cluster.until(&standby, Stage::Leading).await;
+        draw(&cluster, &standby).await
+    };
+    let (stopped, next) = tokio::join!(stopping, next);
+    stopped.unwrap();
+    assert_eq!(next, 3, "no number is missing");
+    let closed = handle.next(WsId(7), cluster.clock.now() + PATIENCE).await;
+    assert!(matches!(closed, Err(DrawError::Closed)), "{closed:?}");
+    standby.shutdown().await.unwrap();
+}
+
+/// Numbers that are not given back are gaps, and no reason to keep the lease.
+#[tokio::test]
+async fn a_storage_that_takes_no_numbers_back_does_not_keep_the_lease() {
+    let cluster = Cluster::new();
+    let change = |settings: &mut NodeSettings| settings.stop_within = Duration::from_secs(3);
+    let leader = node_with(&cluster, 1, (series("T{counter:4}"), fast()), change);
+    let leader = leader.build().unwrap().launch();
+    cluster.until(&leader, Stage::Leading).await;
+    draw(&cluster, &leader).await;
+    *cluster.driver.numbers.lock().unwrap() = Fault::Hang;
+    let start = cluster.clock.now();
+    leader.shutdown().await.unwrap();
+    let took = cluster.clock.now() - start;
+    assert!(took < Duration::from_secs(2), "it took {took:?}");
+    assert!(cluster.lease(1).await.is_none(), "the lease was not released");
+
+    *cluster.driver.numbers.lock().unwrap() = Fault::None;
+    let next = launch(&cluster, 2);
+    cluster.until(&next, Stage::Leading).await;
+    assert!(draw(&cluster, &next).await > 0, "no number is given twice");
+    next.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_lost_its_leadership_gives_numbers_back_without_a_delay() {
+    for fault in [Fault::None, Fault::Hang] {
+        let cluster = Cluster::new();
+        let leader = node_with(&cluster, 1, (series("T{counter:4}"), fast()), hasty);
+        let leader = leader.build().unwrap().launch();
+        cluster.until(&leader, Stage::Leading).await;
+        assert_eq!(draw(&cluster, &leader).await, 0);
+        *cluster.driver.numbers.lock().unwrap() = fault;
+        cluster.usurp(1).await;
+        assert!(matches!(*leader.problem().await, Problem::LeadershipLost(_)));
+        let start = cluster.clock.now();
+        leader.shutdown().await.unwrap_err();
+        let took = cluster.clock.now() - start;
+        assert!(took < Duration::from_secs(2), "it took {took:?}");
+
+        *cluster.driver.numbers.lock().unwrap() = Fault::None;
+        cluster.release(1).await;
+        let next = launch(&cluster, 2);
+        cluster.until(&next, Stage::Leading).await;
+        let counter = draw(&cluster, &next).await;
+        assert_eq!(counter == 1, fault == Fault::None, "{counter}");
+        next.shutdown().await.unwrap();
+    }
+}
+
+/// As for the keyspaces of applications: a server may fail together with the former leader.
+#[tokio::test]
+async fn a_node_tries_again_to_open_a_series() {
+    let cluster = Cluster::new();
+    *cluster.driver.numbers.lock().unwrap() = Fault::Unavailable;
+    let leader = launch(&cluster, 1);
+    cluster.until(&leader, Stage::Recovering).await;
+    cluster.clock.sleep(Duration::from_millis(100)).await;
+    assert_eq!(leader.node().stage(), Stage::Recovering, "it waits");
+    *cluster.driver.numbers.lock().unwrap() = Fault::None;
+    cluster.until(&leader, Stage::Leading).await;
+    draw(&cluster, &leader).await;
+    leader.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_definition_that_could_repeat_a_number_is_refused() {
+    let cluster = Cluster::new();
+    let leader = launch(&cluster, 1);
+    cluster.until(&leader, Stage::Leading).await;
+    leader.shutdown().await.unwrap();
+    let gapless = SeriesPolicy::Gapless { counter: eventlog::RecordId(65_601) };
+    for (template, policy, part) in
+        [("T{counter:3}7", fast(), "could be equal"), ("T{counter:4}", gapless, "other policy")]
+    {
+        let refused = node(&cluster, 1, series(template), policy).build().unwrap().launch();
+        let problem = refused.problem().await;
+        let Problem::Refused(why) = &*problem else { panic!("{problem}") };
+        for part in ["acme/tickets", "ticket", part] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        refused.shutdown().await.unwrap_err();
+    }
+    let other = node(&cluster, 1, series("U{counter:4}"), fast()).build().unwrap().launch();
+    cluster.until(&other, Stage::Leading).await;
+    other.shutdown().await.unwrap();
+}
