@@ -7,6 +7,7 @@ mod documents;
 mod handler;
 mod headers;
 mod leader;
+mod numbers;
 mod reads;
 mod settings;
 

@@ -7,6 +7,7 @@ mod api;
 mod authority;
 mod check;
 mod memory;
+mod numbers;
 mod problem;
 mod query;
 mod read;

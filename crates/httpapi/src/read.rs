@@ -2,12 +2,14 @@
 
 mod list;
 mod log;
+mod next_number;
 mod record;
 
 pub(crate) use self::{
     list::list_docs,
     log::{LogPermits, stream_log},
-    record::read_record,
+    next_number::next_number,
+    record::{check_workspace_exists, read_record},
 };
 
 /// The share of memory that an answer takes before it is read: for a page of the storage, and for

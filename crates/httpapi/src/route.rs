@@ -3,7 +3,10 @@
 use std::str::FromStr;
 
 use hyper::Method;
-use vvm::eventlog::{QName, RecordId, WsId};
+use vvm::{
+    docnumbers::{DefinitionError, SeriesId},
+    eventlog::{QName, RecordId, WsId},
+};
 
 use crate::problem::ProblemDetails;
 
@@ -26,6 +29,11 @@ pub(crate) enum ApiOperation {
     DeactivateDoc(QName, RecordId),
     ListDocs(QName),
     Log,
+    ListSeries,
+    ReadSeries(SeriesId),
+    DrawNumbers(SeriesId),
+    PeekNumber(SeriesId),
+    ListGaps(SeriesId),
 }
 
 impl ApiOperation {
@@ -39,6 +47,11 @@ impl ApiOperation {
             ApiOperation::DeactivateDoc(..) => "deactivate_doc",
             ApiOperation::ListDocs(_) => "list_docs",
             ApiOperation::Log => "wlog",
+            ApiOperation::ListSeries => "list_series",
+            ApiOperation::ReadSeries(_) => "read_series",
+            ApiOperation::DrawNumbers(_) => "draw_numbers",
+            ApiOperation::PeekNumber(_) => "peek_number",
+            ApiOperation::ListGaps(_) => "list_gaps",
         }
     }
 
@@ -47,6 +60,7 @@ impl ApiOperation {
         match self {
             ApiOperation::ListDocs(_) => &["after", "limit"],
             ApiOperation::Log => &["from", "limit"],
+            ApiOperation::ListGaps(_) => &["period", "from", "limit"],
             _ => &[],
         }
     }
@@ -87,9 +101,18 @@ pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, Pro
         }
         (&Method::GET, ["cdocs", table]) => ApiOperation::ListDocs(name(table)?),
         (&Method::GET, ["wlog"]) => ApiOperation::Log,
-        (_, ["commands" | "docs", _]) => return Err(other_method("POST", method, path)),
+        (&Method::GET, ["numbers"]) => ApiOperation::ListSeries,
+        (&Method::GET, ["numbers", id]) => ApiOperation::ReadSeries(series(id)?),
+        (&Method::POST, ["numbers", id, "next"]) => ApiOperation::DrawNumbers(series(id)?),
+        (&Method::GET, ["numbers", id, "peek"]) => ApiOperation::PeekNumber(series(id)?),
+        (&Method::GET, ["numbers", id, "gaps"]) => ApiOperation::ListGaps(series(id)?),
+        (_, ["commands" | "docs", _] | ["numbers", _, "next"]) => {
+            return Err(other_method("POST", method, path));
+        }
         (_, ["docs", _, _]) => return Err(other_method("GET, HEAD, PATCH, DELETE", method, path)),
-        (_, ["cdocs", _] | ["wlog"]) => return Err(other_method("GET, HEAD", method, path)),
+        (_, ["cdocs" | "numbers", _] | ["wlog" | "numbers"] | ["numbers", _, "peek" | "gaps"]) => {
+            return Err(other_method("GET, HEAD", method, path));
+        }
         _ => return Err(unknown()),
     };
     Ok(Route { owner, app, ws, operation })
@@ -106,6 +129,10 @@ fn name(name: &str) -> Result<QName, ProblemDetails> {
     QName::from_str(name).map_err(|bad| ProblemDetails::bad_request(bad.to_string()))
 }
 
+fn series(id: &str) -> Result<SeriesId, ProblemDetails> {
+    id.parse().map_err(|bad: DefinitionError| ProblemDetails::bad_request(bad.to_string()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +147,7 @@ mod tests {
     #[test]
     fn each_path_and_method_name_one_operation() {
         let bill = || "shop.Bill".parse().unwrap();
+        let order = || "order".parse().unwrap();
         let id = RecordId(322);
         for (method, rest, expected) in [
             (Method::POST, "/commands/shop.Bill", ApiOperation::Command(bill())),
@@ -129,6 +157,12 @@ mod tests {
             (Method::DELETE, "/docs/shop.Bill/322", ApiOperation::DeactivateDoc(bill(), id)),
             (Method::GET, "/cdocs/shop.Bill", ApiOperation::ListDocs(bill())),
             (Method::GET, "/wlog", ApiOperation::Log),
+            (Method::GET, "/numbers", ApiOperation::ListSeries),
+            (Method::GET, "/numbers/order", ApiOperation::ReadSeries(order())),
+            (Method::GET, "/numbers/next", ApiOperation::ReadSeries("next".parse().unwrap())),
+            (Method::POST, "/numbers/Order/next", ApiOperation::DrawNumbers(order())),
+            (Method::GET, "/numbers/order/peek", ApiOperation::PeekNumber(order())),
+            (Method::GET, "/numbers/order/gaps", ApiOperation::ListGaps(order())),
             (Method::HEAD, "/docs/shop.Bill/322", ApiOperation::ReadDoc(bill(), id)),
             (Method::HEAD, "/wlog", ApiOperation::Log),
         ] {
@@ -148,6 +182,14 @@ mod tests {
             (Method::POST, "/commands/Bill", 400),
             (Method::GET, "/docs/shop.Bill/x", 400),
             (Method::GET, "/wlog/1/2/3/4/5", 404),
+            (Method::GET, "/numbers/", 400),
+            (Method::GET, "/numbers/a%20b", 400),
+            (Method::POST, "/numbers/a%2Fb/next", 400),
+            (Method::GET, "/numbers/order/", 404),
+            (Method::GET, "/numbers/order/none", 404),
+            (Method::GET, "/numbers/order/gaps/1", 404),
+            (Method::GET, "/numbers/order/next", 405),
+            (Method::POST, "/numbers/order", 405),
         ] {
             let problem = operation(method, rest).unwrap_err();
             assert_eq!(problem.into_response().status(), status, "{rest}");
@@ -165,6 +207,11 @@ mod tests {
             ("/docs/shop.Bill/1", "GET, HEAD, PATCH, DELETE"),
             ("/cdocs/shop.Bill", "GET, HEAD"),
             ("/wlog", "GET, HEAD"),
+            ("/numbers", "GET, HEAD"),
+            ("/numbers/order", "GET, HEAD"),
+            ("/numbers/order/next", "POST"),
+            ("/numbers/order/peek", "GET, HEAD"),
+            ("/numbers/order/gaps", "GET, HEAD"),
         ] {
             let response = operation(Method::PUT, rest).unwrap_err().into_response();
             assert_eq!(response.headers()[hyper::header::ALLOW], allow, "{rest}");

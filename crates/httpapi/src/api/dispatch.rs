@@ -74,6 +74,11 @@ impl ApiHandler {
                 self.list_docs(head, app, ws, table_of(app, &name)?).await
             }
             ApiOperation::Log => self.log(head, app, ws).await,
+            ApiOperation::ListSeries => self.list_series(app, ws).await,
+            ApiOperation::ReadSeries(id) => self.read_series(app, ws, &id).await,
+            ApiOperation::DrawNumbers(id) => self.draw_numbers(head, app, ws, &id, body).await,
+            ApiOperation::PeekNumber(id) => self.peek_number(app, ws, &id).await,
+            ApiOperation::ListGaps(id) => self.list_gaps(head, app, ws, &id).await,
         }
     }
 }

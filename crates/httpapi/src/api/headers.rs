@@ -46,6 +46,18 @@ pub(super) fn idempotency_key(
     Ok(Some(IdempotencyKey::new(ANONYMOUS, key.as_bytes(), &all)))
 }
 
+/// Refuses an idempotency key on a request whose answer is not kept. Otherwise the client would
+/// believe that it can send the request again.
+pub(super) fn refuse_idempotency_key(headers: &HeaderMap) -> Result<(), ProblemDetails> {
+    match headers.contains_key(IDEMPOTENCY_KEY) {
+        true => Err(ProblemDetails::bad_request(
+            "the answer is not kept, so Idempotency-Key has no meaning here: a request that is \
+             sent again draws other numbers",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// The version that a change expects, from a header with the `ETag` of the document.
 pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<Version>, ProblemDetails> {
     let Some(tag) = headers.get(IF_MATCH) else { return Ok(None) };

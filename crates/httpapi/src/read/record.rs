@@ -1,7 +1,6 @@
 //! Reading a record, and the problem of a read that failed.
 
 use hyper::StatusCode;
-use processor::Application;
 use vvm::{
     LocalPartition,
     eventlog::{self, RecordId, StoredRecord, Table, WsId},
@@ -26,13 +25,13 @@ pub(super) fn read_problem(error: eventlog::Error) -> ProblemDetails {
 }
 
 /// Checks that a workspace exists. An empty answer needs this check.
-pub(super) async fn check_workspace_exists(
+pub(crate) async fn check_workspace_exists(
     partition: &LocalPartition<'_>,
     ws: WsId,
 ) -> Result<(), ProblemDetails> {
-    match partition.record(ws, Application::DESCRIPTOR).await.map_err(read_problem)? {
-        Some(_) => Ok(()),
-        None => Err(ProblemDetails::not_found(format!("workspace {} does not exist", ws.0))),
+    match partition.has_workspace(ws).await.map_err(read_problem)? {
+        true => Ok(()),
+        false => Err(ProblemDetails::not_found(format!("workspace {} does not exist", ws.0))),
     }
 }
 

@@ -13,6 +13,7 @@ mod head;
 mod hosts;
 mod malformed;
 mod memory;
+mod numbers;
 mod routes;
 mod stalls;
 mod support;

@@ -41,6 +41,13 @@ fn each_route_is_answered_and_counted_by_its_kind() {
         ("HEAD", "cdocs/shop.Article?limit=1&after=1", ""),
         ("GET", "cdocs/shop.Article?&limit=1&", ""),
         ("HEAD", "wlog?&from=1&limit=9", ""),
+        ("GET", "numbers", ""),
+        ("HEAD", "numbers", ""),
+        ("GET", "numbers/order", ""),
+        ("POST", "numbers/order/next", ""),
+        ("POST", "numbers/ORDER/next", r#"{"count":2}"#),
+        ("GET", "numbers/order/peek", ""),
+        ("GET", "numbers/order/gaps?period=all&from=0&limit=1", ""),
     ] {
         let answer = ask(node.api, method, &at(rest), body);
         assert_eq!(answer.status, 200, "{method} {rest}: {answer:?}");
@@ -63,9 +70,14 @@ fn each_route_is_answered_and_counted_by_its_kind() {
         ("command", 200),
         ("create_doc", 201),
         ("deactivate_doc", 200),
+        ("draw_numbers", 200),
         ("list_docs", 200),
+        ("list_gaps", 200),
+        ("list_series", 200),
         ("none", 404),
+        ("peek_number", 200),
         ("read_doc", 200),
+        ("read_series", 200),
         ("wlog", 200),
         ("wlog", 400),
         ("wlog", 404),
@@ -128,6 +140,8 @@ fn a_refused_method_is_answered_with_the_allowed_methods() {
         (node.api, "POST", at("docs/shop.Bill/1"), "GET, HEAD, PATCH, DELETE"),
         (node.api, "PUT", at("cdocs/shop.Bill"), "GET, HEAD"),
         (node.api, "OPTIONS", at("wlog"), "GET, HEAD"),
+        (node.api, "POST", at("numbers/order"), "GET, HEAD"),
+        (node.api, "GET", at("numbers/order/next"), "POST"),
         (node.admin, "POST", "/livez".to_owned(), "GET, HEAD"),
         (node.admin, "DELETE", "/status".to_owned(), "GET, HEAD"),
         (node.admin, "GET", "/step-down".to_owned(), "POST"),
@@ -163,6 +177,13 @@ fn unknown_repeated_and_invalid_parameters_are_refused() {
         ("POST", "docs/shop.Article?x=1"),
         ("PATCH", "docs/shop.Article/1?x=1"),
         ("DELETE", "docs/shop.Article/1?x=1"),
+        ("GET", "numbers?limit=1"),
+        ("POST", "numbers/order/next?count=2"),
+        ("GET", "numbers/order/peek?count=2"),
+        ("GET", "numbers/order/gaps?limit=0"),
+        ("GET", "numbers/order/gaps?from=-1"),
+        ("GET", "numbers/order/gaps?period=2026"),
+        ("GET", "numbers/order/gaps?period=today"),
     ] {
         let answer = ask(node.api, method, &at(rest), "{}");
         assert_eq!((answer.status, &*answer.code()), (400, "bad_request"), "{method} {rest}");

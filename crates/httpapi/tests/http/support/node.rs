@@ -12,16 +12,14 @@ use std::{
 use clock::Clock;
 use httpapi::{AdminEndpoint, AdminSettings, HttpApi, HttpApiSettings, HttpLimits};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use processor::{
-    Application, SeriesPolicy,
-    docnumbers::{Definition, Series},
-};
+use processor::{Application, SeriesPolicy};
 use serde_json::Value;
 use shop::http_client::{self, command_path, request, try_request};
 use tokio::runtime::{Builder, Runtime};
 use tracing::Dispatch;
 use vvm::{
     AppSettings, Launched, NodeSettings, Problem, Stage, Vvm,
+    docnumbers::{Definition, FastSettings, Overflow, Scope, Series},
     eventlog::RecordId,
     isequencer::WsKind,
     istorage::{StorageDriver, mem::MemDriver},
@@ -148,15 +146,31 @@ fn launch(settings: HttpApiSettings, admin: AdminSettings, driver: Arc<MemDriver
         .launch()
 }
 
-/// A node with the demo application, and without services.
+/// A node with the tables of the demo application and with series, and without services.
 pub(crate) fn demo_node(driver: Arc<dyn StorageDriver>, settings: NodeSettings) -> vvm::Builder {
     let schema = include_str!("../../../../../config/demo.toml").parse().unwrap();
     let shop = Application::new(schema).unwrap().with_workspaces("Shop", WsKind(1), []).unwrap();
-    let bill = Series::new(Definition::new("bill", "BILL-{counter:4}")).unwrap();
-    let gapless = SeriesPolicy::Gapless { counter: RecordId(65_601) };
-    let shop = shop.with_series(bill, gapless).unwrap();
+    let shop = with_series(shop);
     let app = AppSettings::new(AppName::new("demo", "shop").unwrap(), Arc::new(shop));
     Vvm::builder(driver, Clock::system(), settings).with_app(app)
+}
+
+/// Adds series whose counters never start again: `order`, `tiny` with ten numbers, and `ticket` of
+/// the whole application are fast, and `bill` is gapless.
+fn with_series(shop: Application) -> Application {
+    let fast = || SeriesPolicy::Fast(FastSettings::default());
+    let gapless = SeriesPolicy::Gapless { counter: RecordId(65_601) };
+    let new = |id, template| Definition::new(id, template);
+    [
+        (new("order", "O-{counter:5}"), fast()),
+        (Definition { overflow: Overflow::Error, ..new("tiny", "N{counter:1}") }, fast()),
+        (Definition { scope: Scope::Application, ..new("ticket", "T{counter:5}") }, fast()),
+        (new("bill", "BILL-{counter:4}"), gapless),
+    ]
+    .into_iter()
+    .fold(shop, |shop, (definition, policy)| {
+        shop.with_series(Series::new(definition).unwrap(), policy).unwrap()
+    })
 }
 
 /// The log of a node.
