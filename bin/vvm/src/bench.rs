@@ -1,6 +1,5 @@
 //! `vvm bench`: sends commands to a running node, and measures their latency.
 
-mod client;
 mod load;
 mod outcome;
 mod pace;
@@ -23,11 +22,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{cli::BenchArgs, command_error::CommandError, say, signals::Signals};
-use client::ANSWER_TIMEOUT;
 use load::CommandLoad;
 use outcome::BenchOutcome;
 use pace::CommandPace;
 use sender::send_commands;
+
+/// The most time to wait for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, CommandError> {
     let clock = Clock::system();

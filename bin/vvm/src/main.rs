@@ -15,6 +15,7 @@ mod lazy_driver;
 mod log_filter;
 mod logs;
 mod metrics;
+mod node_client;
 mod progress;
 mod report;
 mod scratch;

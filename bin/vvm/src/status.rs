@@ -1,16 +1,12 @@
 //! `vvm status`: the state of a node, for a person or a program.
 
-use std::{net::SocketAddr, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
 use bytes::Bytes;
-use clock::Clock;
-use http_body_util::{BodyExt, Empty};
-use hyper::{Request, client::conn::http1, header::HOST};
-use hyper_util::rt::TokioIo;
+use hyper::Method;
 use serde_json::Value;
-use tokio::net::TcpStream;
 
-use crate::{cli::StatusArgs, command_error::CommandError, print, serve};
+use crate::{cli::StatusArgs, command_error::CommandError, node_client::NodeClient, print, serve};
 
 /// The most time to wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -21,16 +17,14 @@ const FAR_BEHIND: u64 = 10_000;
 
 pub(crate) async fn run(StatusArgs { admin, json }: StatusArgs) -> Result<ExitCode, CommandError> {
     let admin = admin.map_or_else(serve::admin_listen, Ok)?;
-    let clock = Clock::system();
-    let answer = clock.timeout_at(clock.now() + ANSWER_TIMEOUT, get(admin, "/status")).await;
+    let request = (Method::GET, "/status", Bytes::new());
+    let answer = NodeClient::ask(admin, request, ANSWER_TIMEOUT).await;
     let unreachable = |why: String| {
         CommandError::unreachable(format!(
             "no node answers at {admin}: {why}: check that the node runs, and that its `admin.listen` is this address"
         ))
     };
-    let answer = answer.map_err(|late| unreachable(late.to_string()))?;
-    let answer = answer.map_err(|error| unreachable(error.to_string()))?;
-    let status: Value = serde_json::from_slice(&answer).unwrap_or_default();
+    let status = answer.map_err(unreachable)?.json();
     if !status["node"].is_object() {
         return Err(unreachable("the server at this address is not an admin endpoint".to_owned()));
     }
@@ -40,24 +34,6 @@ pub(crate) async fn run(StatusArgs { admin, json }: StatusArgs) -> Result<ExitCo
         print(&status_text(&status))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-async fn get(
-    address: SocketAddr,
-    path: &str,
-) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
-    let stream = TokioIo::new(TcpStream::connect(address).await?);
-    let (mut sender, connection) = http1::handshake(stream).await?;
-    let request = Request::get(path).header(HOST, address.to_string());
-    let request = request.body(Empty::<Bytes>::new())?;
-    let answer = async {
-        let answer = sender.send_request(request).await?;
-        Ok::<_, hyper::Error>(answer.into_body().collect().await?.to_bytes())
-    };
-    tokio::select! {
-        answer = answer => Ok(answer?),
-        ended = connection => Err(ended.err().map_or("the node closed the connection".into(), Into::into)),
-    }
 }
 
 /// Describes the status in a few lines, for a person.

@@ -8,11 +8,8 @@ use hyper::StatusCode;
 use serde_json::json;
 use sysvvm::AppName;
 
-use super::{
-    client::{ANSWER_TIMEOUT, NodeClient},
-    shares,
-};
-use crate::{cli::BenchArgs, command_error::CommandError};
+use super::{ANSWER_TIMEOUT, shares};
+use crate::{cli::BenchArgs, command_error::CommandError, node_client::NodeClient};
 
 /// The most time for the first answer of a node.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(1);

@@ -9,13 +9,10 @@ use clock::{Clock, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    client::{ANSWER_TIMEOUT, NodeClient},
-    load::CommandLoad,
-    outcome::BenchOutcome,
-    pace::CommandPace,
+    ANSWER_TIMEOUT, load::CommandLoad, outcome::BenchOutcome, pace::CommandPace,
     shares::WorkspacePicker,
 };
-use crate::command_error::CommandError;
+use crate::{command_error::CommandError, node_client::NodeClient};
 
 /// Sends one command after another, and returns the outcome.
 pub(super) async fn send_commands(

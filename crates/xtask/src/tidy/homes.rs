@@ -26,7 +26,7 @@ const HOMES: &[&str] = &[
     // The thread that writes logs.
     "bin/vvm/src/logs.rs",
     // The connection of a client.
-    "bin/vvm/src/bench/client.rs",
+    "bin/vvm/src/node_client.rs",
     // The thread that writes, and the threads that read.
     "crates/istorage-redb/src/engine.rs",
     // The thread that renders metrics.

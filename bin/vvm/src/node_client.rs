@@ -1,31 +1,30 @@
-//! A connection to a node.
+//! A connection to a running node.
 
 use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
+use clock::Clock;
 use http_body_util::{BodyExt, Full};
 use hyper::{
-    Request, StatusCode,
+    Method, Request, StatusCode,
     client::conn::http1::{self, SendRequest},
     header::{CONTENT_TYPE, HOST, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use tokio::{net::TcpStream, task::JoinHandle};
-
-/// The most time to wait for an answer.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 type ClientError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A connection to a node. One request follows another.
-pub(super) struct NodeClient {
+pub(crate) struct NodeClient {
     sender: SendRequest<Full<Bytes>>,
     host: HeaderValue,
     connection: JoinHandle<()>,
 }
 
 impl NodeClient {
-    pub(super) async fn connect(address: SocketAddr) -> Result<NodeClient, ClientError> {
+    pub(crate) async fn connect(address: SocketAddr) -> Result<NodeClient, ClientError> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
@@ -35,14 +34,41 @@ impl NodeClient {
         Ok(NodeClient { sender, host: HeaderValue::from_str(&address.to_string())?, connection })
     }
 
-    /// Sends a request, and reads the whole answer.
-    pub(super) async fn post(
+    /// Sends one request on a connection of its own. The error says why no answer came in time.
+    pub(crate) async fn ask(
+        address: SocketAddr,
+        (method, path, body): (Method, &str, Bytes),
+        timeout: Duration,
+    ) -> Result<NodeAnswer, String> {
+        let clock = Clock::system();
+        let asked = async {
+            let mut client = NodeClient::connect(address).await?;
+            client.send(method, path, body).await
+        };
+        let answer = clock.timeout_at(clock.now() + timeout, asked).await;
+        let answer = answer.map_err(|_| format!("no answer within {timeout:?}"))?;
+        answer.map_err(|error| error.to_string())
+    }
+
+    /// Posts JSON, and reads the whole answer.
+    pub(crate) async fn post(
         &mut self,
         path: &str,
         body: Bytes,
     ) -> Result<NodeAnswer, ClientError> {
+        self.send(Method::POST, path, body).await
+    }
+
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<NodeAnswer, ClientError> {
         self.sender.ready().await?;
-        let request = Request::post(path)
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
             .header(HOST, &self.host)
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(body))?;
@@ -54,16 +80,20 @@ impl NodeClient {
 }
 
 /// The answer of a node.
-pub(super) struct NodeAnswer {
-    pub(super) status: StatusCode,
+pub(crate) struct NodeAnswer {
+    pub(crate) status: StatusCode,
     body: Bytes,
 }
 
 impl NodeAnswer {
+    /// Returns the body as JSON; null if it is no JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
     /// Returns the status, with the field `key` of the problem if the answer has one.
-    pub(super) fn problem(&self, key: &str) -> String {
-        let problem: serde_json::Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        match problem[key].as_str() {
+    pub(crate) fn problem(&self, key: &str) -> String {
+        match self.json()[key].as_str() {
             Some(what) => format!("{}: {what}", self.status),
             None => self.status.to_string(),
         }
