@@ -351,7 +351,8 @@ fn another_number_of_partitions_or_another_level_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let app = |partitions| {
         format!(
-            "[[apps]]\nname = \"demo/shop\"\ntables = \"demo.toml\"\nworkspaces = {{ Shop = 1 }}\npartitions = {partitions}\n"
+            "[[apps]]\nname = \"demo/shop\"\ntables = \"demo.toml\"\nworkspaces = {{ Shop = 1 }}\npartitions = {partitions}\n\
+             [apps.series.bill]\ntemplate = \"B{{counter:4}}\"\npolicy = \"gapless\"\nrecord = 65601\n"
         )
     };
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/demo.toml");

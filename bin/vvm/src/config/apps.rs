@@ -14,6 +14,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sysvvm::AppName;
 use vvm::AppSettings;
 
+use super::series::SeriesConfig;
+
 /// One application.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +30,9 @@ pub(crate) struct AppConfig {
     pub(crate) tables: PathBuf,
     /// The kinds of workspaces, each with a number that no other kind may ever have.
     pub(crate) workspaces: BTreeMap<String, u16>,
+    /// The series of document numbers, by id.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) series: BTreeMap<String, SeriesConfig>,
 }
 
 fn partitions() -> NonZeroU16 {
@@ -37,16 +42,26 @@ fn partitions() -> NonZeroU16 {
 impl AppConfig {
     /// Makes the application from its file of tables in `folder`. The error is the wrong key and
     /// the reason.
-    pub(crate) fn application(&self, folder: &Path) -> Result<Application, (&'static str, String)> {
+    pub(crate) fn application(&self, folder: &Path) -> Result<Application, (String, String)> {
         let path = folder.join(&self.tables);
-        let wrong = |why: &dyn Display| ("tables", format!("{}: {why}", path.display()));
+        let wrong = |why: &dyn Display| ("tables".to_owned(), format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(&path).map_err(|error| wrong(&error))?;
         let schema: Schema = text.parse().map_err(|error| wrong(&error))?;
         let mut application = Application::new(schema).map_err(|error| wrong(&error))?;
         for (kind, number) in &self.workspaces {
             let with_kind = application.with_workspaces(kind, WsKind(*number), []);
-            application = with_kind.map_err(|error| ("workspaces", error.to_string()))?;
+            application =
+                with_kind.map_err(|error| ("workspaces".to_owned(), error.to_string()))?;
         }
+        for (id, config) in &self.series {
+            let wrong =
+                |(key, why)| (format!("series.{id}.{key}").trim_end_matches('.').into(), why);
+            let series = config.series(id).map_err(wrong)?;
+            let policy = config.policy().map_err(wrong)?;
+            let with_series = application.with_series(series, policy);
+            application = with_series.map_err(|error| wrong(("", error.to_string())))?;
+        }
+        application.check_number_fields().map_err(|error| wrong(&error))?;
         Ok(application)
     }
 }

@@ -11,6 +11,7 @@ mod overrides;
 mod reader;
 mod seconds;
 mod sequences;
+mod series;
 mod source;
 mod storage;
 

@@ -143,7 +143,13 @@ fn the_commented_out_settings_are_the_defaults() {
     assert_eq!(config.log, LogConfig::default());
     assert_eq!(config.apps[0].name.to_string(), "demo/shop");
     let folder = shipped("");
-    assert!(config.apps[0].application(&folder).is_ok());
+    let series = |application: &processor::Application| {
+        let series = application.series();
+        series.map(|one| (one.series.definition().clone(), one.policy)).collect::<Vec<_>>()
+    };
+    let of_file = series(&config.apps[0].application(&folder).unwrap());
+    assert_eq!(of_file, series(&demo().1));
+    assert_eq!(of_file.len(), 2);
 }
 
 /// Each partition can keep 32 MiB of rows that it read ahead. The memory that a node printed did

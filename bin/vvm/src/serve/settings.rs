@@ -79,9 +79,11 @@ fn settings(config: &VvmConfig) -> NodeSettings {
 fn apps(config: &VvmConfig) -> Result<Vec<AppSettings>, CommandError> {
     let mut apps: Vec<AppSettings> = Vec::new();
     for (at, app) in config.apps.iter().enumerate() {
-        let wrong = |key, why| config.source.wrong(&["apps", &at.to_string(), key], why);
-        let application =
-            app.application(&config.source.folder()).map_err(|(key, why)| wrong(key, why))?;
+        let application = app.application(&config.source.folder());
+        let wrong = |(key, why): (String, String)| {
+            config.source.wrong(&["apps", &at.to_string(), &key], why)
+        };
+        let application = application.map_err(wrong)?;
         let settings = AppSettings::new(app.name.clone(), Arc::new(application));
         apps.push(AppSettings { partitions: app.partitions, ..settings });
     }

@@ -243,6 +243,103 @@ fn settings_of_a_node_that_do_not_fit_together_are_refused() {
     ]);
 }
 
+/// The configuration of an application with a series. The series begins in line 5.
+fn with_series(folder: &Path, series: &str) -> String {
+    let tables = "[tables.\"shop.Bill\"]\nkind = \"WDoc\"\nnumbers = { number = \"bill\" }\n";
+    std::fs::write(folder.join("bills.toml"), tables).unwrap();
+    format!(
+        "[[apps]]\nname = \"a/b\"\ntables = \"bills.toml\"\nworkspaces = {{}}\n[apps.series.{series}\n"
+    )
+}
+
+#[test]
+fn a_wrong_series_of_document_numbers_is_refused_at_its_key() {
+    const FAST: &str = "template = \"A{counter:4}\"\npolicy = \"fast\"";
+    const GAPLESS: &str = "template = \"A{counter:4}\"\npolicy = \"gapless\"";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
+    for (series, [line, column], key, reason) in [
+        ("order]".to_owned(), [5, 14], "order", "the key `template` is missing"),
+        ("order]\ntemplate = \"A\"".to_owned(), [5, 14], "order", "the key `policy` is missing"),
+        (
+            format!("order]\n{FAST}\ntemplat = 1"),
+            [8, 1],
+            "order.templat",
+            "did you mean `template`",
+        ),
+        (
+            "order]\npolicy = \"quick\"".to_owned(),
+            [6, 1],
+            "order.policy",
+            "unknown value `quick` (expected: `fast`, `gapless`)",
+        ),
+        (format!("order]\n{FAST}\nreset = \"hour\""), [8, 1], "order.reset", "`never`, `year`"),
+        (format!("order]\n{FAST}\nreset = \"day\""), [6, 1], "order.template", "add `{date:yyyy"),
+        (
+            "order]\npolicy = \"fast\"\ntemplate = \"A\"".to_owned(),
+            [7, 1],
+            "order.template",
+            "add `{counter:5}`",
+        ),
+        (format!("order]\n{FAST}\nzone = \"Mars\""), [8, 1], "order.zone", "use an IANA name"),
+        (format!("order]\n{FAST}\nstep = 0"), [8, 1], "order.step", "use 1 or more"),
+        (
+            format!("order]\n{FAST}\nwarn_at_percent = 0"),
+            [8, 1],
+            "order.warn_at_percent",
+            "use 1 to 100",
+        ),
+        (
+            format!("order]\n{FAST}\noverflow = \"error\"\nstart = 10000"),
+            [9, 1],
+            "order.start",
+            "needs more than the 4 digits",
+        ),
+        (format!("\"an order\"]\n{FAST}"), [5, 14], "an order", "1 to 64 characters"),
+        (format!("order]\n{FAST}\nrange = 0"), [8, 1], "order.range", "from 1 to"),
+        (
+            format!("order]\n{FAST}\nrange = 10\nrefill_below = 11"),
+            [9, 1],
+            "order.refill_below",
+            "a range has 10 counters",
+        ),
+        (
+            format!("order]\n{FAST}\nrecord = 65601"),
+            [8, 1],
+            "order.record",
+            "only a gapless series has `record`",
+        ),
+        (format!("order]\n{GAPLESS}"), [7, 1], "order.policy", "such as 65601"),
+        (
+            format!("order]\n{GAPLESS}\nrecord = 65601\nrange = 10"),
+            [9, 1],
+            "order.range",
+            "only a fast series has `range`",
+        ),
+        (
+            format!("order]\n{GAPLESS}\nrecord = 65601\nscope = \"application\""),
+            [5, 14],
+            "order",
+            "counts in each workspace",
+        ),
+        (format!("order]\n{GAPLESS}\nrecord = 7"), [5, 14], "order", "7"),
+        (format!("order]\n{FAST}\n[apps.series.Order]\n{FAST}"), [5, 14], "order", "twice"),
+    ] {
+        let text = with_series(folder.path(), &series);
+        let message = error_of(&path, &text, &[]);
+        let start =
+            format!("{}, line {line}, column {column}: `apps.0.series.{key}`: ", path.display());
+        assert!(message.starts_with(&start), "{text}: {start}: {message}");
+        assert!(message.contains(reason), "{text}: {reason}: {message}");
+    }
+    for (id, reason) in [("order", "`bill`, which is not declared"), ("bill", "which is fast")] {
+        let text = with_series(folder.path(), &format!("{id}]\n{FAST}"));
+        let message = error_of(&path, &text, &[]);
+        let start = format!("{}, line 3, column 1: `apps.0.tables`: ", path.display());
+        assert!(message.starts_with(&start) && message.contains(reason), "{reason}: {message}");
+    }
+}
+
 #[test]
 fn settings_of_cassandra_that_do_not_fit_together_are_refused() {
     check_refusals(&[
