@@ -1,13 +1,17 @@
 //! The command line.
 
+mod numbers;
 mod storage;
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use self::storage::{
-    ElectionsCommand, StorageArgs, StorageCommand, VerifyArgs, VerifyElectionsArgs, filtered,
+pub(crate) use self::{
+    numbers::{NumbersArgs, NumbersCommand},
+    storage::{
+        ElectionsCommand, StorageArgs, StorageCommand, VerifyArgs, VerifyElectionsArgs, filtered,
+    },
 };
 
 /// A node of an event-sourced application platform.
@@ -37,6 +41,9 @@ pub(crate) enum CliCommand {
     /// Send commands to a running node, and measure how long they take. The records and events of
     /// these commands stay in the workspaces.
     Bench(BenchArgs),
+    /// List, draw and explain the document numbers of a running node.
+    #[command(subcommand, arg_required_else_help = true)]
+    Numbers(NumbersCommand),
     /// Check elections over a storage.
     #[command(subcommand, arg_required_else_help = true)]
     Elections(ElectionsCommand),
@@ -53,6 +60,7 @@ impl CliCommand {
             CliCommand::Storage(StorageCommand::Verify(args)) => args.json,
             CliCommand::Status(args) => args.json,
             CliCommand::Bench(args) => args.json,
+            CliCommand::Numbers(command) => command.args().json,
             CliCommand::Storage(StorageCommand::Check(_))
             | CliCommand::Serve(_)
             | CliCommand::Dev(_)

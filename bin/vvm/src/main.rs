@@ -16,6 +16,7 @@ mod log_filter;
 mod logs;
 mod metrics;
 mod node_client;
+mod numbers_command;
 mod progress;
 mod report;
 mod scratch;
@@ -80,6 +81,7 @@ fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Config(command) => config_command::run(command),
         CliCommand::Status(args) => on_runtime(status::run(args)),
         CliCommand::Bench(args) => on_runtime(bench::run(args)),
+        CliCommand::Numbers(command) => on_runtime(numbers_command::run(command)),
     }
 }
 

@@ -190,7 +190,8 @@ fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1_000.0)
 }
 
-fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
+/// Makes a table for a person.
+pub(crate) fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY).set_header(header);
     table

@@ -26,7 +26,7 @@ use in_memory::{WS, node_with};
 use istorage::{CallKind, Fault, Faulty, WrappedDriver, mem::MemDriver};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use shop::http_client::{answer, command_path, request, try_request};
+use shop::http_client::{answer, command_path, request, try_request, workspace_path};
 use tokio::runtime::Runtime;
 use vvm::{NodeSettings, Vvm};
 
@@ -167,7 +167,9 @@ fn a_storage_that_fails_is_reported_with_its_error() {
 #[test]
 fn each_documented_metric_exists_and_each_metric_is_documented() {
     let (_folder, node) = node_with("");
-    let docs = ["operations", "commands", "sequencing", "elections"].map(|name| {
+    let draw = format!("{}/numbers/order/next", workspace_path(WS));
+    assert_eq!(request(node.api, "POST", &draw, &[], "").0, 200);
+    let docs = ["operations", "commands", "sequencing", "elections", "numbers"].map(|name| {
         let path = format!("{}/../../docs/{name}.md", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(path).unwrap()
     });
@@ -181,11 +183,13 @@ fn each_documented_metric_exists_and_each_metric_is_documented() {
         assert!(docs.iter().any(|text| text.contains(&format!("`{name}"))), "{name} means nothing");
     }
     // The check leaves out metrics of things that have not happened.
-    let operations = &docs[0];
-    let table = operations.split("### Metrics").nth(1).unwrap().split("Worth an alarm").next();
-    let named = table.unwrap().split('`').filter(|name| name.contains('_') && !name.contains('…'));
-    let is_metric =
-        |name: &&str| ["httpapi_", "processor_", "istorage_"].iter().any(|of| name.starts_with(of));
+    let tables = [(0, "### Metrics"), (4, "## Metrics")];
+    let tables = tables.map(|(page, title)| docs[page].split(title).nth(1).unwrap());
+    let named = tables.iter().flat_map(|table| table.split('`'));
+    let is_metric = |name: &&str| {
+        let of = ["httpapi_", "processor_", "istorage_", "docnumbers_"];
+        of.iter().any(|of| name.starts_with(of)) && !name.contains('…')
+    };
     for name in named.filter(is_metric) {
         assert!(there.contains(&name), "{name} is not there: {there:?}");
     }

@@ -1,0 +1,228 @@
+//! `vvm numbers`: the document numbers of a running node. The node has its storage for itself, so
+//! these commands ask the node.
+
+use std::{process::ExitCode, time::Duration};
+
+use bytes::Bytes;
+use docnumbers::jiff::Timestamp;
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+use sysvvm::AppName;
+
+use crate::{
+    cli::{NumbersArgs, NumbersCommand},
+    command_error::CommandError,
+    node_client::NodeClient,
+    print,
+    report::table,
+    say,
+};
+
+/// The most time to wait for an answer. The node itself gives up after `http.command_seconds`.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+
+pub(crate) async fn run(command: NumbersCommand) -> Result<ExitCode, CommandError> {
+    let args = command.args();
+    let node = NumbersApi::new(args)?;
+    let (answer, text) = match &command {
+        NumbersCommand::List(_) => {
+            let answer = node.get("").await?;
+            let text = text_of_list(&answer);
+            (answer, text)
+        }
+        NumbersCommand::Show { series, .. } => {
+            let mut answer = node.get(&path_of(series)?).await?;
+            let next = node.get(&(path_of(series)? + "/peek")).await?;
+            answer["next"] = next["number"].clone();
+            let text = text_of_series(&answer);
+            (answer, text)
+        }
+        NumbersCommand::Next { series, count, .. } => {
+            let body = json!({ "count": count }).to_string();
+            let answer = node.post(&(path_of(series)? + "/next"), body.into()).await?;
+            if answer["nearlyFull"] == true {
+                say("warning: the counter will soon need more digits than its template has");
+            }
+            let text = text_of_numbers(&answer);
+            (answer, text)
+        }
+        NumbersCommand::Gaps { series, period, from, limit, .. } => {
+            let mut path = format!("{}/gaps?from={from}&limit={limit}", path_of(series)?);
+            if let Some(period) = period {
+                path += &format!("&period={}", in_query(period)?);
+            }
+            let answer = node.get(&path).await?;
+            let text = text_of_gaps(&answer);
+            (answer, text)
+        }
+    };
+    print(&if args.json { format!("{answer:#}\n") } else { text })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The path of a series behind `numbers`. The node says what is wrong with an id, if the id can
+/// stand in a path.
+fn path_of(series: &str) -> Result<String, CommandError> {
+    in_query(series).map(|series| format!("/{series}"))
+}
+
+fn in_query(text: &str) -> Result<&str, CommandError> {
+    match text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)) {
+        true => Ok(text),
+        false => Err(CommandError::usage(format!(
+            "`{text}` has other characters than letters, digits, `_`, `.` and `-`"
+        ))),
+    }
+}
+
+/// The routes for document numbers of a workspace.
+struct NumbersApi<'a> {
+    args: &'a NumbersArgs,
+    base: String,
+}
+
+impl NumbersApi<'_> {
+    fn new(args: &NumbersArgs) -> Result<NumbersApi<'_>, CommandError> {
+        let app: AppName =
+            args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
+        let (owner, name, ws) = (app.owner(), app.name(), args.ws);
+        let base = format!("/api/v2/apps/{owner}/{name}/workspaces/{ws}/numbers");
+        Ok(NumbersApi { args, base })
+    }
+
+    async fn get(&self, rest: &str) -> Result<Value, CommandError> {
+        self.ask(Method::GET, rest, Bytes::new()).await
+    }
+
+    async fn post(&self, rest: &str, body: Bytes) -> Result<Value, CommandError> {
+        self.ask(Method::POST, rest, body).await
+    }
+
+    async fn ask(&self, method: Method, rest: &str, body: Bytes) -> Result<Value, CommandError> {
+        let (node, path) = (self.args.node, format!("{}{rest}", self.base));
+        let answer = NodeClient::ask(node, (method, &path, body), ANSWER_TIMEOUT).await;
+        let answer = answer.map_err(|why| {
+            CommandError::unreachable(format!(
+                "no node answers at {node}: {why}: check that the node runs, and that its `http.listen` is this address"
+            ))
+        })?;
+        let json = answer.json();
+        if answer.status.is_success() && json.is_object() {
+            return Ok(json);
+        }
+        let mut why = format!("{node} refused the request: {}", answer.problem("reason"));
+        if let Some(leader) = json["leader"].as_str() {
+            why += &format!(": ask the leader with --node {leader}");
+        }
+        Err(match answer.status {
+            StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
+            _ => CommandError::unfinished(why),
+        })
+    }
+}
+
+/// Shows a text without quotes, and any other value as JSON.
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn table_of<const N: usize>(titles: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let mut table = table(titles);
+    for row in rows {
+        table.add_row(row);
+    }
+    format!("{table}\n")
+}
+
+fn text_of_list(answer: &Value) -> String {
+    const KEYS: [&str; 5] = ["series", "policy", "template", "reset", "scope"];
+    let series = array(&answer["series"]);
+    if series.is_empty() {
+        return "the application declares no series\n".to_owned();
+    }
+    table_of(KEYS, series.iter().map(|one| KEYS.map(|key| shown(&one[key]))))
+}
+
+fn text_of_series(answer: &Value) -> String {
+    let Some(answer) = answer.as_object() else { return String::new() };
+    answer.iter().map(|(key, value)| format!("{key}: {}\n", shown(value))).collect()
+}
+
+fn text_of_numbers(answer: &Value) -> String {
+    array(&answer["numbers"]).iter().map(|number| shown(number) + "\n").collect()
+}
+
+fn text_of_gaps(answer: &Value) -> String {
+    let (series, period) = (shown(&answer["series"]), shown(&answer["period"]));
+    if let Some(reason) = answer["reason"].as_str() {
+        return format!("{series} has no gaps: {reason}\n");
+    }
+    let gaps = array(&answer["gaps"]);
+    if gaps.is_empty() {
+        return format!("{series} has no gaps in the period {period}\n");
+    }
+    let rows = gaps.iter().map(|gap| {
+        let meaning = match gap["state"].as_str() {
+            Some("in_use") => "in use: the node issues these numbers now",
+            Some("open") => "unknown: their owner did not give the rest back",
+            Some("not_issued") => "never issued",
+            _ => "?",
+        };
+        let at =
+            gap["reservedAtMicros"].as_i64().and_then(|at| Timestamp::from_microsecond(at).ok());
+        let at = at.map_or_else(|| "?".to_owned(), |at| format!("{at:.0}"));
+        let (first, last) = (shown(&gap["first"]), shown(&gap["last"]));
+        [first, last, meaning.to_owned(), shown(&gap["owner"]), at]
+    });
+    let mut text = table_of(["first", "last", "state", "owner", "reserved"], rows);
+    if let Some(next) = answer["next"].as_u64() {
+        text += &format!("there may be more: go on with --from {next}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_explained() {
+        let gap = |state, first| {
+            json!({
+                "first": first, "last": first + 9, "count": 10, "state": state, "owner": "node 1",
+                "reservedAtMicros": 1_763_899_200_000_000_u64,
+            })
+        };
+        let mut answer = json!({
+            "series": "order", "policy": "fast", "period": "2026-11-23", "reserved": 300,
+            "gaps": [gap("not_issued", 10), gap("open", 120), gap("in_use", 200)], "next": 300,
+        });
+        let text = text_of_gaps(&answer);
+        for part in [
+            "never issued",
+            "did not give the rest back",
+            "in use",
+            "129",
+            "2025-11-23T12:00:00Z",
+            "--from 300",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        answer["gaps"] = json!([]);
+        assert_eq!(text_of_gaps(&answer), "order has no gaps in the period 2026-11-23\n");
+        answer["reason"] = json!("a reason");
+        assert_eq!(text_of_gaps(&answer), "order has no gaps: a reason\n");
+    }
+
+    #[test]
+    fn a_text_that_would_change_the_path_is_refused() {
+        assert_eq!(path_of("order_1.a-B").unwrap(), "/order_1.a-B");
+        for bad in ["a/b", "a?b", "a b", "ä", "a%20"] {
+            assert!(path_of(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Document numbers of a node on redb, as a process: over HTTP and with `vvm numbers`, through
+//! stops, kills and changes of the configuration.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[path = "support/node.rs"]
+mod node;
+
+use std::{fs, path::Path, process::Command};
+
+use node::NodeProcess;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use shop::http_client::{request, workspace_path};
+
+const WS: u64 = 1;
+
+/// A series whose counter never starts again, so that no test depends on the date.
+const TICKETS: &str = "template = \"T-{counter:5}\"\npolicy = \"fast\"\n";
+
+/// The configuration of the demo application with the gapless series of its bills, and with a
+/// series `ticket`.
+fn config(folder: &Path, ticket: &str) -> String {
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/demo.toml");
+    fs::copy(demo, folder.join("demo.toml")).unwrap();
+    format!(
+        "[[apps]]\nname = \"demo/shop\"\ntables = \"demo.toml\"\nworkspaces = {{ Shop = 1 }}\n\
+         [apps.series.bill]\ntemplate = \"BILL-{{counter:4}}\"\npolicy = \"gapless\"\nrecord = 65601\n\
+         [apps.series.ticket]\n{ticket}"
+    )
+}
+
+fn start(folder: &Path, ticket: &str) -> NodeProcess {
+    let node = NodeProcess::start(folder, &config(folder, ticket)).ready();
+    node.create_workspace(WS);
+    node
+}
+
+/// Draws numbers over HTTP, and returns their counters.
+fn draw(node: &NodeProcess, count: u32) -> Vec<u64> {
+    let path = format!("{}/numbers/ticket/next", workspace_path(WS));
+    let body = json!({ "count": count }).to_string();
+    let (status, answer) = request(node.api, "POST", &path, &[], &body);
+    assert_eq!(status, 200, "{answer}");
+    let counters = answer["counters"].as_array().unwrap();
+    counters.iter().map(|counter| counter.as_u64().unwrap()).collect()
+}
+
+/// Runs `vvm numbers`. Returns the exit code, and what the command printed to stdout and stderr.
+fn numbers(node: &NodeProcess, args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
+    command.arg("numbers").args(args).args(["--node", &node.api.to_string()]);
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Runs `vvm numbers` with an answer as JSON.
+fn numbers_json(node: &NodeProcess, args: &[&str]) -> Value {
+    let (code, stdout, stderr) = numbers(node, &[args, &["--json"]].concat());
+    assert_eq!(code, Some(0), "{stderr}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+#[test]
+fn numbers_go_on_without_a_gap_after_a_stop_and_uniquely_after_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = start(folder.path(), TICKETS);
+    assert_eq!(draw(&node, 5), [0, 1, 2, 3, 4]);
+    node.stop();
+
+    let mut node = start(folder.path(), TICKETS);
+    assert_eq!(draw(&node, 2), [5, 6], "a stop leaves no gap");
+    let (code, stdout, stderr) = numbers(&node, &["next", "ticket", "--count", "2"]);
+    assert_eq!((code, &*stdout), (Some(0), "T-00007\nT-00008\n"), "{stderr}");
+    let before = numbers_json(&node, &["gaps", "ticket"]);
+    assert_eq!(before["gaps"][0]["state"], "in_use", "{before}");
+    node.signal(Signal::KILL);
+    node.ended();
+
+    let node = start(folder.path(), TICKETS);
+    let next = draw(&node, 1)[0];
+    assert!(next > 8, "{next} was given twice");
+    let after = numbers_json(&node, &["gaps", "ticket"]);
+    let lost = &after["gaps"][0];
+    assert_eq!(lost["state"], "open", "{after}");
+    assert_eq!(lost["owner"], before["gaps"][0]["owner"], "the node that was killed");
+    assert!(lost["first"].as_u64() <= Some(9) && lost["last"].as_u64() >= Some(9), "{after}");
+    let own = after["gaps"].as_array().unwrap().iter().find(|gap| gap["state"] == "in_use");
+    assert_eq!(own.unwrap()["first"], next, "{after}");
+    let (code, text, _) = numbers(&node, &["gaps", "ticket", "--period", "all"]);
+    assert_eq!(code, Some(0));
+    for part in ["did not give the rest back", "in use", lost["owner"].as_str().unwrap()] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    node.stop();
+}
+
+#[test]
+fn the_commands_show_series_and_name_each_refusal() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = start(folder.path(), TICKETS);
+    let (code, text, _) = numbers(&node, &["list"]);
+    assert!(code == Some(0) && text.contains("T-{counter:5}") && text.contains("fast"), "{text}");
+    assert_eq!(node.logged(WS).len(), 1, "a draw writes no event");
+    assert_eq!(numbers_json(&node, &["list"])["series"][1]["series"], "ticket");
+    let (code, text, _) = numbers(&node, &["show", "ticket"]);
+    assert_eq!(code, Some(0));
+    for part in ["template: T-{counter:5}\n", "policy: fast\n", "next: T-00000\n"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (code, text, _) = numbers(&node, &["gaps", "ticket"]);
+    assert_eq!((code, &*text), (Some(0), "ticket has no gaps in the period all\n"));
+    for (args, code, part) in [
+        (&["show", "none"][..], 1, "no series `none`"),
+        (&["next", "ticket", "--ws", "99"], 1, "workspace 99 does not exist"),
+        (&["next", "ticket", "--count", "1001"], 1, "1 to 1000"),
+        (&["gaps", "ticket", "--period", "2026"], 1, "is not a period of the series ticket"),
+        (&["next", "ticket", "--app", "demo/none"], 1, "no application demo/none"),
+        (&["next", "ticket", "--app", "demo"], 2, "--app"),
+        (&["next", "a/b"], 2, "other characters"),
+        (&["next", "ticket", "--count", "0"], 2, "--count"),
+    ] {
+        let (ended, _, stderr) = numbers(&node, args);
+        assert_eq!(ended, Some(code), "{args:?}: {stderr}");
+        assert!(stderr.contains(part), "{args:?}: {part}: {stderr}");
+    }
+    assert_eq!(draw(&node, 1), [0], "nothing was drawn");
+    let address = node.api.to_string();
+    node.stop();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
+    let away = command.args(["numbers", "list", "--node", &address]).output().unwrap();
+    assert_eq!(away.status.code(), Some(4));
+    let stderr = String::from_utf8(away.stderr).unwrap();
+    assert!(stderr.contains(&address) && stderr.contains("http.listen"), "{stderr}");
+}
+
+#[test]
+fn a_configuration_that_could_repeat_a_number_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = start(folder.path(), TICKETS);
+    assert_eq!(draw(&node, 1), [0]);
+    node.stop();
+    for (ticket, part) in [
+        ("template = \"T-{counter:3}7\"\npolicy = \"fast\"\n", "could be equal"),
+        ("template = \"T-{counter:5}\"\npolicy = \"fast\"\nstart = 1\n", "first number differs"),
+        ("template = \"T-{counter:5}\"\npolicy = \"gapless\"\nrecord = 65602\n", "other policy"),
+    ] {
+        let mut node = NodeProcess::start(folder.path(), &config(folder.path(), ticket));
+        assert_eq!(node.ended().code(), Some(3), "{}", node.log_text());
+        for part in ["demo/shop", "ticket", part] {
+            assert!(node.log_text().contains(part), "{part}: {}", node.log_text());
+        }
+    }
+    // More digits and another range repeat nothing, and the counter goes on.
+    let wider = "template = \"T-{counter:7}\"\npolicy = \"fast\"\nrange = 10\n";
+    let node = start(folder.path(), wider);
+    let (_, stdout, _) = numbers(&node, &["next", "ticket"]);
+    assert_eq!(stdout, "T-0000001\n");
+    node.stop();
+}
+
+/// `vvm dev` and a node without a configuration have the series `order`.
+#[test]
+fn the_demo_draws_orders() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = NodeProcess::start(folder.path(), "").ready();
+    node.create_workspace(WS);
+    let (code, stdout, stderr) = numbers(&node, &["next", "order"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let number = stdout.trim_end();
+    assert!(number.starts_with("ORDER2") && number.ends_with("-00000"), "{number}");
+    assert_eq!(number.len(), "ORDER2013-0522-00000".len(), "{number}");
+    let metrics = request(node.admin, "GET", "/metrics", &[], "").1;
+    let issued = "docnumbers_issued_total{series=\"order\"} 1";
+    let is_there = metrics.as_str().unwrap().lines().any(|line| line == issued);
+    assert!(is_there, "{metrics}");
+    node.stop();
+}
