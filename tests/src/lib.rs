@@ -7,6 +7,11 @@ struct Commands;
 
 /// Runs the example of the page.
 #[cfg(doctest)]
+#[doc = include_str!("../../docs/numbers.md")]
+struct Numbers;
+
+/// Runs the example of the page.
+#[cfg(doctest)]
 #[doc = include_str!("../../docs/orchestration.md")]
 struct Orchestration;
 
