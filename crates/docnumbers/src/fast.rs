@@ -108,7 +108,7 @@ impl FastSeries {
         settings: FastSettings,
         deadline: Instant,
     ) -> Result<FastSeries, FixError> {
-        let most = settings.check()?;
+        let most = settings.counters()?;
         rows.fix(&series, Policy::Fast, deadline).await?;
         let (owner, meters) = (owner.into(), SeriesMeters::new(series.id()));
         let shared = SharedSeries {

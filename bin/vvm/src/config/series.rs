@@ -37,7 +37,7 @@ pub(crate) struct SeriesConfig {
     /// The counters that one write reserves for a fast series.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     range: Option<NonZeroU64>,
-    /// The next range of a fast series is reserved when at most so many counters are left.
+    /// The next range of a fast series is reserved when fewer counters are left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refill_below: Option<u64>,
 }
@@ -105,7 +105,9 @@ impl SeriesConfig {
             let why = format!("a range has {range} counters: set this number or less");
             return Err(("refill_below", why));
         }
-        Ok(FastSettings { refill_below, ..usual })
+        let settings = FastSettings { refill_below, ..usual };
+        settings.check().map_err(|error| ("range", error.to_string()))?;
+        Ok(settings)
     }
 
     fn gapless(&self) -> Result<SeriesPolicy, WrongKey> {

@@ -36,8 +36,17 @@ impl FastSettings {
         FastSettings { range, refill_below: range, ..FastSettings::default() }
     }
 
+    /// Checks that a series can have these settings. [`FastSeries::open`](crate::FastSeries::open)
+    /// checks them, too.
+    ///
+    /// # Errors
+    /// The first setting that is out of its bounds.
+    pub fn check(&self) -> Result<(), FixError> {
+        self.counters().map(drop)
+    }
+
     /// Checks the settings. Returns the number of counters that are held.
-    pub(super) fn check(&self) -> Result<NonZeroUsize, FixError> {
+    pub(super) fn counters(&self) -> Result<NonZeroUsize, FixError> {
         if !(1..=1_000_000_000).contains(&self.range) {
             return Err(FixError::Settings("a range must have 1 to 1,000,000,000 counters"));
         }
