@@ -5,7 +5,7 @@
 use std::{error::Error, time::Duration};
 
 use docnumbers::{
-    Definition, FastSeries, FastSettings, NumberRows, Series, WsId,
+    Definition, DocNumberRows, FastSeries, FastSettings, Series, WsId,
     clock::Clock,
     istorage::{KeyspaceName, StorageDriver, mem::MemDriver},
 };
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     driver.create(&name, soon()).await?;
     let storage = driver.open(&name, soon()).await?.ok_or("it was just created")?;
 
-    let rows = NumberRows::new(storage, clock.clone(), "numbers", Duration::from_secs(1));
+    let rows = DocNumberRows::new(storage, clock.clone(), "numbers", Duration::from_secs(1));
     let orders = Series::new(Definition::daily("order", "ORDER"))?;
     let orders = FastSeries::open(orders, rows, "node 1", FastSettings::default(), soon()).await?;
     for _ in 0..3 {

@@ -12,10 +12,9 @@ mod settings;
 mod shared;
 mod state;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use clock::Instant;
-use futures::FutureExt;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -23,15 +22,15 @@ use tracing::warn;
 use self::{
     context::SeriesContext, meters::SeriesMeters, shared::SharedSeries, state::HeldCounters,
 };
-pub use self::{context::SeriesEnd, error::DrawError, settings::FastSettings};
-use crate::{DocNumber, FixError, NumberRows, Policy, Series, WsId};
+pub use self::{context::SeriesEnd, error::DocNumberError, settings::FastSettings};
+use crate::{DocNumber, DocNumberRows, FixError, Policy, Series, WsId};
 
 /// A series whose numbers a node draws from reserved ranges, in memory.
 ///
 /// - No number is drawn twice: not by several nodes, and not after a crash, a fail-over or a clock
 ///   that goes back. A reservation is one conditional write of the storage.
 /// - The date in a number and the period of its counter come from one moment.
-/// - A counter that is reserved and not issued is in the ledger ([`NumberRows::ledger`]). After
+/// - A counter that is reserved and not issued is in the ledger ([`DocNumberRows::ledger`]). After
 ///   [`FastSeries::close`], the next node goes on with the next counter, unless other nodes have
 ///   reserved counters after it.
 ///
@@ -46,7 +45,7 @@ use crate::{DocNumber, FixError, NumberRows, Policy, Series, WsId};
 /// are dropped without [`close`](FastSeries::close), the rest of each range is lost, as in a crash.
 ///
 /// ```
-/// use docnumbers::{Definition, FastSeries, FastSettings, NumberRows, Series, WsId};
+/// use docnumbers::{Definition, FastSeries, FastSettings, DocNumberRows, Series, WsId};
 /// # use docnumbers::{clock::Clock, istorage::{KeyspaceName, StorageDriver, mem::MemDriver}};
 /// # use std::time::Duration;
 ///
@@ -57,7 +56,7 @@ use crate::{DocNumber, FixError, NumberRows, Policy, Series, WsId};
 /// # let soon = clock.now() + Duration::from_secs(5);
 /// # driver.create(&name, soon).await?;
 /// # let storage = driver.open(&name, soon).await?.ok_or("it was just created")?;
-/// let rows = NumberRows::new(storage, clock, "numbers", Duration::from_secs(1));
+/// let rows = DocNumberRows::new(storage, clock, "numbers", Duration::from_secs(1));
 /// let tickets = Series::new(Definition::new("ticket", "T-{counter:4}"))?;
 /// let tickets = FastSeries::open(tickets, rows, "node 1", FastSettings::default(), soon).await?;
 ///
@@ -97,13 +96,13 @@ impl FastSeries {
     /// the runtime of this call.
     ///
     /// # Errors
-    /// Those of [`NumberRows::fix`], and settings that cannot be used.
+    /// Those of [`DocNumberRows::fix`], and settings that cannot be used.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
     pub async fn open(
         series: Series,
-        rows: NumberRows,
+        rows: DocNumberRows,
         owner: impl Into<String>,
         settings: FastSettings,
         deadline: Instant,
@@ -144,10 +143,10 @@ impl FastSeries {
     ///
     /// # Cancel safety
     /// Safe: a future that is dropped has drawn nothing.
-    pub async fn next(&self, ws: WsId, deadline: Instant) -> Result<DocNumber, DrawError> {
+    pub async fn next(&self, ws: WsId, deadline: Instant) -> Result<DocNumber, DocNumberError> {
         let mut drawn = None;
         self.draw(ws, 1, deadline, |number| drawn = Some(number)).await?;
-        drawn.ok_or(DrawError::Closed)
+        drawn.ok_or(DocNumberError::Closed)
     }
 
     /// Draws a block of numbers of a workspace, all of one period. Draws either all of them or none.
@@ -162,10 +161,10 @@ impl FastSeries {
         ws: WsId,
         count: u32,
         deadline: Instant,
-    ) -> Result<Vec<DocNumber>, DrawError> {
+    ) -> Result<Vec<DocNumber>, DocNumberError> {
         let max = self.settings().max_block;
         if !(1..=max).contains(&count) {
-            return Err(DrawError::Block { count, max });
+            return Err(DocNumberError::Block { count, max });
         }
         let mut drawn = Vec::with_capacity(count as usize);
         self.draw(ws, count, deadline, |number| drawn.push(number)).await?;
@@ -177,7 +176,7 @@ impl FastSeries {
     ///
     /// # Errors
     /// The reason why no number could be drawn.
-    pub async fn peek(&self, ws: WsId, deadline: Instant) -> Result<DocNumber, DrawError> {
+    pub async fn peek(&self, ws: WsId, deadline: Instant) -> Result<DocNumber, DocNumberError> {
         let context = &self.shared().context;
         let (day, name, held) = {
             let mut held = self.shared().held();
@@ -185,7 +184,7 @@ impl FastSeries {
             held.recall(name, context.step());
             let counter = held.find(name);
             let value = counter.and_then(|held| held.ranges.counters(context.step()).next());
-            (held.day().cloned().ok_or(DrawError::Closed)?, name, value)
+            (held.day().cloned().ok_or(DocNumberError::Closed)?, name, value)
         };
         let value = match held {
             Some(value) => value,
@@ -203,19 +202,7 @@ impl FastSeries {
     /// # Cancel safety
     /// Safe: the first call starts a task, which goes on.
     pub async fn close(&self, deadline: Instant) -> SeriesEnd {
-        let closing = {
-            let shared = self.shared();
-            let mut closing = shared.closing.lock().unwrap_or_else(PoisonError::into_inner);
-            let start = || {
-                shared.held().is_closed = true;
-                let task = Arc::clone(shared).close(deadline);
-                #[expect(clippy::disallowed_methods, reason = "callers wait for the task")]
-                let task = shared.runtime.spawn(task);
-                task.map(Result::unwrap_or_default).boxed().shared()
-            };
-            closing.get_or_insert_with(start).clone()
-        };
-        closing.await
+        self.shared().closing(deadline).await
     }
 
     async fn draw(
@@ -224,14 +211,14 @@ impl FastSeries {
         count: u32,
         deadline: Instant,
         mut give: impl FnMut(DocNumber),
-    ) -> Result<(), DrawError> {
+    ) -> Result<(), DocNumberError> {
         let shared = self.shared();
         let Some(mut task) = shared.try_draw(ws, count, &mut give)? else { return Ok(()) };
         let clock = shared.context.rows.clock();
         let since = clock.now();
         let drawn = loop {
             match clock.timeout_at(deadline, task).await {
-                Err(_) => break Err(DrawError::TimedOut),
+                Err(_) => break Err(DocNumberError::TimedOut),
                 Ok(Err(error)) => break Err(error),
                 Ok(Ok(())) => {}
             }

@@ -27,7 +27,7 @@
 //! - [`DayText`] is the prepared text of a day. Keep it while [`CivilDay::contains`] is true.
 //! - [`Series::may_replace`] tells whether a definition may change.
 //! - [`FastSeries`] draws numbers over a storage: from ranges of counters that it reserves.
-//!   [`NumberRows`] is the place of its rows. Its ledger explains each gap.
+//!   [`DocNumberRows`] is the place of its rows. Its ledger explains each gap.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -47,10 +47,10 @@ mod unique;
 pub use calendar::{Calendar, CivilDay};
 pub use definition::{Definition, Overflow, Scope, SeriesId};
 pub use error::{DefinitionError, RenderError, ReplaceError, TemplateError};
-pub use fast::{DrawError, FastSeries, FastSettings, SeriesEnd};
+pub use fast::{DocNumberError, FastSeries, FastSettings, SeriesEnd};
 pub use period::{InvalidPeriod, Period, Reset};
 pub use render::{DayText, DocNumber, WsId};
-pub use rows::{CounterKey, FixError, LedgerEntry, NumberRows, Policy, RangeState};
+pub use rows::{CounterKey, DocNumberRows, FixError, LedgerEntry, Policy, RangeState};
 pub use series::Series;
 
 // The types of these crates occur in the API.

@@ -22,7 +22,7 @@ use crate::{Period, SeriesId, WsId};
 /// The place of all rows of document numbers of an application, in a storage.
 ///
 /// ```
-/// use docnumbers::{Definition, NumberRows, Policy, Series};
+/// use docnumbers::{Definition, DocNumberRows, Policy, Series};
 /// # use docnumbers::{clock::Clock, istorage::{KeyspaceName, StorageDriver, mem::MemDriver}};
 /// # use std::time::Duration;
 ///
@@ -33,7 +33,7 @@ use crate::{Period, SeriesId, WsId};
 /// # let soon = clock.now() + Duration::from_secs(5);
 /// # driver.create(&name, soon).await?;
 /// # let storage = driver.open(&name, soon).await?.ok_or("it was just created")?;
-/// let rows = NumberRows::new(storage, clock, "numbers", Duration::from_secs(1));
+/// let rows = DocNumberRows::new(storage, clock, "numbers", Duration::from_secs(1));
 /// let tickets = Series::new(Definition::new("ticket", "T{counter:4}"))?;
 /// rows.fix(&tickets, Policy::Fast, soon).await?;
 ///
@@ -44,7 +44,7 @@ use crate::{Period, SeriesId, WsId};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct NumberRows {
+pub struct DocNumberRows {
     storage: SharedStorage,
     clock: Clock,
     prefix: Bytes,
@@ -88,7 +88,7 @@ pub enum RangeState {
     NotIssued,
 }
 
-impl NumberRows {
+impl DocNumberRows {
     /// The rows whose partition keys begin with `prefix`. No other row of the storage may have such
     /// a partition key. A call of the storage may take `call_timeout`, or half of the time that is
     /// left to its caller if that is less.
@@ -97,8 +97,8 @@ impl NumberRows {
         clock: Clock,
         prefix: impl Into<Bytes>,
         call_timeout: Duration,
-    ) -> NumberRows {
-        NumberRows { storage, clock, prefix: prefix.into(), call_timeout }
+    ) -> DocNumberRows {
+        DocNumberRows { storage, clock, prefix: prefix.into(), call_timeout }
     }
 
     /// The next counter to reserve; `None` if no counter was reserved yet.

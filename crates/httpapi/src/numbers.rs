@@ -5,7 +5,7 @@ use processor::{DeclaredSeries, SeriesPolicy};
 use serde_json::{Value as Json, json};
 use vvm::{
     docnumbers::{
-        DocNumber, DrawError, FastSettings, LedgerEntry, RangeState, RenderError, SeriesId,
+        DocNumber, DocNumberError, FastSettings, LedgerEntry, RangeState, RenderError, SeriesId,
     },
     istorage::{self, ErrorKind},
 };
@@ -85,15 +85,15 @@ pub(crate) fn json_of_gap(entry: &LedgerEntry, step: u64, own: &str) -> Json {
 }
 
 /// The problem of a draw that failed.
-pub(crate) fn draw_problem(error: &DrawError) -> ProblemDetails {
+pub(crate) fn draw_problem(error: &DocNumberError) -> ProblemDetails {
     match error {
-        DrawError::Render(error) => render_problem(error),
-        DrawError::Block { max, .. } => {
+        DocNumberError::Render(error) => render_problem(error),
+        DocNumberError::Block { max, .. } => {
             ProblemDetails::bad_request(format!("`count` must be a number from 1 to {max}"))
         }
-        DrawError::Storage(error) => storage_problem(error),
-        DrawError::TimedOut => ProblemDetails::unavailable("timed_out", error.to_string()),
-        DrawError::Closed => ProblemDetails::unavailable("stopping", error.to_string()),
+        DocNumberError::Storage(error) => storage_problem(error),
+        DocNumberError::TimedOut => ProblemDetails::unavailable("timed_out", error.to_string()),
+        DocNumberError::Closed => ProblemDetails::unavailable("stopping", error.to_string()),
     }
 }
 
@@ -136,16 +136,16 @@ mod tests {
 
     #[test]
     fn a_failed_draw_says_whether_the_client_may_try_again() {
-        let storage = |error| DrawError::Storage(Arc::new(error));
+        let storage = |error| DocNumberError::Storage(Arc::new(error));
         let full = RenderError::CounterOverflow { counter: 10, width: 1 };
         for (error, expected) in [
-            (DrawError::Render(full), (409, "no_number", false)),
-            (DrawError::Block { count: 0, max: 5 }, (400, "bad_request", false)),
+            (DocNumberError::Render(full), (409, "no_number", false)),
+            (DocNumberError::Block { count: 0, max: 5 }, (400, "bad_request", false)),
             (storage(Error::unavailable("it is away")), (503, "storage", true)),
             (storage(Error::closed()), (503, "storage", true)),
             (storage(Error::corrupt("a row is damaged")), (500, "internal", false)),
-            (DrawError::TimedOut, (503, "timed_out", true)),
-            (DrawError::Closed, (503, "stopping", true)),
+            (DocNumberError::TimedOut, (503, "timed_out", true)),
+            (DocNumberError::Closed, (503, "stopping", true)),
         ] {
             let problem = draw_problem(&error);
             let code = problem.code();
@@ -154,6 +154,8 @@ mod tests {
             let answered = (response.status().as_u16(), code, may_try_again);
             assert_eq!(answered, expected, "{error}");
         }
-        assert!(draw_problem(&DrawError::Block { count: 0, max: 5 }).reason().contains("1 to 5"));
+        assert!(
+            draw_problem(&DocNumberError::Block { count: 0, max: 5 }).reason().contains("1 to 5")
+        );
     }
 }

@@ -205,7 +205,7 @@ impl LocalPartition<'_> {
     }
 
     /// The stored counters of document numbers, and their ledgers.
-    pub fn number_rows(&self) -> &docnumbers::NumberRows {
+    pub fn number_rows(&self) -> &docnumbers::DocNumberRows {
         &self.opened.series.rows
     }
 

@@ -3,7 +3,7 @@
 use std::{fmt::Display, sync::Arc, time::Duration};
 
 use clock::Instant;
-use docnumbers::NumberRows;
+use docnumbers::DocNumberRows;
 use eventlog::{Deployment, DeploymentError, Log, Reader};
 use futures::future::join_all;
 use ielections::Slot;
@@ -101,7 +101,7 @@ async fn open(
     }
     let (storage, clock) = (Arc::clone(system.storage()), node.clock().clone());
     let prefix = system.document_numbers(&opened.entry);
-    let rows = NumberRows::new(storage, clock, prefix, call_timeout);
+    let rows = DocNumberRows::new(storage, clock, prefix, call_timeout);
     let series = OpenedSeries::open(app, rows, owner.to_owned(), deadline).await?;
     let (level, schema) = (app.settings.level, app.application().schema().clone());
     let deployment = Deployment { level, schema };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use causes::with_causes;
 use clock::Instant;
-use docnumbers::{FastSeries, FixError, NumberRows, Policy, SeriesEnd, SeriesId};
+use docnumbers::{DocNumberRows, FastSeries, FixError, Policy, SeriesEnd, SeriesId};
 use eventlog::Fence;
 use futures::future::join_all;
 use ielections::Slot;
@@ -18,7 +18,7 @@ use crate::{App, Node, NodeSettings, Problem, clients::Clients, lease_fence::Lea
 /// The open series of an application.
 #[derive(Debug)]
 pub(crate) struct OpenedSeries {
-    pub(crate) rows: NumberRows,
+    pub(crate) rows: DocNumberRows,
     /// The name of this leadership in the ledgers. No other leadership has it.
     pub(crate) owner: String,
     pub(crate) fast: BTreeMap<SeriesId, FastSeries>,
@@ -34,7 +34,7 @@ impl OpenedSeries {
     /// Fixes the definitions of all series of an application, and opens the fast ones.
     pub(crate) async fn open(
         app: &App,
-        rows: NumberRows,
+        rows: DocNumberRows,
         owner: String,
         deadline: Instant,
     ) -> Result<OpenedSeries, Problem> {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
-use docnumbers::{Definition, FastSeries, FastSettings, NumberRows, Series};
+use docnumbers::{Definition, DocNumberRows, FastSeries, FastSettings, Series};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 use istorage_tck::{KeyspaceTracker, Subject};
 use vvm_tests::trials::Fixture;
@@ -56,9 +56,9 @@ impl Database {
         self.clock.now() + PATIENCE
     }
 
-    pub(crate) fn rows(&self, client: usize) -> NumberRows {
+    pub(crate) fn rows(&self, client: usize) -> DocNumberRows {
         let storage = Arc::clone(&self.clients[client % CLIENTS]);
-        NumberRows::new(storage, self.clock.clone(), "n", CALL)
+        DocNumberRows::new(storage, self.clock.clone(), "n", CALL)
     }
 
     /// Starts a node of the orders, which count for the whole application.

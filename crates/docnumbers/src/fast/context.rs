@@ -14,7 +14,7 @@ use super::{
     reserve::{KnownRows, Reserver},
     state::{CounterName, HeldCounter, RowsState},
 };
-use crate::{Series, rows::NumberRows};
+use crate::{Series, rows::DocNumberRows};
 
 /// The number of counters that are given back side by side.
 pub(crate) const SIDE_BY_SIDE: usize = 8;
@@ -23,7 +23,7 @@ pub(crate) const SIDE_BY_SIDE: usize = 8;
 #[derive(Debug)]
 pub(crate) struct SeriesContext {
     pub(crate) series: Series,
-    pub(crate) rows: NumberRows,
+    pub(crate) rows: DocNumberRows,
     pub(crate) owner: String,
     pub(crate) settings: FastSettings,
     pub(crate) meters: SeriesMeters,

@@ -7,7 +7,7 @@ use crate::RenderError;
 /// The reason why no number was drawn. Numbers that were not returned are not lost: they are drawn
 /// later, or are in the ledger.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum DrawError {
+pub enum DocNumberError {
     /// The number has no text: its counter or its workspace has too many digits. Change the
     /// definition.
     #[error(transparent)]

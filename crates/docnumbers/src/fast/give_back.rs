@@ -12,7 +12,7 @@ use super::{
     reserve::{KnownRows, Reserver},
 };
 use crate::{
-    DrawError, RangeState,
+    DocNumberError, RangeState,
     rows::{CounterKey, CounterRow, LedgerRow, Token, places},
 };
 
@@ -45,7 +45,7 @@ impl Reserver<'_> {
         self,
         given_up: GivenUp,
         until: Instant,
-    ) -> Result<SeriesEnd, DrawError> {
+    ) -> Result<SeriesEnd, DocNumberError> {
         let GivenUp { of, mut held, mut known } = given_up;
         let pkey = self.rows.pkey(&of);
         if let Some(range) = self.settle(&pkey, &mut known, until).await? {

@@ -12,7 +12,7 @@ use super::{
     shared::SharedSeries,
     state::{CounterName, HeldCounters, RowsState, RowsTask},
 };
-use crate::DrawError;
+use crate::DocNumberError;
 
 /// The time after a failed reservation in which draws that need a range fail at once.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -55,7 +55,7 @@ impl SharedSeries {
         held: &mut HeldCounters,
         name: CounterName,
         count: u64,
-    ) -> Result<RowsTask, DrawError> {
+    ) -> Result<RowsTask, DocNumberError> {
         let counter = held.find_or_add(name);
         if let RowsState::Refilling(task) = &counter.rows {
             return Ok(task.clone());
@@ -64,20 +64,24 @@ impl SharedSeries {
         if let Some((_, error)) = counter.failed.as_ref().filter(|(until, _)| now < *until) {
             return Err(error.clone());
         }
-        let RowsState::Idle(known) = &mut counter.rows else { return Err(DrawError::Closed) };
+        let RowsState::Idle(known) = &mut counter.rows else { return Err(DocNumberError::Closed) };
         known.spent.append(&mut counter.ranges.take_spent());
         let known = Some(std::mem::take(known));
         let taken = TakenRows { shared: Arc::clone(self), name, known };
         // `None`, and the error of a join, mean that the task ended before the reservation.
         let task = self.spawn(reserve(taken, count));
-        let ended = |ended: Option<_>| ended.unwrap_or(Err(DrawError::Closed));
+        let ended = |ended: Option<_>| ended.unwrap_or(Err(DocNumberError::Closed));
         let task = task.map(ended).boxed().shared();
         counter.rows = RowsState::Refilling(task.clone());
         Ok(task)
     }
 
     /// Gives a counter its rows back, and its range or the error.
-    fn end_refill(self: &Arc<Self>, mut taken: TakenRows, reserved: &Result<HeldRange, DrawError>) {
+    fn end_refill(
+        self: &Arc<Self>,
+        mut taken: TakenRows,
+        reserved: &Result<HeldRange, DocNumberError>,
+    ) {
         let (context, name) = (&self.context, taken.name);
         let mut held = self.held();
         let Some(counter) = held.find(name) else { return };
@@ -101,7 +105,12 @@ impl SharedSeries {
 
     /// Logs the end of a reservation. Warns of a full counter when it reserves the first range that
     /// has values with nearly too many digits.
-    fn report(&self, name: CounterName, is_first: bool, reserved: &Result<HeldRange, DrawError>) {
+    fn report(
+        &self,
+        name: CounterName,
+        is_first: bool,
+        reserved: &Result<HeldRange, DocNumberError>,
+    ) {
         let (series, meters) = (&self.context.series, &self.context.meters);
         let (id, period, ws) = (series.id(), name.period, name.ws.map(|ws| ws.0));
         match reserved {
@@ -123,10 +132,10 @@ impl SharedSeries {
     }
 }
 
-async fn reserve(mut taken: TakenRows, count: u64) -> Result<(), DrawError> {
+async fn reserve(mut taken: TakenRows, count: u64) -> Result<(), DocNumberError> {
     let (shared, name) = (Arc::clone(&taken.shared), taken.name);
     let context = &shared.context;
-    let Some(known) = &mut taken.known else { return Err(DrawError::Closed) };
+    let Some(known) = &mut taken.known else { return Err(DocNumberError::Closed) };
     let is_first = known.counter.is_none();
     let (of, until) = (name.key(&context.series), context.rows.several_calls());
     let reserved = context.reserver().reserve(&of, known, count, until).await;

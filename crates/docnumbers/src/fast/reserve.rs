@@ -6,8 +6,8 @@ use istorage::{Conditional, Conflict, Error, ErrorKind, Outcome, settle::write_i
 
 use super::held::{HeldRange, StoredRange};
 use crate::{
-    DrawError, Overflow, RangeState, RenderError, Series,
-    rows::{CounterKey, CounterRow, LedgerRow, NumberRows, Token, places},
+    DocNumberError, Overflow, RangeState, RenderError, Series,
+    rows::{CounterKey, CounterRow, DocNumberRows, LedgerRow, Token, places},
 };
 
 /// The place of the ledger row among the operations of an attempt. The counter is the first.
@@ -42,7 +42,7 @@ pub(crate) struct Attempt {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reserver<'a> {
     pub(crate) series: &'a Series,
-    pub(crate) rows: &'a NumberRows,
+    pub(crate) rows: &'a DocNumberRows,
     pub(crate) owner: &'a str,
 }
 
@@ -57,7 +57,7 @@ impl Reserver<'_> {
         known: &mut KnownRows,
         count: u64,
         until: Instant,
-    ) -> Result<HeldRange, DrawError> {
+    ) -> Result<HeldRange, DocNumberError> {
         let pkey = self.rows.pkey(of);
         if let Some(range) = self.settle(&pkey, known, until).await? {
             return Ok(range);
@@ -77,7 +77,7 @@ impl Reserver<'_> {
         pkey: &Bytes,
         known: &mut KnownRows,
         until: Instant,
-    ) -> Result<Option<HeldRange>, DrawError> {
+    ) -> Result<Option<HeldRange>, DocNumberError> {
         let Some(attempt) = known.unsettled.clone() else { return Ok(None) };
         // The caller may drop this future while the write is under way.
         known.unsettled = Some(Attempt { may_be_applied: true, ..attempt.clone() });
@@ -106,7 +106,7 @@ impl Reserver<'_> {
     }
 
     /// The write that reserves the next `count` counters.
-    fn attempt(self, known: &KnownRows, count: u64) -> Result<Attempt, DrawError> {
+    fn attempt(self, known: &KnownRows, count: u64) -> Result<Attempt, DocNumberError> {
         let next = match &known.counter {
             Some(row) => CounterRow::read(row)?.next,
             None => self.series.definition().start,
@@ -198,11 +198,11 @@ impl KnownRows {
     }
 }
 
-impl From<Error> for DrawError {
-    fn from(error: Error) -> DrawError {
+impl From<Error> for DocNumberError {
+    fn from(error: Error) -> DocNumberError {
         match error.kind() {
-            ErrorKind::Closed => DrawError::Closed,
-            _ => DrawError::Storage(error.into()),
+            ErrorKind::Closed => DocNumberError::Closed,
+            _ => DocNumberError::Storage(error.into()),
         }
     }
 }

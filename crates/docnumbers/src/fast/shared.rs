@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    DrawError, SeriesEnd,
+    DocNumberError, SeriesEnd,
     context::SeriesContext,
     give_back::GivenUp,
     state::{CounterName, Drawn, HeldCounters, RowsTask},
@@ -60,15 +60,15 @@ impl SharedSeries {
         self: &Arc<Self>,
         held: &mut HeldCounters,
         ws: WsId,
-    ) -> Result<CounterName, DrawError> {
+    ) -> Result<CounterName, DocNumberError> {
         if held.is_closed {
-            return Err(DrawError::Closed);
+            return Err(DocNumberError::Closed);
         }
         let SeriesContext { series, rows, .. } = &self.context;
         for name in held.begin_day(rows.clock().wall(), series)? {
             self.retire(held, name);
         }
-        let period = held.day().map(DayText::period).ok_or(DrawError::Closed)?;
+        let period = held.day().map(DayText::period).ok_or(DocNumberError::Closed)?;
         Ok(CounterName { period, ws: series.counter_of(ws) })
     }
 
@@ -78,7 +78,7 @@ impl SharedSeries {
         ws: WsId,
         count: u32,
         give: &mut impl FnMut(DocNumber),
-    ) -> Result<Option<RowsTask>, DrawError> {
+    ) -> Result<Option<RowsTask>, DocNumberError> {
         let (context, count) = (&self.context, u64::from(count));
         let (step, settings) = (context.step(), &context.settings);
         let mut guard = self.held();
@@ -111,8 +111,23 @@ impl SharedSeries {
         self.refill(held, name, settings.range.max(missing)).map(Some)
     }
 
+    /// The task that closes the series. The first call starts it.
+    pub(super) fn closing(
+        self: &Arc<Self>,
+        deadline: Instant,
+    ) -> Shared<BoxFuture<'static, SeriesEnd>> {
+        let start = || {
+            self.held().is_closed = true;
+            #[expect(clippy::disallowed_methods, reason = "the series owns the task, which ends")]
+            let task = self.runtime.spawn(Arc::clone(self).close(deadline));
+            task.map(Result::unwrap_or_default).boxed().shared()
+        };
+        let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        closing.get_or_insert_with(start).clone()
+    }
+
     /// Gives everything back. Counters without a reservation under way do not wait for the others.
-    pub(super) async fn close(self: Arc<Self>, deadline: Instant) -> SeriesEnd {
+    async fn close(self: Arc<Self>, deadline: Instant) -> SeriesEnd {
         let context = &self.context;
         let (idle, tasks) = {
             let mut held = self.held();

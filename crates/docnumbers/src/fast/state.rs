@@ -7,10 +7,10 @@ use futures::future::{BoxFuture, Shared};
 use lru::LruCache;
 
 use super::{give_back::GivenUp, held::HeldRanges, reserve::KnownRows};
-use crate::{CounterKey, DayText, DocNumber, DrawError, Period, RenderError, Series, WsId};
+use crate::{CounterKey, DayText, DocNumber, DocNumberError, Period, RenderError, Series, WsId};
 
 /// A task that uses the rows of a counter. All draws that need the rows wait for the same task.
-pub(crate) type RowsTask = Shared<BoxFuture<'static, Result<(), DrawError>>>;
+pub(crate) type RowsTask = Shared<BoxFuture<'static, Result<(), DocNumberError>>>;
 
 /// The name of a counter of the series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +33,7 @@ pub(crate) struct HeldCounter {
     pub(crate) ranges: HeldRanges,
     pub(crate) rows: RowsState,
     /// The error of the last reservation. Until this moment no other reservation begins.
-    pub(crate) failed: Option<(Instant, DrawError)>,
+    pub(crate) failed: Option<(Instant, DocNumberError)>,
 }
 
 /// The user of the rows of a held counter.

@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 use istorage::{AppStorageExt, Conditional, ErrorKind, Key, Outcome, Range};
 use serde::{Deserialize, Serialize};
 
-use super::{NumberRows, keys};
+use super::{DocNumberRows, keys};
 use crate::{Definition, DefinitionError, ReplaceError, Series};
 
 /// The largest number of definitions that a series can have one after another. All of them are in
@@ -70,7 +70,7 @@ struct StoredDefinitions {
     definitions: Vec<Definition>,
 }
 
-impl NumberRows {
+impl DocNumberRows {
     /// Fixes a definition: checks that it gives no number of an earlier definition of the series,
     /// and stores it for later definitions. Call this before the series gives its first number.
     ///

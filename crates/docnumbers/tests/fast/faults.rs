@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Mutex};
 
 use docnumbers::{
-    DrawError,
+    DocNumberError,
     RangeState::Open,
     istorage::{CallKind, Fault, Faulty, Guarded},
 };
@@ -51,7 +51,7 @@ async fn a_reservation_that_was_given_up_is_used_by_the_next_draw() {
     faults.lock().unwrap().extend([Fault::NotAppliedButError; 10_000]);
     let draw = node.next(WS, database.soon());
     let refused = while_time_passes(&manual, draw).await.unwrap_err();
-    assert!(matches!(refused, DrawError::Storage(_)), "{refused:?}");
+    assert!(matches!(refused, DocNumberError::Storage(_)), "{refused:?}");
     faults.lock().unwrap().clear();
     manual.advance(PAUSE);
     assert_eq!(while_time_passes(&manual, database.draw(&other, 1)).await, [10]);
@@ -129,7 +129,7 @@ async fn no_draw_waits_longer_than_its_deadline() {
     let start = database.clock.now();
     let patience = Duration::from_millis(50);
     let refused = while_time_passes(&manual, node.next(WS, start + patience)).await.unwrap_err();
-    assert!(matches!(refused, DrawError::TimedOut), "{refused:?}");
+    assert!(matches!(refused, DocNumberError::TimedOut), "{refused:?}");
     assert!(database.clock.now() - start < patience * 2);
     faults.lock().unwrap().clear();
     assert_eq!(while_time_passes(&manual, database.draw(&node, 1)).await.len(), 1);
@@ -151,7 +151,7 @@ async fn a_storage_that_is_down_is_not_asked_at_each_draw() {
         database.settle().await;
     }
     let refused = node.next(WS, database.soon()).await.unwrap_err();
-    assert!(matches!(refused, DrawError::Storage(_)), "{refused:?}");
+    assert!(matches!(refused, DocNumberError::Storage(_)), "{refused:?}");
     assert_eq!(down - faults.lock().unwrap().len(), 1, "writes");
     manual.advance(PAUSE);
     assert!(node.next(WS, database.soon()).await.is_err());

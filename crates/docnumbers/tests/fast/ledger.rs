@@ -79,7 +79,7 @@ async fn a_closed_series_draws_nothing() {
     assert_eq!(node.close(database.soon()).await.given_back, 19);
     assert_eq!(again.close(database.soon()).await.given_back, 19, "the same result");
     let refused = again.next(WS, database.soon()).await.unwrap_err();
-    assert!(matches!(refused, docnumbers::DrawError::Closed), "{refused:?}");
+    assert!(matches!(refused, docnumbers::DocNumberError::Closed), "{refused:?}");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The end of a counter, blocks, settings and definitions.
 
-use docnumbers::{DrawError, FixError, Overflow, Policy, RenderError};
+use docnumbers::{DocNumberError, FixError, Overflow, Policy, RenderError};
 
 use super::*;
 
@@ -25,7 +25,7 @@ async fn a_full_counter_refuses_draws() {
             }
         };
         let full = RenderError::CounterOverflow { counter: 101, width: 2 };
-        assert!(matches!(refused, DrawError::Render(error) if error == full), "{refused:?}");
+        assert!(matches!(refused, DocNumberError::Render(error) if error == full), "{refused:?}");
         assert_eq!(drawn, expected);
         database.settle().await;
         assert_eq!(node.close(database.soon()).await.given_back, 0);
@@ -43,7 +43,7 @@ async fn a_workspace_with_too_many_digits_draws_nothing() {
     assert_eq!(database.draw(&node, 1).await, [0]);
     for _ in 0..3 {
         let refused = node.next(WsId(10), database.soon()).await.unwrap_err();
-        let DrawError::Render(RenderError::WorkspaceOverflow { .. }) = refused else {
+        let DocNumberError::Render(RenderError::WorkspaceOverflow { .. }) = refused else {
             panic!("{refused:?}")
         };
         assert!(node.block(WsId(10), 5, database.soon()).await.is_err());
@@ -64,7 +64,7 @@ async fn a_block_is_drawn_in_one_step() {
     assert_eq!(block(1).await, [1_003]);
     for count in [0, 1_001] {
         let refused = node.block(WS, count, database.soon()).await.unwrap_err();
-        assert!(matches!(refused, DrawError::Block { max: 1_000, .. }), "{refused:?}");
+        assert!(matches!(refused, DocNumberError::Block { max: 1_000, .. }), "{refused:?}");
     }
 }
 

@@ -12,7 +12,7 @@ mod speed;
 use std::{sync::Arc, time::Duration};
 
 use docnumbers::{
-    Definition, FastSeries, FastSettings, LedgerEntry, NumberRows, RangeState, Series, WsId,
+    Definition, DocNumberRows, FastSeries, FastSettings, LedgerEntry, RangeState, Series, WsId,
     clock::{Clock, Instant, ManualClock},
     istorage::{KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver},
 };
@@ -41,8 +41,8 @@ impl Database {
         self.clock.now() + CALL * 20
     }
 
-    fn rows(&self) -> NumberRows {
-        NumberRows::new(Arc::clone(&self.storage), self.clock.clone(), "n", CALL)
+    fn rows(&self) -> DocNumberRows {
+        DocNumberRows::new(Arc::clone(&self.storage), self.clock.clone(), "n", CALL)
     }
 
     /// Starts a node with ranges of `range` counters.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use docnumbers::{
-    CounterKey, DocNumber, DrawError, Period,
+    CounterKey, DocNumber, DocNumberError, Period,
     istorage::{FaultRates, Faulty, Guarded},
 };
 use fastrand::Rng;
@@ -57,7 +57,7 @@ impl History {
         let clock = self.database.clock.clone();
         let faulty = Arc::clone(&self.faulty) as SharedStorage;
         let storage = Arc::new(Guarded::new(faulty, clock.clone()));
-        let rows = NumberRows::new(storage, clock, "n", CALL);
+        let rows = DocNumberRows::new(storage, clock, "n", CALL);
         let series = Series::new(History::definition()).unwrap();
         let owner = format!("node {}", self.started);
         let settings = FastSettings {
@@ -94,7 +94,7 @@ impl History {
         owner: &str,
         ws: WsId,
         count: u32,
-        drawn: Result<Vec<DocNumber>, DrawError>,
+        drawn: Result<Vec<DocNumber>, DocNumberError>,
     ) {
         match drawn {
             Ok(numbers) => {
@@ -105,7 +105,7 @@ impl History {
                     assert_eq!(other, None, "{number} was drawn twice, also by {owner}");
                 }
             }
-            Err(DrawError::Storage(_) | DrawError::TimedOut) => {}
+            Err(DocNumberError::Storage(_) | DocNumberError::TimedOut) => {}
             Err(error) => panic!("{error:?}"),
         }
     }

@@ -17,7 +17,7 @@ const HOMES: &[&str] = &[
     // The task of a partition.
     "crates/processor/src/partition.rs",
     // The tasks of a fast series.
-    "crates/docnumbers/src/fast.rs",
+    "crates/docnumbers/src/fast/shared.rs",
     // The task of a node, and the tasks of its services.
     "crates/vvm/src/launch.rs",
     "crates/vvm/src/service.rs",

@@ -8,7 +8,7 @@ use std::{hint::black_box, time::Duration};
 
 use clap::Parser;
 use clock::{Clock, Instant};
-use docnumbers::{Definition, FastSeries, FastSettings, NumberRows, Series, WsId};
+use docnumbers::{Definition, DocNumberRows, FastSeries, FastSettings, Series, WsId};
 use istorage::KeyspaceName;
 use istorage_tck::KeyspaceTracker;
 use vvm_tests::bench::{BenchDatabase, BenchError, median, millis};
@@ -65,7 +65,7 @@ async fn main() -> Result<(), BenchError> {
         tracked.create(&name, Instant::FAR_FUTURE).await?;
         let opened = tracked.open(&name, Instant::FAR_FUTURE).await?;
         let storage = opened.ok_or("the keyspace that was just made is missing")?;
-        let rows = NumberRows::new(storage, clock.clone(), "n", Duration::from_secs(10));
+        let rows = DocNumberRows::new(storage, clock.clone(), "n", Duration::from_secs(10));
         let mut rounds = Vec::new();
         for round in 0..args.rounds {
             rounds.push(measure(&args, &clock, &rows, round).await?);
@@ -83,7 +83,7 @@ async fn main() -> Result<(), BenchError> {
 async fn measure(
     args: &Args,
     clock: &Clock,
-    rows: &NumberRows,
+    rows: &DocNumberRows,
     round: usize,
 ) -> Result<Round, BenchError> {
     let open = async |what: &str, range| -> Result<FastSeries, BenchError> {
