@@ -30,6 +30,11 @@ impl Fields {
         self.place(name).ok().map(|place| &self.0[place].1)
     }
 
+    /// Returns the value of a field, to change it.
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
+        self.place(name).ok().map(|place| &mut self.0[place].1)
+    }
+
     /// Sets the value of a field, and returns the former value.
     pub fn insert(&mut self, name: Name, value: Value) -> Option<Value> {
         match self.place(name.as_str()) {
@@ -118,8 +123,11 @@ mod tests {
         let expected = [("a", 2), ("b", 4), ("c", 3)];
         assert!(all.eq(expected.map(|(name, value)| (name, Value::Int32(value)))), "{fields:?}");
         assert_eq!((fields.get("b"), fields.get("bb")), (Some(&Value::Int32(4)), None));
+        *fields.get_mut("b").unwrap() = Value::Int32(5);
+        assert!(fields.get_mut("bb").is_none());
+        assert_eq!(fields["b"], Value::Int32(5));
         assert_eq!(fields.insert(name("bb"), Value::Bool(true)), None);
-        assert_eq!(fields.remove("b"), Some(Value::Int32(4)));
+        assert_eq!(fields.remove("b"), Some(Value::Int32(5)));
         assert_eq!(fields.remove("b"), None);
         assert_eq!((fields.len(), &fields["bb"]), (3, &Value::Bool(true)));
         for field in ["a", "bb", "c"] {
