@@ -15,14 +15,6 @@ use crate::{
     application::{NEXT, PERIOD, SERIES, counter_name, known},
 };
 
-/// The content of a counter record.
-struct Counter {
-    /// The period of the last number, as text.
-    period: String,
-    /// The counter of the next number of this period.
-    next: u64,
-}
-
 impl CommandContext<'_> {
     /// The next number of a gapless series. The number belongs to the period of the time of the
     /// event. The event of this command counts the number: if the command fails, the next command
@@ -80,8 +72,8 @@ impl CommandContext<'_> {
         let stored = place.map(|at| read_counter(series, &self.changes[at].record)).transpose()?;
         let definition = series.definition();
         let counter = match stored {
-            Some(stored) if stored.period == period => stored.next,
-            Some(Counter { period: last, .. }) if !is_before(&last, &period) => {
+            Some((last, next)) if last == period => next,
+            Some((last, _)) if !is_before(last, &period) => {
                 let why = format!(
                     "record {} counts the period {last}, and this command is in the period \
                      {period}; restore the definition and the time zones of the last number",
@@ -101,7 +93,14 @@ impl CommandContext<'_> {
             let (ws, series) = (self.ws.0, series.id().as_str());
             warn!(ws, series, period, counter, "document numbers nearly used up");
         }
-        self.write_counter(place, series, id, [Value::String(period), Value::Int64(next)]);
+        let at = place.unwrap_or_else(|| self.new_counter(series, id));
+        let fields = &mut self.changes[at].record.fields;
+        for (name, value) in [(NEXT, Value::Int64(next)), (PERIOD, Value::String(period))] {
+            match fields.get_mut(name) {
+                Some(field) => *field = value,
+                None => _ = fields.insert(known(name), value),
+            }
+        }
         Ok(number)
     }
 
@@ -114,23 +113,14 @@ impl CommandContext<'_> {
         Ok(self.try_take(id, None).await?.then(|| self.changes.len() - 1))
     }
 
-    fn write_counter(
-        &mut self,
-        place: Option<usize>,
-        series: &Series,
-        id: RecordId,
-        [period, next]: [Value; 2],
-    ) {
-        let series = Value::String(series.id().to_string());
-        let fields = [(NEXT, next), (PERIOD, period), (SERIES, series)];
-        let fields = fields.map(|(name, value)| (known(name), value)).into();
-        if let Some(at) = place {
-            self.changes[at].record.fields = fields;
-            return;
-        }
+    /// Adds a new counter record to the changes, and returns its position. The record gets its
+    /// period and its next counter from the caller.
+    fn new_counter(&mut self, series: &Series, id: RecordId) -> usize {
         let (kind, parent) = (TableKind::Singleton, None);
+        let fields = [(known(SERIES), Value::String(series.id().to_string()))].into();
         let record = Record { table: counter_name(id), kind, id, parent, is_active: true, fields };
         self.changes.push(RecordChange { replaces: None, record });
+        self.changes.len() - 1
     }
 }
 
@@ -142,7 +132,8 @@ pub(super) fn value_sent(table: &QName, field: &Name, series: &str) -> Rejection
     ))
 }
 
-fn read_counter(series: &Series, record: &Record) -> Result<Counter, Rejection> {
+/// The period of the last number, and the counter of the next number of this period.
+fn read_counter<'a>(series: &Series, record: &'a Record) -> Result<(&'a str, u64), Rejection> {
     let internal = |what| Rejection::new(RejectionKind::Internal, what);
     let field = |name: &str| record.fields.get(name);
     let (Some(Value::String(of)), Some(Value::String(period)), Some(Value::Int64(next))) =
@@ -159,7 +150,7 @@ fn read_counter(series: &Series, record: &Record) -> Result<Counter, Rejection> 
     }
     let next = u64::try_from(*next);
     let next = next.map_err(|_| internal(format!("record {} counts below 0", record.id.0)))?;
-    Ok(Counter { period: period.clone(), next })
+    Ok((period, next))
 }
 
 /// Whether a period ended before another one of the same reset. Their texts have the same length,
