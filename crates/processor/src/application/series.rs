@@ -11,7 +11,7 @@ pub(crate) const PERIOD: &str = "period";
 pub(crate) const NEXT: &str = "next";
 
 /// The way in which a series draws its counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeriesPolicy {
     /// The host reserves ranges of counters, and draws from memory. A crash may leave gaps.
     Fast(FastSettings),
@@ -83,7 +83,7 @@ impl Application {
         for table in self.schema.tables() {
             for (field, series) in table.numbers() {
                 let wrong = || (table.name().clone(), field.clone(), series.clone());
-                match self.series.get(series).map(|declared| declared.policy) {
+                match self.series.get(series).map(|declared| &declared.policy) {
                     Some(SeriesPolicy::Gapless { .. }) => {}
                     Some(SeriesPolicy::Fast(_)) => {
                         let (table, field, series) = wrong();
@@ -153,14 +153,14 @@ mod tests {
     fn with(policies: &[(&str, SeriesPolicy)]) -> Result<Application, InvalidApplication> {
         let shop = Application::new(Schema::default()).unwrap();
         policies.iter().try_fold(shop, |shop, (id, policy)| {
-            shop.with_series(series(id, Scope::Workspace), *policy)
+            shop.with_series(series(id, Scope::Workspace), policy.clone())
         })
     }
 
     #[test]
     fn a_gapless_series_has_a_counter_record_and_a_fast_one_has_none() {
         let fast = SeriesPolicy::Fast(FastSettings::default());
-        let shop = with(&[("order", fast), ("bill", GAPLESS)]).unwrap();
+        let shop = with(&[("order", fast.clone()), ("bill", GAPLESS)]).unwrap();
         let ids: Vec<_> = shop.series().map(|declared| declared.series.id().as_str()).collect();
         assert_eq!(ids, ["bill", "order"]);
         let order = "ORDER".parse().unwrap();
@@ -178,11 +178,11 @@ mod tests {
     fn two_series_do_not_share_an_id_or_a_counter() {
         let fast = SeriesPolicy::Fast(FastSettings::default());
         let [a, b] = ["a", "b"].map(|id| id.parse::<SeriesId>().unwrap());
-        let twice = with(&[("a", fast), ("A", GAPLESS)]).unwrap_err();
+        let twice = with(&[("a", fast.clone()), ("A", GAPLESS)]).unwrap_err();
         assert_eq!(twice, InvalidApplication::SeriesTwice(a.clone()));
         let shared = with(&[("a", GAPLESS), ("b", GAPLESS)]).unwrap_err();
         assert_eq!(shared, InvalidApplication::CounterTwice(a, b, RecordId(65_601)));
-        assert!(with(&[("a", fast), ("b", fast)]).is_ok());
+        assert!(with(&[("a", fast.clone()), ("b", fast)]).is_ok());
         let descriptor = SeriesPolicy::Gapless { counter: Application::DESCRIPTOR };
         let refused = with(&[("a", descriptor)]).unwrap_err();
         let InvalidApplication::Schema(InvalidSchema::SameId(_, _, 65_536)) = refused else {
