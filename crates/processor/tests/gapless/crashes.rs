@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeMap,
+    mem::take,
     num::NonZeroUsize,
     sync::{Arc, Mutex},
     time::Duration,
@@ -41,6 +42,8 @@ struct Clients {
     clock: Clock,
     ledger: AnswerLedger,
     requests: u64,
+    /// The command that each client waits for.
+    in_flight: BTreeMap<usize, (String, Command)>,
     /// The commands without a known outcome. A client may send such a command again.
     open: BTreeMap<String, Command>,
     /// The workspace and the id of each acknowledged row.
@@ -50,13 +53,21 @@ struct Clients {
 }
 
 impl Clients {
-    fn next(&mut self) -> (String, Command) {
-        if self.dice.one_in(4)
-            && let Some((request, command)) = self.open.pop_first()
-        {
-            let deadline = self.deadline();
-            return (request, Command { deadline, ..command });
-        }
+    /// The next command of a client: a new one, one without a known outcome, or one that another
+    /// client waits for.
+    fn next(&mut self, client: usize) -> Command {
+        let next = match self.dice.below(16) {
+            0..4 => self.open.pop_first(),
+            4 => self.in_flight.values().next().cloned(),
+            _ => None,
+        };
+        let (request, mut command) = next.unwrap_or_else(|| self.new_command());
+        command.deadline = self.deadline();
+        self.in_flight.insert(client, (request, command.clone()));
+        command
+    }
+
+    fn new_command(&mut self) -> (String, Command) {
         self.requests += 1;
         let request = format!("r{}", self.requests);
         let key = IdempotencyKey::new("joe", request.as_bytes(), b"");
@@ -93,8 +104,9 @@ impl Clients {
         }
     }
 
-    fn note(&mut self, request: &str, command: Command, answered: &Result<Done, Refused>) {
-        self.ledger.note(request, answered);
+    fn note(&mut self, client: usize, answered: &Result<Done, Refused>) {
+        let Some((request, command)) = self.in_flight.remove(&client) else { return };
+        self.ledger.note(&request, answered);
         let ws = command.ws;
         match answered {
             Ok(done) => {
@@ -107,29 +119,27 @@ impl Clients {
                 self.rows.drain(..surplus);
             }
             Err(Refused::Unknown(_)) => {
-                self.open.insert(request.to_owned(), command);
+                self.open.insert(request, command);
             }
             Err(_) => {}
+        }
+    }
+
+    /// The leader crashed: the commands that clients wait for may be done or not.
+    fn note_crash(&mut self) {
+        for (request, command) in take(&mut self.in_flight).into_values() {
+            self.ledger.open(&request);
+            self.open.insert(request, command);
         }
     }
 }
 
 /// Sends commands one after another, until the client is dropped.
-async fn client(clients: Arc<Mutex<Clients>>, commands: Commands, clock: Clock) {
+async fn send(number: usize, clients: Arc<Mutex<Clients>>, commands: Commands, clock: Clock) {
     loop {
-        let (request, command) = {
-            let mut clients = clients.lock().unwrap();
-            let (request, command) = clients.next();
-            // If the leader crashes, the command may be done or not.
-            clients.open.insert(request.clone(), command.clone());
-            (request, command)
-        };
-        let answered = commands.run(command.clone()).await;
-        {
-            let mut clients = clients.lock().unwrap();
-            clients.open.remove(&request);
-            clients.note(&request, command, &answered);
-        }
+        let command = clients.lock().unwrap().next(number);
+        let answered = commands.run(command).await;
+        clients.lock().unwrap().note(number, &answered);
         clock.sleep(Duration::from_millis(1)).await;
     }
 }
@@ -146,9 +156,9 @@ async fn crash(scene: &Scene, clients: &Arc<Mutex<Clients>>) {
     scene.faults.crash_after(dice.below(60), dice.below(3) * 4);
     let node = scene.lead();
     let mut sending = JoinSet::new();
-    for _ in 0..CLIENTS {
+    for client in 0..CLIENTS {
         let (commands, clock) = (node.commands.clone(), scene.shop_db.clock.clone());
-        sending.spawn(client(Arc::clone(clients), commands, clock));
+        sending.spawn(send(client, Arc::clone(clients), commands, clock));
     }
     let deadline = scene.shop_db.soon();
     while !scene.faults.has_crashed() {
@@ -168,9 +178,7 @@ async fn crash(scene: &Scene, clients: &Arc<Mutex<Clients>>) {
     if scene.settings.level == TrustLevel::Two || dice.one_in(2) {
         let _landed = scene.faulty.land_late_writes().await;
     }
-    let mut clients = clients.lock().unwrap();
-    let open: Vec<String> = clients.open.keys().cloned().collect();
-    open.iter().for_each(|request| clients.ledger.open(request));
+    clients.lock().unwrap().note_crash();
 }
 
 /// Runs a history, and returns how many numbers its log has.
@@ -189,6 +197,7 @@ async fn history(seed: u64) -> usize {
         clock: scene.shop_db.clock.clone(),
         ledger: AnswerLedger::default(),
         requests: 0,
+        in_flight: BTreeMap::new(),
         open: BTreeMap::new(),
         rows: Vec::new(),
         drawn: Vec::new(),
@@ -202,11 +211,14 @@ async fn history(seed: u64) -> usize {
         scene.shop_db.node(PARTITION, ShopNodeSettings { storage: None, ..scene.settings.clone() });
     scene.in_time(node.ready()).await;
     scene.stop(&node).await;
-    let clients = clients.lock().unwrap();
+    let (ledger, drawn) = {
+        let clients = &mut *clients.lock().unwrap();
+        (take(&mut clients.ledger), take(&mut clients.drawn))
+    };
     let options = CheckOptions { in_view: scene.settings.in_view, since: None };
-    let state = check_with(&scene.shop_db, PARTITION, &clients.ledger, options).await;
+    let state = check_with(&scene.shop_db, PARTITION, &ledger, options).await;
     let numbers = LogNumbers::check(&state);
-    for drawn in &clients.drawn {
+    for drawn in &drawn {
         assert!(numbers.all.contains(drawn), "{drawn:?} was acknowledged, and is not in the log");
     }
     numbers.all.len()
