@@ -113,10 +113,12 @@ async fn unissued_numbers_are_given_back_before_the_lease_is_released() {
         assert_eq!(draw(&cluster, &leader).await, expected);
     }
     let handle = tickets(&leader).unwrap();
-    *cluster.driver.numbers.lock().unwrap() = Fault::Slow(Duration::from_millis(300));
+    *cluster.driver.numbers.lock().unwrap() = Fault::Slow(Duration::from_millis(1_500));
     let stopping = leader.shutdown();
     let next = async {
         cluster.until(&standby, Stage::Leading).await;
+        // Only the write of the former leader is slow.
+        *cluster.driver.numbers.lock().unwrap() = Fault::None;
         draw(&cluster, &standby).await
     };
     let (stopped, next) = tokio::join!(stopping, next);

@@ -252,13 +252,28 @@ fn with_series(folder: &Path, series: &str) -> String {
     )
 }
 
-#[test]
-fn a_wrong_series_of_document_numbers_is_refused_at_its_key() {
-    const FAST: &str = "template = \"A{counter:4}\"\npolicy = \"fast\"";
-    const GAPLESS: &str = "template = \"A{counter:4}\"\npolicy = \"gapless\"";
+const FAST: &str = "template = \"A{counter:4}\"\npolicy = \"fast\"";
+const GAPLESS: &str = "template = \"A{counter:4}\"\npolicy = \"gapless\"";
+
+/// A series, the place and the key of its wrong setting, and a part of the reason.
+type SeriesRefusal = (String, [usize; 2], &'static str, &'static str);
+
+fn check_series(refusals: &[SeriesRefusal]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vvm.toml");
-    for (series, [line, column], key, reason) in [
+    for (series, [line, column], key, reason) in refusals {
+        let text = with_series(folder.path(), series);
+        let message = error_of(&path, &text, &[]);
+        let start =
+            format!("{}, line {line}, column {column}: `apps.0.series.{key}`: ", path.display());
+        assert!(message.starts_with(&start), "{text}: {start}: {message}");
+        assert!(message.contains(reason), "{text}: {reason}: {message}");
+    }
+}
+
+#[test]
+fn a_wrong_definition_of_a_series_is_refused_at_its_key() {
+    check_series(&[
         ("order]".to_owned(), [5, 14], "order", "the key `template` is missing"),
         ("order]\ntemplate = \"A\"".to_owned(), [5, 14], "order", "the key `policy` is missing"),
         (
@@ -296,6 +311,12 @@ fn a_wrong_series_of_document_numbers_is_refused_at_its_key() {
             "needs more than the 4 digits",
         ),
         (format!("\"an order\"]\n{FAST}"), [5, 14], "an order", "1 to 64 characters"),
+    ]);
+}
+
+#[test]
+fn a_setting_that_the_policy_of_a_series_does_not_have_is_refused() {
+    check_series(&[
         (format!("order]\n{FAST}\nrange = 0"), [8, 1], "order.range", "from 1 to"),
         (
             format!("order]\n{FAST}\nrange = 10\nrefill_below = 11"),
@@ -324,14 +345,14 @@ fn a_wrong_series_of_document_numbers_is_refused_at_its_key() {
         ),
         (format!("order]\n{GAPLESS}\nrecord = 7"), [5, 14], "order", "7"),
         (format!("order]\n{FAST}\n[apps.series.Order]\n{FAST}"), [5, 14], "order", "twice"),
-    ] {
-        let text = with_series(folder.path(), &series);
-        let message = error_of(&path, &text, &[]);
-        let start =
-            format!("{}, line {line}, column {column}: `apps.0.series.{key}`: ", path.display());
-        assert!(message.starts_with(&start), "{text}: {start}: {message}");
-        assert!(message.contains(reason), "{text}: {reason}: {message}");
-    }
+    ]);
+}
+
+/// A number field needs a gapless series.
+#[test]
+fn a_number_field_without_its_series_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
     for (id, reason) in [("order", "`bill`, which is not declared"), ("bill", "which is fast")] {
         let text = with_series(folder.path(), &format!("{id}]\n{FAST}"));
         let message = error_of(&path, &text, &[]);
