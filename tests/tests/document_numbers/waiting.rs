@@ -17,13 +17,13 @@ pub(crate) const TRIALS: &[Trial<Database>] = trials!(waiting:
 async fn steady_rate(database: &Database) {
     let node = database.node(0, 5_000).await;
     let until = database.soon();
-    node.next(WsId(1), until).await.unwrap();
+    let _ = node.next(WsId(1), until).await.unwrap();
     for turn in 0..2_500 {
         for _ in 0..10 {
             // A draw that must wait is pending when it is polled first.
             let drawn = node.next(WsId(1), until).now_or_never();
             assert!(drawn.is_some(), "a draw of turn {turn} waits for a range");
-            drawn.unwrap().unwrap();
+            let _ = drawn.unwrap().unwrap();
         }
         database.clock.sleep(Duration::from_millis(1)).await;
     }

@@ -145,7 +145,7 @@ fn the_commented_out_settings_are_the_defaults() {
     let folder = shipped("");
     let series = |application: &processor::Application| {
         let series = application.series();
-        series.map(|one| (one.series.definition().clone(), one.policy)).collect::<Vec<_>>()
+        series.map(|one| (one.series.definition().clone(), one.policy.clone())).collect::<Vec<_>>()
     };
     let of_file = series(&config.apps[0].application(&folder).unwrap());
     assert_eq!(of_file, series(&demo().1));

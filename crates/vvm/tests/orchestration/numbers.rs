@@ -12,7 +12,7 @@ use processor::{Application, SeriesPolicy};
 use sysvvm::AppName;
 use vvm::{
     AppSettings, Builder, Launched, NodeSettings, Problem, Stage,
-    docnumbers::{Definition, DrawError, FastSeries, FastSettings, Series, WsId},
+    docnumbers::{Definition, DocNumberError, FastSeries, FastSettings, Series, WsId},
 };
 
 use crate::cluster::{Cluster, PATIENCE, hasty};
@@ -125,7 +125,7 @@ async fn unissued_numbers_are_given_back_before_the_lease_is_released() {
     stopped.unwrap();
     assert_eq!(next, 3, "no number is missing");
     let closed = handle.next(WsId(7), cluster.clock.now() + PATIENCE).await;
-    assert!(matches!(closed, Err(DrawError::Closed)), "{closed:?}");
+    assert!(matches!(closed, Err(DocNumberError::Closed)), "{closed:?}");
     standby.shutdown().await.unwrap();
 }
 

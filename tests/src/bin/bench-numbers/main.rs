@@ -4,7 +4,7 @@
 //! `cargo xtask bench numbers` starts the servers and runs this program. Tables go to stdout as
 //! Markdown, progress to stderr.
 
-use std::{hint::black_box, time::Duration};
+use std::{hint::black_box, sync::Arc, time::Duration};
 
 use clap::Parser;
 use clock::{Clock, Instant};
@@ -60,7 +60,7 @@ async fn main() -> Result<(), BenchError> {
     for driver in &args.drivers {
         let database = BenchDatabase::connect(driver, &clock).await?;
         let keyspaces = KeyspaceTracker::default();
-        let tracked = keyspaces.track(database.driver.clone());
+        let tracked = keyspaces.track(Arc::clone(&database.driver));
         let name = KeyspaceName::new(format!("bench_{:016x}", clock.random()))?;
         tracked.create(&name, Instant::FAR_FUTURE).await?;
         let opened = tracked.open(&name, Instant::FAR_FUTURE).await?;
@@ -95,16 +95,16 @@ async fn measure(
     const UNPACED: u64 = 3_000_000;
     let (ws, far) = (WsId(1), Instant::FAR_FUTURE);
     let one_range = open("all", UNPACED).await?;
-    one_range.next(ws, far).await?;
+    let _ = one_range.next(ws, far).await?;
     let start = clock.now();
     for _ in 1..UNPACED {
-        black_box(one_range.next(ws, far).await?);
+        let _ = black_box(one_range.next(ws, far).await?);
     }
     let per_second = UNPACED as f64 / (clock.now() - start).as_secs_f64();
     one_range.close(clock.now() + Duration::from_secs(10)).await;
 
     let series = open("steady", args.range).await?;
-    series.next(ws, far).await?;
+    let _ = series.next(ws, far).await?;
     let start = clock.now();
     let span = Duration::from_millis(args.span_ms);
     let mut times = Vec::with_capacity((args.rate * args.span_ms / 1_000) as usize);
@@ -116,7 +116,7 @@ async fn measure(
         let due = (since.as_secs_f64() * args.rate as f64) as usize;
         while times.len() < due {
             let before = clock.now();
-            black_box(series.next(ws, far).await?);
+            let _ = black_box(series.next(ws, far).await?);
             times.push(clock.now() - before);
         }
         clock.sleep(Duration::from_millis(1)).await;
