@@ -1,9 +1,9 @@
 //! The rules of drawing, at all trust levels.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use eventlog::{RecordId, Value, WsId};
-use processor::{Command, Refused, Rejection, RejectionKind, RowChange};
+use processor::{Application, Command, Refused, Rejection, RejectionKind, RowChange};
 use shop::{create_workspace, cud, new_row, qname, text, update};
 
 use crate::scene::{COUNTER, DAY, LEVELS, Scene, WS, invoice, wrong_row};
@@ -75,7 +75,7 @@ async fn the_number_belongs_to_the_time_of_its_event() {
         let row = |raw| cud(WS, vec![invoice(raw)], soon);
         let many = futures::future::join_all((1..9).map(|raw| scene.send(&node, row(raw))));
         scene.in_time(many).await.into_iter().for_each(|answered| drop(answered.unwrap()));
-        scene.manual.advance(std::time::Duration::from_millis(1));
+        scene.manual.advance(Duration::from_millis(1));
     }
     let numbers = scene.end(&node).await;
     assert!(numbers.all.contains(&(WsId(WS), "INV2026-0001".to_owned())), "{numbers:?}");
@@ -157,13 +157,13 @@ async fn a_value_for_a_number_field_is_refused() {
 }
 
 #[tokio::test]
-async fn only_the_system_writes_counter_records() {
+async fn only_the_system_writes_its_records() {
     let scene = Scene::new(LEVELS[0], 0).await;
     let node = scene.lead_in(&[WS]).await;
     let run = async |rows| scene.run(&node, cud(WS, rows, scene.shop_db.soon())).await;
     run(vec![invoice(1)]).await.unwrap();
-    let change = |table| RowChange::Update {
-        id: COUNTER,
+    let change = |id, table| RowChange::Update {
+        id,
         table,
         version: None,
         is_active: None,
@@ -171,7 +171,8 @@ async fn only_the_system_writes_counter_records() {
     };
     let table = "sys.NumberCounter65601";
     let create = new_row(1, table, [("next", Value::Int64(1))]);
-    for row in [change(None), change(Some(qname(table))), create] {
+    let descriptor = change(Application::DESCRIPTOR, None);
+    for row in [descriptor, change(COUNTER, None), change(COUNTER, Some(qname(table))), create] {
         let Rejection { kind, message } = rejected(run(vec![row]).await);
         assert_eq!(kind, RejectionKind::Invalid);
         assert!(message.contains("only commands of the system"), "{message}");
@@ -229,4 +230,27 @@ async fn a_workspace_draws_in_the_group_that_creates_it() {
     }
     assert_eq!(scene.number(WS, RecordId(322_680_000_131_072)).await.unwrap(), "INV2026-0001");
     assert_eq!(scene.end(&node).await.all.len(), 2);
+}
+
+/// The counter record was read ahead for a command that waits for the next group. The group before
+/// it counts on.
+#[tokio::test]
+async fn a_command_of_the_next_group_does_not_use_the_counter_of_before_the_group() {
+    for level in LEVELS {
+        let scene = Scene::new(level, 0).await;
+        let node = scene.lead_in(&[WS, 11]).await;
+        let (soon, clock) = (scene.shop_db.soon(), &scene.shop_db.clock);
+        let row = |ws| cud(ws, vec![invoice(1)], soon);
+        assert!(scene.write(&node, WS, vec![invoice(1)]).await.is_ok());
+        assert!(scene.write(&node, 11, vec![invoice(1)]).await.is_ok());
+        // The handler ends the group, and then its own deadline ends it.
+        let deadline = clock.now() + Duration::from_secs(2);
+        let slow = Command::new(WsId(WS), qname("shop.Never"), deadline);
+        let all = [row(WS), row(11), slow, row(WS), row(11)];
+        let all = all.map(|command| scene.send(&node, command));
+        let answers = scene.in_time(futures::future::join_all(all)).await;
+        let done: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+        assert_eq!(done, [true, true, false, true, true], "{answers:?}");
+        assert_eq!(scene.end(&node).await.all.len(), 6);
+    }
 }
