@@ -32,8 +32,11 @@ pub(crate) async fn run(command: NumbersCommand) -> Result<ExitCode, CommandErro
         }
         NumbersCommand::Show { series, .. } => {
             let mut answer = node.get(&path_of(series)?).await?;
-            let next = node.get(&(path_of(series)? + "/peek")).await?;
-            answer["next"] = next["number"].clone();
+            // A full counter has no next number, and its definition is still of use.
+            answer["next"] = match node.get(&(path_of(series)? + "/peek")).await {
+                Ok(next) => next["number"].clone(),
+                Err(why) => json!(format!("none: {why}")),
+            };
             let text = text_of_series(&answer);
             (answer, text)
         }
@@ -163,11 +166,12 @@ fn text_of_gaps(answer: &Value) -> String {
     }
     let gaps = array(&answer["gaps"]);
     if gaps.is_empty() {
-        return format!("{series} has no gaps in the period {period}\n");
+        return format!("{series} has no such gaps in the period {period}\n")
+            + &reserved_to(answer);
     }
     let rows = gaps.iter().map(|gap| {
         let meaning = match gap["state"].as_str() {
-            Some("in_use") => "in use: the node issues these numbers now",
+            Some("in_use") => "in use: the present leadership reserved these numbers",
             Some("open") => "unknown: their owner did not give the rest back",
             Some("not_issued") => "never issued",
             _ => "?",
@@ -182,7 +186,12 @@ fn text_of_gaps(answer: &Value) -> String {
     if let Some(next) = answer["next"].as_u64() {
         text += &format!("there may be more: go on with --from {next}\n");
     }
-    text
+    text + &reserved_to(answer)
+}
+
+fn reserved_to(answer: &Value) -> String {
+    let next = answer["reserved"].as_u64();
+    next.map_or_else(String::new, |next| format!("the next range begins at {next}\n"))
 }
 
 #[cfg(test)]
@@ -213,7 +222,9 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         answer["gaps"] = json!([]);
-        assert_eq!(text_of_gaps(&answer), "order has no gaps in the period 2026-11-23\n");
+        let text =
+            "order has no such gaps in the period 2026-11-23\nthe next range begins at 300\n";
+        assert_eq!(text_of_gaps(&answer), text);
         answer["reason"] = json!("a reason");
         assert_eq!(text_of_gaps(&answer), "order has no gaps: a reason\n");
     }

@@ -110,7 +110,7 @@ fn the_commands_show_series_and_name_each_refusal() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let (code, text, _) = numbers(&node, &["gaps", "ticket"]);
-    assert_eq!((code, &*text), (Some(0), "ticket has no gaps in the period all\n"));
+    assert_eq!((code, &*text), (Some(0), "ticket has no such gaps in the period all\n"));
     for (args, code, part) in [
         (&["show", "none"][..], 1, "no series `none`"),
         (&["next", "ticket", "--ws", "99"], 1, "workspace 99 does not exist"),

@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let soon = || clock.now() + Duration::from_secs(5);
     let driver = MemDriver::new(clock.clone());
     driver.create(&name, soon()).await?;
-    let storage = driver.open(&name, soon()).await?.ok_or("it was just created")?;
+    let storage = driver.open(&name, soon()).await?.ok_or("the keyspace does not exist")?;
 
     let rows = DocNumberRows::new(storage, clock.clone(), "numbers", Duration::from_secs(1));
     let orders = Series::new(Definition::daily("order", "ORDER"))?;

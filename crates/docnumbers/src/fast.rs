@@ -37,9 +37,10 @@ use crate::{DocNumber, DocNumberRows, FixError, Policy, Series, WsId};
 /// If each workspace counts on its own and the template has no `{ws}`, two workspaces draw the same
 /// text.
 ///
-/// The first draw of a counter waits for the storage. Later the next range is reserved in the
-/// background. So a draw waits only if numbers are drawn faster than a range per round trip, if a
-/// block is larger than the values that the node holds, or if the storage fails.
+/// The first draw of a counter waits for the storage. Later draws wait only if more than
+/// [`refill_below`](FastSettings::refill_below) numbers are drawn per round trip, if a block is
+/// larger than the values that the node holds, if the counter was given back since, or if the
+/// storage fails.
 ///
 /// Open a series once in a process. A clone is another handle of the same series. If all handles
 /// are dropped without [`close`](FastSeries::close), the rest of each range is lost, as in a crash.
@@ -55,7 +56,7 @@ use crate::{DocNumber, DocNumberRows, FixError, Policy, Series, WsId};
 /// # let (driver, name) = (MemDriver::new(clock.clone()), KeyspaceName::new("demo")?);
 /// # let soon = clock.now() + Duration::from_secs(5);
 /// # driver.create(&name, soon).await?;
-/// # let storage = driver.open(&name, soon).await?.ok_or("it was just created")?;
+/// # let storage = driver.open(&name, soon).await?.ok_or("the keyspace does not exist")?;
 /// let rows = DocNumberRows::new(storage, clock, "numbers", Duration::from_secs(1));
 /// let tickets = Series::new(Definition::new("ticket", "T-{counter:4}"))?;
 /// let tickets = FastSeries::open(tickets, rows, "node 1", FastSettings::default(), soon).await?;
@@ -92,7 +93,8 @@ impl Drop for SeriesOwner {
 
 impl FastSeries {
     /// Fixes the definition in the storage, and makes a handle of the series. The ledger shows
-    /// `owner` for ranges of this handle: take the name of the node. The tasks of the series run on
+    /// `owner` for ranges of this handle: take a name that no other run has, such as the node with its
+    /// epoch. The tasks of the series run on
     /// the runtime of this call.
     ///
     /// # Errors
@@ -172,7 +174,8 @@ impl FastSeries {
     }
 
     /// The number that this node would draw next, if no other caller draws first. Nothing is drawn.
-    /// While a reservation has no answer, the next draw may give an earlier number.
+    /// While a reservation of this node is under way, the storage may already count its range. Then
+    /// the next draw gives an earlier number than this one.
     ///
     /// # Errors
     /// The reason why no number could be drawn.

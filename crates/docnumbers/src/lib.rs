@@ -27,7 +27,8 @@
 //! - [`DayText`] is the prepared text of a day. Keep it while [`CivilDay::contains`] is true.
 //! - [`Series::may_replace`] tells whether a definition may change.
 //! - [`FastSeries`] draws numbers over a storage: from ranges of counters that it reserves.
-//!   [`DocNumberRows`] is the place of its rows. Its ledger explains each gap.
+//!   [`DocNumberRows`] is the place of its rows. Its ledger lists the ranges that may not be all
+//!   issued.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

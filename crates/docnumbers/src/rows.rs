@@ -32,7 +32,7 @@ use crate::{Period, SeriesId, WsId};
 /// # let (driver, name) = (MemDriver::new(clock.clone()), KeyspaceName::new("demo")?);
 /// # let soon = clock.now() + Duration::from_secs(5);
 /// # driver.create(&name, soon).await?;
-/// # let storage = driver.open(&name, soon).await?.ok_or("it was just created")?;
+/// # let storage = driver.open(&name, soon).await?.ok_or("the keyspace does not exist")?;
 /// let rows = DocNumberRows::new(storage, clock, "numbers", Duration::from_secs(1));
 /// let tickets = Series::new(Definition::new("ticket", "T{counter:4}"))?;
 /// rows.fix(&tickets, Policy::Fast, soon).await?;
@@ -63,7 +63,8 @@ pub struct CounterKey {
     pub ws: Option<WsId>,
 }
 
-/// Counters that were reserved, and were not all issued.
+/// Counters that were reserved. If all of them are issued, the entry goes with the next reservation,
+/// or when the counter is given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
     /// The first counter.
@@ -90,8 +91,9 @@ pub enum RangeState {
 
 impl DocNumberRows {
     /// The rows whose partition keys begin with `prefix`. No other row of the storage may have such
-    /// a partition key. A call of the storage may take `call_timeout`, or half of the time that is
-    /// left to its caller if that is less.
+    /// a partition key. A call of the storage may take `call_timeout`. A conditional write may take half
+    /// of the time that is left to its caller, if that is less. The reading of a ledger may take all
+    /// of that time.
     pub fn new(
         storage: SharedStorage,
         clock: Clock,
@@ -110,7 +112,7 @@ impl DocNumberRows {
         row.map(|row| Ok(CounterRow::read(&row)?.next)).transpose()
     }
 
-    /// The ledger: at most `limit` ranges that were reserved and not all issued, ascending. The
+    /// The ledger: at most `limit` ranges that were reserved and may not be all issued, ascending. The
     /// first one begins at `from` or later. A range that a node holds now is in the ledger, too.
     ///
     /// # Errors

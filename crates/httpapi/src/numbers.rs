@@ -105,8 +105,8 @@ pub(crate) fn render_problem(error: &RenderError) -> ProblemDetails {
 /// The problem of a series whose numbers are drawn by commands only.
 pub(crate) fn gapless_problem(id: &SeriesId) -> ProblemDetails {
     let reason = format!(
-        "the series {id} is gapless: a command draws its numbers, so that a number exists exactly \
-         when the event of its command does"
+        "the series {id} is gapless, so only commands draw its numbers: create a row of a table with \
+         a number field of this series, or run a command that draws"
     );
     ProblemDetails::new(StatusCode::CONFLICT, "gapless", reason)
 }

@@ -1,6 +1,6 @@
 //! The parameters of the query of a request.
 
-use std::str::FromStr;
+use std::{fmt::Display, str::FromStr};
 
 use crate::problem::ProblemDetails;
 
@@ -50,14 +50,14 @@ pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (&str, &st
 }
 
 /// The value of a parameter of a query.
-pub(crate) fn parameter<T: FromStr>(
+pub(crate) fn parameter<T: FromStr<Err: Display>>(
     query: Option<&str>,
     name: &str,
 ) -> Result<Option<T>, ProblemDetails> {
     let Some((_, value)) = parameters(query).find(|(key, _)| *key == name) else { return Ok(None) };
-    let bad = |_| {
+    let bad = |error| {
         ProblemDetails::bad_request(format!(
-            "the value `{value}` of the parameter `{name}` is invalid"
+            "the value `{value}` of the parameter `{name}` is invalid: {error}"
         ))
     };
     value.parse().map(Some).map_err(bad)

@@ -31,9 +31,10 @@ impl CommandLoad {
         if !(args.zipf.is_finite() && args.zipf >= 0.0) {
             return Err(CommandError::usage("--zipf must be a number from 0 on"));
         }
-        let bill = json!({
-            "id": 1, "table": "shop.Bill",
-            "fields": { "customer": "a customer with a name of some length, as there are" },
+        let customer = "a customer with a name of some length, as there are";
+        let order = json!({
+            "id": 1, "table": "shop.Order",
+            "fields": { "number": "ORDER2026-1123-00000", "customer": customer },
         });
         let line = |id: u64| {
             json!({
@@ -42,7 +43,7 @@ impl CommandLoad {
             })
         };
         let lines = (2..=u64::from(args.records)).map(line);
-        let rows: Vec<_> = [bill].into_iter().chain(lines).collect();
+        let rows: Vec<_> = [order].into_iter().chain(lines).collect();
         let body = json!({ "rows": rows }).to_string().into();
         Ok(CommandLoad {
             address: args.node,

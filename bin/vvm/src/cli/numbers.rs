@@ -72,7 +72,7 @@ pub(crate) struct NumbersArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) ws: u64,
 
-    /// Print the answer of the node, as JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

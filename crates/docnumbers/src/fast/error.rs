@@ -20,13 +20,13 @@ pub enum DocNumberError {
         /// The size of the largest block.
         max: u32,
     },
-    /// The storage failed while a range was being reserved. Try again.
-    #[error("no range of document numbers could be reserved")]
+    /// The storage failed. Try again.
+    #[error("the storage of document numbers failed")]
     Storage(#[source] Arc<istorage::Error>),
     /// No range was reserved before the deadline. Try again.
     #[error("no range of document numbers was reserved in time")]
     TimedOut,
     /// The series or its storage was closed, or the runtime of the series ended.
-    #[error("the series was closed")]
+    #[error("the series was closed: ask another node, or open the series again")]
     Closed,
 }

@@ -35,7 +35,7 @@ struct Plan {
 
 impl Reserver<'_> {
     /// Gives the counters of a node back, so that the next reservation takes them. The ledger keeps
-    /// the counters that cannot be given back: other nodes have reserved counters behind them.
+    /// the counters that cannot be given back: other nodes have reserved counters after them.
     ///
     /// Invariant: the counter goes back only over counters that nobody has issued. A simpler version
     /// writes the lower counter without a condition. Node A holds 300 to 399 and reads the counter
@@ -84,7 +84,7 @@ impl Reserver<'_> {
         let at = next;
         let mut plan = Plan::default();
         plan.ops.extend(spent.iter().map(StoredRange::delete));
-        // From the last range to the first: a range can be given back if all behind it are.
+        // From the last range to the first: a range can be given back if all later ranges are.
         for range in ranges.iter().rev() {
             let unissued = range.unissued(step);
             if range.until == next {

@@ -41,12 +41,12 @@ pub(crate) struct HeldRanges {
 }
 
 impl HeldRanges {
-    /// Adds a range behind the others.
+    /// Adds a range after the others.
     pub(crate) fn push(&mut self, range: HeldRange) {
         self.ranges.push_back(range);
     }
 
-    /// Whether a range waits behind the current one.
+    /// Whether another range follows the current one.
     pub(crate) fn has_spare(&self) -> bool {
         self.ranges.len() > 1
     }
@@ -59,8 +59,9 @@ impl HeldRanges {
     /// The counters that are not issued yet, in their order.
     pub(crate) fn counters(&self, step: u64) -> impl Iterator<Item = u64> {
         self.ranges.iter().flat_map(move |range| {
-            let behind = move |counter: &u64| counter.checked_add(step);
-            std::iter::successors(Some(range.next), behind).take_while(|next| *next < range.until)
+            let following = move |counter: &u64| counter.checked_add(step);
+            std::iter::successors(Some(range.next), following)
+                .take_while(|next| *next < range.until)
         })
     }
 

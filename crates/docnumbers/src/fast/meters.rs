@@ -9,7 +9,7 @@
 //!   reserved a range, and 0 after the series was closed;
 //! - counter `docnumbers_gaps_total`: counters that the node held and did not issue, by `cause`:
 //!   `reserved_after` (other nodes had reserved counters after them) or `not_given_back` (the
-//!   storage failed, or the time was over).
+//!   storage failed, the time was over, or too many counters waited to be given back).
 
 use std::fmt;
 

@@ -16,8 +16,10 @@ use super::{
 struct Returning {
     shared: Arc<SharedSeries>,
     name: CounterName,
-    /// The number of values that may be lost if the task is dropped.
+    /// The number of values that may be lost if the task is dropped, and then those that are.
     unissued: u64,
+    /// Whether the metrics have these values.
+    is_counted: bool,
     /// Draws wait until this is dropped.
     _ended: oneshot::Sender<()>,
 }
@@ -27,6 +29,9 @@ impl Drop for Returning {
         let mut held = self.shared.held();
         held.returning.remove(&self.name);
         held.lost += self.unissued;
+        if !self.is_counted {
+            self.shared.context.meters.not_given_back.increment(self.unissued);
+        }
     }
 }
 
@@ -35,12 +40,12 @@ impl SharedSeries {
     pub(super) fn retire(self: &Arc<Self>, held: &mut HeldCounters, name: CounterName) {
         let step = self.context.step();
         let Some(counter) = held.remove(name, step) else { return };
-        let unissued = counter.ranges.unissued(step);
         let Some(given_up) = self.context.given_up(name, counter) else { return };
+        let unissued = given_up.unissued(step);
         if !held.add_old(name, given_up) {
             self.context.meters.not_given_back.increment(unissued);
             held.lost += unissued;
-        } else if held.returning.len() < SIDE_BY_SIDE {
+        } else if held.returning.len() + held.waiting() <= SIDE_BY_SIDE {
             // The task ends with the series, or when no counter waits.
             drop(self.spawn(give_old_back(Arc::clone(self))));
         }
@@ -49,13 +54,18 @@ impl SharedSeries {
     /// Takes a counter that waits to be given back.
     fn begin_return(self: &Arc<Self>) -> Option<(Returning, GivenUp)> {
         let mut held = self.held();
+        // A task that began late may find that enough tasks are at work.
+        if held.returning.len() >= SIDE_BY_SIDE {
+            return None;
+        }
         let (name, given_up) = held.pop_old()?;
         let (ended, end) = oneshot::channel();
         let unissued = given_up.unissued(self.context.step());
         let task = end.map(|_| Ok(())).boxed().shared();
         held.returning.insert(name, task);
         let shared = Arc::clone(self);
-        Some((Returning { shared, name, unissued, _ended: ended }, given_up))
+        let returning = Returning { shared, name, unissued, is_counted: false, _ended: ended };
+        Some((returning, given_up))
     }
 }
 
@@ -63,6 +73,6 @@ async fn give_old_back(shared: Arc<SharedSeries>) {
     while let Some((mut returning, given_up)) = shared.begin_return() {
         let deadline = shared.context.rows.several_calls();
         let end = shared.context.give_back(given_up, deadline).await;
-        returning.unissued = end.not_given_back;
+        (returning.unissued, returning.is_counted) = (end.not_given_back, true);
     }
 }

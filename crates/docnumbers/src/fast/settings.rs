@@ -10,7 +10,7 @@ pub struct FastSettings {
     /// The number of counters that are reserved at a time, up to 1,000,000,000. A crash loses the
     /// ranges that the node holds: usually at most two of each counter.
     pub range: u64,
-    /// The node reserves the next range as soon as it holds fewer counters than these. With a whole
+    /// The node reserves the next range as soon as it holds fewer counters than this number. With a whole
     /// range, no draw waits for the storage while fewer numbers are drawn than a range per round
     /// trip. With 0 no range is reserved ahead, and a crash usually loses at most one.
     pub refill_below: u64,

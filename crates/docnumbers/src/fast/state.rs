@@ -32,7 +32,8 @@ impl CounterName {
 pub(crate) struct HeldCounter {
     pub(crate) ranges: HeldRanges,
     pub(crate) rows: RowsState,
-    /// The error of the last reservation. Until this moment no other reservation begins.
+    /// After a failed reservation: the moment before which no other reservation begins, and the
+    /// error.
     pub(crate) failed: Option<(Instant, DocNumberError)>,
 }
 
@@ -193,6 +194,11 @@ impl HeldCounters {
             self.old.put(name, given_up);
         }
         has_room
+    }
+
+    /// The number of counters that wait to be given back.
+    pub(crate) fn waiting(&self) -> usize {
+        self.old.len()
     }
 
     /// Takes out the counter that waits for the longest time to be given back.

@@ -47,7 +47,10 @@ pub enum FixError {
     #[error("the series `{0}` had {MOST_DEFINITIONS} definitions already: declare a new series")]
     TooMany(String),
     /// A stored definition cannot be read. An earlier version of this program accepted it.
-    #[error("a stored definition of the series `{series}` cannot be read")]
+    #[error(
+        "a stored definition of the series `{series}` cannot be read: run the version that stored it, \
+         or declare a new series"
+    )]
     Stored {
         /// The id of the series.
         series: String,

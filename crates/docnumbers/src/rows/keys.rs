@@ -11,7 +11,7 @@ pub(crate) const COUNTER: Bytes = Bytes::from_static(&[0]);
 /// The first byte of the clustering columns of ledger rows.
 const LEDGER: u8 = 1;
 
-/// The byte behind the prefix in the partition key of all definitions. In the keys of counters this
+/// The byte after the prefix in the partition key of all definitions. In the keys of counters this
 /// byte is the length of the id of the series, which is never 0.
 const DEFINITIONS: u8 = 0;
 

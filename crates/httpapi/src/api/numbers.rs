@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 use vvm::{
     App, LocalPartition,
-    docnumbers::{Period, Reset, Series, SeriesId, WsId as NumberWs},
+    docnumbers::{FastSeries, Period, Reset, Series, SeriesId, WsId as NumberWs},
     eventlog::WsId,
 };
 
@@ -79,11 +79,11 @@ impl ApiHandler {
     ) -> Result<Response<Body>, ProblemDetails> {
         refuse_if_match(&head.headers)?;
         refuse_idempotency_key(&head.headers)?;
-        series_of(app, id)?;
+        let declared = series_of(app, id)?;
         let ReceivedBody { bytes, mut share, deadline } = self.receive_body(head, body).await?;
         let DrawBody { count } = parsed(&bytes)?;
         self.in_workspace(app, ws, deadline).await?;
-        let series = app.fast_series(id).ok_or_else(|| gapless_problem(id))?;
+        let series = fast_series(app, declared)?;
         let numbers = series.block(NumberWs(ws.0), count, deadline).await;
         let numbers = numbers.map_err(|error| draw_problem(&error))?;
         let json = json_of_numbers(&numbers).to_string();
@@ -103,7 +103,7 @@ impl ApiHandler {
         let partition = self.in_workspace(app, ws, deadline).await?;
         let number = match declared.policy {
             SeriesPolicy::Fast(_) => {
-                let series = app.fast_series(id).ok_or_else(|| gapless_problem(id))?;
+                let series = fast_series(app, declared)?;
                 let number = series.peek(NumberWs(ws.0), deadline).await;
                 number.map_err(|error| draw_problem(&error))?
             }
@@ -189,6 +189,16 @@ fn series_of<'a>(app: &'a App, id: &SeriesId) -> Result<&'a DeclaredSeries, Prob
         let reason = format!("the application {} has no series `{id}`", app.name());
         ProblemDetails::not_found(reason)
     })
+}
+
+/// The handle of a fast series.
+fn fast_series<'a>(app: &'a App, of: &DeclaredSeries) -> Result<&'a FastSeries, ProblemDetails> {
+    let id = of.series.id();
+    if let SeriesPolicy::Gapless { .. } = of.policy {
+        return Err(gapless_problem(id));
+    }
+    let reason = || format!("the series {id} is not open yet");
+    app.fast_series(id).ok_or_else(|| ProblemDetails::unavailable("recovering", reason()))
 }
 
 /// The period that the query names, or else that of `now`.

@@ -13,7 +13,7 @@ pub(crate) const NEXT: &str = "next";
 /// The way in which a series draws its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeriesPolicy {
-    /// The host reserves ranges of counters, and draws from memory. A crash may leave gaps.
+    /// The node reserves ranges of counters, and draws from memory. A crash may leave gaps.
     Fast(FastSettings),
     /// Commands draw the counters. A number exists exactly if the event of its command does, so the
     /// numbers of a workspace and a period have no gaps.

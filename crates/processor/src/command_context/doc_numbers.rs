@@ -75,8 +75,9 @@ impl CommandContext<'_> {
             Some((last, next)) if last == period => next,
             Some((last, _)) if !is_before(last, &period) => {
                 let why = format!(
-                    "record {} counts the period {last}, and this command is in the period \
-                     {period}; restore the definition and the time zones of the last number",
+                    "record {} counts the period {last}, which does not end before the period {period} \
+                     of this command: run the build that drew the last number, because its time \
+                     zone rules differ",
                     id.0
                 );
                 return Err(refused(why).into());
@@ -91,7 +92,7 @@ impl CommandContext<'_> {
             && (counter == definition.start || !series.is_nearly_full(counter - definition.step))
         {
             let (ws, series) = (self.ws.0, series.id().as_str());
-            warn!(ws, series, period, counter, "document numbers nearly used up");
+            warn!(ws, series, period, counter, "document numbers nearly full");
         }
         let at = place.unwrap_or_else(|| self.new_counter(series, id));
         let fields = &mut self.changes[at].record.fields;
