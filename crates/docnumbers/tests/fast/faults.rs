@@ -200,3 +200,24 @@ fn a_draw_on_another_runtime_does_not_own_the_reservation() {
     guest.shutdown_background();
     assert_eq!(home.block_on(database.draw(&node, 30)).last(), Some(&44));
 }
+
+/// A range that is reserved over midnight is given back: no draw needs it any more.
+#[tokio::test]
+async fn a_range_that_arrives_after_its_day_is_given_back() {
+    let manual = ManualClock::new(3);
+    let (database, faults) = with_faults(&manual).await;
+    let node = database.node(Definition::daily("order", "O"), "node", 10).await;
+    manual.advance(Duration::from_millis(24 * 3_600_000 - 500));
+    faults.lock().unwrap().push_back(Fault::Slow(Duration::from_millis(800)));
+    let first_day = node.series().day(database.clock.wall()).unwrap().period();
+    let key = node.series().counter_key(first_day, WS);
+    let patience = database.clock.now() + Duration::from_millis(10);
+    while_time_passes(&manual, node.next(WS, patience)).await.unwrap_err();
+    manual.advance(Duration::from_millis(500));
+    let drawn = while_time_passes(&manual, node.next(WS, database.soon())).await.unwrap();
+    assert_eq!(drawn.text, "O2026-0102-00000");
+    while_time_passes(&manual, database.clock.sleep(CALL)).await;
+    let rows = database.rows();
+    assert_eq!(rows.counter(&key, database.soon()).await.unwrap(), Some(0), "of the first day");
+    assert_eq!(rows.ledger(&key, 0, 10, database.soon()).await.unwrap(), []);
+}
