@@ -77,6 +77,9 @@ pub enum InvalidApplication {
          in each workspace; change the scope, or make the series fast"
     )]
     GaplessScope(SeriesId),
+    /// The counter record of a gapless series cannot hold the second counter.
+    #[error("the series {0} has too large a `start` or `step`: their sum must be below 2^63")]
+    GaplessStart(SeriesId),
     /// A number field names a series that the application does not have.
     #[error(
         "the number field `{1}` of {0} is of the series `{2}`, which is not declared: declare it"

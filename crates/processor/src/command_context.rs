@@ -177,6 +177,9 @@ impl CommandContext<'_> {
     /// # Errors
     /// The mistake in the rows. The command fails then, even if its handler ignores the error,
     /// because a part of the rows may be written.
+    ///
+    /// # Cancel safety
+    /// If the handler drops the future, the command fails.
     pub async fn write(
         &mut self,
         rows: Vec<RowChange>,
@@ -200,9 +203,11 @@ impl CommandContext<'_> {
         rows: Vec<RowChange>,
     ) -> Result<&[(RecordId, RecordId)], HandlerError> {
         let first = self.ids.len();
-        let written = self.try_write(rows, first).await;
-        self.has_failed |= written.is_err();
-        written.map(|()| &self.ids[first..])
+        // A handler may drop this future, and a part of the rows may be written then.
+        let has_failed = std::mem::replace(&mut self.has_failed, true);
+        self.try_write(rows, first).await?;
+        self.has_failed = has_failed;
+        Ok(&self.ids[first..])
     }
 
     fn changed(&self, id: RecordId) -> Option<&RecordChange> {

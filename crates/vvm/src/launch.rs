@@ -218,7 +218,8 @@ impl NodeParts {
         let was_lost = is_lost(held.as_ref());
         let numbers = async {
             let deadline = if was_lost {
-                start + self.settings.request_call_timeout * 2
+                let calls = start + self.settings.request_call_timeout * 2;
+                calls.min(until(StopShare::Partitions))
             } else {
                 have_stopped.cancelled().await;
                 until(StopShare::Partitions)

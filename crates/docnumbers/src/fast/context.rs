@@ -11,7 +11,7 @@ use super::{
     FastSettings,
     give_back::GivenUp,
     meters::SeriesMeters,
-    reserve::{KnownRows, Reserver},
+    reserve::Reserver,
     state::{CounterName, HeldCounter, RowsState},
 };
 use crate::{Series, rows::DocNumberRows};
@@ -68,8 +68,8 @@ impl SeriesContext {
         let HeldCounter { ranges: held, rows, .. } = counter;
         let known = match rows {
             RowsState::Idle(known) => known,
-            // The task of the reservation has what is known of the rows.
-            RowsState::Refilling(_) => KnownRows::default(),
+            // A task that has begun has what is known of the rows.
+            RowsState::Refilling(_, known) => known.unwrap_or_default(),
         };
         let given_up = GivenUp { of: name.key(&self.series), held, known };
         given_up.is_worth_a_write().then_some(given_up)

@@ -57,7 +57,7 @@ impl SharedSeries {
         count: u64,
     ) -> Result<RowsTask, DocNumberError> {
         let counter = held.find_or_add(name);
-        if let RowsState::Refilling(task) = &counter.rows {
+        if let RowsState::Refilling(task, _) = &counter.rows {
             return Ok(task.clone());
         }
         let now = self.context.rows.clock().now();
@@ -66,14 +66,22 @@ impl SharedSeries {
         }
         let RowsState::Idle(known) = &mut counter.rows else { return Err(DocNumberError::Closed) };
         known.spent.append(&mut counter.ranges.take_spent());
-        let known = Some(std::mem::take(known));
-        let taken = TakenRows { shared: Arc::clone(self), name, known };
-        // `None`, and the error of a join, mean that the task ended before the reservation.
-        let task = self.spawn(reserve(taken, count));
+        let known = std::mem::take(known);
+        // The task takes the rows when it begins. If its runtime has ended, the task is dropped here,
+        // under the lock, and so must not need the lock.
+        let task = self.spawn(reserve(Arc::clone(self), name, count));
         let ended = |ended: Option<_>| ended.unwrap_or(Err(DocNumberError::Closed));
         let task = task.map(ended).boxed().shared();
-        counter.rows = RowsState::Refilling(task.clone());
+        counter.rows = RowsState::Refilling(task.clone(), Some(known));
         Ok(task)
+    }
+
+    /// Takes the rows of a counter whose reservation begins.
+    fn take_rows(&self, name: CounterName) -> Option<KnownRows> {
+        match &mut self.held().find(name)?.rows {
+            RowsState::Refilling(_, known) => known.take(),
+            RowsState::Idle(_) => None,
+        }
     }
 
     /// Gives a counter its rows back, and its range or the error.
@@ -98,7 +106,7 @@ impl SharedSeries {
             }
         }
         // The period may have ended during the reservation.
-        if held.day().is_some_and(|day| name.period < day.period()) {
+        if !held.is_closed && held.day().is_some_and(|day| name.period < day.period()) {
             self.retire(&mut held, name);
         }
     }
@@ -123,6 +131,8 @@ impl SharedSeries {
                     warn!(series = %id, %period, ws, last, digits, "document numbers nearly full");
                 }
             }
+            // The callers learn that the counter is full. The storage has not failed.
+            Err(DocNumberError::Render(_)) => {}
             Err(error) => {
                 meters.failed.increment(1);
                 let error = with_causes(error);
@@ -132,8 +142,12 @@ impl SharedSeries {
     }
 }
 
-async fn reserve(mut taken: TakenRows, count: u64) -> Result<(), DocNumberError> {
-    let (shared, name) = (Arc::clone(&taken.shared), taken.name);
+async fn reserve(
+    shared: Arc<SharedSeries>,
+    name: CounterName,
+    count: u64,
+) -> Result<(), DocNumberError> {
+    let mut taken = TakenRows { known: shared.take_rows(name), shared: Arc::clone(&shared), name };
     let context = &shared.context;
     let Some(known) = &mut taken.known else { return Err(DocNumberError::Closed) };
     let is_first = known.counter.is_none();

@@ -104,7 +104,8 @@ impl SharedSeries {
         while !held.has_room_for(name) {
             match held.oldest() {
                 Some(Ok(oldest)) => self.retire(held, oldest),
-                Some(Err(task)) => return Ok(Some(task)),
+                // The reservation of another counter may fail, and then this counter has room.
+                Some(Err(task)) => return Ok(Some(task.map(|_| Ok(())).boxed().shared())),
                 None => break,
             }
         }
@@ -117,10 +118,15 @@ impl SharedSeries {
         deadline: Instant,
     ) -> Shared<BoxFuture<'static, SeriesEnd>> {
         let start = || {
-            self.held().is_closed = true;
+            let lost = {
+                let mut held = self.held();
+                held.is_closed = true;
+                SeriesEnd { not_given_back: held.unissued, ..SeriesEnd::default() }
+            };
             #[expect(clippy::disallowed_methods, reason = "the series owns the task, which ends")]
             let task = self.runtime.spawn(Arc::clone(self).close(deadline));
-            task.map(Result::unwrap_or_default).boxed().shared()
+            // The runtime may have ended.
+            task.map(move |end| end.unwrap_or(lost)).boxed().shared()
         };
         let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
         closing.get_or_insert_with(start).clone()

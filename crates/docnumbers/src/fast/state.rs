@@ -41,15 +41,15 @@ pub(crate) struct HeldCounter {
 pub(crate) enum RowsState {
     /// No task uses the rows.
     Idle(KnownRows),
-    /// A task reserves a range.
-    Refilling(RowsTask),
+    /// A task reserves a range. It takes what is known of the rows when it begins.
+    Refilling(RowsTask, Option<KnownRows>),
 }
 
 impl fmt::Debug for RowsState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RowsState::Idle(known) => f.debug_tuple("Idle").field(known).finish(),
-            RowsState::Refilling(_) => f.write_str("Refilling"),
+            RowsState::Refilling(..) => f.write_str("Refilling"),
         }
     }
 }
@@ -228,7 +228,7 @@ impl HeldCounters {
     /// The tasks that use rows of counters.
     pub(crate) fn tasks(&self) -> impl Iterator<Item = RowsTask> {
         let refilling = |(_, held): (&CounterName, &HeldCounter)| match &held.rows {
-            RowsState::Refilling(task) => Some(task.clone()),
+            RowsState::Refilling(task, _) => Some(task.clone()),
             RowsState::Idle(_) => None,
         };
         let returning = self.returning.values().cloned();

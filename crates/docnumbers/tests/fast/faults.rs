@@ -201,6 +201,30 @@ fn a_draw_on_another_runtime_does_not_own_the_reservation() {
     assert_eq!(home.block_on(database.draw(&node, 30)).last(), Some(&44));
 }
 
+/// The runtime that opened a series has ended. Draws fail, and do not wait for a lock for ever.
+#[test]
+fn a_series_whose_runtime_ended_refuses_draws() {
+    let new = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let home = new().unwrap();
+    let (database, node) = home.block_on(async {
+        let database = Database::new(Clock::system()).await;
+        let settings = FastSettings { refill_below: 0, ..FastSettings::with_range(10) };
+        let node = database.node_with(tickets(), "node", settings).await;
+        assert_eq!(database.draw(&node, 4).await, [0, 1, 2, 3]);
+        (database, node)
+    });
+    drop(home);
+    let guest = new().unwrap();
+    assert_eq!(guest.block_on(database.draw(&node, 6)), [4, 5, 6, 7, 8, 9]);
+    for _ in 0..2 {
+        let refused = guest.block_on(node.next(WS, database.soon())).unwrap_err();
+        assert!(matches!(refused, DocNumberError::Closed), "{refused:?}");
+    }
+    assert!(guest.block_on(node.next(WsId(8), database.soon())).is_err());
+    let end = guest.block_on(node.close(database.soon()));
+    assert_eq!((end.given_back, end.not_given_back), (0, 0));
+}
+
 /// A range that is reserved over midnight is given back: no draw needs it any more.
 #[tokio::test]
 async fn a_range_that_arrives_after_its_day_is_given_back() {

@@ -52,12 +52,16 @@ impl Application {
             if series.definition().scope == Scope::Application {
                 return Err(InvalidApplication::GaplessScope(id));
             }
+            let (start, step) = (series.definition().start, series.definition().step);
+            if start.checked_add(step).is_none_or(|second| i64::try_from(second).is_err()) {
+                return Err(InvalidApplication::GaplessStart(id));
+            }
             if let Some(other) = self.series().find(|other| other.policy == policy) {
                 let other = other.series.id().clone();
                 return Err(InvalidApplication::CounterTwice(other, id, counter));
             }
             let tables = self.schema.tables().cloned();
-            self.schema = Schema::new(tables.chain([counter_table(counter)]))?;
+            self.schema = Schema::new(tables.chain([counter_table(counter, &id)]))?;
         }
         self.series.insert(id.to_string(), DeclaredSeries { series, policy });
         Ok(self)
@@ -127,12 +131,16 @@ pub(crate) fn counter_name(counter: RecordId) -> QName {
     known(&format!("sys.NumberCounter{}", counter.0))
 }
 
-/// The table of a counter record. Its name has the id of the record: an application that leaves the
-/// series out, or moves it to another record, is no longer compatible with the deployed tables. So
-/// a counter never starts again.
-fn counter_table(counter: RecordId) -> Table {
+/// The table of a counter record. Its name has the id of the record, and the field of the series is
+/// a number field of that series. So the deployed tables tie the record to the series: an
+/// application that leaves the series out, moves it to another record, or lets another series count
+/// in the record is refused.
+///
+/// A simpler version declares the series as a text. Two series swap their records; workspace 7 has
+/// no record of the second series yet; so its first series starts again, and gives a number twice.
+fn counter_table(counter: RecordId, series: &SeriesId) -> Table {
     Table::singleton(counter_name(counter), counter)
-        .with_field(known::<Name>(SERIES), FieldType::String)
+        .with_number(known::<Name>(SERIES), series.as_str())
         .with_field(known::<Name>(PERIOD), FieldType::String)
         .with_field(known::<Name>(NEXT), FieldType::Int64)
 }
@@ -170,8 +178,33 @@ mod tests {
         let counter = shop.schema().table(&name).unwrap();
         assert_eq!(counter.singleton_id(), Some(RecordId(65_601)));
         let fields: Vec<_> = counter.fields().keys().map(Name::as_str).collect();
-        assert_eq!(fields, ["next", "period", "series"]);
+        assert_eq!(fields, ["next", "period"]);
+        assert_eq!(counter.numbers()["series"], "bill");
         assert_eq!(shop.schema().tables().count(), 2, "the descriptor, and one counter record");
+    }
+
+    /// Two series swapped their records, or a new series took the record of another one. The first
+    /// series started again in each workspace that had no record of the other one.
+    #[test]
+    fn a_counter_record_stays_with_its_series() {
+        let gapless = |counter| SeriesPolicy::Gapless { counter: RecordId(counter) };
+        let with = |series: &[(&str, u64)]| {
+            let series: Vec<_> = series.iter().map(|(id, at)| (*id, gapless(*at))).collect();
+            with(&series).unwrap()
+        };
+        let deployed = with(&[("bill", 65_601), ("cash", 65_602)]);
+        for (next, is_right) in [
+            (vec![("bill", 65_601), ("cash", 65_602)], true),
+            (vec![("bill", 65_601), ("cash", 65_602), ("fee", 65_603)], true),
+            (vec![("bill", 65_602), ("cash", 65_601)], false),
+            (vec![("bill", 65_603), ("cash", 65_602), ("fee", 65_601)], false),
+            (vec![("bill", 65_603), ("cash", 65_602)], false),
+            (vec![("cash", 65_602), ("fee", 65_601)], false),
+            (vec![("cash", 65_602)], false),
+        ] {
+            let follows = with(&next).schema().can_follow(deployed.schema());
+            assert_eq!(follows.is_ok(), is_right, "{next:?}: {follows:?}");
+        }
     }
 
     #[test]
