@@ -93,9 +93,8 @@ impl Drop for SeriesOwner {
 
 impl FastSeries {
     /// Fixes the definition in the storage, and makes a handle of the series. The ledger shows
-    /// `owner` for ranges of this handle: take a name that no other run has, such as the node with its
-    /// epoch. The tasks of the series run on
-    /// the runtime of this call.
+    /// `owner` for ranges of this handle: take a name that no other run has, such as the node with
+    /// its epoch. The tasks of the series run on the runtime of this call.
     ///
     /// # Errors
     /// Those of [`DocNumberRows::fix`], and settings that cannot be used.
@@ -151,7 +150,8 @@ impl FastSeries {
         drawn.ok_or(DocNumberError::Closed)
     }
 
-    /// Draws a block of numbers of a workspace, all of one period. Draws either all of them or none.
+    /// Draws a block of numbers of a workspace, all of one period. Draws either all of them or
+    /// none.
     ///
     /// # Errors
     /// The reason why no number was drawn.

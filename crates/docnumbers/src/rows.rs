@@ -63,8 +63,8 @@ pub struct CounterKey {
     pub ws: Option<WsId>,
 }
 
-/// Counters that were reserved. If all of them are issued, the entry goes with the next reservation,
-/// or when the counter is given back.
+/// Counters that were reserved. If all of them are issued, the entry goes with the next
+/// reservation, or when the counter is given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
     /// The first counter.
@@ -91,9 +91,9 @@ pub enum RangeState {
 
 impl DocNumberRows {
     /// The rows whose partition keys begin with `prefix`. No other row of the storage may have such
-    /// a partition key. A call of the storage may take `call_timeout`. A conditional write may take half
-    /// of the time that is left to its caller, if that is less. The reading of a ledger may take all
-    /// of that time.
+    /// a partition key. A call of the storage may take `call_timeout`. A conditional write may take
+    /// half of the time that is left to its caller, if that is less. The reading of a ledger may
+    /// take all of that time.
     pub fn new(
         storage: SharedStorage,
         clock: Clock,
@@ -112,8 +112,9 @@ impl DocNumberRows {
         row.map(|row| Ok(CounterRow::read(&row)?.next)).transpose()
     }
 
-    /// The ledger: at most `limit` ranges that were reserved and may not be all issued, ascending. The
-    /// first one begins at `from` or later. A range that a node holds now is in the ledger, too.
+    /// The ledger: at most `limit` ranges that were reserved and may not be all issued, ascending.
+    /// The first one begins at `from` or later. A range that a node holds now is in the ledger,
+    /// too.
     ///
     /// # Errors
     /// Those of the storage.

@@ -37,10 +37,10 @@ impl Reserver<'_> {
     /// Gives the counters of a node back, so that the next reservation takes them. The ledger keeps
     /// the counters that cannot be given back: other nodes have reserved counters after them.
     ///
-    /// Invariant: the counter goes back only over counters that nobody has issued. A simpler version
-    /// writes the lower counter without a condition. Node A holds 300 to 399 and reads the counter
-    /// 400; node B reserves 400 to 499; node A writes 350; so the next node reserves 400 a second
-    /// time. Here the write of node A expects the exact bytes that it read, and is refused.
+    /// Invariant: the counter goes back only over counters that nobody has issued. A simpler
+    /// version writes the lower counter without a condition. Node A holds 300 to 399 and reads the
+    /// counter 400; node B reserves 400 to 499; node A writes 350; so the next node reserves 400 a
+    /// second time. Here the write of node A expects the exact bytes that it read, and is refused.
     pub(crate) async fn give_back(
         self,
         given_up: GivenUp,

@@ -46,7 +46,8 @@ impl SharedSeries {
         }
     }
 
-    /// The task that reserves `count` values of a counter. Starts it if no reservation is under way.
+    /// The task that reserves `count` values of a counter. Starts it if no reservation is under
+    /// way.
     ///
     /// # Errors
     /// The error of a reservation that has just failed.
@@ -67,8 +68,8 @@ impl SharedSeries {
         let RowsState::Idle(known) = &mut counter.rows else { return Err(DocNumberError::Closed) };
         known.spent.append(&mut counter.ranges.take_spent());
         let known = std::mem::take(known);
-        // The task takes the rows when it begins. If its runtime has ended, the task is dropped here,
-        // under the lock, and so must not need the lock.
+        // The task takes the rows when it begins. If its runtime has ended, the task is dropped
+        // here, under the lock, and so must not need the lock.
         let task = self.spawn(reserve(Arc::clone(self), name, count));
         let ended = |ended: Option<_>| ended.unwrap_or(Err(DocNumberError::Closed));
         let task = task.map(ended).boxed().shared();

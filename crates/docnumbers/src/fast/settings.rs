@@ -10,13 +10,13 @@ pub struct FastSettings {
     /// The number of counters that are reserved at a time, up to 1,000,000,000. A crash loses the
     /// ranges that the node holds: usually at most two of each counter.
     pub range: u64,
-    /// The node reserves the next range as soon as it holds fewer counters than this number. With a whole
-    /// range, no draw waits for the storage while fewer numbers are drawn than a range per round
-    /// trip. With 0 no range is reserved ahead, and a crash usually loses at most one.
+    /// The node reserves the next range as soon as it holds fewer counters than this number. With a
+    /// whole range, no draw waits for the storage while fewer numbers are drawn than a range per
+    /// round trip. With 0 no range is reserved ahead, and a crash usually loses at most one.
     pub refill_below: u64,
-    /// The number of counters, one for each period and workspace, of which a node holds ranges, up to
-    /// 10,000,000. Beyond it, the node gives back the ranges of the counter that was not used for
-    /// the longest time.
+    /// The number of counters, one for each period and workspace, of which a node holds ranges, up
+    /// to 10,000,000. Beyond it, the node gives back the ranges of the counter that was not used
+    /// for the longest time.
     pub counters_held: usize,
     /// The size of the largest block, up to 100,000 numbers.
     pub max_block: u32,

@@ -1,8 +1,8 @@
 //! The bytes of counters and of ledger rows. All numbers are big endian.
 //!
-//! Invariant: the bytes of a row that one attempt writes are never those of another attempt, because
-//! each attempt has a random token. So equal bytes prove that an attempt without an answer was
-//! applied, and an attempt that lands late finds other bytes than it expects.
+//! Invariant: the bytes of a row that one attempt writes are never those of another attempt,
+//! because each attempt has a random token. So equal bytes prove that an attempt without an answer
+//! was applied, and an attempt that lands late finds other bytes than it expects.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use clock::{Clock, WallTime};
