@@ -164,7 +164,7 @@ impl NodeParts {
     /// written any more.
     ///
     /// The release waits until the document numbers are given back. Otherwise the next leader could
-    /// reserve the numbers behind them, and they would be missing.
+    /// reserve the numbers after them, and they would be missing.
     pub(crate) async fn end_leadership(
         &self,
         HeldLease { leadership, fence }: HeldLease,

@@ -118,7 +118,7 @@ impl ApiHandler {
         Ok(json_response(StatusCode::OK, &json_of_peeked(&number)))
     }
 
-    /// Lists the ranges of a counter that were reserved and are not all issued.
+    /// Lists the ranges of a counter that were reserved and may not be all issued.
     pub(super) async fn list_gaps(
         &self,
         head: &RequestHead,

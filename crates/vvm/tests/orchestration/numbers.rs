@@ -101,7 +101,7 @@ async fn a_node_that_leads_has_open_series_and_a_standby_has_none() {
 }
 
 /// The standby leads as soon as the lease is released. If the numbers were given back only then,
-/// the standby would reserve the numbers behind them.
+/// the standby would reserve the numbers after them.
 #[tokio::test]
 async fn unissued_numbers_are_given_back_before_the_lease_is_released() {
     let cluster = Cluster::new();
