@@ -189,13 +189,13 @@ impl KeyspaceTable {
 /// present row has a higher order, or the same order and value.
 ///
 /// # Errors
-/// `Invalid` if the present row has no order, or the same order and another value. `Unavailable` if
-/// the service did not show the item: the write is not superseded for sure.
+/// `Invalid` if the present row has the same order and another value. `Unavailable` if the service
+/// did not show an item with an order: the write is not superseded for sure.
 pub(crate) fn check_superseded(put: &OrderedPut, there: Option<Item>) -> Result<()> {
     let mut item = there.ok_or_else(refused_without_item)?;
     let there = ItemContent::read(&mut item)?;
     match there.order {
-        None => Err(Error::invalid(format!("{:?} was not written with an order", put.key))),
+        None => Err(refused_without_item()),
         Some(order) if order == put.order.get() && there.value != put.value => Err(Error::invalid(
             format!("{:?} was written with order {order} and another value", put.key),
         )),

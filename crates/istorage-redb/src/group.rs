@@ -147,9 +147,6 @@ impl<'t> OpenKeyspace<'t> {
             self.progress.enter(&key);
             if let Some(row) = self.rows.get(&key[..])? {
                 let stored = self.keyspace.parse_row(&key, row.value())?;
-                if stored.is_live(now) && !matches!(stored.kind, FileRowKind::Conditional { .. }) {
-                    return Err(kind_conflict(stored.kind, "conditionally").into());
-                }
                 (old_expiry, current) = (stored.kind.expires(), stored.value_at(now));
             }
             let kind = FileRowKind::Conditional { expires: op.ttl().map(|ttl| now.after(ttl)) };
@@ -173,17 +170,22 @@ impl<'t> OpenKeyspace<'t> {
             self.progress.enter(&key);
             if let Some(row) = self.rows.get(&key[..])? {
                 let stored = self.keyspace.parse_row(&key, row.value())?;
-                if stored.is_live(now) {
-                    let FileRowKind::Ordered { order, .. } = stored.kind else {
+                match stored.kind {
+                    _ if !stored.is_live(now) => {}
+                    FileRowKind::Plain => {}
+                    FileRowKind::Conditional { .. } => {
                         return Err(kind_conflict(stored.kind, "with an order").into());
-                    };
-                    if order == ours && stored.value != put.value {
-                        let message = "a row was written with another value and the same order";
-                        return Err(Error::invalid(format!("{message}, {order}")).into());
                     }
-                    // A write that is sent again with a TTL gets the expiry of the last attempt.
-                    if order > ours || stored.kind == kind {
-                        continue;
+                    FileRowKind::Ordered { order, .. } => {
+                        if order == ours && stored.value != put.value {
+                            let message = "a row was written with another value and the same order";
+                            return Err(Error::invalid(format!("{message}, {order}")).into());
+                        }
+                        // A write that is sent again with a TTL gets the expiry of the last
+                        // attempt.
+                        if order > ours || stored.kind == kind {
+                            continue;
+                        }
                     }
                 }
                 old_expiry = stored.kind.expires();

@@ -55,6 +55,10 @@ pub struct ServerTime {
 /// mixture loses acknowledged writes on stores that order plain writes by clocks. Only conditional
 /// rows can be deleted. Plain rows do not expire.
 ///
+/// Another program may leave a plain row where a caller writes another kind. A conditional write
+/// compares the value of that row, as it compares the value of a conditional row. An ordered write
+/// replaces the row, but not on stores that order plain writes by clocks.
+///
 /// **Deadlines.** No call outlives its deadline. A call with a deadline that has passed sends
 /// nothing and is `Unavailable`. Work that was sent may still be done after the deadline. A write
 /// is then `OutcomeUnknown`.

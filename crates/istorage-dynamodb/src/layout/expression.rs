@@ -34,14 +34,14 @@ pub(crate) fn condition(op: &Conditional, terms: AttemptTerms) -> Expression {
     }
 }
 
-/// The condition of an ordered write. If a write is sent several times, the row lives as long as
-/// the longest of these writes asks for.
+/// The condition of an ordered write. A row without an order is replaced, as an absent row is. If a
+/// write is sent several times, the row lives as long as the longest of these writes asks for.
 pub(crate) fn order_condition(put: &OrderedPut, item: &Item) -> Expression {
     let order = (":order", number(put.order.get()));
     match item.get(EXPIRES) {
-        None => Expression::new("attribute_not_exists(p) OR o < :order", [order]),
+        None => Expression::new("attribute_not_exists(o) OR o < :order", [order]),
         Some(expires) => Expression::new(
-            "attribute_not_exists(p) OR o < :order OR (o = :order AND x < :x)",
+            "attribute_not_exists(o) OR o < :order OR (o = :order AND x < :x)",
             [order, (":x", expires.clone())],
         ),
     }

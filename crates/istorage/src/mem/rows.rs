@@ -124,13 +124,7 @@ impl KeyspaceRows {
 
         let current = |index: usize, op: &Conditional| {
             let (pkey, ccols) = (&batch.conditionals[index].0, op.ccols());
-            let Some(stored) = self.get(pkey, ccols, now) else { return Ok(None) };
-            match stored.kind {
-                StoredKind::Conditional { .. } => Ok(Some(stored.value.clone())),
-                StoredKind::Plain | StoredKind::Ordered { .. } => {
-                    Err(other_kind(&Key::new(pkey.clone(), ccols.clone()), stored.kind))
-                }
-            }
+            Ok::<_, Error>(self.get(pkey, ccols, now).map(|stored| stored.value.clone()))
         };
         let outcome = check_conditions(batch.conditionals.iter().map(|(_, op)| op), current)?;
         if outcome.is_applied() {
@@ -224,7 +218,7 @@ impl KeyspaceRows {
     }
 
     fn check_ordered(&self, put: &OrderedPut, now: Instant) -> Result<()> {
-        self.check_kind(&put.key, now, |kind| matches!(kind, StoredKind::Ordered { .. }))?;
+        self.check_kind(&put.key, now, |kind| !matches!(kind, StoredKind::Conditional { .. }))?;
         match self.get(&put.key.pkey, &put.key.ccols, now) {
             Some(StoredRow { value, kind: StoredKind::Ordered { order, .. } })
                 if *order == put.order && *value != put.value =>
@@ -253,7 +247,7 @@ mod tests {
     use clock::ManualClock;
 
     use super::*;
-    use crate::Put;
+    use crate::{Conflict, Put};
 
     fn insert(ccols: &'static str, ttl_seconds: u64) -> AtomicBatch {
         let op = Conditional::Insert {
@@ -297,22 +291,50 @@ mod tests {
         }
     }
 
+    /// A row `p/a` with the value `v`, written plainly, with an order, or conditionally.
+    fn batches() -> [AtomicBatch; 3] {
+        let (key, value) = (Key::new("p", "a"), Bytes::from("v"));
+        let order = Order::new(1).unwrap();
+        let ordered = OrderedPut { key: key.clone(), value: value.clone(), order, ttl: None };
+        let puts = vec![Put { key, value }];
+        let plain = AtomicBatch { puts, ..AtomicBatch::default() };
+        [plain, ordered_batch(vec![ordered]), insert("a", 1)]
+    }
+
     #[test]
-    fn a_row_cannot_change_its_kind() {
+    fn a_write_of_another_kind_is_refused_unless_it_can_judge_the_row() {
         let now = ManualClock::new(0).clock().now();
-        let mut rows = KeyspaceRows::default();
-        let puts = vec![Put { key: Key::new("p", "a"), value: "v".into() }];
-        let batch = AtomicBatch { puts, ..AtomicBatch::default() };
-        assert!(rows.write(batch, now).unwrap().is_applied());
-        assert!(rows.write(insert("a", 1), now).is_err());
-        let ordered = OrderedPut {
-            key: Key::new("p", "a"),
-            value: "w".into(),
-            order: Order::new(1).unwrap(),
-            ttl: None,
-        };
-        assert!(rows.write(ordered_batch(vec![ordered]), now).is_err());
-        assert_eq!(rows.get(b"p", &"a".into(), now).unwrap().value, "v");
+        let [plain, ordered, conditional] = [0, 1, 2];
+        for (there, write, is_refused) in [
+            (plain, ordered, false),
+            (ordered, plain, true),
+            (conditional, plain, true),
+            (conditional, ordered, true),
+        ] {
+            let mut rows = KeyspaceRows::default();
+            assert!(rows.write(batches()[there].clone(), now).unwrap().is_applied());
+            let written = rows.write(batches()[write].clone(), now);
+            assert_eq!(written.is_err(), is_refused, "{write} over {there}: {written:?}");
+        }
+    }
+
+    /// A row of another program was in the place of a conditional row. The storage answered that
+    /// the write was invalid, so its caller could not tell that the row existed.
+    #[test]
+    fn a_conditional_write_compares_the_value_of_a_row_of_any_kind() {
+        let now = ManualClock::new(0).clock().now();
+        for there in batches() {
+            let mut rows = KeyspaceRows::default();
+            assert!(rows.write(there, now).unwrap().is_applied());
+            let refused = rows.write(insert("a", 1), now).unwrap();
+            let conflict = Conflict { op: 0, actual: Some("v".into()) };
+            assert_eq!(refused, Outcome::NotApplied(vec![conflict]));
+            let delete = Conditional::Delete { ccols: "a".into(), old: "v".into() };
+            let conditionals = vec![("p".into(), delete)];
+            let delete = AtomicBatch { conditionals, ..AtomicBatch::default() };
+            assert!(rows.write(delete, now).unwrap().is_applied());
+            assert!(rows.get(b"p", &"a".into(), now).is_none());
+        }
     }
 
     #[test]
