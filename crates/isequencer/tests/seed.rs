@@ -15,7 +15,8 @@ use common::{
 use fastrand::Rng;
 use isequencer::{MemSeqStorage, Offset, Params, SequencerBusy, Unflushed, WsId, mem::CallOutcome};
 
-/// `NewMustStartActualization`: a new sequencer reads the log, and is busy until the log is read.
+/// `isequencer.test.NewMustStartActualization`: a new sequencer reads the log, and is busy until the
+/// log is read.
 #[tokio::test]
 async fn new_must_start_actualization() {
     let mem = MemSeqStorage::new();
@@ -32,7 +33,7 @@ async fn new_must_start_actualization() {
     assert_eq!(command(&mut sequencer, &mem, 1).await, 4);
 }
 
-/// `Race`: keeper, owner and observers run in threads of their own.
+/// `isequencer.test.Race`: keeper, owner and observers run in threads of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn race() {
     for seed in 0..50 {
@@ -72,7 +73,7 @@ async fn race() {
     }
 }
 
-/// `LongRecovery`: the log has up to ten times as many events as numbers may wait.
+/// `isequencer.test.LongRecovery`: the log has up to ten times as many events as numbers may wait.
 #[tokio::test]
 async fn long_recovery() {
     for events in 0..=50 {
@@ -92,7 +93,7 @@ async fn long_recovery() {
     }
 }
 
-/// `MultipleActualizes`: in a hundred transactions, some are not written.
+/// `isequencer.test.MultipleActualizes`: in a hundred transactions, some are not written.
 #[tokio::test]
 async fn multiple_actualizes() {
     let mem = MemSeqStorage::new();
@@ -121,7 +122,7 @@ async fn multiple_actualizes() {
     assert!((30..70).contains(&written), "{written}");
 }
 
-/// `FlushPermanentlyFails`: exactly as many numbers wait as the limit allows. When the storage
+/// `isequencer.test.FlushPermanentlyFails`: exactly as many numbers wait as the limit allows. When the storage
 /// works again, the sequencer works again.
 #[tokio::test]
 async fn flush_permanently_fails() {
