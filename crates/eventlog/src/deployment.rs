@@ -100,6 +100,23 @@ impl Deployment {
         }
     }
 
+    /// Checks whether [`Deployment::fix`] would accept this deployment now. Nothing is stored.
+    ///
+    /// # Errors
+    /// Those of [`Deployment::fix`].
+    pub async fn check(
+        &self,
+        storage: &SharedStorage,
+        deadline: Instant,
+    ) -> Result<(), DeploymentError> {
+        match storage.get_linearizable(&layout::deployment(), deadline).await? {
+            Some(there) if there != self.to_bytes() => {
+                self.follows(&Deployment::from_bytes(&there)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn follows(&self, earlier: &Deployment) -> Result<(), DeploymentError> {
         if self.level != earlier.level {
             let (there, wanted) = (earlier.level, self.level);

@@ -9,8 +9,8 @@ use istorage::{Conditional, Order, OrderedPut, Outcome};
 
 pub use self::{damaged_event::DamagedEvent, neighbours::EventNeighbours};
 use crate::{
-    AppRow, DrawnNumber, Entry, Error, EventPlace, Log, Marker, Offset, Result, TrustLevel,
-    Violation,
+    AppRow, DamagedRow, DrawnNumber, Entry, Error, EventPlace, Log, Marker, Offset, Result,
+    TrustLevel, Violation,
 };
 
 impl Log {
@@ -45,9 +45,28 @@ impl Log {
         Ok(marker)
     }
 
-    /// Replaces the bytes of a row, `found`, by a marker.
+    /// Restores an event from its copy in the log of the workspace. Both have the same bytes.
     ///
-    /// Invariant: `Ok` means that the row holds the marker. At level 2 a simpler version does not
+    /// A simpler version marks every event that cannot be read. Leader A writes event 7 with a
+    /// gapless number, and crashes before the counter record; event 7 is damaged, and marked; leader
+    /// B draws the number again, and the log of the workspace has two events with it.
+    ///
+    /// # Errors
+    /// Fails with [`Error::Violation`] if the row holds other bytes now, and with
+    /// [`DamagedRow::Missing`] if there is no whole copy.
+    pub async fn restore(&self, damaged: &DamagedEvent) -> Result<()> {
+        match &damaged.copy {
+            Some(copy) => {
+                let plog = damaged.place.plog;
+                self.replace(damaged.row, Some(&damaged.found), copy, plog).await
+            }
+            None => Err(DamagedRow::Missing(damaged.row).into()),
+        }
+    }
+
+    /// Replaces the bytes of a row, `found`, by a marker or by the event.
+    ///
+    /// Invariant: `Ok` means that the row holds the new bytes. At level 2 a simpler version does not
     /// read the row again after the write. Leader A writes an event; A marks the event, with the
     /// same order; either of two writes of the same order may stay, and the event stays. So A would
     /// report a marker that does not exist.
@@ -74,7 +93,7 @@ impl Log {
             // under this same epoch.
             let there = self.get(row).await?;
             if there.as_ref() != Some(marker) {
-                let why = "was written under this leadership or a later one: mark it under the next leadership";
+                let why = "was written under this leadership or a later one, or by another program: mark it under the next leadership, or, on Cassandra, write the right bytes with a plain write";
                 return Err(violation(row, there, marker, why));
             }
             return Ok(());

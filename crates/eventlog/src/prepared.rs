@@ -4,7 +4,7 @@ use bytes::Bytes;
 use clock::WallTime;
 
 use crate::{
-    Entry, Epoch, Event, EventPlace, Marker, RecordChange, RecordId, StoredAnswer, Version,
+    AppRow, Entry, Epoch, Event, EventPlace, Marker, RecordChange, RecordId, StoredAnswer, Version,
     wire::Pages,
 };
 
@@ -91,6 +91,12 @@ impl PreparedEvent {
     /// Returns the place of the event.
     pub fn place(&self) -> EventPlace {
         self.place
+    }
+
+    /// Returns the rows of the records that the event writes, and their bytes.
+    pub fn records(&self) -> impl Iterator<Item = (AppRow, &Bytes)> {
+        let ws = self.place.ws;
+        self.records.iter().map(move |record| (AppRow::Record(ws, record.id), &record.after))
     }
 
     /// Returns the number of bytes to write.

@@ -11,10 +11,12 @@ use serde::{Deserialize, Serialize};
 pub use self::format::DecodeError;
 use self::format::{
     ANSWER, CHECKSUM, CORRUPTED, DEPLOYMENT, EVENT, FORMATS, RECORD, WireAnswer, WireCorrupted,
-    WireDrawn, WireEvent, WireStored,
+    WireDrawn, WireEvent, WirePlace, WireStored,
 };
 pub(crate) use self::{encode::Pages, format::malformed};
-use crate::{DrawnNumber, Entry, Epoch, Event, Marker, StoredAnswer, StoredRecord, WsId};
+use crate::{
+    DrawnNumber, Entry, Epoch, Event, EventPlace, Marker, StoredAnswer, StoredRecord, WsId,
+};
 
 impl Entry {
     /// Returns the bytes of the entry. The same entry always has the same bytes.
@@ -142,6 +144,14 @@ pub(crate) fn read_deployment(bytes: &[u8]) -> Result<(u8, &str), DecodeError> {
         }
         (other, _) => Err(DecodeError::OtherVersion(other)),
     }
+}
+
+/// Returns the place that the bytes of a damaged event still name. The checksum is wrong, so the
+/// place is only a hint.
+pub(crate) fn place_in_damaged(bytes: &[u8]) -> Option<EventPlace> {
+    let (tag, body) = bytes.split_first()?;
+    let (place, _) = postcard::take_from_bytes::<WirePlace>(body).ok()?;
+    (*tag == EVENT).then(|| place.into())
 }
 
 /// Returns the first byte and the body, if the checksum is right.

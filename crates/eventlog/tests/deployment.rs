@@ -31,8 +31,15 @@ async fn the_trust_level_is_fixed_and_tables_only_grow() {
     let storage = storage(&clock).await;
     let deploy = async |level, tables: &str| {
         let deadline = clock.now() + Duration::from_secs(10);
-        deployment(level, tables).fix(&storage, &clock, deadline).await
+        let wanted = deployment(level, tables);
+        let checked = wanted.check(&storage, deadline).await;
+        let fixed = wanted.fix(&storage, &clock, deadline).await;
+        assert_eq!(checked.is_ok(), fixed.is_ok(), "{checked:?}");
+        fixed
     };
+    // A check stores nothing, so another level may be deployed after it.
+    let other = deployment(TrustLevel::Zero, TABLES);
+    other.check(&storage, Instant::FAR_FUTURE).await.unwrap();
     deploy(TrustLevel::One, TABLES).await.unwrap();
     deploy(TrustLevel::One, TABLES).await.unwrap();
     let other = deploy(TrustLevel::Zero, TABLES).await.unwrap_err();

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::{
     AppRow, DamagedRow, DecodeError, DrawnNumber, Entry, Error, EventPlace, Log, Offset, Result,
-    WsId,
+    TrustLevel, WsId,
 };
 
 /// An event that cannot be read, and the known facts about it.
@@ -20,9 +20,27 @@ pub struct DamagedEvent {
     pub(super) wlog: Option<Bytes>,
     /// The numbers that the event drew, if the log of the workspace has a copy that can be read.
     pub(super) drawn: Option<Vec<DrawnNumber>>,
+    /// The bytes of that copy, if the copy is an event.
+    pub(super) copy: Option<Bytes>,
 }
 
 impl DamagedEvent {
+    /// Returns the place of the event. Its epoch is that of the copy, or else of the event in
+    /// front.
+    pub fn place(&self) -> EventPlace {
+        self.place
+    }
+
+    /// Returns the bytes in the row of the event.
+    pub fn found(&self) -> &Bytes {
+        &self.found
+    }
+
+    /// Returns whether the event can be [restored](Log::restore) from its copy.
+    pub fn is_restorable(&self) -> bool {
+        self.copy.is_some()
+    }
+
     /// Returns the numbers that the event drew, if the log of the workspace has a copy that can be
     /// read.
     pub fn drawn(&self) -> Option<&[DrawnNumber]> {
@@ -74,12 +92,16 @@ impl Log {
                 place: entry.place(),
                 wlog: None,
                 drawn: Some(entry.drawn().to_vec()),
+                // At level 2 a leader that had lost its lease may have left the copy.
+                copy: copy.filter(|_| {
+                    matches!(entry, Entry::Event(_)) && self.settings.level != TrustLevel::Two
+                }),
             },
             None => {
-                self.check_neighbour(ws, wlog).await?;
+                self.check_neighbour(plog, ws, wlog).await?;
                 let epoch = self.epoch_before(plog).await?;
                 let place = EventPlace { epoch, plog, ws, wlog };
-                DamagedEvent { row, found, place, wlog: copy, drawn: None }
+                DamagedEvent { row, found, place, wlog: copy, drawn: None, copy: None }
             }
         }))
     }

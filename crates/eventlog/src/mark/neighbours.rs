@@ -50,13 +50,20 @@ impl Log {
 
     /// Checks that an event of this log is in front of an offset in the log of a workspace. A
     /// marker behind a gap would leave the gap, and readers do not get the events behind a gap.
-    pub(super) async fn check_neighbour(&self, ws: WsId, wlog: Offset) -> Result<()> {
+    ///
+    /// The event in front must also be in front in the log of the partition. Otherwise it may be
+    /// the damaged event itself, and the marker would be one place too far.
+    pub(super) async fn check_neighbour(&self, plog: Offset, ws: WsId, wlog: Offset) -> Result<()> {
         if wlog <= Offset::FIRST {
             return Ok(());
         }
         let row = AppRow::Wlog(ws, Offset(wlog.0 - 1));
         let bytes = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
         let Ok(before) = self.reader.entry(row, &bytes) else { return Ok(()) };
+        if before.place().plog >= plog {
+            let named = AppRow::Plog(self.partition, before.place().plog);
+            return Err(DamagedRow::Misplaced { row, named }.into());
+        }
         let (place, row) = (before.place(), AppRow::Plog(self.partition, before.place().plog));
         let bytes = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
         match self.reader.entry(row, &bytes) {

@@ -1,0 +1,114 @@
+//! The row that keeps a partition from working, and the repair of this row.
+
+use bytes::Bytes;
+
+use crate::{
+    AppRow, DamagedRow, DecodeError, Entry, Error, EventPlace, StoredAnswer, StoredRecord,
+    wire::place_in_damaged,
+};
+
+/// The row that keeps a partition from working.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// The row.
+    pub row: AppRow,
+    /// The bytes that were to be written, if the error is a violation. The event of these bytes may
+    /// not be in the log, so they are not a repair.
+    pub expected: Option<Bytes>,
+    /// The repair of the row.
+    pub repair: Repair,
+}
+
+/// The repair of a row that keeps a partition from working. After the repair the partition goes on
+/// by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// The row holds an event that cannot be read. Restore the row, or put a
+    /// [marker](crate::Log::mark) in its place.
+    Mark,
+    /// A row is missing, or holds bytes of another time. Restore the row.
+    Restore,
+    /// The row holds bytes that no node wrote there. Put back the former bytes of a record that
+    /// existed before. Remove any other row: the recovery writes the right one.
+    Remove,
+    /// Another version of the program wrote the row. Run that version.
+    OtherVersion,
+}
+
+impl Error {
+    /// Returns the row that keeps a partition from working, if the error names one.
+    pub fn obstacle(&self) -> Option<Obstacle> {
+        match self {
+            Error::Violation(violation) => Some(Obstacle {
+                row: violation.row,
+                expected: Some(violation.expected.clone()),
+                repair: Repair::Remove,
+            }),
+            Error::DamagedRow(damaged) => {
+                let (row, expected) = (damaged.row(), None);
+                Some(Obstacle { row, expected, repair: damaged.repair() })
+            }
+            Error::Storage(_)
+            | Error::LeadershipLost(_)
+            | Error::Unknown(_)
+            | Error::UnexpectedEvent(_) => None,
+        }
+    }
+}
+
+impl DamagedRow {
+    fn repair(&self) -> Repair {
+        match self {
+            DamagedRow::Unreadable { why: DecodeError::OtherVersion(_), .. } => {
+                Repair::OtherVersion
+            }
+            DamagedRow::Unreadable { row: AppRow::Plog(..), .. }
+            | DamagedRow::Misplaced { row: AppRow::Plog(..), .. } => Repair::Mark,
+            DamagedRow::Unreadable { .. }
+            | DamagedRow::Misplaced { .. }
+            | DamagedRow::Missing(_)
+            | DamagedRow::EventNotInLog { .. }
+            | DamagedRow::EpochFell { .. } => Repair::Restore,
+        }
+    }
+}
+
+impl AppRow {
+    /// Returns the place that a damaged event of the log of a partition still names in its bytes,
+    /// if the bytes name the offset of this row. The bytes are damaged, so the place is only a hint.
+    pub fn hinted_place(&self, bytes: &[u8]) -> Option<EventPlace> {
+        let AppRow::Plog(_, offset) = self else { return None };
+        place_in_damaged(bytes).filter(|place| place.plog == *offset)
+    }
+
+    /// Describes the bytes of this row in a few words, for an operator.
+    pub fn describe(&self, bytes: &[u8]) -> String {
+        let described = match self {
+            AppRow::Plog(..) | AppRow::Wlog(..) => Entry::from_bytes(bytes).map(describe_entry),
+            AppRow::Record(..) => StoredRecord::from_bytes(bytes).map(|stored| {
+                let StoredRecord { ws, version, record } = stored;
+                format!(
+                    "record {} of {} in workspace {}, written by event {} of epoch {}",
+                    record.id.0, record.table, ws.0, version.plog.0, version.epoch.0
+                )
+            }),
+            AppRow::Answer(..) => {
+                StoredAnswer::from_bytes(bytes).map(|StoredAnswer { place, .. }| {
+                    format!("the answer of event {} in workspace {}", place.plog.0, place.ws.0)
+                })
+            }
+        };
+        described.unwrap_or_else(|why| why.to_string())
+    }
+}
+
+fn describe_entry(entry: Entry) -> String {
+    let EventPlace { epoch, plog, ws, wlog } = entry.place();
+    let place = format!("{} of epoch {}, event {} of workspace {}", plog.0, epoch.0, wlog.0, ws.0);
+    match entry {
+        Entry::Event(event) => {
+            format!("event {place}: {} with {} records", event.command, event.changes.len())
+        }
+        Entry::Marker(marker) => format!("marker {place}, marked in epoch {}", marker.marked.0),
+    }
+}
