@@ -13,9 +13,9 @@ mod mark;
 mod partition;
 mod view;
 
-pub use mark::MarkError;
+pub use mark::{MarkError, MarkPlan};
 pub use partition::PartitionStorage;
-pub use view::numbers_in_view;
+pub use view::{SEQUENCES_VIEW, numbers_in_view, sequence_names};
 
 // The types of these crates occur in the API.
 pub use clock;

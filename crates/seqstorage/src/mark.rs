@@ -1,14 +1,20 @@
 //! Marking an event that cannot be read, with the numbers that the event drew.
 //!
-//! Invariant: a marker never lets a number be given twice. Its numbers come from the copy of the
-//! event, or are stored already, or are above all known numbers.
+//! Invariant: a marker never lets a number be given twice if the numbers that the operator gives are
+//! not below those that the event drew. Its other numbers come from the copy of the event, or are
+//! stored already.
 
 use std::collections::HashSet;
 
-use eventlog::{DrawnNumber, EventNeighbours, Marker, Offset, WsId};
-use isequencer::{SeqId, standard};
+use eventlog::{
+    AppRow, DamagedEvent, DrawnNumber, EventNeighbours, EventPlace, Marker, Offset, WsId,
+};
+use isequencer::{SeqId, Sequence, standard};
 
 use crate::PartitionStorage;
+
+/// The largest number of records that a command makes.
+const MOST_RECORDS: u64 = 4_096;
 
 /// The reason for which an event is not marked. The log is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -17,11 +23,10 @@ pub enum MarkError {
     #[error("event {} can be read: there is nothing to mark", .0.0)]
     Readable(Offset),
     /// The copy of the event in the log of the workspace cannot be read. So the caller must give
-    /// the numbers that the event drew.
-    #[error(
-        "the log of the workspace has no copy that can be read: give the last number that the event drew of each sequence"
-    )]
-    NumbersNeeded,
+    /// the numbers that the event drew. These numbers are missing. Each is 4,096 above the last
+    /// known number of its sequence, and a command makes at most 4,096 records.
+    #[error("the log of the workspace has no copy that can be read: give the last number that the event drew of each missing sequence, or state that it drew none; safe numbers are {}", list(.0))]
+    NumbersNeeded(Vec<DrawnNumber>),
     /// The given numbers contradict the given offset in the log of the workspace.
     #[error("the given offset in the log of the workspace is {}, and the given numbers have the offset {}", .wlog.0, .given.0)]
     OtherOffset {
@@ -51,6 +56,17 @@ pub enum MarkError {
         /// The offset of the next event that can be read.
         next: Offset,
     },
+    /// No event of the workspace can be at the given offset.
+    #[error("the event cannot be at offset {} of the log of its workspace: it is at most at offset {}", .wlog.0, .most.0)]
+    TooFar {
+        /// The given offset.
+        wlog: Offset,
+        /// The highest offset that the event can have.
+        most: Offset,
+    },
+    /// The damaged bytes still name another place.
+    #[error("the damaged bytes name event {} of workspace {}: give this place, or ignore the damaged bytes", .0.wlog.0, .0.ws.0)]
+    OtherPlace(EventPlace),
     /// The workspace is in another partition. No leader of this partition would read a marker in
     /// its log.
     #[error("workspace {} is not in partition {partition}", .ws.0)]
@@ -68,30 +84,65 @@ pub enum MarkError {
     Numbers(#[from] sysvvm::Error),
 }
 
+/// The planned repair of an event that cannot be read: a restore from its copy, or a marker.
+#[derive(Clone, Debug)]
+pub struct MarkPlan {
+    event: DamagedEvent,
+    drawn: Vec<DrawnNumber>,
+}
+
+impl MarkPlan {
+    /// The event that cannot be read.
+    pub fn event(&self) -> &DamagedEvent {
+        &self.event
+    }
+
+    /// Whether the event is restored from its copy in the log of the workspace, and not marked.
+    pub fn restores(&self) -> bool {
+        self.event.is_restorable()
+    }
+
+    /// The numbers of the event.
+    pub fn drawn(&self) -> &[DrawnNumber] {
+        &self.drawn
+    }
+}
+
 impl PartitionStorage {
-    /// Marks an event of the log that cannot be read, so that the events behind it can be read
-    /// again.
+    /// Plans the marker for an event of the log that cannot be read. Writes nothing.
     ///
     /// An operator gives the workspace of the event and the offset in the log of this workspace. If
     /// the copy at that offset cannot be read either, the operator also gives the other numbers
-    /// that the event drew. For an event in front of the stored offset, the numbers are stored
+    /// that the event drew: one for each sequence of record ids, or no number at all if the event
+    /// drew none. For an event in front of the stored offset, the numbers are stored
     /// already and need not be given.
+    ///
+    /// If the damaged bytes still name a place, the given place must be the same one, unless
+    /// `ignores_hint`.
     ///
     /// # Errors
     /// Fails with the reason for which the event is not marked.
-    pub async fn mark_corrupted(
+    pub async fn plan_marker(
         &self,
         plog: Offset,
         ws: WsId,
         wlog: Offset,
         given: Option<Vec<DrawnNumber>>,
-    ) -> Result<Marker, MarkError> {
+        ignores_hint: bool,
+    ) -> Result<MarkPlan, MarkError> {
         if !self.log.has_workspace(ws) {
             return Err(MarkError::OtherPartition { ws, partition: self.log.partition() });
         }
-        let damaged = self.log.damaged(plog, ws, wlog).await?;
-        let damaged = damaged.ok_or(MarkError::Readable(plog))?;
-        let drawn = match damaged.drawn() {
+        let event = self.log.damaged(plog, ws, wlog).await?;
+        let event = event.ok_or(MarkError::Readable(plog))?;
+        let row = AppRow::Plog(self.log.partition(), plog);
+        if let Some(hint) = row.hinted_place(event.found())
+            && (hint.ws, hint.wlog) != (ws, wlog)
+            && !ignores_hint
+        {
+            return Err(MarkError::OtherPlace(hint));
+        }
+        let drawn = match event.drawn() {
             Some(drawn) => drawn.to_vec(),
             None => {
                 let partition = self.log.partition();
@@ -101,24 +152,88 @@ impl PartitionStorage {
                 if let Some(next) = around.next.filter(|next| *next <= wlog) {
                     return Err(MarkError::NotBefore { wlog, next });
                 }
+                self.check_offset(ws, wlog, plog < from, &around).await?;
                 if plog < from {
                     with_offset(wlog, Vec::new())?
                 } else {
-                    let given = given.ok_or(MarkError::NumbersNeeded)?;
-                    let drawn = with_offset(wlog, given)?;
+                    let drawn = with_offset(wlog, given.clone().unwrap_or_default())?;
                     self.check_above_all_known(ws, &drawn, &around).await?;
+                    self.check_complete(ws, given.as_deref(), &around).await?;
                     drawn
                 }
             }
         };
-        Ok(self.log.mark(&damaged, drawn).await?)
+        Ok(MarkPlan { event, drawn })
+    }
+
+    /// Restores the event from its copy, or puts the planned marker in its place, so that the events
+    /// behind it can be read again.
+    ///
+    /// # Errors
+    /// Fails with a violation if the row of the event has changed since the plan.
+    pub async fn repair(&self, plan: MarkPlan) -> Result<Option<Marker>, MarkError> {
+        if plan.restores() {
+            self.log.restore(&plan.event).await?;
+            return Ok(None);
+        }
+        Ok(Some(self.log.mark(&plan.event, plan.drawn).await?))
+    }
+
+    /// Checks that the offset in the log of the workspace is known, if the numbers of the event are
+    /// stored, or else is at most the next one. A marker behind it would leave a hole, and the next
+    /// event of the workspace would meet the marker.
+    async fn check_offset(
+        &self,
+        ws: WsId,
+        wlog: Offset,
+        is_stored: bool,
+        around: &EventNeighbours,
+    ) -> Result<(), MarkError> {
+        let seq = standard::WLOG_OFFSET.0;
+        let stored = self.numbers.last(ws.0, &[seq], self.deadline()).await?;
+        let stored = stored.first().copied().flatten().unwrap_or(0);
+        let before = around.before.get(&seq).copied().unwrap_or(0);
+        let most = if is_stored { stored } else { stored.max(before) + 1 };
+        if wlog.0 > most {
+            return Err(MarkError::TooFar { wlog, most: Offset(most) });
+        }
+        Ok(())
+    }
+
+    /// Checks that the given numbers name each sequence of record ids, or say that the event drew
+    /// no number. A number that the event drew and that nobody names would be given again.
+    async fn check_complete(
+        &self,
+        ws: WsId,
+        given: Option<&[DrawnNumber]>,
+        around: &EventNeighbours,
+    ) -> Result<(), MarkError> {
+        let is_given = |seq: u16| {
+            given
+                .is_some_and(|given| given.is_empty() || given.iter().any(|drawn| drawn.seq == seq))
+        };
+        let missing: Vec<Sequence> = standard::sequences()
+            .into_iter()
+            .filter(|sequence| sequence.id() != standard::WLOG_OFFSET && !is_given(sequence.id().0))
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let seqs: Vec<u16> = missing.iter().map(|sequence| sequence.id().0).collect();
+        let stored = self.numbers.last(ws.0, &seqs, self.deadline()).await?;
+        let safe = missing.iter().zip(stored).map(|(sequence, stored)| {
+            let seq = sequence.id().0;
+            let before = around.before.get(&seq).copied().unwrap_or(0);
+            let next = sequence.after(stored.unwrap_or(0).max(before)).unwrap_or(0);
+            DrawnNumber { seq, last: next.saturating_add(MOST_RECORDS - 1) }
+        });
+        Err(MarkError::NumbersNeeded(safe.collect()))
     }
 
     /// Checks that each given number is above all known numbers of its sequence, and belongs to the
     /// sequence. After a lower number, the sequencer could give a number twice.
     ///
-    /// The offset in the log of the workspace is not checked here. The event in front of the offset
-    /// proves it.
+    /// `check_offset` and `Log::damaged` check the offset in the log of the workspace.
     async fn check_above_all_known(
         &self,
         ws: WsId,
@@ -149,6 +264,13 @@ impl PartitionStorage {
         }
         Ok(())
     }
+}
+
+/// Shows numbers as `sequence:number`, with spaces between them.
+fn list(numbers: &[DrawnNumber]) -> String {
+    let all: Vec<String> =
+        numbers.iter().map(|DrawnNumber { seq, last }| format!("{seq}:{last}")).collect();
+    all.join(" ")
 }
 
 /// Adds the offset in the log of the workspace to the given numbers, because every event draws that

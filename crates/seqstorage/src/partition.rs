@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use clock::Instant;
-use eventlog::{Entry, Log};
+use eventlog::{Entry, Epoch, Log};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use isequencer::{LoggedEvent, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId, standard};
 use sysvvm::{LastNumber, NumberRows, StoredOffset};
@@ -39,6 +39,11 @@ impl PartitionStorage {
         let storage = Arc::clone(log.reader().storage());
         let numbers = numbers_in_view(storage, log.clock().clone(), log.partition());
         PartitionStorage { numbers, log }
+    }
+
+    /// The epoch under which the log is written.
+    pub fn epoch(&self) -> Epoch {
+        self.log.epoch()
     }
 
     pub(crate) fn deadline(&self) -> Instant {

@@ -4,6 +4,7 @@
 //! A row has a partition (PID), a workspace (WSID), the name of a sequence (Name) and the last
 //! number (Last). The row of the log's offset has no workspace: its WSID is 0.
 
+use self::sequence_names::{CRECORD_ID, PLOG_OFFSET, RECORD_ID, WLOG_OFFSET};
 use bytes::Bytes;
 use clock::Clock;
 use eventlog::{WsId, layout};
@@ -11,10 +12,21 @@ use isequencer::{SeqId, standard};
 use istorage::{Key, SharedStorage};
 use sysvvm::{NumberKeys, NumberRows};
 
-const PLOG_OFFSET: &str = "sys.PLogOffsetSeq";
-const WLOG_OFFSET: &str = "sys.WLogOffsetSeq";
-const RECORD_ID: &str = "sys.RecIDSeq";
-const CRECORD_ID: &str = "sys.CRecIDSeq";
+/// The qualified name of the view.
+pub const SEQUENCES_VIEW: &str = "sys.SequencesView";
+
+/// The qualified names of the sequences of the system, as the clustering columns of the view have
+/// them.
+pub mod sequence_names {
+    /// The offsets in the log of a partition.
+    pub const PLOG_OFFSET: &str = "sys.PLogOffsetSeq";
+    /// The offsets in the log of a workspace.
+    pub const WLOG_OFFSET: &str = "sys.WLogOffsetSeq";
+    /// The ids of records that do not belong to a collection.
+    pub const RECORD_ID: &str = "sys.RecIDSeq";
+    /// The ids of records of collections.
+    pub const CRECORD_ID: &str = "sys.CRecIDSeq";
+}
 
 /// The prefix of the names of sequences of applications. The number of the sequence follows.
 const OF_APPLICATION: &str = "app.Seq";
