@@ -33,6 +33,8 @@ pub(crate) enum KeyPrefix {
     // 9 and 10 are reserved for the owners of partitions and for the members of a cluster.
     /// The counters and definitions of document numbers. The host gives the rest of the keys.
     DocumentNumbers = 11,
+    /// The repairs of operators: a storage partition for each partition of an application.
+    Repairs = 12,
 }
 
 impl KeyPrefix {
@@ -81,6 +83,17 @@ pub(crate) fn document_numbers(app: AppNumber) -> Bytes {
     [KeyPrefix::DocumentNumbers.pkey(), app.get().to_be_bytes()].concat().into()
 }
 
+/// Returns the key of a repair of a partition. Later repairs sort before earlier ones.
+pub(crate) fn repair(app: AppNumber, partition: u16, at_micros: u64) -> Key {
+    Key::new(repairs(app, partition), (!at_micros).to_be_bytes().to_vec())
+}
+
+/// Returns the partition key of the repairs of a partition.
+pub(crate) fn repairs(app: AppNumber, partition: u16) -> Bytes {
+    let app = app.get().to_be_bytes();
+    [&KeyPrefix::Repairs.pkey()[..], &app, &partition.to_be_bytes()].concat().into()
+}
+
 /// Returns the key of the row of the format: a mark of this program, and the version of the format.
 pub(crate) fn format() -> Key {
     Key::new(KeyPrefix::Format.pkey().to_vec(), "")
@@ -111,6 +124,8 @@ pub(crate) const FIRST_APP: u8 = 1;
 mod tests {
     use super::*;
 
+    /// `KeyPrefix_VVMLeader`, `KeyPrefixSeqStoragePart.test`, `KeyPrefixSeqStorageWS.test` and
+    /// `PLogOffsetCC.test`.
     #[test]
     fn every_byte_of_every_key_is_pinned() {
         let bytes = |key: Key| (key.pkey.to_vec(), key.ccols.to_vec());
@@ -130,6 +145,9 @@ mod tests {
         assert_eq!(sequence(0x0506)[..], [5, 6]);
         let document_numbers = document_numbers(AppNumber(0x0102));
         assert_eq!(document_numbers[..], [0, 0, 0, 11, 0, 0, 1, 2]);
+        let repair = bytes(repair(AppNumber(0x0102), 0x0304, 1));
+        let at = vec![255, 255, 255, 255, 255, 255, 255, 254];
+        assert_eq!(repair, (vec![0, 0, 0, 12, 0, 0, 1, 2, 3, 4], at));
         let name = AppName::new("ab", "c").unwrap();
         assert_eq!(bytes(app(&name)), (vec![0, 0, 0, 5], vec![1, b'a', b'b', b'/', b'c']));
     }

@@ -38,6 +38,7 @@ mod error;
 mod layout;
 mod name;
 mod numbers;
+mod repairs;
 mod system;
 
 pub use elections::ElectionRows;
@@ -45,6 +46,7 @@ pub use entry::{AppEntry, AppNumber};
 pub use error::{Error, Result};
 pub use name::AppName;
 pub use numbers::{LastNumber, NumberKeys, NumberRows, StoredOffset};
+pub use repairs::RepairRows;
 pub use system::{FORMAT_VERSION, OpenedApp, System};
 
 // The types of these crates occur in the API.

@@ -14,7 +14,7 @@ use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 
 pub use self::format::FORMAT_VERSION;
 use self::keyspace::open_existing;
-use crate::{AppEntry, ElectionRows, NumberRows, Result, layout};
+use crate::{AppEntry, ElectionRows, NumberRows, RepairRows, Result, layout};
 
 /// The longest name of a system keyspace. The names of the applications' keyspaces begin with it,
 /// and need room for a number.
@@ -86,6 +86,12 @@ impl System {
     #[must_use]
     pub fn numbers(&self, app: &AppEntry) -> NumberRows {
         NumberRows::of_app(Arc::clone(&self.storage), self.clock.clone(), app.number)
+    }
+
+    /// Returns the repairs of an application.
+    #[must_use]
+    pub fn repairs(&self, app: &AppEntry) -> RepairRows {
+        RepairRows::new(Arc::clone(&self.storage), app.number)
     }
 
     /// Returns the first bytes of the partition keys of an application's document numbers. All rows
