@@ -1,16 +1,21 @@
 //! Fast series: nodes reserve ranges of counters, and draw numbers from them in memory.
 
 mod context;
+mod counter;
 mod error;
 mod give_back;
 mod held;
 mod meters;
+mod owner;
+mod queues;
 mod refill;
 mod reserve;
 mod returns;
 mod settings;
 mod shared;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Mutex};
 
@@ -20,9 +25,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use self::{
-    context::SeriesContext, meters::SeriesMeters, shared::SharedSeries, state::HeldCounters,
+    context::SeriesContext, meters::SeriesMeters, queues::Place, shared::SharedSeries,
+    state::HeldCounters,
 };
-pub use self::{context::SeriesEnd, error::DocNumberError, settings::FastSettings};
+pub use self::{
+    context::SeriesEnd, error::DocNumberError, owner::RangeOwner, settings::FastSettings,
+};
 use crate::{DocNumber, DocNumberRows, FixError, Policy, Series, WsId};
 
 /// A series whose numbers a node draws from reserved ranges, in memory.
@@ -40,7 +48,8 @@ use crate::{DocNumber, DocNumberRows, FixError, Policy, Series, WsId};
 /// The first draw of a counter waits for the storage. Later draws wait only if more than
 /// [`refill_below`](FastSettings::refill_below) numbers are drawn per round trip, if a block is
 /// larger than the values that the node holds, if the counter was given back since, or if the
-/// storage fails.
+/// storage fails. Draws of a counter that wait are served in the order in which they came. Draws
+/// that wait for nothing go first only while the node holds too few values for the first of them.
 ///
 /// Open a series once in a process. A clone is another handle of the same series. If all handles
 /// are dropped without [`close`](FastSeries::close), the rest of each range is lost, as in a crash.
@@ -91,10 +100,23 @@ impl Drop for SeriesOwner {
     }
 }
 
+/// A draw that may wait. It leaves its queue when it ends, also if it is dropped.
+struct WaitingDraw<'a> {
+    shared: &'a SharedSeries,
+    place: Option<Place>,
+}
+
+impl Drop for WaitingDraw<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.shared.held().queues.leave(place);
+        }
+    }
+}
+
 impl FastSeries {
     /// Fixes the definition in the storage, and makes a handle of the series. The ledger shows
-    /// `owner` for ranges of this handle: take a name that no other run has, such as the node with
-    /// its epoch. The tasks of the series run on the runtime of this call.
+    /// `owner` for ranges of this handle. The tasks of the series run on the runtime of this call.
     ///
     /// # Errors
     /// Those of [`DocNumberRows::fix`], and settings that cannot be used.
@@ -104,13 +126,14 @@ impl FastSeries {
     pub async fn open(
         series: Series,
         rows: DocNumberRows,
-        owner: impl Into<String>,
+        owner: impl Into<RangeOwner>,
         settings: FastSettings,
         deadline: Instant,
     ) -> Result<FastSeries, FixError> {
         let most = settings.counters()?;
         rows.fix(&series, Policy::Fast, deadline).await?;
-        let (owner, meters) = (owner.into(), SeriesMeters::new(series.id()));
+        let owner = owner.into();
+        let meters = SeriesMeters::new(series.id(), owner.app.as_deref());
         let shared = SharedSeries {
             context: SeriesContext { series, rows, owner, settings, meters },
             runtime: Handle::current(),
@@ -184,9 +207,7 @@ impl FastSeries {
         let (day, name, held) = {
             let mut held = self.shared().held();
             let name = self.shared().begin(&mut held, ws)?;
-            held.recall(name, context.step());
-            let counter = held.find(name);
-            let value = counter.and_then(|held| held.ranges.counters(context.step()).next());
+            let value = held.next_value(name, context.step());
             (held.day().cloned().ok_or(DocNumberError::Closed)?, name, value)
         };
         let value = match held {
@@ -216,7 +237,9 @@ impl FastSeries {
         mut give: impl FnMut(DocNumber),
     ) -> Result<(), DocNumberError> {
         let shared = self.shared();
-        let Some(mut task) = shared.try_draw(ws, count, &mut give)? else { return Ok(()) };
+        let mut waiting = WaitingDraw { shared, place: None };
+        let place = &mut waiting.place;
+        let Some(mut task) = shared.try_draw(ws, count, place, &mut give)? else { return Ok(()) };
         let clock = shared.context.rows.clock();
         let since = clock.now();
         let drawn = loop {
@@ -225,8 +248,8 @@ impl FastSeries {
                 Ok(Err(error)) => break Err(error),
                 Ok(Ok(())) => {}
             }
-            // Other draws may have taken the range.
-            match shared.try_draw(ws, count, &mut give) {
+            // Draws that came before may take the range.
+            match shared.try_draw(ws, count, place, &mut give) {
                 Ok(Some(next)) => task = next,
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),

@@ -48,7 +48,7 @@ mod unique;
 pub use calendar::{Calendar, CivilDay};
 pub use definition::{Definition, Overflow, Scope, SeriesId};
 pub use error::{DefinitionError, RenderError, ReplaceError, TemplateError};
-pub use fast::{DocNumberError, FastSeries, FastSettings, SeriesEnd};
+pub use fast::{DocNumberError, FastSeries, FastSettings, RangeOwner, SeriesEnd};
 pub use period::{InvalidPeriod, Period, Reset};
 pub use render::{DayText, DocNumber, WsId};
 pub use rows::{CounterKey, DocNumberRows, FixError, LedgerEntry, Policy, RangeState};

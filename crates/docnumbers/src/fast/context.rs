@@ -8,11 +8,11 @@ use futures::{StreamExt, stream};
 use tracing::warn;
 
 use super::{
-    FastSettings,
+    FastSettings, RangeOwner,
+    counter::{CounterName, HeldCounter, RowsState},
     give_back::GivenUp,
     meters::SeriesMeters,
     reserve::Reserver,
-    state::{CounterName, HeldCounter, RowsState},
 };
 use crate::{Series, rows::DocNumberRows};
 
@@ -24,7 +24,7 @@ pub(crate) const SIDE_BY_SIDE: usize = 8;
 pub(crate) struct SeriesContext {
     pub(crate) series: Series,
     pub(crate) rows: DocNumberRows,
-    pub(crate) owner: String,
+    pub(crate) owner: RangeOwner,
     pub(crate) settings: FastSettings,
     pub(crate) meters: SeriesMeters,
 }
@@ -56,7 +56,7 @@ impl Add for SeriesEnd {
 
 impl SeriesContext {
     pub(crate) fn reserver(&self) -> Reserver<'_> {
-        Reserver { series: &self.series, rows: &self.rows, owner: &self.owner }
+        Reserver { series: &self.series, rows: &self.rows, owner: &self.owner.name }
     }
 
     pub(crate) fn step(&self) -> u64 {

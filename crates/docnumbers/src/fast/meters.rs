@@ -1,4 +1,6 @@
-//! The metrics of a fast series, through the `metrics` facade. Each has the label `series`:
+//! The metrics of a fast series, through the `metrics` facade. Each has the label `series`, and the
+//! label `app` if the owner of the ranges names an application
+//! ([`RangeOwner::with_app`](crate::RangeOwner::with_app)):
 //!
 //! - counter `docnumbers_issued_total`: numbers that were drawn;
 //! - counter `docnumbers_refills_total`: reservations of a range, by `outcome` (`reserved` or
@@ -13,7 +15,7 @@
 
 use std::fmt;
 
-use metrics::{Counter, Gauge, Histogram};
+use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
 use crate::SeriesId;
 
@@ -34,16 +36,21 @@ impl fmt::Debug for SeriesMeters {
 }
 
 impl SeriesMeters {
-    pub(crate) fn new(series: &SeriesId) -> SeriesMeters {
-        let label = || series.to_string();
+    pub(crate) fn new(series: &SeriesId, app: Option<&str>) -> SeriesMeters {
+        let app = app.map(|app| Label::new("app", app.to_owned()));
+        let labels: Vec<Label> =
+            app.into_iter().chain([Label::new("series", series.to_string())]).collect();
+        let with = |key, value| [&labels[..], &[Label::new(key, value)]].concat();
+        let refills = |outcome| counter!("docnumbers_refills_total", with("outcome", outcome));
+        let gaps = |cause| counter!("docnumbers_gaps_total", with("cause", cause));
         SeriesMeters {
-            issued: metrics::counter!("docnumbers_issued_total", "series" => label()),
-            reserved: metrics::counter!("docnumbers_refills_total", "series" => label(), "outcome" => "reserved"),
-            failed: metrics::counter!("docnumbers_refills_total", "series" => label(), "outcome" => "failed"),
-            refill_wait: metrics::histogram!("docnumbers_refill_wait_seconds", "series" => label()),
-            remaining: metrics::gauge!("docnumbers_remaining", "series" => label()),
-            reserved_after: metrics::counter!("docnumbers_gaps_total", "series" => label(), "cause" => "reserved_after"),
-            not_given_back: metrics::counter!("docnumbers_gaps_total", "series" => label(), "cause" => "not_given_back"),
+            issued: counter!("docnumbers_issued_total", labels.clone()),
+            reserved: refills("reserved"),
+            failed: refills("failed"),
+            refill_wait: histogram!("docnumbers_refill_wait_seconds", labels.clone()),
+            remaining: gauge!("docnumbers_remaining", labels.clone()),
+            reserved_after: gaps("reserved_after"),
+            not_given_back: gaps("not_given_back"),
         }
     }
 }

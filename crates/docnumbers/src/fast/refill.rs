@@ -7,15 +7,20 @@ use futures::FutureExt;
 use tracing::warn;
 
 use super::{
+    FastSettings,
+    counter::{CounterName, RowsState, RowsTask},
     held::HeldRange,
     reserve::KnownRows,
     shared::SharedSeries,
-    state::{CounterName, HeldCounters, RowsState, RowsTask},
+    state::HeldCounters,
 };
 use crate::DocNumberError;
 
 /// The time after a failed reservation in which draws that need a range fail at once.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// While a series has so many reservations under way, it begins none that no draw waits for.
+const MOST_AHEAD: usize = 100;
 
 /// The rows of a counter in the hands of a task. They go back to the counter when the task ends,
 /// also if the task is dropped during a call.
@@ -27,37 +32,39 @@ struct TakenRows {
 
 impl Drop for TakenRows {
     fn drop(&mut self) {
-        if let Some(known) = self.known.take()
-            && let Some(counter) = self.shared.held().find(self.name)
-        {
-            counter.rows = RowsState::Idle(known);
+        if let Some(known) = self.known.take() {
+            self.shared.held().end_refill(self.name, known);
         }
     }
 }
 
 impl SharedSeries {
     /// Reserves the next range of a counter in the background, unless the node has one, or a
-    /// reservation is under way or has just failed.
+    /// reservation is under way or has just failed. If too many reservations are under way, a later
+    /// draw tries again.
     pub(super) fn refill_ahead(self: &Arc<Self>, held: &mut HeldCounters, name: CounterName) {
+        let has_room = held.refilling() < MOST_AHEAD;
         let Some(counter) = held.find(name) else { return };
-        if !counter.ranges.has_spare() && counter.is_idle() {
+        if has_room && !counter.ranges.has_spare() && counter.is_idle() {
             // The counter keeps the task, which needs no caller to wait for it.
-            let _ = self.refill(held, name, self.context.settings.range);
+            let _ = self.refill(held, name);
         }
     }
 
-    /// The task that reserves `count` values of a counter. Starts it if no reservation is under
-    /// way.
+    /// The task that reserves the next range of a counter. Starts it if no reservation is under
+    /// way. If draws wait, the range has enough values for the first of them.
     ///
     /// # Errors
-    /// The error of a reservation that has just failed.
+    /// The error of a reservation that has just failed. [`DocNumberError::Closed`] if the node does
+    /// not hold the counter.
     pub(super) fn refill(
         self: &Arc<Self>,
         held: &mut HeldCounters,
         name: CounterName,
-        count: u64,
     ) -> Result<RowsTask, DocNumberError> {
-        let counter = held.find_or_add(name);
+        let FastSettings { range, max_block, .. } = self.context.settings;
+        let count = range.max(held.missing(name, self.context.step()).min(max_block.into()));
+        let Some(counter) = held.find(name) else { return Err(DocNumberError::Closed) };
         if let RowsState::Refilling(task, _) = &counter.rows {
             return Ok(task.clone());
         }
@@ -65,15 +72,12 @@ impl SharedSeries {
         if let Some((_, error)) = counter.failed.as_ref().filter(|(until, _)| now < *until) {
             return Err(error.clone());
         }
-        let RowsState::Idle(known) = &mut counter.rows else { return Err(DocNumberError::Closed) };
-        known.spent.append(&mut counter.ranges.take_spent());
-        let known = std::mem::take(known);
         // The task takes the rows when it begins. If its runtime has ended, the task is dropped
         // here, under the lock, and so must not need the lock.
         let task = self.spawn(reserve(Arc::clone(self), name, count));
         let ended = |ended: Option<_>| ended.unwrap_or(Err(DocNumberError::Closed));
         let task = task.map(ended).boxed().shared();
-        counter.rows = RowsState::Refilling(task.clone(), Some(known));
+        held.begin_refill(name, task.clone());
         Ok(task)
     }
 
@@ -93,8 +97,8 @@ impl SharedSeries {
     ) {
         let (context, name) = (&self.context, taken.name);
         let mut held = self.held();
+        held.end_refill(name, taken.known.take().unwrap_or_default());
         let Some(counter) = held.find(name) else { return };
-        counter.rows = RowsState::Idle(taken.known.take().unwrap_or_default());
         match reserved {
             Ok(range) => {
                 counter.failed = None;

@@ -6,10 +6,8 @@ use futures::FutureExt;
 use tokio::sync::oneshot;
 
 use super::{
-    context::SIDE_BY_SIDE,
-    give_back::GivenUp,
-    shared::SharedSeries,
-    state::{CounterName, HeldCounters},
+    context::SIDE_BY_SIDE, counter::CounterName, give_back::GivenUp, shared::SharedSeries,
+    state::HeldCounters,
 };
 
 /// A counter that is being given back. When this is dropped, draws of the counter go on.

@@ -4,11 +4,16 @@ use std::num::NonZeroUsize;
 
 use crate::FixError;
 
+/// The most memory of a counter that a node holds and of one that waits to be given back. Each may
+/// have two ranges, the ledger rows of two others, and a reservation without an answer.
+const COUNTER_BYTES: usize = 3 << 10;
+
 /// The settings of a fast series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastSettings {
-    /// The number of counters that are reserved at a time, up to 1,000,000,000. A crash loses the
-    /// ranges that the node holds: usually at most two of each counter.
+    /// The number of counters that are reserved at a time, up to 1,000,000,000. If draws wait for
+    /// more numbers, more are reserved, up to `max_block`. A crash loses the ranges that the node
+    /// holds: usually at most two of each counter.
     pub range: u64,
     /// The node reserves the next range as soon as it holds fewer counters than this number. With a
     /// whole range, no draw waits for the storage while fewer numbers are drawn than a range per
@@ -34,6 +39,13 @@ impl FastSettings {
     #[must_use]
     pub fn with_range(range: u64) -> FastSettings {
         FastSettings { range, refill_below: range, ..FastSettings::default() }
+    }
+
+    /// The most memory that the counters of a series take on a node, in bytes, if the name of the
+    /// owner has at most 100 bytes. As many counters as the node holds may wait to be given back.
+    #[must_use]
+    pub fn most_memory(&self) -> usize {
+        self.counters_held.saturating_mul(COUNTER_BYTES)
     }
 
     /// Checks that a series can have these settings. [`FastSeries::open`](crate::FastSeries::open)

@@ -13,8 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     DocNumberError, SeriesEnd,
     context::SeriesContext,
+    counter::{CounterName, RowsTask},
     give_back::GivenUp,
-    state::{CounterName, Drawn, HeldCounters, RowsTask},
+    queues::Place,
+    state::HeldCounters,
 };
 use crate::{DayText, DocNumber, WsId};
 
@@ -72,11 +74,13 @@ impl SharedSeries {
         Ok(CounterName { period, ws: series.counter_of(ws) })
     }
 
-    /// Draws numbers, or returns the task that must end first.
+    /// Draws numbers, or returns the task that must end first. Meanwhile the draw has a place in
+    /// the queue.
     pub(super) fn try_draw(
         self: &Arc<Self>,
         ws: WsId,
         count: u32,
+        place: &mut Option<Place>,
         give: &mut impl FnMut(DocNumber),
     ) -> Result<Option<RowsTask>, DocNumberError> {
         let (context, count) = (&self.context, u64::from(count));
@@ -84,32 +88,66 @@ impl SharedSeries {
         let mut guard = self.held();
         let held = &mut *guard;
         let name = self.begin(held, ws)?;
-        let missing = loop {
-            match held.draw(name, (ws, count, step), &mut *give)? {
-                Drawn::All { left } => {
-                    if left < settings.refill_below {
-                        self.refill_ahead(held, name);
-                    }
-                    drop(guard);
-                    context.meters.issued.increment(count);
-                    return Ok(None);
+        // The period may have ended.
+        if let Some(other) = place.take_if(|place| place.counter != name) {
+            held.queues.leave(other);
+        }
+        loop {
+            if let Some(left) = held.draw((name, *place), (ws, count, step), &mut *give)? {
+                if let Some(place) = place.take() {
+                    held.queues.leave(place);
                 }
-                Drawn::Missing(missing) if !held.recall(name, step) => break missing,
-                Drawn::Missing(_) => {}
+                if left < settings.refill_below {
+                    self.refill_ahead(held, name);
+                }
+                drop(guard);
+                context.meters.issued.increment(count);
+                return Ok(None);
             }
-        };
+            // Nothing is reserved for a workspace that has too many digits for the template.
+            if let Some(day) = held.day() {
+                let _ = day.number(ws, context.series.definition().start)?;
+            }
+            place.get_or_insert_with(|| held.queues.join(name, count));
+            if held.find(name).is_some() {
+                return self.refill(held, name).map(Some);
+            }
+            if let Err(task) = self.hold(held, name) {
+                return Ok(Some(task));
+            }
+        }
+    }
+
+    /// Holds one more counter: one that waits to be given back, with its ranges, or else one
+    /// without a range. If the node holds as many counters as it may, it stops holding the one that
+    /// was not used for the longest time.
+    ///
+    /// # Errors
+    /// The task that must end first.
+    pub(super) fn hold(
+        self: &Arc<Self>,
+        held: &mut HeldCounters,
+        name: CounterName,
+    ) -> Result<(), RowsTask> {
         if let Some(task) = held.returning.get(&name) {
-            return Ok(Some(task.clone()));
+            return Err(task.clone());
         }
-        while !held.has_room_for(name) {
-            match held.oldest() {
-                Some(Ok(oldest)) => self.retire(held, oldest),
-                // The reservation of another counter may fail, and then this counter has room.
-                Some(Err(task)) => return Ok(Some(task.map(|_| Ok(())).boxed().shared())),
-                None => break,
-            }
+        let is_full = held.is_full();
+        let oldest = if is_full { held.oldest_idle() } else { None };
+        if is_full
+            && oldest.is_none()
+            && let Some(task) = held.tasks().next()
+        {
+            // The reservation of another counter may fail, and then this counter has room.
+            return Err(task.map(|_| Ok(())).boxed().shared());
         }
-        self.refill(held, name, settings.range.max(missing)).map(Some)
+        // Now there is a place for the other counter among those that wait to be given back.
+        let old = held.take_old(name);
+        if let Some(oldest) = oldest {
+            self.retire(held, oldest);
+        }
+        held.add(name, old, self.context.step());
+        Ok(())
     }
 
     /// The task that closes the series. The first call starts it.

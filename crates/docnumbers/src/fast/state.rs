@@ -2,57 +2,16 @@
 
 use std::{collections::HashMap, fmt, num::NonZeroUsize};
 
-use clock::{Instant, WallTime};
-use futures::future::{BoxFuture, Shared};
+use clock::WallTime;
 use lru::LruCache;
 
-use super::{give_back::GivenUp, held::HeldRanges, reserve::KnownRows};
-use crate::{CounterKey, DayText, DocNumber, DocNumberError, Period, RenderError, Series, WsId};
-
-/// A task that uses the rows of a counter. All draws that need the rows wait for the same task.
-pub(crate) type RowsTask = Shared<BoxFuture<'static, Result<(), DocNumberError>>>;
-
-/// The name of a counter of the series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct CounterName {
-    pub(crate) period: Period,
-    /// `None` if the application has one counter.
-    pub(crate) ws: Option<WsId>,
-}
-
-impl CounterName {
-    /// The name of the stored rows.
-    pub(crate) fn key(self, series: &Series) -> CounterKey {
-        CounterKey { series: series.id().clone(), period: self.period, ws: self.ws }
-    }
-}
-
-/// A counter of which the node holds ranges.
-#[derive(Debug)]
-pub(crate) struct HeldCounter {
-    pub(crate) ranges: HeldRanges,
-    pub(crate) rows: RowsState,
-    /// After a failed reservation: the moment before which no other reservation begins, and the
-    /// error.
-    pub(crate) failed: Option<(Instant, DocNumberError)>,
-}
-
-/// The user of the rows of a held counter.
-pub(crate) enum RowsState {
-    /// No task uses the rows.
-    Idle(KnownRows),
-    /// A task reserves a range. It takes what is known of the rows when it begins.
-    Refilling(RowsTask, Option<KnownRows>),
-}
-
-impl fmt::Debug for RowsState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RowsState::Idle(known) => f.debug_tuple("Idle").field(known).finish(),
-            RowsState::Refilling(..) => f.write_str("Refilling"),
-        }
-    }
-}
+use super::{
+    counter::{CounterName, HeldCounter, RowsState, RowsTask},
+    give_back::GivenUp,
+    queues::{Place, Queues},
+    reserve::KnownRows,
+};
+use crate::{DayText, DocNumber, RenderError, Series, WsId};
 
 /// The counters that a node holds, and the text of the day.
 ///
@@ -68,6 +27,10 @@ pub(crate) struct HeldCounters {
     old: LruCache<CounterName, GivenUp>,
     /// The counters that are being given back.
     pub(crate) returning: HashMap<CounterName, RowsTask>,
+    /// The number of held counters whose rows a task uses.
+    refilling: usize,
+    /// The draws that wait for values.
+    pub(crate) queues: Queues,
     /// The number of values that may be lost, because they could not be given back.
     pub(crate) lost: u64,
     /// The number of values that are held and not issued.
@@ -84,16 +47,6 @@ impl fmt::Debug for HeldCounters {
     }
 }
 
-impl HeldCounter {
-    fn new(ranges: HeldRanges, known: KnownRows) -> HeldCounter {
-        HeldCounter { ranges, rows: RowsState::Idle(known), failed: None }
-    }
-
-    pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.rows, RowsState::Idle(_))
-    }
-}
-
 impl HeldCounters {
     pub(crate) fn new(most: NonZeroUsize) -> HeldCounters {
         HeldCounters {
@@ -102,6 +55,8 @@ impl HeldCounters {
             most,
             old: LruCache::unbounded(),
             returning: HashMap::new(),
+            refilling: 0,
+            queues: Queues::default(),
             lost: 0,
             unissued: 0,
             is_closed: false,
@@ -138,46 +93,80 @@ impl HeldCounters {
         self.held.peek_mut(&name)
     }
 
-    /// The counter of a name. A counter that the node does not hold is added without a range.
-    pub(crate) fn find_or_add(&mut self, name: CounterName) -> &mut HeldCounter {
-        let empty = || HeldCounter::new(HeldRanges::default(), KnownRows::default());
-        self.held.get_or_insert_mut(name, empty)
+    /// Adds a counter, with the ranges that it had when it began to wait to be given back.
+    pub(crate) fn add(&mut self, name: CounterName, old: Option<GivenUp>, step: u64) {
+        let (ranges, known) = old.map(|old| (old.held, old.known)).unwrap_or_default();
+        self.unissued += ranges.unissued(step);
+        let rows = RowsState::Idle(known);
+        self.held.put(name, HeldCounter { ranges, rows, failed: None });
     }
 
-    /// Whether the node may add the counter of a name.
-    pub(crate) fn has_room_for(&self, name: CounterName) -> bool {
-        self.held.len() < self.most.get() || self.held.contains(&name)
+    /// Begins a reservation of an idle counter, which `task` makes.
+    pub(crate) fn begin_refill(&mut self, name: CounterName, task: RowsTask) {
+        let Some(HeldCounter { ranges, rows, .. }) = self.held.peek_mut(&name) else { return };
+        let RowsState::Idle(known) = rows else { return };
+        known.spent.append(&mut ranges.take_spent());
+        *rows = RowsState::Refilling(task, Some(std::mem::take(known)));
+        self.refilling += 1;
     }
 
-    /// The idle counter that was not used for the longest time, or a task of another counter if
-    /// none is idle.
-    pub(crate) fn oldest(&self) -> Option<Result<CounterName, RowsTask>> {
+    /// Ends the reservation of a counter, and gives the counter back what is known of its rows.
+    pub(crate) fn end_refill(&mut self, name: CounterName, known: KnownRows) {
+        self.refilling = self.refilling.saturating_sub(1);
+        if let Some(counter) = self.held.peek_mut(&name) {
+            counter.rows = RowsState::Idle(known);
+        }
+    }
+
+    /// The number of reservations under way.
+    pub(crate) fn refilling(&self) -> usize {
+        self.refilling
+    }
+
+    /// Whether the node holds as many counters as it may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.held.len() >= self.most.get()
+    }
+
+    /// The idle counter that was not used for the longest time.
+    pub(crate) fn oldest_idle(&self) -> Option<CounterName> {
         let idle = self.held.iter().rev().find(|(_, held)| held.is_idle());
-        idle.map(|(name, _)| Ok(*name)).or_else(|| self.tasks().next().map(Err))
+        idle.map(|(name, _)| *name)
     }
 
-    /// Draws `count` numbers. Draws none if the node holds too few values, or if a number has no
-    /// text.
+    /// The value that a draw would give next, if the node holds one.
+    pub(crate) fn next_value(&self, name: CounterName, step: u64) -> Option<u64> {
+        let held = self.held.peek(&name).map(|counter| &counter.ranges);
+        let ranges = held.or_else(|| self.old.peek(&name).map(|old| &old.held))?;
+        ranges.counters(step).next()
+    }
+
+    /// Draws `count` numbers, and returns the number of values that are left. Draws none if the
+    /// node holds too few values for this draw and those before it, or if a number has no text.
     pub(crate) fn draw(
         &mut self,
-        name: CounterName,
+        (name, place): (CounterName, Option<Place>),
         (ws, count, step): (WsId, u64, u64),
         mut give: impl FnMut(DocNumber),
-    ) -> Result<Drawn, RenderError> {
-        let HeldCounters { day, held, unissued: all_unissued, .. } = self;
-        let (Some(day), Some(counter)) = (day, held.get_mut(&name)) else {
-            return Ok(Drawn::Missing(count));
-        };
+    ) -> Result<Option<u64>, RenderError> {
+        let HeldCounters { day, held, queues, unissued: all_unissued, .. } = self;
+        let (Some(day), Some(counter)) = (day, held.get_mut(&name)) else { return Ok(None) };
         let unissued = counter.ranges.unissued(step);
-        if let Some(missing) = count.checked_sub(unissued).filter(|missing| *missing > 0) {
-            return Ok(Drawn::Missing(missing));
+        if unissued < queues.before(name, place, unissued) + count {
+            return Ok(None);
         }
         for (_, value) in (0..count).zip(counter.ranges.counters(step)) {
             give(day.number(ws, value)?);
         }
         counter.ranges.issue(count, step);
         *all_unissued -= count;
-        Ok(Drawn::All { left: unissued - count })
+        Ok(Some(unissued - count))
+    }
+
+    /// The number of values that the waiting draws of a counter miss.
+    pub(crate) fn missing(&self, name: CounterName, step: u64) -> u64 {
+        let unissued = self.held.peek(&name).map_or(0, |counter| counter.ranges.unissued(step));
+        self.queues.missing(name, unissued)
     }
 
     /// Takes a counter out, with all that the node holds of it.
@@ -206,12 +195,9 @@ impl HeldCounters {
         self.old.pop_lru()
     }
 
-    /// Holds a counter again that waits to be given back. Returns whether there is such a counter.
-    pub(crate) fn recall(&mut self, name: CounterName, step: u64) -> bool {
-        let Some(GivenUp { held, known, .. }) = self.old.pop(&name) else { return false };
-        self.unissued += held.unissued(step);
-        self.held.put(name, HeldCounter::new(held, known));
-        true
+    /// Takes out the counter of a name, if it waits to be given back.
+    pub(crate) fn take_old(&mut self, name: CounterName) -> Option<GivenUp> {
+        self.old.pop(&name)
     }
 
     /// The names of the idle counters.
@@ -234,13 +220,4 @@ impl HeldCounters {
         let returning = self.returning.values().cloned();
         self.held.iter().filter_map(refilling).chain(returning)
     }
-}
-
-/// The outcome of a draw from the held counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drawn {
-    /// All numbers are drawn, and so many values are left.
-    All { left: u64 },
-    /// Nothing is drawn, because so many values are missing.
-    Missing(u64),
 }

@@ -74,6 +74,23 @@ struct StoredDefinitions {
 }
 
 impl DocNumberRows {
+    /// Checks whether [`DocNumberRows::fix`] would accept a definition now. Nothing is stored. Check
+    /// all series before the first one is fixed: the stored definition of a series binds, even if
+    /// another series is refused afterwards.
+    ///
+    /// # Errors
+    /// Those of [`DocNumberRows::fix`].
+    pub async fn check(
+        &self,
+        series: &Series,
+        policy: Policy,
+        deadline: Instant,
+    ) -> Result<(), FixError> {
+        let call = deadline.min(self.clock.now() + self.call_timeout);
+        let stored = self.storage.get_linearizable(&self.definition_key(series), call).await?;
+        following(stored.as_ref(), series, policy).map(drop)
+    }
+
     /// Fixes a definition: checks that it gives no number of an earlier definition of the series,
     /// and stores it for later definitions. Call this before the series gives its first number.
     ///
@@ -85,22 +102,20 @@ impl DocNumberRows {
         policy: Policy,
         deadline: Instant,
     ) -> Result<(), FixError> {
-        let id = series.id().as_str();
-        let pkey = keys::definitions(&self.prefix);
-        let ccols = Bytes::copy_from_slice(id.as_bytes());
-        let key = Key { pkey: pkey.clone(), ccols: ccols.clone() };
+        let key = self.definition_key(series);
         loop {
             let call = deadline.min(self.clock.now() + self.call_timeout);
             let old = self.storage.get_linearizable(&key, call).await?;
             let Some(new) = following(old.as_ref(), series, policy)? else { return Ok(()) };
-            let (ccols, ttl) = (ccols.clone(), None);
+            let Key { pkey, ccols } = key.clone();
+            let ttl = None;
             let op = match old {
                 None => Conditional::Insert { ccols, value: new, ttl },
                 Some(old) => Conditional::Swap { ccols, old, new, ttl },
             };
             // The row shows whether the definition is stored. It does not matter which attempt of
             // which node stored it.
-            match self.storage.write_if(pkey.clone(), vec![op], call).await {
+            match self.storage.write_if(pkey, vec![op], call).await {
                 Ok(Outcome::Applied) => return Ok(()),
                 Ok(Outcome::NotApplied(_)) => {}
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {}
@@ -108,6 +123,11 @@ impl DocNumberRows {
             }
             self.clock.sleep(PAUSE).await;
         }
+    }
+
+    fn definition_key(&self, series: &Series) -> Key {
+        let ccols = Bytes::copy_from_slice(series.id().as_str().as_bytes());
+        Key { pkey: keys::definitions(&self.prefix), ccols }
     }
 
     /// The newest definition of each series, with its policy, ascending by id.

@@ -2,11 +2,7 @@
 
 use std::{collections::VecDeque, sync::Mutex};
 
-use docnumbers::{
-    DocNumberError,
-    RangeState::Open,
-    istorage::{CallKind, Fault, Faulty, Guarded},
-};
+use docnumbers::{DocNumberError, RangeState::Open};
 
 use super::*;
 
@@ -15,15 +11,13 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// A database whose conditional writes have these faults, one after another.
 async fn with_faults(manual: &ManualClock) -> (Database, Arc<Mutex<VecDeque<Fault>>>) {
-    let Database { clock, storage } = Database::new(manual.clock()).await;
     let faults = Arc::new(Mutex::new(VecDeque::new()));
     let script = Arc::clone(&faults);
-    let storage = Faulty::scripted(storage, clock.clone(), move |kind| match kind {
+    let database = Database::with_faults(manual, move |kind| match kind {
         CallKind::WriteIf => script.lock().unwrap().pop_front().unwrap_or(Fault::None),
         _ => Fault::None,
     });
-    let storage = Arc::new(Guarded::new(Arc::new(storage), clock.clone()));
-    (Database { clock, storage }, faults)
+    (database.await, faults)
 }
 
 /// The first answer is lost. The node finds its ledger row, and uses the range: it is not lost.
@@ -162,6 +156,31 @@ async fn a_storage_that_is_down_is_not_asked_at_each_draw() {
     while_time_passes(&manual, database.settle()).await;
     let firsts: Vec<u64> = database.ledger(&node).await.iter().map(|entry| entry.0).collect();
     assert_eq!(firsts, [200, 300], "the ranges that were issued meanwhile left the ledger");
+}
+
+/// Each counter that ran low began a reservation. So with many counters, a storage that hung had a
+/// call of each of them under way.
+#[tokio::test]
+async fn a_storage_that_hangs_gets_a_limited_number_of_reservations() {
+    let manual = ManualClock::new(3);
+    let (database, faults) = with_faults(&manual).await;
+    let settings = FastSettings { refill_below: 5, ..FastSettings::with_range(10) };
+    let node = database.node_with(tickets(), "node", settings).await;
+    let draw_of_each = async |count| {
+        for ws in 0..150 {
+            let drawn = while_time_passes(&manual, node.block(WsId(ws), count, database.soon()));
+            assert_eq!(drawn.await.unwrap().len(), count as usize);
+        }
+    };
+    draw_of_each(1).await;
+    faults.lock().unwrap().extend([Fault::Hang; 1_000]);
+    draw_of_each(5).await;
+    database.settle().await;
+    assert_eq!(1_000 - faults.lock().unwrap().len(), 100, "writes");
+    // All others are reserved by later draws.
+    faults.lock().unwrap().clear();
+    draw_of_each(5).await;
+    draw_of_each(5).await;
 }
 
 /// A reservation that hangs keeps no other counter from being given back.

@@ -51,6 +51,25 @@ async fn a_workspace_with_too_many_digits_draws_nothing() {
     assert_eq!(database.draw(&node, 1).await, [1]);
 }
 
+/// The first draw of a workspace with too many digits reserved a range, of which no number could
+/// ever be issued.
+#[tokio::test]
+async fn a_workspace_with_too_many_digits_reserves_nothing() {
+    let database = Database::new(Clock::system()).await;
+    for scope in [docnumbers::Scope::Workspace, docnumbers::Scope::Application] {
+        let id = format!("{scope:?}");
+        let definition = Definition { scope, ..Definition::new(&id, "S{ws:1}-{counter:2}") };
+        let node = database.node(definition, "node", 10).await;
+        let ws = WsId(10);
+        assert!(node.next(ws, database.soon()).await.is_err());
+        assert!(node.block(ws, 5, database.soon()).await.is_err());
+        database.settle().await;
+        let now = node.series().day(database.clock.wall()).unwrap();
+        let key = node.series().counter_key(now.period(), ws);
+        assert_eq!(database.rows().counter(&key, database.soon()).await.unwrap(), None, "{id}");
+    }
+}
+
 #[tokio::test]
 async fn a_block_is_drawn_in_one_step() {
     let database = Database::new(Clock::system()).await;

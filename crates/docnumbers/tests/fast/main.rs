@@ -8,13 +8,17 @@ mod limits;
 mod periods;
 mod simulation;
 mod speed;
+mod waiting;
 
 use std::{sync::Arc, time::Duration};
 
 use docnumbers::{
     Definition, DocNumberRows, FastSeries, FastSettings, LedgerEntry, RangeState, Series, WsId,
     clock::{Clock, Instant, ManualClock},
-    istorage::{KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver},
+    istorage::{
+        CallKind, Fault, Faulty, Guarded, KeyspaceName, SharedStorage, StorageDriver,
+        mem::MemDriver,
+    },
 };
 
 /// The time limit of a call.
@@ -34,6 +38,17 @@ impl Database {
         let (driver, name) = (MemDriver::new(clock.clone()), KeyspaceName::new("numbers").unwrap());
         driver.create(&name, clock.now() + CALL).await.unwrap();
         let storage = driver.open(&name, clock.now() + CALL).await.unwrap().unwrap();
+        Database { clock, storage }
+    }
+
+    /// A storage whose calls have the faults of a script.
+    async fn with_faults(
+        manual: &ManualClock,
+        script: impl FnMut(CallKind) -> Fault + Send + 'static,
+    ) -> Database {
+        let Database { clock, storage } = Database::new(manual.clock()).await;
+        let storage = Arc::new(Faulty::scripted(storage, clock.clone(), script));
+        let storage = Arc::new(Guarded::new(storage, clock.clone()));
         Database { clock, storage }
     }
 

@@ -3,10 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use docnumbers::{
-    CounterKey, DocNumber, DocNumberError, Period,
-    istorage::{FaultRates, Faulty, Guarded},
-};
+use docnumbers::{CounterKey, DocNumber, DocNumberError, Period, istorage::FaultRates};
 use fastrand::Rng;
 use futures::future::join_all;
 
