@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use clock::Instant;
-use eventlog::{Log, Offset};
+use eventlog::{Log, Obstacle, Offset};
 use isequencer::{Monitor, Unflushed};
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::{
-    Busy, Command, Refused, Status,
+    Busy, Command, FullQueue, Refused, Status,
     queue::{Answered, QueuedCommand, Reply},
     status::PartitionShared,
 };
@@ -17,6 +17,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Commands {
     queue: mpsc::Sender<QueuedCommand>,
+    /// The time for which a command waits for a place in a full queue.
+    queue_wait: Duration,
     pub(crate) shared: Arc<PartitionShared>,
     pub(crate) numbers: Monitor,
     pub(crate) log: Arc<Log>,
@@ -25,11 +27,12 @@ pub struct Commands {
 impl Commands {
     pub(crate) fn new(
         queue: mpsc::Sender<QueuedCommand>,
+        queue_wait: Duration,
         shared: Arc<PartitionShared>,
         numbers: Monitor,
         log: Arc<Log>,
     ) -> Commands {
-        Commands { queue, shared, numbers, log }
+        Commands { queue, queue_wait, shared, numbers, log }
     }
 
     /// Runs a command and waits for its answer, at most until the deadline of the command.
@@ -53,12 +56,22 @@ impl Commands {
         let (reply, turn, answered) = Reply::new();
         let since = self.shared.clock.now();
         let queued = QueuedCommand { command, reply, since, was_read_ahead: false };
-        if let Err(error) = self.queue.try_send(queued) {
-            return Err(Refused::Busy(match error {
-                TrySendError::Full(_) => Busy::QueueFull,
-                TrySendError::Closed(_) => self.shared.busy().unwrap_or(Busy::Stopping),
-            }));
-        }
+        // A command for which there is no place waits for a place, but not for long: its sender can
+        // do something else.
+        let place = match self.queue.try_reserve() {
+            Err(TrySendError::Full(())) => {
+                let until = deadline.min(since + self.queue_wait);
+                match self.shared.clock.timeout_at(until, self.queue.reserve()).await {
+                    Ok(place) => place.ok(),
+                    Err(_) => return Err(Refused::Busy(self.shared.queue_full())),
+                }
+            }
+            place => place.ok(),
+        };
+        let Some(place) = place else {
+            return Err(Refused::Busy(self.shared.busy().unwrap_or(Busy::Stopping)));
+        };
+        place.send(queued);
         let given_up = |busy, unknown: &str| {
             let is_never_done = turn.give_up();
             Err(if is_never_done {
@@ -81,7 +94,22 @@ impl Commands {
 
     /// The status of the partition.
     pub fn status(&self) -> Status {
-        self.shared.status()
+        match self.shared.status() {
+            Status::Ready if self.queue.capacity() == 0 => Status::Full(FullQueue::Commands),
+            status => status,
+        }
+    }
+
+    /// The monitor of the sequencer of the partition. It tells the state of the sequencer, and draws
+    /// nothing: a second owner of a sequencer could give a number twice.
+    pub fn sequencer(&self) -> &Monitor {
+        &self.numbers
+    }
+
+    /// The row that keeps the partition from working, while its status is
+    /// [`Status::Violation`] and the cause is a row of the application.
+    pub fn obstacle(&self) -> Option<Obstacle> {
+        self.shared.obstacle()
     }
 
     /// Waits until the partition runs commands.
@@ -96,12 +124,16 @@ impl Commands {
         loop {
             let status = self.status();
             match status {
-                Status::Ready => return Ok(()),
+                // Such a partition runs commands: there is only no place for more of them now.
+                Status::Ready | Status::Full(FullQueue::Commands) => return Ok(()),
                 Status::LeadershipLost(_) | Status::Failed(_) | Status::Stopped => {
                     return Err(status);
                 }
                 _ if self.shared.clock.now() >= deadline => return Err(status),
-                Status::Recovering(_) | Status::Stalled(_) | Status::Violation(_) => {
+                Status::Recovering(_)
+                | Status::Stalled(_)
+                | Status::Full(FullQueue::Numbers)
+                | Status::Violation(_) => {
                     self.shared.clock.sleep(LOOK).await;
                 }
             }

@@ -9,6 +9,7 @@ mod read_ahead;
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use causes::with_causes;
 use eventlog::{AppRow, EventPlace, Offset, PreparedEvent, WriteOutcome, WsId};
 use hashbrown::HashMap;
@@ -17,8 +18,8 @@ use lru::LruCache;
 
 use crate::{
     Answer, Application, Busy, Done, Refused,
+    known_rows::KnownRows,
     queue::{Answered, QueuedCommand, Reply},
-    read_ahead_rows::ReadAheadRows,
     state::Overlay,
 };
 
@@ -29,9 +30,9 @@ pub(crate) struct CommandGroup {
     pub(crate) bytes: usize,
     waiting: Vec<WaitingCommand>,
     overlay: Overlay,
-    /// The rows that were read before the commands ran. The rows of commands that still wait stay
-    /// here for the next group.
-    read_ahead_rows: ReadAheadRows,
+    /// The rows that were read before the commands ran, and the counter records. They stay here for
+    /// the next group.
+    known_rows: KnownRows,
     /// Whether a row or a number that a command needs could not be read, or a row names an event
     /// that this node has not replayed. The group ends with that command.
     pub(crate) has_failed_read: bool,
@@ -80,30 +81,42 @@ impl CommandGroup {
         self.waiting.len()
     }
 
-    /// Drops all rows that were read ahead. Callers do so when no command waits.
-    pub(crate) fn forget_all_rows(&mut self) {
-        self.read_ahead_rows.clear();
+    /// Drops all rows that are known. Callers do so when no command waits.
+    pub(crate) fn forget_rows(&mut self) {
+        self.known_rows.clear();
     }
 
-    /// Drops the rows that this group wrote, and the rows that were not read for a waiting command.
+    /// Updates the known rows after the write of this group. Keeps the counter records that the
+    /// group wrote, and the rows that were read for a waiting command and that the group did not
+    /// write.
     ///
-    /// If the write of the group failed, the content of its rows is unknown. The caller must then
-    /// have refused all waiting commands, so all rows are dropped.
-    pub(crate) fn forget_rows(
+    /// If the write failed, the content of its rows is unknown. So no row is kept. The caller must
+    /// then have refused all waiting commands.
+    pub(crate) fn update_rows(
         &mut self,
         application: &Application,
         kinds: &mut LruCache<WsId, WsKind>,
         waiting: &VecDeque<QueuedCommand>,
+        is_written: bool,
     ) {
-        if waiting.is_empty() {
-            return self.forget_all_rows();
+        if !is_written {
+            return self.forget_rows();
         }
-        self.overlay.written().for_each(|row| self.read_ahead_rows.remove(&row));
+        // The bytes that the last of the events left.
+        let mut counters: HashMap<AppRow, &Bytes> = HashMap::new();
+        for (row, bytes) in self.events.iter().flat_map(PreparedEvent::records) {
+            if application.is_counter(row) {
+                counters.insert(row, bytes);
+            } else {
+                self.known_rows.remove_read_ahead(&row);
+            }
+        }
+        counters.into_iter().for_each(|(row, bytes)| self.known_rows.keep_counter(row, bytes));
         for (ws, key) in self.keys_in_group.keys() {
-            self.read_ahead_rows.remove(&AppRow::Answer(*ws, *key));
+            self.known_rows.remove_read_ahead(&AppRow::Answer(*ws, *key));
         }
         let read_for = waiting.iter().filter(|queued| queued.was_read_ahead);
-        self.read_ahead_rows.keep(read_for.flat_map(|QueuedCommand { command, .. }| {
+        self.known_rows.keep_read_ahead(read_for.flat_map(|QueuedCommand { command, .. }| {
             let kind = kinds.get(&command.ws).copied();
             read_ahead::rows_of(application, command, kind)
         }));

@@ -1,11 +1,10 @@
 //! Runs the commands of an application.
 //!
-//! An [`Application`] declares tables, kinds of workspaces, commands and series of document numbers.
-//! Each partition of an
-//! application is a [`Partition`] on the node that leads the partition. The task of the partition
-//! runs commands one after another, writes their events in groups, and answers each command when
-//! its event is applied. The task of the partition's sequencer reads the log and applies the events
-//! that are not applied.
+//! An [`Application`] declares tables, kinds of workspaces, commands and series of document
+//! numbers. Each partition of an application is a [`Partition`] on the node that leads the
+//! partition. The task of the partition runs commands one after another, writes their events in
+//! groups, and answers each command when its event is applied. The task of the partition's sequencer
+//! reads the log and applies the events that are not applied.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -15,14 +14,16 @@ mod command;
 mod command_context;
 mod commands;
 mod damage;
+mod event_time;
+mod gapless;
 mod group;
 mod handler;
+mod known_rows;
 mod meters;
 mod partition;
 mod partition_context;
 mod partitions;
 mod queue;
-mod read_ahead_rows;
 mod readers;
 mod refusal;
 mod state;
@@ -34,10 +35,10 @@ pub use command::{Answer, Command, Done, IdempotencyKey, RowChange};
 pub use command_context::CommandContext;
 pub use commands::Commands;
 pub use handler::{Handler, HandlerError};
+pub use known_rows::KNOWN_ROWS_BYTES;
 pub use partition::{Partition, PartitionSettings};
 pub use partitions::{NotDeployable, Partitions};
-pub use read_ahead_rows::READ_AHEAD_BYTES;
-pub use refusal::{Busy, Refused, Rejection, RejectionKind};
+pub use refusal::{Busy, FullQueue, Refused, Rejection, RejectionKind};
 pub use status::Status;
 pub use worker::PartitionEnd;
 

@@ -82,6 +82,7 @@ impl PartitionMeters {
             Status::Stopped => 4.0,
             Status::Failed(_) => 5.0,
             Status::Stalled(_) => 6.0,
+            Status::Full(_) => 7.0,
         });
     }
 

@@ -31,6 +31,9 @@ pub struct PartitionSettings {
     pub name: String,
     /// The number of commands that may wait, up to 2^20.
     pub queue: usize,
+    /// The time for which a command waits while the queue is full, or while too many numbers wait to
+    /// be stored. Then it is refused as [`Busy::QueueFull`](crate::Busy::QueueFull).
+    pub queue_wait: Duration,
     /// The largest number of events that are written together.
     pub group_commands: usize,
     /// The number of bytes that are written together. The last command of a group may exceed the
@@ -46,20 +49,17 @@ pub struct PartitionSettings {
 }
 
 impl PartitionSettings {
-    /// The default settings: 1,000 commands may wait. A group ends at 500 commands, at 1 MiB or
-    /// after 50 ms. The partition keeps the kinds of 10,000 workspaces and 10,000 numbers in memory,
-    /// because a node has many partitions. Numbers gather for up to 100 ms before they are stored: the log has them
-    /// too, so storing them late costs only time at the next start.
+    /// The default settings: 1,000 commands may wait, and while the queue is full a command is
+    /// refused after 100 ms. A group ends at 500 commands, at 1 MiB or after 50 ms. The partition
+    /// keeps the kinds of 10,000 workspaces in memory. The sequencer has its
+    /// [defaults](Params::new).
     pub fn new(name: impl Into<String>) -> PartitionSettings {
         let name = name.into();
-        let sequencer = Params {
-            cached_numbers: 10_000,
-            flush_delay: Duration::from_millis(100),
-            ..Params::new(name.clone(), Sequences::new())
-        };
+        let sequencer = Params::new(name.clone(), Sequences::new());
         PartitionSettings {
             name,
             queue: 1_000,
+            queue_wait: Duration::from_millis(100),
             group_commands: 500,
             group_bytes: 1 << 20,
             group_time: Duration::from_millis(50),
@@ -98,11 +98,12 @@ impl Partition {
         clock: Clock,
         settings: PartitionSettings,
     ) -> Partition {
-        let PartitionSettings { name, queue, workspaces, sequencer, .. } = settings;
+        let PartitionSettings { name, queue, queue_wait, workspaces, sequencer, .. } = settings;
         let limits = GroupLimits {
             commands: settings.group_commands.max(1),
             bytes: settings.group_bytes,
             time: settings.group_time,
+            queue_wait,
         };
         let params = Params {
             partition: name.clone(),
@@ -110,10 +111,17 @@ impl Partition {
             ..sequencer
         };
         let sequencer = Sequencer::new(params, Arc::clone(&numbers), clock.clone());
-        let shared = Arc::new(PartitionShared::new(clock.clone(), PartitionMeters::new(&name)));
-        let (sender, receiver) = mpsc::channel(queue.clamp(1, LONGEST_QUEUE));
-        let commands =
-            Commands::new(sender, Arc::clone(&shared), sequencer.monitor(), Arc::clone(&log));
+        let (meters, queue) = (PartitionMeters::new(&name), queue.clamp(1, LONGEST_QUEUE));
+        let groups_of_queue = queue.div_ceil(limits.commands) as u64;
+        let shared = Arc::new(PartitionShared::new(clock.clone(), meters, groups_of_queue));
+        let (sender, receiver) = mpsc::channel(queue);
+        let commands = Commands::new(
+            sender,
+            queue_wait,
+            Arc::clone(&shared),
+            sequencer.monitor(),
+            Arc::clone(&log),
+        );
         let (stop, stopped) = watch::channel(None);
         let epoch = log.epoch();
         // A cache that is made with a size takes the memory of all its entries at once.
@@ -125,7 +133,7 @@ impl Partition {
             numbers,
             clock: clock.clone(),
             kinds,
-            time: clock::WallTime::from_nanos(0),
+            time: shared.time.clone(),
             log_end: LogEnd { next: Offset::FIRST, epoch: Epoch(0), searched_to: Offset(0) },
             search_to: Offset(0),
         };

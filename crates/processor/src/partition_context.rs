@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use causes::with_causes;
-use clock::{Clock, WallTime};
+use clock::Clock;
 use eventlog::{AppRow, Error, Log, Offset, WsId};
 use futures::TryStreamExt;
 use isequencer::{SeqStorage, StorageError, WsKind, standard};
@@ -11,7 +11,8 @@ use lru::LruCache;
 
 use crate::{
     Application,
-    read_ahead_rows::ReadAheadRows,
+    event_time::EventTime,
+    known_rows::KnownRows,
     state::{GroupView, LogEnd, Overlay},
 };
 
@@ -25,8 +26,7 @@ pub(crate) struct PartitionContext {
     pub(crate) clock: Clock,
     /// The kinds of the workspaces that were used last. They have stored descriptors.
     pub(crate) kinds: LruCache<WsId, WsKind>,
-    /// The time of the last event.
-    pub(crate) time: WallTime,
+    pub(crate) time: EventTime,
     /// The end of the log as this node knows it.
     pub(crate) log_end: LogEnd,
     /// Rows named unseen events up to this offset. The next replay looks for these events.
@@ -38,9 +38,9 @@ impl PartitionContext {
     pub(crate) fn view<'g>(
         &'g self,
         overlay: &'g Overlay,
-        read_ahead_rows: &'g ReadAheadRows,
+        known_rows: &'g KnownRows,
     ) -> GroupView<'g> {
-        GroupView { overlay, read_ahead_rows, reader: self.log.reader(), log_end: self.log_end }
+        GroupView { overlay, known_rows, reader: self.log.reader(), log_end: self.log_end }
     }
 
     /// Reads rows and numbers that no command needs. Returns the reason if the storage does not

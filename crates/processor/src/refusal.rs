@@ -1,6 +1,6 @@
 //! The reasons why a command was not done.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use eventlog::Offset;
 
@@ -28,12 +28,29 @@ pub enum Refused {
     Unknown(String),
 }
 
+/// The queue of a partition that is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FullQueue {
+    /// As many commands wait as may wait.
+    #[error("too many commands wait")]
+    Commands,
+    /// As many numbers wait to be stored as may wait, and the storage takes them slowly.
+    #[error("too many numbers wait to be stored")]
+    Numbers,
+}
+
 /// The reason why nothing was done now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Busy {
-    /// Too many commands wait.
-    #[error("too many commands wait")]
-    QueueFull,
+    /// The partition takes no more commands now. At the measured rate, the partition does the
+    /// commands of a full queue within `retry_after`.
+    #[error("{full}")]
+    QueueFull {
+        /// The queue that is full.
+        full: FullQueue,
+        /// The time after which another try makes sense.
+        retry_after: Duration,
+    },
     /// The partition is recovering. The text is the error that delays the recovery.
     #[error("the partition is recovering{}", with_colon(.0))]
     Recovering(Option<String>),
@@ -80,6 +97,8 @@ pub enum RejectionKind {
     NotFound,
     /// A row is not, or is no longer, in the state that the command expects.
     Conflict,
+    /// A gapless series has no number for the command, for example because its counter is full.
+    NoNumber,
     /// An earlier command with the same idempotency key had another body.
     KeyReused,
     /// The command writes too much.

@@ -10,7 +10,7 @@ use eventlog::{
 };
 use hashbrown::HashMap;
 
-use crate::read_ahead_rows::ReadAheadRows;
+use crate::known_rows::KnownRows;
 
 /// The changes of the commands of a group so far.
 #[derive(Debug, Default)]
@@ -45,15 +45,6 @@ impl Overlay {
         let (event, change) = *index.get(&(ws, id))?;
         let (place, changes) = &self.events[event];
         Some((Version { epoch: place.epoch, plog: place.plog }, &changes[change].record))
-    }
-
-    /// The rows of the records that the commands wrote.
-    pub(crate) fn written(&self) -> impl Iterator<Item = AppRow> {
-        let row =
-            |place: &EventPlace, change: &RecordChange| AppRow::Record(place.ws, change.record.id);
-        self.events
-            .iter()
-            .flat_map(move |(place, changes)| changes.iter().map(move |change| row(place, change)))
     }
 
     pub(crate) fn clear(&mut self) {
@@ -111,7 +102,7 @@ impl LogEnd {
 #[derive(Debug)]
 pub(crate) struct GroupView<'g> {
     pub(crate) overlay: &'g Overlay,
-    pub(crate) read_ahead_rows: &'g ReadAheadRows,
+    pub(crate) known_rows: &'g KnownRows,
     pub(crate) reader: &'g Reader,
     pub(crate) log_end: LogEnd,
 }
@@ -135,7 +126,7 @@ impl GroupView<'_> {
             return Ok(Some(ReadRecord { stored, bytes: None }));
         }
         let row = AppRow::Record(ws, id);
-        let bytes = match self.read_ahead_rows.get(&row) {
+        let bytes = match self.known_rows.get(&row) {
             Some(bytes) => bytes,
             None => self.reader.row(row).await?,
         };

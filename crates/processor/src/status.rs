@@ -6,12 +6,13 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use clock::Clock;
-use eventlog::Offset;
+use eventlog::{Obstacle, Offset};
 
-use crate::{Busy, damage::Damage, meters::PartitionMeters};
+use crate::{Busy, FullQueue, damage::Damage, event_time::EventTime, meters::PartitionMeters};
 
 /// The status of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,9 @@ pub enum Status {
     /// The partition runs no commands because the storage does not take a write that must come
     /// first, or does not answer reads. The text is the reason. The partition goes on by itself.
     Stalled(String),
+    /// The partition takes no more commands, because too many commands or numbers wait. It goes on
+    /// by itself.
+    Full(FullQueue),
     /// A row holds something else than it must. The partition goes on when the row is repaired.
     Violation(String),
     /// The partition has ended for good because another node leads.
@@ -35,10 +39,12 @@ pub enum Status {
 }
 
 impl Status {
-    /// The reason why the partition runs no commands now.
-    fn busy(&self) -> Option<Busy> {
+    /// The reason why the partition takes no commands now. `retry_after` is the time that it needs
+    /// for a full queue.
+    fn busy(&self, retry_after: Duration) -> Option<Busy> {
         Some(match self {
             Status::Ready => return None,
+            Status::Full(full) => Busy::QueueFull { full: *full, retry_after },
             Status::Recovering(error) => Busy::Recovering(error.clone()),
             Status::Stalled(what) => Busy::Storage(what.clone()),
             Status::Violation(what) => Busy::Violation(what.clone()),
@@ -57,6 +63,7 @@ impl fmt::Display for Status {
             Status::Recovering(Some(error)) => write!(f, "recovering: {error}"),
             Status::Ready => f.write_str("ready"),
             Status::Stalled(what) => write!(f, "stalled: {what}"),
+            Status::Full(full) => write!(f, "full: {full}"),
             Status::Violation(what) => write!(f, "violation: {what}"),
             Status::LeadershipLost(why) => write!(f, "leadership lost: {why}"),
             Status::Failed(why) => write!(f, "failed: {why}"),
@@ -70,19 +77,40 @@ impl fmt::Display for Status {
 pub(crate) struct PartitionShared {
     status: Mutex<Status>,
     is_ready: AtomicBool,
+    /// The row that keeps the partition from working, while the status is a violation.
+    obstacle: Mutex<Option<Obstacle>>,
     /// The offset of the first event that is not known to be applied; 0 before the log was read.
     applied: AtomicU64,
+    /// The number of groups that a full queue makes.
+    groups_of_queue: u64,
+    /// The mean time of the last groups; 0 before the first group.
+    group_nanos: AtomicU64,
+    pub(crate) time: EventTime,
     pub(crate) damage: Damage,
     pub(crate) clock: Clock,
     pub(crate) meters: PartitionMeters,
 }
 
 impl PartitionShared {
-    pub(crate) fn new(clock: Clock, meters: PartitionMeters) -> PartitionShared {
+    pub(crate) fn new(
+        clock: Clock,
+        meters: PartitionMeters,
+        groups_of_queue: u64,
+    ) -> PartitionShared {
         let status = Mutex::new(Status::Recovering(None));
         let (is_ready, applied) = (AtomicBool::new(false), AtomicU64::new(0));
-        let damage = Damage::default();
-        PartitionShared { status, is_ready, applied, damage, clock, meters }
+        PartitionShared {
+            status,
+            is_ready,
+            obstacle: Mutex::default(),
+            applied,
+            groups_of_queue,
+            group_nanos: AtomicU64::new(0),
+            time: EventTime::default(),
+            damage: Damage::default(),
+            clock,
+            meters,
+        }
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -97,6 +125,16 @@ impl PartitionShared {
         let is_news = *current != status;
         *current = status;
         is_news
+    }
+
+    /// Notes the row that keeps the partition from working. `None` if no row does.
+    pub(crate) fn set_obstacle(&self, obstacle: Option<Obstacle>) {
+        *self.obstacle.lock().unwrap_or_else(PoisonError::into_inner) = obstacle;
+    }
+
+    /// The row that keeps the partition from working.
+    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
+        self.obstacle.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Notes that all events before this offset are applied.
@@ -117,6 +155,31 @@ impl PartitionShared {
 
     /// The reason why the partition runs no commands now.
     pub(crate) fn busy(&self) -> Option<Busy> {
-        if self.is_ready.load(Ordering::Acquire) { None } else { self.status().busy() }
+        if self.is_ready.load(Ordering::Acquire) {
+            None
+        } else {
+            self.status().busy(self.retry_after())
+        }
+    }
+
+    /// Notes how long the partition needed for a group.
+    pub(crate) fn note_group(&self, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let before = self.group_nanos.load(Ordering::Relaxed);
+        // Each group counts for a quarter, so that one slow group does not send clients away.
+        let mean = if before == 0 { nanos } else { before - before / 4 + nanos / 4 };
+        self.group_nanos.store(mean, Ordering::Relaxed);
+    }
+
+    /// The refusal of a command for which the queue has no place.
+    pub(crate) fn queue_full(&self) -> Busy {
+        Busy::QueueFull { full: FullQueue::Commands, retry_after: self.retry_after() }
+    }
+
+    /// The time that the partition needs for the groups of a full queue, if each takes as long as
+    /// the last groups took.
+    fn retry_after(&self) -> Duration {
+        let nanos = self.group_nanos.load(Ordering::Relaxed);
+        Duration::from_nanos(nanos.saturating_mul(self.groups_of_queue))
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use causes::with_causes;
 use clock::Instant;
-use eventlog::{LeadershipLost, Tail};
+use eventlog::{Error, LeadershipLost, Obstacle, Tail};
 use isequencer::{Sequencer, StorageError};
 use tokio::sync::watch;
 use tracing::info;
@@ -45,6 +45,8 @@ pub(crate) struct GroupLimits {
     pub(crate) commands: usize,
     pub(crate) bytes: usize,
     pub(crate) time: Duration,
+    /// The time for which commands wait while the partition is full.
+    pub(crate) queue_wait: Duration,
 }
 
 /// The way in which a partition ended.
@@ -149,6 +151,10 @@ impl Worker {
             }
             let monitor = self.sequencer.monitor();
             let error = monitor.last_error();
+            self.groups.shared.set_obstacle(match &self.groups.violation {
+                Some(violation) => Error::from(violation.clone()).obstacle(),
+                None => error.as_deref().and_then(obstacle_of),
+            });
             let status = match (&self.groups.violation, monitor.busy()) {
                 (Some(violation), _) => Status::Violation(violation.to_string()),
                 (None, None | Some(isequencer::SequencerBusy::Unflushed)) => break,
@@ -169,9 +175,10 @@ impl Worker {
             }
         }
         let Tail { next, epoch, time } = self.groups.partition.log.tail();
-        self.groups.partition.time = self.groups.partition.time.max(time);
+        self.groups.partition.time.advance(time);
         let searched_to = self.groups.partition.search_to;
         self.groups.set_log_end(LogEnd { next, epoch, searched_to });
+        self.groups.shared.set_obstacle(None);
         self.groups.set(Status::Ready);
         Ok(())
     }
@@ -217,6 +224,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// The row that keeps the log from being read.
+fn obstacle_of(error: &StorageError) -> Option<Obstacle> {
+    error.0.downcast_ref::<Error>()?.obstacle()
 }
 
 /// The status of a partition, if its log cannot be read.

@@ -1,7 +1,7 @@
 //! The series of document numbers of an application.
 
 use docnumbers::{FastSettings, Scope, Series, SeriesId};
-use eventlog::{FieldType, Name, QName, RecordId, Schema, Table};
+use eventlog::{AppRow, FieldType, Name, QName, RecordId, SINGLETON_IDS, Schema, Table};
 
 use super::{Application, DESCRIPTOR_ID, InvalidApplication, known};
 
@@ -121,8 +121,17 @@ impl Application {
 
     /// Whether only commands of the system write this record.
     pub(crate) fn is_record_of_system(&self, id: RecordId) -> bool {
+        id == DESCRIPTOR_ID || self.is_counter_id(id)
+    }
+
+    /// Whether a row is the counter record of a gapless series.
+    pub(crate) fn is_counter(&self, row: AppRow) -> bool {
+        matches!(row, AppRow::Record(_, id) if self.is_counter_id(id))
+    }
+
+    fn is_counter_id(&self, id: RecordId) -> bool {
         let is_counter = |declared: &DeclaredSeries| matches!(declared.policy, SeriesPolicy::Gapless { counter } if counter == id);
-        id == DESCRIPTOR_ID || self.series().any(is_counter)
+        SINGLETON_IDS.contains(&id.0) && self.series().any(is_counter)
     }
 }
 

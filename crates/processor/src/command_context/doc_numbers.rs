@@ -13,6 +13,7 @@ use super::CommandContext;
 use crate::{
     DeclaredSeries, HandlerError, Rejection, RejectionKind, SeriesPolicy,
     application::{NEXT, PERIOD, SERIES, counter_name, known},
+    gapless::NextNumber,
 };
 
 impl CommandContext<'_> {
@@ -63,31 +64,11 @@ impl CommandContext<'_> {
                 format!("the series `{}` is fast: a command cannot draw from it", series.id());
             return Err(Rejection::invalid(what).into());
         };
-        let refused = |why: String| {
-            Rejection::conflict(format!("the series `{}` has no number now: {why}", series.id()))
-        };
-        let day = series.day(self.time).map_err(|error| refused(error.to_string()))?;
-        let period = day.period().to_string();
         let place = self.counter_place(id).await?;
-        let stored = place.map(|at| read_counter(series, &self.changes[at].record)).transpose()?;
+        let record = place.map(|at| &self.changes[at].record);
+        let NextNumber { number, next } = NextNumber::of(series, self.ws, record, self.time)?;
+        let (counter, period) = (number.counter, number.period.to_string());
         let definition = series.definition();
-        let counter = match stored {
-            Some((last, next)) if last == period => next,
-            Some((last, _)) if !is_before(last, &period) => {
-                let why = format!(
-                    "record {} counts the period {last}, which does not end before the period {period} \
-                     of this command: run the build that drew the last number, because its time \
-                     zone rules differ",
-                    id.0
-                );
-                return Err(refused(why).into());
-            }
-            Some(_) | None => definition.start,
-        };
-        let number = day.number(docnumbers::WsId(self.ws.0), counter);
-        let number = number.map_err(|error| refused(error.to_string()))?;
-        let next = counter.checked_add(definition.step).and_then(|next| i64::try_from(next).ok());
-        let next = next.ok_or_else(|| refused("its counter has no next value".to_owned()))?;
         if number.is_nearly_full
             && (counter == definition.start || !series.is_nearly_full(counter - definition.step))
         {
@@ -131,31 +112,4 @@ pub(super) fn value_sent(table: &QName, field: &Name, series: &str) -> Rejection
         "the number field `{field}` of {table} gets its value from the series `{series}`: leave \
          the field out"
     ))
-}
-
-/// The period of the last number, and the counter of the next number of this period.
-fn read_counter<'a>(series: &Series, record: &'a Record) -> Result<(&'a str, u64), Rejection> {
-    let internal = |what| Rejection::new(RejectionKind::Internal, what);
-    let field = |name: &str| record.fields.get(name);
-    let (Some(Value::String(of)), Some(Value::String(period)), Some(Value::Int64(next))) =
-        (field(SERIES), field(PERIOD), field(NEXT))
-    else {
-        return Err(internal(format!("record {} is not a counter record", record.id.0)));
-    };
-    if of != series.id().as_str() {
-        let (id, series) = (record.id.0, series.id());
-        let what = format!(
-            "record {id} counts the series `{of}`: declare another record for the series `{series}`"
-        );
-        return Err(internal(what));
-    }
-    let next = u64::try_from(*next);
-    let next = next.map_err(|_| internal(format!("record {} counts below 0", record.id.0)))?;
-    Ok((period, next))
-}
-
-/// Whether a period ended before another one of the same reset. Their texts have the same length,
-/// and the year is in front.
-fn is_before(earlier: &str, later: &str) -> bool {
-    earlier.len() == later.len() && earlier < later
 }

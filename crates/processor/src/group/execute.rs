@@ -151,7 +151,7 @@ impl CommandGroup {
         let wlog = Offset(wlog.map_err(|error| Rejection::conflict(error.to_string()))?);
         // The time of the event is fixed before the handler runs: the handler draws document
         // numbers of the period in which the event is.
-        partition.time = partition.time.max(partition.clock.wall());
+        partition.time.advance(partition.clock.wall());
         let (command, HandlerEffects { changes, before, answer }) =
             self.handle(partition, handler.as_ref(), kind, &mut joined, command, until).await?;
         let place = {
@@ -167,7 +167,7 @@ impl CommandGroup {
             body: own.body,
             answer: answer.to_bytes(),
         });
-        let time = partition.time;
+        let time = partition.time.last();
         let event =
             Event { place, time, request, idempotency, command: name, params, changes, drawn };
         let prepared = prepare(&event, &before, partition.log.largest_row())?;
@@ -195,9 +195,9 @@ impl CommandGroup {
         let rows = mem::take(&mut command.rows);
         // The handler consumes its rows, even if the handler is dropped before it is done.
         let again = may_come_back.then(|| rows.clone());
-        let view = partition.view(&self.overlay, &self.read_ahead_rows);
+        let view = partition.view(&self.overlay, &self.known_rows);
         let workspace = (kind, command.ws);
-        let (time, count) = (partition.time, rows.len());
+        let (time, count) = (partition.time.last(), rows.len());
         let mut context = CommandContext::new(application, workspace, time, &view, numbers, count);
         let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut context)).catch_unwind();
         let until = if again.is_some() { until } else { command.deadline };

@@ -38,7 +38,7 @@ impl CommandGroup {
             };
         }
         let row = AppRow::Answer(command.ws, own.key);
-        let bytes = match self.read_ahead_rows.get(&row) {
+        let bytes = match self.known_rows.get(&row) {
             Some(bytes) => bytes,
             None => partition.log.reader().row(row).await?,
         };
@@ -83,7 +83,7 @@ impl CommandGroup {
         if let Some(kind) = partition.kinds.get(&ws) {
             return Ok(*kind);
         }
-        let view = partition.view(&self.overlay, &self.read_ahead_rows);
+        let view = partition.view(&self.overlay, &self.known_rows);
         let Some(read) = view.read(ws, DESCRIPTOR_ID).await? else {
             return Err(Rejection::not_found(format!("there is no workspace {}", ws.0)).into());
         };

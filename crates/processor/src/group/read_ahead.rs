@@ -13,7 +13,7 @@ use isequencer::{Transaction, WsKind};
 use super::CommandGroup;
 use crate::{
     Application, Command, RowChange, application::DESCRIPTOR_ID, builtin::CREATE_WORKSPACE,
-    partition_context::PartitionContext, queue::QueuedCommand, read_ahead_rows::ROWS,
+    known_rows::ROWS, partition_context::PartitionContext, queue::QueuedCommand,
 };
 
 /// The rows and numbers that commands need and that are not in memory.
@@ -40,7 +40,7 @@ impl CommandGroup {
         waiting: &VecDeque<QueuedCommand>,
     ) -> usize {
         let (mut missing, mut commands) = (MissingReads::default(), 0);
-        let max_rows = self.read_ahead_rows.rows_of_a_call();
+        let max_rows = self.known_rows.rows_of_a_call();
         for QueuedCommand { command, .. } in waiting {
             let (rows, numbers) = (missing.rows.len(), missing.numbers.len());
             self.note_missing(partition, transaction, command, &mut missing);
@@ -75,7 +75,7 @@ impl CommandGroup {
         let ws = command.ws;
         let kind = partition.kinds.get(&ws).copied();
         for row in rows_of(&partition.application, command, kind) {
-            if self.read_ahead_rows.get(&row).is_none() && missing.seen_rows.insert(row) {
+            if self.known_rows.get(&row).is_none() && missing.seen_rows.insert(row) {
                 missing.rows.push(row);
             }
         }
@@ -93,14 +93,14 @@ impl CommandGroup {
     ) {
         while partition.clock.now() < deadline {
             let now;
-            (now, rows) = rows.split_at(self.read_ahead_rows.rows_of_a_call().min(rows.len()));
+            (now, rows) = rows.split_at(self.known_rows.rows_of_a_call().min(rows.len()));
             if now.is_empty() {
                 return;
             }
             let found = partition.log.reader().rows(now).await;
-            self.read_ahead_rows.note_call(found.is_ok());
+            self.known_rows.note_call(found.is_ok());
             match found {
-                Ok(found) => self.read_ahead_rows.add(now, found),
+                Ok(found) => self.known_rows.add(now, found),
                 Err(_) => return,
             }
         }
@@ -120,7 +120,7 @@ impl CommandGroup {
             let ws = command.ws;
             let is_known = command.name.as_str() == CREATE_WORKSPACE
                 || partition.kinds.get(&ws).is_some()
-                || self.read_ahead_rows.get(&AppRow::Record(ws, DESCRIPTOR_ID)).is_some();
+                || self.known_rows.get(&AppRow::Record(ws, DESCRIPTOR_ID)).is_some();
             if is_known && let Ok(kind) = self.kind(partition, command).await {
                 workspaces.push((kind, isequencer::WsId(ws.0)));
             }
@@ -191,12 +191,11 @@ mod tests {
         let (done, waits, not_read) = (100_000, 200_000, 300_000);
         let mut group = CommandGroup::default();
         for id in [done, waits, not_read] {
-            group.read_ahead_rows.add(&[row(id)], vec![Some(Bytes::from(vec![0; 1_000]))]);
+            group.known_rows.add(&[row(id)], vec![Some(Bytes::from(vec![0; 1_000]))]);
         }
         let waiting = [command(&[waits], true), command(&[not_read], false)].into();
-        group.forget_rows(&application, &mut kinds, &waiting);
-        let is_kept =
-            [done, waits, not_read].map(|id| group.read_ahead_rows.get(&row(id)).is_some());
+        group.update_rows(&application, &mut kinds, &waiting, true);
+        let is_kept = [done, waits, not_read].map(|id| group.known_rows.get(&row(id)).is_some());
         assert_eq!(is_kept, [false, true, false]);
     }
 }

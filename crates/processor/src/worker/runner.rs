@@ -96,6 +96,9 @@ impl GroupRunner {
                 | Status::Stalled(reason) => {
                     warn!(partition = self.name, reason, "partition takes no commands");
                 }
+                Status::Full(full) => {
+                    warn!(partition = self.name, reason = %full, "partition takes no commands");
+                }
                 _ => debug!(partition = self.name, ?status, "partition status changed"),
             }
         }
@@ -110,7 +113,7 @@ impl GroupRunner {
         for QueuedCommand { reply, .. } in self.waiting.drain(..).chain(queued) {
             reply.refuse(busy);
         }
-        self.group.forget_all_rows();
+        self.group.forget_rows();
         self.pace.forget();
     }
 
@@ -137,7 +140,9 @@ impl GroupRunner {
         let formed = self.partition.clock.now();
         let outcome = self.write().await;
         if !self.group.events.is_empty() {
-            self.pace.note_write(self.partition.clock.now() - formed);
+            let now = self.partition.clock.now();
+            self.pace.note_write(now - formed);
+            self.shared.note_group(now - start);
         }
         // The check comes before the answers, because clients send their next commands after the
         // answers.
@@ -172,7 +177,7 @@ impl GroupRunner {
             self.partition.search_to = unexpected_event.unwrap_or(Offset(0));
         }
         let PartitionContext { application, kinds, .. } = &mut self.partition;
-        self.group.forget_rows(application, kinds, &self.waiting);
+        self.group.update_rows(application, kinds, &self.waiting, is_done);
         let log = &self.partition.log;
         let role = match log.may_answer() {
             true => NodeRole::Leader,

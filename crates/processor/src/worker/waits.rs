@@ -3,24 +3,25 @@
 use causes::with_causes;
 use isequencer::SequencerBusy;
 
-use super::{CHECK_INTERVAL, LONG_WRITE, StopReason, Worker};
-use crate::Status;
+use super::{CHECK_INTERVAL, StopReason, Worker};
+use crate::{FullQueue, Status};
 
 impl Worker {
     /// Waits while too many numbers are not stored. Returns whether a group can begin; if not, the
     /// partition is not ready.
     ///
-    /// Commands wait meanwhile. If the storage does not take the numbers, commands are refused with
-    /// the reason. Otherwise no command could be done in time, and no sender would learn why.
+    /// Commands stay in the queue for `queue_wait`. Then all of them are refused. If the storage fails
+    /// to store the numbers, they are refused at once. Otherwise no command could be done in time, and
+    /// no sender would learn why.
     pub(super) async fn wait_for_flush(&mut self) -> Result<bool, StopReason> {
         let start = self.groups.partition.clock.now();
-        let mut is_stalled = false;
+        let mut is_refusing = false;
         loop {
             let monitor = self.sequencer.monitor();
             match monitor.busy() {
                 Some(SequencerBusy::Unflushed) => {}
                 None => {
-                    if is_stalled {
+                    if is_refusing {
                         self.groups.set(Status::Ready);
                     }
                     return Ok(true);
@@ -29,16 +30,22 @@ impl Worker {
             }
             self.groups.check_leadership()?;
             let error = monitor.last_error();
-            if error.is_some() || self.groups.partition.clock.now() - start >= LONG_WRITE {
-                let why = error
-                    .map_or_else(|| "the storage is slow".to_owned(), |why| with_causes(&*why));
-                self.groups.set(Status::Stalled(format!("numbers cannot be stored: {why}")));
-                is_stalled = true;
+            let waited = self.groups.partition.clock.now() - start;
+            if let Some(error) = error {
+                let why = format!("numbers cannot be stored: {}", with_causes(&*error));
+                self.groups.set(Status::Stalled(why));
+                is_refusing = true;
+            } else if waited >= self.groups.limits.queue_wait {
+                self.groups.set(Status::Full(FullQueue::Numbers));
+                is_refusing = true;
             }
+            // The commands that wait are refused as soon as this wait has lasted for `queue_wait`.
+            let left = self.groups.limits.queue_wait.saturating_sub(waited);
+            let check = if is_refusing { CHECK_INTERVAL } else { left.min(CHECK_INTERVAL) };
             tokio::select! {
                 _ = self.sequencer.ready() => {}
                 _ = self.stop.changed() => return Err(StopReason::Requested),
-                () = self.groups.partition.clock.sleep(CHECK_INTERVAL) => {}
+                () = self.groups.partition.clock.sleep(check) => {}
             }
         }
     }

@@ -9,12 +9,13 @@ use processor::{
 use shop::ShopNode;
 
 use crate::{
+    peeks::no_number,
     rules::rejected,
     scene::{COUNTER, Scene, WS, invoice},
 };
 
 /// An application whose invoices have numbers of this series.
-fn application(definition: Definition, field_of: &str) -> Application {
+pub(crate) fn application(definition: Definition, field_of: &str) -> Application {
     let schema = format!(
         "[tables.\"shop.Invoice\"]\nkind = \"WDoc\"\nfields = {{ name = \"string\" }}\n\
          numbers = {{ number = \"{field_of}\" }}"
@@ -53,8 +54,8 @@ async fn a_full_counter_refuses_commands_until_the_next_period() {
         assert_eq!(scene.write(&node, WS, vec![invoice(1)]).await.unwrap(), [number]);
     }
     for _ in 0..2 {
-        let refused = rejected(scene.write(&node, WS, vec![invoice(1)]).await);
-        assert_eq!(refused.kind, RejectionKind::Conflict);
+        let refused = no_number(&scene, &node).await;
+        assert_eq!(refused.kind, RejectionKind::NoNumber);
         assert!(refused.message.contains("10 needs more than 1 digits"), "{refused}");
     }
     scene.manual.step_wall(365 * crate::scene::DAY);
@@ -69,31 +70,41 @@ async fn a_counter_has_a_last_value() {
     let node = scene.lead_in(&[WS]).await;
     let written = scene.write(&node, WS, vec![invoice(1)]).await;
     assert_eq!(written.unwrap(), ["A9223372036854775806"]);
-    let refused = rejected(scene.write(&node, WS, vec![invoice(1)]).await);
-    assert_eq!(refused.kind, RejectionKind::Conflict);
+    let refused = no_number(&scene, &node).await;
+    assert_eq!(refused.kind, RejectionKind::NoNumber);
     assert!(refused.message.contains("no next value"), "{refused}");
 }
 
-/// A time zone that another zone replaced puts the present moment into an earlier day, or another
-/// reset makes periods that cannot be compared.
+/// A time zone that another zone replaced puts the present moment into an earlier day.
 #[tokio::test]
 async fn a_period_before_that_of_the_last_number_is_refused() {
     let mut scene = Scene::of(application(daily("Pacific/Kiritimati"), "a")).await;
     let mut node = scene.lead_in(&[WS]).await;
     let written = scene.write(&node, WS, vec![invoice(1)]).await;
     assert_eq!(written.unwrap(), ["A2026-01-01-0"]);
-    let yearly = Definition { reset: Reset::Year, ..daily("UTC") };
-    for other in [daily("Pacific/Niue"), yearly] {
-        node = change(&mut scene, &node, application(other, "a")).await;
-        let refused = rejected(scene.write(&node, WS, vec![invoice(1)]).await);
-        assert_eq!(refused.kind, RejectionKind::Conflict);
-        assert!(refused.message.contains("counts the period 2026-01-01"), "{refused}");
-    }
+    node = change(&mut scene, &node, application(daily("Pacific/Niue"), "a")).await;
+    let refused = no_number(&scene, &node).await;
+    assert_eq!(refused.kind, RejectionKind::NoNumber);
+    assert!(refused.message.contains("counts the period 2026-01-01"), "{refused}");
     node = change(&mut scene, &node, application(daily("Pacific/Kiritimati"), "a")).await;
     let written = scene.write(&node, WS, vec![invoice(1)]).await;
     assert_eq!(written.unwrap(), ["A2026-01-01-1"]);
     let stored = scene.shop_db.reader().record(WsId(WS), COUNTER).await.unwrap().unwrap();
     assert_eq!(stored.record.fields["next"], Value::Int64(2));
+}
+
+#[tokio::test]
+async fn a_period_of_another_reset_is_refused() {
+    let yearly = || Definition { reset: Reset::Year, ..daily("UTC") };
+    for (first, other) in [(daily("UTC"), yearly()), (yearly(), daily("UTC"))] {
+        let mut scene = Scene::of(application(first, "a")).await;
+        let mut node = scene.lead_in(&[WS]).await;
+        scene.write(&node, WS, vec![invoice(1)]).await.unwrap();
+        node = change(&mut scene, &node, application(other, "a")).await;
+        let refused = no_number(&scene, &node).await;
+        assert_eq!(refused.kind, RejectionKind::NoNumber);
+        assert!(refused.message.contains("counts the period 2026"), "{refused}");
+    }
 }
 
 #[tokio::test]
@@ -103,7 +114,7 @@ async fn a_counter_record_belongs_to_one_series() {
     scene.write(&node, WS, vec![invoice(1)]).await.unwrap();
     let other = Definition { id: "b".to_owned(), ..daily("UTC") };
     let node = change(&mut scene, &node, application(other, "b")).await;
-    let Rejection { kind, message } = rejected(scene.write(&node, WS, vec![invoice(1)]).await);
+    let Rejection { kind, message } = no_number(&scene, &node).await;
     assert_eq!(kind, RejectionKind::Internal);
     assert!(message.contains("counts the series `a`"), "{message}");
 }

@@ -2,15 +2,16 @@
 //! storage.
 //!
 //! `cargo test -p vvm-processor --test gapless` runs a small sample of crashes, and
-//! `VVM_TEST_LONG=1` more than 10,000. `-- --ignored --nocapture` compares the rate of commands with
-//! and without a number field.
+//! `VVM_TEST_LONG=1` more than 10,000. `cargo xtask bench numbers --policies gapless` measures the
+//! cost of a number.
 
 #![allow(clippy::unwrap_used)]
 
-mod cost;
 mod crashes;
+mod dropped_writes;
 mod faults;
 mod limits;
 mod numbers_of_log;
+mod peeks;
 mod rules;
 mod scene;

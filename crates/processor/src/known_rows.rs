@@ -1,0 +1,230 @@
+//! The rows whose stored bytes a partition knows: rows that were read ahead for commands that wait,
+//! and counter records that the last groups wrote.
+
+use std::{mem, num::NonZeroUsize};
+
+use bytes::Bytes;
+use eventlog::AppRow;
+use hashbrown::HashMap;
+use lru::LruCache;
+
+/// The largest number of rows in one call. The numbers of as many workspaces are read side by side.
+pub(crate) const ROWS: usize = 32;
+
+/// The number of rows in one call after many calls failed.
+const FEW_ROWS: usize = 2;
+
+/// The largest size of a row that an application stores. The real size of a row is known only after
+/// the row is read.
+const ROW: usize = 1 << 20;
+
+/// The largest number of bytes that a partition keeps of rows that it read ahead, if no row has
+/// more than 1 MiB.
+const READ_AHEAD_BYTES: usize = ROWS * ROW;
+
+/// The largest number of counter records that a partition keeps.
+const COUNTERS: NonZeroUsize = NonZeroUsize::new(4_096).expect("it is not zero");
+
+/// The largest counter record that a partition keeps. A usual one has about 120 bytes.
+const COUNTER: usize = 512;
+
+/// The largest number of bytes of rows that a partition keeps in memory between its groups: rows
+/// that it read ahead, if no row has more than 1 MiB, and counter records.
+pub const KNOWN_ROWS_BYTES: usize = READ_AHEAD_BYTES + COUNTERS.get() * (COUNTER + COUNTER_ENTRY);
+
+/// The memory of a counter record beside its bytes: its key, and its place in the cache.
+const COUNTER_ENTRY: usize = 256;
+
+/// The rows whose stored bytes are known.
+///
+/// Invariant: a row here holds the bytes that the storage holds. Only the leader writes these rows,
+/// so a row stays as it is until a group of this partition writes the row.
+///
+/// So a group drops the rows that it wrote, except counter records: it replaces their bytes if its
+/// write succeeded. A simpler version keeps what was read. Group 1 reads a record ahead and changes
+/// it; a command of group 2 finds the bytes from before group 1, and replaces a version that the
+/// storage no longer has. So the write of group 2 meets another row than expected.
+///
+/// Each command that draws a number of a gapless series reads and writes the counter record of the
+/// series. Without the kept records each group would wait for one more read.
+#[derive(Debug)]
+pub(crate) struct KnownRows {
+    /// The bytes of each row that was read ahead; `None` for a row that does not exist.
+    read_ahead: HashMap<AppRow, Option<Bytes>>,
+    /// The number of bytes in all rows that were read ahead.
+    bytes: usize,
+    /// The largest number of rows in the next call. A call that fails halves this number. So a call
+    /// that is too large for the storage, or a row that cannot be read, does not delay every group.
+    max_rows: usize,
+    /// The counter records that the last groups wrote.
+    counters: LruCache<AppRow, Bytes>,
+}
+
+impl Default for KnownRows {
+    fn default() -> KnownRows {
+        // A cache that is made with a size takes the memory of all its entries at once.
+        let mut counters = LruCache::unbounded();
+        counters.resize(COUNTERS);
+        KnownRows { read_ahead: HashMap::new(), bytes: 0, max_rows: ROWS, counters }
+    }
+}
+
+impl KnownRows {
+    /// The content of a row, if it is known: the bytes, or `None` for a row that does not exist.
+    pub(crate) fn get(&self, row: &AppRow) -> Option<Option<Bytes>> {
+        if let Some(bytes) = self.counters.peek(row) {
+            return Some(Some(bytes.clone()));
+        }
+        if self.read_ahead.is_empty() { None } else { self.read_ahead.get(row).cloned() }
+    }
+
+    /// Keeps a counter record as a group wrote it.
+    pub(crate) fn keep_counter(&mut self, row: AppRow, bytes: &[u8]) {
+        self.remove_read_ahead(&row);
+        if bytes.len() <= COUNTER {
+            // The bytes share the memory of their whole event, so they are copied.
+            self.counters.put(row, Bytes::copy_from_slice(bytes));
+        } else {
+            self.counters.pop(&row);
+        }
+    }
+
+    /// Drops a row that was read ahead.
+    pub(crate) fn remove_read_ahead(&mut self, row: &AppRow) {
+        if !self.read_ahead.is_empty() {
+            let removed = self.read_ahead.remove(row).flatten();
+            self.bytes -= removed.map_or(0, |bytes| bytes.len());
+        }
+    }
+
+    /// Drops all rows.
+    pub(crate) fn clear(&mut self) {
+        self.read_ahead.clear();
+        self.bytes = 0;
+        self.counters.clear();
+    }
+
+    /// Drops all rows that were read ahead but these. The search ends as soon as all rows that are
+    /// here were found.
+    pub(crate) fn keep_read_ahead(&mut self, mut needed: impl Iterator<Item = AppRow>) {
+        let mut all = mem::take(&mut self.read_ahead);
+        self.bytes = 0;
+        while !all.is_empty()
+            && let Some(row) = needed.next()
+        {
+            if let Some(found) = all.remove(&row) {
+                self.add(&[row], vec![found]);
+            }
+        }
+    }
+
+    /// Adds rows that were read ahead.
+    pub(crate) fn add(&mut self, rows: &[AppRow], found: Vec<Option<Bytes>>) {
+        self.bytes += found.iter().flatten().map(Bytes::len).sum::<usize>();
+        self.read_ahead.extend(rows.iter().copied().zip(found));
+    }
+
+    /// The number of rows that the next call reads.
+    pub(crate) fn rows_of_a_call(&self) -> usize {
+        self.max_rows.min(READ_AHEAD_BYTES.saturating_sub(self.bytes) / ROW)
+    }
+
+    pub(crate) fn note_call(&mut self, is_answered: bool) {
+        self.max_rows = match is_answered {
+            true => (self.max_rows + 1).min(ROWS),
+            false => (self.max_rows / 2).max(FEW_ROWS),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eventlog::{RecordId, WsId};
+
+    use super::*;
+
+    fn rows(from: u64, count: usize) -> Vec<AppRow> {
+        (from..).take(count).map(|id| AppRow::Record(WsId(1), RecordId(id))).collect()
+    }
+
+    /// A call read 100 rows of any size. Where rows have a megabyte, that was 100 MiB for each
+    /// partition.
+    #[test]
+    fn rows_that_are_read_ahead_have_a_bound_in_bytes() {
+        for size in [1, 10_000, ROW - 1, ROW] {
+            let row = Bytes::from(vec![0; size]);
+            let (mut ahead, mut next) = (KnownRows::default(), 0);
+            for _ in 0..100 {
+                let rows = rows(next, ahead.rows_of_a_call());
+                next += rows.len() as u64;
+                ahead.add(&rows, vec![Some(row.clone()); rows.len()]);
+                assert!(
+                    ahead.bytes <= READ_AHEAD_BYTES,
+                    "{} bytes of rows with {size}",
+                    ahead.bytes
+                );
+            }
+            rows(0, next as usize).iter().for_each(|row| ahead.remove_read_ahead(row));
+            assert_eq!((ahead.bytes, ahead.rows_of_a_call()), (0, ROWS));
+        }
+    }
+
+    /// A counter record pinned the memory of its whole event.
+    #[test]
+    fn counter_records_have_a_bound_in_number_and_in_bytes() {
+        let mut known = KnownRows::default();
+        let event = Bytes::from(vec![0; ROW]);
+        for row in rows(0, COUNTERS.get() + 10) {
+            known.keep_counter(row, &event.slice(..100));
+        }
+        assert!(event.try_into_mut().is_ok(), "nothing refers to the event");
+        let kept: Vec<bool> =
+            rows(0, COUNTERS.get() + 10).iter().map(|row| known.get(row).is_some()).collect();
+        let forgotten = [false; 10].into_iter();
+        assert!(kept.into_iter().eq(forgotten.chain([true; COUNTERS.get()])));
+        let row = &rows(20, 1)[0];
+        known.keep_counter(*row, &[1; COUNTER]);
+        assert_eq!(known.get(row), Some(Some(Bytes::from_static(&[1; COUNTER]))));
+        known.keep_counter(*row, &[2; COUNTER + 1]);
+        assert_eq!(known.get(row), None, "the bytes from before are wrong");
+    }
+
+    /// A counter record that was read ahead for a later command is older than the one that the
+    /// group wrote.
+    #[test]
+    fn a_counter_record_replaces_the_bytes_that_were_read_ahead() {
+        let (mut known, row) = (KnownRows::default(), rows(1, 1)[0]);
+        known.add(&[row], vec![Some(Bytes::from_static(b"before"))]);
+        known.keep_counter(row, b"after");
+        assert_eq!(known.get(&row), Some(Some(Bytes::from_static(b"after"))));
+        assert_eq!(known.bytes, 0);
+        known.clear();
+        assert_eq!(known.get(&row), None);
+    }
+
+    /// After each group the partition needed hundreds of milliseconds to look up the rows of 99
+    /// waiting commands of 2,000 rows each.
+    #[test]
+    fn the_search_for_rows_ends_when_all_are_found() {
+        let mut ahead = KnownRows::default();
+        ahead.add(&rows(100, 10), vec![Some(Bytes::from_static(b"row")); 10]);
+        let mut looked_up = 0;
+        ahead.keep_read_ahead(rows(95, 10_000).into_iter().inspect(|_| looked_up += 1));
+        assert_eq!((looked_up, ahead.read_ahead.len(), ahead.bytes), (15, 10, 30));
+    }
+
+    /// After a call failed, the partition repeated a call of the same size for every group. Each
+    /// group waited for the time-out of that call, and then read row by row.
+    #[test]
+    fn calls_that_fail_become_small_and_grow_again_when_calls_are_answered() {
+        let mut ahead = KnownRows::default();
+        let after = |ahead: &mut KnownRows, is_answered| {
+            ahead.note_call(is_answered);
+            ahead.rows_of_a_call()
+        };
+        assert_eq!([false; 5].map(|failed| after(&mut ahead, failed)), [16, 8, 4, 2, 2]);
+        assert_eq!([true; 3].map(|answered| after(&mut ahead, answered)), [3, 4, 5]);
+        (0..100).for_each(|_| ahead.note_call(true));
+        assert_eq!(ahead.rows_of_a_call(), ROWS);
+    }
+}
