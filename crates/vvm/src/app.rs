@@ -1,7 +1,7 @@
 //! An application on a node: its partitions that are at work there, and its document numbers.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
@@ -11,7 +11,8 @@ use eventlog::{Entry, Offset, Reader, RecordId, StoredRecord, WsId};
 use futures::{Stream, stream::BoxStream};
 use isequencer::{SeqId, standard};
 use processor::{Application, Busy, Commands, Partitions};
-use sysvvm::{AppName, NumberRows};
+use seqstorage::PartitionStorage;
+use sysvvm::{AppName, NumberRows, RepairRows};
 
 use crate::{
     AppSettings, NumbersIn,
@@ -25,7 +26,7 @@ const KNOWN_WORKSPACES: usize = 100_000;
 /// An application on a node.
 #[derive(Debug)]
 pub struct App {
-    clock: Clock,
+    pub(crate) clock: Clock,
     pub(crate) settings: AppSettings,
     pub(crate) partitions: Partitions,
     pub(crate) opened: OnceLock<ServedApp>,
@@ -40,6 +41,11 @@ pub(crate) struct ServedApp {
     pub(crate) system: Arc<NumberRows>,
     pub(crate) reader: Reader,
     pub(crate) series: OpenedSeries,
+    pub(crate) repairs: RepairRows,
+    /// Held during a repair.
+    pub(crate) repairing: tokio::sync::Mutex<()>,
+    /// The storage of each partition that was deployed last.
+    pub(crate) storages: Mutex<HashMap<u16, Arc<PartitionStorage>>>,
 }
 
 /// The answer of a node that does not lead the partition. Another node leads it, or no node does.

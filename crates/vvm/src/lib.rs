@@ -30,6 +30,7 @@ mod opening;
 mod partitions;
 mod parts;
 mod problem;
+mod repair;
 mod series;
 mod service;
 mod settings;
@@ -40,6 +41,9 @@ pub use builder::{Builder, InvalidNodeSettings, Vvm};
 pub use launch::{Launched, NotReady, StopShare};
 pub use node::{Node, NotLeading, Stage};
 pub use problem::{Problem, ServiceError};
+pub use repair::{
+    MarkRequest, PlaceHint, RepairError, RepairNote, RowContent, RowInTheWay, StuckPartition,
+};
 pub use service::Service;
 pub use settings::{AppSettings, NodeSettings, NumbersIn};
 pub use status::{AppStatus, LeadershipStatus, NodeStatus, PartitionStatus, StorageStatus};

@@ -38,8 +38,8 @@ pub enum Stage {
     Opening,
     /// The node waits for the leadership of a slot.
     Waiting,
-    /// The node leads. Its partitions are being deployed, recover, or wait until the storage takes
-    /// their writes.
+    /// The node leads. Some of its partitions are being deployed, recover, wait until the storage
+    /// takes their writes, or take no more commands because their queue is full.
     Recovering,
     /// The node leads, and its partitions have recovered, except those that an operator must put
     /// right first.
@@ -111,9 +111,14 @@ impl Node {
         // Partitions recover and stall by themselves, so the stage of a leading node follows from
         // their status.
         let recovers = |app: &App| {
-            use processor::Status;
+            use processor::{FullQueue, Status};
             let all = app.partitions.status();
-            all.iter().any(|(_, it)| matches!(it, Status::Recovering(_) | Status::Stalled(_)))
+            all.iter().any(|(_, status)| {
+                matches!(
+                    status,
+                    Status::Recovering(_) | Status::Stalled(_) | Status::Full(FullQueue::Numbers)
+                )
+            })
         };
         match stage {
             Stage::Leading if self.0.apps.iter().any(recovers) => Stage::Recovering,
@@ -161,6 +166,13 @@ impl Node {
         }
         let (_, lease) = leaders.iter().find(|(of, _)| **of == slot)?;
         (lease.owner != self.0.advertised).then_some(lease.owner)
+    }
+
+    /// The number of partitions on this node that take no more commands now, because too many
+    /// commands or numbers wait.
+    pub fn count_full(&self) -> usize {
+        let statuses = self.0.apps.iter().flat_map(|app| app.partitions.status());
+        statuses.filter(|(_, status)| matches!(status, processor::Status::Full(_))).count()
     }
 
     /// The number of partitions on this node that run no commands until an operator has put their

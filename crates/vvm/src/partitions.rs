@@ -1,6 +1,10 @@
 //! The partitions of a slot, from the beginning of the leadership to its end.
 
-use std::{fmt::Display, sync::Arc, time::Duration};
+use std::{
+    fmt::Display,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use clock::Instant;
 use docnumbers::DocNumberRows;
@@ -51,13 +55,23 @@ pub(crate) async fn deploy(
             Reader::new(storage, clock, settings.request_call_timeout, app.settings.partitions)
         };
         let numbers = Arc::new(system.numbers(&opened.entry));
-        let opened = ServedApp { app: opened, system: numbers, reader, series };
+        let (repairs, storages) = (system.repairs(&opened.entry), Mutex::default());
+        let repairing = tokio::sync::Mutex::default();
+        let opened = ServedApp {
+            app: opened,
+            system: numbers,
+            reader,
+            series,
+            repairs,
+            repairing,
+            storages,
+        };
         let opened = app.opened.get_or_init(|| opened);
         for partition in 0..app.settings.partitions.get() {
             if slot_of(partition, settings.slots) == slot {
                 // A partition spawns its tasks on the runtime that is entered.
                 let _entered = clients.runtime.enter();
-                deploy_partition(app, node, &opened.app, partition, (system, settings, fence))?;
+                deploy_partition(app, node, opened, partition, (system, settings, fence))?;
             }
         }
     }
@@ -67,9 +81,13 @@ pub(crate) async fn deploy(
 /// Opens the keyspace of an application and its series of document numbers, and fixes its
 /// deployment. The first node creates the keyspace and decides the deployment.
 ///
-/// The series come first. Suppose that the deployment came first, and that a series were refused.
-/// Then the counter record of a new gapless series would be deployed, and the earlier configuration
-/// would be refused, too.
+/// All of them are checked before the first one is stored. A stored definition or deployment binds:
+/// suppose that the definition of one series were stored, and that another series or the tables
+/// were refused. Then an application that never ran could keep the next one from being deployed.
+///
+/// Two nodes may deploy different applications at the same time. Each definition and the deployment
+/// is checked again when it is stored, so one of the nodes is refused, and may have stored some
+/// definitions.
 async fn open(
     app: &App,
     node: &Node,
@@ -102,24 +120,29 @@ async fn open(
     let (storage, clock) = (Arc::clone(system.storage()), node.clock().clone());
     let prefix = system.document_numbers(&opened.entry);
     let rows = DocNumberRows::new(storage, clock, prefix, call_timeout);
-    let series = OpenedSeries::open(app, rows, owner.to_owned(), deadline).await?;
     let (level, schema) = (app.settings.level, app.application().schema().clone());
     let deployment = Deployment { level, schema };
-    deployment.fix(&opened.storage, node.clock(), deadline).await.map_err(|why| match why {
+    let not_deployed = |why| match why {
         DeploymentError::Storage(error) => Problem::of_storage(&error),
         why => refused(&why),
-    })?;
+    };
+    series::check(app, &rows, deadline).await?;
+    deployment.check(&opened.storage, deadline).await.map_err(not_deployed)?;
+    let series = OpenedSeries::open(app, rows, owner.to_owned(), deadline).await?;
+    let fixed = deployment.fix(&opened.storage, node.clock(), deadline).await;
+    fixed.map_err(not_deployed)?;
     Ok((opened, series))
 }
 
 fn deploy_partition(
     app: &App,
     node: &Node,
-    opened: &sysvvm::OpenedApp,
+    served: &ServedApp,
     partition: u16,
     (system, settings, fence): (&System, &NodeSettings, &Arc<LeaseFence>),
 ) -> Result<(), Problem> {
     let (clock, timeout) = (node.clock(), settings.request_call_timeout);
+    let opened = &served.app;
     let storage = &opened.storage;
     let log_settings = eventlog::LogSettings {
         level: app.settings.level,
@@ -138,9 +161,11 @@ fn deploy_partition(
     };
     let mut work = app.settings.partition.clone();
     work.name = format!("{}/{partition}", app.name());
-    app.partitions
-        .deploy(log, Arc::new(numbers), work)
-        .map_err(|why| Problem::Refused(why.to_string()))
+    let numbers = Arc::new(numbers);
+    let mut storages = served.storages.lock().unwrap_or_else(PoisonError::into_inner);
+    storages.insert(partition, Arc::clone(&numbers));
+    drop(storages);
+    app.partitions.deploy(log, numbers, work).map_err(|why| Problem::Refused(why.to_string()))
 }
 
 /// The ends of all partitions.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use causes::with_causes;
 use clock::Instant;
-use docnumbers::{DocNumberRows, FastSeries, FixError, Policy, SeriesEnd, SeriesId};
+use docnumbers::{DocNumberRows, FastSeries, FixError, Policy, RangeOwner, SeriesEnd, SeriesId};
 use eventlog::Fence;
 use futures::future::join_all;
 use ielections::Slot;
@@ -30,6 +30,25 @@ pub(crate) fn owner(settings: &NodeSettings, slot: Slot, fence: &LeaseFence) -> 
     format!("{node} slot {slot} epoch {epoch}")
 }
 
+/// Checks whether all series of an application can be opened. Nothing is stored.
+pub(crate) async fn check(
+    app: &App,
+    rows: &DocNumberRows,
+    deadline: Instant,
+) -> Result<(), Problem> {
+    for DeclaredSeries { series, policy } in app.application().series() {
+        let policy = match policy {
+            SeriesPolicy::Gapless { .. } => Policy::Gapless,
+            SeriesPolicy::Fast(settings) => {
+                settings.check().map_err(|why| refused(app, why))?;
+                Policy::Fast
+            }
+        };
+        rows.check(series, policy, deadline).await.map_err(|why| refused(app, why))?;
+    }
+    Ok(())
+}
+
 impl OpenedSeries {
     /// Fixes the definitions of all series of an application, and opens the fast ones.
     pub(crate) async fn open(
@@ -46,7 +65,8 @@ impl OpenedSeries {
                     rows.fix(series, Policy::Gapless, deadline).await.map_err(refused)?;
                 }
                 SeriesPolicy::Fast(settings) => {
-                    let (rows, owner) = (rows.clone(), owner.clone());
+                    let rows = rows.clone();
+                    let owner = RangeOwner::new(&owner).with_app(app.name().to_string());
                     let opened = FastSeries::open(series.clone(), rows, owner, *settings, deadline);
                     fast.insert(series.id().clone(), opened.await.map_err(refused)?);
                 }

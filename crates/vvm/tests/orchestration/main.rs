@@ -37,6 +37,9 @@ async fn the_first_node_leads_and_the_second_waits() {
     let (first, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     let done = run(&first, cud(7, article("a"), soon)).await;
     assert_eq!(done.wlog.0, 2);
+    let app = first.node().app("acme", "shop").unwrap();
+    let partition = app.local_partition(WsId(7)).unwrap();
+    assert_eq!(partition.commands().sequencer().busy(), None, "numbers can be drawn");
 
     let second =
         cluster.node(2, |settings| settings.acquire_within = Some(Duration::from_millis(300)));

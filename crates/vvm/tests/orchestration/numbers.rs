@@ -50,6 +50,22 @@ fn series(template: &str) -> Series {
     Series::new(Definition::new("ticket", template)).unwrap()
 }
 
+/// A node with the tables of a schema, and with the fast series `a` and `b`.
+fn node_of_two(
+    cluster: &Cluster,
+    schema: &str,
+    (a, b): (&str, &str),
+    settings: FastSettings,
+) -> Builder {
+    let mut app = Application::new(schema.parse().unwrap()).unwrap();
+    for (id, template, settings) in [("a", a, FastSettings::default()), ("b", b, settings)] {
+        let series = Series::new(Definition::new(id, template)).unwrap();
+        app = app.with_series(series, SeriesPolicy::Fast(settings)).unwrap();
+    }
+    let name = AppName::new("acme", "tickets").unwrap();
+    cluster.node_of(1, AppSettings::new(name, Arc::new(app)), |_| {})
+}
+
 /// A node with the application `acme/tickets`, which has one series.
 fn node(cluster: &Cluster, number: u16, series: Series, policy: SeriesPolicy) -> Builder {
     node_with(cluster, number, (series, policy), |_| {})
@@ -214,4 +230,40 @@ async fn a_definition_that_could_repeat_a_number_is_refused() {
     let other = node(&cluster, 1, series("U{counter:4}"), fast()).build().unwrap().launch();
     cluster.until(&other, Stage::Leading).await;
     other.shutdown().await.unwrap();
+}
+
+/// A node stored the definition of each series before it checked the next one, and before it
+/// checked the tables. Then the application was refused, and never ran. The stored definition stayed,
+/// and the next definition of that series was refused, although no number of the stored one exists.
+#[tokio::test]
+async fn a_refused_application_leaves_no_definition_behind() {
+    const BILL: &str = "[tables.\"shop.Bill\"]\nkind = \"WDoc\"\n";
+    const ORDER: &str = "[tables.\"shop.Order\"]\nkind = \"WDoc\"\n";
+    let usual = FastSettings::default();
+    let no_range = FastSettings { range: 0, ..usual };
+    // The definition of `a` is right, but the other series or the tables are refused.
+    for (schema, b, settings, part) in [
+        (BILL, "B{counter:3}7", usual, "could be equal"),
+        (BILL, "B{counter:4}", no_range, "range"),
+        (ORDER, "B{counter:4}", usual, "shop.Bill"),
+    ] {
+        let cluster = Cluster::new();
+        let launch = |schema, a, b, settings| {
+            node_of_two(&cluster, schema, (a, b), settings).build().unwrap().launch()
+        };
+        let leader = launch(BILL, "A{counter:4}", "B{counter:4}", usual);
+        cluster.until(&leader, Stage::Leading).await;
+        leader.shutdown().await.unwrap();
+
+        let refused = launch(schema, "X{counter:4}", b, settings);
+        let problem = refused.problem().await;
+        let Problem::Refused(why) = &*problem else { panic!("{problem}") };
+        assert!(why.contains(part), "{part}: {why}");
+        refused.shutdown().await.unwrap_err();
+
+        // A number of this definition could be equal to one of the definition that never ran.
+        let next = launch(BILL, "X{counter:3}7", "B{counter:4}", usual);
+        cluster.until(&next, Stage::Leading).await;
+        next.shutdown().await.unwrap();
+    }
 }
