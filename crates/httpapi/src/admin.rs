@@ -1,5 +1,7 @@
 //! The admin endpoint: the status of the node, and the actions of an operator.
 
+mod repair;
+
 use std::{fmt, net::SocketAddr};
 
 use async_trait::async_trait;
@@ -124,13 +126,22 @@ impl AdminHandler {
                 })?;
                 json_response(StatusCode::ACCEPTED, &json!({ "steppingDown": true }))
             }
-            (method, path @ ("/livez" | "/readyz" | "/metrics" | "/status" | "/step-down")) => {
-                let allow = if path == "/step-down" { "POST" } else { "GET, HEAD" };
+            (&Method::GET | &Method::HEAD, "/repairs") => {
+                repair::list(&self.node, head.uri.query()).await?
+            }
+            (&Method::POST, "/repairs/mark") => repair::mark(&self.node, head.uri.query()).await?,
+            (
+                method,
+                path @ ("/livez" | "/readyz" | "/metrics" | "/status" | "/step-down" | "/repairs"
+                | "/repairs/mark"),
+            ) => {
+                let is_action = matches!(path, "/step-down" | "/repairs/mark");
+                let allow = if is_action { "POST" } else { "GET, HEAD" };
                 let reason = format!("{path} does not support {method}, but {allow}");
                 return Err(ProblemDetails::method_not_allowed(allow, reason));
             }
             (_, path) => {
-                let all = "/livez, /readyz, /metrics, /status, POST /step-down";
+                let all = "/livez, /readyz, /metrics, /status, /repairs, POST /repairs/mark, POST /step-down";
                 return Err(ProblemDetails::not_found(format!(
                     "the path {path} does not exist; the admin endpoint has {all}"
                 )));
@@ -145,7 +156,11 @@ impl AdminHandler {
         if parameters(Some(query)).any(|(name, _)| name == "verbose") {
             return json_response(status, &self.node.status().await);
         }
-        text(status, if is_ready { "ready\n" } else { "not ready\n" })
+        let ready = if is_ready { "ready" } else { "not ready" };
+        match self.node.count_full() {
+            0 => text(status, format!("{ready}\n")),
+            full => text(status, format!("{ready}, full partitions: {full}\n")),
+        }
     }
 }
 

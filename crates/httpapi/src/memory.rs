@@ -1,8 +1,8 @@
 //! The memory that requests share, with one bound for all bodies and one for all answers.
 //!
 //! A body takes its share as its bytes arrive. The answer of its command takes over the share. An
-//! answer that is read from the storage takes its share before the read. Both shares are given back
-//! when the connection has written the answer.
+//! answer that is read from the storage takes its share before the read, and document numbers before
+//! they are drawn. All shares are given back when the connection has written the answer.
 //!
 //! Invariant: a request that waits for memory holds none.
 

@@ -10,7 +10,7 @@ use vvm::{
     istorage::{self, ErrorKind},
 };
 
-use crate::problem::ProblemDetails;
+use crate::problem::{NO_NUMBER, ProblemDetails};
 
 /// The definition of a series, and the settings of its policy.
 pub(crate) fn json_of_series(DeclaredSeries { series, policy }: &DeclaredSeries) -> Json {
@@ -99,7 +99,7 @@ pub(crate) fn draw_problem(error: &DocNumberError) -> ProblemDetails {
 
 /// The problem of a series that has no number for a request.
 pub(crate) fn render_problem(error: &RenderError) -> ProblemDetails {
-    ProblemDetails::new(StatusCode::CONFLICT, "no_number", error.to_string())
+    ProblemDetails::new(StatusCode::CONFLICT, NO_NUMBER, error.to_string())
 }
 
 /// The problem of a series whose numbers are drawn by commands only.

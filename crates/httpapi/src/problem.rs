@@ -1,5 +1,7 @@
 //! Problems with requests, as JSON (RFC 9457).
 
+use std::time::Duration;
+
 use hyper::{
     Response, StatusCode,
     header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
@@ -11,6 +13,9 @@ use crate::response::{Body, json_response};
 
 /// The code of a problem of a node that does not lead: the request belongs to another node.
 pub(crate) const NOT_LEADER: &str = "not_leader";
+
+/// The code of a problem of a series that has no number for a request.
+pub(crate) const NO_NUMBER: &str = "no_number";
 
 /// A problem with a request, for programs and for people.
 #[derive(Debug)]
@@ -81,8 +86,8 @@ impl ProblemDetails {
         let reason = refused.to_string();
         match refused {
             Refused::Busy(busy) => {
-                let code = match busy {
-                    Busy::QueueFull => "queue_full",
+                let code = match &busy {
+                    Busy::QueueFull { .. } => "queue_full",
                     Busy::Recovering(_) => "recovering",
                     Busy::Violation(_) => "violation",
                     Busy::LeadershipLost(_) => NOT_LEADER,
@@ -91,13 +96,18 @@ impl ProblemDetails {
                     Busy::TimedOut => "timed_out",
                     Busy::Storage(_) => "storage",
                 };
-                ProblemDetails::unavailable(code, reason)
+                let problem = ProblemDetails::unavailable(code, reason);
+                match busy {
+                    Busy::QueueFull { retry_after, .. } => problem.retry_after(retry_after),
+                    _ => problem,
+                }
             }
             Refused::Rejected(rejection) => {
                 let (status, code) = match rejection.kind {
                     RejectionKind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
                     RejectionKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
                     RejectionKind::Conflict => (StatusCode::CONFLICT, "conflict"),
+                    RejectionKind::NoNumber => (StatusCode::CONFLICT, NO_NUMBER),
                     RejectionKind::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "key_reused"),
                     RejectionKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
                     RejectionKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
@@ -112,6 +122,13 @@ impl ProblemDetails {
                 ProblemDetails::new(StatusCode::GATEWAY_TIMEOUT, "unknown", reason)
             }
         }
+    }
+
+    /// Sets the time after which the client may try again, in whole seconds from 1 to 60.
+    fn retry_after(mut self, time: Duration) -> ProblemDetails {
+        let seconds = time.as_secs_f64().ceil().clamp(1.0, 60.0);
+        self.retry_after = Some(seconds as u32);
+        self
     }
 
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> ProblemDetails {
@@ -146,6 +163,8 @@ impl ProblemDetails {
 
 #[cfg(test)]
 mod tests {
+    use processor::FullQueue;
+
     use super::*;
 
     #[test]
@@ -162,5 +181,28 @@ mod tests {
             Some("1")
         );
         assert_eq!(after(ProblemDetails::not_found("there is no such document")), None);
+    }
+
+    #[test]
+    fn each_busy_reason_has_its_code_and_its_time() {
+        let why = || "why".to_owned();
+        let full =
+            |full, millis| Busy::QueueFull { full, retry_after: Duration::from_millis(millis) };
+        for (busy, code, after) in [
+            (full(FullQueue::Commands, 0), "queue_full", 1),
+            (full(FullQueue::Numbers, 2_001), "queue_full", 3),
+            (full(FullQueue::Commands, 600_000), "queue_full", 60),
+            (Busy::Recovering(None), "recovering", 1),
+            (Busy::Violation(why()), "violation", 1),
+            (Busy::LeadershipLost(why()), "not_leader", 1),
+            (Busy::Failed(why()), "failed", 1),
+            (Busy::Stopping, "stopping", 1),
+            (Busy::TimedOut, "timed_out", 1),
+            (Busy::Storage(why()), "storage", 1),
+        ] {
+            let problem = ProblemDetails::refused(Refused::Busy(busy));
+            let found = (problem.status.as_u16(), problem.code, problem.retry_after);
+            assert_eq!(found, (503, code, Some(after)));
+        }
     }
 }

@@ -1,14 +1,14 @@
-//! Reading records, lists of documents and logs.
+//! Reading records, lists of documents, logs, and gaps between document numbers.
 
+mod gaps;
 mod list;
 mod log;
-mod next_number;
 mod record;
 
 pub(crate) use self::{
+    gaps::{GapQuery, list_gaps},
     list::list_docs,
     log::{LogPermits, stream_log},
-    next_number::next_number,
     record::{check_workspace_exists, read_record},
 };
 

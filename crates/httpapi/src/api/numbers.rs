@@ -4,14 +4,14 @@
 //! A number that is drawn stays unique after the leadership is lost, because a range is reserved by
 //! a conditional write. So the leadership is not checked again after a draw.
 
-use clock::{Instant, WallTime};
+use clock::Instant;
 use hyper::{Response, StatusCode};
 use processor::{DeclaredSeries, SeriesPolicy};
 use serde::Deserialize;
 use serde_json::json;
 use vvm::{
     App, LocalPartition,
-    docnumbers::{FastSeries, Period, Reset, Series, SeriesId, WsId as NumberWs},
+    docnumbers::{FastSeries, SeriesId, WsId as NumberWs},
     eventlog::WsId,
 };
 
@@ -21,19 +21,17 @@ use super::{
     headers::{refuse_idempotency_key, refuse_if_match},
 };
 use crate::{
-    numbers::{
-        draw_problem, gapless_problem, json_of_gap, json_of_numbers, json_of_peeked,
-        json_of_series, name_of, render_problem, storage_problem,
-    },
+    memory::MemoryShare,
+    numbers::{draw_problem, gapless_problem, json_of_numbers, json_of_peeked, json_of_series},
     problem::ProblemDetails,
-    query::{limit, parameter},
-    read,
+    read::{self, GapQuery, READ_BYTES},
     request_body::RequestBody,
     response::{Body, JSON, bytes_response, json_response},
 };
 
-/// The largest number of ranges in an answer.
-const MOST_GAPS: usize = 1_000;
+/// The memory that a number takes while it is drawn: for its text of at most 200 bytes, for its
+/// counter, and for their JSON.
+const NUMBER_BYTES: usize = 1_024;
 
 /// The body of a request that draws numbers.
 #[derive(Deserialize)]
@@ -64,8 +62,7 @@ impl ApiHandler {
         ws: WsId,
         id: &SeriesId,
     ) -> Result<Response<Body>, ProblemDetails> {
-        let declared = series_of(app, id)?;
-        self.in_workspace(app, ws, self.deadline()).await?;
+        let (declared, _) = self.series_in(app, ws, id, self.deadline()).await?;
         Ok(json_response(StatusCode::OK, &json_of_series(declared)))
     }
 
@@ -80,16 +77,33 @@ impl ApiHandler {
         refuse_if_match(&head.headers)?;
         refuse_idempotency_key(&head.headers)?;
         let declared = series_of(app, id)?;
-        let ReceivedBody { bytes, mut share, deadline } = self.receive_body(head, body).await?;
+        let ReceivedBody { bytes, share, deadline } = self.receive_body(head, body).await?;
         let DrawBody { count } = parsed(&bytes)?;
+        // A request that waits for memory holds none.
+        drop((bytes, share));
         self.in_workspace(app, ws, deadline).await?;
         let series = fast_series(app, declared)?;
+        let most = count.min(series.settings().max_block);
+        let mut share = self.memory_for_numbers(most, deadline).await?;
         let numbers = series.block(NumberWs(ws.0), count, deadline).await;
         let numbers = numbers.map_err(|error| draw_problem(&error))?;
         let json = json_of_numbers(&numbers).to_string();
-        // The numbers are drawn. So they are sent even if there is no free memory.
+        // The answer is smaller than its share.
         let _ = share.resize(json.len());
         Ok(bytes_response(StatusCode::OK, JSON, share.into_bytes(json.into_bytes())))
+    }
+
+    /// Takes the memory for an answer with so many numbers. No number is drawn before its answer has
+    /// memory, because the numbers of an answer that is refused would be used up.
+    async fn memory_for_numbers(
+        &self,
+        count: u32,
+        deadline: Instant,
+    ) -> Result<MemoryShare, ProblemDetails> {
+        let bytes = NUMBER_BYTES.saturating_mul(count as usize);
+        let is_large = bytes > READ_BYTES;
+        let pool = if is_large { &self.large_answers } else { &self.answers };
+        pool.reserve_in_half(bytes, deadline).await
     }
 
     pub(super) async fn peek_number(
@@ -98,9 +112,8 @@ impl ApiHandler {
         ws: WsId,
         id: &SeriesId,
     ) -> Result<Response<Body>, ProblemDetails> {
-        let declared = series_of(app, id)?;
         let deadline = self.deadline();
-        let partition = self.in_workspace(app, ws, deadline).await?;
+        let (declared, partition) = self.series_in(app, ws, id, deadline).await?;
         let number = match declared.policy {
             SeriesPolicy::Fast(_) => {
                 let series = fast_series(app, declared)?;
@@ -108,9 +121,10 @@ impl ApiHandler {
                 number.map_err(|error| draw_problem(&error))?
             }
             SeriesPolicy::Gapless { counter } => {
-                let now = self.node.clock().wall();
-                let next = read::next_number(&partition, ws, &declared.series, counter, now);
-                let next = self.read_in_time(deadline, self.throttle.run(next)).await;
+                let commands = partition.commands();
+                let next = self.throttle.run(commands.peek_number(ws, &declared.series, counter));
+                let next = async { next.await.map_err(ProblemDetails::refused) };
+                let next = self.read_in_time(deadline, next).await;
                 self.check_leadership(app, ws, &partition).await?;
                 next?
             }
@@ -126,33 +140,30 @@ impl ApiHandler {
         ws: WsId,
         id: &SeriesId,
     ) -> Result<Response<Body>, ProblemDetails> {
-        let DeclaredSeries { series, policy } = series_of(app, id)?;
-        let query = head.query.as_deref();
-        let (limit, from) = (limit(query, MOST_GAPS)?, parameter(query, "from")?.unwrap_or(0));
-        let period = period_of(series, query, self.node.clock().wall())?;
         let deadline = self.deadline();
-        let partition = self.in_workspace(app, ws, deadline).await?;
-        let mut json = json!({
-            "series": id.as_str(), "policy": name_of(policy), "period": period.to_string(),
-            "reserved": null, "gaps": [], "next": null,
-        });
-        if matches!(policy, SeriesPolicy::Gapless { .. }) {
-            json["reason"] =
-                "a number of a gapless series exists exactly when its event does".into();
-            return Ok(json_response(StatusCode::OK, &json));
-        }
-        let rows = partition.number_rows();
-        let counter = series.counter_key(period, NumberWs(ws.0));
-        let entries = rows.ledger(&counter, from, limit, deadline).await;
-        let entries = entries.map_err(|error| storage_problem(&error))?;
-        let reserved = rows.counter(&counter, deadline).await;
-        json["reserved"] = json!(reserved.map_err(|error| storage_problem(&error))?);
-        let own = partition.number_owner();
-        let step = series.definition().step;
-        json["gaps"] = entries.iter().map(|entry| json_of_gap(entry, step, own)).collect();
-        let last = entries.last().filter(|_| entries.len() == limit);
-        json["next"] = json!(last.map(|last| last.until));
-        Ok(json_response(StatusCode::OK, &json))
+        let (declared, partition) = self.series_in(app, ws, id, deadline).await?;
+        let now = self.node.clock().wall();
+        let query = GapQuery::of(&declared.series, head.query.as_deref(), now)?;
+        let read = || async {
+            let gaps = read::list_gaps(&partition, ws, declared, &query, deadline);
+            let gaps = self.throttle.run(gaps).await;
+            self.check_leadership(app, ws, &partition).await?;
+            Ok((gaps?, ()))
+        };
+        let (gaps, ()) = self.read_within_memory(deadline, read).await?;
+        Ok(bytes_response(StatusCode::OK, JSON, gaps))
+    }
+
+    /// A series, and the partition of a workspace that exists.
+    async fn series_in<'a>(
+        &self,
+        app: &'a App,
+        ws: WsId,
+        id: &SeriesId,
+        deadline: Instant,
+    ) -> Result<(&'a DeclaredSeries, LocalPartition<'a>), ProblemDetails> {
+        let declared = series_of(app, id)?;
+        Ok((declared, self.in_workspace(app, ws, deadline).await?))
     }
 
     /// The partition of a workspace that exists.
@@ -199,33 +210,4 @@ fn fast_series<'a>(app: &'a App, of: &DeclaredSeries) -> Result<&'a FastSeries, 
     }
     let reason = || format!("the series {id} is not open yet");
     app.fast_series(id).ok_or_else(|| ProblemDetails::unavailable("recovering", reason()))
-}
-
-/// The period that the query names, or else that of `now`.
-fn period_of(
-    series: &Series,
-    query: Option<&str>,
-    now: WallTime,
-) -> Result<Period, ProblemDetails> {
-    let reset = series.definition().reset;
-    match parameter::<Period>(query, "period")? {
-        Some(period) if period.reset() == reset => Ok(period),
-        Some(period) => {
-            let (id, example) = (series.id(), example_of(reset));
-            let reason = format!("`{period}` is not a period of the series {id}: use {example}");
-            Err(ProblemDetails::bad_request(reason))
-        }
-        None => Ok(series.day(now).map_err(|error| render_problem(&error))?.period()),
-    }
-}
-
-/// The text of a period of this reset.
-fn example_of(reset: Reset) -> &'static str {
-    match reset {
-        Reset::Never => "all",
-        Reset::Year => "a year, such as 2026",
-        Reset::Month => "a month, such as 2026-05",
-        Reset::Week => "a week, such as 2026-W21",
-        Reset::Day => "a day, such as 2026-05-22",
-    }
 }

@@ -72,7 +72,7 @@ impl ApiHandler {
     /// The size of an answer is known only after the read. If an answer needs more than its share,
     /// and there is no free memory at once, the answer is dropped together with its share. Then the
     /// request waits for a share of the right size among the large answers, and reads again.
-    async fn read_within_memory<
+    pub(super) async fn read_within_memory<
         T,
         R: Future<Output = Result<(Vec<u8>, T), ProblemDetails>> + Send,
     >(

@@ -81,3 +81,36 @@ fn a_standby_is_alive_and_not_ready_and_has_nothing_to_step_down_from() {
     leader.stop();
     let _ = standby.end();
 }
+
+/// Only an event that cannot be read is marked, and only by the leader of its partition.
+#[test]
+fn an_event_that_can_be_read_is_not_marked() {
+    let leader = TestNode::start();
+    let standby = leader.start_standby();
+    let (status, list) = request(leader.admin, "GET", "/repairs", &[], "");
+    let expected = serde_json::json!({
+        "stage": "leading", "partitions": 10, "stuck": [], "repairs": [], "repairsError": null,
+    });
+    assert_eq!((status, &list), (200, &expected));
+    let mark = |node: &TestNode, query: &str| {
+        code(request(node.admin, "POST", &format!("/repairs/mark?{query}"), &[], ""))
+    };
+    let (_, status) = request(leader.admin, "GET", "/status", &[], "");
+    let app = status["node"]["apps"][0]["app"].as_str().unwrap();
+    let event = format!("app={app}&partition={WS}&event=1&ws={WS}&offset=1");
+    for (query, expected) in [
+        (event.clone(), (409, "not_marked")),
+        (event.replace("event=1&", "event=9&"), (409, "not_marked")),
+        (event.replace(&format!("ws={WS}"), "ws=2"), (409, "not_marked")),
+        (event.replace(app, "no/app"), (404, "not_found")),
+        (event.replace("&event=1", ""), (400, "bad_request")),
+        (event.replace("event=1&", "event=x&"), (400, "bad_request")),
+        (format!("{event}&numbers=7"), (400, "bad_request")),
+        (format!("{event}&dryrun=true"), (400, "bad_request")),
+    ] {
+        assert_eq!(mark(&leader, &query), (expected.0, expected.1.to_owned()), "{query}");
+    }
+    assert_eq!(mark(&standby, &event), (503, "not_leader".to_owned()));
+    leader.stop();
+    let _ = standby.end();
+}

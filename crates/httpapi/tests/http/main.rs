@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod admin;
+mod busy;
 mod clients;
 mod commands;
 mod documents;
@@ -14,6 +15,7 @@ mod hosts;
 mod malformed;
 mod memory;
 mod numbers;
+mod numbers_memory;
 mod routes;
 mod stalls;
 mod support;

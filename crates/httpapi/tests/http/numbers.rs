@@ -121,6 +121,57 @@ fn a_full_counter_is_reported_before_and_when_it_is_full() {
     node.stop();
 }
 
+/// A full fast series answered `no_number`, and a full gapless one `conflict`.
+#[test]
+fn a_full_gapless_series_answers_like_a_fast_one() {
+    let node = TestNode::start();
+    let slips = format!("{}/docs/shop.Slip", workspace_path(WS));
+    let create = || request(node.api, "POST", &slips, &[], "{}");
+    for _ in 0..2 {
+        let (status, made) = create();
+        assert_eq!(status, 201, "{made}");
+    }
+    for (status, full) in [create(), ask(&node, WS, "GET", "/slip/peek", "")] {
+        assert_eq!((status, &full["code"]), (409, &json!("no_number")));
+        assert!(full["reason"].as_str().unwrap().contains("let the counter widen"), "{full}");
+    }
+    node.stop();
+}
+
+#[test]
+fn a_value_for_a_number_field_is_refused() {
+    let node = TestNode::start();
+    let bills = format!("{}/docs/shop.Bill", workspace_path(WS));
+    let (status, made) = request(node.api, "POST", &bills, &[], "{}");
+    assert_eq!(status, 201, "{made}");
+    let id = made["newIds"]["1"].as_u64().unwrap();
+    let bill = format!("{bills}/{id}");
+    let value = json!({ "fields": { "number": "BILL-0007" } });
+    let other = json!({ "fields": { "number": 7 } });
+    let null = json!({ "fields": { "number": null } });
+    let cud = |row: Value| {
+        let rows = json!({ "rows": [row] }).to_string();
+        node.command(WS, "sys.CUD", &rows)
+    };
+    let row = |id: u64, fields: &Value| json!({ "id": id, "table": "shop.Bill", "fields": fields });
+    for (status, refused) in [
+        request(node.api, "POST", &bills, &[], &value.to_string()),
+        request(node.api, "POST", &bills, &[], &other.to_string()),
+        request(node.api, "PATCH", &bill, &[], &value.to_string()),
+        request(node.api, "PATCH", &bill, &[], &null.to_string()),
+        cud(row(1, &value["fields"])),
+        cud(row(id, &value["fields"])),
+        cud(row(id, &null["fields"])),
+    ] {
+        let reason = refused["reason"].as_str().unwrap();
+        assert!(status == 400 && reason.contains("leave the field out"), "{status} {refused}");
+    }
+    let (_, read) = request(node.api, "GET", &bill, &[], "");
+    assert_eq!(read["fields"]["number"], "BILL-0000");
+    assert_eq!(ask(&node, WS, "GET", "/bill/peek", "").1["counter"], 1, "nothing was drawn");
+    node.stop();
+}
+
 #[test]
 fn a_series_shows_its_definition_and_its_policy() {
     let node = TestNode::start();
@@ -131,7 +182,7 @@ fn a_series_shows_its_definition_and_its_policy() {
         .iter()
         .map(|one| one["series"].as_str().unwrap())
         .collect();
-    assert_eq!((status, ids), (200, vec!["bill", "order", "ticket", "tiny"]));
+    assert_eq!((status, ids), (200, vec!["bill", "order", "slip", "ticket", "tiny"]));
     let (_, order) = ask(&node, WS, "GET", "/order", "");
     let expected = json!({
         "series": "order", "template": "O-{counter:5}", "reset": "never", "zone": "UTC", "start": 0,

@@ -145,6 +145,8 @@ fn a_refused_method_is_answered_with_the_allowed_methods() {
         (node.admin, "POST", "/livez".to_owned(), "GET, HEAD"),
         (node.admin, "DELETE", "/status".to_owned(), "GET, HEAD"),
         (node.admin, "GET", "/step-down".to_owned(), "POST"),
+        (node.admin, "POST", "/repairs".to_owned(), "GET, HEAD"),
+        (node.admin, "GET", "/repairs/mark".to_owned(), "POST"),
     ] {
         let answer = ask(address, method, &path, "");
         let allow = allow.to_ascii_lowercase();

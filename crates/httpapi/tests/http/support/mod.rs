@@ -5,5 +5,5 @@ mod node;
 
 pub(crate) use self::{
     client::{Answer, answer_to, code, connect, get},
-    node::{PATIENCE, ROW, TestNode, WS, demo_node},
+    node::{PATIENCE, ROW, TestNode, WS, demo_app, demo_node},
 };

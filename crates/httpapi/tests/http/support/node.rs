@@ -148,24 +148,36 @@ fn launch(settings: HttpApiSettings, admin: AdminSettings, driver: Arc<MemDriver
 
 /// A node with the tables of the demo application and with series, and without services.
 pub(crate) fn demo_node(driver: Arc<dyn StorageDriver>, settings: NodeSettings) -> vvm::Builder {
-    let schema = include_str!("../../../../../config/demo.toml").parse().unwrap();
+    Vvm::builder(driver, Clock::system(), settings).with_app(demo_app())
+}
+
+/// The settings of the demo application with series.
+pub(crate) fn demo_app() -> AppSettings {
+    let demo = include_str!("../../../../../config/demo.toml");
+    let slip = "[tables.\"shop.Slip\"]\nkind = \"WDoc\"\nnumbers = { number = \"slip\" }\n";
+    let schema = format!("{demo}\n{slip}").parse().unwrap();
     let shop = Application::new(schema).unwrap().with_workspaces("Shop", WsKind(1), []).unwrap();
     let shop = with_series(shop);
-    let app = AppSettings::new(AppName::new("demo", "shop").unwrap(), Arc::new(shop));
-    Vvm::builder(driver, Clock::system(), settings).with_app(app)
+    AppSettings::new(AppName::new("demo", "shop").unwrap(), Arc::new(shop))
 }
 
 /// Adds series whose counters never start again: `order`, `tiny` with ten numbers, and `ticket` of
-/// the whole application are fast, and `bill` is gapless.
+/// the whole application, with large blocks, are fast; `bill`, and `slip` with two numbers, are
+/// gapless.
 fn with_series(shop: Application) -> Application {
     let fast = || SeriesPolicy::Fast(FastSettings::default());
-    let gapless = SeriesPolicy::Gapless { counter: RecordId(65_601) };
+    let large = SeriesPolicy::Fast(FastSettings { max_block: 5_000, ..FastSettings::default() });
+    let gapless = |counter| SeriesPolicy::Gapless { counter: RecordId(counter) };
     let new = |id, template| Definition::new(id, template);
     [
         (new("order", "O-{counter:5}"), fast()),
         (Definition { overflow: Overflow::Error, ..new("tiny", "N{counter:1}") }, fast()),
-        (Definition { scope: Scope::Application, ..new("ticket", "T{counter:5}") }, fast()),
-        (new("bill", "BILL-{counter:4}"), gapless),
+        (Definition { scope: Scope::Application, ..new("ticket", "T{counter:5}") }, large),
+        (new("bill", "BILL-{counter:4}"), gapless(65_601)),
+        (
+            Definition { start: 8, overflow: Overflow::Error, ..new("slip", "S{counter:1}") },
+            gapless(65_602),
+        ),
     ]
     .into_iter()
     .fold(shop, |shop, (definition, policy)| {
