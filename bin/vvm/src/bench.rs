@@ -1,4 +1,4 @@
-//! `vvm bench`: sends commands to a running node, and measures their latency.
+//! `vvm bench`: sends requests to a running node, and measures their latency.
 
 mod load;
 mod outcome;
@@ -22,10 +22,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{cli::BenchArgs, command_error::CommandError, say, signals::Signals};
-use load::CommandLoad;
+use load::RequestLoad;
 use outcome::BenchOutcome;
-use pace::CommandPace;
-use sender::send_commands;
+use pace::RequestPace;
+use sender::send_requests;
 
 /// The most time to wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, CommandError> {
     let clock = Clock::system();
     let mut signals = Signals::install().map_err(CommandError::runtime)?;
-    let load = Arc::new(CommandLoad::new(&args)?);
+    let load = Arc::new(RequestLoad::new(&args)?);
     load.create_workspaces(&clock).await?;
     let done = Arc::new(AtomicU64::new(0));
     let start = clock.now();
@@ -42,11 +42,11 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, CommandError> {
     let stop = CancellationToken::new();
     for number in 0..args.clients {
         let (load, clock, done) = (Arc::clone(&load), clock.clone(), Arc::clone(&done));
-        let pace = CommandPace::new(args.rate, args.clients, number, start);
+        let pace = RequestPace::new(args.rate, args.clients, number, start);
         let stop = stop.clone();
-        clients.spawn(async move { send_commands(&load, &clock, pace, end, &stop, &done).await });
+        clients.spawn(async move { send_requests(&load, &clock, pace, end, &stop, &done).await });
     }
-    let (mut all, mut watch) = (pin!(all(clients)), pin!(watch(&clock, start, end, &done)));
+    let (mut all, mut watch) = (pin!(all(clients)), pin!(watch(&clock, &args, start, &done)));
     let outcome = loop {
         tokio::select! {
             outcome = all.as_mut() => break outcome?,
@@ -78,8 +78,9 @@ async fn all(
 }
 
 /// Shows the progress. Returns only if the clients run on long after the end.
-async fn watch(clock: &Clock, start: Instant, end: Instant, done: &AtomicU64) {
+async fn watch(clock: &Clock, args: &BenchArgs, start: Instant, done: &AtomicU64) {
     const EVERY: Duration = Duration::from_millis(200);
+    let (end, requests) = (start + Duration::from_secs(args.seconds), args.send.name());
     let bar = ProgressBar::new((end - start).as_millis() as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {msg}") {
         bar.set_style(style);
@@ -91,6 +92,6 @@ async fn watch(clock: &Clock, start: Instant, end: Instant, done: &AtomicU64) {
         let now = (sum - before) as f64 / EVERY.as_secs_f64();
         before = sum;
         bar.set_position((clock.now() - start).as_millis() as u64);
-        bar.set_message(format!("{now:.0} commands/s"));
+        bar.set_message(format!("{now:.0} {requests}/s"));
     }
 }

@@ -1,6 +1,8 @@
 //! The command line.
 
+mod bench;
 mod numbers;
+mod repair;
 mod storage;
 
 use std::{net::SocketAddr, path::PathBuf};
@@ -8,7 +10,9 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::{
+    bench::{BenchArgs, BenchRequests},
     numbers::{NumbersArgs, NumbersCommand},
+    repair::{MarkArgs, RepairCommand},
     storage::{
         ElectionsCommand, StorageArgs, StorageCommand, VerifyArgs, VerifyElectionsArgs, filtered,
     },
@@ -38,12 +42,15 @@ pub(crate) enum CliCommand {
     Config(ConfigCommand),
     /// Show the state of a running node.
     Status(StatusArgs),
-    /// Send commands to a running node, and measure how long they take. The records and events of
-    /// these commands stay in the workspaces.
+    /// Send requests to a running node, and measure how long they take. The records and events of
+    /// commands stay in the workspaces, and numbers that are drawn are used up.
     Bench(BenchArgs),
     /// List, draw and explain the document numbers of a running node.
     #[command(subcommand, arg_required_else_help = true)]
     Numbers(NumbersCommand),
+    /// List what keeps partitions of a running node from working, and mark an event that is lost.
+    #[command(subcommand, arg_required_else_help = true)]
+    Repair(RepairCommand),
     /// Check elections over a storage.
     #[command(subcommand, arg_required_else_help = true)]
     Elections(ElectionsCommand),
@@ -61,6 +68,7 @@ impl CliCommand {
             CliCommand::Status(args) => args.json,
             CliCommand::Bench(args) => args.json,
             CliCommand::Numbers(command) => command.args().json,
+            CliCommand::Repair(command) => command.args().json,
             CliCommand::Storage(StorageCommand::Check(_))
             | CliCommand::Serve(_)
             | CliCommand::Dev(_)
@@ -147,48 +155,6 @@ pub(crate) struct StatusArgs {
     pub(crate) admin: Option<SocketAddr>,
 
     /// Print the complete status, as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
-    /// The API of the node.
-    #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:8822")]
-    pub(crate) node: SocketAddr,
-
-    /// The application. It must have the tables of the demo.
-    #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
-    pub(crate) app: String,
-
-    /// The number of clients. Each has a connection of its own, and sends one command after
-    /// another.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) clients: u32,
-
-    /// The number of commands that are due in each second, even if answers are slow. Without this
-    /// option each client sends its next command after the answer to the one before.
-    #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) rate: Option<u32>,
-
-    /// The duration, in seconds.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) seconds: u64,
-
-    /// The number of workspaces, numbered from 1. Workspaces that do not exist are made.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) workspaces: u32,
-
-    /// How unequally commands are spread over the workspaces (Zipf): 0 spreads them equally; from 1
-    /// on a few workspaces get most of them.
-    #[arg(long, value_name = "EXPONENT", default_value_t = 0.0)]
-    pub(crate) zipf: f64,
-
-    /// The number of records that each command makes.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=4_096))]
-    pub(crate) records: u16,
-
-    /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -18,6 +18,7 @@ mod metrics;
 mod node_client;
 mod numbers_command;
 mod progress;
+mod repair_command;
 mod report;
 mod scratch;
 mod serve;
@@ -82,6 +83,7 @@ fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Status(args) => on_runtime(status::run(args)),
         CliCommand::Bench(args) => on_runtime(bench::run(args)),
         CliCommand::Numbers(command) => on_runtime(numbers_command::run(command)),
+        CliCommand::Repair(command) => on_runtime(repair_command::run(command)),
     }
 }
 

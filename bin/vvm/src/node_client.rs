@@ -59,7 +59,8 @@ impl NodeClient {
         self.send(Method::POST, path, body).await
     }
 
-    async fn send(
+    /// Sends a request, and reads the whole answer.
+    pub(crate) async fn send(
         &mut self,
         method: Method,
         path: &str,

@@ -208,19 +208,37 @@ fn each_documented_metric_exists_and_each_metric_is_documented() {
     node.stop();
 }
 
+/// Runs `vvm bench` for a second, and returns its report.
+fn bench(node: &node::NodeProcess, rest: &[&str]) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_vvm"))
+        .args(["bench", "--json", "--seconds", "1", "--node", &node.api.to_string()])
+        .args(rest)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_bench_draws_numbers_and_reads() {
+    let (_folder, node) = node_with("");
+    let draws =
+        bench(&node, &["--send", "draws", "--count", "7", "--clients", "4", "--workspaces", "1"]);
+    let path = format!("{}/numbers/order/next", workspace_path(1));
+    let (_, next) = request(node.api, "POST", &path, &[], "");
+    assert_eq!(next["counters"][0], 7 * draws["done"].as_u64().unwrap(), "{draws}");
+    let before = node.logged(1).len();
+    let reads = bench(&node, &["--send", "reads", "--workspaces", "1"]);
+    assert!(reads["done"].as_u64().unwrap() > 20, "{reads}");
+    assert_eq!(node.logged(1).len(), before, "a read writes no event");
+    node.stop();
+}
+
 #[test]
 fn the_bench_measures_a_node_that_runs() {
     let (_folder, node) = node_with("");
-    let bench = |rest: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_vvm"))
-            .args(["bench", "--json", "--seconds", "1", "--node", &node.api.to_string()])
-            .args(rest)
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(0), "{text}");
-        serde_json::from_slice::<Value>(&output.stdout).unwrap()
-    };
+    let bench = |rest: &[&str]| bench(&node, rest);
     let closed = bench(&["--clients", "4", "--workspaces", "3"]);
     let done = closed["done"].as_u64().unwrap();
     let logged: usize = (1..=3).map(|ws| node.logged(ws).len() - 1).sum();

@@ -6,7 +6,7 @@
 #[path = "support/node.rs"]
 mod node;
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, net::TcpListener, path::Path, process::Command};
 
 use node::NodeProcess;
 use rustix::process::Signal;
@@ -135,6 +135,25 @@ fn the_commands_show_series_and_name_each_refusal() {
     assert!(stderr.contains(&address) && stderr.contains("http.listen"), "{stderr}");
 }
 
+/// A node that answers 503 may take the request later, or another node does.
+#[test]
+fn the_commands_end_with_code_4_if_the_node_is_not_ready() {
+    // The storage is a server that accepts connections and sends nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let storage = format!(
+        "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\ncontact_points = [\"{}\"]\n",
+        silent.local_addr().unwrap()
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let node = NodeProcess::start(folder.path(), &storage);
+    node.until("/livez", |status| status == 200);
+    for args in [&["list"][..], &["show", "order"], &["next", "order"], &["gaps", "order"]] {
+        let (code, stdout, stderr) = numbers(&node, args);
+        assert_eq!((code, &*stdout), (Some(4), ""), "{args:?}: {stderr}");
+        assert!(stderr.contains("503") && stderr.contains("does not lead"), "{args:?}: {stderr}");
+    }
+}
+
 #[test]
 fn a_configuration_that_could_repeat_a_number_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,8 +191,42 @@ fn the_demo_draws_orders() {
     assert!(number.starts_with("ORDER2") && number.ends_with("-00000"), "{number}");
     assert_eq!(number.len(), "ORDER2013-0522-00000".len(), "{number}");
     let metrics = request(node.admin, "GET", "/metrics", &[], "").1;
-    let issued = "docnumbers_issued_total{series=\"order\"} 1";
+    let issued = "docnumbers_issued_total{app=\"demo/shop\",series=\"order\"} 1";
     let is_there = metrics.as_str().unwrap().lines().any(|line| line == issued);
     assert!(is_there, "{metrics}");
+    node.stop();
+}
+
+/// The series of one id of several applications shared all metrics.
+#[test]
+fn each_application_has_metrics_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = config(folder.path(), TICKETS);
+    let second = first.replace("demo/shop", "demo/other");
+    let node = NodeProcess::start(folder.path(), &(first + &second)).ready();
+    let post = |app: &str, path: &str, body: Value| {
+        let path = format!("{}/{path}", workspace_path(WS).replace("demo/shop", app));
+        let (status, answer) = request(node.api, "POST", &path, &[], &body.to_string());
+        assert_eq!(status, 200, "{path}: {answer}");
+    };
+    for (app, count) in [("demo/shop", 2), ("demo/other", 5)] {
+        post(app, "commands/sys.CreateWorkspace", json!({ "args": { "kind": "Shop" } }));
+        post(app, "numbers/ticket/next", json!({ "count": count }));
+    }
+    let metrics = request(node.admin, "GET", "/metrics", &[], "").1;
+    let metrics = metrics.as_str().unwrap();
+    for (app, issued) in [("demo/shop", 2), ("demo/other", 5)] {
+        let labels = format!("app=\"{app}\",series=\"ticket\"");
+        for line in [
+            format!("docnumbers_issued_total{{{labels}}} {issued}"),
+            format!("docnumbers_remaining{{{labels}}} "),
+            format!("docnumbers_refills_total{{{labels},outcome=\"failed\"}} 0"),
+            format!("docnumbers_refill_wait_seconds_count{{{labels}}} 1"),
+            format!("docnumbers_gaps_total{{{labels},cause=\"not_given_back\"}} 0"),
+        ] {
+            let is_there = metrics.lines().any(|there| there.starts_with(&line));
+            assert!(is_there, "{line}: {metrics}");
+        }
+    }
     node.stop();
 }

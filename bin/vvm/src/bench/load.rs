@@ -1,65 +1,67 @@
-//! The commands of a bench, and the node that gets them.
+//! The requests of a bench, and the node that gets them.
 
 use std::{fmt::Display, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use clock::Clock;
-use hyper::StatusCode;
+use hyper::{Method, StatusCode};
 use serde_json::json;
 use sysvvm::AppName;
 
 use super::{ANSWER_TIMEOUT, shares};
-use crate::{cli::BenchArgs, command_error::CommandError, node_client::NodeClient};
+use crate::{
+    cli::{BenchArgs, BenchRequests},
+    command_error::CommandError,
+    node_client::NodeClient,
+};
 
 /// The most time for the first answer of a node.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The commands, and the node that gets them.
-pub(super) struct CommandLoad {
+/// The requests, and the node that gets them.
+pub(super) struct RequestLoad {
     pub(super) address: SocketAddr,
     app: AppName,
     /// The running sums of the shares of the workspaces. The last sum is 1.
     pub(super) sums: Vec<f64>,
-    /// The body of every command.
+    pub(super) method: Method,
+    /// The end of the path of every request, behind its workspace.
+    resource: &'static str,
+    /// The body of every request.
     pub(super) body: Bytes,
 }
 
-impl CommandLoad {
-    pub(super) fn new(args: &BenchArgs) -> Result<CommandLoad, CommandError> {
+impl RequestLoad {
+    pub(super) fn new(args: &BenchArgs) -> Result<RequestLoad, CommandError> {
         let app =
             args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
         if !(args.zipf.is_finite() && args.zipf >= 0.0) {
             return Err(CommandError::usage("--zipf must be a number from 0 on"));
         }
-        let customer = "a customer with a name of some length, as there are";
-        let order = json!({
-            "id": 1, "table": "shop.Order",
-            "fields": { "number": "ORDER2026-1123-00000", "customer": customer },
-        });
-        let line = |id: u64| {
-            json!({
-                "id": id, "table": "shop.Line", "parent": { "id": 1, "container": "lines" },
-                "fields": { "article": 322_685_000_131_072_u64, "quantity": 2, "cents": 1_999 },
-            })
+        let (method, resource, body) = match args.send {
+            BenchRequests::Commands => (Method::POST, "/commands/sys.CUD", order(args.records)),
+            BenchRequests::Draws => {
+                (Method::POST, "/numbers/order/next", json!({ "count": args.count }).to_string())
+            }
+            BenchRequests::Reads => (Method::GET, "/numbers/order", String::new()),
         };
-        let lines = (2..=u64::from(args.records)).map(line);
-        let rows: Vec<_> = [order].into_iter().chain(lines).collect();
-        let body = json!({ "rows": rows }).to_string().into();
-        Ok(CommandLoad {
+        Ok(RequestLoad {
             address: args.node,
             app,
             sums: shares::sums(args.workspaces, args.zipf),
-            body,
+            method,
+            resource,
+            body: body.into(),
         })
     }
 
     fn base(&self, ws: u64) -> String {
         let app = &self.app;
-        format!("/api/v2/apps/{}/{}/workspaces/{ws}/commands", app.owner(), app.name())
+        format!("/api/v2/apps/{}/{}/workspaces/{ws}", app.owner(), app.name())
     }
 
     pub(super) fn path(&self, ws: u64) -> String {
-        self.base(ws) + "/sys.CUD"
+        self.base(ws) + self.resource
     }
 
     fn unreachable(&self, why: impl Display) -> CommandError {
@@ -88,7 +90,7 @@ impl CommandLoad {
         let mut client = self.connect(clock).await?;
         for ws in 1..=self.sums.len() as u64 {
             let body = json!({ "args": { "kind": "Shop", "name": "bench" } }).to_string();
-            let path = self.base(ws) + "/sys.CreateWorkspace";
+            let path = self.base(ws) + "/commands/sys.CreateWorkspace";
             let answer =
                 clock.timeout_at(clock.now() + ANSWER_TIMEOUT, client.post(&path, body.into()));
             let answer = answer.await.map_err(|late| self.unreachable(late))?;
@@ -104,4 +106,22 @@ impl CommandLoad {
         }
         Ok(())
     }
+}
+
+/// The body of a command that makes an order with so many records.
+fn order(records: u16) -> String {
+    let customer = "a customer with a name of some length, as there are";
+    let order = json!({
+        "id": 1, "table": "shop.Order",
+        "fields": { "number": "ORDER2026-1123-00000", "customer": customer },
+    });
+    let line = |id: u64| {
+        json!({
+            "id": id, "table": "shop.Line", "parent": { "id": 1, "container": "lines" },
+            "fields": { "article": 322_685_000_131_072_u64, "quantity": 2, "cents": 1_999 },
+        })
+    };
+    let lines = (2..=u64::from(records)).map(line);
+    let rows: Vec<_> = [order].into_iter().chain(lines).collect();
+    json!({ "rows": rows }).to_string()
 }

@@ -10,13 +10,13 @@ use crate::{cli::BenchArgs, command_error::CommandError, print};
 /// The largest time that is recorded, in microseconds: one hour. Longer times count as this one.
 const LONGEST: u64 = 3_600_000_000;
 
-/// The outcome of the commands of one client, or of all clients.
+/// The outcome of the requests of one client, or of all clients.
 pub(super) struct BenchOutcome {
-    /// The times of the commands that were done, in microseconds.
+    /// The times of the requests that were done, in microseconds.
     pub(super) times: Histogram<u64>,
-    /// The numbers of commands that were not done, by the answer.
+    /// The numbers of requests that were not done, by the answer.
     pub(super) failed: BTreeMap<String, u64>,
-    /// The number of commands that were due before the end and were not sent, because their clients
+    /// The number of requests that were due before the end and were not sent, because their clients
     /// still waited for answers.
     pub(super) unsent: u64,
 }
@@ -37,7 +37,7 @@ impl BenchOutcome {
         Ok(())
     }
 
-    /// Returns whether commands were done, and no command failed.
+    /// Returns whether requests were done, and no request failed.
     pub(super) fn is_clean(&self) -> bool {
         self.failed.is_empty() && !self.times.is_empty()
     }
@@ -45,15 +45,18 @@ impl BenchOutcome {
     /// Prints the outcome of a bench that took `took` seconds.
     pub(super) fn print(&self, args: &BenchArgs, took: f64) -> Result<(), CommandError> {
         let BenchOutcome { times, failed, unsent } = self;
+        let requests = args.send.name();
         let per_second = times.len() as f64 / took;
         let at = |quantile: f64| times.value_at_quantile(quantile);
         if args.json {
             let result = json!({
+                "send": args.send.name(),
                 "clients": args.clients,
                 "rate": args.rate,
                 "workspaces": args.workspaces,
                 "zipf": args.zipf,
                 "records": args.records,
+                "count": args.count,
                 "seconds": took,
                 "done": times.len(),
                 "perSecond": per_second,
@@ -66,7 +69,7 @@ impl BenchOutcome {
             return print(&format!("{result:#}\n"));
         }
         let mut text = format!(
-            "{} commands in {took:.1} s: {per_second:.0}/s\np50 {} µs, p90 {} µs, p99 {} µs, p99.9 {} µs, longest {} µs\n",
+            "{} {requests} in {took:.1} s: {per_second:.0}/s\np50 {} µs, p90 {} µs, p99 {} µs, p99.9 {} µs, longest {} µs\n",
             times.len(),
             at(0.5),
             at(0.9),
@@ -79,7 +82,7 @@ impl BenchOutcome {
         }
         if *unsent > 0 {
             text += &format!(
-                "{unsent} commands were due and not sent: {} clients do not reach this rate\n",
+                "{unsent} {requests} were due and not sent: {} clients do not reach this rate\n",
                 args.clients
             );
         }

@@ -1,26 +1,26 @@
-//! The times at which a client sends its commands.
+//! The times at which a client sends its requests.
 
 use std::time::Duration;
 
 use clock::{Clock, Instant};
 
-/// The times of the commands of one client.
-pub(super) struct CommandPace {
-    /// The time between two commands. `None` if each command follows the answer to the one before.
+/// The times of the requests of one client.
+pub(super) struct RequestPace {
+    /// The time between two requests. `None` if each request follows the answer to the one before.
     every: Option<Duration>,
     due: Instant,
 }
 
-impl CommandPace {
-    /// Makes the pace of one client. All clients together send `rate` commands a second. Without a
+impl RequestPace {
+    /// Makes the pace of one client. All clients together send `rate` requests a second. Without a
     /// rate each client sends as many as it can.
-    pub(super) fn new(rate: Option<u32>, clients: u32, number: u32, start: Instant) -> CommandPace {
+    pub(super) fn new(rate: Option<u32>, clients: u32, number: u32, start: Instant) -> RequestPace {
         let every = rate.map(|rate| Duration::from_secs(u64::from(clients)) / rate);
         let due = start + every.map_or(Duration::ZERO, |every| every * number / clients);
-        CommandPace { every, due }
+        RequestPace { every, due }
     }
 
-    /// Waits until the next command is due, and returns that time. `None` if the command is due
+    /// Waits until the next request is due, and returns that time. `None` if the request is due
     /// after the end.
     pub(super) async fn next(&mut self, clock: &Clock, end: Instant) -> Option<Instant> {
         let Some(every) = self.every else { return Some(clock.now()) };
@@ -33,7 +33,7 @@ impl CommandPace {
         Some(due)
     }
 
-    /// Returns the number of commands that are still due before the end.
+    /// Returns the number of requests that are still due before the end.
     pub(super) fn left(&self, end: Instant) -> u64 {
         let Some(every) = self.every else { return 0 };
         end.saturating_since(self.due).as_nanos().div_ceil(every.as_nanos().max(1)) as u64
@@ -49,7 +49,7 @@ mod tests {
         let manual = clock::ManualClock::new(1);
         let clock = manual.clock();
         let start = clock.now();
-        let mut pace = CommandPace::new(Some(100), 2, 1, start);
+        let mut pace = RequestPace::new(Some(100), 2, 1, start);
         manual.advance(Duration::from_secs(1));
         let end = start + Duration::from_secs(1);
         let mut due = Vec::new();

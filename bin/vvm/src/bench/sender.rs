@@ -1,4 +1,4 @@
-//! A client that sends one command after another.
+//! A client that sends one request after another.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -9,16 +9,16 @@ use clock::{Clock, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ANSWER_TIMEOUT, load::CommandLoad, outcome::BenchOutcome, pace::CommandPace,
+    ANSWER_TIMEOUT, load::RequestLoad, outcome::BenchOutcome, pace::RequestPace,
     shares::WorkspacePicker,
 };
 use crate::{command_error::CommandError, node_client::NodeClient};
 
-/// Sends one command after another, and returns the outcome.
-pub(super) async fn send_commands(
-    load: &CommandLoad,
+/// Sends one request after another, and returns the outcome.
+pub(super) async fn send_requests(
+    load: &RequestLoad,
     clock: &Clock,
-    mut pace: CommandPace,
+    mut pace: RequestPace,
     end: Instant,
     stop: &CancellationToken,
     done: &AtomicU64,
@@ -35,13 +35,13 @@ pub(super) async fn send_commands(
                 Some(client) => client,
                 none => none.insert(NodeClient::connect(load.address).await?),
             };
-            client.post(&load.path(ws), load.body.clone()).await
+            client.send(load.method.clone(), &load.path(ws), load.body.clone()).await
         };
         let answered = clock.timeout_at(clock.now() + ANSWER_TIMEOUT, answered).await;
         let why = match answered {
             Ok(Ok(answer)) if answer.status.is_success() => {
-                // The time starts when the command was due. Otherwise a node that stands still
-                // would delay the next commands, and their waiting would not be measured.
+                // The time starts when the request was due. Otherwise a node that stands still
+                // would delay the next requests, and their waiting would not be measured.
                 let micros = (clock.now() - due).as_micros() as u64;
                 outcome.times.saturating_record(micros);
                 done.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The shares of the workspaces in the commands of a bench.
+//! The shares of the workspaces in the requests of a bench.
 
 /// Returns the running sums of the shares. The share of the workspace at a rank is proportional to
 /// one divided by the rank to the power of `zipf`.

@@ -9,7 +9,10 @@ use httpapi::HttpApiSettings;
 use processor::PartitionSettings;
 use serde::{Deserialize, Serialize};
 
-use super::{address::address, seconds::Seconds};
+use super::{
+    address::address,
+    seconds::{Seconds, none_as_zero, zero_as_none},
+};
 
 /// The section `http`: the API.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -42,11 +45,15 @@ pub(crate) struct HttpConfig {
     pub(crate) logs: NonZeroUsize,
     /// The maximum number of commands that wait in a partition.
     pub(crate) queue: NonZeroUsize,
+    /// How long a command waits while its partition is full. 0 refuses it at once.
+    #[serde(deserialize_with = "zero_as_none", serialize_with = "none_as_zero")]
+    pub(crate) queue_wait_seconds: Option<Seconds>,
 }
 
 impl Default for HttpConfig {
     fn default() -> HttpConfig {
         let api = HttpApiSettings::new((Ipv4Addr::LOCALHOST, 8822).into());
+        let partition = PartitionSettings::new("");
         HttpConfig {
             listen: api.listen,
             allow_unauthenticated: !api.only_local,
@@ -59,7 +66,8 @@ impl Default for HttpConfig {
             bodies_bytes: at_least_one(api.bodies_bytes),
             answers_bytes: at_least_one(api.answers_bytes),
             logs: at_least_one(api.logs),
-            queue: at_least_one(PartitionSettings::new("").queue),
+            queue: at_least_one(partition.queue),
+            queue_wait_seconds: Some(Seconds::of(partition.queue_wait)),
         }
     }
 }
@@ -76,7 +84,8 @@ pub(crate) struct AdminConfig {
     #[serde(deserialize_with = "address")]
     pub(crate) listen: SocketAddr,
     /// Whether other machines may reach the admin endpoint. The endpoint has no authentication:
-    /// every client can make the node step down.
+    /// every client can make the node step down, and can mark a damaged event, which loses its
+    /// content.
     pub(crate) allow_unauthenticated: bool,
 }
 

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
+use ielections::Timing;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use vvm::NodeSettings;
 
@@ -35,6 +36,18 @@ pub(crate) struct NodeConfig {
     pub(crate) stop_seconds: Seconds,
     /// The most time for a call to the storage. The default is a tenth of the lease.
     pub(crate) call_seconds: Option<Seconds>,
+    /// The time from a write of the lease to its renewal. The default is a quarter of the lease.
+    pub(crate) renew_seconds: Option<Seconds>,
+    /// The time for further tries of a renewal that fails. The default is a quarter of the lease.
+    pub(crate) renew_retry_seconds: Option<Seconds>,
+    /// The most time for a call to the lease. The default is a twentieth of the lease.
+    pub(crate) renew_call_seconds: Option<Seconds>,
+    /// The time for the work to stop after the leadership is lost. Then the process is killed. The
+    /// default is a quarter of the lease.
+    pub(crate) stop_grace_seconds: Option<Seconds>,
+    /// The largest difference between the clocks of the storage's servers. The default is a
+    /// fortieth of the lease.
+    pub(crate) clock_skew_seconds: Option<Seconds>,
     /// The folder in which the node remembers its lease, so that the node need not wait for the
     /// lease after a crash. Only one process may use a folder.
     pub(crate) folder: PathBuf,
@@ -50,6 +63,11 @@ impl Default for NodeConfig {
             acquire_seconds: usual.acquire_within.map(Seconds::of),
             stop_seconds: Seconds::of(usual.stop_within),
             call_seconds: None,
+            renew_seconds: None,
+            renew_retry_seconds: None,
+            renew_call_seconds: None,
+            stop_grace_seconds: None,
+            clock_skew_seconds: None,
             folder: PathBuf::from("data"),
         }
     }
@@ -66,4 +84,20 @@ fn lease<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
         return Err(D::Error::custom("a lease must last a second or more"));
     }
     Ok(lease)
+}
+
+impl NodeConfig {
+    /// The split of the lease: the usual one, with the parts that are configured.
+    pub(crate) fn timing(&self) -> Timing {
+        let usual = Timing::of(self.lease_seconds.get());
+        let or = |part: Option<Seconds>, usual| part.map_or(usual, Seconds::get);
+        Timing {
+            renew_every: or(self.renew_seconds, usual.renew_every),
+            retry_for: or(self.renew_retry_seconds, usual.retry_for),
+            call_timeout: or(self.renew_call_seconds, usual.call_timeout),
+            stop_grace: or(self.stop_grace_seconds, usual.stop_grace),
+            clock_skew: or(self.clock_skew_seconds, usual.clock_skew),
+            ..usual
+        }
+    }
 }

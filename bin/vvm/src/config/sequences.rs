@@ -1,8 +1,12 @@
 //! The section `sequences` of the configuration.
 
+use std::num::NonZeroUsize;
+
 use eventlog::TrustLevel;
 use processor::PartitionSettings;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+use super::seconds::Seconds;
 
 /// The section `sequences`: the trust level, and the place of the numbers.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -16,13 +20,26 @@ pub(crate) struct SequencesConfig {
     pub(crate) storage: SequencesIn,
     /// How many numbers each partition keeps in memory.
     pub(crate) cached_numbers: usize,
+    /// How many numbers of each partition may wait to be stored.
+    pub(crate) unflushed_numbers: NonZeroUsize,
+    /// The time for which numbers wait, so that more numbers are stored with them.
+    pub(crate) flush_delay_seconds: Seconds,
+    /// The pause before a failed call for numbers is made again.
+    pub(crate) retry_seconds: Seconds,
 }
 
 impl Default for SequencesConfig {
     fn default() -> SequencesConfig {
         let storage = SequencesIn::default();
-        let cached_numbers = PartitionSettings::new("").sequencer.cached_numbers;
-        SequencesConfig { trust_level: TrustLevel::default(), storage, cached_numbers }
+        let sequencer = PartitionSettings::new("").sequencer;
+        SequencesConfig {
+            trust_level: TrustLevel::default(),
+            storage,
+            cached_numbers: sequencer.cached_numbers,
+            unflushed_numbers: sequencer.max_unflushed,
+            flush_delay_seconds: Seconds::of(sequencer.flush_delay),
+            retry_seconds: Seconds::of(sequencer.retry_after),
+        }
     }
 }
 

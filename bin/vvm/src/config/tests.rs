@@ -3,7 +3,7 @@
 mod overrides;
 mod refusals;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use super::*;
 use crate::storage_target::StorageTarget;
@@ -152,18 +152,89 @@ fn the_commented_out_settings_are_the_defaults() {
     assert_eq!(of_file.len(), 2);
 }
 
-/// Each partition can keep 32 MiB of rows that it read ahead. The memory that a node printed did
-/// not count these rows: with 10 partitions 320 MiB were missing.
+/// Each partition can keep 32 MiB of rows that it read ahead, and 3 MiB of counter records. The
+/// memory that a node printed did not count these rows: with 10 partitions 320 MiB were missing.
 #[test]
-fn the_memory_of_a_node_includes_the_rows_that_its_partitions_read_ahead() {
+fn the_memory_of_a_node_includes_the_rows_that_its_partitions_keep() {
     let memory_mib = |slots: u32| {
         let slots = variable("VVM__NODE__SLOTS", &slots.to_string());
         let driver = variable("VVM__STORAGE__DRIVER", "dynamodb");
         crate::serve::check(VvmConfig::read(None, &[slots, driver]).unwrap()).unwrap() >> 20
     };
-    let rest = memory_mib(10) - 32;
+    let rest = memory_mib(10) - 35;
     for (slots, partitions) in [(1, 10), (2, 5), (3, 4), (10, 1)] {
-        assert_eq!(memory_mib(slots), rest + partitions * 32, "{slots} slots");
+        assert_eq!(memory_mib(slots), rest + partitions * 35, "{slots} slots");
     }
-    assert_eq!(rest, 256 + 128 + 160 + 15_000 / 32, "bodies, answers, program, connections");
+    let numbers = 30;
+    assert_eq!(
+        rest,
+        256 + 128 + 160 + 15_000 / 32 + numbers,
+        "bodies, answers, program, connections"
+    );
+}
+
+/// Each fast series can hold 10,000 counters, and as many can wait to be given back. The memory that
+/// a node printed did not count them.
+#[test]
+fn the_memory_of_a_node_includes_the_counters_of_its_fast_series() {
+    let memory = |fast: usize| {
+        let tables = shipped("demo.toml");
+        let bill = "template = \"B{counter:4}\"\npolicy = \"gapless\"\nrecord = 65601";
+        let mut text = format!(
+            "[[apps]]\nname = \"demo/shop\"\ntables = {tables:?}\nworkspaces = {{ Shop = 1 }}\n\
+             [apps.series.bill]\n{bill}\n"
+        );
+        for at in 0..fast {
+            let fast = format!("template = \"{at}-{{counter:4}}\"\npolicy = \"fast\"");
+            text += &format!("[apps.series.s{at}]\n{fast}\n");
+        }
+        crate::serve::check(VvmConfig::of_text(&text)).unwrap()
+    };
+    let (none, three) = (memory(0), memory(3));
+    assert_eq!(three - none, 3 * 10_000 * (3 << 10));
+}
+
+/// The defaults of the docs were those of another version, or missing.
+#[test]
+fn each_number_of_the_configuration_has_its_default_in_the_docs() {
+    let docs = include_str!("../../../../docs/operations.md");
+    let (_, table) = docs.split_once("### Defaults\n").unwrap();
+    let (table, _) = table.split_once("\n### ").unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let documented: std::collections::BTreeMap<String, String> = rows
+        .map(|(key, rest)| (key.to_owned(), rest.split_once(" |").unwrap().0.to_owned()))
+        .filter(|(_, default)| default.starts_with(|first: char| first.is_ascii_digit()))
+        .collect();
+    let defaults = toml::Table::try_from(VvmConfig::default()).unwrap();
+    let is_number = |value: &toml::Value| value.is_integer() || value.is_float();
+    let sections = ["node", "http", "sequences"].into_iter();
+    let numbers = sections.flat_map(|section| {
+        let keys = defaults[section].as_table().unwrap().iter();
+        keys.filter(|(_, value)| is_number(value))
+            .map(move |(key, value)| (format!("{section}.{key}"), value.to_string()))
+    });
+    assert_eq!(documented, numbers.collect());
+}
+
+/// The parts of a lease could not be configured. Parts that do not fit are refused with their key.
+#[test]
+fn the_parts_of_a_lease_fit_into_the_lease() {
+    let config = |parts: &str| -> VvmConfig {
+        VvmConfig::of_text(&format!("[node]\nlease_seconds = 8\n{parts}"))
+    };
+    let timing =
+        config("renew_seconds = 1\nrenew_retry_seconds = 2\nstop_grace_seconds = 3").node.timing();
+    let seconds = |part: Duration| part.as_secs_f64();
+    assert_eq!(seconds(timing.duration), 8.0);
+    assert_eq!(
+        [timing.renew_every, timing.retry_for, timing.stop_grace].map(seconds),
+        [1.0, 2.0, 3.0]
+    );
+    assert_eq!([timing.call_timeout, timing.clock_skew].map(seconds), [0.4, 0.2]);
+    let usual = config("").node.timing();
+    assert_eq!(usual, ielections::Timing::of(Duration::from_secs(8)));
+    for parts in ["renew_seconds = 9", "stop_grace_seconds = 6", "renew_call_seconds = 5"] {
+        let refused = crate::serve::check(config(parts)).unwrap_err().to_string();
+        assert!(refused.contains("`node."), "{parts}: {refused}");
+    }
 }

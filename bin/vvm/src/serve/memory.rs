@@ -1,6 +1,6 @@
 //! The memory that a node may take.
 
-use processor::READ_AHEAD_BYTES;
+use processor::{KNOWN_ROWS_BYTES, SeriesPolicy};
 use vvm::{AppSettings, NodeSettings};
 
 use crate::{config::VvmConfig, storage_target::StorageTarget};
@@ -8,7 +8,7 @@ use crate::{config::VvmConfig, storage_target::StorageTarget};
 /// Returns the most memory that the node may take, in bytes.
 ///
 /// The sum counts bodies and answers as their limits allow, the cache of redb, the connections, the
-/// rows that partitions read ahead, and the rest of the program.
+/// rows that partitions read ahead, the counters of fast series, and the rest of the program.
 pub(super) fn most_memory(
     VvmConfig { http, .. }: &VvmConfig,
     target: &StorageTarget,
@@ -24,8 +24,18 @@ pub(super) fn most_memory(
     };
     let requests = http.bodies_bytes.get().saturating_add(http.answers_bytes.get());
     let partitions = partitions_led(settings, apps);
-    let parts = partitions * READ_AHEAD_BYTES + connections * CONNECTION + PROGRAM;
-    requests.saturating_add(cache).saturating_add(parts)
+    let parts = partitions * KNOWN_ROWS_BYTES + connections * CONNECTION + PROGRAM;
+    requests.saturating_add(cache).saturating_add(parts).saturating_add(numbers(apps))
+}
+
+/// Returns the most memory of the counters that all fast series hold.
+fn numbers(apps: &[AppSettings]) -> usize {
+    let series = apps.iter().flat_map(|app| app.application.series());
+    let bytes = series.map(|declared| match &declared.policy {
+        SeriesPolicy::Fast(settings) => settings.most_memory(),
+        SeriesPolicy::Gapless { .. } => 0,
+    });
+    bytes.fold(0, usize::saturating_add)
 }
 
 /// Returns the maximum number of partitions that the node leads: the partitions of one slot.

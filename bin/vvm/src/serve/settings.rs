@@ -2,9 +2,9 @@
 
 mod checks;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use ielections::Timing;
+use ielections::Budget;
 use tracing::info;
 use vvm::{AppSettings, InvalidNodeSettings, NodeSettings, NumbersIn};
 
@@ -39,7 +39,7 @@ pub(super) fn plan(
     let apps = apps(config)?;
     let levels = apps.iter().map(|app| app.level);
     let lease = settings.lease_for(levels, target.capabilities().late_write);
-    settings.check(&apps).and(lease).map_err(|bad| {
+    let lease = settings.check(&apps).and(lease).map_err(|bad| {
         let twice;
         let key: &[&str] = match &bad {
             InvalidNodeSettings::AppTwice(name) => {
@@ -53,12 +53,14 @@ pub(super) fn plan(
         };
         config.source.wrong(key, bad)
     })?;
+    let key = &["node", "lease_seconds"];
+    Budget::new(lease, Duration::ZERO).map_err(|bad| config.source.wrong(key, bad))?;
     Ok((settings, apps))
 }
 
 fn settings(config: &VvmConfig) -> NodeSettings {
     let node = &config.node;
-    let lease = Timing::of(node.lease_seconds.get());
+    let lease = node.timing();
     let usual = NodeSettings::new(node.advertised.unwrap_or(config.http.listen));
     NodeSettings {
         system: config.storage.system_keyspace.clone().unwrap_or(usual.system),
@@ -99,7 +101,13 @@ fn apps(config: &VvmConfig) -> Result<Vec<AppSettings>, CommandError> {
             config::SequencesIn::View => NumbersIn::View,
         };
         app.partition.queue = config.http.queue.get();
-        app.partition.sequencer.cached_numbers = config.sequences.cached_numbers;
+        let wait = config.http.queue_wait_seconds;
+        app.partition.queue_wait = wait.map_or(Duration::ZERO, |seconds| seconds.get());
+        let (sequences, sequencer) = (&config.sequences, &mut app.partition.sequencer);
+        sequencer.cached_numbers = sequences.cached_numbers;
+        sequencer.max_unflushed = sequences.unflushed_numbers;
+        sequencer.flush_delay = sequences.flush_delay_seconds.get();
+        sequencer.retry_after = sequences.retry_seconds.get();
     }
     Ok(apps)
 }

@@ -1,9 +1,10 @@
 //! Storages for nodes as processes.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use clock::Clock;
-use istorage::{KeyspaceName, StorageDriver};
+use istorage::{KeyspaceName, SharedStorage, StorageDriver};
+use sysvvm::{AppName, System};
 use tempfile::TempDir;
 
 use super::node::{NodeProcess, PATIENCE};
@@ -66,28 +67,55 @@ impl StorageFixture {
         NodeProcess::start(&folder, config)
     }
 
+    /// Opens the storage. A file of redb must be that of a node that was stopped.
+    async fn connect(&self, redb: &Path) -> Arc<dyn StorageDriver> {
+        let clock = Clock::system();
+        let soon = clock.now() + PATIENCE;
+        match &self.storage {
+            Storage::Redb => {
+                let config = istorage_redb::RedbConfig::new(redb);
+                Arc::new(istorage_redb::RedbDriver::open(config, clock).await.unwrap())
+            }
+            Storage::Cassandra(address) => {
+                let config = istorage_cassandra::CassandraConfig::new([address.clone()]);
+                let driver = istorage_cassandra::CassandraDriver::connect(config, clock, soon);
+                Arc::new(driver.await.unwrap())
+            }
+            Storage::DynamoDb(endpoint) => {
+                let config = istorage_dynamodb::DynamoDbConfig {
+                    table_prefix: String::new(),
+                    ..istorage_dynamodb::DynamoDbConfig::local(endpoint)
+                };
+                let driver = istorage_dynamodb::DynamoDbDriver::connect(config, clock, soon);
+                Arc::new(driver.await.unwrap())
+            }
+        }
+    }
+
+    /// Changes rows of the demo application while its node `name` is stopped.
+    #[allow(dead_code, reason = "only the suite of repairs needs it")]
+    pub(crate) fn change(&self, name: &str, changes: impl AsyncFnOnce(SharedStorage)) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (clock, redb) = (Clock::system(), self.folder.path().join(name).join("vvm.redb"));
+            let (driver, soon) = (self.connect(&redb).await, clock.now() + PATIENCE);
+            let system = KeyspaceName::new(&self.system).unwrap();
+            let system = System::open(Arc::clone(&driver), system, clock, soon).await.unwrap();
+            let app = system.open_app(&AppName::new("demo", "shop").unwrap(), soon).await.unwrap();
+            changes(app.storage).await;
+            driver.close().await;
+        });
+    }
+
     /// Drops the keyspaces that the nodes made.
     fn clean(&self) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        if matches!(self.storage, Storage::Redb) {
+            return;
+        }
         runtime.block_on(async {
-            let clock = Clock::system();
-            let soon = clock.now() + PATIENCE;
-            let driver: Arc<dyn StorageDriver> = match &self.storage {
-                Storage::Redb => return,
-                Storage::Cassandra(address) => {
-                    let config = istorage_cassandra::CassandraConfig::new([address.clone()]);
-                    let driver = istorage_cassandra::CassandraDriver::connect(config, clock, soon);
-                    Arc::new(driver.await.unwrap())
-                }
-                Storage::DynamoDb(endpoint) => {
-                    let config = istorage_dynamodb::DynamoDbConfig {
-                        table_prefix: String::new(),
-                        ..istorage_dynamodb::DynamoDbConfig::local(endpoint)
-                    };
-                    let driver = istorage_dynamodb::DynamoDbDriver::connect(config, clock, soon);
-                    Arc::new(driver.await.unwrap())
-                }
-            };
+            let soon = Clock::system().now() + PATIENCE;
+            let driver = self.connect(Path::new("")).await;
             for name in [self.system.clone(), format!("{}_1_demo_shop", self.system)] {
                 let name = KeyspaceName::new(name).unwrap();
                 driver.drop_keyspace(&name, soon).await.unwrap();

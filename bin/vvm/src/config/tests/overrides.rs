@@ -16,7 +16,7 @@ fn flags_override_the_environment_and_the_environment_overrides_the_file() {
     ];
     let config = VvmConfig::read(Some(&path), &overrides).unwrap();
     assert_eq!((config.node.slots.get(), config.http.listen.port()), (3, 3));
-    assert_eq!(config.node.stop_seconds.get(), std::time::Duration::from_secs(3));
+    assert_eq!(config.node.stop_seconds.get(), Duration::from_secs(3));
     assert_eq!(config.node.lease_seconds, NodeConfig::default().lease_seconds);
     assert_eq!(config.log.filter, "debug");
     // All other keys that the file set in the section were dropped.

@@ -1,0 +1,79 @@
+//! The arguments of `vvm bench`.
+
+use std::net::SocketAddr;
+
+use clap::{Args, ValueEnum};
+
+use super::address;
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// The API of the node.
+    #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:8822")]
+    pub(crate) node: SocketAddr,
+
+    /// The application. It must have the tables of the demo.
+    #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
+    pub(crate) app: String,
+
+    /// The requests that the clients send.
+    #[arg(long, value_enum, value_name = "REQUESTS", default_value_t = BenchRequests::Commands)]
+    pub(crate) send: BenchRequests,
+
+    /// The number of clients. Each has a connection of its own, and sends one request after
+    /// another.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) clients: u32,
+
+    /// The number of requests that are due in each second, even if answers are slow. Without this
+    /// option each client sends its next request after the answer to the one before.
+    #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate: Option<u32>,
+
+    /// The duration, in seconds.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) seconds: u64,
+
+    /// The number of workspaces, numbered from 1. Workspaces that do not exist are made.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) workspaces: u32,
+
+    /// How unequally requests are spread over the workspaces (Zipf): 0 spreads them equally; from 1
+    /// on a few workspaces get most of them.
+    #[arg(long, value_name = "EXPONENT", default_value_t = 0.0)]
+    pub(crate) zipf: f64,
+
+    /// The number of records that each command makes.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=4_096))]
+    pub(crate) records: u16,
+
+    /// The number of document numbers in each draw.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) count: u32,
+
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The requests of a bench.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum BenchRequests {
+    /// Commands that make records.
+    Commands,
+    /// Draws of document numbers of the series `order`.
+    Draws,
+    /// Reads of the definition of the series `order`, which is in memory: the cheapest requests.
+    Reads,
+}
+
+impl BenchRequests {
+    /// The requests, as the command line names them.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            BenchRequests::Commands => "commands",
+            BenchRequests::Draws => "draws",
+            BenchRequests::Reads => "reads",
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The arguments of the commands for repairs.
+
+use std::net::SocketAddr;
+
+use clap::{Args, Subcommand};
+
+use super::address;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RepairCommand {
+    /// List the partitions that take no commands, the row in the way of each, and the last repairs.
+    List(RepairArgs),
+    /// Restore an event that cannot be read from its whole copy in the log of the workspace. If there
+    /// is no whole copy, or at trust level 2, put a marker in its place: then the content of the event
+    /// is lost. The partition then goes on by itself.
+    Mark {
+        #[command(flatten)]
+        event: MarkArgs,
+        #[command(flatten)]
+        args: RepairArgs,
+    },
+}
+
+impl RepairCommand {
+    pub(crate) fn args(&self) -> &RepairArgs {
+        match self {
+            RepairCommand::List(args) | RepairCommand::Mark { args, .. } => args,
+        }
+    }
+}
+
+/// The place of an event, and its numbers.
+#[derive(Debug, Args)]
+pub(crate) struct MarkArgs {
+    /// The application.
+    #[arg(long, value_name = "OWNER/NAME")]
+    pub(crate) app: String,
+
+    /// The partition, as `vvm repair list` shows it.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) partition: u16,
+
+    /// The offset of the event in the log of the partition, as `vvm repair list` shows it.
+    #[arg(long, value_name = "OFFSET")]
+    pub(crate) event: u64,
+
+    /// The workspace of the event.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) ws: u64,
+
+    /// The offset of the event in the log of its workspace.
+    #[arg(long, value_name = "OFFSET")]
+    pub(crate) offset: u64,
+
+    /// The last number that the event drew of a sequence. Give one for each sequence, if the log of
+    /// the workspace has no copy of the event that can be read.
+    #[arg(long = "number", value_name = "SEQUENCE:NUMBER")]
+    pub(crate) numbers: Vec<String>,
+
+    /// State that the event drew no numbers besides its offsets.
+    #[arg(long, conflicts_with = "numbers")]
+    pub(crate) no_numbers: bool,
+
+    /// Use the given workspace and offset although the damaged bytes name another place.
+    #[arg(long)]
+    pub(crate) ignore_hint: bool,
+
+    /// Check the repair and show it. Write nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Do not ask.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// The arguments that all commands for repairs have.
+#[derive(Debug, Args)]
+pub(crate) struct RepairArgs {
+    /// The admin endpoint of the node that leads the partition. The default is the address in
+    /// VVM__ADMIN__LISTEN, or else 127.0.0.1:55555.
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
+    pub(crate) admin: Option<SocketAddr>,
+
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

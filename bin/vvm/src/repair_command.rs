@@ -1,0 +1,202 @@
+//! `vvm repair`: the rows that keep partitions of a running node from working, and their repair.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    net::SocketAddr,
+    process::ExitCode,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use docnumbers::jiff::Timestamp;
+use hyper::{Method, StatusCode};
+use serde_json::Value;
+use sysvvm::AppName;
+
+use crate::{
+    cli::{MarkArgs, RepairCommand},
+    command_error::CommandError,
+    node_client::NodeClient,
+    print, serve,
+};
+
+/// The most time to wait for an answer. A repair reads the log of its partition.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+pub(crate) async fn run(command: RepairCommand) -> Result<ExitCode, CommandError> {
+    let args = command.args();
+    let (admin, json) = (args.admin.map_or_else(serve::admin_listen, Ok)?, args.json);
+    let (answer, text) = match command {
+        RepairCommand::List(_) => {
+            let answer = ask(admin, Method::GET, "/repairs").await?;
+            let text = text_of_list(&answer, admin);
+            (answer, text)
+        }
+        RepairCommand::Mark { event, .. } => {
+            let path = path_of(&event)?;
+            let plan = ask(admin, Method::POST, &format!("{path}&dryRun=true")).await?;
+            if event.dry_run {
+                let text = format!("nothing was written. The repair would be:\n{}", text_of(&plan));
+                (plan, text)
+            } else {
+                if !event.yes {
+                    confirm(&plan)?;
+                }
+                let done = ask(admin, Method::POST, &path).await?;
+                let what = if done["isRestored"] == true { "restored" } else { "marked" };
+                let text = format!("the event is {what}:\n{}", text_of(&done));
+                (done, text)
+            }
+        }
+    };
+    print(&if json { format!("{answer:#}\n") } else { text })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn path_of(event: &MarkArgs) -> Result<String, CommandError> {
+    let app: AppName =
+        event.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
+    let MarkArgs { partition, event: plog, ws, offset, .. } = event;
+    let mut path = format!(
+        "/repairs/mark?app={app}&partition={partition}&event={plog}&ws={ws}&offset={offset}"
+    );
+    let is_number = |text: &String| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
+    if let Some(wrong) = event.numbers.iter().find(|text| !is_number(text)) {
+        return Err(CommandError::usage(format!(
+            "--number: `{wrong}` is not a sequence and a number, such as 3:322685000131080"
+        )));
+    }
+    if event.no_numbers || !event.numbers.is_empty() {
+        path += &format!("&numbers={}", event.numbers.join(","));
+    }
+    if event.ignore_hint {
+        path += "&ignoreHint=true";
+    }
+    Ok(path)
+}
+
+/// Shows the repair, and asks whether to go on.
+fn confirm(plan: &Value) -> Result<(), CommandError> {
+    if !io::stdin().is_terminal() {
+        let why = "the repair needs a confirmation: add --yes, or --dry-run to see it";
+        return Err(CommandError::usage(why));
+    }
+    let failed = |error| CommandError::unfinished(format!("no confirmation: {error}"));
+    let mut stderr = io::stderr();
+    let question = match plan["isRestored"] == true {
+        true => "The event will be restored from its copy. Go on?",
+        false => "The content of the event will be lost. Mark it?",
+    };
+    write!(stderr, "{}{question} [y/N] ", text_of(plan))
+        .and_then(|()| stderr.flush())
+        .map_err(failed)?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).map_err(failed)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(CommandError::unfinished("nothing was written: the repair was not confirmed")),
+    }
+}
+
+async fn ask(admin: SocketAddr, method: Method, path: &str) -> Result<Value, CommandError> {
+    let answer = NodeClient::ask(admin, (method, path, Bytes::new()), ANSWER_TIMEOUT).await;
+    let answer = answer.map_err(|why| {
+        CommandError::unreachable(format!(
+            "no answer from {admin}: {why}: check that the node runs, and that its `admin.listen` is this address; a repair may be done: run `vvm repair list` before you repeat it"
+        ))
+    })?;
+    let json = answer.json();
+    if answer.status.is_success() && json.is_object() {
+        return Ok(json);
+    }
+    let why = format!("{admin} refused the request: {}", answer.problem("reason"));
+    Err(match answer.status {
+        StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
+        _ => CommandError::unfinished(why),
+    })
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
+}
+
+fn text_of_list(answer: &Value, admin: SocketAddr) -> String {
+    let stuck = array(&answer["stuck"]);
+    let mut text = match stuck {
+        [] if answer["partitions"] == 0 => format!(
+            "this node has no partitions: it is {}; ask the leader\n",
+            word(&answer["stage"])
+        ),
+        [] => "all partitions of this node run commands\n".to_owned(),
+        _ => stuck.iter().map(|stuck| text_of_stuck(stuck, admin)).collect(),
+    };
+    if let Some(why) = answer["repairsError"].as_str() {
+        text += &format!("the table of repairs cannot be read: {why}\n");
+    }
+    for repair in array(&answer["repairs"]) {
+        text += &format!("done: {}", text_of(repair));
+        if repair["isDone"] != true {
+            text += "  this repair is not known to be done\n";
+        }
+    }
+    text
+}
+
+fn text_of_stuck(stuck: &Value, admin: SocketAddr) -> String {
+    let (app, partition) = (word(&stuck["app"]), &stuck["partition"]);
+    let mut text = format!("partition {partition} of {app}: {}\n", word(&stuck["status"]));
+    let row = &stuck["row"];
+    if row.is_null() {
+        return text;
+    }
+    text += &format!("  row: {}\n", word(&row["name"]));
+    text += &format!("  found: {}\n", text_of_content(&row["found"]));
+    if !row["expected"].is_null() {
+        text += &format!("  to be written: {}\n", text_of_content(&row["expected"]));
+    }
+    text += &format!("  repair: {}\n", word(&row["advice"]));
+    if row["repair"] == "mark" {
+        let hint = |key: &str, unknown: &str| match row["hint"][key].as_u64() {
+            Some(known) => known.to_string(),
+            None => unknown.to_owned(),
+        };
+        let (ws, offset) = (hint("ws", "WORKSPACE"), hint("offset", "OFFSET"));
+        text += &format!(
+            "    vvm repair mark --admin {admin} --app {app} --partition {partition} --event {} --ws {ws} --offset {offset}\n",
+            row["event"]
+        );
+    }
+    text
+}
+
+fn text_of_content(content: &Value) -> String {
+    match content {
+        Value::Null => "no row".to_owned(),
+        content => {
+            let hex: String = word(&content["hex"]).chars().take(64).collect();
+            format!("{} bytes ({hex}): {}", content["bytes"], word(&content["meaning"]))
+        }
+    }
+}
+
+fn text_of(note: &Value) -> String {
+    let at = note["atMicros"].as_i64().and_then(|at| Timestamp::from_microsecond(at).ok());
+    let at = at.map_or_else(|| "?".to_owned(), |at| format!("{at:.0}"));
+    let numbers = note["numbers"].as_object().into_iter().flatten();
+    let numbers: Vec<String> = numbers.map(|(seq, last)| format!("{seq}:{last}")).collect();
+    format!(
+        "{} of event {} of the log of partition {} of {} (event {} of workspace {}), numbers {}, in epoch {}, {at}\n",
+        if note["isRestored"] == true { "restoring" } else { "marking" },
+        note["event"],
+        note["partition"],
+        word(&note["app"]),
+        note["offset"],
+        note["ws"],
+        numbers.join(" "),
+        note["epoch"],
+    )
+}

@@ -1,0 +1,352 @@
+//! Repair by an operator, with a node as a process on each storage: rows are damaged while the node
+//! is stopped, the node cannot recover its partition, and `vvm repair` finds and marks the event.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[path = "support/fixture.rs"]
+mod fixture;
+#[allow(dead_code, reason = "this suite needs a part of it")]
+#[path = "support/node.rs"]
+mod node;
+
+use std::{
+    process::{Command, Output, Stdio},
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use clock::Clock;
+use eventlog::{AppRow, Entry, Offset, WsId};
+use fixture::{Storage, StorageFixture};
+use istorage::{AppStorageExt, SharedStorage};
+use libtest_mimic::{Arguments, Trial};
+use node::NodeProcess;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use shop::http_client::{request, workspace_path};
+
+const WS: u64 = 1;
+
+/// The partition of the workspace.
+const PARTITION: u16 = 1;
+
+/// Workspace 1 has the events 1 to 4 of its partition: its creation, and three bills.
+const LAST: u64 = 4;
+
+fn start(fixture: &StorageFixture) -> NodeProcess {
+    fixture.start("node", &fixture.config(&fixture.storage))
+}
+
+/// A node whose workspace has three bills, and which was stopped.
+fn stopped_node(fixture: &StorageFixture) {
+    let node = start(fixture).ready();
+    node.create_workspace(WS);
+    for bill in 2..=LAST {
+        assert_eq!(create_bill(&node), bill);
+    }
+    node.stop();
+}
+
+/// Creates a bill. Returns the offset of its event in the log of the workspace.
+fn create_bill(node: &NodeProcess) -> u64 {
+    let path = format!("{}/docs/shop.Bill", workspace_path(WS));
+    let (status, answer) = request(node.api, "POST", &path, &[], "{}");
+    assert_eq!(status, 201, "{answer}");
+    answer["wlogOffset"].as_u64().unwrap()
+}
+
+/// Replaces the bytes of a row. `None` removes the row.
+async fn replace(storage: &SharedStorage, row: AppRow, new: Option<&Bytes>) {
+    let (key, soon) = (row.key(), Clock::system().now() + Duration::from_secs(30));
+    let old = storage.get_linearizable(&key, soon).await.unwrap();
+    let done = match (old, new) {
+        (Some(old), Some(new)) => storage.compare_and_swap(key, old, new.clone(), None, soon).await,
+        (Some(old), None) => storage.compare_and_delete(key, old, soon).await,
+        (None, Some(new)) => storage.insert_if_not_exists(key, new.clone(), None, soon).await,
+        (None, None) => panic!("there is no row"),
+    };
+    assert!(done.unwrap().is_applied());
+}
+
+fn repair(node: &NodeProcess, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
+    command.arg("repair").args(args).args(["--admin", &node.admin.to_string()]);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// Runs `vvm repair` with an exit code. Returns stdout and stderr.
+fn repaired(node: &NodeProcess, args: &[&str], code: i32) -> (String, String) {
+    let Output { status, stdout, stderr } = repair(node, args);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (stdout, stderr) = (text(stdout), text(stderr));
+    assert_eq!(status.code(), Some(code), "{stdout}{stderr}");
+    (stdout, stderr)
+}
+
+fn list(node: &NodeProcess) -> Value {
+    let (stdout, _) = repaired(node, &["list", "--json"], 0);
+    serde_json::from_str(&stdout).unwrap()
+}
+
+/// Waits until a partition waits for the repair of a row, and returns its entry of the list.
+fn stuck(node: &NodeProcess) -> Value {
+    node.until("/livez", |status| status == 200);
+    let start = Instant::now();
+    loop {
+        let list = list(node);
+        if let Some(stuck) =
+            list["stuck"].as_array().unwrap().iter().find(|stuck| !stuck["row"].is_null())
+        {
+            return stuck.clone();
+        }
+        assert!(start.elapsed() < node::PATIENCE, "{list}\n{}", node.log_text());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The numbers of events are stored after an hour, and so never in a test.
+const SLOW_FLUSH: &str = "[sequences]\nflush_delay_seconds = 3600\n";
+
+const DAMAGED: Bytes = Bytes::from_static(b"damaged");
+
+/// The event before the last one is damaged in both logs. A dry run writes nothing, a repair needs
+/// a confirmation, wrong facts are refused, and after the repair the partition goes on by itself.
+fn mark(fixture: &StorageFixture) {
+    stopped_node(fixture);
+    let lost = Offset(LAST);
+    fixture.change("node", async |storage| {
+        replace(&storage, AppRow::Plog(PARTITION, lost), Some(&DAMAGED)).await;
+        replace(&storage, AppRow::Wlog(WsId(WS), lost), Some(&DAMAGED)).await;
+    });
+    let node = start(fixture);
+    let entry = stuck(&node);
+    assert_eq!((&entry["app"], &entry["partition"]), (&"demo/shop".into(), &PARTITION.into()));
+    assert_eq!(entry["row"]["event"], LAST, "{entry}");
+    assert_eq!(entry["row"]["found"]["hex"], "64616d61676564", "{entry}");
+    assert_eq!(entry["row"]["repair"], "mark", "{entry}");
+    let (text, _) = repaired(&node, &["list"], 0);
+    assert!(text.contains(" --app demo/shop --partition 1 --event 4 --ws WORKSPACE"), "{text}");
+
+    let place = ["mark", "--app", "demo/shop", "--partition", "1", "--ws", "1"];
+    let mark = |more: &[&str], code| repaired(&node, &[&place[..], more].concat(), code);
+    let here = ["--event", "4", "--offset", "4"];
+    let (_, readable) = mark(&["--event", "3", "--offset", "3", "--yes"], 1);
+    assert!(readable.contains("event 3 can be read"), "{readable}");
+    // One place too far: the next event of the workspace would have met the marker, and nothing could
+    // have repaired that.
+    let (_, next) = mark(&["--event", "4", "--offset", "5", "--no-numbers", "--yes"], 1);
+    assert!(next.contains("cannot be read") || next.contains("at most"), "{next}");
+    let (_, far) = mark(&["--event", "4", "--offset", "9", "--no-numbers", "--yes"], 1);
+    assert!(far.contains("event 8 of the log of workspace 1"), "{far}");
+    // The event is in front of the stored offset, because the node stopped in order. So its numbers
+    // are known.
+    let (plan, _) = mark(&[&here[..], &["--dry-run"]].concat(), 0);
+    assert!(plan.contains("nothing was written"), "{plan}");
+    let (_, unconfirmed) = mark(&here, 2);
+    assert!(unconfirmed.contains("--yes"), "{unconfirmed}");
+    assert_eq!(stuck(&node), entry, "nothing was written");
+    assert_eq!(list(&node)["repairs"], json!([]));
+
+    mark(&[&here[..], &["--yes"]].concat(), 0);
+    works_again(&node);
+    let list = list(&node);
+    assert_eq!(list["stuck"], json!([]), "{list}");
+    let note = &list["repairs"][0];
+    assert_eq!((&note["event"], &note["isDone"]), (&LAST.into(), &true.into()), "{list}");
+    assert_eq!(note["replaced"], "64616d61676564", "{list}");
+    assert_eq!(note["isRestored"], false, "{list}");
+    assert!(node.log_text().contains("event repaired"), "{}", node.log_text());
+    let (_, again) = mark(&[&here[..], &["--yes"]].concat(), 1);
+    assert!(again.contains("can be read"), "{again}");
+    node.stop();
+    fixture.change("node", async |storage| {
+        let soon = Clock::system().now() + Duration::from_secs(30);
+        let key = AppRow::Plog(PARTITION, lost).key();
+        let bytes = storage.get_linearizable(&key, soon).await.unwrap().unwrap();
+        let Entry::Marker(marker) = Entry::from_bytes(&bytes).unwrap() else { panic!("no marker") };
+        assert_eq!(marker.bytes, DAMAGED);
+    });
+}
+
+/// One bit of the last event is flipped in both logs, and its numbers were not stored, because the
+/// node was killed. The list still reads the place of the event. Without numbers the repair is
+/// refused, and the refusal has safe numbers. No id is given twice.
+fn flipped(fixture: &StorageFixture) {
+    let mut node = fixture.start("node", &(fixture.config(&fixture.storage) + SLOW_FLUSH)).ready();
+    node.create_workspace(WS);
+    (2..=LAST).for_each(|bill| assert_eq!(create_bill(&node), bill));
+    node.signal(Signal::KILL);
+    node.ended();
+    fixture.change("node", async |storage| {
+        for row in [AppRow::Plog(PARTITION, Offset(LAST)), AppRow::Wlog(WsId(WS), Offset(LAST))] {
+            let soon = Clock::system().now() + Duration::from_secs(30);
+            let whole = storage.get_linearizable(&row.key(), soon).await.unwrap().unwrap();
+            let mut flipped = whole.to_vec();
+            *flipped.last_mut().unwrap() ^= 1;
+            replace(&storage, row, Some(&flipped.into())).await;
+        }
+    });
+    let node = start(fixture);
+    let entry = stuck(&node);
+    assert_eq!(entry["row"]["hint"], json!({ "ws": WS, "offset": LAST }), "{entry}");
+    let (text, _) = repaired(&node, &["list"], 0);
+    let command = text.lines().find_map(|line| line.trim().strip_prefix("vvm repair ")).unwrap();
+    let (before, after) = command.split_once(&format!(" --admin {}", node.admin)).unwrap();
+    let command = format!("{before}{after}");
+    let mark = |more: &[&str], code| {
+        repaired(&node, &[&command.split(' ').collect::<Vec<_>>()[..], more].concat(), code)
+    };
+    // Another workspace of the partition was accepted. The ids of the event were given again.
+    let elsewhere = ["mark", "--app", "demo/shop", "--partition", "1", "--event", "4", "--yes"];
+    let elsewhere = [&elsewhere[..], &["--ws", "11", "--offset", "1"]].concat();
+    let (_, other) = repaired(&node, &[&elsewhere[..], &["--no-numbers"]].concat(), 1);
+    assert!(other.contains("name event 4 of workspace 1"), "{other}");
+    let ignoring = [&elsewhere[..], &["--no-numbers", "--ignore-hint", "--dry-run"]].concat();
+    repaired(&node, &ignoring, 0);
+    let (_, needed) = mark(&["--yes"], 1);
+    let (_, safe) = needed.trim().split_once("safe numbers are ").unwrap();
+    let numbers: Vec<&str> = safe.split(' ').flat_map(|safe| ["--number", safe]).collect();
+    assert_eq!(numbers.len(), 4, "{needed}");
+    let (_, partial) = mark(&[&numbers[..2], &["--yes"]].concat(), 1);
+    assert!(partial.contains("safe numbers are 3:"), "{partial}");
+    let (plan, _) = mark(&[&numbers[..], &["--dry-run"]].concat(), 0);
+    assert!(plan.contains(numbers[1]), "{plan}");
+    mark(&[&numbers[..], &["--yes"]].concat(), 0);
+    works_again(&node);
+    let (_, last) = numbers[1].split_once(':').unwrap();
+    let path = format!("{}/docs/shop.Bill", workspace_path(WS));
+    let (_, answer) = request(node.api, "POST", &path, &[], "{}");
+    let id = answer["newIds"].as_object().unwrap().values().next().unwrap().as_u64();
+    assert!(id > last.parse().ok(), "{id:?} may be the id of the lost bill");
+    node.stop();
+}
+
+/// The last event is damaged in the log of its partition only. Such an event was marked, and its
+/// content was lost: a command with a gapless number was done, and its number was given again.
+fn restored(fixture: &StorageFixture) {
+    stopped_node(fixture);
+    let lost = AppRow::Plog(PARTITION, Offset(LAST));
+    let whole = Mutex::new(Bytes::new());
+    fixture.change("node", async |storage| {
+        let soon = Clock::system().now() + Duration::from_secs(30);
+        let bytes = storage.get_linearizable(&lost.key(), soon).await.unwrap().unwrap();
+        replace(&storage, lost, Some(&DAMAGED)).await;
+        *whole.lock().unwrap() = bytes;
+    });
+    let node = start(fixture);
+    stuck(&node);
+    let here = ["mark", "--app", "demo/shop", "--partition", "1", "--event", "4"];
+    let here = [&here[..], &["--ws", "1", "--offset", "4", "--yes"]].concat();
+    let (text, _) = repaired(&node, &here, 0);
+    assert!(text.contains("the event is restored"), "{text}");
+    works_again(&node);
+    assert_eq!(list(&node)["repairs"][0]["isRestored"], true);
+    node.stop();
+    fixture.change("node", async |storage| {
+        let soon = Clock::system().now() + Duration::from_secs(30);
+        let bytes = storage.get_linearizable(&lost.key(), soon).await.unwrap().unwrap();
+        assert_eq!(bytes, *whole.lock().unwrap());
+    });
+}
+
+/// Waits until all partitions run commands, and runs one.
+fn works_again(node: &NodeProcess) {
+    let start = Instant::now();
+    while list(node)["stuck"] != json!([]) {
+        assert!(start.elapsed() < node::PATIENCE, "{}", node.log_text());
+    }
+    assert_eq!(create_bill(node), LAST + 1);
+}
+
+/// The list names a foreign, a missing and a misplaced row, with what the row holds and what it must
+/// hold. A missing event is not marked.
+fn named(fixture: &StorageFixture) {
+    stopped_node(fixture);
+    let whole = Mutex::new(Bytes::new());
+    let plog = |offset| AppRow::Plog(PARTITION, Offset(offset));
+    // An event behind the end that is the copy of another one.
+    fixture.change("node", async |storage| {
+        let soon = Clock::system().now() + Duration::from_secs(30);
+        let bytes = storage.get_linearizable(&plog(LAST).key(), soon).await.unwrap().unwrap();
+        replace(&storage, plog(LAST), Some(&Bytes::from_static(&[1]))).await;
+        *whole.lock().unwrap() = bytes;
+    });
+    let node = start(fixture);
+    let foreign = stuck(&node);
+    assert_eq!(foreign["row"]["found"]["bytes"], 1, "{foreign}");
+    node.stop();
+
+    fixture.change("node", async |storage| replace(&storage, plog(LAST), None).await);
+    let node = start(fixture);
+    let missing = stuck(&node);
+    assert_eq!(missing["row"]["found"], Value::Null, "{missing}");
+    assert_eq!(missing["row"]["repair"], "restore", "{missing}");
+    let mark = ["mark", "--app", "demo/shop", "--partition", "1", "--ws", "1"];
+    let here = ["--event", "4", "--offset", "4", "--no-numbers", "--yes"];
+    let (_, refused) = repaired(&node, &[&mark[..], &here].concat(), 1);
+    assert!(refused.contains("is missing"), "{refused}");
+    node.stop();
+
+    // An event of another place.
+    fixture.change("node", async |storage| {
+        let soon = Clock::system().now() + Duration::from_secs(30);
+        let other = storage.get_linearizable(&plog(2).key(), soon).await.unwrap();
+        replace(&storage, plog(LAST), other.as_ref()).await;
+    });
+    let node = start(fixture);
+    let misplaced = stuck(&node);
+    let meaning = misplaced["row"]["found"]["meaning"].as_str().unwrap();
+    assert!(meaning.starts_with("event 2 of epoch"), "{misplaced}");
+    node.stop();
+
+    // The whole event is restored, and the partition works again.
+    let whole = whole.into_inner().unwrap();
+    fixture.change("node", async |storage| replace(&storage, plog(LAST), Some(&whole)).await);
+    let node = start(fixture).ready();
+    assert_eq!(create_bill(&node), LAST + 1);
+    let (_, unknown) = repaired(
+        &node,
+        &[
+            "mark",
+            "--app",
+            "no/app",
+            "--partition",
+            "1",
+            "--event",
+            "4",
+            "--ws",
+            "1",
+            "--offset",
+            "4",
+            "--yes",
+        ],
+        1,
+    );
+    assert!(unknown.contains("no application"), "{unknown}");
+    node.stop();
+}
+
+type Run = fn(&StorageFixture);
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let trials: [(&str, Run); 4] = [
+        ("an_event_with_a_whole_copy_is_restored", restored),
+        ("an_operator_marks_an_event_that_is_lost", mark),
+        ("an_operator_marks_an_event_with_a_flipped_bit", flipped),
+        ("the_list_names_the_row_in_the_way", named),
+    ];
+    let trials = Storage::all().into_iter().flat_map(|(server, storage)| {
+        trials.map(|(name, trial)| {
+            let (storage, is_ignored) = (storage.clone(), storage.is_none());
+            let run = move || {
+                trial(&StorageFixture::new(storage.unwrap()));
+                Ok(())
+            };
+            Trial::test(format!("{server}::{name}"), run).with_ignored_flag(is_ignored)
+        })
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit();
+}
