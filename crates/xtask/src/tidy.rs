@@ -5,6 +5,7 @@ mod edges;
 mod forbidden_words;
 mod homes;
 mod manifests;
+mod named_tests;
 mod names;
 mod prose;
 mod sizes;
@@ -91,6 +92,7 @@ fn check_house_rules() -> Result<()> {
     violations.extend(unused::check(&files, &packages));
     violations.extend(manifests::check(&files));
     violations.extend(homes::check(&files));
+    violations.extend(named_tests::check(&files));
     violations.extend(sizes::check(&files));
     violations.extend(names::check(&files, &packages));
     violations.extend(forbidden_words::check(&files));
