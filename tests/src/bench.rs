@@ -1,5 +1,7 @@
 //! Code that the benches share: measuring calls, and opening the databases.
 
+mod shop_load;
+
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
@@ -11,6 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
+pub use self::shop_load::{PARTITIONS, ShopLoad};
 use crate::servers::{CASSANDRA, DYNAMODB, TestServer};
 
 /// Any error. Every error ends a bench.

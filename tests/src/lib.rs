@@ -22,6 +22,8 @@ struct Sequencing;
 
 pub mod bench;
 pub mod drivers;
+#[cfg(doctest)]
+mod misuse;
 pub mod processes;
 pub mod servers;
 pub mod subjects;

@@ -1,7 +1,7 @@
 //! The results of commands: their numbers, their rows, and their answers.
 
 use eventlog::{RecordId, TrustLevel, Value};
-use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID};
+use isequencer::standard::FIRST_CRECORD_ID;
 use processor::{IdempotencyKey, PartitionEnd, Refused, RejectionKind};
 use shop::{
     AnswerLedger, ShopNodeSettings, article, bill, check, create_workspace, cud, new_row, text,
@@ -18,7 +18,8 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(basics:
     a_rejected_command_changes_nothing = rejected,
 );
 
-/// The case BuiltInSequences.
+/// The trial `it.BuiltInSequences`: PLog and WLog begin at 1, the ids of records of workspaces at
+/// 322680000131072, and those of records of collections at 322685000131072.
 async fn built_in_sequences(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
@@ -30,7 +31,7 @@ async fn built_in_sequences(fixture: &CommandsFixture) {
     let other = named("other", create_workspace(OTHER_WS, shop_db.soon()));
     let other = fixture.run(&node, &mut ledger, other).await.unwrap();
     assert_eq!((other.plog.0, other.wlog.0), (2, 1), "each workspace has a log of its own");
-    for (first, rows) in [(FIRST_CRECORD_ID, article("a")), (FIRST_RECORD_ID, bill("b"))] {
+    for (first, rows) in [(322_685_000_131_072, article("a")), (322_680_000_131_072, bill("b"))] {
         let name = format!("first {first}");
         let command = named(&name, cud(WS, rows, shop_db.soon()));
         let done = fixture.run(&node, &mut ledger, command).await.unwrap();

@@ -8,7 +8,7 @@ use futures::{
     future::{join, join_all},
 };
 use istorage::{Consistency, Range};
-use processor::{Busy, Command, Done, PartitionEnd, Refused, RejectionKind};
+use processor::{Busy, Command, Done, FullQueue, PartitionEnd, Refused, RejectionKind, Status};
 use shop::{
     AnswerLedger, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
     TestFence, article, check, create_workspace, cud, new_row, qname, text, update,
@@ -173,8 +173,11 @@ async fn large_rows(fixture: &CommandsFixture) {
 
 async fn full_queue(fixture: &CommandsFixture) {
     let scene = Scene::new(fixture, 100, ZERO).await;
-    let HeldLeader { node, hold } =
-        HeldLeader::new(&scene, |settings| settings.partition.queue = 2).await;
+    let HeldLeader { node, hold } = HeldLeader::new(&scene, |settings| {
+        settings.partition.queue = 2;
+        settings.partition.queue_wait = Duration::ZERO;
+    })
+    .await;
     let sent = (0..5).map(|n| scene.changes(&format!("{n}")));
     // One command is running, two wait, and the queue has no room for the others.
     let mut commands = vec![scene.repeatable()];
@@ -186,6 +189,7 @@ async fn full_queue(fixture: &CommandsFixture) {
         let sent = join_all(commands.into_iter().skip(1).map(|command| scene.run(&node, command)));
         let go_on = async {
             assert_eq!(node.commands.waiting(), 2);
+            assert_eq!(node.commands.status(), Status::Full(FullQueue::Commands));
             hold.go_on();
         };
         join(sent, go_on).await.0
@@ -193,7 +197,10 @@ async fn full_queue(fixture: &CommandsFixture) {
     let (first, others) = join(first, others).await;
     assert!(first.is_ok() && others[..2].iter().all(Result::is_ok), "{first:?} {others:?}");
     for refused in &others[2..] {
-        assert_eq!(*refused, Err(Refused::Busy(Busy::QueueFull)));
+        let full = FullQueue::Commands;
+        let is_full =
+            matches!(refused, Err(Refused::Busy(Busy::QueueFull { full: it, .. })) if *it == full);
+        assert!(is_full, "{refused:?}");
     }
     // The queue has room again.
     scene.run(&node, scene.changes("last")).await.unwrap();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod basics;
+mod changed_rows;
 mod crashes;
 mod fixture;
 mod foreign_rows;
@@ -32,6 +33,7 @@ const THREADS: usize = 5;
 fn main() -> std::process::ExitCode {
     let trials = [
         basics::TRIALS,
+        changed_rows::TRIALS,
         crashes::TRIALS,
         foreign_rows::TRIALS,
         handlers::TRIALS,
@@ -57,6 +59,7 @@ fn main() -> std::process::ExitCode {
                 Target::new("mem", drivers.mem),
                 Target::new("redb", drivers.redb),
                 Target::new("cassandra", drivers.cassandra),
+                Target::new("cassandra_cluster", drivers.cassandra_cluster).only(&["sabotage"]),
                 Target::new("dynamodb", drivers.dynamodb),
             ]
         },

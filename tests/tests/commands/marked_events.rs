@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use eventlog::{AppRow, DamagedRow, DrawnNumber, Entry, Error, Offset, TrustLevel, WsId};
+use eventlog::{AppRow, DamagedRow, DrawnNumber, Entry, Error, Marker, Offset, TrustLevel, WsId};
 use futures::TryStreamExt;
-use isequencer::standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET};
+use isequencer::standard::{CRECORD_ID, FIRST_RECORD_ID, RECORD_ID, WLOG_OFFSET};
 use istorage::{AppStorageExt, Consistency, Order, OrderedPut};
 use processor::{PartitionEnd, Status};
 use seqstorage::{MarkError, PartitionStorage};
@@ -48,7 +48,8 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     let readable = mark(done.plog, None).await.unwrap_err();
     assert!(matches!(readable, MarkError::Readable(_)), "{readable:?}");
     let unsaid = mark(plog, None).await.unwrap_err();
-    assert!(matches!(unsaid, MarkError::NumbersNeeded), "{unsaid:?}");
+    let MarkError::NumbersNeeded(safe) = unsaid else { panic!("{unsaid:?}") };
+    assert_eq!(safe.iter().map(|safe| safe.seq).collect::<Vec<_>>(), [RECORD_ID.0, CRECORD_ID.0]);
     let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
     let drawn = |seq: isequencer::SeqId, last| DrawnNumber { seq: seq.0, last };
     let elsewhere = operator.mark_corrupted(plog, WsId(ws), done.wlog, Some(Vec::new())).await;
@@ -65,8 +66,16 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     assert!(matches!(low, MarkError::NotAbove { .. }), "{low:?}");
     let other = mark(plog, Some(vec![drawn(WLOG_OFFSET, wlog.0 + 1)])).await.unwrap_err();
     assert!(matches!(other, MarkError::OtherOffset { .. }), "{other:?}");
-    let marker = mark(plog, Some(vec![drawn(CRECORD_ID, last + 5)])).await.unwrap();
-    assert_eq!(marker.drawn, [drawn(WLOG_OFFSET, wlog.0), drawn(CRECORD_ID, last + 5)]);
+    // A sequence that was left out would have given the numbers of the event again.
+    let numbers = [drawn(CRECORD_ID, last + 5), drawn(RECORD_ID, FIRST_RECORD_ID + 9)];
+    let incomplete = mark(plog, Some(numbers[..1].to_vec())).await.unwrap_err();
+    let safe = DrawnNumber { seq: RECORD_ID.0, last: FIRST_RECORD_ID + 4_095 };
+    assert!(
+        matches!(&incomplete, MarkError::NumbersNeeded(needed) if needed[..] == [safe]),
+        "{incomplete:?}"
+    );
+    let marker = mark(plog, Some(numbers.to_vec())).await.unwrap();
+    assert_eq!(marker.drawn, [&[drawn(WLOG_OFFSET, wlog.0)], &numbers[..]].concat());
     assert_eq!((&marker.bytes, marker.marked), (&DAMAGED, node.log.epoch()));
 
     node.ready().await;
@@ -89,10 +98,26 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     }
 }
 
-/// The storage through which an operator marks events, in the epoch of a node.
-fn operator(fixture: &CommandsFixture, node: &ShopNode) -> PartitionStorage {
+/// An operator who marks events in the epoch of a node.
+struct Operator(PartitionStorage);
+
+impl Operator {
+    /// Plans a marker, and puts it in the place of the event.
+    async fn mark_corrupted(
+        &self,
+        plog: Offset,
+        ws: WsId,
+        wlog: Offset,
+        given: Option<Vec<DrawnNumber>>,
+    ) -> Result<Marker, MarkError> {
+        let plan = self.0.plan_marker(plog, ws, wlog, given, false).await?;
+        Ok(self.0.repair(plan).await?.expect("the event has no copy that can be read"))
+    }
+}
+
+fn operator(fixture: &CommandsFixture, node: &ShopNode) -> Operator {
     let numbers = fixture.shop_db.system.numbers(&fixture.shop_db.app.entry);
-    PartitionStorage::in_system(numbers, Arc::clone(&node.log))
+    Operator(PartitionStorage::in_system(numbers, Arc::clone(&node.log)))
 }
 
 /// A recovery also reads the event in front of the stored offset, so damage there stops the
@@ -172,7 +197,9 @@ async fn known(fixture: &CommandsFixture) {
     assert!(matches!(other, MarkError::NotAbove { .. }), "an id of another sequence: {other:?}");
     let taken = mark(wlog.next(), CRECORD_ID, last(&done[1])).await.unwrap_err();
     assert!(matches!(taken, MarkError::NotBefore { .. } | MarkError::Log(_)), "{taken:?}");
-    mark(wlog, CRECORD_ID, last(&done[1])).await.unwrap();
+    let drawn = |seq: isequencer::SeqId, last| DrawnNumber { seq: seq.0, last };
+    let given = vec![drawn(CRECORD_ID, last(&done[1])), drawn(RECORD_ID, FIRST_RECORD_ID)];
+    operator.mark_corrupted(plog, WsId(WS), wlog, Some(given)).await.unwrap();
     node.ready().await;
     let command = named("after", cud(WS, article("after"), shop_db.soon()));
     let after = node.commands.run(command).await.unwrap();
@@ -206,7 +233,7 @@ async fn once(fixture: &CommandsFixture) {
         let twice = mark(&[(seq, last), (seq, last + 9)]).await;
         assert!(matches!(twice, Err(MarkError::Twice(given)) if given == seq.0), "{twice:?}");
     }
-    mark(&[(WLOG_OFFSET, wlog.0), (CRECORD_ID, id)]).await.unwrap();
+    mark(&[(WLOG_OFFSET, wlog.0), (CRECORD_ID, id), (RECORD_ID, FIRST_RECORD_ID)]).await.unwrap();
     node.ready().await;
     let command = named("after", cud(WS, article("after"), shop_db.soon()));
     let after = fixture.run(&node, &mut ledger, command).await.unwrap();

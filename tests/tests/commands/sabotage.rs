@@ -1,235 +1,351 @@
-//! Foreign rows in the places where the next command is to write. No node wrote these rows. The
-//! cases are SequencesTrustLevel0, 1 and 2.
+//! Foreign rows in the places where the next command is to write: a plain put leaves each of them
+//! right before the write of its place.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{AppRow, Offset, RecordId, StoredRecord, TrustLevel, WsId};
+use eventlog::{AppRow, Entry, RecordId, StoredRecord, TrustLevel, Version, WsId};
+use futures::TryStreamExt;
 use istorage::{
-    AppStorageExt, Call, CallAnswer, Key, Order, OrderedPut, SharedStorage, StorageWrapper, Write,
+    AppStorageExt, Call, CallAnswer, Conditional, ErrorKind, Key, Put, SharedStorage,
+    StorageWrapper, Write,
 };
-use processor::{Busy, Done, PartitionEnd, Refused, Status};
-use shop::{AnswerLedger, ShopNode, ShopNodeSettings, article, check, cud, update};
+use processor::{Busy, Command, Done, PartitionEnd, Refused, Status};
+use shop::{ShopNode, article};
 use trialkit::{Trial, trials};
 
-use crate::fixture::{CommandsFixture, PARTITION, WS, named};
+use crate::{
+    fixture::CommandsFixture,
+    scene::{Scene, WriteSetup, play, write_setups},
+};
 
+/// The trials `it.SequencesTrustLevel0`, `it.SequencesTrustLevel1` and `it.SequencesTrustLevel2`.
+/// Each of them plays its column of [`TABLE`].
 pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(sabotage:
-    sequences_trust_level_0 = level_0,
-    sequences_trust_level_1 = level_1,
-    sequences_trust_level_2 = level_2,
-    a_record_that_changed_since_it_was_read_is_reported_and_read_again = changed,
+    sequences_trust_level_0 = |fixture| play_level(fixture, TrustLevel::Zero),
+    sequences_trust_level_1 = |fixture| play_level(fixture, TrustLevel::One),
+    sequences_trust_level_2 = |fixture| play_level(fixture, TrustLevel::Two),
 );
 
-/// The value of the foreign row.
-const FOREIGN: Bytes = Bytes::from_static(&[1]);
+use Outcome::{Hidden, Protected, Replaced, Reported};
+use SabotagedRow::{NewRecord, Plog, UpdatedRecord, Wlog};
+
+/// What follows from a foreign row. [`Outcome::on`] has the two exceptions.
+#[rustfmt::skip]
+const TABLE: [(SabotagedRow, [Outcome; 3]); 4] = [
+    // foreign row   at level 0  level 1   level 2
+    (Plog,          [Reported,  Reported,  Replaced]),
+    (Wlog,          [Reported,  Reported,  Replaced]),
+    (NewRecord,     [Reported,  Replaced,  Replaced]),
+    (UpdatedRecord, [Reported,  Replaced,  Replaced]),
+];
 
 /// A kind of row that the next command is to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SabotagedRow {
+pub(crate) enum SabotagedRow {
     Plog,
     Wlog,
-    Record,
+    NewRecord,
+    UpdatedRecord,
 }
 
-impl SabotagedRow {
-    const ALL: [SabotagedRow; 3] = [SabotagedRow::Plog, SabotagedRow::Wlog, SabotagedRow::Record];
+/// The columns of an outcome: the answer to the command, the status of the partition, the stored
+/// row, and what happens when the foreign row is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The command is refused: its event is not written, or is written and not applied. The
+    /// partition reports the violation and takes no commands. The foreign row stays. When the row
+    /// is gone, the partition goes on by itself.
+    Reported,
+    /// The command is done, and the partition is ready. The row of the command is in the place of
+    /// the foreign row.
+    Replaced,
+    /// The command is done, and the partition is ready. The foreign row stays, and hides every
+    /// ordered write of its place. A reader or the next leader reports it. An operator puts the
+    /// bytes there that the event has elsewhere.
+    Hidden,
+    /// The storage refuses the put of the other program. The command is done.
+    Protected,
+}
 
-    /// The row of the command after the one that was done.
-    fn next(self, partition: u16, ws: u64, done: &Done) -> AppRow {
+impl Outcome {
+    /// The outcome on a storage.
+    fn on(self, fixture: &CommandsFixture, sabotaged: SabotagedRow) -> Outcome {
+        // Only Cassandra writes nothing atomically. Only Cassandra also orders plain and ordered
+        // writes by one timestamp: that of a plain write is the time of a clock, and is higher.
+        let is_cassandra = fixture.shop_db.app.storage.capabilities().atomic.is_none();
         match self {
-            SabotagedRow::Plog => AppRow::Plog(partition, done.plog.next()),
-            SabotagedRow::Wlog => AppRow::Wlog(WsId(ws), done.wlog.next()),
-            SabotagedRow::Record => {
-                let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
-                AppRow::Record(WsId(ws), RecordId(last + 1))
-            }
+            // A storage in the process of the node knows the kind of each row.
+            _ if sabotaged == UpdatedRecord && fixture.is_embedded => Protected,
+            Replaced if is_cassandra => Hidden,
+            outcome => outcome,
         }
     }
 }
 
-/// A case in a partition of its own, with a workspace and an article.
+/// The bytes of the foreign row.
+#[derive(Clone, Copy, Debug)]
+enum ForeignValue {
+    /// One byte, which is no row of the log.
+    OneByte,
+    /// The bytes of another event, or of another record.
+    AnotherRow,
+}
+
+async fn play_level(fixture: &CommandsFixture, level: TrustLevel) {
+    let mut cases = Vec::new();
+    for setup in write_setups(fixture).into_iter().filter(|setup| setup.level == level) {
+        for (sabotaged, outcomes) in TABLE {
+            let outcome = outcomes[level as usize].on(fixture, sabotaged);
+            for value in [ForeignValue::OneByte, ForeignValue::AnotherRow] {
+                cases.push((setup, sabotaged, value, outcome));
+            }
+        }
+    }
+    play(cases, 0, async |partition, (setup, sabotaged, value, outcome)| {
+        let case = SabotageCase::new(fixture, partition, setup, sabotaged, value).await;
+        match outcome {
+            Reported => case.ends_reported().await,
+            Replaced => case.ends_replaced().await,
+            Hidden => case.ends_hidden().await,
+            Protected => case.ends_protected().await,
+        }
+    })
+    .await;
+}
+
+/// A partition whose last command met a foreign row.
 struct SabotageCase<'s> {
-    fixture: &'s CommandsFixture,
-    partition: u16,
-    ws: u64,
+    scene: Scene<'s>,
+    sabotaged: SabotagedRow,
+    row: AppRow,
+    foreign: Bytes,
+    /// The bytes of the row before the command.
+    before: Option<Bytes>,
+    /// The answer to the put of the foreign row.
+    put: Result<(), ErrorKind>,
     node: ShopNode,
-    ledger: AnswerLedger,
-    last: Done,
+    answer: Result<Done, Refused>,
 }
 
 impl<'s> SabotageCase<'s> {
-    async fn new(fixture: &'s CommandsFixture, level: TrustLevel, number: u16) -> SabotageCase<'s> {
-        let (partition, ws) = (PARTITION + 10 * number, WS + 10 * u64::from(number));
-        let (node, mut ledger) = fixture.begin(partition, ws, ShopNodeSettings::at(level)).await;
-        let first = named("first", cud(ws, article("first"), fixture.shop_db.soon()));
-        let last = fixture.run(&node, &mut ledger, first).await.unwrap();
-        SabotageCase { fixture, partition, ws, node, ledger, last }
+    async fn new(
+        fixture: &'s CommandsFixture,
+        partition: u16,
+        setup: WriteSetup,
+        sabotaged: SabotagedRow,
+        value: ForeignValue,
+    ) -> SabotageCase<'s> {
+        let scene = Scene::new(fixture, partition, setup).await;
+        let (row, another) = places(&scene, sabotaged);
+        let foreign = match value {
+            ForeignValue::OneByte => Bytes::from_static(&[1]),
+            ForeignValue::AnotherRow => stored(&scene, another).await.unwrap(),
+        };
+        let before = stored(&scene, row).await;
+        let put = Put { key: row.key(), value: foreign.clone() };
+        let answer = OnceLock::new();
+        let storage = Arc::new(SabotagedStorage { inner: scene.storage(), put, answer });
+        let settings = scene.settings(Arc::clone(&storage) as SharedStorage);
+        let node = fixture.shop_db.node(partition, settings);
+        node.ready().await;
+        let answer = scene.run(&node, scene.changes("sabotaged")).await;
+        let put = *storage.answer.get().expect("the command writes the row");
+        SabotageCase { scene, sabotaged, row, foreign, before, put, node, answer }
     }
 
-    async fn run(&mut self, request: &str) -> Result<Done, Refused> {
-        let command = named(request, cud(self.ws, article(request), self.fixture.shop_db.soon()));
-        self.fixture.run(&self.node, &mut self.ledger, command).await
+    async fn stored(&self) -> Option<Bytes> {
+        stored(&self.scene, self.row).await
     }
 
-    async fn there(&self, row: AppRow) -> Option<Bytes> {
-        let storage = &self.fixture.shop_db.app.storage;
-        storage.get_linearizable(&row.key(), self.fixture.shop_db.soon()).await.unwrap()
+    fn is_named_in(&self, message: &str) -> bool {
+        message.contains(&self.row.to_string())
     }
 
-    /// Checks that the foreign row is not overwritten. The partition reports the row, and goes on
-    /// when the row is gone.
-    async fn stops_at(mut self, target: SabotagedRow) {
-        let (shop_db, row) =
-            (&self.fixture.shop_db, target.next(self.partition, self.ws, &self.last));
-        let key = row.key();
-        let put =
-            shop_db.app.storage.insert_if_not_exists(key.clone(), FOREIGN, None, shop_db.soon());
-        assert!(put.await.unwrap().is_applied());
-        let refused = self.run("stopped").await.unwrap_err();
-        match (&refused, target) {
-            (Refused::Busy(Busy::Violation(what)), _) => assert!(says(what, row), "{what}"),
-            // If a group is written in steps, its event is already in the log.
-            (Refused::NotApplied { plog, why }, SabotagedRow::Wlog | SabotagedRow::Record) => {
-                assert_eq!(*plog, self.last.plog.next());
-                assert!(says(why, row), "{why}");
+    async fn ends_reported(self) {
+        assert_eq!(self.put, Ok(()));
+        let is_atomic = self.scene.storage().capabilities().atomic.is_some();
+        match self.answer.as_ref().unwrap_err() {
+            Refused::Busy(Busy::Violation(what)) if is_atomic || self.sabotaged == Plog => {
+                assert!(self.is_named_in(what), "{what}");
             }
-            other => panic!("{other:?}"),
+            Refused::NotApplied { why, .. } if !is_atomic && self.sabotaged != Plog => {
+                assert!(self.is_named_in(why), "{why}");
+            }
+            refused => panic!("{refused:?}"),
         }
         let status = self.node.until(|status| matches!(status, Status::Violation(_))).await;
-        assert!(matches!(&status, Status::Violation(what) if says(what, row)), "{status:?}");
-        let refused = self.run("too early").await.unwrap_err();
-        assert!(matches!(refused, Refused::Busy(Busy::Violation(_))), "{refused:?}");
-        assert_eq!(self.there(row).await, Some(FOREIGN), "it is not overwritten");
-
-        let gone = shop_db.app.storage.compare_and_delete(key, FOREIGN, shop_db.soon());
-        assert!(gone.await.unwrap().is_applied());
-        self.node.ready().await;
-        self.run("after").await.unwrap();
-        assert_eq!(self.node.stop().await, PartitionEnd::Stopped);
-        check(shop_db, self.partition, &self.ledger).await;
+        assert!(matches!(&status, Status::Violation(what) if self.is_named_in(what)), "{status:?}");
+        let refused = self.scene.run(&self.node, self.scene.changes("too early")).await;
+        assert!(matches!(refused, Err(Refused::Busy(Busy::Violation(_)))), "{refused:?}");
+        assert_eq!(self.stored().await.as_ref(), Some(&self.foreign));
+        self.remove().await;
+        self.ends_well(&self.node, self.scene.changes("after")).await;
     }
 
-    /// Checks that the foreign row is not noticed. Of the two writes of the row the higher order
-    /// stays.
-    async fn passes(mut self, target: SabotagedRow, epoch: u64) {
-        let (shop_db, row) =
-            (&self.fixture.shop_db, target.next(self.partition, self.ws, &self.last));
-        let order = Order::from_parts(epoch, self.last.plog.0).unwrap();
-        let put = OrderedPut { key: row.key(), value: FOREIGN, order, ttl: None };
-        shop_db.app.storage.put_ordered(vec![put], shop_db.soon()).await.unwrap();
-        let done = self.run("unnoticed").await.unwrap();
-        assert_eq!(done.plog, self.last.plog.next());
-        let is_later = epoch > self.node.log.epoch().0;
-        assert_eq!(self.there(row).await == Some(FOREIGN), is_later);
-        self.run("after").await.unwrap();
+    async fn ends_replaced(self) {
+        assert_eq!(self.put, Ok(()));
+        self.check_done();
+        assert_ne!(self.stored().await.as_ref(), Some(&self.foreign));
+        self.next_ends_well().await;
+    }
+
+    async fn ends_hidden(self) {
+        assert_eq!(self.put, Ok(()));
+        self.check_done();
+        assert_eq!(self.stored().await.as_ref(), Some(&self.foreign));
         assert_eq!(self.node.stop().await, PartitionEnd::Stopped);
-        if !is_later {
-            check(shop_db, self.partition, &self.ledger).await;
+        let next = self.next();
+        match self.sabotaged {
+            Plog => {
+                let status = next.until(|status| matches!(status, Status::Violation(_))).await;
+                assert!(matches!(&status, Status::Violation(what) if self.is_named_in(what)));
+            }
+            _ => {
+                next.ready().await;
+                let error = self.read().await.unwrap_err();
+                assert!(self.is_named_in(&error.to_string()), "{error}");
+            }
+        }
+        let shop_db = &self.scene.fixture.shop_db;
+        let restored = shop_db.app.storage.put(self.row.key(), self.right().await, shop_db.soon());
+        restored.await.unwrap();
+        // The bytes of the operator hide later updates of a record, too.
+        let after = self.scene.command("after", self.scene.ws, article("after"));
+        self.ends_well(&next, after).await;
+    }
+
+    async fn ends_protected(self) {
+        assert_eq!(self.put, Err(ErrorKind::Invalid));
+        self.check_done();
+        self.next_ends_well().await;
+    }
+
+    /// Checks that the command is done, and that nothing is reported.
+    fn check_done(&self) {
+        assert!(self.answer.is_ok(), "{:?}", self.answer);
+        assert_eq!(self.node.commands.status(), Status::Ready);
+    }
+
+    /// The next leader.
+    fn next(&self) -> ShopNode {
+        let Scene { fixture, partition, .. } = self.scene;
+        fixture.shop_db.node(partition, self.scene.settings(self.scene.storage()))
+    }
+
+    /// Removes the foreign row. A record that existed before gets its bytes back.
+    async fn remove(&self) {
+        let shop_db = &self.scene.fixture.shop_db;
+        let (storage, soon) = (&shop_db.app.storage, shop_db.soon());
+        let (key, foreign) = (self.row.key(), self.foreign.clone());
+        let removed = match self.before.clone() {
+            None => storage.compare_and_delete(key, foreign, soon).await,
+            Some(before) => storage.compare_and_swap(key, foreign, before, None, soon).await,
+        };
+        assert!(removed.unwrap().is_applied());
+    }
+
+    /// Reads the row, as a client does.
+    async fn read(&self) -> eventlog::Result<()> {
+        let reader = self.scene.fixture.shop_db.reader();
+        match self.row {
+            AppRow::Wlog(ws, offset) => reader.wlog(ws, offset, None).try_next().await.map(drop),
+            AppRow::Record(ws, id) => reader.record(ws, id).await.map(drop),
+            row => panic!("clients do not read {row}"),
         }
     }
-}
 
-/// Whether a message names a row.
-fn says(message: &str, row: AppRow) -> bool {
-    message.contains(&row.to_string())
-}
+    /// The bytes that the command wrote into the row. A log has the bytes of the other log, and an
+    /// event has the whole of each record that it writes.
+    async fn right(&self) -> Bytes {
+        let done = self.answer.as_ref().unwrap();
+        let ws = WsId(self.scene.ws);
+        let plog = AppRow::Plog(self.scene.partition, done.plog);
+        let there = if self.sabotaged == Plog { AppRow::Wlog(ws, done.wlog) } else { plog };
+        let bytes = stored(&self.scene, there).await.unwrap();
+        let AppRow::Record(ws, id) = self.row else { return bytes };
+        let Entry::Event(event) = Entry::from_bytes(&bytes).unwrap() else { panic!("no event") };
+        let mut records = event.changes.into_iter().map(|change| change.record);
+        let record = records.find(|record| record.id == id).unwrap();
+        let version = Version { epoch: done.epoch, plog: done.plog };
+        StoredRecord { ws, version, record }.to_bytes()
+    }
 
-async fn level_0(fixture: &CommandsFixture) {
-    for (number, target) in (0..).zip(SabotagedRow::ALL) {
-        SabotageCase::new(fixture, TrustLevel::Zero, number).await.stops_at(target).await;
+    async fn next_ends_well(&self) {
+        assert_eq!(self.node.stop().await, PartitionEnd::Stopped);
+        self.ends_well(&self.next(), self.scene.changes("after")).await;
+    }
+
+    /// Checks that the partition goes on, that no number was given twice, and that everything that
+    /// was acknowledged is stored.
+    async fn ends_well(&self, node: &ShopNode, after: Command) {
+        node.ready().await;
+        self.scene.run(node, after).await.unwrap();
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
+        self.scene.check(None).await;
     }
 }
 
-async fn level_1(fixture: &CommandsFixture) {
-    for (number, target) in (0..).zip([SabotagedRow::Plog, SabotagedRow::Wlog]) {
-        SabotageCase::new(fixture, TrustLevel::One, number).await.stops_at(target).await;
-    }
-    for (number, epoch) in [(2, 1 << 20), (3, 0)] {
-        let case = SabotageCase::new(fixture, TrustLevel::One, number).await;
-        case.passes(SabotagedRow::Record, epoch).await;
-    }
-}
-
-async fn level_2(fixture: &CommandsFixture) {
-    let mut number = 0;
-    for target in SabotagedRow::ALL {
-        for epoch in [1 << 20, 0] {
-            let case = SabotageCase::new(fixture, TrustLevel::Two, number).await;
-            case.passes(target, epoch).await;
-            number += 1;
-        }
+/// The row that the next command is to write, and another row of the same kind.
+pub(crate) fn places(scene: &Scene<'_>, sabotaged: SabotagedRow) -> (AppRow, AppRow) {
+    let Done { plog, wlog, .. } = scene.answer("first").unwrap().unwrap();
+    let (partition, ws, article) = (scene.partition, WsId(scene.ws), scene.article);
+    // The article has two prices.
+    let [price, new] = [1, 3].map(|after| AppRow::Record(ws, RecordId(article.0 + after)));
+    match sabotaged {
+        Plog => (AppRow::Plog(partition, plog.next()), AppRow::Plog(partition, plog)),
+        Wlog => (AppRow::Wlog(ws, wlog.next()), AppRow::Wlog(ws, wlog)),
+        NewRecord => (new, AppRow::Record(ws, article)),
+        UpdatedRecord => (AppRow::Record(ws, article), price),
     }
 }
 
-/// A storage that replaces a record between the read of a command and its write.
+pub(crate) async fn stored(scene: &Scene<'_>, row: AppRow) -> Option<Bytes> {
+    let shop_db = &scene.fixture.shop_db;
+    shop_db.app.storage.get_linearizable(&row.key(), shop_db.soon()).await.unwrap()
+}
+
+/// A storage into which another program puts a row, right before the node writes that row for the
+/// first time.
 #[derive(Debug)]
-struct RecordReplacingStorage {
+struct SabotagedStorage {
     inner: SharedStorage,
-    key: Key,
-    value: Mutex<Option<Bytes>>,
+    put: Put,
+    answer: OnceLock<Result<(), ErrorKind>>,
 }
 
-impl RecordReplacingStorage {
-    async fn put(&self, deadline: Instant) {
-        let value = self.value.lock().unwrap().take();
-        if let Some(value) = value {
-            let there = self.inner.get_linearizable(&self.key, deadline).await.unwrap().unwrap();
-            let swap = self.inner.compare_and_swap(self.key.clone(), there, value, None, deadline);
-            assert!(swap.await.unwrap().is_applied());
+impl SabotagedStorage {
+    fn is_written_by(&self, write: &Write) -> bool {
+        let Key { pkey, ccols } = &self.put.key;
+        let is_here = |of: &Bytes, op: &Conditional| of == pkey && op.ccols() == ccols;
+        match write {
+            Write::PutBatch(_) => false,
+            Write::PutOrdered(rows) => rows.iter().any(|row| row.key == self.put.key),
+            Write::If(of, ops) => ops.iter().any(|op| is_here(of, op)),
+            Write::Atomic(batch) => {
+                batch.conditionals.iter().any(|(of, op)| is_here(of, op))
+                    || batch.ordered.iter().any(|row| row.key == self.put.key)
+            }
         }
     }
 }
 
-impl StorageWrapper for RecordReplacingStorage {
+impl StorageWrapper for SabotagedStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
-        if let Call::Write(Write::If(..) | Write::Atomic(_)) = &call {
-            self.put(deadline).await;
+        if let Call::Write(write) = &call
+            && self.answer.get().is_none()
+            && self.is_written_by(write)
+        {
+            let Put { key, value } = self.put.clone();
+            let put = self.inner.put(key, value, deadline).await;
+            // Only the node of this case writes, and it sends its writes of a row one by one.
+            self.answer.set(put.map_err(|error| error.kind())).unwrap();
         }
         call.send(&self.inner, deadline).await
-    }
-}
-
-/// A record changed after a command had read it. The refusal names that row. If the event of the
-/// command is not in the log, a new read is enough. But the partition used to wait until the row
-/// changed once more. If the event is in the log, an operator has to look at the row.
-async fn changed(fixture: &CommandsFixture) {
-    let shop_db = &fixture.shop_db;
-    let (node, mut ledger) =
-        fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
-    let command = named("article", cud(WS, article("a"), shop_db.soon()));
-    let done = fixture.run(&node, &mut ledger, command).await.unwrap();
-    assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    let id = done.answer.ids[0].1;
-    let key = AppRow::Record(WsId(WS), id).key();
-    let there = shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
-    let mut stored = StoredRecord::from_bytes(&there).unwrap();
-    // The record is as it was at an earlier moment.
-    stored.version.plog = Offset(stored.version.plog.0 - 1);
-    let value = Mutex::new(Some(stored.to_bytes()));
-    let inner = Arc::clone(&shop_db.app.storage);
-    let storage: SharedStorage = Arc::new(RecordReplacingStorage { inner, key, value });
-    let at_once = storage.capabilities().atomic.is_some();
-    let settings =
-        ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(TrustLevel::Zero) };
-    let node = shop_db.node(PARTITION, settings);
-    node.ready().await;
-    let change = || cud(WS, vec![update(id, None, "newer")], shop_db.soon());
-    let refused = node.commands.run(named("changed", change())).await.unwrap_err();
-    let row = AppRow::Record(WsId(WS), id);
-    assert!(says(&refused.to_string(), row), "{refused}");
-    if at_once {
-        node.ready().await;
-        node.commands.run(named("again", change())).await.unwrap();
-        assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    } else {
-        assert!(matches!(refused, Refused::NotApplied { .. }), "{refused:?}");
-        node.until(|status| matches!(status, Status::Violation(_))).await;
-        node.stop().await;
     }
 }

@@ -2,6 +2,7 @@
 //! this, refuses commands, and goes on by itself.
 
 use std::{
+    mem,
     num::NonZeroUsize,
     panic::resume_unwind,
     sync::{
@@ -23,7 +24,7 @@ use istorage::{
     Call, CallAnswer, CallKind, Error, Fault, Faulty, Key, OrderedPut, RangeRead, RowStream,
     SharedStorage, StorageWrapper, Write,
 };
-use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, Status};
+use processor::{Busy, Command, FullQueue, IdempotencyKey, PartitionEnd, Refused, Status};
 use shop::{
     AnswerLedger, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, article, check,
     check_with, create_workspace, cud, update,
@@ -35,9 +36,9 @@ use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, PARTITIONS, WS, named
 
 pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(stalled_partitions:
     a_partition_that_cannot_store_numbers_is_stalled_and_refuses
-        = |fixture| not_stored(fixture, StorageMode::Refuses, "no space for numbers"),
-    a_partition_that_stores_numbers_slowly_is_stalled_and_refuses
-        = |fixture| not_stored(fixture, StorageMode::Hangs, "the storage is slow"),
+        = |fixture| not_stored(fixture, StorageMode::Refuses),
+    a_partition_that_stores_numbers_slowly_is_full_and_refuses
+        = |fixture| not_stored(fixture, StorageMode::Hangs),
     a_partition_that_can_never_store_numbers_fails_without_a_command = ended_while_idle,
     commands_are_accepted_after_the_problem_of_a_write_has_passed = passed,
     a_partition_that_can_read_nothing_is_stalled_until_a_read_works = nothing_is_read,
@@ -138,7 +139,7 @@ async fn begin(
 
 /// As many numbers waited to be stored as may wait, so no command could begin. The partition
 /// reported that it was ready, and each command ran into its deadline. Nobody could see the reason.
-async fn not_stored(fixture: &CommandsFixture, mode: StorageMode, why: &str) {
+async fn not_stored(fixture: &CommandsFixture, mode: StorageMode) {
     let shop_db = &fixture.shop_db;
     let (node, mut ledger, storage) = begin(fixture, PARTITION, WS).await;
     storage.mode.send_replace(mode);
@@ -151,9 +152,18 @@ async fn not_stored(fixture: &CommandsFixture, mode: StorageMode, why: &str) {
         }
         assert!(number <= MOST + 1, "commands go on though nothing of them can be stored");
     };
-    let Refused::Busy(Busy::Storage(what)) = refused else { panic!("{refused:?}") };
-    assert!(what.contains("numbers cannot be stored") && what.contains(why), "{what}");
-    assert_eq!(node.commands.status(), Status::Stalled(what), "it is not ready");
+    let status = node.commands.status();
+    match (&status, refused) {
+        (Status::Full(FullQueue::Numbers), Refused::Busy(Busy::QueueFull { full, .. })) => {
+            assert_eq!((full, mode), (FullQueue::Numbers, StorageMode::Hangs));
+        }
+        (Status::Stalled(status), Refused::Busy(Busy::Storage(what))) => {
+            assert!(what.contains("numbers cannot be stored"), "{what}");
+            assert!(what.contains("no space for numbers"), "{what}");
+            assert_eq!(*status, what);
+        }
+        other => panic!("{other:?}"),
+    }
     storage.mode.send_replace(StorageMode::Takes);
     node.ready().await;
     let after = named("after", cud(WS, article("b"), shop_db.soon()));
@@ -166,7 +176,7 @@ async fn not_stored(fixture: &CommandsFixture, mode: StorageMode, why: &str) {
     }
     storage.mode.send_replace(mode);
     fill(fixture, &node, &mut ledger, WS).await;
-    node.until(|status| matches!(status, Status::Stalled(_))).await;
+    node.until(|now| mem::discriminant(now) == mem::discriminant(&status)).await;
     storage.mode.send_replace(StorageMode::Takes);
     node.ready().await;
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
@@ -197,7 +207,7 @@ async fn ended_while_idle(fixture: &CommandsFixture) {
         storage.mode.send_replace(StorageMode::Hangs);
         if is_stalled {
             fill(fixture, &node, &mut ledger, ws).await;
-            node.until(|status| matches!(status, Status::Stalled(_))).await;
+            node.until(|status| matches!(status, Status::Full(FullQueue::Numbers))).await;
         } else {
             let last =
                 named("last", create_workspace(ws + u64::from(PARTITIONS), fixture.shop_db.soon()));

@@ -4,19 +4,18 @@
 //! `cargo xtask bench commands` starts the servers and runs this program. Tables go to stdout as
 //! Markdown, progress to stderr.
 
-mod load;
 mod trace;
 
 use std::{sync::Arc, time::Duration};
 
 use clap::Parser;
 use clock::{Clock, Instant};
-use eventlog::TrustLevel;
+use eventlog::{Name, Parent, QName, RecordId, TrustLevel, Value};
 use istorage::{KeyspaceName, StorageDriver};
 use istorage_tck::KeyspaceTracker;
-use load::{PARTITIONS, Works};
+use processor::RowChange;
 use trace::{Recorder, Trace};
-use vvm_tests::bench::{BenchDatabase, BenchError, Sample, median, millis};
+use vvm_tests::bench::{BenchDatabase, BenchError, PARTITIONS, Sample, ShopLoad, median, millis};
 
 /// The allocator of the `vvm` binary.
 #[global_allocator]
@@ -121,13 +120,14 @@ async fn measure(
     let driver = keyspaces.track(Arc::clone(driver));
     let span = Duration::from_millis(args.span_ms);
     let name = || KeyspaceName::new(format!("bench_{:x}", clock.random()));
+    let bill = bill()?;
     let (mut samples, mut floors, mut ratios, mut traces) = (vec![], vec![], vec![], vec![]);
     // The first round warms up, because a server compiles while it runs. Each side of a round
     // begins with an empty keyspace.
     for round in 0..=args.rounds {
         let plain =
-            Works::new(&driver, name()?, level, workspaces, |storage| storage, clock).await?;
-        let sample = plain.run(in_flight, span).await?;
+            ShopLoad::new(&driver, name()?, level, workspaces, |storage| storage, clock).await?;
+        let sample = plain.run(in_flight, span, bill.clone()).await?;
         plain.stop().await;
         let recorder = std::sync::Mutex::new(None);
         let record = |storage| {
@@ -136,10 +136,10 @@ async fn measure(
                 Some(Arc::clone(&recorded));
             recorded as istorage::SharedStorage
         };
-        let recorded = Works::new(&driver, name()?, level, workspaces, record, clock).await?;
+        let recorded = ShopLoad::new(&driver, name()?, level, workspaces, record, clock).await?;
         let recorder = recorder.into_inner()?.ok_or("the storage was not wrapped")?;
         recorder.take(u64::from(PARTITIONS));
-        recorded.run(in_flight, span).await?;
+        recorded.run(in_flight, span, bill.clone()).await?;
         recorded.stop().await;
         let trace = recorder.take(u64::from(PARTITIONS));
         let fresh = name()?;
@@ -166,4 +166,22 @@ async fn measure(
     let (trace, sample) = traces.pop().zip(Sample::medians(&samples)).ok_or(none)?;
     let (floor, ratio) = median(floors).zip(median(ratios)).ok_or(none)?;
     Ok(Row { sample, floor, ratio, trace })
+}
+
+/// Makes three records of about 100 bytes each, in an event of about 400 bytes. The names are parsed
+/// once, so that clients cost little CPU time.
+fn bill() -> Result<impl Fn() -> Vec<RowChange> + Clone + Send + 'static, BenchError> {
+    let (bill, line): (QName, QName) = ("shop.Bill".parse()?, "shop.Line".parse()?);
+    let (name, lines): (Name, Name) = ("name".parse()?, "lines".parse()?);
+    let text = "a text of sixty bytes, as there are many in documents of shops";
+    let row = move |raw, table: &QName, parent| RowChange::Create {
+        raw: RecordId(raw),
+        table: table.clone(),
+        parent,
+        fields: [(name.clone(), Value::String(text.to_owned()))].into(),
+    };
+    Ok(move || {
+        let parent = || Some(Parent { id: RecordId(1), container: lines.clone() });
+        vec![row(1, &bill, None), row(2, &line, parent()), row(3, &line, parent())]
+    })
 }

@@ -1,11 +1,12 @@
-//! A node as its users see it: commands over HTTP, and the node's start, rest and stop with a long
-//! log.
+//! A node as its users see it: commands and document numbers over HTTP, and the node's start, rest
+//! and stop with a long log.
 //!
 //! `cargo xtask bench node` runs this program. Tables go to stdout as Markdown, progress to stderr.
 
 #![expect(clippy::disallowed_methods, reason = "it has no runtime to wait in")]
 
 mod node;
+mod numbers;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -21,7 +22,10 @@ struct Args {
     /// The `vvm` program. The default is the one beside this program.
     #[arg(long)]
     vvm: Option<PathBuf>,
-    /// The numbers of clients that send commands.
+    /// Measures only these parts.
+    #[arg(long, value_delimiter = ',', default_value = "commands,numbers,starts")]
+    parts: Vec<String>,
+    /// The numbers of clients that send requests.
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,320")]
     clients: Vec<u32>,
     /// The number of workspaces.
@@ -30,10 +34,10 @@ struct Args {
     /// The rounds of each measurement, each with an empty storage. The median is shown.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The time for which commands are sent in a round, in seconds.
+    /// The time for which requests are sent in a round, in seconds.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
-    /// The number of events in the log when starts are measured. 0 measures no starts.
+    /// The number of events in the log when starts are measured.
     #[arg(long, default_value_t = 1_000_000)]
     events: u64,
     /// The number of starts of each kind. The median and the longest are shown.
@@ -49,9 +53,13 @@ fn main() -> Result<(), BenchError> {
         None => std::env::current_exe()?.with_file_name("vvm"),
     };
     let binary = Binary::new(path, clock.clone());
-    commands(&args, &binary)?;
-    if args.events > 0 {
-        starts(&args, &binary, &clock)?;
+    for part in &args.parts {
+        match &**part {
+            "commands" => commands(&args, &binary)?,
+            "numbers" => numbers::measure(&args, &binary)?,
+            "starts" => starts(&args, &binary, &clock)?,
+            other => return Err(format!("there is no part `{other}`").into()),
+        }
     }
     Ok(())
 }
@@ -61,15 +69,15 @@ fn commands(args: &Args, binary: &Binary) -> Result<(), BenchError> {
     println!("### Commands over HTTP, {} workspaces\n", args.workspaces);
     println!("| storage | clients | commands/s | p50 | p99 | CPU of the node |");
     println!("|---|---:|---:|---:|---:|---:|");
-    for (storage, command) in [("memory", "dev"), ("redb", "serve")] {
+    for (storage, command) in [("memory", ["dev"]), ("redb", ["serve"])] {
         for clients in &args.clients {
             let mut rounds = Vec::new();
             for round in 0..args.rounds {
                 eprintln!("{storage}, {clients} clients, round {}", round + 1);
                 let folder = tempfile::tempdir()?;
-                let node = binary.start(command, folder.path())?;
+                let node = binary.start(&command, folder.path())?;
                 let before = node.cpu()?;
-                let done = binary.bench(&node, *clients, args.workspaces, args.seconds)?;
+                let done = binary.bench(&node, *clients, args.workspaces, args.seconds, &[])?;
                 let cpu = (node.cpu()? - before).as_secs_f64() / done.count * 1e6;
                 node.end(Signal::TERM)?;
                 rounds.push([done.per_second, done.p50, done.p99, cpu]);
@@ -96,11 +104,11 @@ fn starts(args: &Args, binary: &Binary, clock: &Clock) -> Result<(), BenchError>
     /// killed under load.
     const CLIENTS: u32 = 320;
     let folder = tempfile::tempdir()?;
-    let mut node = binary.start("serve", folder.path())?;
+    let mut node = binary.start(&["serve"], folder.path())?;
     let mut events = 0.0;
     while events < args.events as f64 {
         eprintln!("{events:.0} of {} events", args.events);
-        events += binary.bench(&node, CLIENTS, 1_000, 10)?.count;
+        events += binary.bench(&node, CLIENTS, 1_000, 10, &[])?.count;
     }
     println!("### Start, rest and stop on redb, with {events:.0} events of 1,000 workspaces\n");
     println!("| | median | longest |");
@@ -122,7 +130,7 @@ fn starts(args: &Args, binary: &Binary, clock: &Clock) -> Result<(), BenchError>
             }
             drop(load);
             let start = clock.now();
-            node = binary.start("serve", folder.path())?;
+            node = binary.start(&["serve"], folder.path())?;
             took.push(clock.now() - start);
         }
         println!("| {what} | {} | {} |", millis(middle(&took)), millis(longest(&took)));

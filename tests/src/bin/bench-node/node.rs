@@ -58,11 +58,12 @@ impl Binary {
     }
 
     /// Starts a node in a folder, and waits until it is ready.
-    pub(crate) fn start(&self, command: &str, folder: &Path) -> Result<Node, BenchError> {
+    pub(crate) fn start(&self, command: &[&str], folder: &Path) -> Result<Node, BenchError> {
         let (api, admin) = (free()?, free()?);
         let log = folder.join("node.log");
         let child = Command::new(&self.path)
-            .args([command, "--listen", &api.to_string(), "--admin", &admin.to_string()])
+            .args(command)
+            .args(["--listen", &api.to_string(), "--admin", &admin.to_string()])
             .current_dir(folder)
             .stdout(Stdio::null())
             .stderr(File::create(&log)?)
@@ -86,19 +87,24 @@ impl Binary {
         command
     }
 
-    /// Sends commands for a time, and returns the figures.
+    /// Sends requests for a time, and returns the figures. `more` are arguments of `vvm bench`;
+    /// without them, the requests are commands.
     pub(crate) fn bench(
         &self,
         node: &Node,
         clients: u32,
         workspaces: u32,
         seconds: u64,
+        more: &[&str],
     ) -> Result<Done, BenchError> {
         let (workspaces, seconds) = (workspaces.to_string(), seconds.to_string());
         let mut command = self.client(node, clients);
-        command.args(["--workspaces", &workspaces, "--seconds", &seconds]);
+        command.args(["--workspaces", &workspaces, "--seconds", &seconds]).args(more);
         let output = command.stderr(Stdio::null()).output()?;
         let report: Value = serde_json::from_slice(&output.stdout)?;
+        if !output.status.success() {
+            return Err(format!("requests failed: {report}").into());
+        }
         let figure = |value: &Value| value.as_f64().ok_or_else(|| format!("no figure: {report}"));
         Ok(Done {
             count: figure(&report["done"])?,

@@ -11,17 +11,19 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use eventlog::{Name, Parent, QName, RecordId, TrustLevel, Value, WsId};
+use eventlog::{QName, TrustLevel, WsId};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 use processor::{Command, Commands, Refused, RowChange};
 use shop::{ShopDatabase, ShopNode, ShopNodeSettings, create_workspace};
-use vvm_tests::bench::{BenchError, Sample};
 
-pub(crate) const PARTITIONS: u16 = 10;
+use super::{BenchError, Sample};
+
+/// The number of partitions.
+pub const PARTITIONS: u16 = 10;
 
 /// A shop database with all its partitions running.
-pub(crate) struct Works {
-    shop_db: ShopDatabase,
+#[derive(Debug)]
+pub struct ShopLoad {
     nodes: Vec<ShopNode>,
     commands: Arc<Vec<Commands>>,
     workspaces: u64,
@@ -29,26 +31,20 @@ pub(crate) struct Works {
     clock: Clock,
 }
 
-/// The names that a command is made of. The names are parsed once, so that clients cost little CPU
-/// time.
-#[derive(Clone)]
-struct Names {
-    cud: QName,
-    bill: QName,
-    line: QName,
-    name: Name,
-    lines: Name,
-}
-
-impl Works {
-    pub(crate) async fn new(
+impl ShopLoad {
+    /// Starts a shop on a driver, in a new keyspace, and creates its workspaces. `wrap` wraps the
+    /// storage that the partitions use.
+    ///
+    /// # Errors
+    /// If a workspace cannot be created.
+    pub async fn new(
         driver: &Arc<dyn StorageDriver>,
         name: KeyspaceName,
         level: TrustLevel,
         workspaces: u64,
         wrap: impl Fn(SharedStorage) -> SharedStorage,
         clock: &Clock,
-    ) -> Result<Works, BenchError> {
+    ) -> Result<ShopLoad, BenchError> {
         let partitions = NonZeroU16::new(PARTITIONS).ok_or("ten is not zero")?;
         let shop_db = ShopDatabase::new(Arc::clone(driver), name, partitions, clock.clone()).await;
         let storage = wrap(Arc::clone(&shop_db.app.storage));
@@ -60,9 +56,9 @@ impl Works {
         }
         let commands = Arc::new(nodes.iter().map(|node| node.commands.clone()).collect());
         let next = Arc::new(AtomicU64::new(0));
-        let works = Works { shop_db, nodes, commands, workspaces, next, clock: clock.clone() };
-        works.create_workspaces().await?;
-        Ok(works)
+        let load = ShopLoad { nodes, commands, workspaces, next, clock: clock.clone() };
+        load.create_workspaces().await?;
+        Ok(load)
     }
 
     async fn create_workspaces(&self) -> Result<(), BenchError> {
@@ -83,22 +79,25 @@ impl Works {
         Ok(())
     }
 
-    /// Runs a number of clients for a time.
-    pub(crate) async fn run(&self, clients: usize, span: Duration) -> Result<Sample, BenchError> {
-        let names = Names {
-            cud: "sys.CUD".parse()?,
-            bill: "shop.Bill".parse()?,
-            line: "shop.Line".parse()?,
-            name: "name".parse()?,
-            lines: "lines".parse()?,
-        };
+    /// Runs a number of clients for a time. Each command writes the rows that `rows` returns. The
+    /// commands go to the workspaces in turn.
+    ///
+    /// # Errors
+    /// If a command fails.
+    pub async fn run(
+        &self,
+        clients: usize,
+        span: Duration,
+        rows: impl Fn() -> Vec<RowChange> + Clone + Send + 'static,
+    ) -> Result<Sample, BenchError> {
+        let cud: QName = "sys.CUD".parse()?;
         let (commands, next) = (Arc::clone(&self.commands), Arc::clone(&self.next));
         let workspaces = self.workspaces;
         let deadline = self.clock.now() + span + Duration::from_secs(30);
         let call = move || {
             let ws = next.fetch_add(1, Ordering::Relaxed) % workspaces;
             let commands = commands[(ws % u64::from(PARTITIONS)) as usize].clone();
-            let command = bill(&names, ws, deadline);
+            let command = Command::new(WsId(ws), cud.clone(), deadline).with_rows(rows());
             async move {
                 commands.run(command).await?;
                 Ok(())
@@ -107,27 +106,10 @@ impl Works {
         Sample::measure(&self.clock, clients, span, call).await
     }
 
-    pub(crate) async fn stop(self) -> ShopDatabase {
+    /// Stops the partitions.
+    pub async fn stop(self) {
         for node in &self.nodes {
             node.stop().await;
         }
-        self.shop_db
     }
-}
-
-/// A command that makes three records of about 100 bytes each, and an event of about 400 bytes.
-fn bill(names: &Names, ws: u64, deadline: Instant) -> Command {
-    let text = "a text of sixty bytes, as there are many in documents of shops";
-    let row = |raw, table: &QName, parent| RowChange::Create {
-        raw: RecordId(raw),
-        table: table.clone(),
-        parent,
-        fields: [(names.name.clone(), Value::String(text.to_owned()))].into(),
-    };
-    let standing = || Some(Parent { id: RecordId(1), container: names.lines.clone() });
-    Command::new(WsId(ws), names.cud.clone(), deadline).with_rows(vec![
-        row(1, &names.bill, None),
-        row(2, &names.line, standing()),
-        row(3, &names.line, standing()),
-    ])
 }

@@ -1,0 +1,156 @@
+//! Rows that another writer changes under a working node: with a higher or a lower order, or between
+//! the read of a command and its write.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use clock::Instant;
+use eventlog::{AppRow, Offset, StoredRecord, TrustLevel, WsId};
+use istorage::{
+    AppStorageExt, Call, CallAnswer, Key, Order, OrderedPut, SharedStorage, StorageWrapper, Write,
+};
+use processor::{PartitionEnd, Refused, Status};
+use shop::{ShopNodeSettings, article, cud, update};
+use trialkit::{Trial, trials};
+
+use crate::{
+    fixture::{CommandsFixture, PARTITION, WS, named},
+    sabotage::{
+        SabotagedRow::{self, NewRecord, Plog, Wlog},
+        places, stored,
+    },
+    scene::{Scene, WriteSetup, play},
+};
+
+pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(changed_rows:
+    of_two_ordered_writes_of_a_row_the_higher_order_stays = ordered,
+    probe_it = probe,
+    a_record_that_changed_since_it_was_read_is_reported_and_read_again = changed,
+);
+
+/// The rows that are ordered, by trust level.
+const ORDERED: [(TrustLevel, SabotagedRow); 4] = [
+    (TrustLevel::One, NewRecord),
+    (TrustLevel::Two, Plog),
+    (TrustLevel::Two, Wlog),
+    (TrustLevel::Two, NewRecord),
+];
+
+/// Another writer has a higher epoch than the node, or a lower one. The node does not notice the
+/// row of that writer.
+async fn ordered(fixture: &CommandsFixture) {
+    let of_epochs = |(level, row)| [1 << 20, 0].map(|epoch| (level, row, epoch));
+    let cases: Vec<_> = ORDERED.into_iter().flat_map(of_epochs).collect();
+    play(cases, 0, async |partition, (level, row, epoch)| {
+        let scene = Scene::new(fixture, partition, WriteSetup { level, narrow: None }).await;
+        let (row, _) = places(&scene, row);
+        let node = scene.next().await;
+        let next = node.log.tail().next;
+        let (key, value) = (row.key(), Bytes::from_static(&[1]));
+        let order = Order::from_parts(epoch, next.0).unwrap();
+        let put = OrderedPut { key, value: value.clone(), order, ttl: None };
+        let shop_db = &fixture.shop_db;
+        shop_db.app.storage.put_ordered(vec![put], shop_db.soon()).await.unwrap();
+        let done = scene.run(&node, scene.changes("unnoticed")).await.unwrap();
+        assert_eq!(done.plog, next);
+        let is_later = epoch > node.log.epoch().0;
+        assert_eq!(stored(&scene, row).await == Some(value), is_later);
+        scene.run(&node, scene.changes("after")).await.unwrap();
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
+        if !is_later {
+            scene.check(None).await;
+        }
+    })
+    .await;
+}
+
+/// A storage that replaces a record between the read of a command and its write.
+#[derive(Debug)]
+struct RecordReplacingStorage {
+    inner: SharedStorage,
+    key: Key,
+    value: Mutex<Option<Bytes>>,
+}
+
+impl RecordReplacingStorage {
+    async fn put(&self, deadline: Instant) {
+        let value = self.value.lock().unwrap().take();
+        if let Some(value) = value {
+            let there = self.inner.get_linearizable(&self.key, deadline).await.unwrap().unwrap();
+            let swap = self.inner.compare_and_swap(self.key.clone(), there, value, None, deadline);
+            assert!(swap.await.unwrap().is_applied());
+        }
+    }
+}
+
+impl StorageWrapper for RecordReplacingStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        if let Call::Write(Write::If(..) | Write::Atomic(_)) = &call {
+            self.put(deadline).await;
+        }
+        call.send(&self.inner, deadline).await
+    }
+}
+
+/// A record changed after a command had read it. The refusal names that row. If the event of the
+/// command is not in the log, a new read is enough. But the partition used to wait until the row
+/// changed once more. If the event is in the log, an operator has to look at the row.
+async fn changed(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger) =
+        fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+    let command = named("article", cud(WS, article("a"), shop_db.soon()));
+    let done = fixture.run(&node, &mut ledger, command).await.unwrap();
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+    let id = done.answer.ids[0].1;
+    let key = AppRow::Record(WsId(WS), id).key();
+    let there = shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
+    let mut stored = StoredRecord::from_bytes(&there).unwrap();
+    // The record is as it was at an earlier moment.
+    stored.version.plog = Offset(stored.version.plog.0 - 1);
+    let value = Mutex::new(Some(stored.to_bytes()));
+    let inner = Arc::clone(&shop_db.app.storage);
+    let storage: SharedStorage = Arc::new(RecordReplacingStorage { inner, key, value });
+    let at_once = storage.capabilities().atomic.is_some();
+    let settings =
+        ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(TrustLevel::Zero) };
+    let node = shop_db.node(PARTITION, settings);
+    node.ready().await;
+    let change = || cud(WS, vec![update(id, None, "newer")], shop_db.soon());
+    let refused = node.commands.run(named("changed", change())).await.unwrap_err();
+    let row = AppRow::Record(WsId(WS), id);
+    assert!(refused.to_string().contains(&row.to_string()), "{refused}");
+    if at_once {
+        node.ready().await;
+        node.commands.run(named("again", change())).await.unwrap();
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
+    } else {
+        assert!(matches!(refused, Refused::NotApplied { .. }), "{refused:?}");
+        node.until(|status| matches!(status, Status::Violation(_))).await;
+        node.stop().await;
+    }
+}
+
+/// probe
+pub(crate) async fn probe(fixture: &CommandsFixture) {
+    let scene = Scene::new(fixture, 7, WriteSetup { level: TrustLevel::One, narrow: None }).await;
+    let row = AppRow::Record(WsId(scene.ws), scene.article);
+    let storage = &fixture.shop_db.app.storage;
+    let node = scene.next().await;
+    let soon = fixture.shop_db.soon();
+    let there = stored(&scene, row).await.unwrap();
+    storage.put(row.key(), there, soon).await.unwrap();
+    let done = scene.run(&node, scene.changes("x")).await;
+    eprintln!("update: {:?}", done.unwrap().plog);
+    let there = stored(&scene, row).await.unwrap();
+    eprintln!("after put: {:?}", StoredRecord::from_bytes(&there).unwrap().version);
+    let new = AppRow::Record(WsId(scene.ws), eventlog::RecordId(scene.article.0 + 6));
+    storage.put(new.key(), Bytes::from_static(&[1]), soon).await.unwrap();
+    assert!(storage.compare_and_delete(new.key(), Bytes::from_static(&[1]), soon).await.unwrap().is_applied());
+    let done = scene.run(&node, scene.command("y", scene.ws, article("y"))).await;
+    eprintln!("create after delete: {:?} stored {:?}", done, stored(&scene, new).await);
+}
