@@ -1,11 +1,12 @@
 //! A clock that stands still until a test moves it.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 
 use crate::{Clock, Instant, Source, WallTime};
 
@@ -19,7 +20,17 @@ pub struct ManualClock(Arc<ManualState>);
 #[derive(Debug)]
 pub(crate) struct ManualState {
     reading: Mutex<Reading>,
-    moved: watch::Sender<()>,
+    sleepers: Mutex<Sleepers>,
+}
+
+/// The tasks that wait for a time, in the order in which they wake.
+///
+/// Tasks that wait for the same time wake in the order in which they began to wait. So a simulation
+/// on one thread follows from its seed.
+#[derive(Debug, Default)]
+struct Sleepers {
+    waiting: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
+    count: u64,
 }
 
 #[derive(Debug)]
@@ -39,7 +50,7 @@ impl ManualClock {
         let reading = Reading { now, wall: START, random: seed };
         ManualClock(Arc::new(ManualState {
             reading: Mutex::new(reading),
-            moved: watch::Sender::new(()),
+            sleepers: Mutex::default(),
         }))
     }
 
@@ -49,14 +60,18 @@ impl ManualClock {
         Clock { source: Source::Manual(Arc::clone(&self.0)), wall_offset: 0 }
     }
 
-    /// Lets `duration` pass on both kinds of time, and wakes all tasks that waited for the new
-    /// time.
+    /// Lets `duration` pass on both kinds of time. Wakes the tasks whose time has come, in the order
+    /// of their times.
     pub fn advance(&self, duration: Duration) {
         let mut reading = self.0.lock();
         reading.now = reading.now + duration;
         reading.wall = reading.wall + duration;
+        let now = reading.now;
         drop(reading);
-        self.0.moved.send_replace(());
+        // A task that is dropped while it is woken locks the sleepers itself.
+        while let Some(sleeper) = self.0.take_woken(now) {
+            let _dropped_meanwhile = sleeper.send(());
+        }
     }
 
     /// Moves the calendar alone, forward or back, as an administrator or a time server does.
@@ -91,13 +106,48 @@ impl ManualState {
     }
 
     pub(crate) async fn sleep_until(&self, deadline: Instant) {
-        // Subscribe before the first look at the time, so that no move in between is missed.
-        let mut moved = self.moved.subscribe();
-        while self.now() < deadline {
-            if moved.changed().await.is_err() {
-                return;
-            }
+        if let Some((_sleep, woken)) = self.begin_sleep(deadline) {
+            // The sender is dropped only after it has sent.
+            let _woken = woken.await;
         }
+    }
+
+    /// Takes a place among the sleepers. `None` if the time has come.
+    fn begin_sleep(&self, deadline: Instant) -> Option<(Sleep<'_>, oneshot::Receiver<()>)> {
+        let mut sleepers = self.sleepers();
+        // The time is read under the lock. A move of the clock sees this sleeper, or is seen here.
+        if self.now() >= deadline {
+            return None;
+        }
+        let (wake, woken) = oneshot::channel();
+        let place = (deadline, sleepers.count);
+        sleepers.count += 1;
+        sleepers.waiting.insert(place, wake);
+        Some((Sleep { state: self, place }, woken))
+    }
+
+    fn sleepers(&self) -> MutexGuard<'_, Sleepers> {
+        // No code panics while it holds this lock.
+        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the sleeper that wakes first, if its time has come.
+    fn take_woken(&self, now: Instant) -> Option<oneshot::Sender<()>> {
+        let mut sleepers = self.sleepers();
+        let next = sleepers.waiting.first_entry().filter(|next| next.key().0 <= now)?;
+        Some(next.remove())
+    }
+}
+
+/// A place among the sleepers. A sleep that is dropped gives up its place.
+struct Sleep<'s> {
+    state: &'s ManualState,
+    place: (Instant, u64),
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        self.state.sleepers().waiting.remove(&self.place);
     }
 }
 
@@ -140,6 +190,41 @@ mod tests {
         assert!(poll_once(sleep.as_mut()).await.is_none());
         manual.advance(Duration::from_millis(1));
         assert!(poll_once(sleep.as_mut()).await.is_some());
+    }
+
+    /// All sleepers woke at once, in an order that no seed decided. So the history of a seed was
+    /// another one when it ran again.
+    #[tokio::test]
+    async fn sleepers_wake_in_the_order_of_their_times() {
+        let manual = ManualClock::new(0);
+        let woken = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = tokio::task::JoinSet::new();
+        let times: Vec<u64> = (0..50).map(|task| task * 7 % 10).collect();
+        for (task, seconds) in times.iter().copied().enumerate() {
+            let (clock, woken) = (manual.clock(), Arc::clone(&woken));
+            let deadline = clock.now() + Duration::from_secs(1 + seconds);
+            tasks.spawn(async move {
+                clock.sleep_until(deadline).await;
+                woken.lock().unwrap().push((seconds, task));
+            });
+        }
+        tokio::task::yield_now().await;
+        manual.advance(Duration::from_secs(20));
+        while tasks.join_next().await.is_some() {}
+        let mut expected: Vec<_> = times.into_iter().zip(0..).collect();
+        expected.sort_unstable();
+        assert_eq!(*woken.lock().unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn a_sleep_that_is_dropped_leaves_nothing() {
+        let manual = ManualClock::new(0);
+        let clock = manual.clock();
+        let mut sleep = Box::pin(clock.sleep_until(clock.now() + Duration::from_secs(10)));
+        assert!(poll_once(sleep.as_mut()).await.is_none());
+        assert_eq!(manual.0.sleepers().waiting.len(), 1);
+        drop(sleep);
+        assert_eq!(manual.0.sleepers().waiting.len(), 0);
     }
 
     #[tokio::test]

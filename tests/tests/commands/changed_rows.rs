@@ -150,7 +150,13 @@ pub(crate) async fn probe(fixture: &CommandsFixture) {
     eprintln!("after put: {:?}", StoredRecord::from_bytes(&there).unwrap().version);
     let new = AppRow::Record(WsId(scene.ws), eventlog::RecordId(scene.article.0 + 6));
     storage.put(new.key(), Bytes::from_static(&[1]), soon).await.unwrap();
-    assert!(storage.compare_and_delete(new.key(), Bytes::from_static(&[1]), soon).await.unwrap().is_applied());
+    assert!(
+        storage
+            .compare_and_delete(new.key(), Bytes::from_static(&[1]), soon)
+            .await
+            .unwrap()
+            .is_applied()
+    );
     let done = scene.run(&node, scene.command("y", scene.ws, article("y"))).await;
     eprintln!("create after delete: {:?} stored {:?}", done, stored(&scene, new).await);
 }
