@@ -1,6 +1,6 @@
 //! The errors that end the program, and their exit codes.
 
-use std::{error::Error, fmt, process::ExitCode};
+use std::{error::Error, fmt};
 
 use istorage::ErrorKind;
 use vvm::Problem;
@@ -107,8 +107,8 @@ impl CommandError {
         CommandError { reason, message }
     }
 
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(self.reason as u8)
+    pub(crate) fn code(&self) -> u8 {
+        self.reason as u8
     }
 }
 

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     let command = Cli::parse().command.unwrap_or_else(|| CliCommand::Serve(ServeArgs::default()));
     let code = run(command).unwrap_or_else(|failure| {
         say(format!("error: {failure}"));
-        failure.exit_code()
+        ExitCode::from(failure.code())
     });
     logs::finish();
     code

@@ -3,6 +3,8 @@
 mod http;
 mod killer;
 mod memory;
+#[cfg(test)]
+mod processes;
 mod settings;
 
 use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
@@ -66,9 +68,12 @@ pub(crate) async fn run(
     storage: Option<StorageTarget>,
     requests: Handle,
 ) -> Result<ExitCode, CommandError> {
-    let mut signals = Signals::install().map_err(CommandError::runtime)?;
-    let clock = Clock::system();
-    let provided = provide(config, storage, &clock, requests)?;
+    let signals = Signals::install().map_err(CommandError::runtime)?;
+    run_provided(provide(config, storage, &Clock::system(), requests)?, signals).await
+}
+
+/// Runs a node until a signal or a problem ends it.
+async fn run_provided(provided: Builder, mut signals: Signals) -> Result<ExitCode, CommandError> {
     let launched = provided.build().map_err(|bad| CommandError::config(bad.to_string()))?.launch();
     let problem = tokio::select! {
         problem = launched.problem() => Some(problem),
