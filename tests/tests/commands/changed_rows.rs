@@ -24,7 +24,6 @@ use crate::{
 
 pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(changed_rows:
     of_two_ordered_writes_of_a_row_the_higher_order_stays = ordered,
-    probe_it = probe,
     a_record_that_changed_since_it_was_read_is_reported_and_read_again = changed,
 );
 
@@ -133,30 +132,4 @@ async fn changed(fixture: &CommandsFixture) {
         node.until(|status| matches!(status, Status::Violation(_))).await;
         node.stop().await;
     }
-}
-
-/// probe
-pub(crate) async fn probe(fixture: &CommandsFixture) {
-    let scene = Scene::new(fixture, 7, WriteSetup { level: TrustLevel::One, narrow: None }).await;
-    let row = AppRow::Record(WsId(scene.ws), scene.article);
-    let storage = &fixture.shop_db.app.storage;
-    let node = scene.next().await;
-    let soon = fixture.shop_db.soon();
-    let there = stored(&scene, row).await.unwrap();
-    storage.put(row.key(), there, soon).await.unwrap();
-    let done = scene.run(&node, scene.changes("x")).await;
-    eprintln!("update: {:?}", done.unwrap().plog);
-    let there = stored(&scene, row).await.unwrap();
-    eprintln!("after put: {:?}", StoredRecord::from_bytes(&there).unwrap().version);
-    let new = AppRow::Record(WsId(scene.ws), eventlog::RecordId(scene.article.0 + 6));
-    storage.put(new.key(), Bytes::from_static(&[1]), soon).await.unwrap();
-    assert!(
-        storage
-            .compare_and_delete(new.key(), Bytes::from_static(&[1]), soon)
-            .await
-            .unwrap()
-            .is_applied()
-    );
-    let done = scene.run(&node, scene.command("y", scene.ws, article("y"))).await;
-    eprintln!("create after delete: {:?} stored {:?}", done, stored(&scene, new).await);
 }
