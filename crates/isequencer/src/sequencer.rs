@@ -162,7 +162,8 @@ impl Sequencer {
     ///
     /// # Errors
     /// Fails with the reason for which no transaction can begin now. The call succeeds if the log
-    /// was read, nothing is unflushed, and the sequencer has not ended.
+    /// was read, fewer numbers and events wait to be stored than may, and the sequencer has not
+    /// ended.
     pub fn start(&mut self) -> Result<Transaction<'_>, SequencerBusy> {
         self.end_forgotten();
         let (next, unflushed) = self.shared.engine().admit()?;
