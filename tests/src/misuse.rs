@@ -60,6 +60,40 @@ misuses! {
             Ok(())
         }";
 
+    FlushingTwice:
+        "use isequencer::{Sequencer, SequencerBusy};
+        fn run(sequencer: &mut Sequencer) -> Result<(), SequencerBusy> {
+            let transaction = sequencer.start()?;
+            transaction.flush();",
+        "E0382", "transaction.flush();",
+        "   Ok(())
+        }";
+
+    FlushingWithoutStart:
+        "use isequencer::{Sequencer, SequencerBusy};
+        fn run(sequencer: &mut Sequencer) -> Result<(), SequencerBusy> {",
+        "E0599", "sequencer.flush();",
+        "   sequencer.start()?.flush();
+            Ok(())
+        }";
+
+    ActualizingTwice:
+        "use isequencer::{Sequencer, SequencerBusy};
+        fn run(sequencer: &mut Sequencer) -> Result<(), SequencerBusy> {
+            let transaction = sequencer.start()?;
+            transaction.actualize();",
+        "E0382", "transaction.actualize();",
+        "   Ok(())
+        }";
+
+    ActualizingWithoutStart:
+        "use isequencer::{Sequencer, SequencerBusy};
+        fn run(sequencer: &mut Sequencer) -> Result<(), SequencerBusy> {",
+        "E0599", "sequencer.actualize();",
+        "   sequencer.start()?.actualize();
+            Ok(())
+        }";
+
     ReleasingBeforeStopping:
         "use ielections::Leadership;
         async fn end(lead: Leadership, deadline: clock::Instant, is_early: bool) {

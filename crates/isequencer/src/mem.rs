@@ -3,7 +3,7 @@
 //! The storage keeps the contract of [`SeqStorage`]. A hook can decide the outcome of each call.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -204,6 +204,8 @@ impl SeqStorage for MemSeqStorage {
     }
 
     async fn write(&self, numbers: &[(NumberKey, u64)], next: Offset) -> Result<(), StorageError> {
+        let sequences: HashSet<NumberKey> = numbers.iter().map(|(key, _)| *key).collect();
+        assert_eq!(sequences.len(), numbers.len(), "a sequence occurs twice in {numbers:?}");
         self.write_outcome(SeqStorageCall::WriteNumbers, Write::Numbers(numbers.to_vec())).await?;
         self.write_outcome(SeqStorageCall::WriteOffset, Write::Offset(next)).await
     }

@@ -77,6 +77,18 @@ async fn closing_ends_in_time_although_the_storage_fails_or_hangs() {
     assert_eq!(tasks(), 0);
 }
 
+/// The pause before the next try to read the log is not waited for.
+#[tokio::test]
+async fn closing_ends_at_once_while_the_log_cannot_be_read() {
+    let mem = MemSeqStorage::new();
+    let failing = mem.with_hook(hook(|_| ready(CallOutcome::Failed)));
+    let retry_after = Duration::from_secs(3_600);
+    let sequencer = sequencer(Params { retry_after, ..params() }, &failing);
+    let monitor = sequencer.monitor();
+    until(|| monitor.last_error().is_some()).await;
+    assert_eq!((sequencer.close(soon(20_000)).await, tasks()), (Ok(()), 0));
+}
+
 /// `close` aborted the task that reads the log in the middle of a write, although the storage
 /// answered. The caller could not know whether the write was over. So a node that was stopped
 /// during recovery ended with an error, and kept its lease.

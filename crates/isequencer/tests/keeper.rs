@@ -5,6 +5,7 @@
 mod common;
 
 use std::{
+    future::ready,
     num::NonZeroUsize,
     sync::{
         Arc, Mutex,
@@ -14,7 +15,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clock::ManualClock;
+use clock::{Clock, ManualClock};
 use common::{KIND, WS, command, hook, key, offset, params, sequencer, until};
 use futures::{StreamExt, stream, stream::BoxStream};
 use isequencer::{
@@ -75,6 +76,33 @@ async fn many_events_are_stored_at_once_even_if_they_draw_few_numbers() {
         others_run().await;
     }
     assert!(mem.offset() >= Some(offset(51)), "{:?}", mem.offset());
+}
+
+/// A start that read the log from its first event passed all tests, because a number that is read
+/// again changes nothing. Such a start takes the longer, the older the log is.
+#[tokio::test]
+async fn a_start_reads_only_the_events_behind_the_stored_offset() {
+    let mem = MemSeqStorage::new();
+    let mut first = sequencer(params(), &mem);
+    for _ in 0..1_000 {
+        command(&mut first, &mem, 1).await;
+    }
+    first.close(Clock::system().now() + HOUR).await.unwrap();
+    // The crash of the next leader leaves ten events that are not stored.
+    for number in 1_001..=1_010 {
+        mem.append(vec![(key(1), number)]);
+    }
+    let events = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&events);
+    let counted = mem.with_hook(hook(move |call| {
+        counter.fetch_add(usize::from(call == SeqStorageCall::NextEvent), Ordering::Relaxed);
+        ready(CallOutcome::Done)
+    }));
+    let mut second = sequencer(params(), &counted);
+    second.ready().await.unwrap();
+    // One more call finds the end of the log.
+    assert_eq!(events.load(Ordering::Relaxed), 11);
+    assert_eq!(command(&mut second, &mem, 1).await, 1_011);
 }
 
 #[tokio::test]
@@ -164,7 +192,7 @@ impl SeqStorage for RecordingStorage {
 #[tokio::test]
 async fn the_numbers_of_a_long_log_are_bounded_in_memory() {
     let storage = recording((1..=1_000).map(|n| (n, vec![(key(n), 1), (key(n + 10_000), 1)])));
-    let clock = clock::Clock::system();
+    let clock = Clock::system();
     let mut sequencer = Sequencer::new(params(), Arc::clone(&storage) as _, clock);
     sequencer.ready().await.unwrap();
     let writes = storage.writes.lock().unwrap();
@@ -178,7 +206,7 @@ async fn the_numbers_of_a_long_log_are_bounded_in_memory() {
 #[tokio::test]
 async fn reading_a_long_log_makes_progress() {
     let storage = recording((1..=1_000).map(|n| (n, vec![(key(1), n)])));
-    let clock = clock::Clock::system();
+    let clock = Clock::system();
     let mut sequencer = Sequencer::new(params(), Arc::clone(&storage) as _, clock);
     sequencer.ready().await.unwrap();
     let writes = storage.writes.lock().unwrap();
@@ -194,7 +222,7 @@ async fn a_log_that_repeats_an_event_or_leaves_one_out_is_an_error() {
         ([1, 3], "the log has event 3 in the place of event 2"),
     ] {
         let storage = recording(offsets.into_iter().map(|n| (n, vec![(key(1), 1)])));
-        let sequencer = Sequencer::new(params(), storage, clock::Clock::system());
+        let sequencer = Sequencer::new(params(), storage, Clock::system());
         let monitor = sequencer.monitor();
         until(|| monitor.last_error().is_some()).await;
         assert_eq!(monitor.last_error().unwrap().0.to_string(), why);
@@ -205,7 +233,7 @@ async fn a_log_that_repeats_an_event_or_leaves_one_out_is_an_error() {
 async fn an_answer_with_a_wrong_count_of_numbers_is_refused() {
     for answers in [1, 3] {
         let storage = RecordingStorage { answers, log: Vec::new(), writes: Mutex::default() };
-        let clock = clock::Clock::system();
+        let clock = Clock::system();
         let mut sequencer = Sequencer::new(params(), Arc::new(storage), clock);
         sequencer.ready().await.unwrap();
         let mut transaction = sequencer.start().unwrap();
