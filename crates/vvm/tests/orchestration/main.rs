@@ -18,11 +18,13 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use clock::Clock;
 use cluster::{BindBehaviour, Cluster, PATIENCE, ScriptedService, hasty, run, send};
-use eventlog::WsId;
+use eventlog::{AppRow, Offset, RecordId, TrustLevel, WsId};
 use ielections::Timing;
-use istorage::Fault;
+use isequencer::standard::FIRST_CRECORD_ID;
+use istorage::{AppStorageExt, Consistency, Fault};
 use shop::{StallPoint, article, create_workspace, cud, shop};
 use sysvvm::AppName;
 use vvm::{AppSettings, InvalidNodeSettings, Launched, NodeSettings, Problem, Stage, Vvm};
@@ -526,6 +528,42 @@ async fn another_number_of_slots_or_partitions_is_refused() {
     assert!(problem.contains("10 partitions") && problem.contains("11"), "{problem}");
     assert!(node.shutdown().await.is_err());
     assert!(cluster.lease(1).await.is_none(), "the lease that it took is released");
+}
+
+#[tokio::test]
+async fn a_node_that_is_built_takes_nothing() {
+    let cluster = Cluster::new();
+    let service = ScriptedService { binds: BindBehaviour::Panics, ..ScriptedService::default() };
+    let node = cluster.node(1, |_| {}).with_service(service).build().unwrap();
+    cluster.clock.sleep(Duration::from_millis(100)).await;
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
+    assert!(cluster.lease(1).await.is_none());
+    drop(node);
+}
+
+/// A node that ignored the configured level wrote all rows as at level 0, and no test noticed: the
+/// trials of the levels run on a log, without a node.
+#[tokio::test]
+async fn the_trust_level_of_an_application_decides_the_writes_of_its_node() {
+    let first = RecordId(FIRST_CRECORD_ID);
+    for (level, row, is_replaced) in [
+        (TrustLevel::Zero, AppRow::Record(WsId(7), first), false),
+        (TrustLevel::One, AppRow::Record(WsId(7), first), true),
+        (TrustLevel::One, AppRow::Plog(7, Offset(2)), false),
+        (TrustLevel::Two, AppRow::Plog(7, Offset(2)), true),
+    ] {
+        let cluster = Cluster::new();
+        let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
+        let node = cluster.node_of(1, AppSettings { level, ..app }, |_| {});
+        let (node, soon) = cluster.with_workspace(node).await;
+        let storage = cluster.driver.keyspace.get().unwrap();
+        storage.put(row.key(), Bytes::from_static(b"foreign"), soon).await.unwrap();
+        let created = send(&node, cud(7, article("a"), soon)).await;
+        assert_eq!(created.is_ok(), is_replaced, "{row} at {level:?}: {created:?}");
+        let stored = storage.get(&row.key(), Consistency::Plain, soon).await.unwrap().unwrap();
+        assert_eq!(stored != b"foreign"[..], is_replaced, "{row} at {level:?}");
+        node.shutdown().await.unwrap();
+    }
 }
 
 /// After a node has stopped, only the tasks of the test itself are left.
