@@ -13,7 +13,7 @@ use serde_json::json;
 use shop::http_client::{command_path, request};
 use tokio::{sync::watch, task::spawn_blocking};
 use vvm::{
-    Launched, NodeSettings,
+    Launched, NodeSettings, Stage,
     ielections::Timing,
     istorage::{
         Call, CallAnswer, Error, Result, SharedStorage, StorageWrapper, WrappedDriver, Write,
@@ -89,9 +89,17 @@ struct BusyNode {
 impl BusyNode {
     /// Starts a node with one workspace.
     async fn start(change: impl FnOnce(&mut PartitionSettings)) -> BusyNode {
+        let node = BusyNode::launch(Mode::Works, change);
+        node.launched.ready(Clock::system().now() + PATIENCE).await.unwrap();
+        node.create_workspace().await;
+        node
+    }
+
+    /// Launches a node on an empty storage.
+    fn launch(mode: Mode, change: impl FnOnce(&mut PartitionSettings)) -> BusyNode {
         let [api, admin] =
             [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
-        let (clock, (mode, current)) = (Clock::system(), watch::channel(Mode::Works));
+        let (clock, (mode, current)) = (Clock::system(), watch::channel(mode));
         let wrap = move |inner| -> SharedStorage {
             Arc::new(BusyStorage { inner, mode: current.clone() })
         };
@@ -111,12 +119,12 @@ impl BusyNode {
             .with_app(app)
             .with_service(HttpApi::new(api_settings))
             .with_admin(AdminEndpoint::new(AdminSettings::new(admin, metrics, "test")));
-        let launched = node.build().unwrap().launch();
-        launched.ready(clock.now() + PATIENCE).await.unwrap();
-        let node = BusyNode { launched, api, admin, mode };
-        let create = node.send("sys.CreateWorkspace", r#"{"args":{"kind":"Shop"}}"#).await;
+        BusyNode { launched: node.build().unwrap().launch(), api, admin, mode }
+    }
+
+    async fn create_workspace(&self) {
+        let create = self.send("sys.CreateWorkspace", r#"{"args":{"kind":"Shop"}}"#).await;
         assert_eq!(create.status, 200, "{create:?}");
-        node
     }
 
     async fn send(&self, name: &str, body: &'static str) -> Answer {
@@ -140,7 +148,7 @@ impl BusyNode {
         let [(_, status), (ready, _)] =
             spawn_blocking(move || [ask("/status"), ask("/readyz")]).await.unwrap();
         let here = &status["node"]["apps"][0]["here"][WS as usize];
-        (here["status"].as_str().unwrap().to_owned(), ready)
+        (here["status"].as_str().unwrap_or("not here").to_owned(), ready)
     }
 
     /// The text of `readyz`.
@@ -246,6 +254,30 @@ async fn a_command_waits_for_a_place_in_the_queue_but_not_for_long() {
     node.until_ready().await;
     assert_eq!(node.create().await.status, 200);
     assert_eq!(node.events().await, 3, "the refused commands were not done");
+    node.launched.shutdown().await.unwrap();
+}
+
+/// A recovery ends with a write of numbers. Commands do not wait for the end of a recovery: it may
+/// take longer than their clients wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_that_recovers_refuses_commands_at_once() {
+    let node = BusyNode::launch(Mode::NumbersHang, |_| {});
+    let start = std::time::Instant::now();
+    // The ports are bound before the node leads.
+    while node.launched.node().stage() != Stage::Recovering || node.status().await.0 != "recovering"
+    {
+        assert!(start.elapsed() < PATIENCE, "the partition does not recover");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let start = std::time::Instant::now();
+    let busy = node.create().await;
+    assert_eq!(refused(&busy), (503, "recovering".to_owned(), Some(1)), "{busy:?}");
+    assert!(start.elapsed() < COMMAND / 2, "the command waited for {:?}", start.elapsed());
+    assert_eq!(node.status().await, ("recovering".to_owned(), 503));
+    node.mode.send_replace(Mode::Works);
+    node.until_ready().await;
+    node.create_workspace().await;
+    assert_eq!(node.create().await.status, 200);
     node.launched.shutdown().await.unwrap();
 }
 

@@ -175,6 +175,20 @@ async fn shutdown_ends_the_node_in_every_stage() {
     waits.shutdown().await.unwrap();
     assert!(cluster.clock.now() - start < Duration::from_secs(10), "during acquisition");
     leader.shutdown().await.unwrap();
+
+    let stall = cluster.driver.stall.get().unwrap().clone();
+    stall.arm(StallPoint::Before(5));
+    let node = cluster.launch(1);
+    stall.until_still().await;
+    cluster.until(&node, Stage::Recovering).await;
+    let stopping = node.shutdown();
+    let goes_on = async {
+        tokio::task::yield_now().await;
+        stall.go_on();
+    };
+    let (stopped, ()) = tokio::join!(stopping, goes_on);
+    stopped.unwrap();
+    assert!(cluster.lease(1).await.is_none(), "during recovery");
 }
 
 /// The threads of a storage had panicked and every request failed, but the node reported that it
