@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sysvvm::AppName;
 use vvm::AppSettings;
 
-use super::series::SeriesConfig;
+use super::{sequences::LevelNumber, series::SeriesConfig};
 
 /// One application.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -26,6 +26,9 @@ pub(crate) struct AppConfig {
     /// The number of partitions. It is fixed when the application is deployed for the first time.
     #[serde(default = "partitions")]
     pub(crate) partitions: NonZeroU16,
+    /// The trust level, if it is not that of the section `sequences`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trust_level: Option<LevelNumber>,
     /// The file with the tables, in the folder of the configuration.
     pub(crate) tables: PathBuf,
     /// The kinds of workspaces, each with a number that no other kind may ever have.

@@ -8,13 +8,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use super::seconds::Seconds;
 
-/// The section `sequences`: the trust level, and the place of the numbers.
+/// The section `sequences`: the trust level, and how numbers are kept.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SequencesConfig {
-    /// The trust level: 0, 1 or 2. It is fixed when an application is deployed for the first time.
-    #[serde(deserialize_with = "level", serialize_with = "as_number")]
-    pub(crate) trust_level: TrustLevel,
+    /// The trust level of the applications that name none of their own. It is fixed when an
+    /// application is deployed for the first time.
+    pub(crate) trust_level: LevelNumber,
     /// The place of the numbers. If this place has no numbers yet, the node reads the logs from
     /// their beginning once.
     pub(crate) storage: SequencesIn,
@@ -33,7 +33,7 @@ impl Default for SequencesConfig {
         let storage = SequencesIn::default();
         let sequencer = PartitionSettings::new("").sequencer;
         SequencesConfig {
-            trust_level: TrustLevel::default(),
+            trust_level: LevelNumber::default(),
             storage,
             cached_numbers: sequencer.cached_numbers,
             unflushed_numbers: sequencer.max_unflushed,
@@ -54,11 +54,20 @@ pub(crate) enum SequencesIn {
     View,
 }
 
-fn level<'de, D: Deserializer<'de>>(from: D) -> Result<TrustLevel, D::Error> {
-    let level = u8::deserialize(from).map(|level| level.to_string().parse());
-    level.ok().and_then(Result::ok).ok_or_else(|| D::Error::custom("0, 1 or 2 is expected"))
+/// A trust level, as its number: 0, 1 or 2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LevelNumber(pub(crate) TrustLevel);
+
+impl<'de> Deserialize<'de> for LevelNumber {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<LevelNumber, D::Error> {
+        let level = u8::deserialize(from).map(|level| level.to_string().parse());
+        let level = level.ok().and_then(Result::ok);
+        level.map(LevelNumber).ok_or_else(|| D::Error::custom("0, 1 or 2 is expected"))
+    }
 }
 
-fn as_number<S: Serializer>(level: &TrustLevel, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u8(*level as u8)
+impl Serialize for LevelNumber {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u8(self.0 as u8)
+    }
 }

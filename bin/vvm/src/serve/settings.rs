@@ -87,15 +87,16 @@ fn apps(config: &VvmConfig) -> Result<Vec<AppSettings>, CommandError> {
         };
         let application = application.map_err(wrong)?;
         let settings = AppSettings::new(app.name.clone(), Arc::new(application));
-        apps.push(AppSettings { partitions: app.partitions, ..settings });
+        let level = app.trust_level.unwrap_or(config.sequences.trust_level).0;
+        apps.push(AppSettings { partitions: app.partitions, level, ..settings });
     }
     if apps.is_empty() {
         let (name, application) = config::demo();
         info!(app = %name, "no application configured, running the demo");
-        apps.push(AppSettings::new(name, Arc::new(application)));
+        let level = config.sequences.trust_level.0;
+        apps.push(AppSettings { level, ..AppSettings::new(name, Arc::new(application)) });
     }
     for app in &mut apps {
-        app.level = config.sequences.trust_level;
         app.numbers = match config.sequences.storage {
             config::SequencesIn::System => NumbersIn::System,
             config::SequencesIn::View => NumbersIn::View,
@@ -110,4 +111,64 @@ fn apps(config: &VvmConfig) -> Result<Vec<AppSettings>, CommandError> {
         sequencer.retry_after = sequences.retry_seconds.get();
     }
     Ok(apps)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, time::Duration};
+
+    use eventlog::TrustLevel;
+    use processor::PartitionSettings;
+
+    use super::{VvmConfig, plan};
+
+    const TEXT: &str = "
+        [http]
+        queue = 301
+        queue_wait_seconds = 0.302
+
+        [sequences]
+        trust_level = 1
+        storage = \"view\"
+        cached_numbers = 303
+        unflushed_numbers = 304
+        flush_delay_seconds = 0.305
+        retry_seconds = 0.306
+
+        [[apps]]
+        name = \"acme/first\"
+        tables = \"first.toml\"
+        partitions = 7
+        workspaces = {}
+
+        [[apps]]
+        name = \"acme/second\"
+        tables = \"first.toml\"
+        trust_level = 2
+        workspaces = {}
+    ";
+
+    /// A key that reached no application had no test that failed.
+    #[test]
+    fn each_key_reaches_the_partitions_of_the_applications() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("first.toml"), "[tables]\n").unwrap();
+        let path = folder.path().join("vvm.toml");
+        fs::write(&path, TEXT).unwrap();
+        let config = VvmConfig::read(Some(&path), &[]).unwrap();
+        let target = config.storage.to_target(&config.source).unwrap();
+        let (_, apps) = plan(&config, &target).unwrap();
+        let [first, second] = &apps[..] else { panic!("{apps:?}") };
+        assert_eq!((first.partitions.get(), second.partitions.get()), (7, 10));
+        assert_eq!((first.level, second.level), (TrustLevel::One, TrustLevel::Two));
+        for app in [first, second] {
+            assert_eq!(app.numbers, vvm::NumbersIn::View);
+            let PartitionSettings { queue, queue_wait, sequencer, .. } = &app.partition;
+            assert_eq!((*queue, *queue_wait), (301, Duration::from_millis(302)));
+            assert_eq!(sequencer.cached_numbers, 303);
+            assert_eq!(sequencer.max_unflushed.get(), 304);
+            assert_eq!(sequencer.flush_delay, Duration::from_millis(305));
+            assert_eq!(sequencer.retry_after, Duration::from_millis(306));
+        }
+    }
 }
