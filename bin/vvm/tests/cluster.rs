@@ -20,7 +20,7 @@ use fixture::{Storage, StorageFixture};
 use libtest_mimic::{Arguments, Trial};
 use load::{AcknowledgedCommands, CommandLoad, has};
 use node::NodeProcess;
-use proxy::Proxy;
+use proxy::{Passing, Proxy};
 use rustix::process::Signal;
 use shop::http_client::{request, try_request, workspace_path};
 
@@ -110,9 +110,9 @@ fn frozen(fixture: &StorageFixture) {
     second.stop();
 }
 
-/// The leader is cut off from its storage. The leader ends, and another node leads.
-fn cut_off(fixture: &StorageFixture) {
-    let (proxy, there) = match &fixture.storage {
+/// Returns a proxy to a storage, and the storage behind the proxy.
+fn through_proxy(storage: &Storage) -> (Proxy, Storage) {
+    match storage {
         Storage::Redb => panic!("it has no server"),
         Storage::Cassandra(address) => {
             let proxy = Proxy::start(address);
@@ -124,13 +124,65 @@ fn cut_off(fixture: &StorageFixture) {
             let there = Storage::DynamoDb(format!("http://{}", proxy.address));
             (proxy, there)
         }
-    };
+    }
+}
+
+/// Many clients load a node while its storage is slow, then fails, and then works again. Refused
+/// commands say why, the node goes on by itself, and no acknowledged command is lost.
+fn busy(fixture: &StorageFixture) {
+    const CLIENTS: u64 = 40;
+    let (proxy, there) = through_proxy(&fixture.storage);
+    let config = format!(
+        "{}[node]\nlease_seconds = 60\ncall_seconds = 1\n[http]\nqueue = 1\ncommand_seconds = 4\n",
+        fixture.config(&there)
+    );
+    let node = fixture.start("node", &config).ready();
+    (1..=CLIENTS).for_each(|ws| node.create_workspace(ws));
+    let load = CommandLoad::start("a", vec![node.api], CLIENTS, true);
+    load.until_more(200);
+
+    // Four clients share a partition. One command is being written, and one waits for it.
+    load.take_refused();
+    proxy.set(Passing::Late(Duration::from_millis(100)));
+    load.until_more(100);
+    let refused = load.take_refused();
+    assert!(refused.contains_key("queue_full"), "{refused:?}");
+    assert!(
+        refused.keys().all(|code| ["queue_full", "timed_out"].contains(&&**code)),
+        "{refused:?}"
+    );
+    assert_eq!(request(node.admin, "GET", "/readyz", &[], "").0, 200, "other commands are done");
+
+    proxy.set(Passing::Closed);
+    node.until("/readyz", |status| status == 503);
+    load.take_refused();
+    let start = Instant::now();
+    while !load.refused_with("storage") {
+        assert!(start.elapsed() < node::PATIENCE, "{:?}", load.take_refused());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+
+    proxy.set(Passing::Whole);
+    node.until("/readyz", |status| status == 200);
+    load.until_more(200);
+    load.take_refused();
+    load.until_more(200);
+    let refused = load.take_refused();
+    assert!(!refused.contains_key("storage"), "{refused:?}");
+    let known = load.stop();
+    known.check(&[&node], CLIENTS);
+    node.stop();
+}
+
+/// The leader is cut off from its storage. The leader ends, and another node leads.
+fn cut_off(fixture: &StorageFixture) {
+    let (proxy, there) = through_proxy(&fixture.storage);
     let mut first = fixture.start("first", &config(fixture, &there)).ready();
     first.create_workspace(1);
     let second = start(fixture, "second");
     second.until("/livez", |status| status == 200);
     let start = Instant::now();
-    proxy.cut();
+    proxy.set(Passing::Nothing);
     // Nothing of the answer was sent yet, so the node can still answer with the reason.
     let (status, answer) =
         request(first.api, "GET", &format!("{}/wlog", workspace_path(1)), &[], "");
@@ -213,11 +265,12 @@ type Run = fn(&StorageFixture);
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials: [(&str, Run); 5] = [
+    let trials: [(&str, Run); 6] = [
         ("two_slots_have_leaders_of_their_own", two_slots),
         ("another_node_takes_over_from_a_leader_that_is_killed_under_load", killed),
         ("another_node_takes_over_from_a_leader_that_is_suspended_past_its_lease", frozen),
         ("another_node_takes_over_from_a_leader_that_is_cut_off_from_its_storage", cut_off),
+        ("a_node_under_load_is_busy_while_its_storage_is_slow_or_fails", busy),
         ("nodes_lead_in_turn", in_turn),
     ];
     // Only one process can use a redb file.

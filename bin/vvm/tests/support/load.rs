@@ -24,6 +24,8 @@ pub(crate) struct AcknowledgedCommands {
     pub(crate) done: Vec<(String, Instant, u64)>,
     /// The commands with an unknown outcome.
     pub(crate) open: Vec<String>,
+    /// The number of refusals with each code.
+    pub(crate) refused: BTreeMap<String, usize>,
 }
 
 impl AcknowledgedCommands {
@@ -88,7 +90,11 @@ impl CommandLoad {
                                 known.lock().unwrap().done.push(done);
                                 break;
                             }
-                            Err(is_open) => {
+                            Err(refused) => {
+                                let is_open = matches!(refused, Failed::Open);
+                                if let Failed::Refused(code) = refused {
+                                    *known.lock().unwrap().refused.entry(code).or_default() += 1;
+                                }
                                 node += 1;
                                 std::thread::sleep(Duration::from_millis(10));
                                 if is_open && !with_keys {
@@ -108,6 +114,18 @@ impl CommandLoad {
     /// Returns the number of commands that are done.
     pub(crate) fn done(&self) -> usize {
         self.known.lock().unwrap().done.len()
+    }
+
+    /// Takes the number of refusals with each code since the last call.
+    pub(crate) fn take_refused(&self) -> BTreeMap<String, usize> {
+        std::mem::take(&mut self.known.lock().unwrap().refused)
+    }
+
+    /// Returns whether a command was refused with this code since [`take_refused`] was called.
+    ///
+    /// [`take_refused`]: CommandLoad::take_refused
+    pub(crate) fn refused_with(&self, code: &str) -> bool {
+        self.known.lock().unwrap().refused.contains_key(code)
     }
 
     /// Waits until so many more commands are done.
@@ -132,23 +150,30 @@ pub(crate) fn has(node: &NodeProcess, ws: u64) -> bool {
     request(node.api, "GET", &format!("{}/wlog", workspace_path(ws)), &[], "").0 != 503
 }
 
-/// Sends a command once. Returns the offset in the log of the workspace, or whether the command may
-/// have been done.
-fn once(node: SocketAddr, ws: u64, name: &str, with_key: bool) -> Result<u64, bool> {
+/// The reason why a command was not answered as done.
+enum Failed {
+    /// The node refused the command with this code. Nothing was done.
+    Refused(String),
+    /// The command may have been done.
+    Open,
+    /// The node was not reached.
+    NotSent,
+}
+
+/// Sends a command once. Returns the offset in the log of the workspace.
+fn once(node: SocketAddr, ws: u64, name: &str, with_key: bool) -> Result<u64, Failed> {
     let mut headers = vec![("x-request-id", name)];
     if with_key {
         headers.push(("idempotency-key", name));
     }
     let path = command_path(ws, "sys.CUD");
+    let json = |body: &str| -> serde_json::Value { serde_json::from_str(body).unwrap() };
     match try_request(node, "POST", &path, &headers, NEW_ARTICLE) {
-        Ok((200, body)) => {
-            let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
-            Ok(answer["wlogOffset"].as_u64().unwrap())
-        }
-        // The answer says that nothing was done.
-        Ok((503, _)) => Err(false),
-        Ok((504, _)) => Err(true),
+        Ok((200, body)) => Ok(json(&body)["wlogOffset"].as_u64().unwrap()),
+        Ok((503, body)) => Err(Failed::Refused(json(&body)["code"].as_str().unwrap().to_owned())),
+        Ok((504, _)) => Err(Failed::Open),
         Ok((status, body)) => panic!("{status}: {body}"),
-        Err(error) => Err(error.kind() != std::io::ErrorKind::ConnectionRefused),
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Err(Failed::NotSent),
+        Err(_) => Err(Failed::Open),
     }
 }
