@@ -35,8 +35,10 @@ impl RequestHandler for ApiHandler {
             Ok(route) => (route.operation.kind(), self.dispatch(&head, route, body).await),
             Err(problem) => ("none", Err(problem)),
         };
-        let mut response = answered
-            .unwrap_or_else(|problem| problem.with("requestId", &*head.request).into_response());
+        let mut response = answered.unwrap_or_else(|problem| {
+            metrics::counter!("httpapi_problems_total", "code" => problem.code()).increment(1);
+            problem.with("requestId", &*head.request).into_response()
+        });
         if let Ok(id) = HeaderValue::from_str(&head.request) {
             response.headers_mut().insert(REQUEST_ID, id);
         }

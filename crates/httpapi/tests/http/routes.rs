@@ -84,6 +84,10 @@ fn each_route_is_answered_and_counted_by_its_kind() {
     ];
     let expected = expected.map(|(kind, status)| format!("kind=\"{kind}\",status=\"{status}\""));
     assert_eq!(counted, expected);
+    for (code, count) in [("not_found", 2), ("bad_request", 1)] {
+        let line = format!("httpapi_problems_total{{code=\"{code}\"}} {count}");
+        assert!(metrics.lines().any(|there| there == line), "{line}: {metrics}");
+    }
     node.stop();
 }
 
