@@ -30,7 +30,7 @@ pub enum StartError {
     /// The sequencer was not ready within the given time.
     #[error(transparent)]
     Busy(#[from] SequencerBusy),
-    /// The numbers of the workspace could not be read.
+    /// The kind of the workspace is not declared, or the numbers of the workspace could not be read.
     #[error(transparent)]
     Join(#[from] JoinError),
     /// The workspace has no offset left.
@@ -42,26 +42,26 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct EventSequencer {
     sequencer: Sequencer,
-    kind: WsKind,
     clock: Clock,
     is_eventing: Arc<AtomicBool>,
 }
 
 impl EventSequencer {
-    /// Starts an event of a workspace.
+    /// Starts an event of a workspace of a kind.
     ///
     /// The call waits, for at most `wait`, while the log is read or while too many numbers wait to
     /// be stored.
     ///
     /// # Errors
-    /// Fails if the sequencer is not ready within `wait`, if the numbers of the workspace cannot be
-    /// read, or if the workspace has no offset left.
+    /// Fails if the sequencer is not ready within `wait`, if the kind is not declared, if the numbers
+    /// of the workspace cannot be read, or if the workspace has no offset left.
     ///
     /// # Cancel safety
     /// Safe to drop.
     pub async fn start_event(
         &mut self,
         wait: Duration,
+        kind: WsKind,
         ws: WsId,
     ) -> Result<SequencedEvent<'_>, StartError> {
         // An event that was forgotten (`mem::forget`) is over.
@@ -73,7 +73,7 @@ impl EventSequencer {
             return Err(busy.into());
         }
         let mut transaction = self.sequencer.start()?;
-        let joined = transaction.join_workspace(self.kind, ws).await?;
+        let joined = transaction.join_workspace(kind, ws).await?;
         Ok(SequencedEvent::new(transaction, joined, &self.is_eventing)?)
     }
 

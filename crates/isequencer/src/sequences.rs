@@ -177,6 +177,11 @@ impl Sequences {
         self.kind_index(kind).is_some_and(|index| self.kind(index).seq_index(seq).is_some())
     }
 
+    /// Returns the declared kinds of workspaces.
+    pub fn kinds(&self) -> impl Iterator<Item = WsKind> {
+        self.kinds.iter().map(|declared| declared.kind)
+    }
+
     pub(crate) fn kind_index(&self, kind: WsKind) -> Option<usize> {
         self.kinds.iter().position(|known| known.kind == kind)
     }

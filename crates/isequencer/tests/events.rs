@@ -7,21 +7,20 @@ mod common;
 use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
-use common::{WS, failing, gated, offset};
+use common::{KIND, WS, failing, gated, offset};
 use isequencer::{
-    BadSequences, EventSequencerFactory, MemSeqStorage, NumberKey, Params, SeqStorage,
+    BadSequences, EventSequencerFactory, JoinError, MemSeqStorage, NumberKey, Params, SeqStorage,
     SequenceStatus, SequencerBusy, Sequences, StartError, WsKind, standard,
 };
 
 const LONG: Duration = Duration::from_secs(20);
 
 fn factory(storage: &MemSeqStorage) -> EventSequencerFactory {
-    let kind = WsKind(1);
-    let sequences = Sequences::new().with(kind, standard::sequences()).unwrap();
+    let sequences = Sequences::new().with(KIND, standard::sequences()).unwrap();
     let storage = storage.clone();
     let storage_of = move |_| Arc::new(storage.clone()) as Arc<dyn SeqStorage>;
     let params = Params::new("", sequences);
-    EventSequencerFactory::new(params, kind, Arc::new(storage_of), Clock::system()).unwrap()
+    EventSequencerFactory::new(params, Arc::new(storage_of), Clock::system()).unwrap()
 }
 
 #[tokio::test]
@@ -29,7 +28,7 @@ async fn an_event_draws_its_offsets_and_ids() {
     let mem = MemSeqStorage::new();
     let mut partition = factory(&mem).partition(1);
     for n in 1..=3 {
-        let mut event = partition.start_event(LONG, WS).await.unwrap();
+        let mut event = partition.start_event(LONG, KIND, WS).await.unwrap();
         assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(n), n));
         assert_eq!(event.next_record_id(), Ok(standard::FIRST_RECORD_ID + n - 1));
         assert_eq!(event.next_crecord_id(), Ok(standard::FIRST_CRECORD_ID + n - 1));
@@ -47,7 +46,7 @@ async fn an_event_draws_its_offsets_and_ids() {
     partition.close(Clock::system().now() + LONG).await.unwrap();
     assert_eq!(mem.offset(), Some(offset(4)));
     let mut again = factory(&mem).partition(1);
-    let event = again.start_event(LONG, WS).await.unwrap();
+    let event = again.start_event(LONG, KIND, WS).await.unwrap();
     assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(4), 4));
 }
 
@@ -56,13 +55,13 @@ async fn an_event_that_is_cancelled_or_dropped_is_looked_for_in_the_log() {
     let mem = MemSeqStorage::new();
     let mut partition = factory(&mem).partition(1);
     // The first two events were not written, and the third one was.
-    partition.start_event(LONG, WS).await.unwrap().cancel();
-    drop(partition.start_event(LONG, WS).await.unwrap());
-    let event = partition.start_event(LONG, WS).await.unwrap();
+    partition.start_event(LONG, KIND, WS).await.unwrap().cancel();
+    drop(partition.start_event(LONG, KIND, WS).await.unwrap());
+    let event = partition.start_event(LONG, KIND, WS).await.unwrap();
     assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(1), 1));
     mem.append(vec![(NumberKey { ws: WS, seq: standard::WLOG_OFFSET }, 1)]);
     event.cancel();
-    let event = partition.start_event(LONG, WS).await.unwrap();
+    let event = partition.start_event(LONG, KIND, WS).await.unwrap();
     assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(2), 2));
 }
 
@@ -72,15 +71,15 @@ async fn start_event_waits_for_the_recovery_up_to_its_limit() {
     let mut partition = factory(&mem).partition(1);
     let monitor = partition.monitor();
     assert_eq!(monitor.status(), SequenceStatus::None);
-    let busy = partition.start_event(Duration::from_millis(10), WS).await.unwrap_err();
+    let busy = partition.start_event(Duration::from_millis(10), KIND, WS).await.unwrap_err();
     assert!(matches!(busy, StartError::Busy(SequencerBusy::Actualizing)), "{busy}");
     assert_eq!(monitor.status(), SequenceStatus::Recovering);
     gate.add_permits(2);
-    let event = partition.start_event(LONG, WS).await.unwrap();
+    let event = partition.start_event(LONG, KIND, WS).await.unwrap();
     assert_eq!(monitor.status(), SequenceStatus::Eventing);
     event.cancel();
     assert_eq!(monitor.status(), SequenceStatus::Recovering);
-    partition.start_event(LONG, WS).await.unwrap().finish();
+    partition.start_event(LONG, KIND, WS).await.unwrap().finish();
     assert_eq!(monitor.status(), SequenceStatus::Ready);
     partition.close(Clock::system().now() + LONG).await.unwrap();
     assert_eq!(monitor.status(), SequenceStatus::Finished);
@@ -91,31 +90,40 @@ async fn start_event_waits_for_room_up_to_its_limit() {
     let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut partition = factory(&hooked).partition(1);
-    partition.start_event(LONG, WS).await.unwrap().finish();
+    partition.start_event(LONG, KIND, WS).await.unwrap().finish();
     fails.store(true, std::sync::atomic::Ordering::Release);
     let busy = loop {
-        match partition.start_event(Duration::from_millis(10), WS).await {
+        match partition.start_event(Duration::from_millis(10), KIND, WS).await {
             Ok(event) => event.finish(),
             Err(busy) => break busy,
         }
     };
     assert!(matches!(busy, StartError::Busy(SequencerBusy::Unflushed)), "{busy}");
     fails.store(false, std::sync::atomic::Ordering::Release);
-    partition.start_event(LONG, WS).await.unwrap().finish();
+    partition.start_event(LONG, KIND, WS).await.unwrap().finish();
 }
 
 #[tokio::test]
-async fn a_kind_without_the_standard_sequences_is_refused() {
+async fn each_declared_kind_must_have_the_standard_sequences() {
     let mut few = standard::sequences();
     few.remove(1);
-    let sequences = Sequences::new().with(WsKind(1), few).unwrap();
+    let sequences = Sequences::new().with(KIND, standard::sequences()).unwrap();
+    let sequences = sequences.with(WsKind(2), few).unwrap();
     let storage_of = |_| Arc::new(MemSeqStorage::new()) as Arc<dyn SeqStorage>;
-    for (kind, missing) in [(1, standard::RECORD_ID), (2, standard::WLOG_OFFSET)] {
-        let (params, kind) = (Params::new("", sequences.clone()), WsKind(kind));
-        let refused =
-            EventSequencerFactory::new(params, kind, Arc::new(storage_of), Clock::system());
-        assert_eq!(refused.unwrap_err(), BadSequences::NotStandard(kind, missing));
-    }
+    let params = Params::new("", sequences);
+    let refused = EventSequencerFactory::new(params, Arc::new(storage_of), Clock::system());
+    let missing = BadSequences::NotStandard(WsKind(2), standard::RECORD_ID);
+    assert_eq!(refused.unwrap_err(), missing);
+}
+
+#[tokio::test]
+async fn a_kind_that_is_not_declared_takes_no_event_and_others_do() {
+    let mem = MemSeqStorage::new();
+    let mut partition = factory(&mem).partition(1);
+    let unknown = partition.start_event(LONG, WsKind(2), WS).await.unwrap_err();
+    assert!(matches!(unknown, StartError::Join(JoinError::UnknownKind(WsKind(2)))), "{unknown}");
+    let event = partition.start_event(LONG, KIND, WS).await.unwrap();
+    assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(1), 1));
 }
 
 /// The event is forgotten, so its drop code does not run and its outcome is unknown. The next event
@@ -125,8 +133,8 @@ async fn an_event_that_is_forgotten_is_looked_for_in_the_log() {
     let mem = MemSeqStorage::new();
     let mut partition = factory(&mem).partition(1);
     let monitor = partition.monitor();
-    std::mem::forget(partition.start_event(LONG, WS).await.unwrap());
-    let event = partition.start_event(LONG, WS).await.unwrap();
+    std::mem::forget(partition.start_event(LONG, KIND, WS).await.unwrap());
+    let event = partition.start_event(LONG, KIND, WS).await.unwrap();
     assert_eq!((event.wlog_offset(), monitor.status()), (1, SequenceStatus::Eventing));
     event.finish();
     assert_eq!(monitor.status(), SequenceStatus::Ready);
@@ -139,9 +147,9 @@ async fn a_workspace_with_no_offset_left_takes_no_event_and_others_do() {
     mem.append(vec![(NumberKey { ws: WS, seq: standard::WLOG_OFFSET }, last)]);
     let mut partition = factory(&mem).partition(1);
     for _ in 0..2 {
-        let none = partition.start_event(LONG, WS).await.unwrap_err();
+        let none = partition.start_event(LONG, KIND, WS).await.unwrap_err();
         assert!(matches!(none, StartError::Draw(_)), "{none}");
     }
-    let event = partition.start_event(LONG, isequencer::WsId(1)).await.unwrap();
+    let event = partition.start_event(LONG, KIND, isequencer::WsId(1)).await.unwrap();
     assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(2), 1));
 }

@@ -9,7 +9,7 @@ use clock::Clock;
 
 use super::EventSequencer;
 use crate::{
-    BadSequences, Params, SeqStorage, Sequencer, WsKind,
+    BadSequences, Params, SeqStorage, Sequencer,
     standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET},
 };
 
@@ -24,10 +24,10 @@ use crate::{
 /// let kind = WsKind(1);
 /// let params = Params::new("shop", Sequences::new().with(kind, standard::sequences())?);
 /// let storage = Arc::new(MemSeqStorage::new());
-/// let factory = EventSequencerFactory::new(params, kind, Arc::new(move |_partition| storage.clone()), Clock::system())?;
+/// let factory = EventSequencerFactory::new(params, Arc::new(move |_partition| storage.clone()), Clock::system())?;
 ///
 /// let mut sequencer = factory.partition(1);
-/// let mut event = sequencer.start_event(Duration::from_secs(1), WsId(7)).await?;
+/// let mut event = sequencer.start_event(Duration::from_secs(1), kind, WsId(7)).await?;
 /// assert_eq!((event.plog_offset().get(), event.wlog_offset()), (1, 1));
 /// assert_eq!(event.next_record_id()?, standard::FIRST_RECORD_ID);
 /// event.finish(); // it is in the log, and applied
@@ -37,7 +37,6 @@ use crate::{
 #[derive(Clone)]
 pub struct EventSequencerFactory {
     params: Params,
-    kind: WsKind,
     storage: SeqStorageFactory,
     clock: Clock,
 }
@@ -54,26 +53,27 @@ impl fmt::Debug for EventSequencerFactory {
 }
 
 impl EventSequencerFactory {
-    /// Makes a factory for workspaces of one kind. The kind has the [standard](crate::standard)
-    /// sequences, and may have others.
+    /// Makes a factory for workspaces of all kinds that `params` declare. Each kind has the
+    /// [standard](crate::standard) sequences, and may have others.
     ///
     /// The name of a partition in logs and metrics is the name in `params`, a slash, and the number
     /// of the partition.
     ///
     /// # Errors
-    /// Fails if the kind lacks a standard sequence.
+    /// Fails if a kind lacks a standard sequence.
     pub fn new(
         params: Params,
-        kind: WsKind,
         storage: SeqStorageFactory,
         clock: Clock,
     ) -> Result<EventSequencerFactory, BadSequences> {
-        for seq in [WLOG_OFFSET, RECORD_ID, CRECORD_ID] {
-            if !params.sequences.has(kind, seq) {
-                return Err(BadSequences::NotStandard(kind, seq));
+        for kind in params.sequences.kinds() {
+            for seq in [WLOG_OFFSET, RECORD_ID, CRECORD_ID] {
+                if !params.sequences.has(kind, seq) {
+                    return Err(BadSequences::NotStandard(kind, seq));
+                }
             }
         }
-        Ok(EventSequencerFactory { params, kind, storage, clock })
+        Ok(EventSequencerFactory { params, storage, clock })
     }
 
     /// Makes the sequencer of a partition. It begins at once to read the log of the partition.
@@ -86,6 +86,6 @@ impl EventSequencerFactory {
         let storage = (self.storage)(partition);
         let sequencer = Sequencer::new(params, storage, self.clock.clone());
         let is_eventing = Arc::new(AtomicBool::new(false));
-        EventSequencer { sequencer, kind: self.kind, clock: self.clock.clone(), is_eventing }
+        EventSequencer { sequencer, clock: self.clock.clone(), is_eventing }
     }
 }
