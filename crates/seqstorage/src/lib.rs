@@ -14,8 +14,8 @@ mod partition;
 mod view;
 
 pub use mark::{MarkError, MarkPlan};
-pub use partition::PartitionStorage;
-pub use view::{SEQUENCES_VIEW, numbers_in_view, sequence_names};
+pub use partition::{PartitionStorage, StoredSequence};
+pub use view::{SEQUENCES_VIEW, numbers_in_view, sequence_name, sequence_names};
 
 // The types of these crates occur in the API.
 pub use clock;

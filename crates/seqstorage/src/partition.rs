@@ -3,7 +3,7 @@
 //! Invariant: each write asks the fence first, and stores no offset without the numbers of the
 //! events in front of that offset.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use async_trait::async_trait;
 use clock::Instant;
@@ -12,7 +12,10 @@ use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use isequencer::{LoggedEvent, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId, standard};
 use sysvvm::{LastNumber, NumberRows, StoredOffset};
 
-use crate::numbers_in_view;
+use crate::{
+    numbers_in_view, sequence_name,
+    view::{PLOG_OFFSET_SEQ, sequence_names},
+};
 
 /// The lowest record id that is counted.
 ///
@@ -27,6 +30,21 @@ pub struct PartitionStorage {
     pub(crate) log: Arc<Log>,
 }
 
+/// The last stored number of a sequence: a row of `sys.SequencesView`, or the same row of the system
+/// keyspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredSequence {
+    /// The workspace; 0 for the offset in the log of the partition.
+    pub ws: WsId,
+    /// The id of the sequence; 0 for the offset in the log of the partition.
+    pub seq: SeqId,
+    /// The qualified name of the sequence.
+    pub name: Cow<'static, str>,
+    /// The number. For the offset in the log of the partition: the last event that the next start
+    /// need not read.
+    pub last: u64,
+}
+
 impl PartitionStorage {
     /// Uses the numbers of the application in the system keyspace. Each call has the timeout of a
     /// call of the log.
@@ -39,6 +57,45 @@ impl PartitionStorage {
         let storage = Arc::clone(log.reader().storage());
         let numbers = numbers_in_view(storage, log.clock().clone(), log.partition());
         PartitionStorage { numbers, log }
+    }
+
+    /// Returns the name of the place of the numbers: [`SEQUENCES_VIEW`](crate::SEQUENCES_VIEW), or
+    /// the system keyspace.
+    pub fn place(&self) -> &'static str {
+        self.numbers.place()
+    }
+
+    /// Reads the stored number of a sequence of a workspace.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub async fn stored_number(&self, ws: WsId, seq: SeqId) -> eventlog::Result<Option<u64>> {
+        let stored = self.numbers.last(ws.0, &[seq.0], self.deadline()).await;
+        Ok(stored.map_err(not_read)?.first().copied().flatten())
+    }
+
+    /// Reads the stored numbers of a workspace: those of the sequences that have one, and the
+    /// offset in the log of the partition first. The stored numbers may be lower than the last ones
+    /// that were given, by the numbers that are not flushed.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub async fn sequences(&self, ws: WsId) -> eventlog::Result<Vec<StoredSequence>> {
+        let partition = self.log.partition();
+        let next = self.numbers.next_offset(partition, self.deadline()).await.map_err(not_read)?;
+        let stored = self.numbers.all(ws.0, self.deadline()).await.map_err(not_read)?;
+        let plog = next.and_then(|next| next.checked_sub(1)).map(|last| StoredSequence {
+            ws: WsId(0),
+            seq: PLOG_OFFSET_SEQ,
+            name: sequence_names::PLOG_OFFSET.into(),
+            last,
+        });
+        let of_ws = stored.into_iter().filter(|stored| SeqId(stored.seq) != PLOG_OFFSET_SEQ);
+        let of_ws = of_ws.map(|LastNumber { seq, number, .. }| {
+            let (seq, name) = (SeqId(seq), sequence_name(SeqId(seq)));
+            StoredSequence { ws, seq, name, last: number }
+        });
+        Ok(plog.into_iter().chain(of_ws).collect())
     }
 
     /// The epoch under which the log is written.
@@ -58,10 +115,14 @@ fn failed(error: eventlog::Error) -> StorageError {
 }
 
 fn not_numbered(error: sysvvm::Error) -> StorageError {
-    failed(match error {
+    failed(not_read(error))
+}
+
+fn not_read(error: sysvvm::Error) -> eventlog::Error {
+    match error {
         sysvvm::Error::Storage(error) => error.into(),
         error => istorage::Error::corrupt(error.to_string()).into(),
-    })
+    }
 }
 
 #[async_trait]

@@ -4,6 +4,8 @@
 //! A row has a partition (PID), a workspace (WSID), the name of a sequence (Name) and the last
 //! number (Last). The row of the log's offset has no workspace: its WSID is 0.
 
+use std::borrow::Cow;
+
 use self::sequence_names::{CRECORD_ID, PLOG_OFFSET, RECORD_ID, WLOG_OFFSET};
 use bytes::Bytes;
 use clock::Clock;
@@ -31,6 +33,20 @@ pub mod sequence_names {
 /// The prefix of the names of sequences of applications. The number of the sequence follows.
 const OF_APPLICATION: &str = "app.Seq";
 
+/// The id that stands for the offset in the log of the partition. No workspace has this sequence.
+pub(crate) const PLOG_OFFSET_SEQ: SeqId = SeqId(0);
+
+/// Returns the qualified name of a sequence: for the sequence 256 of an application, `app.Seq256`.
+pub fn sequence_name(seq: SeqId) -> Cow<'static, str> {
+    match seq {
+        PLOG_OFFSET_SEQ => PLOG_OFFSET.into(),
+        standard::WLOG_OFFSET => WLOG_OFFSET.into(),
+        standard::RECORD_ID => RECORD_ID.into(),
+        standard::CRECORD_ID => CRECORD_ID.into(),
+        SeqId(seq) => format!("{OF_APPLICATION}{seq}").into(),
+    }
+}
+
 /// Returns the numbers of a partition in the keyspace of its application.
 pub fn numbers_in_view(application: SharedStorage, clock: Clock, partition: u16) -> NumberRows {
     NumberRows::new(application, clock, Box::new(ViewKeys { partition }))
@@ -42,6 +58,10 @@ struct ViewKeys {
 }
 
 impl NumberKeys for ViewKeys {
+    fn place(&self) -> &'static str {
+        SEQUENCES_VIEW
+    }
+
     fn offset(&self, partition: u16) -> Key {
         Key::new(layout::sequences_view(partition, WsId(0)), PLOG_OFFSET)
     }
@@ -51,12 +71,7 @@ impl NumberKeys for ViewKeys {
     }
 
     fn sequence(&self, seq: u16) -> Bytes {
-        match SeqId(seq) {
-            standard::WLOG_OFFSET => WLOG_OFFSET.into(),
-            standard::RECORD_ID => RECORD_ID.into(),
-            standard::CRECORD_ID => CRECORD_ID.into(),
-            SeqId(seq) => format!("{OF_APPLICATION}{seq}").into(),
-        }
+        sequence_name(SeqId(seq)).into_owned().into()
     }
 
     fn sequence_of(&self, ccols: &[u8]) -> Option<u16> {
@@ -65,7 +80,7 @@ impl NumberKeys for ViewKeys {
             RECORD_ID => standard::RECORD_ID,
             CRECORD_ID => standard::CRECORD_ID,
             // The row of the log's offset is in the storage partition of workspace 0.
-            PLOG_OFFSET => SeqId(0),
+            PLOG_OFFSET => PLOG_OFFSET_SEQ,
             name => SeqId(name.strip_prefix(OF_APPLICATION)?.parse().ok()?),
         };
         Some(seq)

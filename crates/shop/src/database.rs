@@ -11,7 +11,7 @@ use std::{
 
 use clock::{Clock, Instant};
 use eventlog::{Log, Reader, TrustLevel, WsId};
-use isequencer::{SeqId, SeqStorage, StorageError};
+use isequencer::SeqId;
 use istorage::{KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver};
 use processor::{Application, Commands, Partition, PartitionEnd, PartitionSettings, Status};
 use seqstorage::PartitionStorage;
@@ -224,15 +224,7 @@ impl ShopNode {
         seq: SeqId,
     ) -> impl Future<Output = eventlog::Result<Option<u64>>> + Send + use<> {
         let numbers = Arc::clone(&self.numbers);
-        async move {
-            match numbers.read_numbers(isequencer::WsId(ws.0), &[seq]).await {
-                Ok(stored) => Ok(stored.first().copied().filter(|number| *number > 0)),
-                Err(StorageError(error)) => Err(match error.downcast::<eventlog::Error>() {
-                    Ok(error) => *error,
-                    Err(error) => istorage::Error::unavailable(error.to_string()).into(),
-                }),
-            }
-        }
+        async move { numbers.stored_number(isequencer::WsId(ws.0), seq).await }
     }
 
     /// Stops the partition in order.

@@ -40,6 +40,9 @@ pub struct StoredOffset {
 /// All sequences of a workspace share a storage partition. [`NumberKeys::sequence_of`] must know
 /// every row of this storage partition: a row that it does not know is [`Error::Foreign`].
 pub trait NumberKeys: fmt::Debug + Send + Sync {
+    /// Returns the name of the place of the rows, for errors and for answers to readers.
+    fn place(&self) -> &'static str;
+
     /// Returns the key of the stored offset of a partition's log.
     fn offset(&self, partition: u16) -> Key;
 
@@ -58,6 +61,10 @@ pub trait NumberKeys: fmt::Debug + Send + Sync {
 struct SystemKeys(AppNumber);
 
 impl NumberKeys for SystemKeys {
+    fn place(&self) -> &'static str {
+        "the system keyspace"
+    }
+
     fn offset(&self, partition: u16) -> Key {
         layout::plog_offset(self.0, partition)
     }
@@ -99,26 +106,45 @@ impl NumberRows {
         NumberRows { storage, clock, keys }
     }
 
+    /// Returns the name of the place of the rows.
+    pub fn place(&self) -> &'static str {
+        self.keys.place()
+    }
+
     /// Reads the last numbers of sequences of a workspace, in the order of `seqs`; `None` for a
     /// sequence without a stored number. Makes one call of the storage.
     ///
     /// # Errors
     /// Fails with errors of the storage, and with [`Error::Foreign`] if a row is not a number.
     pub async fn last(&self, ws: u64, seqs: &[u16], deadline: Instant) -> Result<Vec<Option<u64>>> {
+        let stored = self.all(ws, deadline).await?;
+        let last = |seq: &u16| stored.iter().find(|last| last.seq == *seq).map(|last| last.number);
+        Ok(seqs.iter().map(last).collect())
+    }
+
+    /// Reads the last numbers of all sequences of a workspace that have a stored number, in the
+    /// order of the sequences. Makes one call of the storage.
+    ///
+    /// # Errors
+    /// As for [`NumberRows::last`].
+    pub async fn all(&self, ws: u64, deadline: Instant) -> Result<Vec<LastNumber>> {
         let timeout = deadline.saturating_since(self.clock.now());
         let pkey = self.keys.workspace(ws);
         let consistency = istorage::Consistency::Plain;
         let mut rows = self.storage.read(pkey, Range::all(), consistency, timeout);
-        let mut last = vec![None; seqs.len()];
+        let mut all = Vec::new();
         while let Some(row) = rows.try_next().await? {
             let seq = self.keys.sequence_of(&row.ccols).ok_or_else(|| Error::Foreign {
-                what: format!("workspace {ws} has a number of an unknown sequence {:?}", row.ccols),
+                what: format!(
+                    "workspace {ws} has a number of an unknown sequence {:?} in {}",
+                    row.ccols,
+                    self.place()
+                ),
             })?;
-            if let Some(place) = seqs.iter().position(|wanted| *wanted == seq) {
-                last[place] = Some(number(&row.value)?);
-            }
+            all.push(LastNumber { ws, seq, number: number(&row.value)? });
         }
-        Ok(last)
+        all.sort_unstable_by_key(|last| last.seq);
+        Ok(all)
     }
 
     /// Reads the offset of the next event to replay from the log of a partition; `None` if no

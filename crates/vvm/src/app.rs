@@ -11,11 +11,11 @@ use eventlog::{Entry, Offset, Reader, RecordId, StoredRecord, WsId};
 use futures::{Stream, stream::BoxStream};
 use isequencer::{SeqId, standard};
 use processor::{Application, Busy, Commands, Partitions};
-use seqstorage::PartitionStorage;
-use sysvvm::{AppName, NumberRows, RepairRows};
+use seqstorage::{PartitionStorage, StoredSequence};
+use sysvvm::{AppName, RepairRows};
 
 use crate::{
-    AppSettings, NumbersIn,
+    AppSettings,
     series::OpenedSeries,
     status::{AppStatus, PartitionStatus},
 };
@@ -38,7 +38,6 @@ pub struct App {
 #[derive(Debug)]
 pub(crate) struct ServedApp {
     pub(crate) app: sysvvm::OpenedApp,
-    pub(crate) system: Arc<NumberRows>,
     pub(crate) reader: Reader,
     pub(crate) series: OpenedSeries,
     pub(crate) repairs: RepairRows,
@@ -87,7 +86,8 @@ impl App {
         let not_leader = NotLeader { partition };
         let commands = self.partitions.commands(partition).ok_or(not_leader)?;
         let opened = self.opened.get().ok_or(not_leader)?;
-        let local = LocalPartition { commands, app: self, opened, partition };
+        let storage = opened.partition_storage(partition).ok_or(not_leader)?;
+        let local = LocalPartition { commands, app: self, opened, storage, partition };
         local.may_answer()?;
         Ok(local)
     }
@@ -132,6 +132,7 @@ pub struct LocalPartition<'a> {
     commands: Commands,
     app: &'a App,
     opened: &'a ServedApp,
+    storage: Arc<PartitionStorage>,
     partition: u16,
 }
 
@@ -230,31 +231,28 @@ impl LocalPartition<'_> {
         self.commands.last_number(ws, seq, self.stored(ws, seq)).await
     }
 
+    /// Reads the stored numbers of a workspace, wherever the application keeps its numbers, and the
+    /// stored offset of the partition. The numbers that were given may be higher: those that are not
+    /// flushed yet are missing.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub async fn sequences(&self, ws: WsId) -> eventlog::Result<Vec<StoredSequence>> {
+        self.storage.sequences(isequencer::WsId(ws.0)).await
+    }
+
+    /// The place of the stored numbers: `sys.SequencesView`, or the system keyspace.
+    pub fn sequences_place(&self) -> &'static str {
+        self.storage.place()
+    }
+
     /// The last stored number of a sequence of a workspace.
     fn stored(
         &self,
         ws: WsId,
         seq: SeqId,
     ) -> impl Future<Output = eventlog::Result<Option<u64>>> + Send + use<> {
-        let numbers = match self.app.settings.numbers {
-            NumbersIn::System => Arc::clone(&self.opened.system),
-            NumbersIn::View => {
-                let storage = Arc::clone(&self.opened.app.storage);
-                Arc::new(seqstorage::numbers_in_view(
-                    storage,
-                    self.app.clock.clone(),
-                    self.partition,
-                ))
-            }
-        };
-        let reader = self.reader().clone();
-        async move {
-            let stored = numbers.last(ws.0, &[seq.0], reader.deadline()).await;
-            let stored = stored.map_err(|error| match error {
-                sysvvm::Error::Storage(error) => error,
-                error => istorage::Error::corrupt(error.to_string()),
-            })?;
-            Ok(stored.into_iter().next().flatten())
-        }
+        let storage = Arc::clone(&self.storage);
+        async move { storage.stored_number(isequencer::WsId(ws.0), seq).await }
     }
 }

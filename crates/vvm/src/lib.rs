@@ -60,6 +60,7 @@ pub use isequencer;
 pub use istorage;
 pub use processor;
 pub use processor::bytes;
+pub use seqstorage;
 pub use sysvvm;
 pub use tokio_util::sync::CancellationToken;
 

@@ -54,18 +54,9 @@ pub(crate) async fn deploy(
             let (storage, clock) = (Arc::clone(&opened.storage), node.clock().clone());
             Reader::new(storage, clock, settings.request_call_timeout, app.settings.partitions)
         };
-        let numbers = Arc::new(system.numbers(&opened.entry));
         let (repairs, storages) = (system.repairs(&opened.entry), Mutex::default());
         let repairing = tokio::sync::Mutex::default();
-        let opened = ServedApp {
-            app: opened,
-            system: numbers,
-            reader,
-            series,
-            repairs,
-            repairing,
-            storages,
-        };
+        let opened = ServedApp { app: opened, reader, series, repairs, repairing, storages };
         let opened = app.opened.get_or_init(|| opened);
         for partition in 0..app.settings.partitions.get() {
             if slot_of(partition, settings.slots) == slot {

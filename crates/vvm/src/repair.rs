@@ -285,7 +285,7 @@ impl ServedApp {
         }
     }
 
-    fn partition_storage(&self, partition: u16) -> Option<Arc<PartitionStorage>> {
+    pub(crate) fn partition_storage(&self, partition: u16) -> Option<Arc<PartitionStorage>> {
         let storages = self.storages.lock().unwrap_or_else(PoisonError::into_inner);
         storages.get(&partition).cloned()
     }

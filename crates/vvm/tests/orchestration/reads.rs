@@ -5,10 +5,12 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use eventlog::{AppRow, DamagedRow, Offset, Reader, RecordId, WsId};
 use futures::StreamExt;
+use isequencer::standard::FIRST_CRECORD_ID;
 use istorage::{AppStorageExt, Fault};
 use processor::{Busy, Refused};
 use shop::{StallPoint, article, child, cud, new_row, text, update};
-use vvm::Stage;
+use sysvvm::AppName;
+use vvm::{AppSettings, NumbersIn, Stage};
 
 use crate::{
     PARTITIONS,
@@ -194,4 +196,39 @@ async fn a_command_that_changes_too_much_is_refused_while_it_is_read() {
     // A few of these records are not too much.
     here.commands().run(cud(7, ids[..3].iter().map(change).collect(), soon)).await.unwrap();
     node.shutdown().await.unwrap();
+}
+
+/// An operator reads the numbers in the same way, wherever the application keeps them.
+#[tokio::test]
+async fn the_stored_numbers_of_a_workspace_can_be_read_in_both_places() {
+    for (numbers, place) in
+        [(NumbersIn::System, "the system keyspace"), (NumbersIn::View, "sys.SequencesView")]
+    {
+        let cluster = Cluster::new();
+        let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop::shop());
+        let app = AppSettings { numbers, ..app };
+        let (node, soon) = cluster.with_workspace(cluster.node_of(1, app, |_| {})).await;
+        run(&node, cud(7, article("a"), soon)).await;
+        let here = node.node().app("acme", "shop").unwrap().local_partition(WsId(7)).unwrap();
+        assert_eq!(here.sequences_place(), place);
+        let last = FIRST_CRECORD_ID + 2;
+        let expected = [
+            (0, 0, "sys.PLogOffsetSeq", 2),
+            (7, 1, "sys.WLogOffsetSeq", 2),
+            (7, 3, "sys.CRecIDSeq", last),
+        ];
+        loop {
+            let stored = here.sequences(WsId(7)).await.unwrap();
+            let rows: Vec<_> =
+                stored.iter().map(|row| (row.ws.0, row.seq.0, &*row.name, row.last)).collect();
+            if rows == expected {
+                break;
+            }
+            assert!(cluster.clock.now() < soon, "{rows:?}");
+            cluster.clock.sleep(Duration::from_millis(5)).await;
+        }
+        let missing = here.sequences(WsId(17)).await.unwrap();
+        assert_eq!(missing.len(), 1, "only the partition has numbers: {missing:?}");
+        node.shutdown().await.unwrap();
+    }
 }
