@@ -1,8 +1,13 @@
 //! The admin endpoint: the status of the node, and the actions of an operator.
 
 mod repair;
+mod sequences;
 
-use std::{fmt, net::SocketAddr};
+use std::{
+    fmt::{self, Display},
+    net::SocketAddr,
+    str::FromStr,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,7 +20,7 @@ use crate::{
     HttpLimits,
     check::check,
     problem::ProblemDetails,
-    query::parameters,
+    query::{parameter, parameters},
     request_body::RequestBody,
     response::{Body, bytes_response, json_response},
     server::{self, RequestHandler},
@@ -129,11 +134,14 @@ impl AdminHandler {
             (&Method::GET | &Method::HEAD, "/repairs") => {
                 repair::list(&self.node, head.uri.query()).await?
             }
+            (&Method::GET | &Method::HEAD, "/sequences") => {
+                sequences::list(&self.node, head.uri.query()).await?
+            }
             (&Method::POST, "/repairs/mark") => repair::mark(&self.node, head.uri.query()).await?,
             (
                 method,
                 path @ ("/livez" | "/readyz" | "/metrics" | "/status" | "/step-down" | "/repairs"
-                | "/repairs/mark"),
+                | "/repairs/mark" | "/sequences"),
             ) => {
                 let is_action = matches!(path, "/step-down" | "/repairs/mark");
                 let allow = if is_action { "POST" } else { "GET, HEAD" };
@@ -141,7 +149,7 @@ impl AdminHandler {
                 return Err(ProblemDetails::method_not_allowed(allow, reason));
             }
             (_, path) => {
-                let all = "/livez, /readyz, /metrics, /status, /repairs, POST /repairs/mark, POST /step-down";
+                let all = "/livez, /readyz, /metrics, /status, /sequences, /repairs, POST /repairs/mark, POST /step-down";
                 return Err(ProblemDetails::not_found(format!(
                     "the path {path} does not exist; the admin endpoint has {all}"
                 )));
@@ -162,6 +170,12 @@ impl AdminHandler {
             full => text(status, format!("{ready}, full partitions: {full}\n")),
         }
     }
+}
+
+/// Returns the value of a parameter that a request must have.
+fn needed<T: FromStr<Err: Display>>(query: Option<&str>, name: &str) -> Result<T, ProblemDetails> {
+    let missing = || ProblemDetails::bad_request(format!("the parameter `{name}` is missing"));
+    parameter(query, name)?.ok_or_else(missing)
 }
 
 fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {

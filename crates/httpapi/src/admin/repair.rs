@@ -5,6 +5,7 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use vvm::{App, MarkRequest, Node, RepairError, eventlog, sysvvm::AppName};
 
+use super::needed;
 use crate::{
     problem::ProblemDetails,
     query::{check_query, parameter},
@@ -63,14 +64,6 @@ pub(super) async fn mark(
 fn of_app(app: &App, mut note: Value) -> Value {
     note["app"] = json!(app.name().to_string());
     note
-}
-
-fn needed<T: std::str::FromStr<Err: std::fmt::Display>>(
-    query: Option<&str>,
-    name: &str,
-) -> Result<T, ProblemDetails> {
-    let missing = || ProblemDetails::bad_request(format!("the parameter `{name}` is missing"));
-    parameter(query, name)?.ok_or_else(missing)
 }
 
 /// Reads numbers such as `1:30,2:99`: the last number of each sequence.

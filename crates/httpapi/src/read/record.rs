@@ -12,7 +12,7 @@ use crate::problem::ProblemDetails;
 /// millisecond, because the other requests on the same thread wait for it.
 pub(super) const STEP_BYTES: usize = 64 << 10;
 
-pub(super) fn read_problem(error: eventlog::Error) -> ProblemDetails {
+pub(crate) fn read_problem(error: eventlog::Error) -> ProblemDetails {
     if error.is_lasting() {
         let status = StatusCode::INTERNAL_SERVER_ERROR;
         return ProblemDetails::new(

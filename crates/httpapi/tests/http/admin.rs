@@ -1,12 +1,16 @@
 //! The admin endpoint: the status of the node, and the actions of an operator.
 
-use std::io::Write;
+use std::{
+    io::Write,
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use shop::http_client::request;
-use vvm::Problem;
+use vvm::{Problem, isequencer::standard::FIRST_CRECORD_ID};
 
-use crate::support::{Answer, TestNode, WS, code, connect};
+use crate::support::{Answer, PATIENCE, ROW, TestNode, WS, code, connect};
 
 fn get(node: &TestNode, path: &str) -> Answer {
     let mut stream = connect(node.admin);
@@ -88,7 +92,7 @@ fn an_event_that_can_be_read_is_not_marked() {
     let leader = TestNode::start();
     let standby = leader.start_standby();
     let (status, list) = request(leader.admin, "GET", "/repairs", &[], "");
-    let expected = serde_json::json!({
+    let expected = json!({
         "stage": "leading", "partitions": 10, "stuck": [], "repairs": [], "repairsError": null,
     });
     assert_eq!((status, &list), (200, &expected));
@@ -111,6 +115,54 @@ fn an_event_that_can_be_read_is_not_marked() {
         assert_eq!(mark(&leader, &query), (expected.0, expected.1.to_owned()), "{query}");
     }
     assert_eq!(mark(&standby, &event), (503, "not_leader".to_owned()));
+    leader.stop();
+    let _ = standby.end();
+}
+
+/// The stored numbers trail those that were given by the flush delay of 100 ms.
+#[test]
+fn the_leader_lists_the_stored_numbers_of_a_workspace() {
+    let leader = TestNode::start();
+    let standby = leader.start_standby();
+    let (_, status) = request(leader.admin, "GET", "/status", &[], "");
+    let app = status["node"]["apps"][0]["app"].as_str().unwrap();
+    for _ in 0..2 {
+        let (status, answer) = leader.command(WS, "sys.CUD", ROW);
+        assert_eq!(status, 200, "{answer}");
+    }
+    let path = format!("/sequences?app={app}&ws={WS}");
+    let row = |workspace: u64, name: &str, last: u64| json!({ "partition": WS, "workspace": workspace, "name": name, "last": last });
+    let expected = json!({
+        "app": app,
+        "storedIn": "the system keyspace",
+        "sequences": [
+            row(0, "sys.PLogOffsetSeq", 3),
+            row(WS, "sys.WLogOffsetSeq", 3),
+            row(WS, "sys.CRecIDSeq", FIRST_CRECORD_ID + 1),
+        ],
+    });
+    let start = Instant::now();
+    loop {
+        let (status, answer) = request(leader.admin, "GET", &path, &[], "");
+        assert_eq!(status, 200, "{answer}");
+        if answer == expected {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "{answer}");
+        sleep(Duration::from_millis(10));
+    }
+    let ask = |node: &TestNode, path: &str| code(request(node.admin, "GET", path, &[], ""));
+    for (path, expected) in [
+        (path.replace(app, "no/app"), (404, "not_found")),
+        (format!("/sequences?app={app}&ws=2"), (404, "not_found")),
+        (format!("/sequences?app={app}"), (400, "bad_request")),
+        (format!("/sequences?app={app}&ws=x"), (400, "bad_request")),
+        (format!("/sequences?app=shop&ws={WS}"), (400, "bad_request")),
+        (format!("{path}&seq=1"), (400, "bad_request")),
+    ] {
+        assert_eq!(ask(&leader, &path), (expected.0, expected.1.to_owned()), "{path}");
+    }
+    assert_eq!(ask(&standby, &path), (503, "not_leader".to_owned()));
     leader.stop();
     let _ = standby.end();
 }

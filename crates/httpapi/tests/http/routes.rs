@@ -151,6 +151,7 @@ fn a_refused_method_is_answered_with_the_allowed_methods() {
         (node.admin, "GET", "/step-down".to_owned(), "POST"),
         (node.admin, "POST", "/repairs".to_owned(), "GET, HEAD"),
         (node.admin, "GET", "/repairs/mark".to_owned(), "POST"),
+        (node.admin, "POST", "/sequences".to_owned(), "GET, HEAD"),
     ] {
         let answer = ask(address, method, &path, "");
         let allow = allow.to_ascii_lowercase();

@@ -1,0 +1,50 @@
+//! The stored numbers of a workspace, as the leader of its partition reads them.
+
+use hyper::{Response, StatusCode};
+use processor::Refused;
+use serde_json::json;
+use vvm::{Node, NotLeader, eventlog::WsId, sysvvm::AppName};
+
+use super::needed;
+use crate::{
+    problem::{NOT_LEADER, ProblemDetails},
+    query::check_query,
+    read::{check_workspace_exists, read_problem},
+    response::{Body, json_response},
+};
+
+/// Lists the stored number of each sequence of a workspace.
+pub(super) async fn list(
+    node: &Node,
+    query: Option<&str>,
+) -> Result<Response<Body>, ProblemDetails> {
+    check_query(&["app", "ws"], query)?;
+    let (name, ws) = (needed::<AppName>(query, "app")?, WsId(needed(query, "ws")?));
+    let app = node.app(name.owner(), name.name());
+    let app = app
+        .ok_or_else(|| ProblemDetails::not_found(format!("the node has no application {name}")))?;
+    let not_leader = |why: NotLeader| {
+        let reason = format!("{why}: ask the admin endpoint of its leader");
+        ProblemDetails::unavailable(NOT_LEADER, reason)
+    };
+    let partition = app.local_partition(ws).map_err(not_leader)?;
+    // Before the log is read, the numbers of an earlier leader may be missing.
+    let applied = partition.commands().applied();
+    applied.map_err(|busy| ProblemDetails::refused(Refused::Busy(busy)))?;
+    check_workspace_exists(&partition, ws).await?;
+    let stored = partition.sequences(ws).await.map_err(read_problem)?;
+    partition.may_answer().map_err(not_leader)?;
+    let number = app.partition_of(ws);
+    let sequences: Vec<_> = stored
+        .iter()
+        .map(|stored| {
+            json!({
+                "partition": number, "workspace": stored.ws.0, "name": stored.name,
+                "last": stored.last,
+            })
+        })
+        .collect();
+    let place = partition.sequences_place();
+    let answer = json!({ "app": name.to_string(), "storedIn": place, "sequences": sequences });
+    Ok(json_response(StatusCode::OK, &answer))
+}
