@@ -3,6 +3,7 @@
 mod bench;
 mod numbers;
 mod repair;
+mod sequences;
 mod storage;
 
 use std::{net::SocketAddr, path::PathBuf};
@@ -13,6 +14,7 @@ pub(crate) use self::{
     bench::{BenchArgs, BenchRequests},
     numbers::{NumbersArgs, NumbersCommand},
     repair::{MarkArgs, RepairCommand},
+    sequences::{SequencesArgs, SequencesCommand},
     storage::{
         ElectionsCommand, StorageArgs, StorageCommand, VerifyArgs, VerifyElectionsArgs, filtered,
     },
@@ -48,6 +50,9 @@ pub(crate) enum CliCommand {
     /// List, draw and explain the document numbers of a running node.
     #[command(subcommand, arg_required_else_help = true)]
     Numbers(NumbersCommand),
+    /// Show the stored numbers of the sequences of a running node.
+    #[command(subcommand, arg_required_else_help = true)]
+    Sequences(SequencesCommand),
     /// List what keeps partitions of a running node from working, and mark an event that is lost.
     #[command(subcommand, arg_required_else_help = true)]
     Repair(RepairCommand),
@@ -68,6 +73,7 @@ impl CliCommand {
             CliCommand::Status(args) => args.json,
             CliCommand::Bench(args) => args.json,
             CliCommand::Numbers(command) => command.args().json,
+            CliCommand::Sequences(command) => command.args().json,
             CliCommand::Repair(command) => command.args().json,
             CliCommand::Storage(StorageCommand::Check(_))
             | CliCommand::Serve(_)

@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod advice;
+mod answer_text;
 mod bench;
 mod cli;
 mod clock_skew;
@@ -21,6 +22,7 @@ mod progress;
 mod repair_command;
 mod report;
 mod scratch;
+mod sequences_command;
 mod serve;
 mod signals;
 mod status;
@@ -83,6 +85,7 @@ fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Status(args) => on_runtime(status::run(args)),
         CliCommand::Bench(args) => on_runtime(bench::run(args)),
         CliCommand::Numbers(command) => on_runtime(numbers_command::run(command)),
+        CliCommand::Sequences(command) => on_runtime(sequences_command::run(command)),
         CliCommand::Repair(command) => on_runtime(repair_command::run(command)),
     }
 }

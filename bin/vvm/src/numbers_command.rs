@@ -10,12 +10,11 @@ use serde_json::{Value, json};
 use sysvvm::AppName;
 
 use crate::{
+    answer_text::{array, shown, table_of},
     cli::{NumbersArgs, NumbersCommand},
     command_error::CommandError,
     node_client::NodeClient,
-    print,
-    report::table,
-    say,
+    print, say,
 };
 
 /// The most time to wait for an answer. The node itself gives up after `http.command_seconds`.
@@ -122,23 +121,6 @@ impl NumbersApi<'_> {
             _ => CommandError::unfinished(why),
         })
     }
-}
-
-/// Shows a text without quotes, and any other value as JSON.
-fn shown(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn array(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
-fn table_of<const N: usize>(titles: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let mut table = table(titles);
-    for row in rows {
-        table.add_row(row);
-    }
-    format!("{table}\n")
 }
 
 fn text_of_list(answer: &Value) -> String {

@@ -14,6 +14,7 @@ use serde_json::Value;
 use sysvvm::AppName;
 
 use crate::{
+    answer_text::array,
     cli::{MarkArgs, RepairCommand},
     command_error::CommandError,
     node_client::NodeClient,
@@ -114,10 +115,6 @@ async fn ask(admin: SocketAddr, method: Method, path: &str) -> Result<Value, Com
         StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
         _ => CommandError::unfinished(why),
     })
-}
-
-fn array(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 fn word(value: &Value) -> &str {

@@ -1,0 +1,27 @@
+//! The answer of a node as text, for a person.
+
+use serde_json::Value;
+
+use crate::report::table;
+
+/// Shows a text without quotes, and any other value as JSON.
+pub(crate) fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Returns the elements of a list; none of a value that is no list.
+pub(crate) fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Returns a table with these titles.
+pub(crate) fn table_of<const N: usize>(
+    titles: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> String {
+    let mut table = table(titles);
+    for row in rows {
+        table.add_row(row);
+    }
+    format!("{table}\n")
+}

@@ -1,0 +1,60 @@
+//! `vvm sequences`: the stored numbers of a running node. The node has its storage for itself, so
+//! these commands ask the node.
+
+use std::{process::ExitCode, time::Duration};
+
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use serde_json::Value;
+use sysvvm::AppName;
+
+use crate::{
+    answer_text::{array, shown, table_of},
+    cli::{SequencesArgs, SequencesCommand},
+    command_error::CommandError,
+    node_client::NodeClient,
+    print, serve,
+};
+
+/// The most time to wait for an answer. The node itself gives up sooner.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+
+pub(crate) async fn run(command: SequencesCommand) -> Result<ExitCode, CommandError> {
+    let args = command.args();
+    let answer = stored(args).await?;
+    print(&if args.json { format!("{answer:#}\n") } else { text_of(&answer) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn stored(args: &SequencesArgs) -> Result<Value, CommandError> {
+    let app: AppName =
+        args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
+    let admin = args.admin.map_or_else(serve::admin_listen, Ok)?;
+    let path = format!("/sequences?app={app}&ws={}", args.ws);
+    let answer = NodeClient::ask(admin, (Method::GET, &path, Bytes::new()), ANSWER_TIMEOUT).await;
+    let answer = answer.map_err(|why| {
+        CommandError::unreachable(format!(
+            "no node answers at {admin}: {why}: check that the node runs, and that its `admin.listen` is this address"
+        ))
+    })?;
+    let json = answer.json();
+    if answer.status.is_success() && json.is_object() {
+        return Ok(json);
+    }
+    let why = format!("{admin} refused the request: {}", answer.problem("reason"));
+    Err(match answer.status {
+        StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
+        _ => CommandError::unfinished(why),
+    })
+}
+
+fn text_of(answer: &Value) -> String {
+    const KEYS: [&str; 4] = ["partition", "workspace", "name", "last"];
+    let sequences = array(&answer["sequences"]);
+    let place = shown(&answer["storedIn"]);
+    if sequences.is_empty() {
+        return format!("{place} has no number of the workspace yet\n");
+    }
+    let table = table_of(KEYS, sequences.iter().map(|one| KEYS.map(|key| shown(&one[key]))));
+    format!("stored in {place}:\n{table}")
+}
