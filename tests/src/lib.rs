@@ -7,6 +7,11 @@ struct Commands;
 
 /// Runs the example of the page.
 #[cfg(doctest)]
+#[doc = include_str!("../../docs/embedding.md")]
+struct Embedding;
+
+/// Runs the example of the page.
+#[cfg(doctest)]
 #[doc = include_str!("../../docs/numbers.md")]
 struct Numbers;
 

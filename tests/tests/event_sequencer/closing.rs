@@ -14,7 +14,7 @@ use seqstorage::PartitionStorage;
 use shop::{StallPoint, StallingStorage};
 use trialkit::{Trial, trials};
 
-use crate::fixture::{EventsFixture, NEVER, PATIENCE, Place, STORE, params, workspace};
+use crate::fixture::{EventsFixture, Leader, NEVER, PATIENCE, Place, STORE, params, workspace};
 
 pub(crate) const TRIALS: &[Trial<EventsFixture>] = trials!(closing:
     closing_stores_the_numbers_and_leaves_no_task = leaves_nothing,
@@ -63,14 +63,13 @@ async fn dropped(fixture: &EventsFixture) {
     for place in Place::ALL {
         let partition = place.partition();
         let leadership = fixture.lead(place, params(NEVER));
-        let recovering = leadership.partition(partition);
-        let numbers = recovering.numbers.clone();
-        drop(recovering);
+        let Leader { sequencer, numbers, .. } = leadership.partition(partition);
+        drop(sequencer);
         until_gone(fixture, &numbers).await;
         let mut ready = leadership.partition(partition);
         ready.write(STORE, workspace(partition, 1), &[RECORD_ID]).await;
-        let numbers = ready.numbers.clone();
-        drop(ready);
+        let Leader { sequencer, numbers, .. } = ready;
+        drop(sequencer);
         until_gone(fixture, &numbers).await;
     }
 }
