@@ -6,7 +6,7 @@ mod record;
 mod table;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::{
     errors::{IncompatibleSchema, InvalidRecord, InvalidSchema},
@@ -14,7 +14,7 @@ pub use self::{
 };
 use crate::{Name, QName, RecordId, TableKind};
 
-/// All tables of an application.
+/// All tables of an application, and the ids of its sequences.
 ///
 /// ```
 /// use eventlog::Schema;
@@ -45,6 +45,8 @@ use crate::{Name, QName, RecordId, TableKind};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
     tables: BTreeMap<QName, Table>,
+    /// The id of each sequence of the application, by kind of workspaces and name.
+    sequences: BTreeMap<String, BTreeMap<Name, u16>>,
 }
 
 impl Schema {
@@ -66,6 +68,30 @@ impl Schema {
         Ok(schema)
     }
 
+    /// Adds a table.
+    ///
+    /// # Errors
+    /// Fails if the tables do not fit together.
+    pub fn with_table(self, table: Table) -> Result<Schema, InvalidSchema> {
+        let schema = Schema::new(self.tables.into_values().chain([table]))?;
+        Ok(Schema { sequences: self.sequences, ..schema })
+    }
+
+    /// Adds a sequence of the workspaces of a kind. A sequence with the same name is replaced.
+    ///
+    /// The stored numbers belong to the id, so a schema that follows this one must have the same id
+    /// for this sequence.
+    #[must_use]
+    pub fn with_sequence(mut self, kind: &str, name: Name, id: u16) -> Schema {
+        self.sequences.entry(kind.to_owned()).or_default().insert(name, id);
+        self
+    }
+
+    /// Returns the id of each sequence of the application, by kind of workspaces and name.
+    pub fn sequences(&self) -> &BTreeMap<String, BTreeMap<Name, u16>> {
+        &self.sequences
+    }
+
     /// Returns all tables, by name.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
         self.tables.values()
@@ -78,12 +104,12 @@ impl Schema {
 
     fn check_names(&self) -> Result<(), InvalidSchema> {
         for table in self.tables() {
-            let is_number_too = |name: &&Name| table.numbers.contains_key(*name);
-            let is_container_too = |name: &&Name| table.containers.contains_key(*name);
-            let mut fields = table.fields.keys();
-            let twice = fields.find(|name| is_number_too(name) || is_container_too(name));
-            if let Some(name) = twice.or_else(|| table.numbers.keys().find(is_container_too)) {
-                return Err(InvalidSchema::SameName(table.name.clone(), name.clone()));
+            let (fields, numbers) = (table.fields.keys(), table.numbers.keys());
+            let (sequences, containers) = (table.sequences.keys(), table.containers.keys());
+            let mut names = BTreeSet::new();
+            let mut all = fields.chain(numbers).chain(sequences).chain(containers);
+            if let Some(twice) = all.find(|name| !names.insert(*name)) {
+                return Err(InvalidSchema::SameName(table.name.clone(), twice.clone()));
             }
         }
         Ok(())

@@ -22,10 +22,14 @@ containers = { exceptions = "shop.Price" }
 kind = "ODoc"
 fields = { table = "int32", is_paid = "bool", tip = "float32", sum = "float64" }
 numbers = { number = "order" }
+sequences = { serial = "Receipt" }
 
 [tables."shop.Settings"]
 kind = "Singleton"
 id = 65536
+
+[sequences.Shop]
+Receipt = 256
 "#;
 
 fn shop() -> Schema {
@@ -55,10 +59,11 @@ fn a_schema_in_toml_equals_the_schema_in_rust() {
     let tables = [
         article.with_container(name("prices"), qname("shop.Price")),
         price.with_container(name("exceptions"), qname("shop.Price")),
-        order.with_number(name("number"), "ORDER"),
+        order.with_number(name("number"), "ORDER").with_sequence(name("serial"), name("Receipt")),
         Table::singleton(qname("shop.Settings"), RecordId(65_536)),
     ];
-    assert_eq!(Schema::new(tables).unwrap(), shop());
+    let schema = Schema::new(tables).unwrap().with_sequence("Shop", name("Receipt"), 256);
+    assert_eq!(schema, shop());
 }
 
 fn refused(text: &str) -> InvalidSchema {
@@ -111,7 +116,15 @@ fn tables_that_do_not_fit_together_are_refused() {
         assert!(why.to_string().contains(record), "{why}");
     }
     let (field, number) = ("fields = { c = \"bool\" }", "numbers = { c = \"s\" }");
-    for (one, other) in [(field, holds), (field, number), (number, holds)] {
+    let sequence = "sequences = { c = \"S\" }";
+    for (one, other) in [
+        (field, holds),
+        (field, number),
+        (number, holds),
+        (field, sequence),
+        (number, sequence),
+        (sequence, holds),
+    ] {
         let both = table("p.A", "CDoc", &format!("{one}\n{other}"));
         let both = both + &table("p.B", "CRecord", "");
         assert_eq!(refused(&both), InvalidSchema::SameName(a.clone(), c.clone()));
@@ -175,7 +188,10 @@ fn a_record_that_does_not_fit_its_table_is_refused_with_a_reason() {
     schema.check(&order(Value::String("O-1".to_owned())), None).unwrap();
     let (of_order, text, int) = (qname("shop.Order"), FieldType::String, FieldType::Int64);
     let held = why(order(Value::Int64(1)), None);
-    assert_eq!(held, InvalidRecord::FieldType(of_order, name("number"), text, int));
+    assert_eq!(held, InvalidRecord::FieldType(of_order.clone(), name("number"), text, int));
+    let fields = [(name("serial"), Value::String("1".to_owned()))].into();
+    let held = why(Record { fields, ..order(Value::Bool(true)) }, None);
+    assert_eq!(held, InvalidRecord::FieldType(of_order, name("serial"), int, text));
     let settings = Record {
         table: qname("shop.Settings"),
         kind: TableKind::Singleton,
@@ -214,11 +230,24 @@ fn a_schema_may_only_add_tables_and_fields() {
     follows(&SHOP.replace("\"order\"", "\"Order\"")).unwrap();
     follows(&format!("{SHOP}\n[tables.\"shop.New\"]\nkind = \"WDoc\"")).unwrap();
     let (article, order) = (qname("shop.Article"), qname("shop.Order"));
+    follows(&SHOP.replace("{ serial =", "{ second = \"Receipt\", serial =")).unwrap();
+    follows(&SHOP.replace("Receipt = 256", "Receipt = 256\nVisit = 300")).unwrap();
+    follows(&format!("{SHOP}\n[sequences.Store]\nReceipt = 300")).unwrap();
     let number = IncompatibleSchema::Number(order.clone(), name("number"), "order".to_owned());
+    let (serial, receipt) = (name("serial"), name("Receipt"));
+    let serial = IncompatibleSchema::SequenceField(order.clone(), serial, receipt.clone());
+    let sequence = IncompatibleSchema::Sequence("Shop".to_owned(), receipt, 256);
     for (was, is, why) in [
         ("numbers = { number = \"order\" }", "", number.clone()),
         ("{ number =", "{ code =", number.clone()),
         ("\"order\"", "\"offer\"", number),
+        ("sequences = { serial = \"Receipt\" }", "", serial.clone()),
+        ("{ serial =", "{ code =", serial.clone()),
+        ("\"Receipt\"", "\"Visit\"", serial),
+        ("Receipt = 256", "", sequence.clone()),
+        ("Receipt = 256", "Receipt = 257", sequence.clone()),
+        ("Receipt = 256", "Visit = 256", sequence.clone()),
+        ("[sequences.Shop]", "[sequences.Store]", sequence),
         ("shop.Order", "shop.Other", IncompatibleSchema::TableGone(order.clone())),
         ("\"ODoc\"", "\"WDoc\"", IncompatibleSchema::Kind(order, TableKind::ODoc, TableKind::WDoc)),
         ("65536", "65537", IncompatibleSchema::Id(qname("shop.Settings"), 65_536)),

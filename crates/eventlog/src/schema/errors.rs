@@ -11,10 +11,10 @@ pub enum InvalidSchema {
     /// Two tables have the same name.
     #[error("the table {0} is declared twice")]
     Twice(QName),
-    /// Two of the fields, number fields and containers of a table have the same name, so the name
-    /// would mean both.
+    /// Two of the fields, number fields, sequence fields and containers of a table have the same
+    /// name, so the name would mean both.
     #[error(
-        "the table {0} has the name `{1}` twice: fields, numbers and containers need different names"
+        "the table {0} has the name `{1}` twice: fields, numbers, sequences and containers need different names"
     )]
     SameName(QName, Name),
     /// The table of a container's records does not exist.
@@ -94,6 +94,18 @@ pub enum IncompatibleSchema {
         "the number field `{1}` of {0} had numbers of the series `{2}`: declare it in the same way again"
     )]
     Number(QName, Name, String),
+    /// A sequence field is missing or has another sequence. Stored records have numbers of the
+    /// earlier sequence in it.
+    #[error(
+        "the sequence field `{1}` of {0} had numbers of the sequence `{2}`: declare it in the same way again"
+    )]
+    SequenceField(QName, Name, Name),
+    /// A sequence is missing or has another id. Its last numbers are stored under the id, so with
+    /// another id it would begin again.
+    #[error(
+        "the sequence `{1}` of workspaces of the kind `{0}` had the id {2}: declare it with this id again"
+    )]
+    Sequence(String, Name, u16),
     /// A container is missing or has another table, and stored records are in it.
     #[error("the container `{1}` of {0} was for records of {2}: declare it in the same way again")]
     Container(QName, Name, QName),

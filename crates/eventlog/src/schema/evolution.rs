@@ -33,6 +33,12 @@ impl Schema {
                     return Err(IncompatibleSchema::Number(name(), field, series));
                 }
             }
+            for (field, sequence) in &was.sequences {
+                if is.sequences.get(field) != Some(sequence) {
+                    let (field, sequence) = (field.clone(), sequence.clone());
+                    return Err(IncompatibleSchema::SequenceField(name(), field, sequence));
+                }
+            }
             for (container, records) in &was.containers {
                 if is.containers.get(container) != Some(records) {
                     return Err(IncompatibleSchema::Container(
@@ -40,6 +46,19 @@ impl Schema {
                         container.clone(),
                         records.clone(),
                     ));
+                }
+            }
+        }
+        self.keeps_sequences_of(earlier)
+    }
+
+    /// Checks that each sequence keeps its id. As no sequence is lost, no id is used for another
+    /// sequence.
+    fn keeps_sequences_of(&self, earlier: &Schema) -> Result<(), IncompatibleSchema> {
+        for (kind, sequences) in &earlier.sequences {
+            for (name, id) in sequences {
+                if self.sequences.get(kind).and_then(|now| now.get(name)) != Some(id) {
+                    return Err(IncompatibleSchema::Sequence(kind.clone(), name.clone(), *id));
                 }
             }
         }

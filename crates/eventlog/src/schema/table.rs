@@ -17,14 +17,23 @@ pub struct Table {
     pub(super) fields: BTreeMap<Name, FieldType>,
     /// The series of each number field.
     pub(super) numbers: BTreeMap<Name, String>,
+    /// The sequence of each sequence field.
+    pub(super) sequences: BTreeMap<Name, Name>,
     pub(super) containers: BTreeMap<Name, QName>,
 }
 
 impl Table {
     /// Makes a table without fields.
     pub fn new(name: QName, kind: TableKind) -> Table {
-        let (fields, numbers, containers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Table { name, kind, id: None, fields, numbers, containers }
+        Table {
+            name,
+            kind,
+            id: None,
+            fields: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            sequences: BTreeMap::new(),
+            containers: BTreeMap::new(),
+        }
     }
 
     /// Makes the table of a singleton. Its record always has this id.
@@ -45,6 +54,14 @@ impl Table {
     #[must_use]
     pub fn with_number(mut self, name: Name, series: &str) -> Table {
         self.numbers.insert(name, series.to_ascii_lowercase());
+        self
+    }
+
+    /// Adds a sequence field: a number of type `int64` that a new record gets from a sequence of its
+    /// workspace. Its value never changes. A sequence field with the same name is replaced.
+    #[must_use]
+    pub fn with_sequence(mut self, name: Name, sequence: Name) -> Table {
+        self.sequences.insert(name, sequence);
         self
     }
 
@@ -80,11 +97,17 @@ impl Table {
         &self.numbers
     }
 
-    /// Returns the type of the values of a field or a number field; `None` if the table has no
-    /// field of this name.
+    /// Returns the sequence fields, each with the name of its sequence.
+    pub fn sequences(&self) -> &BTreeMap<Name, Name> {
+        &self.sequences
+    }
+
+    /// Returns the type of the values of a field, a number field or a sequence field; `None` if the
+    /// table has no field of this name.
     pub fn field_type(&self, name: &str) -> Option<FieldType> {
         let of_number = || self.numbers.contains_key(name).then_some(FieldType::String);
-        self.fields.get(name).copied().or_else(of_number)
+        let of_sequence = || self.sequences.contains_key(name).then_some(FieldType::Int64);
+        self.fields.get(name).copied().or_else(of_number).or_else(of_sequence)
     }
 
     /// Returns the containers, each with the table of its records.

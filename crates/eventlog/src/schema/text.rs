@@ -11,6 +11,8 @@ use crate::{FieldType, Name, QName, RecordId, TableKind};
 #[serde(deny_unknown_fields)]
 struct SchemaText {
     tables: BTreeMap<QName, TableText>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    sequences: BTreeMap<String, BTreeMap<Name, u16>>,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -24,6 +26,8 @@ struct TableText {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     numbers: BTreeMap<Name, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    sequences: BTreeMap<Name, Name>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     containers: BTreeMap<Name, QName>,
 }
 
@@ -35,13 +39,14 @@ impl FromStr for Schema {
         let text: SchemaText =
             toml::from_str(text).map_err(|error| InvalidSchema::Text(error.to_string()))?;
         let table = |(name, text): (QName, TableText)| {
-            let TableText { kind, id, fields, numbers, containers } = text;
+            let TableText { kind, id, fields, numbers, sequences, containers } = text;
             let numbers = numbers.into_iter();
             let numbers =
                 numbers.map(|(name, series)| (name, series.to_ascii_lowercase())).collect();
-            Table { name, kind, id: id.map(RecordId), fields, numbers, containers }
+            Table { name, kind, id: id.map(RecordId), fields, numbers, sequences, containers }
         };
-        Schema::new(text.tables.into_iter().map(table))
+        let schema = Schema::new(text.tables.into_iter().map(table))?;
+        Ok(Schema { sequences: text.sequences, ..schema })
     }
 }
 
@@ -49,10 +54,12 @@ impl FromStr for Schema {
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |table: &Table| {
-            let Table { name, kind, id, fields, numbers, containers } = table.clone();
-            (name, TableText { kind, id: id.map(|id| id.0), fields, numbers, containers })
+            let Table { name, kind, id, fields, numbers, sequences, containers } = table.clone();
+            let id = id.map(|id| id.0);
+            (name, TableText { kind, id, fields, numbers, sequences, containers })
         };
-        let text = SchemaText { tables: self.tables().map(text).collect() };
+        let tables = self.tables().map(text).collect();
+        let text = SchemaText { tables, sequences: self.sequences.clone() };
         f.write_str(&toml::to_string(&text).map_err(|_| fmt::Error)?)
     }
 }
