@@ -107,6 +107,11 @@ impl Sequence {
         self.id
     }
 
+    /// Returns the ranges, ascending. A range excludes its end.
+    pub fn ranges(&self) -> &[Range<u64>] {
+        &self.ranges
+    }
+
     /// Returns the number after `last`; `None` at the end of all ranges. Before the first number,
     /// `last` is 0.
     pub fn after(&self, last: u64) -> Option<u64> {
