@@ -1,6 +1,7 @@
-//! The definition of an application: its tables, its kinds of workspaces, its commands, and its
-//! series of document numbers.
+//! The definition of an application: its tables, its kinds of workspaces with their sequences, its
+//! commands, and its series of document numbers.
 
+mod sequences;
 mod series;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -10,12 +11,15 @@ use eventlog::{FieldType, InvalidSchema, Name, QName, RecordId, SINGLETON_IDS, S
 use hashbrown::HashMap;
 use isequencer::{BadSequences, SeqId, Sequence, Sequences, WsKind, standard};
 
-pub use self::series::{DeclaredSeries, SeriesPolicy};
 pub(crate) use self::series::{NEXT, PERIOD, SERIES, counter_name};
+pub use self::{
+    sequences::DeclaredSequence,
+    series::{DeclaredSeries, SeriesPolicy},
+};
 use crate::{Handler, builtin};
 
-/// An application: its tables, its kinds of workspaces, its commands, and its series of document
-/// numbers.
+/// An application: its tables, its kinds of workspaces with their sequences, its commands, and its
+/// series of document numbers.
 ///
 /// ```
 /// use eventlog::Schema;
@@ -35,6 +39,9 @@ use crate::{Handler, builtin};
 pub struct Application {
     schema: Schema,
     kinds: BTreeMap<String, WsKind>,
+    /// The sequences that the application declares.
+    declared: Vec<DeclaredSequence>,
+    /// All sequences, including the standard ones.
     sequences: Sequences,
     /// The series, by id.
     series: BTreeMap<String, DeclaredSeries>,
@@ -57,6 +64,24 @@ pub enum InvalidApplication {
     /// The application declares a sequence below 256. The system may need such a sequence.
     #[error("sequence {0} belongs to the system: use 256 or more")]
     SystemSequence(SeqId),
+    /// The tables declare sequences. Only a stored deployment has them among its tables.
+    #[error(
+        "the tables have sequences: declare each sequence with its kind of workspaces, and not with the tables"
+    )]
+    SequencesInTables,
+    /// Two sequences of a kind of workspaces have the same name.
+    #[error("the sequence `{1}` of workspaces of the kind `{0}` is declared twice")]
+    SequenceTwice(String, Name),
+    /// Two sequences of a kind of workspaces have the same id, so they would share their numbers.
+    #[error(
+        "the sequences `{1}` and `{2}` of workspaces of the kind `{0}` have the same id {3}: give one another id"
+    )]
+    SequenceIdTwice(String, Name, Name, SeqId),
+    /// A sequence field names a sequence that no kind of workspaces has.
+    #[error(
+        "the sequence field `{1}` of {0} is of the sequence `{2}`, which is not declared: declare it for a kind of workspaces"
+    )]
+    UnknownSequence(QName, Name, Name),
     /// Two kinds of workspaces have the same name.
     #[error("the kind of workspaces `{0}` is declared twice")]
     KindTwice(String),
@@ -125,18 +150,27 @@ impl Application {
         if let Some(table) = schema.tables().find(|table| table.name().package() == "sys") {
             return Err(InvalidApplication::System(table.name().clone()));
         }
+        if !schema.sequences().is_empty() {
+            return Err(InvalidApplication::SequencesInTables);
+        }
         let descriptor = Table::singleton(known(DESCRIPTOR), DESCRIPTOR_ID)
             .with_field(known::<Name>(KIND), FieldType::String)
             .with_field(known::<Name>(NAME), FieldType::String);
-        let schema = Schema::new(schema.tables().cloned().chain([descriptor]))?;
+        let schema = schema.with_table(descriptor)?;
         let handlers = builtin::handlers().into_iter().collect();
-        let (kinds, sequences, series) = (BTreeMap::new(), Sequences::new(), BTreeMap::new());
-        Ok(Application { schema, kinds, sequences, series, handlers })
+        Ok(Application {
+            schema,
+            kinds: BTreeMap::new(),
+            declared: Vec::new(),
+            sequences: Sequences::new(),
+            series: BTreeMap::new(),
+            handlers,
+        })
     }
 
     /// Adds a kind of workspaces: its name, its number, and the sequences that it has besides the
-    /// [standard](isequencer::standard) ones. A number of a kind must never be used for another
-    /// kind.
+    /// [standard](isequencer::standard) ones, each with its name. A number of a kind must never be
+    /// used for another kind.
     ///
     /// # Errors
     /// If the application has a kind of that name or number, or if the sequences cannot be
@@ -145,20 +179,18 @@ impl Application {
         mut self,
         name: impl Into<String>,
         kind: WsKind,
-        sequences: impl IntoIterator<Item = Sequence>,
+        sequences: impl IntoIterator<Item = (Name, Sequence)>,
     ) -> Result<Application, InvalidApplication> {
         let name = name.into();
-        let mut all = standard::sequences();
-        for sequence in sequences {
-            if sequence.id() < standard::FIRST_OF_APPLICATIONS {
-                return Err(InvalidApplication::SystemSequence(sequence.id()));
-            }
-            all.push(sequence);
-        }
-        self.sequences = self.sequences.with(kind, all)?;
         if self.kinds.insert(name.clone(), kind).is_some() {
             return Err(InvalidApplication::KindTwice(name));
         }
+        let mut all = standard::sequences();
+        for (sequence_name, sequence) in sequences {
+            self = self.with_sequence(&name, sequence_name, sequence.clone())?;
+            all.push(sequence);
+        }
+        self.sequences = self.sequences.with(kind, all)?;
         Ok(self)
     }
 
@@ -213,7 +245,7 @@ mod tests {
         let shop = || Application::new(Schema::default()).unwrap();
         let with = |seq| {
             let sequence = Sequence::counting_from(SeqId(seq), 1).unwrap();
-            shop().with_workspaces("Shop", WsKind(1), [sequence])
+            shop().with_workspaces("Shop", WsKind(1), [(known("Receipt"), sequence)])
         };
         for seq in [1, 4, 255] {
             let refused = with(seq).unwrap_err();

@@ -2,6 +2,7 @@
 
 mod doc_numbers;
 mod rows;
+mod sequence_fields;
 
 use std::{collections::HashMap, fmt};
 
@@ -166,7 +167,7 @@ impl CommandContext<'_> {
     fn draw(&mut self, seq: SeqId) -> Result<u64, HandlerError> {
         Ok(self.numbers.next(seq).map_err(|no| match no {
             DrawError::UnknownSequence { .. } => Rejection::invalid(no.to_string()),
-            DrawError::Exhausted { .. } => Rejection::conflict(no.to_string()),
+            DrawError::Exhausted { .. } => Rejection::new(RejectionKind::NoNumber, no.to_string()),
         })?)
     }
 

@@ -30,7 +30,9 @@ mod state;
 mod status;
 mod worker;
 
-pub use application::{Application, DeclaredSeries, InvalidApplication, SeriesPolicy};
+pub use application::{
+    Application, DeclaredSequence, DeclaredSeries, InvalidApplication, SeriesPolicy,
+};
 pub use command::{Answer, Command, Done, IdempotencyKey, RowChange};
 pub use command_context::CommandContext;
 pub use commands::Commands;

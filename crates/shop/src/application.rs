@@ -176,7 +176,8 @@ pub fn shop() -> Arc<Application> {
     let schema: Schema = SCHEMA.parse().expect("the schema is right");
     let invoices = Sequence::counting_from(INVOICES, 1).expect("it counts from 1");
     let shop = Application::new(schema).expect("no table is the system's");
-    let shop = shop.with_workspaces("Shop", WsKind(1), [invoices]).expect("the kind is new");
+    let sequences = [(name("Note"), invoices)];
+    let shop = shop.with_workspaces("Shop", WsKind(1), sequences).expect("the kind is new");
     let shop = shop.with_command(qname("shop.Note"), InvoiceHandler).expect("it is new");
     let shop = shop.with_command(qname("shop.Swallow"), ErrorIgnoringHandler).expect("it is new");
     let shop = shop.with_command(qname("shop.Never"), EndlessHandler).expect("it is new");

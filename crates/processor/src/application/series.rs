@@ -1,7 +1,7 @@
 //! The series of document numbers of an application.
 
 use docnumbers::{FastSettings, Scope, Series, SeriesId};
-use eventlog::{AppRow, FieldType, Name, QName, RecordId, SINGLETON_IDS, Schema, Table};
+use eventlog::{AppRow, FieldType, Name, QName, RecordId, SINGLETON_IDS, Table};
 
 use super::{Application, DESCRIPTOR_ID, InvalidApplication, known};
 
@@ -60,8 +60,7 @@ impl Application {
                 let other = other.series.id().clone();
                 return Err(InvalidApplication::CounterTwice(other, id, counter));
             }
-            let tables = self.schema.tables().cloned();
-            self.schema = Schema::new(tables.chain([counter_table(counter, &id)]))?;
+            self.schema = self.schema.with_table(counter_table(counter, &id))?;
         }
         self.series.insert(id.to_string(), DeclaredSeries { series, policy });
         Ok(self)
@@ -77,14 +76,16 @@ impl Application {
         self.series.get(id.as_str())
     }
 
-    /// Checks that each number field of a table is of a gapless series. Series are declared after
+    /// Checks that each number field of a table is of a gapless series, and that a kind of
+    /// workspaces has the sequence of each sequence field. Series and sequences are declared after
     /// the tables, so call this before the application is deployed. A command that creates a row of
-    /// a table with a wrong number field is rejected.
+    /// a table with a wrong field is rejected.
     ///
     /// # Errors
-    /// The first number field that is not of a gapless series.
+    /// The first wrong field.
     pub fn check_number_fields(&self) -> Result<(), InvalidApplication> {
         for table in self.schema.tables() {
+            self.check_sequence_fields(table)?;
             for (field, series) in table.numbers() {
                 let wrong = || (table.name().clone(), field.clone(), series.clone());
                 match self.series.get(series).map(|declared| &declared.policy) {
@@ -157,7 +158,7 @@ fn counter_table(counter: RecordId, series: &SeriesId) -> Table {
 #[cfg(test)]
 mod tests {
     use docnumbers::Definition;
-    use eventlog::InvalidSchema;
+    use eventlog::{InvalidSchema, Schema};
 
     use super::*;
 

@@ -6,7 +6,7 @@
 //! missing.
 
 use docnumbers::{DocNumber, Series, SeriesId};
-use eventlog::{Fields, Name, QName, Record, RecordChange, RecordId, Table, TableKind, Value};
+use eventlog::{Fields, Record, RecordChange, RecordId, Table, TableKind, Value};
 use tracing::warn;
 
 use super::CommandContext;
@@ -33,7 +33,7 @@ impl CommandContext<'_> {
         self.draw_number(declared).await
     }
 
-    /// Gives the number fields of a new row their numbers.
+    /// Gives the number fields of a new row their numbers. The command sent no values for them.
     pub(super) async fn fill_numbers(
         &mut self,
         table: &Table,
@@ -41,9 +41,6 @@ impl CommandContext<'_> {
     ) -> Result<(), HandlerError> {
         let application = self.application;
         for (field, series) in table.numbers() {
-            if fields.get(field.as_str()).is_some() {
-                return Err(value_sent(table.name(), field, series).into());
-            }
             let Some(declared) = application.series_of_field(series) else {
                 let name = table.name();
                 let what = format!("`{field}` of {name} is of the unknown series `{series}`");
@@ -104,12 +101,4 @@ impl CommandContext<'_> {
         self.changes.push(RecordChange { replaces: None, record });
         self.changes.len() - 1
     }
-}
-
-/// The refusal of a value that a command sent for a number field.
-pub(super) fn value_sent(table: &QName, field: &Name, series: &str) -> Rejection {
-    Rejection::invalid(format!(
-        "the number field `{field}` of {table} gets its value from the series `{series}`: leave \
-         the field out"
-    ))
 }

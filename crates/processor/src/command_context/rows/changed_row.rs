@@ -7,7 +7,7 @@ use eventlog::{Name, QName, RecordChange, RecordId, StoredRecord, TableKind, Val
 
 use crate::{
     CommandContext, HandlerError, Rejection, RejectionKind,
-    command_context::doc_numbers::value_sent, state::ReadRecord,
+    command_context::sequence_fields::value_sent, state::ReadRecord,
 };
 
 /// The largest size in bytes of all rows together that a command replaces. These rows are in
@@ -43,10 +43,10 @@ impl CommandContext<'_> {
             return Err(Rejection::invalid(what).into());
         }
         record.is_active = is_active.unwrap_or(record.is_active);
-        let numbers = self.table(&record.table)?.numbers();
+        let table = self.table(&record.table)?;
         for (name, value) in fields {
-            if let Some(series) = numbers.get(&name) {
-                return Err(value_sent(&record.table, &name, series).into());
+            if let Some(refused) = value_sent(table, &name) {
+                return Err(refused.into());
             }
             match value {
                 Some(Value::Ref(id)) => {

@@ -3,7 +3,9 @@
 use eventlog::{Fields, Parent, QName, Record, RecordChange, RecordId, TableKind, Value};
 use isequencer::standard;
 
-use crate::{CommandContext, HandlerError, Rejection};
+use crate::{
+    CommandContext, HandlerError, Rejection, command_context::sequence_fields::value_sent,
+};
 
 impl CommandContext<'_> {
     pub(super) fn new_id(
@@ -57,6 +59,10 @@ impl CommandContext<'_> {
             let what = format!("there is a {name} already: update record {}", id.0);
             return Err(Rejection::conflict(what).into());
         }
+        if let Some(refused) = fields.iter().find_map(|(name, _)| value_sent(table, name)) {
+            return Err(refused.into());
+        }
+        self.fill_sequences(table, &mut fields)?;
         if !table.numbers().is_empty() {
             Box::pin(self.fill_numbers(table, &mut fields)).await?;
         }
