@@ -26,7 +26,7 @@ pub enum DeploymentError {
         wanted: TrustLevel,
     },
     /// Rows of the application could not be read with the new tables.
-    #[error("the tables are not compatible with the deployed tables: {0}")]
+    #[error("the tables and sequences are not compatible with the deployed ones: {0}")]
     Schema(#[from] IncompatibleSchema),
     /// Another version of the program stores rows in other formats.
     #[error(

@@ -14,12 +14,8 @@ pub(super) fn value_of_json(
     name: &str,
     json: Json,
 ) -> Result<Value, ProblemDetails> {
-    if let Some(series) = table.numbers().get(name) {
-        let table = table.name();
-        return Err(ProblemDetails::bad_request(format!(
-            "the number field `{name}` of {table} gets its value from the series `{series}`: leave \
-             the field out"
-        )));
+    if let Some(why) = table.why_drawn(name) {
+        return Err(ProblemDetails::bad_request(why));
     }
     let Some(field_type) = table.field_type(name) else {
         return Err(ProblemDetails::bad_request(format!("{} has no field `{name}`", table.name())));

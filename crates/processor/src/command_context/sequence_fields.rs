@@ -1,6 +1,6 @@
-//! The sequence fields of new rows, and the refusal of values for fields that only the system fills.
+//! The sequence fields of new rows.
 
-use eventlog::{Fields, Name, Table, Value};
+use eventlog::{Fields, Table, Value};
 
 use super::CommandContext;
 use crate::{HandlerError, Rejection, RejectionKind};
@@ -32,17 +32,4 @@ impl CommandContext<'_> {
         }
         Ok(())
     }
-}
-
-/// The refusal of a value that a command sent, if only the system fills the field.
-pub(super) fn value_sent(table: &Table, field: &Name) -> Option<Rejection> {
-    let (what, from) = match (table.numbers().get(field), table.sequences().get(field)) {
-        (Some(series), _) => ("number", format!("series `{series}`")),
-        (None, Some(sequence)) => ("sequence", format!("sequence `{sequence}`")),
-        (None, None) => return None,
-    };
-    let table = table.name();
-    Some(Rejection::invalid(format!(
-        "the {what} field `{field}` of {table} gets its value from the {from}: leave the field out"
-    )))
 }

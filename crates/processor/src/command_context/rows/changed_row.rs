@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use eventlog::{Name, QName, RecordChange, RecordId, StoredRecord, TableKind, Value, Version};
 
-use crate::{
-    CommandContext, HandlerError, Rejection, RejectionKind,
-    command_context::sequence_fields::value_sent, state::ReadRecord,
-};
+use crate::{CommandContext, HandlerError, Rejection, RejectionKind, state::ReadRecord};
 
 /// The largest size in bytes of all rows together that a command replaces. These rows are in
 /// memory, several times, until the event of the command is packed.
@@ -45,8 +42,8 @@ impl CommandContext<'_> {
         record.is_active = is_active.unwrap_or(record.is_active);
         let table = self.table(&record.table)?;
         for (name, value) in fields {
-            if let Some(refused) = value_sent(table, &name) {
-                return Err(refused.into());
+            if let Some(why) = table.why_drawn(name.as_str()) {
+                return Err(Rejection::invalid(why).into());
             }
             match value {
                 Some(Value::Ref(id)) => {

@@ -3,9 +3,7 @@
 use eventlog::{Fields, Parent, QName, Record, RecordChange, RecordId, TableKind, Value};
 use isequencer::standard;
 
-use crate::{
-    CommandContext, HandlerError, Rejection, command_context::sequence_fields::value_sent,
-};
+use crate::{CommandContext, HandlerError, Rejection};
 
 impl CommandContext<'_> {
     pub(super) fn new_id(
@@ -59,8 +57,8 @@ impl CommandContext<'_> {
             let what = format!("there is a {name} already: update record {}", id.0);
             return Err(Rejection::conflict(what).into());
         }
-        if let Some(refused) = fields.iter().find_map(|(name, _)| value_sent(table, name)) {
-            return Err(refused.into());
+        if let Some(why) = fields.iter().find_map(|(name, _)| table.why_drawn(name.as_str())) {
+            return Err(Rejection::invalid(why).into());
         }
         self.fill_sequences(table, &mut fields)?;
         if !table.numbers().is_empty() {
