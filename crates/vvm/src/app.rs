@@ -17,7 +17,7 @@ use sysvvm::{AppName, RepairRows};
 use crate::{
     AppSettings,
     series::OpenedSeries,
-    status::{AppStatus, PartitionStatus},
+    status::{AppStatus, PartitionStatus, SequenceStatus},
 };
 
 /// The number of workspaces of which an application remembers that they exist: 2 MB.
@@ -121,6 +121,12 @@ impl App {
             app: self.settings.name.to_string(),
             partitions: self.settings.partitions.get(),
             level: self.settings.level.to_string(),
+            sequences: self
+                .application()
+                .declared_sequences()
+                .iter()
+                .map(SequenceStatus::of)
+                .collect(),
             here: self.partitions.status().into_iter().filter_map(partition).collect(),
         }
     }

@@ -46,7 +46,10 @@ pub use repair::{
 };
 pub use service::Service;
 pub use settings::{AppSettings, NodeSettings, NumbersIn};
-pub use status::{AppStatus, LeadershipStatus, NodeStatus, PartitionStatus, StorageStatus};
+pub use status::{
+    AppStatus, LeadershipStatus, NodeStatus, NumberRange, PartitionStatus, SequenceStatus,
+    StorageStatus,
+};
 
 // The types of these crates occur in the API. A host also has the crate `tokio`, because a node runs
 // on a runtime of tokio.

@@ -1,7 +1,8 @@
 //! The status of a node, for people and programs.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, net::SocketAddr, ops::Range};
 
+use processor::DeclaredSequence;
 use serde::Serialize;
 
 use crate::Stage;
@@ -66,8 +67,45 @@ pub struct AppStatus {
     pub partitions: u16,
     /// The trust level of the application.
     pub level: String,
+    /// The sequences that the application declares, by kind of workspaces.
+    pub sequences: Vec<SequenceStatus>,
     /// The partitions that are at work on this node.
     pub here: Vec<PartitionStatus>,
+}
+
+/// A sequence that an application declares for a kind of workspaces.
+#[derive(Clone, Debug, Serialize)]
+pub struct SequenceStatus {
+    /// The name of the kind.
+    pub kind: String,
+    /// The name of the sequence.
+    pub name: String,
+    /// The id, under which the last numbers are stored.
+    pub id: u16,
+    /// The ranges of numbers, ascending.
+    pub ranges: Vec<NumberRange>,
+}
+
+/// A range of numbers.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct NumberRange {
+    /// The first number.
+    pub start: u64,
+    /// The last number.
+    pub end: u64,
+}
+
+impl SequenceStatus {
+    pub(crate) fn of(declared: &DeclaredSequence) -> SequenceStatus {
+        let DeclaredSequence { kind, name, sequence } = declared;
+        let range = |range: &Range<u64>| NumberRange { start: range.start, end: range.end - 1 };
+        SequenceStatus {
+            kind: kind.clone(),
+            name: name.to_string(),
+            id: sequence.id().0,
+            ranges: sequence.ranges().iter().map(range).collect(),
+        }
+    }
 }
 
 /// A partition at work.
