@@ -352,6 +352,7 @@ fn another_number_of_partitions_or_another_level_is_refused() {
     let app = |partitions| {
         format!(
             "[[apps]]\nname = \"demo/shop\"\ntables = \"demo.toml\"\nworkspaces = {{ Shop = 1 }}\npartitions = {partitions}\n\
+             [apps.sequences.Shop]\nDelivery = {{ id = 256 }}\n\
              [apps.series.bill]\ntemplate = \"B{{counter:4}}\"\npolicy = \"gapless\"\nrecord = 65601\n"
         )
     };

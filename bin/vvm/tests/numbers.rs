@@ -25,6 +25,7 @@ fn config(folder: &Path, ticket: &str) -> String {
     fs::copy(demo, folder.join("demo.toml")).unwrap();
     format!(
         "[[apps]]\nname = \"demo/shop\"\ntables = \"demo.toml\"\nworkspaces = {{ Shop = 1 }}\n\
+         [apps.sequences.Shop]\nDelivery = {{ id = 256 }}\n\
          [apps.series.bill]\ntemplate = \"BILL-{{counter:4}}\"\npolicy = \"gapless\"\nrecord = 65601\n\
          [apps.series.ticket]\n{ticket}"
     )

@@ -14,7 +14,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sysvvm::AppName;
 use vvm::AppSettings;
 
-use super::{sequences::LevelNumber, series::SeriesConfig};
+use super::{
+    app_sequences::{self, KindSequences},
+    sequences::LevelNumber,
+    series::SeriesConfig,
+};
 
 /// One application.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -33,6 +37,9 @@ pub(crate) struct AppConfig {
     pub(crate) tables: PathBuf,
     /// The kinds of workspaces, each with a number that no other kind may ever have.
     pub(crate) workspaces: BTreeMap<String, u16>,
+    /// The sequences, by kind of workspaces.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) sequences: BTreeMap<String, KindSequences>,
     /// The series of document numbers, by id.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) series: BTreeMap<String, SeriesConfig>,
@@ -51,10 +58,14 @@ impl AppConfig {
         let text = std::fs::read_to_string(&path).map_err(|error| wrong(&error))?;
         let schema: Schema = text.parse().map_err(|error| wrong(&error))?;
         let mut application = Application::new(schema).map_err(|error| wrong(&error))?;
+        app_sequences::check_kinds(&self.sequences, &self.workspaces)?;
+        let none = KindSequences::new();
         for (kind, number) in &self.workspaces {
-            let with_kind = application.with_workspaces(kind, WsKind(*number), []);
+            let declared = self.sequences.get(kind).unwrap_or(&none);
+            let sequences = app_sequences::sequences(kind, declared)?;
+            let with_kind = application.with_workspaces(kind, WsKind(*number), sequences);
             application =
-                with_kind.map_err(|error| ("workspaces".to_owned(), error.to_string()))?;
+                with_kind.map_err(|error| app_sequences::refused(kind, declared, &error))?;
         }
         for (id, config) in &self.series {
             let wrong =

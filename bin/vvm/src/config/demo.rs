@@ -1,7 +1,7 @@
 //! The demo application, for trying a node. A node without configured applications runs it.
 
 use eventlog::RecordId;
-use isequencer::WsKind;
+use isequencer::{SeqId, Sequence, WsKind};
 use processor::{
     Application, SeriesPolicy,
     docnumbers::{Definition, FastSettings, Reset, Series},
@@ -11,16 +11,22 @@ use sysvvm::AppName;
 /// The counter record of the bills in each workspace.
 const BILL_COUNTER: RecordId = RecordId(65_601);
 
+/// The numbers of deliveries, as the tables and the configuration name them.
+const DELIVERY: &str = "Delivery";
+
 /// Makes the demo application. Its bills have gapless numbers such as `INV2026-0042`. Clients may
-/// draw numbers such as `ORDER2026-1123-00042` for their orders.
+/// draw numbers such as `ORDER2026-1123-00042` for their orders. Its deliveries have the numbers of
+/// a sequence: 1, 2 and so on.
 ///
 /// # Panics
-/// Never: its name, its tables, its workspaces and its series are valid.
+/// Never: its name, its tables, its workspaces, its sequence and its series are valid.
 pub(crate) fn demo() -> (AppName, Application) {
     let name = AppName::new("demo", "shop").expect("the name is valid");
     let tables = include_str!("../../config/demo.toml").parse().expect("the tables are valid");
     let application = Application::new(tables).expect("no table is the system's");
-    let application = application.with_workspaces("Shop", WsKind(1), []);
+    let deliveries = Sequence::within(SeqId(256), 1..1_000_000).expect("the range is valid");
+    let deliveries = (DELIVERY.parse().expect("the name is valid"), deliveries);
+    let application = application.with_workspaces("Shop", WsKind(1), [deliveries]);
     let application = application.expect("the kind is new");
     let bill = Definition {
         reset: Reset::Year,

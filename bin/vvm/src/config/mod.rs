@@ -2,6 +2,7 @@
 //! overrides an earlier one.
 
 mod address;
+mod app_sequences;
 mod apps;
 mod demo;
 mod http;

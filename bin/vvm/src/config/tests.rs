@@ -147,7 +147,10 @@ fn the_commented_out_settings_are_the_defaults() {
         let series = application.series();
         series.map(|one| (one.series.definition().clone(), one.policy.clone())).collect::<Vec<_>>()
     };
-    let of_file = series(&config.apps[0].application(&folder).unwrap());
+    let application = config.apps[0].application(&folder).unwrap();
+    assert_eq!(application.declared_sequences(), demo().1.declared_sequences());
+    assert_eq!(application.declared_sequences().len(), 1);
+    let of_file = series(&application);
     assert_eq!(of_file, series(&demo().1));
     assert_eq!(of_file.len(), 2);
 }
@@ -182,6 +185,7 @@ fn the_memory_of_a_node_includes_the_counters_of_its_fast_series() {
         let bill = "template = \"B{counter:4}\"\npolicy = \"gapless\"\nrecord = 65601";
         let mut text = format!(
             "[[apps]]\nname = \"demo/shop\"\ntables = {tables:?}\nworkspaces = {{ Shop = 1 }}\n\
+             [apps.sequences.Shop]\nDelivery = {{ id = 256 }}\n\
              [apps.series.bill]\n{bill}\n"
         );
         for at in 0..fast {

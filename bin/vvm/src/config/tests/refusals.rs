@@ -362,6 +362,62 @@ fn a_number_field_without_its_series_is_refused() {
 }
 
 #[test]
+fn a_wrong_sequence_is_refused_at_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
+    let tables = "[tables.\"shop.Visit\"]\nkind = \"WDoc\"\nsequences = { number = \"Visit\" }\n";
+    std::fs::write(folder.path().join("visits.toml"), tables).unwrap();
+    let check = |sequences: &str, [line, column]: [usize; 2], key: &str, reason: &str| {
+        let text = format!(
+            "[[apps]]\nname = \"a/b\"\ntables = \"visits.toml\"\nworkspaces = {{ Shop = 1, Store = 2 }}\n{sequences}\n"
+        );
+        let message = error_of(&path, &text, &[]);
+        let start = format!("{}, line {line}, column {column}: `apps.0.{key}`: ", path.display());
+        assert!(message.starts_with(&start), "{sequences}: {start}: {message}");
+        assert!(message.contains(reason), "{sequences}: {reason}: {message}");
+    };
+    let visit = "[apps.sequences.Shop]\nVisit = ";
+    for (declared, column, key, reason) in [
+        ("{ start = 1 }", 1, "", "the key `id` is missing"),
+        ("{ id = 256, from = 1 }", 21, ".from", "unknown key `from`"),
+        ("{ id = 65536 }", 11, ".id", "from 0 to 65535"),
+        ("{ id = 3 }", 11, ".id", "sequence 3 belongs to the system: use 256 or more"),
+        ("{ id = 255 }", 11, ".id", "use 256 or more"),
+        ("{ id = 256, start = 0 }", 21, ".start", "numbers begin at 1: set 1 or more"),
+        ("{ id = 256, start = -1 }", 21, ".start", "from 0 to"),
+        (
+            "{ id = 256, start = 5, end = 4 }",
+            32,
+            ".end",
+            "the last number 4 is below the first number 5: set 5 or more",
+        ),
+        ("{ id = 256, end = 0 }", 21, ".end", "below the first number 1"),
+        ("7", 1, "", "a table is expected, and not `7`"),
+    ] {
+        let key = format!("sequences.Shop.Visit{key}");
+        check(&format!("{visit}{declared}"), [6, column], &key, reason);
+    }
+    let two = format!("{visit}{{ id = 256 }}\nCall = {{ id = 256 }}");
+    let why = "`Call` and `Visit` of workspaces of the kind `Shop` have the same id 256: give one another id";
+    check(&two, [6, 11], "sequences.Shop.Visit.id", why);
+    let unknown = "[apps.sequences.Shp]\nVisit = { id = 256 }";
+    let why = "has no kind `Shp` (it has: `Shop`, `Store`): declare the kind, or correct its name";
+    check(unknown, [5, 17], "sequences.Shp", why);
+    let no_name = "[apps.sequences.Shop]\n\"my-visit\" = { id = 256 }";
+    check(no_name, [6, 1], "sequences.Shop.my-visit", "`my-visit` is not a name");
+    let other = "[apps.sequences.Shop]\nCall = { id = 256 }";
+    check(other, [3, 1], "tables", "`Visit`, which is not declared: declare it for a kind");
+    // One kind is enough, and the last number of all is allowed.
+    let right =
+        format!("{visit}{{ id = 65535, start = 9223372036854775807, end = 9223372036854775807 }}");
+    let text = format!(
+        "[[apps]]\nname = \"a/b\"\ntables = \"visits.toml\"\nworkspaces = {{ Shop = 1, Store = 2 }}\n{right}\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    crate::serve::check(VvmConfig::read(Some(&path), &[]).unwrap()).unwrap();
+}
+
+#[test]
 fn settings_of_cassandra_that_do_not_fit_together_are_refused() {
     check_refusals(&[
         ("[storage]\ndriver = \"cassandra\"\n", [2, 1], "storage.driver", "contact_points"),
