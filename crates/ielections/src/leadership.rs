@@ -118,6 +118,15 @@ impl WorkGuard {
         self.term.lease.epoch
     }
 
+    /// Begins another piece of work under the same leadership.
+    ///
+    /// # Errors
+    /// Fails if the leadership is over, with the reason.
+    pub fn begin_another(&self) -> Result<WorkGuard, LossReason> {
+        self.term.begin_work()?;
+        Ok(WorkGuard { term: Arc::clone(&self.term), is_proved: false })
+    }
+
     /// Returns the end of the leadership if it is not renewed.
     pub fn valid_until(&self) -> Instant {
         self.term.valid_until()

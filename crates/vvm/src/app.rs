@@ -16,6 +16,7 @@ use sysvvm::{AppName, RepairRows};
 
 use crate::{
     AppSettings,
+    repair::RepairTasks,
     series::OpenedSeries,
     status::{AppStatus, PartitionStatus, SequenceStatus},
 };
@@ -29,7 +30,7 @@ pub struct App {
     pub(crate) clock: Clock,
     pub(crate) settings: AppSettings,
     pub(crate) partitions: Partitions,
-    pub(crate) opened: OnceLock<ServedApp>,
+    pub(crate) opened: OnceLock<Arc<ServedApp>>,
     /// Workspaces that exist. No workspace is ever removed, so they need not be read again.
     known: Mutex<HashSet<WsId>>,
 }
@@ -41,8 +42,7 @@ pub(crate) struct ServedApp {
     pub(crate) reader: Reader,
     pub(crate) series: OpenedSeries,
     pub(crate) repairs: RepairRows,
-    /// Held during a repair.
-    pub(crate) repairing: tokio::sync::Mutex<()>,
+    pub(crate) repair_tasks: RepairTasks,
     /// The storage of each partition that was deployed last.
     pub(crate) storages: Mutex<HashMap<u16, Arc<PartitionStorage>>>,
 }

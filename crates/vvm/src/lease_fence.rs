@@ -35,6 +35,16 @@ impl LeaseFence {
         drop(self.take());
     }
 
+    /// Begins another piece of work under the leadership, such as a repair. The lease is not released
+    /// before this work has ended.
+    pub(crate) fn begin_work(&self) -> Result<WorkGuard, LeadershipLost> {
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*work {
+            Some(work) => work.begin_another().map_err(|lost| LeadershipLost(lost.to_string())),
+            None => Err(ended()),
+        }
+    }
+
     fn take(&self) -> Option<WorkGuard> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -51,9 +61,13 @@ impl LeaseFence {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         match &*work {
             Some(work) => work.may_send(timeout).map_err(|lost| LeadershipLost(lost.to_string())),
-            None => Err(LeadershipLost("the work under this leadership has ended".to_owned())),
+            None => Err(ended()),
         }
     }
+}
+
+fn ended() -> LeadershipLost {
+    LeadershipLost("the work under this leadership has ended".to_owned())
 }
 
 impl Fence for LeaseFence {

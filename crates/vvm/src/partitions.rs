@@ -22,6 +22,7 @@ use crate::{
     lease_fence::LeaseFence,
     node::slot_of,
     opening,
+    repair::RepairTasks,
     series::{self, OpenedSeries},
 };
 
@@ -55,9 +56,16 @@ pub(crate) async fn deploy(
             Reader::new(storage, clock, settings.request_call_timeout, app.settings.partitions)
         };
         let (repairs, storages) = (system.repairs(&opened.entry), Mutex::default());
-        let repairing = tokio::sync::Mutex::default();
-        let opened = ServedApp { app: opened, reader, series, repairs, repairing, storages };
-        let opened = app.opened.get_or_init(|| opened);
+        let repair_tasks = RepairTasks::new(Arc::clone(fence), clients.runtime.clone());
+        let opened = ServedApp {
+            app: opened,
+            reader,
+            series,
+            repairs,
+            repair_tasks,
+            storages,
+        };
+        let opened = app.opened.get_or_init(|| Arc::new(opened));
         for partition in 0..app.settings.partitions.get() {
             if slot_of(partition, settings.slots) == slot {
                 // A partition spawns its tasks on the runtime that is entered.

@@ -4,78 +4,30 @@
 //! Invariant: the table of repairs has a row for each marker that an operator put. The row is
 //! written before the marker, because the node may crash between the two.
 
+mod mark;
+mod rows;
+mod tasks;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, PoisonError},
 };
 
-use clock::WallTime;
-use eventlog::{AppRow, DrawnNumber, Obstacle, Offset, Repair, WsId};
+use eventlog::{DrawnNumber, Offset, WsId};
 use processor::bytes::Bytes;
-use seqstorage::{MarkError, MarkPlan, PartitionStorage};
+use seqstorage::{MarkError, PartitionStorage};
 use serde::{Deserialize, Serialize};
-use tracing::info;
 
+use self::mark::PartitionRepair;
+pub(crate) use self::tasks::RepairTasks;
+pub use self::{
+    rows::{PlaceHint, RowContent, RowInTheWay, StuckPartition},
+    tasks::NoResult,
+};
 use crate::{App, NotLeader, app::ServedApp};
 
 /// The number of repairs of a partition that are listed.
 const LISTED: usize = 20;
-
-/// The number of bytes of a row that are shown.
-const SHOWN: usize = 1_024;
-
-/// A partition that runs no commands.
-#[derive(Clone, Debug, Serialize)]
-pub struct StuckPartition {
-    /// The owner and the name of the application.
-    pub app: String,
-    /// The number of the partition.
-    pub partition: u16,
-    /// The status of the partition.
-    pub status: String,
-    /// The row in the way; `None` if the partition does not wait for a repair of a row.
-    pub row: Option<RowInTheWay>,
-}
-
-/// A row that keeps a partition from working.
-#[derive(Clone, Debug, Serialize)]
-pub struct RowInTheWay {
-    /// The name of the row, with its key.
-    pub name: String,
-    /// The offset of the event in the PLog, if the row is one.
-    pub event: Option<u64>,
-    /// The content of the row now; `None` if there is no such row.
-    pub found: Option<RowContent>,
-    /// The bytes that the node was about to write, if it met the row in a write. They are not always
-    /// the right content.
-    pub expected: Option<RowContent>,
-    /// The repair of the row: `mark`, `restore`, `remove` or `other_version`.
-    pub repair: &'static str,
-    /// The repair of the row, for a person.
-    pub advice: &'static str,
-    /// The place that a damaged event still names in its bytes.
-    pub hint: Option<PlaceHint>,
-}
-
-/// The place that the bytes of a damaged event name. It may be wrong, because the bytes are damaged.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct PlaceHint {
-    /// The workspace of the event.
-    pub ws: u64,
-    /// The offset of the event in the WLog.
-    pub offset: u64,
-}
-
-/// The content of a row, for an operator.
-#[derive(Clone, Debug, Serialize)]
-pub struct RowContent {
-    /// The number of bytes.
-    pub bytes: usize,
-    /// The first 1,024 bytes, in hexadecimal.
-    pub hex: String,
-    /// The meaning of the bytes, or the reason why they cannot be read.
-    pub meaning: String,
-}
 
 /// A request to mark an event. The operator gives the place of the event in the WLog, and the
 /// numbers that the event drew, if they are not known.
@@ -140,6 +92,9 @@ pub enum RepairError {
     /// The table of repairs cannot be written, so the event was not marked.
     #[error("the table of repairs cannot be written: {0}")]
     Table(#[source] sysvvm::Error),
+    /// It is not known how the repair ended. Look at the list of repairs.
+    #[error(transparent)]
+    NoResult(#[from] NoResult),
 }
 
 impl From<MarkError> for RepairError {
@@ -149,6 +104,20 @@ impl From<MarkError> for RepairError {
             MarkError::Log(DamagedRow(_) | Violation(_)) => RepairError::Refused(error),
             MarkError::Log(_) | MarkError::Numbers(_) => RepairError::Failed(error),
             _ => RepairError::Refused(error),
+        }
+    }
+}
+
+impl RepairError {
+    /// Whether a write of the event may still land.
+    fn may_still_land(&self) -> bool {
+        use eventlog::Error::{Storage, Unknown};
+        match self {
+            RepairError::Failed(MarkError::Log(Unknown(_))) => true,
+            RepairError::Failed(MarkError::Log(Storage(error))) => {
+                error.kind() == istorage::ErrorKind::OutcomeUnknown
+            }
+            _ => false,
         }
     }
 }
@@ -208,113 +177,31 @@ impl App {
     ///
     /// # Errors
     /// The reason why the event was not marked.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the repair goes on to its end.
     pub async fn mark_event(&self, request: MarkRequest) -> Result<RepairNote, RepairError> {
-        let MarkRequest { partition, event, ws, offset, numbers, ignores_hint, is_dry_run } =
-            request;
+        let repair = self.repair_of(request.partition)?;
+        let served = Arc::clone(&repair.served);
+        served.repair_tasks.run(async move { repair.mark(request).await }).await?
+    }
+
+    fn repair_of(&self, partition: u16) -> Result<PartitionRepair, NotLeader> {
         let not_leader = NotLeader { partition };
-        let opened = self.opened.get().ok_or(not_leader)?;
+        let served = Arc::clone(self.opened.get().ok_or(not_leader)?);
         let commands = self.partitions.commands(partition).ok_or(not_leader)?;
-        let storage = opened.partition_storage(partition).ok_or(not_leader)?;
-        if !commands.may_answer() {
-            return Err(not_leader.into());
-        }
-        // Two repairs of one event with different places would leave a marker at the wrong one.
-        let _one_at_a_time = opened.repairing.lock().await;
-        let plan = storage.plan_marker(event, ws, offset, numbers, ignores_hint).await?;
-        let mut note = note_of(&plan, partition, storage.epoch().0, self.clock.wall());
-        if is_dry_run {
-            return Ok(note);
-        }
-        let put = async |note: &RepairNote| {
-            let row = serde_json::to_vec(note).unwrap_or_default().into();
-            let at = WallTime::from_nanos(note.at_micros * 1_000);
-            let deadline = opened.reader.deadline();
-            opened.repairs.put(partition, at, row, deadline).await
-        };
-        put(&note).await.map_err(RepairError::Table)?;
-        storage.repair(plan).await?;
-        note.is_done = true;
-        info!(
-            app = %self.name(), partition, event = event.0, ws = ws.0, offset = offset.0,
-            numbers = ?note.numbers, restored = note.is_restored, "event repaired"
-        );
-        // The event is marked, and the table has the repair, although not as done.
-        if let Err(error) = put(&note).await {
-            info!(partition, event = event.0, %error, "repair not noted as done");
-        }
-        Ok(note)
+        let storage = served.partition_storage(partition).ok_or(not_leader)?;
+        let (app, clock) = (self.name().clone(), self.clock.clone());
+        let repair = PartitionRepair { app, partition, clock, served, commands, storage };
+        repair.may_go_on()?;
+        Ok(repair)
     }
 }
 
 impl ServedApp {
-    async fn row_in_the_way(&self, obstacle: Obstacle) -> RowInTheWay {
-        let Obstacle { row, expected, repair } = obstacle;
-        let mut hint = None;
-        let found = match self.reader.row(row).await {
-            Ok(found) => found.map(|bytes| {
-                hint = row.hinted_place(&bytes);
-                RowContent::of(row, &bytes)
-            }),
-            Err(error) => Some(RowContent {
-                bytes: 0,
-                hex: String::new(),
-                meaning: format!("the row cannot be read now: {error}"),
-            }),
-        };
-        let event = if let AppRow::Plog(_, offset) = row { Some(offset.0) } else { None };
-        RowInTheWay {
-            name: row.to_string(),
-            event,
-            found,
-            expected: expected.map(|bytes| RowContent::of(row, &bytes)),
-            hint: hint.map(|place| PlaceHint { ws: place.ws.0, offset: place.wlog.0 }),
-            repair: match repair {
-                Repair::Mark => "mark",
-                Repair::Restore => "restore",
-                Repair::Remove => "remove",
-                Repair::OtherVersion => "other_version",
-            },
-            advice: match repair {
-                Repair::Mark => "restore the row, or mark the event",
-                Repair::Restore => "restore the row",
-                Repair::Remove => {
-                    "the row contradicts the log: find its writer; put back the former bytes of a record, or remove any other row"
-                }
-                Repair::OtherVersion => "run the version of the program that wrote the row",
-            },
-        }
-    }
-
     pub(crate) fn partition_storage(&self, partition: u16) -> Option<Arc<PartitionStorage>> {
         let storages = self.storages.lock().unwrap_or_else(PoisonError::into_inner);
         storages.get(&partition).cloned()
-    }
-}
-
-impl RowContent {
-    fn of(row: AppRow, bytes: &Bytes) -> RowContent {
-        RowContent {
-            bytes: bytes.len(),
-            hex: hex(&bytes[..bytes.len().min(SHOWN)]),
-            meaning: row.describe(bytes),
-        }
-    }
-}
-
-fn note_of(plan: &MarkPlan, partition: u16, epoch: u64, at: WallTime) -> RepairNote {
-    let place = plan.event().place();
-    let replaced = plan.event().found();
-    RepairNote {
-        at_micros: at.as_micros(),
-        partition,
-        epoch,
-        event: place.plog.0,
-        ws: place.ws.0,
-        offset: place.wlog.0,
-        numbers: plan.drawn().iter().map(|drawn| (drawn.seq, drawn.last)).collect(),
-        replaced: hex(&replaced[..replaced.len().min(SHOWN)]),
-        is_restored: plan.restores(),
-        is_done: false,
     }
 }
 

@@ -87,7 +87,7 @@ fn problem(error: &RepairError) -> ProblemDetails {
     match error {
         RepairError::NotLeader(_) => ProblemDetails::unavailable("not_leader", reason),
         RepairError::Refused(_) => ProblemDetails::new(StatusCode::CONFLICT, "not_marked", reason),
-        RepairError::Failed(_) | RepairError::Table(_) => {
+        RepairError::Failed(_) | RepairError::Table(_) | RepairError::NoResult(_) => {
             ProblemDetails::unavailable("storage", reason)
         }
     }

@@ -8,6 +8,7 @@ mod leaders;
 mod lease_times;
 mod numbers;
 mod reads;
+mod repair;
 
 use std::{
     num::{NonZeroU16, NonZeroU32},

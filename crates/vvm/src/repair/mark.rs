@@ -1,0 +1,104 @@
+//! A repair of a partition: its writes under the leadership, and its lines in the table and in the
+//! log.
+
+use std::sync::Arc;
+
+use clock::{Clock, WallTime};
+use processor::Commands;
+use seqstorage::{MarkPlan, PartitionStorage};
+use sysvvm::AppName;
+use tracing::info;
+
+use super::{MarkRequest, RepairError, RepairNote, hex, rows::SHOWN};
+use crate::{NotLeader, app::ServedApp};
+
+/// The parts that a repair of a partition needs.
+pub(super) struct PartitionRepair {
+    pub(super) app: AppName,
+    pub(super) partition: u16,
+    pub(super) clock: Clock,
+    pub(super) served: Arc<ServedApp>,
+    pub(super) commands: Commands,
+    pub(super) storage: Arc<PartitionStorage>,
+}
+
+impl PartitionRepair {
+    /// Checks that this node still leads, by the clock.
+    pub(super) fn may_go_on(&self) -> Result<(), NotLeader> {
+        let not_leader = NotLeader { partition: self.partition };
+        if self.commands.may_answer() { Ok(()) } else { Err(not_leader) }
+    }
+
+    pub(super) async fn mark(self, request: MarkRequest) -> Result<RepairNote, RepairError> {
+        let MarkRequest { event, ws, offset, numbers, ignores_hint, is_dry_run, .. } = request;
+        let _one_at_a_time = self.served.repair_tasks.one_at_a_time.lock().await;
+        let plan = self.storage.plan_marker(event, ws, offset, numbers, ignores_hint).await?;
+        let note = self.note_of(&plan);
+        if is_dry_run {
+            return Ok(note);
+        }
+        self.noted(note, async { Ok(drop(self.storage.repair(plan).await?)) }).await
+    }
+
+    /// Does a repair, with a row in the table of repairs before and after it.
+    ///
+    /// Invariant: the lease is released only after the writes of the repair have ended. After a
+    /// write without an answer the lease is left to expire, because the write may still land.
+    async fn noted(
+        &self,
+        mut note: RepairNote,
+        repair: impl Future<Output = Result<(), RepairError>>,
+    ) -> Result<RepairNote, RepairError> {
+        let work = self.served.repair_tasks.begin_writes();
+        let work = work.map_err(|_| NotLeader { partition: self.partition })?;
+        let done = async {
+            self.put(&note).await?;
+            repair.await
+        };
+        let done = done.await;
+        if let Err(error) = done {
+            if !error.may_still_land() {
+                work.finish();
+            }
+            return Err(error);
+        }
+        note.is_done = true;
+        let RepairNote { event, ws, offset, numbers, is_restored, .. } = &note;
+        info!(
+            app = %self.app, partition = self.partition, event, ws, offset, ?numbers,
+            restored = is_restored, "event repaired"
+        );
+        // The event is repaired, and the table has the repair, although not as done.
+        if let Err(error) = self.put(&note).await {
+            info!(partition = self.partition, event, %error, "repair not noted as done");
+        }
+        work.finish();
+        Ok(note)
+    }
+
+    /// Writes a repair into the table of repairs. A late write of such a row does no harm.
+    async fn put(&self, note: &RepairNote) -> Result<(), RepairError> {
+        let row = serde_json::to_vec(note).unwrap_or_default().into();
+        let at = WallTime::from_nanos(note.at_micros * 1_000);
+        let deadline = self.served.reader.deadline();
+        let put = self.served.repairs.put(self.partition, at, row, deadline).await;
+        put.map_err(RepairError::Table)
+    }
+
+    fn note_of(&self, plan: &MarkPlan) -> RepairNote {
+        let place = plan.event().place();
+        let replaced = plan.event().found();
+        RepairNote {
+            at_micros: self.clock.wall().as_micros(),
+            partition: self.partition,
+            epoch: self.storage.epoch().0,
+            event: place.plog.0,
+            ws: place.ws.0,
+            offset: place.wlog.0,
+            numbers: plan.drawn().iter().map(|drawn| (drawn.seq, drawn.last)).collect(),
+            replaced: hex(&replaced[..replaced.len().min(SHOWN)]),
+            is_restored: plan.restores(),
+            is_done: false,
+        }
+    }
+}

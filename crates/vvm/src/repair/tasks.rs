@@ -1,0 +1,60 @@
+//! The tasks of repairs: a repair that has begun goes on to its end, although its caller is gone.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ielections::WorkGuard;
+use tokio::{runtime::Handle, sync::oneshot, task::JoinSet};
+
+use crate::lease_fence::LeaseFence;
+
+/// The repairs of an application that are under way.
+///
+/// A repair writes several rows. A simpler version writes them in the task of the HTTP connection.
+/// The client disconnects after the first row; the connection drops the repair; so half of the
+/// repair is done, and no task of the node waits for the write under way.
+#[derive(Debug)]
+pub(crate) struct RepairTasks {
+    /// Held during a repair. Two repairs of one event with different places would leave a marker at
+    /// the wrong one.
+    pub(super) one_at_a_time: tokio::sync::Mutex<()>,
+    fence: Arc<LeaseFence>,
+    /// The runtime of requests. Only this runtime uses the client of requests.
+    runtime: Handle,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// The error if a task ended without a result: it panicked, or the runtime ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the repair ended without a result")]
+pub struct NoResult;
+
+impl RepairTasks {
+    pub(crate) fn new(fence: Arc<LeaseFence>, runtime: Handle) -> RepairTasks {
+        let (one_at_a_time, tasks) = (tokio::sync::Mutex::default(), Mutex::default());
+        RepairTasks { one_at_a_time, fence, runtime, tasks }
+    }
+
+    /// Runs work on the runtime of requests. If the call is dropped, the work goes on.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, NoResult> {
+        let (sender, result) = oneshot::channel();
+        {
+            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            while tasks.try_join_next().is_some() {}
+            let task = async move {
+                let result = work.await;
+                // The caller may be gone.
+                let _ = sender.send(result);
+            };
+            tasks.spawn_on(task, &self.runtime);
+        }
+        result.await.map_err(|_| NoResult)
+    }
+
+    /// Begins the writes of a repair. The lease is not released before they have ended.
+    pub(super) fn begin_writes(&self) -> Result<WorkGuard, eventlog::LeadershipLost> {
+        self.fence.begin_work()
+    }
+}

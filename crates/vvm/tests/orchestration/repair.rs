@@ -1,0 +1,124 @@
+//! Repairs of an operator whose client disconnects, and of a node that is stopped.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use eventlog::{AppRow, Entry, Offset, WsId};
+use istorage::{AppStorageExt, Fault};
+use shop::{StallPoint, article, cud};
+use vvm::{App, Launched, MarkRequest, RepairError, RepairNote};
+
+use crate::cluster::{Cluster, run};
+
+const DAMAGED: Bytes = Bytes::from_static(b"damaged");
+
+/// The last event of partition 7, and its copy.
+const LOST: [AppRow; 2] = [AppRow::Plog(7, Offset(3)), AppRow::Wlog(WsId(7), Offset(3))];
+
+fn app(node: &Launched) -> &App {
+    node.node().app("acme", "shop").unwrap()
+}
+
+async fn stored(cluster: &Cluster, row: AppRow) -> Bytes {
+    let soon = cluster.clock.now() + Duration::from_secs(9);
+    let storage = cluster.driver.keyspace.get().unwrap();
+    storage.get_linearizable(&row.key(), soon).await.unwrap().unwrap()
+}
+
+async fn damage(cluster: &Cluster, row: AppRow) {
+    let soon = cluster.clock.now() + Duration::from_secs(9);
+    let storage = cluster.driver.keyspace.get().unwrap();
+    let there = stored(cluster, row).await;
+    let swap = storage.compare_and_swap(row.key(), there, DAMAGED, None, soon).await;
+    assert!(swap.unwrap().is_applied());
+}
+
+/// A node whose partition 7 waits for the repair of its last event.
+async fn stuck(cluster: &Cluster) -> Launched {
+    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
+    for name in ["a", "b"] {
+        run(&node, cud(7, article(name), soon)).await;
+    }
+    node.shutdown().await.unwrap();
+    for row in LOST {
+        damage(cluster, row).await;
+    }
+    let node = cluster.launch(2);
+    while app(&node).stuck_partitions().await.iter().all(|stuck| stuck.row.is_none()) {
+        assert!(cluster.clock.now() < soon, "the damage was not noticed");
+        cluster.clock.sleep(Duration::from_millis(5)).await;
+    }
+    node
+}
+
+fn mark(node: &Launched) -> tokio::task::JoinHandle<Result<RepairNote, RepairError>> {
+    let node = node.node().clone();
+    let (ws, offset) = (WsId(7), Offset(3));
+    let request = MarkRequest {
+        partition: 7,
+        event: Offset(3),
+        ws,
+        offset,
+        numbers: None,
+        ignores_hint: false,
+        is_dry_run: false,
+    };
+    tokio::spawn(async move { node.app("acme", "shop").unwrap().mark_event(request).await })
+}
+
+/// The client of a repair disconnected between the two writes of the repair. The repair was dropped
+/// half way: the log of the workspace had the marker, and the log of the partition did not.
+#[tokio::test]
+async fn a_repair_goes_on_after_its_client_is_gone() {
+    let cluster = Cluster::new();
+    let node = stuck(&cluster).await;
+    let stall = cluster.driver.stall.get().unwrap().clone();
+    stall.arm(StallPoint::AfterWrite(1));
+    let client = mark(&node);
+    stall.until_still().await;
+    client.abort();
+    assert!(client.await.unwrap_err().is_cancelled());
+    assert_eq!(stored(&cluster, LOST[0]).await, DAMAGED, "the second write was already done");
+    stall.go_on();
+    let until = cluster.clock.now() + Duration::from_secs(9);
+    while !app(&node).repairs().await.unwrap().iter().any(|repair| repair.is_done) {
+        assert!(cluster.clock.now() < until, "the repair did not end");
+        cluster.clock.sleep(Duration::from_millis(5)).await;
+    }
+    for row in LOST {
+        let entry = Entry::from_bytes(&stored(&cluster, row).await).unwrap();
+        assert!(matches!(entry, Entry::Marker(_)), "{entry:?}");
+    }
+    let soon = cluster.clock.now() + Duration::from_secs(9);
+    let commands = app(&node).local_partition(WsId(7)).unwrap().commands().clone();
+    commands.ready(soon).await.unwrap();
+    node.shutdown().await.unwrap();
+}
+
+/// A node was stopped during a write of a repair, and released its lease at once. The write landed
+/// under the next leader.
+#[tokio::test]
+async fn a_lease_is_not_released_during_a_write_of_a_repair() {
+    for fault in [Fault::Slow(Duration::from_millis(900)), Fault::NotAppliedButError] {
+        let cluster = Cluster::new();
+        let node = stuck(&cluster).await;
+        *cluster.driver.writes.lock().unwrap() = fault;
+        let client = mark(&node);
+        let soon = cluster.clock.now() + Duration::from_secs(9);
+        // The row in the table of repairs comes right before the write.
+        while app(&node).repairs().await.unwrap().is_empty() {
+            assert!(cluster.clock.now() < soon, "the repair did not begin");
+            cluster.clock.sleep(Duration::from_millis(1)).await;
+        }
+        cluster.clock.sleep(Duration::from_millis(100)).await;
+        node.shutdown().await.unwrap();
+        let error = client.await.unwrap().unwrap_err();
+        if fault == Fault::NotAppliedButError {
+            assert!(matches!(error, RepairError::Failed(_)), "{error}");
+            assert!(cluster.lease(1).await.is_some(), "the write may still land");
+        } else {
+            assert_ne!(stored(&cluster, LOST[1]).await, DAMAGED, "the write was under way");
+            assert!(cluster.lease(1).await.is_none(), "every write was answered: {error}");
+        }
+    }
+}
