@@ -22,8 +22,13 @@ impl Log {
     /// trust levels 0 and 1) reports a violation. The event cannot be marked again, because the
     /// marker can be read. So the violation stays.
     ///
+    /// If the row of the event has changed, the marker in the log of the workspace is taken back. If
+    /// the second write fails in another way, that marker stays, and names the place and the numbers
+    /// of the event when the event is marked again.
+    ///
     /// At level 2 the bytes are compared before the write. Between the comparison and the write
-    /// only the lease protects the row.
+    /// only the lease protects the row. Nothing is taken back, because an ordered row is never
+    /// removed.
     ///
     /// # Errors
     /// Fails with [`Error::Violation`] if the row holds other bytes now.
@@ -32,17 +37,22 @@ impl Log {
         let marker = Marker { place, marked, drawn, bytes: damaged.found.clone() };
         let bytes = Entry::Marker(marker.clone()).to_bytes();
         let EventPlace { plog, ws, wlog, .. } = place;
-        match &damaged.wlog {
-            Some(copy) => self.replace(AppRow::Wlog(ws, wlog), Some(copy), &bytes, plog).await?,
-            // The copy is missing. Only a leader that reads the log from this event on would write
-            // the copy.
-            None if damaged.drawn.is_none() => {
-                self.replace(AppRow::Wlog(ws, wlog), None, &bytes, plog).await?;
-            }
-            None => {}
+        // A copy that is whole stays. A missing copy is written only if no copy is known: only a
+        // leader that reads the log from this event on would write the copy.
+        let needs_copy = damaged.wlog.is_some() || damaged.drawn.is_none();
+        let beside = AppRow::Wlog(ws, wlog);
+        if needs_copy {
+            self.replace(beside, damaged.wlog.as_ref(), &bytes, plog).await?;
         }
-        self.replace(damaged.row, Some(&damaged.found), &bytes, plog).await?;
-        Ok(marker)
+        let marking = self.replace(damaged.row, Some(&damaged.found), &bytes, plog).await;
+        if matches!(marking, Err(Error::Violation(_)))
+            && needs_copy
+            && self.settings.level != TrustLevel::Two
+        {
+            // If the row has changed again, the marker is gone already.
+            self.swap(beside, Some(&bytes), damaged.wlog.as_ref()).await?;
+        }
+        marking.map(|()| marker)
     }
 
     /// Restores an event from its copy in the log of the workspace. Both have the same bytes.
@@ -77,7 +87,6 @@ impl Log {
         marker: &Bytes,
         plog: Offset,
     ) -> Result<()> {
-        let (storage, key) = (self.reader.storage(), row.key());
         let why = "changed after the marking began";
         if self.settings.level == TrustLevel::Two {
             // Between this read and the write, only the lease protects the row.
@@ -87,8 +96,8 @@ impl Log {
             }
             self.wait_to_send().await?;
             let order = Order::from_parts(self.epoch().0, plog.0)?;
-            let put = OrderedPut { key, value: marker.clone(), order, ttl: None };
-            storage.put_ordered(vec![put], self.reader.deadline()).await?;
+            let put = OrderedPut { key: row.key(), value: marker.clone(), order, ttl: None };
+            self.reader.storage().put_ordered(vec![put], self.reader.deadline()).await?;
             // Either of two writes of the same order may stay, and the event may have been written
             // under this same epoch.
             let there = self.get(row).await?;
@@ -98,21 +107,45 @@ impl Log {
             }
             return Ok(());
         }
-        let send = || {
-            let (ccols, value) = (key.ccols.clone(), marker.clone());
-            let op = match found.cloned() {
-                Some(old) => Conditional::Swap { ccols, old, new: value, ttl: None },
-                None => Conditional::Insert { ccols, value, ttl: None },
-            };
-            storage.write_if(key.pkey.clone(), vec![op], self.reader.deadline())
-        };
-        let (outcome, _) = self.write_settled(send).await?;
-        let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(()) };
-        let there = conflicts.pop().and_then(|conflict| conflict.actual);
-        if there.as_ref() == Some(marker) {
-            return Ok(());
+        match self.swap(row, found, Some(marker)).await? {
+            None => Ok(()),
+            Some(there) => Err(violation(row, there, marker, why)),
         }
-        Err(violation(row, there, marker, why))
+    }
+
+    /// Replaces the bytes of a row by a conditional write; `None` stands for no row. If the row holds
+    /// neither `found` nor `new`, returns what the row holds.
+    ///
+    /// Invariant: after an attempt without an answer, no result claims that nothing was written. The
+    /// first attempt gets no answer; the second attempt meets another row; an operator restores the
+    /// row that was there before; the first attempt lands.
+    async fn swap(
+        &self,
+        row: AppRow,
+        found: Option<&Bytes>,
+        new: Option<&Bytes>,
+    ) -> Result<Option<Option<Bytes>>> {
+        let key = row.key();
+        let send = || {
+            let (ccols, ttl) = (key.ccols.clone(), None);
+            let op = match (found.cloned(), new.cloned()) {
+                (Some(old), Some(new)) => Conditional::Swap { ccols, old, new, ttl },
+                (Some(old), None) => Conditional::Delete { ccols, old },
+                (None, new) => Conditional::Insert { ccols, value: new.unwrap_or_default(), ttl },
+            };
+            self.reader.storage().write_if(key.pkey.clone(), vec![op], self.reader.deadline())
+        };
+        let (outcome, was_unknown) = self.write_settled(send).await?;
+        let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(None) };
+        let there = conflicts.pop().and_then(|conflict| conflict.actual);
+        if there.as_ref() == new {
+            return Ok(None);
+        }
+        if was_unknown {
+            let what = "an earlier attempt got no answer, and the row has changed";
+            return Err(Error::Unknown(istorage::Error::outcome_unknown(what)));
+        }
+        Ok(Some(there))
     }
 }
 

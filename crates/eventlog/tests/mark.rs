@@ -4,13 +4,15 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use clock::Instant;
+use clock::{Clock, Instant};
 use eventlog::{
     AppRow, DamagedRow, DecodeError, DrawnNumber, Entry, Epoch, Error, Marker, Offset, TrustLevel,
 };
 use futures::TryStreamExt;
-use istorage::AppStorageExt;
+use istorage::{AppStorageExt, CallKind, Fault, Faulty, SharedStorage};
 use support::{
     LEVELS, PARTITION, WS, broken, event, events, log, only_in_plog, put, record, replayed,
     storage, write,
@@ -79,6 +81,86 @@ async fn a_row_that_changed_after_the_inspection_is_not_marked() {
         assert!(matches!(error, Error::Violation(_)), "{error:?}");
         let left = storage.get_linearizable(&row.key(), Instant::FAR_FUTURE).await.unwrap();
         assert_eq!(left, Some(mended.to_bytes()));
+    }
+}
+
+/// The row of the event had changed, and the log of the workspace had the marker already. So the log
+/// of the workspace contradicted the log of the partition: the recovery stopped there, and the event
+/// could not be marked, because it could be read.
+#[tokio::test]
+async fn a_marker_is_taken_back_if_the_row_of_its_event_has_changed() {
+    for level in [TrustLevel::Zero, TrustLevel::One] {
+        for copy in [None, Some(Bytes::from_static(b"damaged, too"))] {
+            let storage = storage().await;
+            write(&storage, &log(&storage, level, 1), &events(1, 1, 1, None)).await;
+            let [plog, wlog] = [AppRow::Plog(PARTITION, Offset(2)), AppRow::Wlog(WS, Offset(2))];
+            let (whole, far) = (event(1, 2, Some((1, 1))), Instant::FAR_FUTURE);
+            put(&storage, level, plog, whole.place, Bytes::from_static(b"damaged")).await;
+            if let Some(copy) = &copy {
+                put(&storage, level, wlog, whole.place, copy.clone()).await;
+            }
+            let next = log(&storage, level, 2);
+            let damaged = next.damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
+            let old = Bytes::from_static(b"damaged");
+            let restored = storage.compare_and_swap(plog.key(), old, whole.to_bytes(), None, far);
+            assert!(restored.await.unwrap().is_applied());
+            let drawn = vec![DrawnNumber { seq: 1, last: 2 }];
+            let error = next.mark(&damaged, drawn).await.unwrap_err();
+            assert!(matches!(error, Error::Violation(_)), "{error:?}");
+            let left = storage.get_linearizable(&wlog.key(), far).await.unwrap();
+            assert_eq!(left, copy, "{level:?}");
+            if copy.is_none() {
+                assert_eq!(replayed(&next, 1).await.unwrap().len(), 2, "it recovers");
+            }
+        }
+    }
+}
+
+/// The storage refused the second write of a mark. The same mark is sent again, under the same
+/// leadership or under the next one.
+#[tokio::test]
+async fn a_mark_of_which_the_second_write_failed_is_repeated() {
+    for level in LEVELS {
+        for (fault, epoch) in [
+            (Fault::Unavailable, 2),
+            (Fault::Unavailable, 3),
+            (Fault::AppliedButError, 2),
+            (Fault::AppliedButError, 3),
+        ] {
+            let storage = storage().await;
+            write(&storage, &log(&storage, level, 1), &events(1, 1, 1, None)).await;
+            let row = AppRow::Plog(PARTITION, Offset(2));
+            let lost = event(1, 2, Some((1, 1))).place;
+            put(&storage, level, row, lost, Bytes::from_static(b"damaged")).await;
+            let mut writes = 0;
+            let script = move |call| {
+                writes += usize::from(matches!(call, CallKind::WriteIf | CallKind::PutOrdered));
+                if writes == 2 { fault } else { Fault::None }
+            };
+            let faulty = Faulty::scripted(Arc::clone(&storage), Clock::system(), script);
+            let faulty: SharedStorage = Arc::new(faulty);
+            let first = log(&faulty, level, 2);
+            let drawn = vec![DrawnNumber { seq: 1, last: 2 }];
+            let damaged = first.damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
+            let marked = first.mark(&damaged, drawn.clone()).await;
+            let next = log(&storage, level, epoch);
+            match next.damaged(Offset(2), WS, Offset(2)).await.unwrap() {
+                // A conditional write is settled, and an ordered write may have landed.
+                None => assert_eq!(fault, Fault::AppliedButError),
+                Some(again) => {
+                    assert!(marked.is_err(), "{level:?} {fault:?}");
+                    assert_eq!(again.drawn(), Some(&drawn[..]), "the half mark has the numbers");
+                    next.mark(&again, drawn.clone()).await.unwrap();
+                }
+            }
+            let entries: Vec<Entry> = next.replay(Offset(1)).try_collect().await.unwrap();
+            let wlog: Vec<Entry> =
+                next.reader().wlog(WS, Offset(2), None).try_collect().await.unwrap();
+            for entry in [&entries[1], &wlog[0]] {
+                assert!(matches!(entry, Entry::Marker(_)), "{entry:?}");
+            }
+            write(&storage, &next, &events(epoch, 3, 1, Some((1, 1)))).await;
+        }
     }
 }
 
