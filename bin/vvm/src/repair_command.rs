@@ -146,11 +146,17 @@ fn text_of_list(answer: &Value, admin: SocketAddr) -> String {
 fn text_of_stuck(stuck: &Value, admin: SocketAddr) -> String {
     let (app, partition) = (word(&stuck["app"]), &stuck["partition"]);
     let mut text = format!("partition {partition} of {app}: {}\n", word(&stuck["status"]));
-    let row = &stuck["row"];
-    if row.is_null() {
-        return text;
+    if !stuck["row"].is_null() {
+        text += &text_of_row(&stuck["row"], stuck, admin);
     }
-    text += &format!("  row: {}\n", word(&row["name"]));
+    let damaged = array(&stuck["damaged"]);
+    text.extend(damaged.iter().map(|row| text_of_row(row, stuck, admin)));
+    text
+}
+
+fn text_of_row(row: &Value, stuck: &Value, admin: SocketAddr) -> String {
+    let (app, partition) = (word(&stuck["app"]), &stuck["partition"]);
+    let mut text = format!("  row: {}\n", word(&row["name"]));
     text += &format!("  found: {}\n", text_of_content(&row["found"]));
     if !row["expected"].is_null() {
         text += &format!("  to be written: {}\n", text_of_content(&row["expected"]));
@@ -173,6 +179,9 @@ fn text_of_stuck(stuck: &Value, admin: SocketAddr) -> String {
 fn text_of_content(content: &Value) -> String {
     match content {
         Value::Null => "no row".to_owned(),
+        content if content["hex"] == "" && content["bytes"] == 0 => {
+            word(&content["meaning"]).to_owned()
+        }
         content => {
             let hex: String = word(&content["hex"]).chars().take(64).collect();
             format!("{} bytes ({hex}): {}", content["bytes"], word(&content["meaning"]))

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[allow(dead_code, reason = "this suite needs a part of it")]
 #[path = "support/load.rs"]
 mod load;
 #[path = "support/node.rs"]

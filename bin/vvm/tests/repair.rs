@@ -18,9 +18,9 @@ use std::{
 
 use bytes::Bytes;
 use clock::Clock;
-use eventlog::{AppRow, Entry, Offset, WsId};
+use eventlog::{AppRow, Entry, Offset, RecordId, WsId};
 use fixture::{Storage, StorageFixture};
-use istorage::{AppStorageExt, SharedStorage};
+use istorage::{AppStorageExt, Consistency, Key, Order, OrderedPut, SharedStorage};
 use libtest_mimic::{Arguments, Trial};
 use node::NodeProcess;
 use rustix::process::Signal;
@@ -341,11 +341,127 @@ fn named(fixture: &StorageFixture) {
     node.stop();
 }
 
+/// Writes a row of a number, after all writes of the node.
+async fn put_number(storage: &SharedStorage, key: &Key, value: Bytes, turn: u64) {
+    let order = Order::from_parts(1_000 + turn, 1).unwrap();
+    let put = OrderedPut { key: key.clone(), value, order, ttl: None };
+    let soon = Clock::system().now() + Duration::from_secs(30);
+    storage.put_ordered(vec![put], soon).await.unwrap();
+}
+
+/// The stored offset of the partition, a number of the workspace and a record are damaged, one after
+/// the other. The list said only that the partition had a violation, or nothing at all.
+fn numbers(fixture: &StorageFixture) {
+    stopped_node(fixture);
+    let app = 1_u32.to_be_bytes();
+    let offset = [&2_u32.to_be_bytes()[..], &app, &PARTITION.to_be_bytes()].concat();
+    let offset = Key::new(offset, 0_u32.to_be_bytes().to_vec());
+    let number = [&3_u32.to_be_bytes()[..], &app, &WS.to_be_bytes()].concat();
+    // The ids of records.
+    let number = Key::new(number, 2_u16.to_be_bytes().to_vec());
+    let keys = [
+        (offset, "the stored offset of partition 1 (key 0000000200000001"),
+        (number, "the number of sequence 2 of workspace 1 (key 0000000300000001"),
+    ];
+    for ((key, name), turn) in keys.into_iter().zip([0, 2]) {
+        let whole = Mutex::new(Bytes::new());
+        fixture.change_system("node", async |storage| {
+            let soon = Clock::system().now() + Duration::from_secs(30);
+            let there = storage.get(&key, Consistency::Plain, soon).await.unwrap().unwrap();
+            *whole.lock().unwrap() = there;
+            put_number(&storage, &key, Bytes::from_static(&[7, 7, 7]), turn).await;
+        });
+        let node = start(fixture);
+        node.until("/livez", |status| status == 200);
+        let start = Instant::now();
+        let row = loop {
+            let path = format!("{}/docs/shop.Bill", workspace_path(WS));
+            let (status, _) = request(node.api, "POST", &path, &[], "{}");
+            assert_ne!(status, 201, "the number is damaged");
+            let list = list(&node);
+            let entry = &list["stuck"][0];
+            if !entry["row"].is_null() {
+                break entry["row"].clone();
+            }
+            if !entry["damaged"][0].is_null() {
+                break entry["damaged"][0].clone();
+            }
+            assert!(start.elapsed() < node::PATIENCE, "{list}\n{}", node.log_text());
+            thread::sleep(Duration::from_millis(20));
+        };
+        let named = row["name"].as_str().unwrap();
+        assert!(named.starts_with(name), "{row}");
+        assert_eq!((&row["found"]["hex"], &row["repair"]), (&"070707".into(), &"restore".into()));
+        let (text, _) = repaired(&node, &["list"], 0);
+        assert!(text.contains(named) && text.contains("3 bytes (070707)"), "{text}");
+        assert!(text.contains("not below the last one"), "{text}");
+        node.stop();
+        let whole = whole.into_inner().unwrap();
+        fixture.change_system("node", async |storage| {
+            put_number(&storage, &key, whole.clone(), turn + 1).await;
+        });
+    }
+    let node = start(fixture).ready();
+    assert_eq!(list(&node)["stuck"], json!([]));
+    node.stop();
+
+    // The first bill: only the commands that need the record fail.
+    let id = isequencer::standard::FIRST_RECORD_ID;
+    let row = AppRow::Record(WsId(WS), RecordId(id));
+    fixture.change("node", async |storage| replace(&storage, row, Some(&DAMAGED)).await);
+    let node = start(fixture).ready();
+    let path = format!("{}/docs/shop.Bill/{id}", workspace_path(WS));
+    let (status, answer) = request(node.api, "PATCH", &path, &[], r#"{"isActive":false}"#);
+    assert_eq!(status, 500, "{answer}");
+    let entry = list(&node)["stuck"][0].clone();
+    assert_eq!(entry["status"], "ready", "{entry}");
+    assert_eq!(entry["damaged"][0]["name"], row.to_string(), "{entry}");
+    assert_eq!(entry["damaged"][0]["found"]["hex"], "64616d61676564", "{entry}");
+    node.stop();
+}
+
+/// A page of the file of redb is damaged. The list said only that the partition had a violation.
+fn damaged_file(fixture: &StorageFixture) {
+    if !matches!(fixture.storage, Storage::Redb) {
+        return;
+    }
+    stopped_node(fixture);
+    let row = AppRow::Plog(PARTITION, Offset(LAST));
+    let stored = Mutex::new(Bytes::new());
+    fixture.change("node", async |storage| {
+        let soon = Clock::system().now() + Duration::from_secs(30);
+        *stored.lock().unwrap() =
+            storage.get_linearizable(&row.key(), soon).await.unwrap().unwrap();
+    });
+    let file = fixture.redb_file("node");
+    let (mut bytes, stored) = (std::fs::read(&file).unwrap(), stored.into_inner().unwrap());
+    let at: Vec<usize> = bytes
+        .windows(stored.len())
+        .enumerate()
+        .filter_map(|(at, there)| (there == &stored[..]).then_some(at))
+        .collect();
+    assert!(!at.is_empty());
+    for at in at {
+        bytes[at + 9] ^= 1;
+    }
+    std::fs::write(&file, bytes).unwrap();
+    let node = start(fixture);
+    let entry = stuck(&node);
+    assert_eq!(entry["row"]["repair"], "restore_storage", "{entry}");
+    let meaning = entry["row"]["found"]["meaning"].as_str().unwrap();
+    assert!(meaning.contains("is damaged"), "{entry}");
+    let (text, _) = repaired(&node, &["list"], 0);
+    assert!(text.contains("restore the file of redb"), "{text}");
+    node.stop();
+}
+
 type Run = fn(&StorageFixture);
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials: [(&str, Run); 4] = [
+    let trials: [(&str, Run); 6] = [
+        ("a_damaged_file_is_named", damaged_file),
+        ("damaged_numbers_and_records_are_listed", numbers),
         ("an_event_with_a_whole_copy_is_restored", restored),
         ("an_operator_marks_an_event_that_is_lost", mark),
         ("an_operator_marks_an_event_with_a_flipped_bit", flipped),

@@ -1,22 +1,33 @@
 //! The row that keeps a partition from working, and the repair of this row.
 
 use bytes::Bytes;
+use istorage::CorruptRow;
 
 use crate::{
     AppRow, DamagedRow, DecodeError, Entry, Error, EventPlace, StoredAnswer, StoredRecord,
     wire::place_in_damaged,
 };
 
-/// The row that keeps a partition from working.
+/// The obstacle that keeps a partition from working.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Obstacle {
-    /// The row.
-    pub row: AppRow,
-    /// The bytes that were to be written, if the error is a violation. The event of these bytes may
-    /// not be in the log, so they are not a repair.
-    pub expected: Option<Bytes>,
-    /// The repair of the row.
-    pub repair: Repair,
+pub enum Obstacle {
+    /// A row of the application.
+    Row {
+        /// The row.
+        row: AppRow,
+        /// The bytes that were to be written, if the error is a violation. The event of these bytes
+        /// may not be in the log, so they are not a repair.
+        expected: Option<Bytes>,
+        /// The repair of the row.
+        repair: Repair,
+    },
+    /// A row of the stored numbers makes no sense, or the storage cannot read its own data.
+    Storage {
+        /// The error of the storage.
+        what: String,
+        /// The row, if the storage can read it.
+        row: Option<CorruptRow>,
+    },
 }
 
 /// The repair of a row that keeps a partition from working. After the repair the partition goes on
@@ -36,17 +47,21 @@ pub enum Repair {
 }
 
 impl Error {
-    /// Returns the row that keeps a partition from working, if the error names one.
+    /// Returns the obstacle that keeps a partition from working, if an operator must remove it.
     pub fn obstacle(&self) -> Option<Obstacle> {
         match self {
-            Error::Violation(violation) => Some(Obstacle {
+            Error::Violation(violation) => Some(Obstacle::Row {
                 row: violation.row,
                 expected: Some(violation.expected.clone()),
                 repair: Repair::Remove,
             }),
             Error::DamagedRow(damaged) => {
                 let (row, expected) = (damaged.row(), None);
-                Some(Obstacle { row, expected, repair: damaged.repair() })
+                Some(Obstacle::Row { row, expected, repair: damaged.repair() })
+            }
+            Error::Storage(error) if self.is_lasting() => {
+                let row = error.row().cloned();
+                Some(Obstacle::Storage { what: causes::with_causes(error), row })
             }
             Error::Storage(_)
             | Error::LeadershipLost(_)

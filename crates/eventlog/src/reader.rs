@@ -54,6 +54,11 @@ impl Reader {
         &self.storage
     }
 
+    /// Returns the limit of each call.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Returns the deadline of a call that begins now.
     pub fn deadline(&self) -> Instant {
         self.clock.now() + self.timeout
@@ -210,6 +215,17 @@ impl Reader {
     /// Fails with the errors of the storage.
     pub async fn row(&self, row: AppRow) -> Result<Option<Bytes>> {
         Ok(self.storage.get(&row.key(), Consistency::Plain, self.deadline()).await?)
+    }
+
+    /// Returns whether the bytes of a row can be read, and belong to the row. A missing event is not
+    /// whole, and another missing row is.
+    pub fn is_whole(&self, row: AppRow, bytes: Option<&Bytes>) -> bool {
+        let Some(bytes) = bytes else { return !matches!(row, AppRow::Plog(..) | AppRow::Wlog(..)) };
+        match row {
+            AppRow::Plog(..) | AppRow::Wlog(..) => self.entry(row, bytes).is_ok(),
+            AppRow::Record(..) => row.record(bytes).is_ok(),
+            AppRow::Answer(..) => row.answer(bytes).is_ok(),
+        }
     }
 
     /// Returns the bytes of several rows, in their order, by one call.

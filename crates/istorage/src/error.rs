@@ -2,6 +2,10 @@
 
 use std::{error::Error as StdError, fmt};
 
+use bytes::Bytes;
+
+use crate::Key;
+
 /// The result of a storage call.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -64,6 +68,16 @@ impl Error {
         Error::new(ErrorKind::Corrupt, message)
     }
 
+    /// An error of the kind [`ErrorKind::Corrupt`] about a row whose bytes make no sense.
+    pub fn corrupt_row(row: CorruptRow) -> Error {
+        Error::corrupt("a row is damaged").with_source(row)
+    }
+
+    /// The row whose bytes make no sense, if the error names one.
+    pub fn row(&self) -> Option<&CorruptRow> {
+        self.0.source.as_ref()?.downcast_ref()
+    }
+
     /// An error of the kind [`ErrorKind::Closed`].
     pub fn closed() -> Error {
         Error::new(ErrorKind::Closed, "the storage is closed")
@@ -99,6 +113,36 @@ impl StdError for Error {
         self.0.source.as_ref().map(|source| &**source as _)
     }
 }
+
+/// A row whose bytes make no sense to its reader: another program wrote the row, or it is damaged.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CorruptRow {
+    /// The meaning of the row.
+    pub what: String,
+    /// The key of the row.
+    pub key: Key,
+    /// The bytes in the row.
+    pub found: Bytes,
+    /// The problem of the bytes.
+    pub why: String,
+}
+
+/// The text contains the key, so that an operator can find the row.
+impl fmt::Display for CorruptRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (key ", self.what)?;
+        for byte in &self.key.pkey {
+            write!(f, "{byte:02x}")?;
+        }
+        f.write_str("/")?;
+        for byte in &self.key.ccols {
+            write!(f, "{byte:02x}")?;
+        }
+        write!(f, ") {}: the row was not written by this program, or is damaged", self.why)
+    }
+}
+
+impl StdError for CorruptRow {}
 
 /// A setting of a driver with an impossible value. The driver finds it before it asks any server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The damaged rows that readers of a partition met.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ops::RangeInclusive,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use eventlog::AppRow;
+use eventlog::{AppRow, Obstacle, istorage::CorruptRow};
 
 /// The number of damaged rows that are remembered. Further rows are neither counted nor logged.
 const REMEMBERED: usize = 1_000;
@@ -23,6 +23,8 @@ const REPORTED: usize = 16;
 pub(crate) struct Damage {
     is_known: AtomicBool,
     rows: Mutex<BTreeMap<AppRow, String>>,
+    /// The damaged rows of numbers that commands met.
+    numbers: Mutex<BTreeSet<CorruptRow>>,
 }
 
 impl Damage {
@@ -47,6 +49,36 @@ impl Damage {
             rows.retain(|row, _| !passed.contains(row));
             self.is_known.store(!rows.is_empty(), Ordering::Release);
         }
+    }
+
+    /// Notes the damage that kept a command from being done.
+    pub(crate) fn note_obstacle(&self, obstacle: Obstacle, what: &str) {
+        match obstacle {
+            Obstacle::Row { row, .. } => drop(self.note_damage(row, what)),
+            Obstacle::Storage { row: Some(row), .. } => {
+                let mut numbers = self.numbers();
+                if numbers.len() < REMEMBERED {
+                    numbers.insert(row);
+                }
+            }
+            // The storage does not say which row it cannot read.
+            Obstacle::Storage { row: None, .. } => {}
+        }
+    }
+
+    /// Forgets a damaged row of a number.
+    pub(crate) fn forget_number(&self, row: &CorruptRow) {
+        self.numbers().remove(row);
+    }
+
+    fn numbers(&self) -> MutexGuard<'_, BTreeSet<CorruptRow>> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first damaged rows of the application, and the first of its numbers.
+    pub(crate) fn known(&self) -> (Vec<AppRow>, Vec<CorruptRow>) {
+        let rows = self.rows().keys().take(REPORTED).copied().collect();
+        (rows, self.numbers().iter().take(REPORTED).cloned().collect())
     }
 
     /// The first damaged rows by name, and the number of all of them.

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use causes::with_causes;
-use eventlog::{AppRow, EventPlace, Offset, PreparedEvent, WriteOutcome, WsId};
+use eventlog::{AppRow, EventPlace, Obstacle, Offset, PreparedEvent, WriteOutcome, WsId};
 use hashbrown::HashMap;
 use isequencer::WsKind;
 use lru::LruCache;
@@ -39,6 +39,8 @@ pub(crate) struct CommandGroup {
     /// The offset of the last event that a row names and that this node has not replayed; `None` if
     /// no row names such an event.
     pub(crate) unexpected_event: Option<Offset>,
+    /// The damaged rows that commands of this group met, with their descriptions.
+    pub(crate) damage_met: Vec<(Obstacle, String)>,
     /// The events of commands with an idempotency key, by workspace and key.
     keys_in_group: HashMap<(WsId, [u8; 32]), (usize, [u8; 32])>,
 }

@@ -3,7 +3,9 @@
 use std::{ops::RangeInclusive, sync::Arc};
 
 use causes::with_causes;
-use eventlog::{AppRow, Entry, Error, Offset, RecordId, Result, StoredRecord, WsId};
+use eventlog::{
+    AppRow, Entry, Error, Offset, RecordId, Result, StoredRecord, WsId, istorage::CorruptRow,
+};
 use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt, stream::BoxStream};
 use isequencer::{SeqId, standard};
 use tracing::warn;
@@ -117,5 +119,21 @@ impl Commands {
     /// number of all. A row stays here until a reader reads it without an error.
     pub fn damaged(&self) -> (Vec<String>, usize) {
         self.shared.damage.report()
+    }
+
+    /// The first damaged rows of the application that readers or commands met, and the first damaged
+    /// rows of its numbers. Some may be whole again.
+    pub fn damaged_rows(&self) -> (Vec<AppRow>, Vec<CorruptRow>) {
+        self.shared.damage.known()
+    }
+
+    /// Forgets the damage of a row that is whole again.
+    pub fn note_whole(&self, row: AppRow) {
+        self.shared.damage.note_readable(row..=row);
+    }
+
+    /// Forgets the damage of a row of a number that has changed.
+    pub fn note_changed(&self, row: &CorruptRow) {
+        self.shared.damage.forget_number(row);
     }
 }

@@ -10,6 +10,7 @@ use clock::Instant;
 use eventlog::{Entry, Epoch, Log};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use isequencer::{LoggedEvent, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId, standard};
+use istorage::CorruptRow;
 use sysvvm::{LastNumber, NumberRows, StoredOffset};
 
 use crate::{
@@ -63,6 +64,14 @@ impl PartitionStorage {
     /// the system keyspace.
     pub fn place(&self) -> &'static str {
         self.numbers.place()
+    }
+
+    /// Returns whether a row of numbers still has the bytes that were found.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub async fn is_unchanged(&self, row: &CorruptRow) -> eventlog::Result<bool> {
+        self.numbers.is_unchanged(row, self.deadline()).await.map_err(not_read)
     }
 
     /// Reads the stored number of a sequence of a workspace.

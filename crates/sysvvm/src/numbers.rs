@@ -9,7 +9,9 @@ use std::fmt;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::TryStreamExt;
-use istorage::{AtomicBatch, BatchLimits, Key, Order, OrderedPut, Outcome, Range, SharedStorage};
+use istorage::{
+    AtomicBatch, BatchLimits, CorruptRow, Key, Order, OrderedPut, Outcome, Range, SharedStorage,
+};
 
 use crate::{AppNumber, Error, Result, layout};
 
@@ -38,7 +40,7 @@ pub struct StoredOffset {
 /// The keys of stored numbers.
 ///
 /// All sequences of a workspace share a storage partition. [`NumberKeys::sequence_of`] must know
-/// every row of this storage partition: a row that it does not know is [`Error::Foreign`].
+/// every row of this storage partition: a row that it does not know is corrupt.
 pub trait NumberKeys: fmt::Debug + Send + Sync {
     /// Returns the name of the place of the rows, for errors and for answers to readers.
     fn place(&self) -> &'static str;
@@ -115,7 +117,8 @@ impl NumberRows {
     /// sequence without a stored number. Makes one call of the storage.
     ///
     /// # Errors
-    /// Fails with errors of the storage, and with [`Error::Foreign`] if a row is not a number.
+    /// Fails with errors of the storage. If a row is not a number, the error is corrupt and names
+    /// [the row](istorage::Error::row).
     pub async fn last(&self, ws: u64, seqs: &[u16], deadline: Instant) -> Result<Vec<Option<u64>>> {
         let stored = self.all(ws, deadline).await?;
         let last = |seq: &u16| stored.iter().find(|last| last.seq == *seq).map(|last| last.number);
@@ -131,17 +134,16 @@ impl NumberRows {
         let timeout = deadline.saturating_since(self.clock.now());
         let pkey = self.keys.workspace(ws);
         let consistency = istorage::Consistency::Plain;
-        let mut rows = self.storage.read(pkey, Range::all(), consistency, timeout);
+        let mut rows = self.storage.read(pkey.clone(), Range::all(), consistency, timeout);
         let mut all = Vec::new();
         while let Some(row) = rows.try_next().await? {
-            let seq = self.keys.sequence_of(&row.ccols).ok_or_else(|| Error::Foreign {
-                what: format!(
-                    "workspace {ws} has a number of an unknown sequence {:?} in {}",
-                    row.ccols,
-                    self.place()
-                ),
-            })?;
-            all.push(LastNumber { ws, seq, number: number(&row.value)? });
+            let key = Key::new(pkey.clone(), row.ccols);
+            let Some(seq) = self.keys.sequence_of(&key.ccols) else {
+                let (what, why) = (format!("a number of workspace {ws}"), "names no sequence");
+                return Err(corrupt(what, key, row.value, why));
+            };
+            let what = || format!("the number of sequence {seq} of workspace {ws}");
+            all.push(LastNumber { ws, seq, number: number(what, key, row.value)? });
         }
         all.sort_unstable_by_key(|last| last.seq);
         Ok(all)
@@ -151,11 +153,22 @@ impl NumberRows {
     /// offset is stored.
     ///
     /// # Errors
-    /// Fails with errors of the storage, and with [`Error::Foreign`] if the row is not an offset.
+    /// Fails with errors of the storage. If the row is not an offset, the error is corrupt and names
+    /// [the row](istorage::Error::row).
     pub async fn next_offset(&self, partition: u16, deadline: Instant) -> Result<Option<u64>> {
         let key = self.keys.offset(partition);
         let row = self.storage.get(&key, istorage::Consistency::Plain, deadline).await?;
-        row.map(|value| number(&value)).transpose()
+        let what = || format!("the stored offset of partition {partition}");
+        row.map(|value| number(what, key, value)).transpose()
+    }
+
+    /// Returns whether a row still holds the bytes that made no sense.
+    ///
+    /// # Errors
+    /// Fails with errors of the storage.
+    pub async fn is_unchanged(&self, row: &CorruptRow, deadline: Instant) -> Result<bool> {
+        let now = self.storage.get(&row.key, istorage::Consistency::Plain, deadline).await?;
+        Ok(now.as_ref() == Some(&row.found))
     }
 
     /// Stores numbers and the offset. The offset is stored after all numbers, or at the same
@@ -208,11 +221,15 @@ fn fit(rows: &[OrderedPut], last: &OrderedPut, limits: BatchLimits) -> bool {
     rows.len() < limits.rows && bytes <= limits.bytes
 }
 
-fn number(value: &[u8]) -> Result<u64> {
-    let bytes = value.try_into();
-    bytes
-        .map(u64::from_be_bytes)
-        .map_err(|_| Error::Foreign { what: format!("the number {value:?} does not have 8 bytes") })
+fn number(what: impl FnOnce() -> String, key: Key, value: Bytes) -> Result<u64> {
+    match (&value[..]).try_into() {
+        Ok(bytes) => Ok(u64::from_be_bytes(bytes)),
+        Err(_) => Err(corrupt(what(), key, value, "does not have 8 bytes")),
+    }
+}
+
+fn corrupt(what: String, key: Key, found: Bytes, why: &str) -> Error {
+    istorage::Error::corrupt_row(CorruptRow { what, key, found, why: why.to_owned() }).into()
 }
 
 #[cfg(test)]

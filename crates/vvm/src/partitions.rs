@@ -57,14 +57,7 @@ pub(crate) async fn deploy(
         };
         let (repairs, storages) = (system.repairs(&opened.entry), Mutex::default());
         let repair_tasks = RepairTasks::new(Arc::clone(fence), clients.runtime.clone());
-        let opened = ServedApp {
-            app: opened,
-            reader,
-            series,
-            repairs,
-            repair_tasks,
-            storages,
-        };
+        let opened = ServedApp { app: opened, reader, series, repairs, repair_tasks, storages };
         let opened = app.opened.get_or_init(|| Arc::new(opened));
         for partition in 0..app.settings.partitions.get() {
             if slot_of(partition, settings.slots) == slot {

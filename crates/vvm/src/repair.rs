@@ -128,22 +128,38 @@ impl App {
         self.partitions.status().len()
     }
 
-    /// The partitions that are on this node and run no commands, each with the row in its way.
+    /// The partitions that are on this node and run no commands, each with the row in its way, and
+    /// the partitions whose readers or commands met damaged rows.
     pub async fn stuck_partitions(&self) -> Vec<StuckPartition> {
+        use processor::{FullQueue, Status};
         let mut stuck = Vec::new();
         for (partition, status) in self.partitions.status() {
-            use processor::{FullQueue, Status};
-            if matches!(status, Status::Ready | Status::Full(FullQueue::Commands)) {
+            let Some(commands) = self.partitions.commands(partition) else { continue };
+            let is_working = matches!(status, Status::Ready | Status::Full(FullQueue::Commands));
+            let obstacle = if is_working { None } else { commands.obstacle() };
+            let (row, damaged) = match self.opened.get() {
+                Some(served) => {
+                    let there = Arc::clone(served);
+                    let rows = async move {
+                        match obstacle {
+                            Some(obstacle) => {
+                                (Some(there.row_in_the_way(obstacle).await), Vec::new())
+                            }
+                            None if is_working => {
+                                (None, there.damaged_rows(partition, &commands).await)
+                            }
+                            None => (None, Vec::new()),
+                        }
+                    };
+                    served.repair_tasks.run(rows).await.unwrap_or_default()
+                }
+                None => (None, Vec::new()),
+            };
+            if is_working && damaged.is_empty() {
                 continue;
             }
-            let obstacle =
-                self.partitions.commands(partition).and_then(|commands| commands.obstacle());
-            let row = match (obstacle, self.opened.get()) {
-                (Some(obstacle), Some(opened)) => Some(opened.row_in_the_way(obstacle).await),
-                _ => None,
-            };
             let (app, status) = (self.name().to_string(), status.to_string());
-            stuck.push(StuckPartition { app, partition, status, row });
+            stuck.push(StuckPartition { app, partition, status, row, damaged });
         }
         stuck
     }
@@ -154,21 +170,19 @@ impl App {
     /// # Errors
     /// Those of the storage.
     pub async fn repairs(&self) -> Result<Vec<RepairNote>, sysvvm::Error> {
-        let Some(opened) = self.opened.get() else { return Ok(Vec::new()) };
-        let mut repairs = Vec::new();
-        for (partition, _) in self.partitions.status() {
-            let timeout = opened.reader.deadline() - self.clock.now();
-            let rows = opened.repairs.last(partition, LISTED, timeout).await?;
-            let read = |row: &Bytes| {
-                serde_json::from_slice(row).map_err(|error| sysvvm::Error::Foreign {
-                    what: format!("a repair of partition {partition} cannot be read: {error}"),
-                })
-            };
-            for row in &rows {
-                repairs.push(read(row)?);
+        let Some(served) = self.opened.get() else { return Ok(Vec::new()) };
+        let partitions: Vec<u16> =
+            self.partitions.status().into_iter().map(|(partition, _)| partition).collect();
+        let there = Arc::clone(served);
+        let read = async move {
+            let mut repairs = Vec::new();
+            for partition in partitions {
+                repairs.extend(there.repairs_of(partition).await?);
             }
-        }
-        Ok(repairs)
+            Ok(repairs)
+        };
+        let ended = |why: NoResult| istorage::Error::unavailable(why.to_string()).into();
+        served.repair_tasks.run(read).await.unwrap_or_else(|why| Err(ended(why)))
     }
 
     /// Restores an event that cannot be read from its whole copy in the WLog. If there is no whole
@@ -199,6 +213,18 @@ impl App {
 }
 
 impl ServedApp {
+    /// The last repairs of a partition, the newest first.
+    async fn repairs_of(&self, partition: u16) -> Result<Vec<RepairNote>, sysvvm::Error> {
+        let timeout = self.reader.timeout();
+        let rows = self.repairs.last(partition, LISTED, timeout).await?;
+        let read = |row: &Bytes| {
+            serde_json::from_slice(row).map_err(|error| sysvvm::Error::Foreign {
+                what: format!("a repair of partition {partition} cannot be read: {error}"),
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
     pub(crate) fn partition_storage(&self, partition: u16) -> Option<Arc<PartitionStorage>> {
         let storages = self.storages.lock().unwrap_or_else(PoisonError::into_inner);
         storages.get(&partition).cloned()

@@ -97,7 +97,7 @@ impl StorageFixture {
     pub(crate) fn change(&self, name: &str, changes: impl AsyncFnOnce(SharedStorage)) {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let (clock, redb) = (Clock::system(), self.folder.path().join(name).join("vvm.redb"));
+            let (clock, redb) = (Clock::system(), self.redb_file(name));
             let (driver, soon) = (self.connect(&redb).await, clock.now() + PATIENCE);
             let system = KeyspaceName::new(&self.system).unwrap();
             let system = System::open(Arc::clone(&driver), system, clock, soon).await.unwrap();
@@ -105,6 +105,24 @@ impl StorageFixture {
             changes(app.storage).await;
             driver.close().await;
         });
+    }
+
+    /// Changes rows of the system keyspace while the node `name` is stopped.
+    #[allow(dead_code, reason = "only the suite of repairs needs it")]
+    pub(crate) fn change_system(&self, name: &str, changes: impl AsyncFnOnce(SharedStorage)) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let soon = Clock::system().now() + PATIENCE;
+            let driver = self.connect(&self.redb_file(name)).await;
+            let system = KeyspaceName::new(&self.system).unwrap();
+            changes(driver.open(&system, soon).await.unwrap().unwrap()).await;
+            driver.close().await;
+        });
+    }
+
+    /// The file of redb of a node.
+    pub(crate) fn redb_file(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name).join("vvm.redb")
     }
 
     /// Drops the keyspaces that the nodes made.

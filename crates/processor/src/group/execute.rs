@@ -12,7 +12,7 @@ use eventlog::{
     DrawnNumber, Event, EventPlace, Idempotency, Offset, PreparedEvent, RecordChange, RecordId,
 };
 use futures::FutureExt;
-use isequencer::{JoinError, Transaction, WsKind, standard};
+use isequencer::{JoinError, StorageError, Transaction, WsKind, standard};
 use tracing::warn;
 
 use super::{CommandGroup, CommandOutcome, WaitingCommand};
@@ -91,6 +91,11 @@ impl CommandGroup {
             Err(RunError::Unreadable(error)) => CommandOutcome::Refused(self.refuse_unread(&error)),
             Err(RunError::NoNumbers(error)) => {
                 self.has_failed_read = true;
+                if let JoinError::Storage(.., StorageError(error)) = &error
+                    && let Some(error) = error.downcast_ref::<eventlog::Error>()
+                {
+                    self.damage_met.extend(error.obstacle().map(|row| (row, with_causes(error))));
+                }
                 CommandOutcome::Refused(Refused::Busy(Busy::Storage(with_causes(&error))))
             }
             Err(RunError::TimedOut) => CommandOutcome::Refused(Refused::Busy(Busy::TimedOut)),
@@ -106,6 +111,7 @@ impl CommandGroup {
         let what = with_causes(error);
         if error.is_lasting() {
             warn!(error = what, "a command needs a damaged row");
+            self.damage_met.extend(error.obstacle().map(|row| (row, what.clone())));
             let what = format!("{what}: repair the row");
             return Refused::Rejected(Rejection::new(RejectionKind::Internal, what));
         }

@@ -136,6 +136,9 @@ impl GroupRunner {
     ) -> Result<NextStep, StopReason> {
         let start = self.partition.clock.now();
         self.form(&mut transaction).await;
+        for (obstacle, what) in self.group.damage_met.drain(..) {
+            self.shared.damage.note_obstacle(obstacle, &what);
+        }
         self.shared.meters.ran(self.partition.clock.now() - start);
         let formed = self.partition.clock.now();
         let outcome = self.write().await;

@@ -1,7 +1,8 @@
 //! The rows in the way of partitions, as an operator sees them.
 
 use eventlog::{AppRow, Obstacle, Repair};
-use processor::bytes::Bytes;
+use istorage::CorruptRow;
+use processor::{Commands, bytes::Bytes};
 use serde::Serialize;
 
 use super::hex;
@@ -10,7 +11,7 @@ use crate::app::ServedApp;
 /// The number of bytes of a row that are shown.
 pub(super) const SHOWN: usize = 1_024;
 
-/// A partition that runs no commands.
+/// A partition that runs no commands, or that has met damaged rows.
 #[derive(Clone, Debug, Serialize)]
 pub struct StuckPartition {
     /// The owner and the name of the application.
@@ -21,6 +22,9 @@ pub struct StuckPartition {
     pub status: String,
     /// The row in the way; `None` if the partition does not wait for a repair of a row.
     pub row: Option<RowInTheWay>,
+    /// The damaged rows that readers and commands met, up to 32, if the partition runs commands.
+    /// Only commands and readers that need these rows fail.
+    pub damaged: Vec<RowInTheWay>,
 }
 
 /// A row that keeps a partition from working.
@@ -35,7 +39,7 @@ pub struct RowInTheWay {
     /// The bytes that the node was about to write, if it met the row in a write. They are not always
     /// the right content.
     pub expected: Option<RowContent>,
-    /// The repair of the row: `mark`, `restore`, `remove` or `other_version`.
+    /// The repair of the row: `mark`, `restore`, `remove`, `other_version` or `restore_storage`.
     pub repair: &'static str,
     /// The repair of the row, for a person.
     pub advice: &'static str,
@@ -64,26 +68,74 @@ pub struct RowContent {
 }
 
 impl ServedApp {
+    /// The row of an obstacle, as it is stored now.
     pub(super) async fn row_in_the_way(&self, obstacle: Obstacle) -> RowInTheWay {
-        let Obstacle { row, expected, repair } = obstacle;
-        let mut hint = None;
-        let found = match self.reader.row(row).await {
-            Ok(found) => found.map(|bytes| {
-                hint = row.hinted_place(&bytes);
-                RowContent::of(row, &bytes)
-            }),
-            Err(error) => Some(RowContent {
-                bytes: 0,
-                hex: String::new(),
-                meaning: format!("the row cannot be read now: {error}"),
-            }),
+        let (row, expected, repair) = match obstacle {
+            Obstacle::Row { row, expected, repair } => (row, expected, repair),
+            Obstacle::Storage { row: Some(row), .. } => return RowInTheWay::of_number(row),
+            Obstacle::Storage { what, row: None } => return RowInTheWay::of_storage(what),
         };
+        match self.reader.row(row).await {
+            Ok(found) => RowInTheWay::of_row(row, found.as_ref(), expected.as_ref(), repair),
+            Err(error) => RowInTheWay {
+                found: Some(RowContent {
+                    bytes: 0,
+                    hex: String::new(),
+                    meaning: format!("the row cannot be read now: {error}"),
+                }),
+                ..RowInTheWay::of_row(row, None, expected.as_ref(), repair)
+            },
+        }
+    }
+
+    /// The rows that readers and commands of a partition met, and that are still damaged.
+    pub(super) async fn damaged_rows(
+        &self,
+        partition: u16,
+        commands: &Commands,
+    ) -> Vec<RowInTheWay> {
+        let (rows, numbers) = commands.damaged_rows();
+        let mut damaged = Vec::new();
+        for row in rows {
+            match self.reader.row(row).await {
+                Ok(found) if self.reader.is_whole(row, found.as_ref()) => commands.note_whole(row),
+                Ok(found) => {
+                    let repair = Repair::Restore;
+                    damaged.push(RowInTheWay::of_row(row, found.as_ref(), None, repair));
+                }
+                Err(error) => damaged.push(RowInTheWay::of_storage(format!("{row}: {error}"))),
+            }
+        }
+        for row in numbers {
+            let is_unchanged = match self.partition_storage(partition) {
+                Some(storage) => storage.is_unchanged(&row).await.unwrap_or(true),
+                None => true,
+            };
+            if is_unchanged {
+                // The bytes that the command met are shown.
+                damaged.push(RowInTheWay::of_number(row));
+            } else {
+                commands.note_changed(&row);
+            }
+        }
+        damaged
+    }
+}
+
+impl RowInTheWay {
+    fn of_row(
+        row: AppRow,
+        found: Option<&Bytes>,
+        expected: Option<&Bytes>,
+        repair: Repair,
+    ) -> RowInTheWay {
         let event = if let AppRow::Plog(_, offset) = row { Some(offset.0) } else { None };
+        let hint = found.and_then(|bytes| row.hinted_place(bytes));
         RowInTheWay {
             name: row.to_string(),
             event,
-            found,
-            expected: expected.map(|bytes| RowContent::of(row, &bytes)),
+            found: found.map(|bytes| RowContent::of(row, bytes)),
+            expected: expected.map(|bytes| RowContent::of(row, bytes)),
             hint: hint.map(|place| PlaceHint { ws: place.ws.0, offset: place.wlog.0 }),
             repair: match repair {
                 Repair::Mark => "mark",
@@ -99,6 +151,40 @@ impl ServedApp {
                 }
                 Repair::OtherVersion => "run the version of the program that wrote the row",
             },
+        }
+    }
+
+    /// The row of a number that makes no sense. A number that is too low would be given twice, so
+    /// the program cannot propose one.
+    fn of_number(row: CorruptRow) -> RowInTheWay {
+        let found = RowContent {
+            bytes: row.found.len(),
+            hex: hex(&row.found[..row.found.len().min(SHOWN)]),
+            meaning: format!("{}: a number has 8 bytes, big endian", row.why),
+        };
+        let (name, key) = (&row.what, &row.key);
+        RowInTheWay {
+            name: format!("{name} (key {}/{})", hex(&key.pkey), hex(&key.ccols)),
+            event: None,
+            found: Some(found),
+            expected: None,
+            hint: None,
+            repair: "restore",
+            advice: "restore the row from a backup, or write a number that is not below the last one that was given; the stored offset may be lower",
+        }
+    }
+
+    /// A part of the storage that cannot be read.
+    fn of_storage(what: String) -> RowInTheWay {
+        let found = RowContent { bytes: 0, hex: String::new(), meaning: what };
+        RowInTheWay {
+            name: "a part of the storage that cannot be read".to_owned(),
+            event: None,
+            found: Some(found),
+            expected: None,
+            hint: None,
+            repair: "restore_storage",
+            advice: "the storage itself is damaged: stop the node, restore the file of redb or the data of the server from a backup, and start the node again",
         }
     }
 }
