@@ -1,6 +1,7 @@
 //! `vvm repair`: the rows that keep partitions of a running node from working, and their repair.
 
 use std::{
+    fmt::Display,
     io::{self, IsTerminal, Write},
     net::SocketAddr,
     process::ExitCode,
@@ -162,16 +163,25 @@ fn text_of_row(row: &Value, stuck: &Value, admin: SocketAddr) -> String {
         text += &format!("  to be written: {}\n", text_of_content(&row["expected"]));
     }
     text += &format!("  repair: {}\n", word(&row["advice"]));
+    if let Some(search) = row["search"].as_str() {
+        text += &format!("  place: {search}\n");
+    }
     if row["repair"] == "mark" {
-        let hint = |key: &str, unknown: &str| match row["hint"][key].as_u64() {
-            Some(known) => known.to_string(),
-            None => unknown.to_owned(),
+        let command = |ws: &dyn Display, offset: &dyn Display, why: &str| {
+            format!(
+                "    vvm repair mark --admin {admin} --app {app} --partition {partition} --event {} --ws {ws} --offset {offset}{why}\n",
+                row["event"]
+            )
         };
-        let (ws, offset) = (hint("ws", "WORKSPACE"), hint("offset", "OFFSET"));
-        text += &format!(
-            "    vvm repair mark --admin {admin} --app {app} --partition {partition} --event {} --ws {ws} --offset {offset}\n",
-            row["event"]
-        );
+        let candidates = array(&row["candidates"]);
+        match &row["hint"] {
+            Value::Null if candidates.is_empty() => text += &command(&"WORKSPACE", &"OFFSET", ""),
+            Value::Null => text.extend(candidates.iter().map(|place| {
+                let why = format!("   # {}", word(&place["why"]));
+                command(&place["ws"], &place["offset"], &why)
+            })),
+            hint => text += &command(&hint["ws"], &hint["offset"], ""),
+        }
     }
     text
 }

@@ -139,7 +139,14 @@ fn mark(fixture: &StorageFixture) {
     assert_eq!(code, Some(4), "{stderr}");
     assert!(stderr.contains("503"), "{stderr}");
     let (text, _) = repaired(&node, &["list"], 0);
-    assert!(text.contains(" --app demo/shop --partition 1 --event 4 --ws WORKSPACE"), "{text}");
+    assert!(
+        text.contains(" --app demo/shop --partition 1 --event 4 --ws 1 --offset 4   # the log"),
+        "{text}"
+    );
+    assert_eq!(entry["row"]["hint"], Value::Null, "{entry}");
+    let why = "the log of the workspace has a damaged row there";
+    let candidates = json!([{ "ws": WS, "offset": LAST, "why": why }]);
+    assert_eq!(entry["row"]["candidates"], candidates, "{entry}");
 
     let place = ["mark", "--app", "demo/shop", "--partition", "1", "--ws", "1"];
     let mark = |more: &[&str], code| repaired(&node, &[&place[..], more].concat(), code);

@@ -1,13 +1,18 @@
 //! Marking: an operator puts a marker in the place of an event that cannot be read. The leader of
 //! the partition writes the marker.
 
+mod candidates;
 mod damaged_event;
 mod neighbours;
 
 use bytes::Bytes;
 use istorage::{Conditional, Order, OrderedPut, Outcome};
 
-pub use self::{damaged_event::DamagedEvent, neighbours::EventNeighbours};
+pub use self::{
+    candidates::{PlaceCandidate, PlaceEvidence, SEARCHED_EVENTS},
+    damaged_event::DamagedEvent,
+    neighbours::EventNeighbours,
+};
 use crate::{
     AppRow, DamagedRow, DrawnNumber, Entry, Error, EventPlace, Log, Marker, Offset, Result,
     TrustLevel, Violation,

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use eventlog::{
-    AppRow, DamagedRow, DecodeError, DrawnNumber, Entry, Epoch, Error, Marker, Offset, TrustLevel,
+    AppRow, DamagedRow, DecodeError, DrawnNumber, Entry, Epoch, Error, Marker, Offset,
+    PlaceEvidence, TrustLevel,
 };
 use futures::TryStreamExt;
 use istorage::{AppStorageExt, CallKind, Fault, Faulty, SharedStorage};
@@ -162,6 +163,48 @@ async fn a_mark_of_which_the_second_write_failed_is_repeated() {
             write(&storage, &next, &events(epoch, 3, 1, Some((1, 1)))).await;
         }
     }
+}
+
+/// The damaged bytes name no place. The operator had to know the workspace and the offset.
+#[tokio::test]
+async fn the_place_of_a_damaged_event_is_searched_among_its_neighbours() {
+    use PlaceEvidence::{Copy, DamagedCopy, Gap};
+    for level in LEVELS {
+        let storage = storage().await;
+        let leader = log(&storage, level, 1);
+        write(&storage, &leader, &events(1, 1, 4, None)).await;
+        let plog = AppRow::Plog(PARTITION, Offset(3));
+        let places = async |at| leader.reader().place_candidates(PARTITION, Offset(at)).await;
+        let found = async || {
+            let found = places(3).await.unwrap();
+            let found = found.iter().map(|found| (found.ws, found.wlog, found.evidence));
+            found.collect::<Vec<_>>()
+        };
+        damage(&storage, level, plog).await;
+        assert_eq!(found().await, [(WS, Offset(3), Copy)]);
+        let beside = AppRow::Wlog(WS, Offset(3));
+        damage(&storage, level, beside).await;
+        assert_eq!(found().await, [(WS, Offset(3), DamagedCopy)]);
+        if level != TrustLevel::Two {
+            let (key, far) = (beside.key(), Instant::FAR_FUTURE);
+            let there = storage.get_linearizable(&key, far).await.unwrap().unwrap();
+            assert!(storage.compare_and_delete(key, there, far).await.unwrap().is_applied());
+            assert_eq!(found().await, [(WS, Offset(3), Gap)]);
+        }
+        // Behind the last event of the workspace there is no trace of a lost event.
+        assert_eq!(places(5).await.unwrap(), []);
+    }
+}
+
+/// Replaces the bytes of a row.
+async fn damage(storage: &SharedStorage, level: TrustLevel, row: AppRow) {
+    let (damaged, far) = (Bytes::from_static(b"damaged"), Instant::FAR_FUTURE);
+    if level == TrustLevel::Two {
+        return put(storage, level, row, event(2, 9, None).place, damaged).await;
+    }
+    let there = storage.get_linearizable(&row.key(), far).await.unwrap().unwrap();
+    let swap = storage.compare_and_swap(row.key(), there, damaged, None, far).await;
+    assert!(swap.unwrap().is_applied());
 }
 
 /// Two events changed one record, and the first event could not be read any more. After it was

@@ -42,8 +42,8 @@ pub use launch::{Launched, NotReady, StopShare};
 pub use node::{Node, NotLeading, Stage};
 pub use problem::{Problem, ServiceError};
 pub use repair::{
-    MarkRequest, NoResult, PlaceHint, RepairError, RepairNote, RowContent, RowInTheWay,
-    StuckPartition,
+    MarkRequest, NoResult, PlaceCandidate, PlaceHint, RepairError, RepairNote, RowContent,
+    RowInTheWay, StuckPartition,
 };
 pub use service::Service;
 pub use settings::{AppSettings, NodeSettings, NumbersIn};

@@ -1,6 +1,6 @@
 //! The rows in the way of partitions, as an operator sees them.
 
-use eventlog::{AppRow, Obstacle, Repair};
+use eventlog::{AppRow, Obstacle, Offset, PlaceEvidence, Repair, SEARCHED_EVENTS};
 use istorage::CorruptRow;
 use processor::{Commands, bytes::Bytes};
 use serde::Serialize;
@@ -10,6 +10,9 @@ use crate::app::ServedApp;
 
 /// The number of bytes of a row that are shown.
 pub(super) const SHOWN: usize = 1_024;
+
+/// The number of places that are proposed for a damaged event.
+const CANDIDATES: usize = 16;
 
 /// A partition that runs no commands, or that has met damaged rows.
 #[derive(Clone, Debug, Serialize)]
@@ -45,6 +48,22 @@ pub struct RowInTheWay {
     pub advice: &'static str,
     /// The place that a damaged event still names in its bytes.
     pub hint: Option<PlaceHint>,
+    /// The places that the event may have, up to 16, the most certain one first, if the bytes name
+    /// no place.
+    pub candidates: Vec<PlaceCandidate>,
+    /// The extent of the search for candidates, or the reason why it failed.
+    pub search: Option<String>,
+}
+
+/// A place that a damaged event may have.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlaceCandidate {
+    /// The workspace of the event.
+    pub ws: u64,
+    /// The offset of the event in the WLog.
+    pub offset: u64,
+    /// The reason why the event may be there.
+    pub why: &'static str,
 }
 
 /// The place that the bytes of a damaged event name. It may be wrong, because the bytes are damaged.
@@ -75,7 +94,7 @@ impl ServedApp {
             Obstacle::Storage { row: Some(row), .. } => return RowInTheWay::of_number(row),
             Obstacle::Storage { what, row: None } => return RowInTheWay::of_storage(what),
         };
-        match self.reader.row(row).await {
+        let mut shown = match self.reader.row(row).await {
             Ok(found) => RowInTheWay::of_row(row, found.as_ref(), expected.as_ref(), repair),
             Err(error) => RowInTheWay {
                 found: Some(RowContent {
@@ -85,7 +104,26 @@ impl ServedApp {
                 }),
                 ..RowInTheWay::of_row(row, None, expected.as_ref(), repair)
             },
+        };
+        if let (Repair::Mark, AppRow::Plog(partition, event), None) = (repair, row, shown.hint) {
+            self.search_place(partition, event, &mut shown).await;
         }
+        shown
+    }
+
+    /// Searches for the place of an event whose bytes do not name it.
+    async fn search_place(&self, partition: u16, event: Offset, shown: &mut RowInTheWay) {
+        shown.search = Some(match self.reader.place_candidates(partition, event).await {
+            Ok(found) => {
+                shown.candidates =
+                    found.iter().take(CANDIDATES).map(PlaceCandidate::from).collect();
+                format!(
+                    "{} candidates among the workspaces of the {SEARCHED_EVENTS} events in front of the event and behind it",
+                    found.len()
+                )
+            }
+            Err(error) => format!("the search for candidates failed: {error}"),
+        });
     }
 
     /// The rows that readers and commands of a partition met, and that are still damaged.
@@ -137,6 +175,8 @@ impl RowInTheWay {
             found: found.map(|bytes| RowContent::of(row, bytes)),
             expected: expected.map(|bytes| RowContent::of(row, bytes)),
             hint: hint.map(|place| PlaceHint { ws: place.ws.0, offset: place.wlog.0 }),
+            candidates: Vec::new(),
+            search: None,
             repair: match repair {
                 Repair::Mark => "mark",
                 Repair::Restore => "restore",
@@ -169,6 +209,8 @@ impl RowInTheWay {
             found: Some(found),
             expected: None,
             hint: None,
+            candidates: Vec::new(),
+            search: None,
             repair: "restore",
             advice: "restore the row from a backup, or write a number that is not below the last one that was given; the stored offset may be lower",
         }
@@ -183,9 +225,22 @@ impl RowInTheWay {
             found: Some(found),
             expected: None,
             hint: None,
+            candidates: Vec::new(),
+            search: None,
             repair: "restore_storage",
             advice: "the storage itself is damaged: stop the node, restore the file of redb or the data of the server from a backup, and start the node again",
         }
+    }
+}
+
+impl From<&eventlog::PlaceCandidate> for PlaceCandidate {
+    fn from(found: &eventlog::PlaceCandidate) -> PlaceCandidate {
+        let why = match found.evidence {
+            PlaceEvidence::Copy => "the log of the workspace has the event there",
+            PlaceEvidence::DamagedCopy => "the log of the workspace has a damaged row there",
+            PlaceEvidence::Gap => "the log of the workspace has a gap there",
+        };
+        PlaceCandidate { ws: found.ws.0, offset: found.wlog.0, why }
     }
 }
 
