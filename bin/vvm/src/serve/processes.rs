@@ -1,5 +1,7 @@
 //! Tests that end their process. Such a test starts itself as a process of its own.
 
+#![allow(clippy::disallowed_methods)]
+
 use std::{
     env,
     io::Read,
@@ -34,7 +36,6 @@ pub(super) fn run(test: &str) -> (ExitStatus, String) {
             child.kill().unwrap();
             panic!("the process did not end");
         }
-        #[allow(clippy::disallowed_methods)]
         std::thread::sleep(Duration::from_millis(10));
     };
     let mut output = Vec::new();

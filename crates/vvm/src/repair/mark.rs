@@ -37,7 +37,11 @@ impl PartitionRepair {
         if is_dry_run {
             return Ok(note);
         }
-        self.noted(note, async { Ok(drop(self.storage.repair(plan).await?)) }).await
+        let repair = async {
+            self.storage.repair(plan).await?;
+            Ok(())
+        };
+        self.noted(note, repair).await
     }
 
     /// Does a repair, with a row in the table of repairs before and after it.
