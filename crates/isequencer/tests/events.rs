@@ -4,13 +4,15 @@
 
 mod common;
 
-use std::{sync::Arc, time::Duration};
+use std::{future::ready, sync::Arc, time::Duration};
 
 use clock::Clock;
-use common::{KIND, WS, failing, gated, offset};
+use common::{KIND, WS, failing, gated, hook, offset};
 use isequencer::{
     BadSequences, EventSequencerFactory, JoinError, MemSeqStorage, NumberKey, Params, SeqStorage,
-    SequenceStatus, SequencerBusy, Sequences, StartError, WsKind, standard,
+    SequenceStatus, SequencerBusy, Sequences, StartError, WsKind,
+    mem::{CallOutcome, SeqStorageCall},
+    standard,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -83,6 +85,21 @@ async fn start_event_waits_for_the_recovery_up_to_its_limit() {
     assert_eq!(monitor.status(), SequenceStatus::Ready);
     partition.close(Clock::system().now() + LONG).await.unwrap();
     assert_eq!(monitor.status(), SequenceStatus::Finished);
+}
+
+/// An event that waits for a sequencer that has ended would wait for its whole limit.
+#[tokio::test]
+async fn start_event_fails_at_once_when_the_sequencer_has_ended() {
+    let panics = MemSeqStorage::new().with_hook(hook(|call| {
+        assert_ne!(call, SeqStorageCall::NextOffset, "a panic on purpose");
+        ready(CallOutcome::Done)
+    }));
+    let mut partition = factory(&panics).partition(1);
+    let start = Clock::system().now();
+    let ended = partition.start_event(LONG, KIND, WS).await.unwrap_err();
+    assert!(matches!(ended, StartError::Busy(SequencerBusy::Closed)), "{ended}");
+    assert!(Clock::system().now() - start < LONG / 2);
+    assert_eq!(partition.monitor().status(), SequenceStatus::Finished);
 }
 
 #[tokio::test]

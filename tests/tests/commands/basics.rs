@@ -4,8 +4,8 @@ use eventlog::{RecordId, TrustLevel, Value};
 use isequencer::standard::FIRST_CRECORD_ID;
 use processor::{IdempotencyKey, PartitionEnd, Refused, RejectionKind};
 use shop::{
-    AnswerLedger, ShopNodeSettings, article, bill, check, create_workspace, cud, new_row, text,
-    update,
+    AnswerLedger, ShopNodeSettings, article, bill, check, child, create_workspace, cud, new_row,
+    text, update,
 };
 use trialkit::{Trial, trials};
 
@@ -31,7 +31,17 @@ async fn built_in_sequences(fixture: &CommandsFixture) {
     let other = named("other", create_workspace(OTHER_WS, shop_db.soon()));
     let other = fixture.run(&node, &mut ledger, other).await.unwrap();
     assert_eq!((other.plog.0, other.wlog.0), (2, 1), "each workspace has a log of its own");
-    for (first, rows) in [(322_685_000_131_072, article("a")), (322_680_000_131_072, bill("b"))] {
+    // Records of operations draw from the sequence of documents.
+    let order = vec![
+        new_row(1, "shop.Order", []),
+        child(2, "shop.Item", (1, "items"), []),
+        child(3, "shop.Item", (1, "items"), []),
+    ];
+    for (first, rows) in [
+        (322_685_000_131_072, article("a")),
+        (322_680_000_131_072, bill("b")),
+        (322_680_000_131_075, order),
+    ] {
         let name = format!("first {first}");
         let command = named(&name, cud(WS, rows, shop_db.soon()));
         let done = fixture.run(&node, &mut ledger, command).await.unwrap();
