@@ -94,6 +94,33 @@ misuses! {
             Ok(())
         }";
 
+    TwoEventsAtOnce:
+        "use isequencer::{EventSequencer, StartError, WsId, WsKind};
+        use std::time::Duration;
+        async fn run(sequencer: &mut EventSequencer) -> Result<(), StartError> {
+            let first = sequencer.start_event(Duration::ZERO, WsKind(1), WsId(1)).await?;",
+        "E0499", "let second = sequencer.start_event(Duration::ZERO, WsKind(1), WsId(1)).await?;",
+        "   first.finish();
+            Ok(())
+        }";
+
+    FinishingTwice:
+        "use isequencer::SequencedEvent;
+        fn run(event: SequencedEvent<'_>) {
+            event.finish();",
+        "E0382", "event.finish();",
+        "}";
+
+    NextWithoutEvent:
+        "use isequencer::{EventSequencer, StartError, WsId, WsKind};
+        use std::time::Duration;
+        async fn run(sequencer: &mut EventSequencer) -> Result<(), Box<dyn std::error::Error>> {",
+        "E0599", "let _ = sequencer.next_record_id();",
+        "   let mut event = sequencer.start_event(Duration::ZERO, WsKind(1), WsId(1)).await?;
+            let number = event.next_record_id()?;
+            Ok(())
+        }";
+
     ReleasingBeforeStopping:
         "use ielections::Leadership;
         async fn end(lead: Leadership, deadline: clock::Instant, is_early: bool) {
