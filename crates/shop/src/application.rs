@@ -45,6 +45,11 @@ kind = "WDoc"
 fields = { name = "string" }
 numbers = { number = "invoice" }
 
+[tables."shop.Receipt"]
+kind = "WDoc"
+fields = { name = "string" }
+sequences = { serial = "Note" }
+
 [tables."shop.Order"]
 kind = "ODoc"
 fields = { name = "string" }
@@ -166,6 +171,7 @@ impl Handler for TwoWritesHandler {
 /// - `shop.Draw`, which draws document numbers of the series in its params, and writes a bill for
 ///   each.
 ///
+/// A new `shop.Receipt` draws from the same sequence as `shop.Note`.
 /// A new `shop.Invoice` gets a number of the gapless series `invoice`, such as `INV2026-0001`. The
 /// series `order` is fast.
 ///

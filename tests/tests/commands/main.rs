@@ -18,6 +18,7 @@ mod reads;
 mod rounds;
 mod sabotage;
 mod scene;
+mod sequence_fields;
 mod slow_storage;
 mod stalled_partitions;
 mod two_leaders;
@@ -45,6 +46,7 @@ fn main() -> std::process::ExitCode {
         reads::TRIALS,
         rounds::TRIALS,
         sabotage::TRIALS,
+        sequence_fields::TRIALS,
         slow_storage::TRIALS,
         stalled_partitions::TRIALS,
         two_leaders::TRIALS,
