@@ -18,7 +18,7 @@ use crate::{
     AppSettings,
     repair::RepairTasks,
     series::OpenedSeries,
-    status::{AppStatus, PartitionStatus, SequenceStatus},
+    status::{AppStatus, DeclaredSequenceStatus, PartitionStatus},
 };
 
 /// The number of workspaces of which an application remembers that they exist: 2 MB.
@@ -125,7 +125,7 @@ impl App {
                 .application()
                 .declared_sequences()
                 .iter()
-                .map(SequenceStatus::of)
+                .map(DeclaredSequenceStatus::of)
                 .collect(),
             here: self.partitions.status().into_iter().filter_map(partition).collect(),
         }

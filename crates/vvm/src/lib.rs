@@ -48,7 +48,7 @@ pub use repair::{
 pub use service::Service;
 pub use settings::{AppSettings, NodeSettings, NumbersIn};
 pub use status::{
-    AppStatus, LeadershipStatus, NodeStatus, NumberRange, PartitionStatus, SequenceStatus,
+    AppStatus, DeclaredSequenceStatus, LeadershipStatus, NodeStatus, NumberRange, PartitionStatus,
     StorageStatus,
 };
 

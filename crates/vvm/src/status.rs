@@ -68,14 +68,14 @@ pub struct AppStatus {
     /// The trust level of the application.
     pub level: String,
     /// The sequences that the application declares, by kind of workspaces.
-    pub sequences: Vec<SequenceStatus>,
+    pub sequences: Vec<DeclaredSequenceStatus>,
     /// The partitions that are at work on this node.
     pub here: Vec<PartitionStatus>,
 }
 
 /// A sequence that an application declares for a kind of workspaces.
 #[derive(Clone, Debug, Serialize)]
-pub struct SequenceStatus {
+pub struct DeclaredSequenceStatus {
     /// The name of the kind.
     pub kind: String,
     /// The name of the sequence.
@@ -95,11 +95,11 @@ pub struct NumberRange {
     pub end: u64,
 }
 
-impl SequenceStatus {
-    pub(crate) fn of(declared: &DeclaredSequence) -> SequenceStatus {
+impl DeclaredSequenceStatus {
+    pub(crate) fn of(declared: &DeclaredSequence) -> DeclaredSequenceStatus {
         let DeclaredSequence { kind, name, sequence } = declared;
         let range = |range: &Range<u64>| NumberRange { start: range.start, end: range.end - 1 };
-        SequenceStatus {
+        DeclaredSequenceStatus {
             kind: kind.clone(),
             name: name.to_string(),
             id: sequence.id().0,
