@@ -49,7 +49,7 @@ pub enum DeploymentError {
 pub struct Deployment {
     /// The trust level. It never changes.
     pub level: TrustLevel,
-    /// The tables. They may grow.
+    /// The tables and the ids of the sequences. They may grow.
     pub schema: Schema,
 }
 
