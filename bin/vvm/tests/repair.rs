@@ -228,7 +228,8 @@ fn flipped(fixture: &StorageFixture) {
     let (_, needed) = mark(&["--yes"], 1);
     let (_, safe) = needed.trim().split_once("safe numbers are ").unwrap();
     let numbers: Vec<&str> = safe.split(' ').flat_map(|safe| ["--number", safe]).collect();
-    assert_eq!(numbers.len(), 4, "{needed}");
+    assert_eq!(numbers.len(), 6, "{needed}");
+    assert_eq!(numbers[5], "256:4096", "the sequence of deliveries");
     let (_, partial) = mark(&[&numbers[..2], &["--yes"]].concat(), 1);
     assert!(partial.contains("safe numbers are 3:"), "{partial}");
     let (plan, _) = mark(&[&numbers[..], &["--dry-run"]].concat(), 0);

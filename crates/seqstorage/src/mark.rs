@@ -13,7 +13,8 @@ use isequencer::{SeqId, Sequence, standard};
 
 use crate::PartitionStorage;
 
-/// The largest number of records that a command makes.
+/// The largest number of records that a command makes. A command of `sys` draws at most so many
+/// numbers of a sequence for one field of each of its new rows.
 const MOST_RECORDS: u64 = 4_096;
 
 /// The reason for which an event is not marked. The log is unchanged.
@@ -24,7 +25,8 @@ pub enum MarkError {
     Readable(Offset),
     /// The copy of the event in the log of the workspace cannot be read. So the caller must give
     /// the numbers that the event drew. These numbers are missing. Each is 4,096 above the last
-    /// known number of its sequence, and a command makes at most 4,096 records.
+    /// known number of its sequence, or the last one of the sequence, and a command makes at most
+    /// 4,096 records.
     #[error("the log of the workspace has no copy that can be read: give the last number that the event drew of each missing sequence, or state that it drew none; safe numbers are {}", list(.0))]
     NumbersNeeded(Vec<DrawnNumber>),
     /// The given numbers contradict the given offset in the log of the workspace.
@@ -113,9 +115,11 @@ impl PartitionStorage {
     ///
     /// An operator gives the workspace of the event and the offset in the log of this workspace. If
     /// the copy at that offset cannot be read either, the operator also gives the other numbers
-    /// that the event drew: one for each sequence of record ids, or no number at all if the event
-    /// drew none. For an event in front of the stored offset, the numbers are stored
-    /// already and need not be given.
+    /// that the event drew: one for each sequence of record ids and for each of `sequences`, or no
+    /// number at all if the event drew none. `sequences` are those that the application declares
+    /// for the workspace. If the event drew none of them, the operator gives the last known number.
+    /// For an event in front of the stored offset, the numbers are stored already and need not be
+    /// given.
     ///
     /// If the damaged bytes still name a place, the given place must be the same one, unless
     /// `ignores_hint`.
@@ -129,6 +133,7 @@ impl PartitionStorage {
         wlog: Offset,
         given: Option<Vec<DrawnNumber>>,
         ignores_hint: bool,
+        sequences: &[Sequence],
     ) -> Result<MarkPlan, MarkError> {
         if !self.log.has_workspace(ws) {
             return Err(MarkError::OtherPartition { ws, partition: self.log.partition() });
@@ -156,9 +161,10 @@ impl PartitionStorage {
                 if plog < from {
                     with_offset(wlog, Vec::new())?
                 } else {
+                    let sequences = [&standard::sequences(), sequences].concat();
                     let drawn = with_offset(wlog, given.clone().unwrap_or_default())?;
-                    self.check_above_all_known(ws, &drawn, &around).await?;
-                    self.check_complete(ws, given.as_deref(), &around).await?;
+                    let drawn = self.above_all_known(ws, drawn, &around, &sequences).await?;
+                    self.check_complete(ws, given.as_deref(), &around, &sequences).await?;
                     drawn
                 }
             }
@@ -200,20 +206,22 @@ impl PartitionStorage {
         Ok(())
     }
 
-    /// Checks that the given numbers name each sequence of record ids, or say that the event drew
-    /// no number. A number that the event drew and that nobody names would be given again.
+    /// Checks that the given numbers name each sequence that the event may have drawn from, or say
+    /// that the event drew no number. A number that the event drew and that nobody names would be
+    /// given again.
     async fn check_complete(
         &self,
         ws: WsId,
         given: Option<&[DrawnNumber]>,
         around: &EventNeighbours,
+        sequences: &[Sequence],
     ) -> Result<(), MarkError> {
         let is_given = |seq: u16| {
             given
                 .is_some_and(|given| given.is_empty() || given.iter().any(|drawn| drawn.seq == seq))
         };
-        let missing: Vec<Sequence> = standard::sequences()
-            .into_iter()
+        let missing: Vec<&Sequence> = sequences
+            .iter()
             .filter(|sequence| sequence.id() != standard::WLOG_OFFSET && !is_given(sequence.id().0))
             .collect();
         if missing.is_empty() {
@@ -221,35 +229,45 @@ impl PartitionStorage {
         }
         let seqs: Vec<u16> = missing.iter().map(|sequence| sequence.id().0).collect();
         let stored = self.numbers.last(ws.0, &seqs, self.deadline()).await?;
-        let safe = missing.iter().zip(stored).map(|(sequence, stored)| {
+        let safe = missing.iter().zip(stored).filter_map(|(sequence, stored)| {
             let seq = sequence.id().0;
             let before = around.before.get(&seq).copied().unwrap_or(0);
-            let next = sequence.after(stored.unwrap_or(0).max(before)).unwrap_or(0);
-            DrawnNumber { seq, last: next.saturating_add(MOST_RECORDS - 1) }
+            // The event drew nothing from a sequence that was used up before.
+            let next = sequence.after(stored.unwrap_or(0).max(before))?;
+            let (far, end) = (next.saturating_add(MOST_RECORDS - 1), last_of(sequence));
+            Some(DrawnNumber { seq, last: far.min(end) })
         });
-        Err(MarkError::NumbersNeeded(safe.collect()))
+        let safe: Vec<DrawnNumber> = safe.collect();
+        if safe.is_empty() { Ok(()) } else { Err(MarkError::NumbersNeeded(safe)) }
     }
 
     /// Checks that each given number is above all known numbers of its sequence, and belongs to the
-    /// sequence. After a lower number, the sequencer could give a number twice.
+    /// sequence. After a lower number, the sequencer could give a number twice. Returns the numbers
+    /// without the sequences of the application that the event did not draw from.
     ///
     /// `check_offset` and `Log::damaged` check the offset in the log of the workspace.
-    async fn check_above_all_known(
+    async fn above_all_known(
         &self,
         ws: WsId,
-        drawn: &[DrawnNumber],
+        drawn: Vec<DrawnNumber>,
         around: &EventNeighbours,
-    ) -> Result<(), MarkError> {
+        sequences: &[Sequence],
+    ) -> Result<Vec<DrawnNumber>, MarkError> {
+        let mut above = Vec::with_capacity(drawn.len());
         let seqs: Vec<u16> = drawn.iter().map(|drawn| drawn.seq).collect();
         let stored = self.numbers.last(ws.0, &seqs, self.deadline()).await?;
-        let ranges = standard::sequences();
-        for (drawn, stored) in drawn.iter().zip(stored) {
+        for (drawn, stored) in drawn.into_iter().zip(stored) {
             if drawn.seq == standard::WLOG_OFFSET.0 {
+                above.push(drawn);
                 continue;
             }
             let before = around.before.get(&drawn.seq).copied().unwrap_or(0);
             let known = stored.unwrap_or(0).max(before);
-            let sequence = ranges.iter().find(|sequence| sequence.id() == SeqId(drawn.seq));
+            let is_of_application = SeqId(drawn.seq) >= standard::FIRST_OF_APPLICATIONS;
+            if is_of_application && drawn.last == known {
+                continue;
+            }
+            let sequence = sequences.iter().find(|sequence| sequence.id() == SeqId(drawn.seq));
             let is_one = match sequence {
                 // A number belongs to the sequence if it follows the number before it.
                 Some(sequence) => {
@@ -259,11 +277,17 @@ impl PartitionStorage {
                 None => drawn.last <= i64::MAX as u64,
             };
             if drawn.last <= known || !is_one {
-                return Err(MarkError::NotAbove { drawn: *drawn, known });
+                return Err(MarkError::NotAbove { drawn, known });
             }
+            above.push(drawn);
         }
-        Ok(())
+        Ok(above)
     }
+}
+
+/// The last number of a sequence.
+fn last_of(sequence: &Sequence) -> u64 {
+    sequence.ranges().last().map_or(0, |range| range.end - 1)
 }
 
 /// Shows numbers as `sequence:number`, with spaces between them.

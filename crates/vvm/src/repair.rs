@@ -206,7 +206,9 @@ impl App {
         let commands = self.partitions.commands(partition).ok_or(not_leader)?;
         let storage = served.partition_storage(partition).ok_or(not_leader)?;
         let (app, clock) = (self.name().clone(), self.clock.clone());
-        let repair = PartitionRepair { app, partition, clock, served, commands, storage };
+        let application = Arc::clone(&self.settings.application);
+        let repair =
+            PartitionRepair { app, application, partition, clock, served, commands, storage };
         repair.may_go_on()?;
         Ok(repair)
     }

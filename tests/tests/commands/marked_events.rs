@@ -5,11 +5,14 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use eventlog::{AppRow, DamagedRow, DrawnNumber, Entry, Error, Marker, Offset, TrustLevel, WsId};
 use futures::TryStreamExt;
-use isequencer::standard::{CRECORD_ID, FIRST_RECORD_ID, RECORD_ID, WLOG_OFFSET};
+use isequencer::{
+    SeqId, Sequence,
+    standard::{CRECORD_ID, FIRST_RECORD_ID, RECORD_ID, WLOG_OFFSET},
+};
 use istorage::{AppStorageExt, Consistency, Order, OrderedPut};
 use processor::{PartitionEnd, Status};
 use seqstorage::{MarkError, PartitionStorage};
-use shop::{ShopNode, ShopNodeSettings, article, cud};
+use shop::{ShopNode, ShopNodeSettings, article, cud, new_row};
 use trialkit::{Trial, trials};
 
 use crate::fixture::{CommandsFixture, PARTITION, WS, named};
@@ -22,6 +25,7 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(marked_events:
     a_marker_is_put_only_into_a_workspace_of_the_partition = elsewhere,
     the_marker_of_the_largest_event_fits_into_a_row = largest,
     at_level_2_a_reported_marker_is_stored = under_one_epoch,
+    a_marker_has_numbers_of_the_sequences_of_the_application = of_application,
 );
 
 const DAMAGED: Bytes = Bytes::from_static(b"damaged");
@@ -51,7 +55,7 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     let MarkError::NumbersNeeded(safe) = unsaid else { panic!("{unsaid:?}") };
     assert_eq!(safe.iter().map(|safe| safe.seq).collect::<Vec<_>>(), [RECORD_ID.0, CRECORD_ID.0]);
     let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
-    let drawn = |seq: isequencer::SeqId, last| DrawnNumber { seq: seq.0, last };
+    let drawn = |seq: SeqId, last| DrawnNumber { seq: seq.0, last };
     let elsewhere = operator.mark_corrupted(plog, WsId(ws), done.wlog, Some(Vec::new())).await;
     let is_reported =
         matches!(elsewhere, Err(MarkError::Log(Error::DamagedRow(DamagedRow::Misplaced { .. }))));
@@ -110,7 +114,19 @@ impl Operator {
         wlog: Offset,
         given: Option<Vec<DrawnNumber>>,
     ) -> Result<Marker, MarkError> {
-        let plan = self.0.plan_marker(plog, ws, wlog, given, false).await?;
+        self.mark_with(plog, ws, wlog, given, &[]).await
+    }
+
+    /// Does the same in a workspace with sequences of the application.
+    async fn mark_with(
+        &self,
+        plog: Offset,
+        ws: WsId,
+        wlog: Offset,
+        given: Option<Vec<DrawnNumber>>,
+        sequences: &[Sequence],
+    ) -> Result<Marker, MarkError> {
+        let plan = self.0.plan_marker(plog, ws, wlog, given, false, sequences).await?;
         Ok(self.0.repair(plan).await?.expect("the event has no copy that can be read"))
     }
 }
@@ -186,7 +202,7 @@ async fn known(fixture: &CommandsFixture) {
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(fixture, &node);
-    let mark = async |wlog, seq: isequencer::SeqId, last| {
+    let mark = async |wlog, seq: SeqId, last| {
         let given = Some(vec![DrawnNumber { seq: seq.0, last }]);
         operator.mark_corrupted(plog, WsId(WS), wlog, given).await
     };
@@ -197,7 +213,7 @@ async fn known(fixture: &CommandsFixture) {
     assert!(matches!(other, MarkError::NotAbove { .. }), "an id of another sequence: {other:?}");
     let taken = mark(wlog.next(), CRECORD_ID, last(&done[1])).await.unwrap_err();
     assert!(matches!(taken, MarkError::NotBefore { .. } | MarkError::Log(_)), "{taken:?}");
-    let drawn = |seq: isequencer::SeqId, last| DrawnNumber { seq: seq.0, last };
+    let drawn = |seq: SeqId, last| DrawnNumber { seq: seq.0, last };
     let given = vec![drawn(CRECORD_ID, last(&done[1])), drawn(RECORD_ID, FIRST_RECORD_ID)];
     operator.mark_corrupted(plog, WsId(WS), wlog, Some(given)).await.unwrap();
     node.ready().await;
@@ -223,7 +239,7 @@ async fn once(fixture: &CommandsFixture) {
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(fixture, &node);
-    let mark = async |given: &[(isequencer::SeqId, u64)]| {
+    let mark = async |given: &[(SeqId, u64)]| {
         let given =
             given.iter().map(|(seq, last)| DrawnNumber { seq: seq.0, last: *last }).collect();
         operator.mark_corrupted(plog, WsId(WS), wlog, Some(given)).await
@@ -324,4 +340,59 @@ async fn damage(
         let inserted = storage.insert_if_not_exists(key, DAMAGED, None, deadline).await.unwrap();
         assert!(inserted.is_applied());
     }
+}
+
+/// A marker without a number for the sequence of the application was accepted, although the event
+/// had drawn from the sequence. The number was given again.
+async fn of_application(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let mut settings = ShopNodeSettings::at(TrustLevel::Zero);
+    settings.partition.sequencer.flush_delay = Duration::from_secs(600);
+    let (first, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
+    let receipt = || cud(WS, vec![new_row(1, "shop.Receipt", [])], shop_db.soon());
+    let mut last = None;
+    for request in ["one", "two"] {
+        let command = named(request, receipt());
+        last = Some(fixture.run(&first, &mut ledger, command).await.unwrap());
+    }
+    let last = last.unwrap();
+    first.kill();
+    for row in [AppRow::Plog(PARTITION, last.plog), AppRow::Wlog(WsId(WS), last.wlog)] {
+        let (storage, key) = (&shop_db.app.storage, row.key());
+        let there = storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
+        let swap = storage.compare_and_swap(key, there, DAMAGED, None, shop_db.soon());
+        assert!(swap.await.unwrap().is_applied());
+    }
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let operator = operator(fixture, &node);
+    // The sequence has few numbers left. The event drew nothing from the other one.
+    let [few, none] =
+        [(256, 1..10), (257, 1..2)].map(|(id, range)| Sequence::within(SeqId(id), range));
+    let mut sequences = vec![few.unwrap()];
+    let number = |seq, last| DrawnNumber { seq, last };
+    let ids = [number(RECORD_ID.0, FIRST_RECORD_ID + 9), number(CRECORD_ID.0, 322_685_000_131_072)];
+    let mark = async |notes: &[DrawnNumber], sequences: &[Sequence]| {
+        let given = Some([&ids, notes].concat());
+        operator.mark_with(last.plog, WsId(WS), last.wlog, given, sequences).await
+    };
+    let needed = mark(&[], &sequences).await.unwrap_err();
+    let expected = [number(256, 9)];
+    assert!(
+        matches!(&needed, MarkError::NumbersNeeded(safe) if safe[..] == expected),
+        "{needed:?}"
+    );
+    for wrong in [0, 10] {
+        let refused = mark(&[number(256, wrong)], &sequences).await.unwrap_err();
+        assert!(matches!(refused, MarkError::NotAbove { .. }), "{wrong}: {refused:?}");
+    }
+    sequences.push(none.unwrap());
+    let marker = mark(&[number(256, 2), number(257, 0)], &sequences).await.unwrap();
+    let expected = [&[number(WLOG_OFFSET.0, last.wlog.0)], &ids[..], &[number(256, 2)]].concat();
+    assert_eq!(marker.drawn, expected, "nothing was drawn from sequence 257");
+    node.ready().await;
+    let done = fixture.run(&node, &mut ledger, named("after", receipt())).await.unwrap();
+    let stored = node.commands.record(WsId(WS), done.answer.ids[0].1).await.unwrap().unwrap();
+    assert_eq!(stored.record.fields["serial"], eventlog::Value::Int64(3));
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use clock::{Clock, WallTime};
-use processor::Commands;
-use seqstorage::{MarkPlan, PartitionStorage};
+use eventlog::{Value, WsId};
+use isequencer::Sequence;
+use processor::{Application, Commands, DeclaredSequence};
+use seqstorage::{MarkError, MarkPlan, PartitionStorage};
 use sysvvm::AppName;
 use tracing::info;
 
@@ -15,6 +17,7 @@ use crate::{NotLeader, app::ServedApp};
 /// The parts that a repair of a partition needs.
 pub(super) struct PartitionRepair {
     pub(super) app: AppName,
+    pub(super) application: Arc<Application>,
     pub(super) partition: u16,
     pub(super) clock: Clock,
     pub(super) served: Arc<ServedApp>,
@@ -32,7 +35,9 @@ impl PartitionRepair {
     pub(super) async fn mark(self, request: MarkRequest) -> Result<RepairNote, RepairError> {
         let MarkRequest { event, ws, offset, numbers, ignores_hint, is_dry_run, .. } = request;
         let _one_at_a_time = self.served.repair_tasks.one_at_a_time.lock().await;
-        let plan = self.storage.plan_marker(event, ws, offset, numbers, ignores_hint).await?;
+        let sequences = self.sequences_of(ws).await?;
+        let plan = self.storage.plan_marker(event, ws, offset, numbers, ignores_hint, &sequences);
+        let plan = plan.await?;
         let note = self.note_of(&plan);
         if is_dry_run {
             return Ok(note);
@@ -42,6 +47,23 @@ impl PartitionRepair {
             Ok(())
         };
         self.noted(note, repair).await
+    }
+
+    /// The sequences that the application declares for a workspace. If the kind of the workspace is
+    /// not known, because its descriptor is missing or damaged: those of all kinds.
+    async fn sequences_of(&self, ws: WsId) -> Result<Vec<Sequence>, MarkError> {
+        let descriptor = match self.served.reader.record(ws, Application::DESCRIPTOR).await {
+            Ok(descriptor) => descriptor,
+            Err(eventlog::Error::DamagedRow(_)) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let kind = descriptor.and_then(|mut stored| stored.record.fields.remove("kind"));
+        let is_of_kind = |declared: &&DeclaredSequence| match &kind {
+            Some(Value::String(kind)) => declared.kind == *kind,
+            _ => true,
+        };
+        let declared = self.application.declared_sequences().iter().filter(is_of_kind);
+        Ok(declared.map(|declared| declared.sequence.clone()).collect())
     }
 
     /// Does a repair, with a row in the table of repairs before and after it.
