@@ -36,23 +36,44 @@ pub(crate) async fn run(command: RepairCommand) -> Result<ExitCode, CommandError
         }
         RepairCommand::Mark { event, .. } => {
             let path = path_of(&event)?;
-            let plan = ask(admin, Method::POST, &format!("{path}&dryRun=true")).await?;
-            if event.dry_run {
-                let text = format!("nothing was written. The repair would be:\n{}", text_of(&plan));
-                (plan, text)
-            } else {
-                if !event.yes {
-                    confirm(&plan)?;
-                }
-                let done = ask(admin, Method::POST, &path).await?;
-                let what = if done["isRestored"] == true { "restored" } else { "marked" };
-                let text = format!("the event is {what}:\n{}", text_of(&done));
-                (done, text)
-            }
+            repair(admin, &path, event.dry_run, event.yes).await?
+        }
+        RepairCommand::Remove { row, .. } => {
+            let app: AppName =
+                row.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
+            let (partition, foreign) = (row.partition, row.foreign);
+            let path = format!("/repairs/remove?app={app}&partition={partition}&foreign={foreign}");
+            repair(admin, &path, row.dry_run, row.yes).await?
         }
     };
     print(&if json { format!("{answer:#}\n") } else { text })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Plans a repair, asks for a confirmation, and does the repair.
+async fn repair(
+    admin: SocketAddr,
+    path: &str,
+    is_dry_run: bool,
+    is_confirmed: bool,
+) -> Result<(Value, String), CommandError> {
+    let plan = ask(admin, Method::POST, &format!("{path}&dryRun=true")).await?;
+    if is_dry_run {
+        let text = format!("nothing was written. The repair would be:\n{}", text_of(&plan));
+        return Ok((plan, text));
+    }
+    if !is_confirmed {
+        confirm(&plan)?;
+    }
+    // Only a removal needs the digest of the bytes that were shown.
+    let path = match plan["action"].as_str() {
+        Some("removed") => format!("{path}&digest={}", word(&plan["digest"])),
+        _ => path.to_owned(),
+    };
+    let done = ask(admin, Method::POST, &path).await?;
+    let what = if done["action"] == "removed" { "row" } else { "event" };
+    let text = format!("the {what} is {}:\n{}", word(&done["action"]), text_of(&done));
+    Ok((done, text))
 }
 
 fn path_of(event: &MarkArgs) -> Result<String, CommandError> {
@@ -85,9 +106,10 @@ fn confirm(plan: &Value) -> Result<(), CommandError> {
     }
     let failed = |error| CommandError::unfinished(format!("no confirmation: {error}"));
     let mut stderr = io::stderr();
-    let question = match plan["isRestored"] == true {
-        true => "The event will be restored from its copy. Go on?",
-        false => "The content of the event will be lost. Mark it?",
+    let question = match plan["action"].as_str() {
+        Some("restored") => "The event will be restored from its copy. Go on?",
+        Some("removed") => "The row will be removed. Go on?",
+        _ => "The content of the event will be lost. Mark it?",
     };
     write!(stderr, "{}{question} [y/N] ", text_of(plan))
         .and_then(|()| stderr.flush())
@@ -166,6 +188,10 @@ fn text_of_row(row: &Value, stuck: &Value, admin: SocketAddr) -> String {
     if let Some(search) = row["search"].as_str() {
         text += &format!("  place: {search}\n");
     }
+    if row["repair"] == "remove" {
+        text +=
+            &format!("    vvm repair remove --admin {admin} --app {app} --partition {partition}\n");
+    }
     if row["repair"] == "mark" {
         let command = |ws: &dyn Display, offset: &dyn Display, why: &str| {
             format!(
@@ -202,17 +228,21 @@ fn text_of_content(content: &Value) -> String {
 fn text_of(note: &Value) -> String {
     let at = note["atMicros"].as_i64().and_then(|at| Timestamp::from_microsecond(at).ok());
     let at = at.map_or_else(|| "?".to_owned(), |at| format!("{at:.0}"));
+    let (partition, app, epoch) = (&note["partition"], word(&note["app"]), &note["epoch"]);
+    let of = format!("of partition {partition} of {app}");
+    if note["action"] == "removed" {
+        let hex: String = word(&note["replaced"]).chars().take(64).collect();
+        let (row, digest) = (word(&note["row"]), word(&note["digest"]));
+        return format!("removing {row} {of}, bytes {hex} ({digest}), in epoch {epoch}, {at}\n");
+    }
     let numbers = note["numbers"].as_object().into_iter().flatten();
     let numbers: Vec<String> = numbers.map(|(seq, last)| format!("{seq}:{last}")).collect();
     format!(
-        "{} of event {} of the log of partition {} of {} (event {} of workspace {}), numbers {}, in epoch {}, {at}\n",
-        if note["isRestored"] == true { "restoring" } else { "marking" },
+        "{} of event {} of the log {of} (event {} of workspace {}), numbers {}, in epoch {epoch}, {at}\n",
+        if note["action"] == "restored" { "restoring" } else { "marking" },
         note["event"],
-        note["partition"],
-        word(&note["app"]),
         note["offset"],
         note["ws"],
         numbers.join(" "),
-        note["epoch"],
     )
 }

@@ -159,6 +159,14 @@ fn mark(fixture: &StorageFixture) {
     assert!(next.contains("cannot be read") || next.contains("at most"), "{next}");
     let (_, far) = mark(&["--event", "4", "--offset", "9", "--no-numbers", "--yes"], 1);
     assert!(far.contains("event 8 of the log of workspace 1"), "{far}");
+    let readable = refused(&node, "mark?event=3&ws=1&offset=3");
+    assert_eq!(readable, (409, "event_readable".to_owned()));
+    let elsewhere = refused(&node, "mark?event=4&ws=2&offset=4");
+    assert_eq!(elsewhere, (422, "other_partition".to_owned()));
+    let other_event = refused(&node, "mark?event=4&ws=1&offset=3");
+    assert_eq!(other_event, (422, "other_event".to_owned()));
+    let missing = refused(&node, "mark?event=9&ws=1&offset=9");
+    assert_eq!(missing, (409, "row_missing".to_owned()));
     // The event is in front of the stored offset, because the node stopped in order. So its numbers
     // are known.
     let (plan, _) = mark(&[&here[..], &["--dry-run"]].concat(), 0);
@@ -176,8 +184,8 @@ fn mark(fixture: &StorageFixture) {
     let note = &list["repairs"][0];
     assert_eq!((&note["event"], &note["isDone"]), (&LAST.into(), &true.into()), "{list}");
     assert_eq!(note["replaced"], "64616d61676564", "{list}");
-    assert_eq!(note["isRestored"], false, "{list}");
-    assert!(node.log_text().contains("event repaired"), "{}", node.log_text());
+    assert_eq!(note["action"], "marked", "{list}");
+    assert!(node.log_text().contains("row repaired"), "{}", node.log_text());
     let (_, again) = mark(&[&here[..], &["--yes"]].concat(), 1);
     assert!(again.contains("can be read"), "{again}");
     node.stop();
@@ -225,6 +233,14 @@ fn flipped(fixture: &StorageFixture) {
     assert!(other.contains("name event 4 of workspace 1"), "{other}");
     let ignoring = [&elsewhere[..], &["--no-numbers", "--ignore-hint", "--dry-run"]].concat();
     repaired(&node, &ignoring, 0);
+    let other_place = refused(&node, "mark?event=4&ws=11&offset=1");
+    assert_eq!(other_place, (422, "other_place".to_owned()));
+    let unnumbered = refused(&node, "mark?event=4&ws=1&offset=4");
+    assert_eq!(unnumbered, (422, "numbers_needed".to_owned()));
+    let twice = refused(&node, "mark?event=4&ws=1&offset=4&numbers=2:9,2:10");
+    assert_eq!(twice, (422, "number_twice".to_owned()));
+    let low = refused(&node, "mark?event=4&ws=1&offset=4&numbers=2:9,3:9");
+    assert_eq!(low, (422, "number_not_above".to_owned()));
     let (_, needed) = mark(&["--yes"], 1);
     let (_, safe) = needed.trim().split_once("safe numbers are ").unwrap();
     let numbers: Vec<&str> = safe.split(' ').flat_map(|safe| ["--number", safe]).collect();
@@ -258,12 +274,14 @@ fn restored(fixture: &StorageFixture) {
     });
     let node = start(fixture);
     stuck(&node);
+    // The event is not a foreign row, whatever the operator says.
+    assert_eq!(refused(&node, "remove?foreign=true&dryRun=true"), (409, "was_event".to_owned()));
     let here = ["mark", "--app", "demo/shop", "--partition", "1", "--event", "4"];
     let here = [&here[..], &["--ws", "1", "--offset", "4", "--yes"]].concat();
     let (text, _) = repaired(&node, &here, 0);
     assert!(text.contains("the event is restored"), "{text}");
     works_again(&node);
-    assert_eq!(list(&node)["repairs"][0]["isRestored"], true);
+    assert_eq!(list(&node)["repairs"][0]["action"], "restored");
     node.stop();
     fixture.change("node", async |storage| {
         let soon = Clock::system().now() + Duration::from_secs(30);
@@ -274,10 +292,7 @@ fn restored(fixture: &StorageFixture) {
 
 /// Waits until all partitions run commands, and runs one.
 fn works_again(node: &NodeProcess) {
-    let start = Instant::now();
-    while list(node)["stuck"] != json!([]) {
-        assert!(start.elapsed() < node::PATIENCE, "{}", node.log_text());
-    }
+    until_at_work(node);
     assert_eq!(create_bill(node), LAST + 1);
 }
 
@@ -347,6 +362,77 @@ fn named(fixture: &StorageFixture) {
     );
     assert!(unknown.contains("no application"), "{unknown}");
     node.stop();
+}
+
+/// Sends a repair to the admin endpoint. Returns the status and the code of the refusal.
+fn refused(node: &NodeProcess, path: &str) -> (u16, String) {
+    let path = format!("/repairs/{path}&app=demo/shop&partition=1");
+    let (status, answer) = request(node.admin, "POST", &path, &[], "");
+    (status, answer["code"].as_str().unwrap_or_default().to_owned())
+}
+
+/// A foreign row stands in the way of a write, and another one stands behind the end of the log. The
+/// program had no tool to remove such a row, and the file of redb can be opened by no other program.
+fn removed(fixture: &StorageFixture) {
+    stopped_node(fixture);
+    let foreign = AppRow::Wlog(WsId(WS), Offset(LAST + 1));
+    fixture.change("node", async |storage| replace(&storage, foreign, Some(&DAMAGED)).await);
+    let node = start(fixture).ready();
+    let remove = |node: &NodeProcess, more: &[&str], code| {
+        let row = ["remove", "--app", "demo/shop", "--partition", "1"];
+        repaired(node, &[&row[..], more].concat(), code)
+    };
+    let (_, nothing) = remove(&node, &["--yes"], 1);
+    assert!(nothing.contains("no row of the application is in the way"), "{nothing}");
+    let path = format!("{}/docs/shop.Bill", workspace_path(WS));
+    let (status, answer) = request(node.api, "POST", &path, &[], "{}");
+    assert_ne!(status, 201, "{answer}");
+    let entry = stuck(&node);
+    assert_eq!(
+        (&entry["row"]["repair"], &entry["row"]["name"]),
+        (&"remove".into(), &foreign.to_string().into())
+    );
+    let (text, _) = repaired(&node, &["list"], 0);
+    assert!(text.contains(" --app demo/shop --partition 1\n"), "{text}");
+    let (plan, _) = remove(&node, &["--dry-run"], 0);
+    assert!(plan.contains("64616d61676564 (7-"), "{plan}");
+    let (_, unconfirmed) = remove(&node, &[], 2);
+    assert!(unconfirmed.contains("--yes"), "{unconfirmed}");
+    let changed = refused(&node, "remove?digest=7-00000000");
+    assert_eq!(changed, (409, "row_changed".to_owned()));
+    assert_eq!(refused(&node, "remove?foreign=true"), (400, "bad_request".to_owned()));
+    assert_eq!(stuck(&node), entry, "nothing was removed");
+    remove(&node, &["--yes"], 0);
+    until_at_work(&node);
+    // Where the storage writes all rows at once, nothing of the first bill was written.
+    let next = create_bill(&node);
+    assert!((LAST + 1..=LAST + 2).contains(&next), "{next}");
+    let done = list(&node)["repairs"][0].clone();
+    assert_eq!((&done["action"], &done["isDone"]), (&"removed".into(), &true.into()), "{done}");
+    assert_eq!(done["row"], foreign.to_string(), "{done}");
+    assert!(node.log_text().contains("row repaired"), "{}", node.log_text());
+    assert!(node.log_text().contains("`vvm repair list` shows the row"), "{}", node.log_text());
+    node.stop();
+
+    let behind = AppRow::Plog(PARTITION, Offset(next + 1));
+    fixture.change("node", async |storage| replace(&storage, behind, Some(&DAMAGED)).await);
+    let node = start(fixture);
+    stuck(&node);
+    let (_, unsure) = remove(&node, &["--yes"], 1);
+    assert!(unsure.contains("may be a damaged event"), "{unsure}");
+    assert_eq!(refused(&node, "remove?dryRun=true"), (409, "may_be_event".to_owned()));
+    remove(&node, &["--foreign", "--yes"], 0);
+    until_at_work(&node);
+    assert_eq!(create_bill(&node), next + 1);
+    node.stop();
+}
+
+/// Waits until all partitions run commands.
+fn until_at_work(node: &NodeProcess) {
+    let start = Instant::now();
+    while list(node)["stuck"] != json!([]) {
+        assert!(start.elapsed() < node::PATIENCE, "{}", node.log_text());
+    }
 }
 
 /// Writes a row of a number, after all writes of the node.
@@ -467,7 +553,8 @@ type Run = fn(&StorageFixture);
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials: [(&str, Run); 6] = [
+    let trials: [(&str, Run); 7] = [
+        ("a_foreign_row_is_removed", removed),
         ("a_damaged_file_is_named", damaged_file),
         ("damaged_numbers_and_records_are_listed", numbers),
         ("an_event_with_a_whole_copy_is_restored", restored),

@@ -172,7 +172,8 @@ impl Log {
                 let is_record = there.is_some_and(|there| write.row.record(there).is_ok());
                 let is_retryable = is_swap && is_record;
                 let (found, expected) = (there.cloned(), write.after.clone());
-                Err(Violation { row: write.row, found, expected, why, is_retryable }.into())
+                let (row, replaces_record) = (write.row, write.replaces_record());
+                Err(Violation { row, found, expected, why, is_retryable, replaces_record }.into())
             }
             (None, None) => Err(unexplained_refusal().into()),
         }

@@ -11,7 +11,8 @@ use crate::{
 
 fn violation(write: &RowWrite, there: Option<&Bytes>, why: &'static str) -> Violation {
     let (found, expected) = (there.cloned(), write.after.clone());
-    Violation { row: write.row, found, expected, why, is_retryable: false }
+    let replaces_record = write.replaces_record();
+    Violation { row: write.row, found, expected, why, is_retryable: false, replaces_record }
 }
 
 /// The row in the place where an event was to be written in the log of its partition. The row is

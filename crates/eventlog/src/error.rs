@@ -66,6 +66,8 @@ pub struct Violation {
     /// Whether another try may succeed: nothing of the event is in the log, and the row can be
     /// read.
     pub is_retryable: bool,
+    /// Whether the row must hold an earlier version of a record.
+    pub replaces_record: bool,
 }
 
 /// A log or a row that cannot be read.

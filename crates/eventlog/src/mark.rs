@@ -124,7 +124,7 @@ impl Log {
     /// Invariant: after an attempt without an answer, no result claims that nothing was written. The
     /// first attempt gets no answer; the second attempt meets another row; an operator restores the
     /// row that was there before; the first attempt lands.
-    async fn swap(
+    pub(crate) async fn swap(
         &self,
         row: AppRow,
         found: Option<&Bytes>,
@@ -155,5 +155,13 @@ impl Log {
 }
 
 fn violation(row: AppRow, found: Option<Bytes>, marker: &Bytes, why: &'static str) -> Error {
-    Violation { row, found, expected: marker.clone(), why, is_retryable: false }.into()
+    Violation {
+        row,
+        found,
+        expected: marker.clone(),
+        why,
+        is_retryable: false,
+        replaces_record: false,
+    }
+    .into()
 }

@@ -39,9 +39,12 @@ pub enum Repair {
     Mark,
     /// A row is missing, or holds bytes of another time. Restore the row.
     Restore,
-    /// The row holds bytes that no node wrote there. Put back the former bytes of a record that
-    /// existed before. Remove any other row: the recovery writes the right one.
+    /// The row holds bytes that no node wrote there. [Remove](crate::Log::remove) the row: the
+    /// recovery writes the right one.
     Remove,
+    /// The row holds bytes that no node wrote there, in the place of a record that existed before.
+    /// Put back the former bytes of the record.
+    PutBack,
     /// Another version of the program wrote the row. Run that version.
     OtherVersion,
 }
@@ -53,7 +56,10 @@ impl Error {
             Error::Violation(violation) => Some(Obstacle::Row {
                 row: violation.row,
                 expected: Some(violation.expected.clone()),
-                repair: Repair::Remove,
+                repair: match violation.replaces_record {
+                    true => Repair::PutBack,
+                    false => Repair::Remove,
+                },
             }),
             Error::DamagedRow(damaged) => {
                 let (row, expected) = (damaged.row(), None);

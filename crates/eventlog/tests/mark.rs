@@ -196,6 +196,20 @@ async fn the_place_of_a_damaged_event_is_searched_among_its_neighbours() {
     }
 }
 
+/// A removed row hides later ordered writes on a storage that orders plain writes by clocks.
+#[tokio::test]
+async fn only_rows_that_are_written_with_a_condition_may_be_removed() {
+    let rows = [
+        AppRow::Plog(PARTITION, Offset(1)),
+        AppRow::Wlog(WS, Offset(1)),
+        AppRow::Record(WS, record("").id),
+    ];
+    let storage = storage().await;
+    for (level, may) in LEVELS.into_iter().zip([[true; 3], [true, true, false], [false; 3]]) {
+        assert_eq!(rows.map(|row| log(&storage, level, 1).may_remove(row)), may, "{level:?}");
+    }
+}
+
 /// Replaces the bytes of a row.
 async fn damage(storage: &SharedStorage, level: TrustLevel, row: AppRow) {
     let (damaged, far) = (Bytes::from_static(b"damaged"), Instant::FAR_FUTURE);

@@ -138,18 +138,21 @@ impl AdminHandler {
                 sequences::list(&self.node, head.uri.query()).await?
             }
             (&Method::POST, "/repairs/mark") => repair::mark(&self.node, head.uri.query()).await?,
+            (&Method::POST, "/repairs/remove") => {
+                repair::remove(&self.node, head.uri.query()).await?
+            }
             (
                 method,
                 path @ ("/livez" | "/readyz" | "/metrics" | "/status" | "/step-down" | "/repairs"
-                | "/repairs/mark" | "/sequences"),
+                | "/repairs/mark" | "/repairs/remove" | "/sequences"),
             ) => {
-                let is_action = matches!(path, "/step-down" | "/repairs/mark");
+                let is_action = matches!(path, "/step-down" | "/repairs/mark" | "/repairs/remove");
                 let allow = if is_action { "POST" } else { "GET, HEAD" };
                 let reason = format!("{path} does not support {method}, but {allow}");
                 return Err(ProblemDetails::method_not_allowed(allow, reason));
             }
             (_, path) => {
-                let all = "/livez, /readyz, /metrics, /status, /sequences, /repairs, POST /repairs/mark, POST /step-down";
+                let all = "/livez, /readyz, /metrics, /status, /sequences, /repairs, POST /repairs/mark, POST /repairs/remove, POST /step-down";
                 return Err(ProblemDetails::not_found(format!(
                     "the path {path} does not exist; the admin endpoint has {all}"
                 )));

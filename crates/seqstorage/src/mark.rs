@@ -6,8 +6,9 @@
 
 use std::collections::HashSet;
 
+use bytes::Bytes;
 use eventlog::{
-    AppRow, DamagedEvent, DrawnNumber, EventNeighbours, EventPlace, Marker, Offset, WsId,
+    AppRow, DamagedEvent, DrawnNumber, EventNeighbours, EventPlace, Marker, Offset, Repair, WsId,
 };
 use isequencer::{SeqId, Sequence, standard};
 
@@ -78,6 +79,20 @@ pub enum MarkError {
         /// The partition of the log that is to be marked.
         partition: u16,
     },
+    /// The row is written without conditions at this trust level, so it must never be removed.
+    #[error(
+        "{0} is written without conditions at this trust level: a removal could hide later writes, so write the right bytes into the row instead"
+    )]
+    Ordered(AppRow),
+    /// The row may be a damaged event.
+    #[error("{0} may be a damaged event: mark the event, or state that no node wrote the row")]
+    MayBeEvent(AppRow),
+    /// The row was an event: the log goes on behind it, or other rows name it.
+    #[error("the row at offset {} was an event, because the log goes on behind it, or other rows name it: mark the event", .0.0)]
+    WasEvent(Offset),
+    /// The row must exist, or belongs to another version of the program.
+    #[error("{0} must exist: restore it, or put back its former bytes")]
+    NotForeign(AppRow),
     /// An error of the log.
     #[error(transparent)]
     Log(#[from] eventlog::Error),
@@ -183,6 +198,45 @@ impl PartitionStorage {
             return Ok(None);
         }
         Ok(Some(self.log.mark(&plan.event, plan.drawn).await?))
+    }
+
+    /// Removes a row that holds exactly these bytes.
+    ///
+    /// # Errors
+    /// Fails with a violation if the row holds other bytes now.
+    pub async fn remove(&self, row: AppRow, found: &Bytes) -> Result<(), MarkError> {
+        Ok(self.log.remove(row, found).await?)
+    }
+
+    /// Checks that a row may be removed. `repair` is the repair that the obstacle asks for. An
+    /// operator may state that an unreadable row of the log is foreign, and not a damaged event.
+    ///
+    /// # Errors
+    /// Fails with the reason for which the row is not removed.
+    pub async fn check_removal(
+        &self,
+        row: AppRow,
+        repair: Repair,
+        is_foreign: bool,
+    ) -> Result<(), MarkError> {
+        if !self.log.may_remove(row) {
+            return Err(MarkError::Ordered(row));
+        }
+        match (repair, row) {
+            (Repair::Remove, _) => Ok(()),
+            (Repair::Mark, AppRow::Plog(partition, plog)) if is_foreign => {
+                let next = self.numbers.next_offset(partition, self.deadline()).await?;
+                let is_stored = next.is_some_and(|next| plog.0 < next);
+                match !is_stored && self.log.may_be_behind_the_end(plog).await? {
+                    true => Ok(()),
+                    false => Err(MarkError::WasEvent(plog)),
+                }
+            }
+            (Repair::Mark, _) => Err(MarkError::MayBeEvent(row)),
+            (Repair::Restore | Repair::PutBack | Repair::OtherVersion, _) => {
+                Err(MarkError::NotForeign(row))
+            }
+        }
     }
 
     /// Checks that the offset in the log of the workspace is known, if the numbers of the event are

@@ -94,7 +94,7 @@ impl NodeParts {
                 info!(slot = slot.get(), at = %self.settings.advertised, "node ready");
                 let partitions = self.node.count_violated();
                 if partitions > 0 {
-                    warn!(partitions, "partitions blocked by violations; see their status");
+                    warn!(partitions, "partitions blocked by violations; run `vvm repair list`");
                 }
             }
         }

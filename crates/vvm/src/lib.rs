@@ -42,9 +42,10 @@ pub use launch::{Launched, NotReady, StopShare};
 pub use node::{Node, NotLeading, Stage};
 pub use problem::{Problem, ServiceError};
 pub use repair::{
-    MarkRequest, NoResult, PlaceCandidate, PlaceHint, RepairError, RepairNote, RowContent,
-    RowInTheWay, StuckPartition,
+    MarkRequest, NoResult, PlaceCandidate, PlaceHint, RemoveRequest, RepairAction, RepairError,
+    RepairNote, RowContent, RowInTheWay, StuckPartition,
 };
+pub use seqstorage::MarkError;
 pub use service::Service;
 pub use settings::{AppSettings, NodeSettings, NumbersIn};
 pub use status::{

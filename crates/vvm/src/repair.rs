@@ -49,29 +49,58 @@ pub struct MarkRequest {
     pub is_dry_run: bool,
 }
 
-/// A repair: an event that was marked, or restored from its copy. The table of repairs has it.
+/// A request to remove the row in the way of a partition.
+#[derive(Clone, Debug)]
+pub struct RemoveRequest {
+    /// The number of the partition.
+    pub partition: u16,
+    /// The digest of the bytes that the operator has seen; `None` in a dry run.
+    pub digest: Option<String>,
+    /// Whether the operator states that no node wrote the row, so that it is not a damaged event.
+    pub is_foreign: bool,
+    /// Whether nothing is to be written.
+    pub is_dry_run: bool,
+}
+
+/// The kind of a repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RepairAction {
+    /// A marker was put in the place of an event.
+    Marked,
+    /// An event was restored from its copy in the WLog.
+    Restored,
+    /// A foreign row was removed.
+    Removed,
+}
+
+/// A repair. The table of repairs has it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RepairNote {
+    /// The kind of the repair.
+    pub action: RepairAction,
     /// The time of the repair, in microseconds since 1970.
     pub at_micros: u64,
     /// The number of the partition.
     pub partition: u16,
-    /// The epoch of the leader that repaired the event.
+    /// The epoch of the leader that repaired the row.
     pub epoch: u64,
-    /// The offset of the event in the PLog.
-    pub event: u64,
-    /// The workspace of the event.
-    pub ws: u64,
-    /// The offset of the event in the WLog.
-    pub offset: u64,
+    /// The name of the row, with its key.
+    pub row: String,
+    /// The offset of the event in the PLog, if an event was marked or restored.
+    pub event: Option<u64>,
+    /// The workspace of this event.
+    pub ws: Option<u64>,
+    /// The offset of this event in the WLog.
+    pub offset: Option<u64>,
     /// The numbers of the marker: the last number of each sequence.
     pub numbers: BTreeMap<u16, u64>,
-    /// The first 1,024 damaged bytes that the repair replaced, in hexadecimal. A marker keeps all of
-    /// them; a restored event does not.
+    /// The first 1,024 bytes that the repair replaced or removed, in hexadecimal. A marker keeps all
+    /// of them.
     pub replaced: String,
-    /// Whether the event was restored from its copy in the WLog, and not marked.
-    pub is_restored: bool,
+    /// The number of these bytes and their CRC-32.
+    pub digest: String,
     /// Whether the row was written. False in a dry run, and if the node ended during the repair:
     /// then look at the log.
     pub is_done: bool,
@@ -83,9 +112,20 @@ pub enum RepairError {
     /// This node does not lead the partition.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
-    /// The event is not marked.
+    /// The row is not repaired.
     #[error(transparent)]
     Refused(MarkError),
+    /// No row of the application is in the way of the partition.
+    #[error("no row of the application is in the way of partition {0}: run `vvm repair list`")]
+    NoRow(u16),
+    /// The row in the way holds other bytes than the operator has seen.
+    #[error("{row} holds other bytes now ({found}): run `vvm repair list` again")]
+    Changed {
+        /// The row, with its key.
+        row: String,
+        /// The digest of the bytes in the row.
+        found: String,
+    },
     /// The storage or the leadership failed. Ask again, and look at the list of repairs.
     #[error(transparent)]
     Failed(MarkError),
@@ -198,6 +238,20 @@ impl App {
         let repair = self.repair_of(request.partition)?;
         let served = Arc::clone(&repair.served);
         served.repair_tasks.run(async move { repair.mark(request).await }).await?
+    }
+
+    /// Removes the foreign row that keeps a partition from working. Afterwards the partition goes on
+    /// by itself.
+    ///
+    /// # Errors
+    /// The reason why the row was not removed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the removal goes on to its end.
+    pub async fn remove_row(&self, request: RemoveRequest) -> Result<RepairNote, RepairError> {
+        let repair = self.repair_of(request.partition)?;
+        let served = Arc::clone(&repair.served);
+        served.repair_tasks.run(async move { repair.remove(request).await }).await?
     }
 
     fn repair_of(&self, partition: u16) -> Result<PartitionRepair, NotLeader> {

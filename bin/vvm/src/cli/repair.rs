@@ -19,12 +19,22 @@ pub(crate) enum RepairCommand {
         #[command(flatten)]
         args: RepairArgs,
     },
+    /// Remove the foreign row in the way of a partition, if it still holds the bytes that were shown.
+    /// The partition then goes on by itself, and writes the right row.
+    Remove {
+        #[command(flatten)]
+        row: RemoveArgs,
+        #[command(flatten)]
+        args: RepairArgs,
+    },
 }
 
 impl RepairCommand {
     pub(crate) fn args(&self) -> &RepairArgs {
         match self {
-            RepairCommand::List(args) | RepairCommand::Mark { args, .. } => args,
+            RepairCommand::List(args)
+            | RepairCommand::Mark { args, .. }
+            | RepairCommand::Remove { args, .. } => args,
         }
     }
 }
@@ -66,6 +76,31 @@ pub(crate) struct MarkArgs {
     pub(crate) ignore_hint: bool,
 
     /// Check the repair and show it. Write nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Do not ask.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// The row in the way of a partition.
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    /// The application.
+    #[arg(long, value_name = "OWNER/NAME")]
+    pub(crate) app: String,
+
+    /// The partition, as `vvm repair list` shows it.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) partition: u16,
+
+    /// State that no node wrote the row, so that it is not a damaged event. If it was an event, its
+    /// content is lost, and its numbers are given again.
+    #[arg(long)]
+    pub(crate) foreign: bool,
+
+    /// Check the removal and show it. Write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
 

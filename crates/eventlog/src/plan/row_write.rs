@@ -44,6 +44,11 @@ pub(crate) enum WriteMode {
 }
 
 impl RowWrite {
+    /// Returns whether the write replaces an earlier version of a record.
+    pub(crate) fn replaces_record(&self) -> bool {
+        matches!(self.kind, RowKind::Record { replaces: Some(_), .. })
+    }
+
     /// The number of bytes of the call that writes the row.
     pub(crate) fn size(&self) -> usize {
         let before = match &self.mode {

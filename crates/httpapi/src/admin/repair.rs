@@ -3,7 +3,9 @@
 use eventlog::{DrawnNumber, Offset, WsId};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
-use vvm::{App, MarkRequest, Node, RepairError, eventlog, sysvvm::AppName};
+use vvm::{
+    App, MarkError, MarkRequest, Node, RemoveRequest, RepairError, eventlog, sysvvm::AppName,
+};
 
 use super::needed;
 use crate::{
@@ -54,11 +56,36 @@ pub(super) async fn mark(
         ignores_hint: parameter(query, "ignoreHint")?.unwrap_or(false),
         is_dry_run: parameter(query, "dryRun")?.unwrap_or(false),
     };
-    let found = node.app(app.owner(), app.name());
-    let app = found
-        .ok_or_else(|| ProblemDetails::not_found(format!("the node has no application {app}")))?;
+    let app = found_app(node, &app)?;
     let note = app.mark_event(request).await.map_err(|error| problem(&error))?;
     Ok(json_response(StatusCode::OK, &of_app(app, json!(note))))
+}
+
+/// Removes the row in the way of a partition, or says what would be removed if `dryRun` is true.
+pub(super) async fn remove(
+    node: &Node,
+    query: Option<&str>,
+) -> Result<Response<Body>, ProblemDetails> {
+    check_query(&["app", "partition", "digest", "foreign", "dryRun"], query)?;
+    let app = needed::<AppName>(query, "app")?;
+    let request = RemoveRequest {
+        partition: needed(query, "partition")?,
+        digest: parameter(query, "digest")?,
+        is_foreign: parameter(query, "foreign")?.unwrap_or(false),
+        is_dry_run: parameter(query, "dryRun")?.unwrap_or(false),
+    };
+    if request.digest.is_none() && !request.is_dry_run {
+        let why = "the parameter `digest` is missing: a request with `dryRun=true` returns it";
+        return Err(ProblemDetails::bad_request(why));
+    }
+    let app = found_app(node, &app)?;
+    let note = app.remove_row(request).await.map_err(|error| problem(&error))?;
+    Ok(json_response(StatusCode::OK, &of_app(app, json!(note))))
+}
+
+fn found_app<'a>(node: &'a Node, app: &AppName) -> Result<&'a App, ProblemDetails> {
+    let found = node.app(app.owner(), app.name());
+    found.ok_or_else(|| ProblemDetails::not_found(format!("the node has no application {app}")))
 }
 
 fn of_app(app: &App, mut note: Value) -> Value {
@@ -86,10 +113,49 @@ fn problem(error: &RepairError) -> ProblemDetails {
     let reason = causes::with_causes(error);
     match error {
         RepairError::NotLeader(_) => ProblemDetails::unavailable("not_leader", reason),
-        RepairError::Refused(_) => ProblemDetails::new(StatusCode::CONFLICT, "not_marked", reason),
+        RepairError::NoRow(_) => ProblemDetails::new(StatusCode::CONFLICT, "no_row", reason),
+        RepairError::Changed { .. } => {
+            ProblemDetails::new(StatusCode::CONFLICT, "row_changed", reason)
+        }
+        RepairError::Refused(why) => {
+            let (status, code) = refusal(why);
+            ProblemDetails::new(status, code, reason)
+        }
         RepairError::Failed(_) | RepairError::Table(_) | RepairError::NoResult(_) => {
             ProblemDetails::unavailable("storage", reason)
         }
+    }
+}
+
+/// The status and the code of a refusal: 422 if the request names wrong facts, and 409 if the stored
+/// rows do not allow the repair.
+fn refusal(why: &MarkError) -> (StatusCode, &'static str) {
+    use eventlog::{DamagedRow, Error};
+    let (conflict, wrong) = (StatusCode::CONFLICT, StatusCode::UNPROCESSABLE_ENTITY);
+    match why {
+        MarkError::Readable(_) => (conflict, "event_readable"),
+        MarkError::NumbersNeeded(_) => (wrong, "numbers_needed"),
+        MarkError::OtherOffset { .. } => (wrong, "other_offset"),
+        MarkError::Twice(_) => (wrong, "number_twice"),
+        MarkError::NotAbove { .. } => (wrong, "number_not_above"),
+        MarkError::NotBefore { .. } => (wrong, "offset_not_before"),
+        MarkError::TooFar { .. } => (wrong, "offset_too_far"),
+        MarkError::OtherPlace(_) => (wrong, "other_place"),
+        MarkError::OtherPartition { .. } => (wrong, "other_partition"),
+        MarkError::Ordered(_) => (conflict, "row_ordered"),
+        MarkError::MayBeEvent(_) => (conflict, "may_be_event"),
+        MarkError::WasEvent(_) => (conflict, "was_event"),
+        MarkError::NotForeign(_) => (conflict, "row_needed"),
+        MarkError::Log(Error::Violation(_)) => (conflict, "row_changed"),
+        MarkError::Log(Error::DamagedRow(damaged)) => match damaged {
+            DamagedRow::Missing(_) => (conflict, "row_missing"),
+            DamagedRow::Misplaced { .. } => (wrong, "other_event"),
+            DamagedRow::Unreadable { .. } => (conflict, "row_unreadable"),
+            DamagedRow::EventNotInLog { .. } | DamagedRow::EpochFell { .. } => {
+                (conflict, "row_damaged")
+            }
+        },
+        MarkError::Log(_) | MarkError::Numbers(_) => (conflict, "not_repaired"),
     }
 }
 

@@ -91,9 +91,11 @@ impl GroupRunner {
         let is_ready = status == Status::Ready;
         if self.shared.set(status.clone()) {
             match &status {
-                Status::Violation(reason)
-                | Status::Recovering(Some(reason))
-                | Status::Stalled(reason) => {
+                Status::Violation(reason) => {
+                    let help = "`vvm repair list` shows the row and its repair";
+                    warn!(partition = self.name, reason, help, "partition takes no commands");
+                }
+                Status::Recovering(Some(reason)) | Status::Stalled(reason) => {
                     warn!(partition = self.name, reason, "partition takes no commands");
                 }
                 Status::Full(full) => {

@@ -1,17 +1,17 @@
 //! A repair of a partition: its writes under the leadership, and its lines in the table and in the
 //! log.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use clock::{Clock, WallTime};
-use eventlog::{Value, WsId};
+use eventlog::{AppRow, Obstacle, Value, WsId};
 use isequencer::Sequence;
-use processor::{Application, Commands, DeclaredSequence};
+use processor::{Application, Commands, DeclaredSequence, bytes::Bytes};
 use seqstorage::{MarkError, MarkPlan, PartitionStorage};
 use sysvvm::AppName;
 use tracing::info;
 
-use super::{MarkRequest, RepairError, RepairNote, hex, rows::SHOWN};
+use super::{MarkRequest, RemoveRequest, RepairAction, RepairError, RepairNote, hex, rows::SHOWN};
 use crate::{NotLeader, app::ServedApp};
 
 /// The parts that a repair of a partition needs.
@@ -66,6 +66,27 @@ impl PartitionRepair {
         Ok(declared.map(|declared| declared.sequence.clone()).collect())
     }
 
+    /// Removes the row in the way, if it still holds the bytes that the operator has seen.
+    pub(super) async fn remove(self, request: RemoveRequest) -> Result<RepairNote, RepairError> {
+        let RemoveRequest { digest, is_foreign, is_dry_run, .. } = request;
+        let _one_at_a_time = self.served.repair_tasks.one_at_a_time.lock().await;
+        let no_row = RepairError::NoRow(self.partition);
+        let Some(Obstacle::Row { row, repair, .. }) = self.commands.obstacle() else {
+            return Err(no_row);
+        };
+        let read = self.served.reader.row(row).await.map_err(MarkError::from)?;
+        let found = read.ok_or(no_row)?;
+        self.storage.check_removal(row, repair, is_foreign).await?;
+        let note = self.note(RepairAction::Removed, row, &found);
+        if is_dry_run {
+            return Ok(note);
+        }
+        if digest.as_ref() != Some(&note.digest) {
+            return Err(RepairError::Changed { row: note.row, found: note.digest });
+        }
+        self.noted(note, async { Ok(self.storage.remove(row, &found).await?) }).await
+    }
+
     /// Does a repair, with a row in the table of repairs before and after it.
     ///
     /// Invariant: the lease is released only after the writes of the repair have ended. After a
@@ -89,14 +110,14 @@ impl PartitionRepair {
             return Err(error);
         }
         note.is_done = true;
-        let RepairNote { event, ws, offset, numbers, is_restored, .. } = &note;
+        let RepairNote { action, row, ws, offset, numbers, .. } = &note;
         info!(
-            app = %self.app, partition = self.partition, event, ws, offset, ?numbers,
-            restored = is_restored, "event repaired"
+            app = %self.app, partition = self.partition, ?action, row, ws, offset, ?numbers,
+            "row repaired"
         );
-        // The event is repaired, and the table has the repair, although not as done.
+        // The row is repaired, and the table has the repair, although not as done.
         if let Err(error) = self.put(&note).await {
-            info!(partition = self.partition, event, %error, "repair not noted as done");
+            info!(partition = self.partition, %error, "repair not noted as done");
         }
         work.finish();
         Ok(note)
@@ -113,17 +134,30 @@ impl PartitionRepair {
 
     fn note_of(&self, plan: &MarkPlan) -> RepairNote {
         let place = plan.event().place();
-        let replaced = plan.event().found();
+        let action = if plan.restores() { RepairAction::Restored } else { RepairAction::Marked };
+        let row = AppRow::Plog(self.partition, place.plog);
         RepairNote {
+            event: Some(place.plog.0),
+            ws: Some(place.ws.0),
+            offset: Some(place.wlog.0),
+            numbers: plan.drawn().iter().map(|drawn| (drawn.seq, drawn.last)).collect(),
+            ..self.note(action, row, plan.event().found())
+        }
+    }
+
+    fn note(&self, action: RepairAction, row: AppRow, replaced: &Bytes) -> RepairNote {
+        RepairNote {
+            action,
             at_micros: self.clock.wall().as_micros(),
             partition: self.partition,
             epoch: self.storage.epoch().0,
-            event: place.plog.0,
-            ws: place.ws.0,
-            offset: place.wlog.0,
-            numbers: plan.drawn().iter().map(|drawn| (drawn.seq, drawn.last)).collect(),
+            row: row.to_string(),
+            event: None,
+            ws: None,
+            offset: None,
+            numbers: BTreeMap::new(),
             replaced: hex(&replaced[..replaced.len().min(SHOWN)]),
-            is_restored: plan.restores(),
+            digest: eventlog::row_digest(replaced),
             is_done: false,
         }
     }

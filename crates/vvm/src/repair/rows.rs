@@ -42,7 +42,7 @@ pub struct RowInTheWay {
     /// The bytes that the node was about to write, if it met the row in a write. They are not always
     /// the right content.
     pub expected: Option<RowContent>,
-    /// The repair of the row: `mark`, `restore`, `remove`, `other_version` or `restore_storage`.
+    /// The repair of the row: `mark`, `restore`, `remove`, `put_back`, `other_version` or `restore_storage`.
     pub repair: &'static str,
     /// The repair of the row, for a person.
     pub advice: &'static str,
@@ -181,13 +181,17 @@ impl RowInTheWay {
                 Repair::Mark => "mark",
                 Repair::Restore => "restore",
                 Repair::Remove => "remove",
+                Repair::PutBack => "put_back",
                 Repair::OtherVersion => "other_version",
             },
             advice: match repair {
                 Repair::Mark => "restore the row, or mark the event",
                 Repair::Restore => "restore the row",
                 Repair::Remove => {
-                    "the row contradicts the log: find its writer; put back the former bytes of a record, or remove any other row"
+                    "the row contradicts the log: find its writer, and remove the row"
+                }
+                Repair::PutBack => {
+                    "the row contradicts the log: find its writer, and put back the former bytes of the record"
                 }
                 Repair::OtherVersion => "run the version of the program that wrote the row",
             },
