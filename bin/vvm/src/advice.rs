@@ -77,7 +77,7 @@ fn lease(capabilities: &Capabilities, p99: Duration) -> String {
     let late = capabilities.late_write;
     match Timing::shortest(late).map(|timing| timing.duration) {
         Some(level_2) if level_2 > shortest => advice.push_str(&format!(
-            " At trust level 2 take at least {} s: a write may land up to {late:?} after it was sent.",
+            " At trust level 2 take at least {} s, with the usual parts of the lease: a write may land up to {late:?} after it was sent.",
             level_2.as_secs()
         )),
         Some(_) => {}

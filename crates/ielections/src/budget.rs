@@ -70,21 +70,31 @@ impl Timing {
     /// Returns the usual split of the shortest lease that fits, in whole seconds, for a store with
     /// this `late_write`. Returns `None` if no lease is long enough.
     pub fn shortest(late_write: Duration) -> Option<Timing> {
-        let of = |seconds| Timing { late_write, ..Timing::of(Duration::from_secs(seconds)) };
-        let fits = |seconds| Budget::new(of(seconds), Duration::ZERO).is_ok();
+        Timing::shortest_of(|duration| Timing { late_write, ..Timing::of(duration) })
+    }
+
+    /// Returns the split of the shortest lease that fits, in whole seconds. A longer lease must leave
+    /// at least as much room. Returns `None` if no lease is long enough, or if a renewal could not be
+    /// tried again in the shortest one.
+    pub fn shortest_of(split: impl Fn(Duration) -> Timing) -> Option<Timing> {
+        let of = |seconds| split(Duration::from_secs(seconds));
+        let has_room = |seconds| {
+            let budget = Budget { timing: of(seconds), expiry_delay: Duration::ZERO };
+            budget.needed() <= budget.timing.duration
+        };
         let (mut too_short, mut enough) = (0, LONGEST.as_secs());
-        if !fits(enough) {
+        if !has_room(enough) {
             return None;
         }
         while too_short + 1 < enough {
             let middle = (too_short + enough) / 2;
-            if fits(middle) {
+            if has_room(middle) {
                 enough = middle;
             } else {
                 too_short = middle;
             }
         }
-        Some(of(enough))
+        Budget::new(of(enough), Duration::ZERO).ok().map(|budget| budget.timing)
     }
 }
 
@@ -152,10 +162,10 @@ impl Budget {
                     .to_owned(),
             ));
         }
-        let sum = budget.killed_after().saturating_add(budget.margin());
+        let sum = budget.needed();
         if sum > duration {
             return Err(InvalidTiming(format!(
-                "a lease of {duration:?} is too short for what has to fit into it: {}; take a lease of {} s or shorten its parts",
+                "a lease of {duration:?} is too short for what has to fit into it: {}; take a lease of {} s with the same parts, or shorten the parts",
                 budget.sum(),
                 // A longer lease drifts more, so the drift is a share of the lease that is
                 // recommended.
@@ -211,6 +221,11 @@ impl Budget {
             .saturating_add(self.timing.stop_grace)
     }
 
+    /// Returns the sum of all parts.
+    fn needed(&self) -> Duration {
+        self.killed_after().saturating_add(self.margin())
+    }
+
     /// Returns the sum of all parts as text.
     fn sum(&self) -> String {
         let Timing { renew_every, retry_for, stop_grace, late_write, clock_skew, .. } = self.timing;
@@ -218,7 +233,7 @@ impl Budget {
             "renew_every {renew_every:?} + retry_for {retry_for:?} + stop_grace {stop_grace:?} + late_write {late_write:?} + \
              clock_skew {clock_skew:?} + drift {:?} = {:?}",
             self.drift(),
-            self.killed_after().saturating_add(self.margin())
+            self.needed()
         )
     }
 

@@ -89,7 +89,12 @@ fn lease<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
 impl NodeConfig {
     /// The split of the lease: the usual one, with the parts that are configured.
     pub(crate) fn timing(&self) -> Timing {
-        let usual = Timing::of(self.lease_seconds.get());
+        self.timing_of(self.lease_seconds.get())
+    }
+
+    /// The split of a lease of this length, with the parts that are configured.
+    pub(crate) fn timing_of(&self, lease: Duration) -> Timing {
+        let usual = Timing::of(lease);
         let or = |part: Option<Seconds>, usual| part.map_or(usual, Seconds::get);
         Timing {
             renew_every: or(self.renew_seconds, usual.renew_every),

@@ -1,14 +1,17 @@
 //! The settings of a node, from its configuration.
 
 mod checks;
+mod lease;
 
 use std::{sync::Arc, time::Duration};
 
-use ielections::Budget;
 use tracing::info;
 use vvm::{AppSettings, InvalidNodeSettings, NodeSettings, NumbersIn};
 
-use self::checks::{check_advertised, check_listens, check_memory, check_slots};
+use self::{
+    checks::{check_advertised, check_listens, check_memory, check_slots},
+    lease::{check_lease, culprit},
+};
 use super::memory::most_memory;
 use crate::{
     command_error::CommandError,
@@ -37,9 +40,7 @@ pub(super) fn plan(
     let settings = settings(config);
     check_advertised(config, target, settings.advertised)?;
     let apps = apps(config)?;
-    let levels = apps.iter().map(|app| app.level);
-    let lease = settings.lease_for(levels, target.capabilities().late_write);
-    let lease = settings.check(&apps).and(lease).map_err(|bad| {
+    settings.check(&apps).map_err(|bad| {
         let twice;
         let key: &[&str] = match &bad {
             InvalidNodeSettings::AppTwice(name) => {
@@ -48,13 +49,20 @@ pub(super) fn plan(
                 &["apps", &twice, "name"]
             }
             InvalidNodeSettings::IdleSlots { .. } => &["node", "slots"],
+            InvalidNodeSettings::LongCalls { call, .. } if config.node.call_seconds.is_none() => {
+                let room = |node: &config::NodeConfig| {
+                    let timing = node.timing();
+                    timing.retry_for.saturating_sub(timing.call_timeout)
+                };
+                &["node", culprit(&config.node, |node| *call <= room(node))]
+            }
             InvalidNodeSettings::LongCalls { .. } => &["node", "call_seconds"],
             InvalidNodeSettings::ShortLease { .. } => &["node", "lease_seconds"],
         };
         config.source.wrong(key, bad)
     })?;
-    let key = &["node", "lease_seconds"];
-    Budget::new(lease, Duration::ZERO).map_err(|bad| config.source.wrong(key, bad))?;
+    let levels: Vec<_> = apps.iter().map(|app| app.level).collect();
+    check_lease(config, target, &settings, &levels)?;
     Ok((settings, apps))
 }
 

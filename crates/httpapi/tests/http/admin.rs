@@ -103,9 +103,9 @@ fn an_event_that_can_be_read_is_not_marked() {
     let app = status["node"]["apps"][0]["app"].as_str().unwrap();
     let event = format!("app={app}&partition={WS}&event=1&ws={WS}&offset=1");
     for (query, expected) in [
-        (event.clone(), (409, "not_marked")),
-        (event.replace("event=1&", "event=9&"), (409, "not_marked")),
-        (event.replace(&format!("ws={WS}"), "ws=2"), (409, "not_marked")),
+        (event.clone(), (409, "event_readable")),
+        (event.replace("event=1&", "event=9&"), (409, "row_missing")),
+        (event.replace(&format!("ws={WS}"), "ws=2"), (422, "other_partition")),
         (event.replace(app, "no/app"), (404, "not_found")),
         (event.replace("&event=1", ""), (400, "bad_request")),
         (event.replace("event=1&", "event=x&"), (400, "bad_request")),
@@ -114,6 +114,12 @@ fn an_event_that_can_be_read_is_not_marked() {
     ] {
         assert_eq!(mark(&leader, &query), (expected.0, expected.1.to_owned()), "{query}");
     }
+    let remove = |query: &str| {
+        let path = format!("/repairs/remove?app={app}&partition={WS}{query}");
+        code(request(leader.admin, "POST", &path, &[], ""))
+    };
+    assert_eq!(remove("&dryRun=true"), (409, "no_row".to_owned()));
+    assert_eq!(remove(""), (400, "bad_request".to_owned()), "the digest is missing");
     assert_eq!(mark(&standby, &event), (503, "not_leader".to_owned()));
     leader.stop();
     let _ = standby.end();

@@ -203,6 +203,38 @@ fn settings_of_a_node_that_do_not_fit_together_are_refused() {
             "node.lease_seconds",
             "a lease of 536 s or more",
         ),
+        // The advice ignored the parts that are set: a lease of 121 s was advised, and refused.
+        (
+            &cassandra("[node]\nstop_grace_seconds = 60\n[sequences]\ntrust_level = 2"),
+            [5, 1],
+            "node.lease_seconds",
+            "a lease of 184 s or more",
+        ),
+        // The clocks of servers may differ by more than this, and the start-up check passed.
+        (
+            &cassandra(
+                "[node]\nlease_seconds = 130\nclock_skew_seconds = 0.1\n[sequences]\ntrust_level = 2",
+            ),
+            [7, 1],
+            "node.clock_skew_seconds",
+            "set 0.5 or more",
+        ),
+        // The part that was set is in the way, and the lease was named.
+        (
+            "[node]\nstop_grace_seconds = 12\n",
+            [2, 1],
+            "node.stop_grace_seconds",
+            "too short for what",
+        ),
+        ("[node]\nrenew_seconds = 11\n", [2, 1], "node.renew_seconds", "too short for what"),
+        ("[node]\nrenew_call_seconds = 2.9\n", [2, 1], "node.renew_call_seconds", "tried again"),
+        ("[node]\nrenew_retry_seconds = 1\n", [2, 1], "node.renew_retry_seconds", "at most 0ns"),
+        (
+            "[node]\nstop_grace_seconds = 9\nrenew_seconds = 9\n",
+            [3, 1],
+            "node.renew_seconds",
+            "too short for what",
+        ),
         (
             "[http]\nlisten = \"0.0.0.0:1\"\n",
             [2, 1],
