@@ -206,9 +206,17 @@ fn settings_of_a_node_that_do_not_fit_together_are_refused() {
         // The advice ignored the parts that are set: a lease of 121 s was advised, and refused.
         (
             &cassandra("[node]\nstop_grace_seconds = 60\n[sequences]\ntrust_level = 2"),
-            [5, 1],
+            [5, 2],
             "node.lease_seconds",
             "a lease of 184 s or more",
+        ),
+        (
+            &cassandra(
+                "[node]\nlease_seconds = 60\nstop_grace_seconds = 20\n[sequences]\ntrust_level = 2",
+            ),
+            [6, 1],
+            "node.lease_seconds",
+            "a lease of 100 s or more",
         ),
         // The clocks of servers may differ by more than this, and the start-up check passed.
         (
@@ -228,7 +236,12 @@ fn settings_of_a_node_that_do_not_fit_together_are_refused() {
         ),
         ("[node]\nrenew_seconds = 11\n", [2, 1], "node.renew_seconds", "too short for what"),
         ("[node]\nrenew_call_seconds = 2.9\n", [2, 1], "node.renew_call_seconds", "tried again"),
-        ("[node]\nrenew_retry_seconds = 1\n", [2, 1], "node.renew_retry_seconds", "at most 0ns"),
+        (
+            "[node]\nrenew_retry_seconds = 1\n",
+            [2, 1],
+            "node.renew_retry_seconds",
+            "leaves 0ns for a call",
+        ),
         (
             "[node]\nstop_grace_seconds = 9\nrenew_seconds = 9\n",
             [3, 1],

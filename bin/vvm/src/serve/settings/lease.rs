@@ -43,14 +43,21 @@ pub(super) fn check_lease(
     let of = |node: &NodeConfig| Timing { late_write: reserved, ..node.timing() };
     let fits = |node: &NodeConfig| Budget::new(of(node), Duration::ZERO).is_ok();
     let wrong = |why: String| config.source.wrong(&["node", culprit(node, fits)], why);
+    // The parts that are not set grow with the lease.
+    let split = |lease| Timing { late_write: reserved, ..node.timing_of(lease) };
+    let shortest = Timing::shortest_of(split).map(|timing| timing.duration);
     match settings.lease_for(levels.iter().copied(), late_write) {
         Ok(lease) => {
-            Budget::new(lease, Duration::ZERO).map_err(|bad| wrong(bad.to_string()))?;
+            let advice = |lease: Duration| {
+                let lease = lease.as_secs();
+                format!(
+                    "; if the other parts grow with the lease, take a lease of {lease} s or more"
+                )
+            };
+            let advice = shortest.map(advice).unwrap_or_default();
+            Budget::new(lease, Duration::ZERO).map_err(|bad| wrong(format!("{bad}{advice}")))?;
         }
         Err(InvalidNodeSettings::ShortLease { lease, late_write, shortest: usual }) => {
-            let shortest =
-                Timing::shortest_of(|lease| Timing { late_write, ..node.timing_of(lease) });
-            let shortest = shortest.map(|timing| timing.duration);
             let note = match (shortest, usual) {
                 (None, Some(_)) => ", with the usual parts of the lease",
                 _ => "",
