@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use eventlog::Offset;
 use futures::TryStreamExt;
 use isequencer::{
-    SequenceStatus, SequencerBusy, StartError, StatusMonitor, WsId,
+    SequenceStatus, SequencedEvent, SequencerBusy, StartError, StatusMonitor, WsId,
     standard::{CRECORD_ID, FIRST_CRECORD_ID, FIRST_RECORD_ID, RECORD_ID},
 };
 use istorage::SharedStorage;
@@ -49,8 +49,15 @@ fn stalling(fixture: &EventsFixture) -> StallingStorage {
     StallingStorage::new(Arc::clone(&fixture.shop_db.app.storage))
 }
 
-/// Writes an event. The node stands still at a call, and the write is given up.
-async fn give_up(leader: &mut Leader, storage: &StallingStorage, ws: WsId, at: StallPoint) {
+/// Writes an event. The node stands still at a call, and the write is given up. Then `end` ends
+/// the event.
+async fn give_up(
+    leader: &mut Leader,
+    storage: &StallingStorage,
+    ws: WsId,
+    at: StallPoint,
+    end: fn(SequencedEvent<'_>),
+) {
     let mut event = leader.sequencer.start_event(PATIENCE, OFFICE, ws).await.unwrap();
     let numbers = draw(&mut event, &[RECORD_ID, INVOICES]);
     let group = [prepared(&leader.log, ws, &event, &numbers)];
@@ -60,11 +67,12 @@ async fn give_up(leader: &mut Leader, storage: &StallingStorage, ws: WsId, at: S
         () = storage.until_still() => {}
     }
     storage.go_on();
-    event.cancel();
+    end(event);
 }
 
 /// `Sequencer.recovery` after `ISequence.CancelEvent`: the write of an event was given up, either
-/// before it was sent or after it had landed. The log tells which.
+/// before it was sent or after it had landed. The log tells which, also after an event that was
+/// dropped.
 async fn unknown(fixture: &EventsFixture) {
     for place in Place::ALL {
         let (partition, storage) = (place.partition(), stalling(fixture));
@@ -72,13 +80,15 @@ async fn unknown(fixture: &EventsFixture) {
         let shared = Arc::new(storage.clone()) as SharedStorage;
         let mut leader = fixture.lead_over(shared, place, params(NEVER)).partition(partition);
         let mut written = 0;
-        for (at, lands) in [
-            (StallPoint::Before(1), 0),
-            (StallPoint::AfterWrite(1), 1),
-            (StallPoint::Before(1), 0),
-            (StallPoint::AfterWrite(1), 1),
+        let cancels: fn(SequencedEvent<'_>) = |event| event.cancel();
+        let drops: fn(SequencedEvent<'_>) = |event| drop(event);
+        for (at, lands, end) in [
+            (StallPoint::Before(1), 0, cancels),
+            (StallPoint::AfterWrite(1), 1, cancels),
+            (StallPoint::Before(1), 0, drops),
+            (StallPoint::AfterWrite(1), 1, drops),
         ] {
-            give_up(&mut leader, &storage, ws, at).await;
+            give_up(&mut leader, &storage, ws, at, end).await;
             written += lands;
             let next = leader.write(OFFICE, ws, &[RECORD_ID, INVOICES]).await;
             let drawn = vec![FIRST_RECORD_ID + written, FIRST_INVOICE + written];
