@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
 use eventlog::TrustLevel;
-use ielections::{KillFn, LockFile};
+use ielections::{Budget, InvalidTiming, KillFn, LockFile};
 use istorage::StorageDriver;
 use sysvvm::AppName;
 use tokio::runtime::Handle;
@@ -82,6 +82,9 @@ pub enum InvalidNodeSettings {
         /// duration is.
         shortest: Option<Duration>,
     },
+    /// The parts of the lease do not fit into the lease.
+    #[error(transparent)]
+    Lease(#[from] InvalidTiming),
 }
 
 /// The advice about a lease that is too short for late writes.
@@ -191,6 +194,7 @@ impl Builder {
     /// The setting that does not fit, and the way to correct it.
     pub fn build(mut self) -> Result<Vvm, InvalidNodeSettings> {
         self.settings.check(&self.apps)?;
+        Budget::new(self.settings.lease, Duration::ZERO)?;
         if self.apps.iter().any(|app| app.level == TrustLevel::Two) {
             // At level 2 a late write of the former process could replace a row of this process.
             self.lock = None;

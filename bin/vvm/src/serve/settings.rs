@@ -57,7 +57,9 @@ pub(super) fn plan(
                 &["node", culprit(&config.node, |node| *call <= room(node))]
             }
             InvalidNodeSettings::LongCalls { .. } => &["node", "call_seconds"],
-            InvalidNodeSettings::ShortLease { .. } => &["node", "lease_seconds"],
+            InvalidNodeSettings::ShortLease { .. } | InvalidNodeSettings::Lease(_) => {
+                &["node", "lease_seconds"]
+            }
         };
         config.source.wrong(key, bad)
     })?;

@@ -465,6 +465,15 @@ async fn more_slots_than_partitions_are_refused() {
 }
 
 /// Several problems happen together. The host is told the first one only.
+/// A program that embeds a node learned only after its services had started that its lease was too
+/// short.
+#[test]
+fn parts_that_do_not_fit_into_the_lease_are_refused() {
+    let cluster = Cluster::new();
+    let node = cluster.node(1, |settings| settings.lease.stop_grace = settings.lease.duration);
+    assert!(matches!(node.build(), Err(InvalidNodeSettings::Lease(_))));
+}
+
 #[tokio::test]
 async fn a_problem_is_reported_once() {
     let cluster = Cluster::new();
