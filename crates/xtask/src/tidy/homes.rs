@@ -23,6 +23,7 @@ const HOMES: &[&str] = &[
     "crates/vvm/src/service.rs",
     // The end of the process.
     "bin/vvm/src/serve/killer.rs",
+    "bin/vvm/src/serve/processes.rs",
     // The thread that writes logs.
     "bin/vvm/src/logs.rs",
     // The connection of a client.
