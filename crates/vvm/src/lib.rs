@@ -42,7 +42,7 @@ pub use launch::{Launched, NotReady, StopShare};
 pub use node::{Node, NotLeading, Stage};
 pub use problem::{Problem, ServiceError};
 pub use repair::{
-    MarkRequest, NoResult, PlaceCandidate, PlaceHint, RemoveRequest, RepairAction, RepairError,
+    MarkRequest, NoResult, PlaceHint, ProposedPlace, RemoveRequest, RepairAction, RepairError,
     RepairNote, RowContent, RowInTheWay, StuckPartition,
 };
 pub use seqstorage::MarkError;

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use self::mark::PartitionRepair;
 pub(crate) use self::tasks::RepairTasks;
 pub use self::{
-    rows::{PlaceCandidate, PlaceHint, RowContent, RowInTheWay, StuckPartition},
+    rows::{PlaceHint, ProposedPlace, RowContent, RowInTheWay, StuckPartition},
     tasks::NoResult,
 };
 use crate::{App, NotLeader, app::ServedApp};

@@ -50,14 +50,14 @@ pub struct RowInTheWay {
     pub hint: Option<PlaceHint>,
     /// The places that the event may have, up to 16, the most certain one first, if the bytes name
     /// no place.
-    pub candidates: Vec<PlaceCandidate>,
+    pub candidates: Vec<ProposedPlace>,
     /// The extent of the search for candidates, or the reason why it failed.
     pub search: Option<String>,
 }
 
 /// A place that a damaged event may have.
 #[derive(Clone, Debug, Serialize)]
-pub struct PlaceCandidate {
+pub struct ProposedPlace {
     /// The workspace of the event.
     pub ws: u64,
     /// The offset of the event in the WLog.
@@ -115,8 +115,7 @@ impl ServedApp {
     async fn search_place(&self, partition: u16, event: Offset, shown: &mut RowInTheWay) {
         shown.search = Some(match self.reader.place_candidates(partition, event).await {
             Ok(found) => {
-                shown.candidates =
-                    found.iter().take(CANDIDATES).map(PlaceCandidate::from).collect();
+                shown.candidates = found.iter().take(CANDIDATES).map(ProposedPlace::from).collect();
                 format!(
                     "{} candidates among the workspaces of the {SEARCHED_EVENTS} events in front of the event and behind it",
                     found.len()
@@ -237,14 +236,14 @@ impl RowInTheWay {
     }
 }
 
-impl From<&eventlog::PlaceCandidate> for PlaceCandidate {
-    fn from(found: &eventlog::PlaceCandidate) -> PlaceCandidate {
+impl From<&eventlog::PlaceCandidate> for ProposedPlace {
+    fn from(found: &eventlog::PlaceCandidate) -> ProposedPlace {
         let why = match found.evidence {
             PlaceEvidence::Copy => "the log of the workspace has the event there",
             PlaceEvidence::DamagedCopy => "the log of the workspace has a damaged row there",
             PlaceEvidence::Gap => "the log of the workspace has a gap there",
         };
-        PlaceCandidate { ws: found.ws.0, offset: found.wlog.0, why }
+        ProposedPlace { ws: found.ws.0, offset: found.wlog.0, why }
     }
 }
 

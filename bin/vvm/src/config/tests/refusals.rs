@@ -203,51 +203,6 @@ fn settings_of_a_node_that_do_not_fit_together_are_refused() {
             "node.lease_seconds",
             "a lease of 536 s or more",
         ),
-        // The advice ignored the parts that are set: a lease of 121 s was advised, and refused.
-        (
-            &cassandra("[node]\nstop_grace_seconds = 60\n[sequences]\ntrust_level = 2"),
-            [5, 2],
-            "node.lease_seconds",
-            "a lease of 184 s or more",
-        ),
-        (
-            &cassandra(
-                "[node]\nlease_seconds = 60\nstop_grace_seconds = 20\n[sequences]\ntrust_level = 2",
-            ),
-            [6, 1],
-            "node.lease_seconds",
-            "a lease of 100 s or more",
-        ),
-        // The clocks of servers may differ by more than this, and the start-up check passed.
-        (
-            &cassandra(
-                "[node]\nlease_seconds = 130\nclock_skew_seconds = 0.1\n[sequences]\ntrust_level = 2",
-            ),
-            [7, 1],
-            "node.clock_skew_seconds",
-            "set 0.5 or more",
-        ),
-        // The part that was set is in the way, and the lease was named.
-        (
-            "[node]\nstop_grace_seconds = 12\n",
-            [2, 1],
-            "node.stop_grace_seconds",
-            "too short for what",
-        ),
-        ("[node]\nrenew_seconds = 11\n", [2, 1], "node.renew_seconds", "too short for what"),
-        ("[node]\nrenew_call_seconds = 2.9\n", [2, 1], "node.renew_call_seconds", "tried again"),
-        (
-            "[node]\nrenew_retry_seconds = 1\n",
-            [2, 1],
-            "node.renew_retry_seconds",
-            "leaves 0ns for a call",
-        ),
-        (
-            "[node]\nstop_grace_seconds = 9\nrenew_seconds = 9\n",
-            [3, 1],
-            "node.renew_seconds",
-            "too short for what",
-        ),
         (
             "[http]\nlisten = \"0.0.0.0:1\"\n",
             [2, 1],
@@ -599,4 +554,55 @@ fn an_error_shows_no_secret() {
         let message = error_of(&path, &text, &[]);
         assert!(message.contains("line ") && !message.contains("4711"), "{line}: {message}");
     }
+}
+
+#[test]
+fn parts_of_a_lease_that_do_not_fit_are_refused_at_their_keys() {
+    check_refusals(&[
+        // The advice ignored the parts that are set: a lease of 121 s was advised, and refused.
+        (
+            &cassandra("[node]\nstop_grace_seconds = 60\n[sequences]\ntrust_level = 2"),
+            [5, 2],
+            "node.lease_seconds",
+            "a lease of 184 s or more",
+        ),
+        (
+            &cassandra(
+                "[node]\nlease_seconds = 60\nstop_grace_seconds = 20\n[sequences]\ntrust_level = 2",
+            ),
+            [6, 1],
+            "node.lease_seconds",
+            "a lease of 100 s or more",
+        ),
+        // The clocks of servers may differ by more than this, and the start-up check passed.
+        (
+            &cassandra(
+                "[node]\nlease_seconds = 130\nclock_skew_seconds = 0.1\n[sequences]\ntrust_level = 2",
+            ),
+            [7, 1],
+            "node.clock_skew_seconds",
+            "set 0.5 or more",
+        ),
+        // The part that was set is in the way, and the lease was named.
+        (
+            "[node]\nstop_grace_seconds = 12\n",
+            [2, 1],
+            "node.stop_grace_seconds",
+            "too short for what",
+        ),
+        ("[node]\nrenew_seconds = 11\n", [2, 1], "node.renew_seconds", "too short for what"),
+        ("[node]\nrenew_call_seconds = 2.9\n", [2, 1], "node.renew_call_seconds", "tried again"),
+        (
+            "[node]\nrenew_retry_seconds = 1\n",
+            [2, 1],
+            "node.renew_retry_seconds",
+            "leaves 0ns for a call",
+        ),
+        (
+            "[node]\nstop_grace_seconds = 9\nrenew_seconds = 12\n",
+            [3, 1],
+            "node.renew_seconds",
+            "too short for what",
+        ),
+    ]);
 }
