@@ -174,10 +174,13 @@ async fn rejected(fixture: &CommandsFixture) {
         let done = fixture.run(&node, &mut ledger, command).await;
         assert_eq!(done.is_ok(), is_done, "a singleton is made once: {done:?}");
     }
-    settings = vec![like(id.0), update(id, Some(stored.version), "right")];
+    // 65,535 is the highest id that a sender may give to a new row.
+    let highest = new_row(65_535, "shop.Article", [("like", Value::Ref(id))]);
+    settings = vec![highest, update(id, Some(stored.version), "right")];
     let last = named("last", cud(WS, settings, shop_db.soon()));
     let last = fixture.run(&node, &mut ledger, last).await.unwrap();
     let given = first.answer.ids.len() as u64;
+    assert_eq!(last.answer.ids[0].0, RecordId(65_535));
     assert_eq!(last.answer.ids[0].1.0, id.0 + given, "a failed command gives its numbers back");
     assert_eq!(last.plog.0, 4);
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
