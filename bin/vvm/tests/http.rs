@@ -169,6 +169,7 @@ fn each_documented_metric_exists_and_each_metric_is_documented() {
     let (_folder, node) = node_with("");
     let draw = format!("{}/numbers/order/next", workspace_path(WS));
     assert_eq!(request(node.api, "POST", &draw, &[], "").0, 200);
+    assert_eq!(request(node.api, "GET", "/none", &[], "").0, 404);
     let docs = ["operations", "commands", "sequencing", "elections", "numbers"].map(|name| {
         let path = format!("{}/../../docs/{name}.md", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(path).unwrap()

@@ -21,7 +21,7 @@ use vvm::{
     AppSettings, Launched, NodeSettings, Problem, Stage, Vvm,
     docnumbers::{Definition, FastSettings, Overflow, Scope, Series},
     eventlog::RecordId,
-    isequencer::WsKind,
+    isequencer::{Sequence, WsKind, standard},
     istorage::{StorageDriver, mem::MemDriver},
     sysvvm::AppName,
 };
@@ -156,7 +156,10 @@ pub(crate) fn demo_app() -> AppSettings {
     let demo = include_str!("../../../../../config/demo.toml");
     let slip = "[tables.\"shop.Slip\"]\nkind = \"WDoc\"\nnumbers = { number = \"slip\" }\n";
     let schema = format!("{demo}\n{slip}").parse().unwrap();
-    let shop = Application::new(schema).unwrap().with_workspaces("Shop", WsKind(1), []).unwrap();
+    let delivery = Sequence::counting_from(standard::FIRST_OF_APPLICATIONS, 1).unwrap();
+    let sequences = [("Delivery".parse().unwrap(), delivery)];
+    let shop = Application::new(schema).unwrap();
+    let shop = shop.with_workspaces("Shop", WsKind(1), sequences).unwrap();
     let shop = with_series(shop);
     AppSettings::new(AppName::new("demo", "shop").unwrap(), Arc::new(shop))
 }
