@@ -53,7 +53,8 @@ pub(crate) enum CliCommand {
     /// Show the stored numbers of the sequences of a running node.
     #[command(subcommand, arg_required_else_help = true)]
     Sequences(SequencesCommand),
-    /// List what keeps partitions of a running node from working, and mark an event that is lost.
+    /// List what keeps partitions of a running node from working, and repair it: restore or mark an
+    /// event, or remove a foreign row.
     #[command(subcommand, arg_required_else_help = true)]
     Repair(RepairCommand),
     /// Check elections over a storage.

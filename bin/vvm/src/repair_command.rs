@@ -30,7 +30,7 @@ pub(crate) async fn run(command: RepairCommand) -> Result<ExitCode, CommandError
     let (admin, json) = (args.admin.map_or_else(serve::admin_listen, Ok)?, args.json);
     let (answer, text) = match command {
         RepairCommand::List(_) => {
-            let answer = ask(admin, Method::GET, "/repairs").await?;
+            let answer = ask(admin, Method::GET, "/repairs", "").await?;
             let text = text_of_list(&answer, admin);
             (answer, text)
         }
@@ -57,7 +57,7 @@ async fn repair(
     is_dry_run: bool,
     is_confirmed: bool,
 ) -> Result<(Value, String), CommandError> {
-    let plan = ask(admin, Method::POST, &format!("{path}&dryRun=true")).await?;
+    let plan = ask(admin, Method::POST, &format!("{path}&dryRun=true"), "").await?;
     if is_dry_run {
         let text = format!("nothing was written. The repair would be:\n{}", text_of(&plan));
         return Ok((plan, text));
@@ -70,7 +70,9 @@ async fn repair(
         Some("removed") => format!("{path}&digest={}", word(&plan["digest"])),
         _ => path.to_owned(),
     };
-    let done = ask(admin, Method::POST, &path).await?;
+    const MAY_BE_DONE: &str =
+        "; the repair may be done: run `vvm repair list` before you repeat it";
+    let done = ask(admin, Method::POST, &path, MAY_BE_DONE).await?;
     let what = if done["action"] == "removed" { "row" } else { "event" };
     let text = format!("the {what} is {}:\n{}", word(&done["action"]), text_of(&done));
     Ok((done, text))
@@ -122,11 +124,17 @@ fn confirm(plan: &Value) -> Result<(), CommandError> {
     }
 }
 
-async fn ask(admin: SocketAddr, method: Method, path: &str) -> Result<Value, CommandError> {
+/// Asks the node. `without_answer` ends the error if there is no answer.
+async fn ask(
+    admin: SocketAddr,
+    method: Method,
+    path: &str,
+    without_answer: &str,
+) -> Result<Value, CommandError> {
     let answer = NodeClient::ask(admin, (method, path, Bytes::new()), ANSWER_TIMEOUT).await;
     let answer = answer.map_err(|why| {
         CommandError::unreachable(format!(
-            "no answer from {admin}: {why}: check that the node runs, and that its `admin.listen` is this address; a repair may be done: run `vvm repair list` before you repeat it"
+            "no answer from {admin}: {why}: check that the node runs, and that its `admin.listen` is this address{without_answer}"
         ))
     })?;
     let json = answer.json();
@@ -151,17 +159,16 @@ fn text_of_list(answer: &Value, admin: SocketAddr) -> String {
             "this node has no partitions: it is {}; ask the leader\n",
             word(&answer["stage"])
         ),
-        [] => "all partitions of this node run commands\n".to_owned(),
+        [] => "all partitions of this node run commands, and have no known damage\n".to_owned(),
         _ => stuck.iter().map(|stuck| text_of_stuck(stuck, admin)).collect(),
     };
     if let Some(why) = answer["repairsError"].as_str() {
         text += &format!("the table of repairs cannot be read: {why}\n");
     }
     for repair in array(&answer["repairs"]) {
-        text += &format!("done: {}", text_of(repair));
-        if repair["isDone"] != true {
-            text += "  this repair is not known to be done\n";
-        }
+        let is_done = repair["isDone"] == true;
+        text += if is_done { "repaired: " } else { "not known to be repaired: " };
+        text += &text_of(repair);
     }
     text
 }
@@ -219,9 +226,19 @@ fn text_of_content(content: &Value) -> String {
             word(&content["meaning"]).to_owned()
         }
         content => {
-            let hex: String = word(&content["hex"]).chars().take(64).collect();
+            let hex = shortened(&content["hex"]);
             format!("{} bytes ({hex}): {}", content["bytes"], word(&content["meaning"]))
         }
+    }
+}
+
+/// The beginning of bytes in hexadecimal, with a sign if there are more.
+fn shortened(hex: &Value) -> String {
+    const SHOWN: usize = 64;
+    let hex = word(hex);
+    match hex.get(..SHOWN).filter(|_| hex.len() > SHOWN) {
+        Some(beginning) => format!("{beginning}…"),
+        None => hex.to_owned(),
     }
 }
 
@@ -231,9 +248,11 @@ fn text_of(note: &Value) -> String {
     let (partition, app, epoch) = (&note["partition"], word(&note["app"]), &note["epoch"]);
     let of = format!("of partition {partition} of {app}");
     if note["action"] == "removed" {
-        let hex: String = word(&note["replaced"]).chars().take(64).collect();
+        let hex = shortened(&note["replaced"]);
         let (row, digest) = (word(&note["row"]), word(&note["digest"]));
-        return format!("removing {row} {of}, bytes {hex} ({digest}), in epoch {epoch}, {at}\n");
+        return format!(
+            "removing {row} of {app}, bytes {hex} ({digest}), in epoch {epoch}, {at}\n"
+        );
     }
     let numbers = note["numbers"].as_object().into_iter().flatten();
     let numbers: Vec<String> = numbers.map(|(seq, last)| format!("{seq}:{last}")).collect();

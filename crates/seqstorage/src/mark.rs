@@ -8,7 +8,8 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use eventlog::{
-    AppRow, DamagedEvent, DrawnNumber, EventNeighbours, EventPlace, Marker, Offset, Repair, WsId,
+    AppRow, DamagedEvent, DamagedRow, DrawnNumber, EventNeighbours, EventPlace, Marker, Offset,
+    Repair, WsId,
 };
 use isequencer::{SeqId, Sequence, standard};
 
@@ -28,7 +29,7 @@ pub enum MarkError {
     /// the numbers that the event drew. These numbers are missing. Each is 4,096 above the last
     /// known number of its sequence, or the last one of the sequence, and a command makes at most
     /// 4,096 records.
-    #[error("the log of the workspace has no copy that can be read: give the last number that the event drew of each missing sequence, or state that it drew none; safe numbers are {}", list(.0))]
+    #[error("the log of the workspace has no copy that can be read: give the last number that the event drew of each missing sequence (`--number SEQUENCE:NUMBER` for each), or state that it drew none (`--no-numbers`); safe numbers are {}", list(.0))]
     NumbersNeeded(Vec<DrawnNumber>),
     /// The given numbers contradict the given offset in the log of the workspace.
     #[error("the given offset in the log of the workspace is {}, and the given numbers have the offset {}", .wlog.0, .given.0)]
@@ -90,9 +91,17 @@ pub enum MarkError {
     /// The row was an event: the log goes on behind it, or other rows name it.
     #[error("the row at offset {} was an event, because the log goes on behind it, or other rows name it: mark the event", .0.0)]
     WasEvent(Offset),
-    /// The row must exist, or belongs to another version of the program.
+    /// The row must exist.
     #[error("{0} must exist: restore it, or put back its former bytes")]
     NotForeign(AppRow),
+    /// Another version of the program wrote the row. The row is whole.
+    #[error("another version of the program wrote {0}: run that version")]
+    OtherVersion(AppRow),
+    /// There is no row at the given offset of the log.
+    #[error(
+        "there is no row of {0}: check the offset against `vvm repair list`; if the list says that an event is missing, restore its row"
+    )]
+    NoRow(AppRow),
     /// An error of the log.
     #[error(transparent)]
     Log(#[from] eventlog::Error),
@@ -153,9 +162,14 @@ impl PartitionStorage {
         if !self.log.has_workspace(ws) {
             return Err(MarkError::OtherPartition { ws, partition: self.log.partition() });
         }
-        let event = self.log.damaged(plog, ws, wlog).await?;
-        let event = event.ok_or(MarkError::Readable(plog))?;
         let row = AppRow::Plog(self.log.partition(), plog);
+        let event = self.log.damaged(plog, ws, wlog).await.map_err(|error| match error {
+            eventlog::Error::DamagedRow(DamagedRow::Missing(missing)) if missing == row => {
+                MarkError::NoRow(row)
+            }
+            error => error.into(),
+        })?;
+        let event = event.ok_or(MarkError::Readable(plog))?;
         if let Some(hint) = row.hinted_place(event.found())
             && (hint.ws, hint.wlog) != (ws, wlog)
             && !ignores_hint
@@ -233,9 +247,8 @@ impl PartitionStorage {
                 }
             }
             (Repair::Mark, _) => Err(MarkError::MayBeEvent(row)),
-            (Repair::Restore | Repair::PutBack | Repair::OtherVersion, _) => {
-                Err(MarkError::NotForeign(row))
-            }
+            (Repair::OtherVersion, _) => Err(MarkError::OtherVersion(row)),
+            (Repair::Restore | Repair::PutBack, _) => Err(MarkError::NotForeign(row)),
         }
     }
 

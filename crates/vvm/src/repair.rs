@@ -1,8 +1,8 @@
 //! Repair by an operator: the partitions that are not at work, the row in the way of each, and the
 //! marking of an event that cannot be read.
 //!
-//! Invariant: the table of repairs has a row for each marker that an operator put. The row is
-//! written before the marker, because the node may crash between the two.
+//! Invariant: the table of repairs has a row for each repair. The row is written before the repair,
+//! because the node may crash between the two.
 
 mod mark;
 mod rows;
@@ -26,7 +26,7 @@ pub use self::{
 };
 use crate::{App, NotLeader, app::ServedApp};
 
-/// The number of repairs of a partition that are listed.
+/// The largest number of repairs of each partition that are listed.
 const LISTED: usize = 20;
 
 /// A request to mark an event. The operator gives the place of the event in the WLog, and the
@@ -99,14 +99,14 @@ pub struct RepairNote {
     /// The first 1,024 bytes that the repair replaced or removed, in hexadecimal. A marker keeps all
     /// of them.
     pub replaced: String,
-    /// The number of these bytes and their CRC-32.
+    /// The number of all bytes that were replaced or removed, and their CRC-32.
     pub digest: String,
-    /// Whether the row was written. False in a dry run, and if the node ended during the repair:
-    /// then look at the log.
+    /// Whether the row was written. False in a dry run, if the repair failed, and if the node ended
+    /// during the repair: then look at the log.
     pub is_done: bool,
 }
 
-/// The reason why an event was not marked, or is not known to be marked.
+/// The reason why a row was not repaired, or is not known to be repaired.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
     /// This node does not lead the partition.
@@ -115,6 +115,14 @@ pub enum RepairError {
     /// The row is not repaired.
     #[error(transparent)]
     Refused(MarkError),
+    /// The application has no such partition.
+    #[error("there is no partition {partition}: the application has the partitions 0 to {last}")]
+    NoPartition {
+        /// The number that was asked for.
+        partition: u16,
+        /// The highest number of a partition.
+        last: u16,
+    },
     /// No row of the application is in the way of the partition.
     #[error("no row of the application is in the way of partition {0}: run `vvm repair list`")]
     NoRow(u16),
@@ -129,7 +137,7 @@ pub enum RepairError {
     /// The storage or the leadership failed. Ask again, and look at the list of repairs.
     #[error(transparent)]
     Failed(MarkError),
-    /// The table of repairs cannot be written, so the event was not marked.
+    /// The table of repairs cannot be written, so nothing was repaired.
     #[error("the table of repairs cannot be written: {0}")]
     Table(#[source] sysvvm::Error),
     /// It is not known how the repair ended. Look at the list of repairs.
@@ -226,8 +234,8 @@ impl App {
     }
 
     /// Restores an event that cannot be read from its whole copy in the WLog. If there is no whole
-    /// copy, or at trust level 2, puts a marker in the place of the event. Afterwards the partition goes on
-    /// by itself.
+    /// copy, or at trust level 2, puts a marker in the place of the event. Afterwards the partition
+    /// goes on by itself.
     ///
     /// # Errors
     /// The reason why the event was not marked.
@@ -254,7 +262,11 @@ impl App {
         served.repair_tasks.run(async move { repair.remove(request).await }).await?
     }
 
-    fn repair_of(&self, partition: u16) -> Result<PartitionRepair, NotLeader> {
+    fn repair_of(&self, partition: u16) -> Result<PartitionRepair, RepairError> {
+        let last = self.settings.partitions.get() - 1;
+        if partition > last {
+            return Err(RepairError::NoPartition { partition, last });
+        }
         let not_leader = NotLeader { partition };
         let served = Arc::clone(self.opened.get().ok_or(not_leader)?);
         let commands = self.partitions.commands(partition).ok_or(not_leader)?;

@@ -8,7 +8,8 @@ use super::address;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RepairCommand {
-    /// List the partitions that take no commands, the row in the way of each, and the last repairs.
+    /// List the partitions that run no commands, with the row that keeps each from working, the
+    /// damaged rows of the other partitions, and the last repairs.
     List(RepairArgs),
     /// Restore an event that cannot be read from its whole copy in the log of the workspace. If there
     /// is no whole copy, or at trust level 2, put a marker in its place: then the content of the event
@@ -62,8 +63,8 @@ pub(crate) struct MarkArgs {
     #[arg(long, value_name = "OFFSET")]
     pub(crate) offset: u64,
 
-    /// The last number that the event drew of a sequence. Give one for each sequence, if the log of
-    /// the workspace has no copy of the event that can be read.
+    /// The last number that the event drew of a sequence, such as 2:322680000135167. Leave the option
+    /// out first: if numbers are needed, the refusal lists safe ones.
     #[arg(long = "number", value_name = "SEQUENCE:NUMBER")]
     pub(crate) numbers: Vec<String>,
 
@@ -79,7 +80,7 @@ pub(crate) struct MarkArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Do not ask.
+    /// Repair without asking for a confirmation.
     #[arg(long)]
     pub(crate) yes: bool,
 }
@@ -104,7 +105,7 @@ pub(crate) struct RemoveArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Do not ask.
+    /// Repair without asking for a confirmation.
     #[arg(long)]
     pub(crate) yes: bool,
 }

@@ -84,8 +84,8 @@ pub(crate) struct AdminConfig {
     #[serde(deserialize_with = "address")]
     pub(crate) listen: SocketAddr,
     /// Whether other machines may reach the admin endpoint. The endpoint has no authentication:
-    /// every client can make the node step down, and can mark a damaged event, which loses its
-    /// content.
+    /// every client can make the node step down, and can repair rows: mark an event, which loses its
+    /// content, or remove a row.
     pub(crate) allow_unauthenticated: bool,
 }
 

@@ -9,7 +9,7 @@ use vvm::{
 
 use super::needed;
 use crate::{
-    problem::ProblemDetails,
+    problem::{NOT_LEADER, ProblemDetails},
     query::{check_query, parameter},
     response::{Body, json_response},
 };
@@ -112,7 +112,11 @@ fn numbers(text: &str) -> Result<Vec<DrawnNumber>, ProblemDetails> {
 fn problem(error: &RepairError) -> ProblemDetails {
     let reason = causes::with_causes(error);
     match error {
-        RepairError::NotLeader(_) => ProblemDetails::unavailable("not_leader", reason),
+        RepairError::NotLeader(_)
+        | RepairError::Failed(MarkError::Log(eventlog::Error::LeadershipLost(_))) => {
+            ProblemDetails::unavailable(NOT_LEADER, reason)
+        }
+        RepairError::NoPartition { .. } => ProblemDetails::not_found(reason),
         RepairError::NoRow(_) => ProblemDetails::new(StatusCode::CONFLICT, "no_row", reason),
         RepairError::Changed { .. } => {
             ProblemDetails::new(StatusCode::CONFLICT, "row_changed", reason)
@@ -130,7 +134,7 @@ fn problem(error: &RepairError) -> ProblemDetails {
 /// The status and the code of a refusal: 422 if the request names wrong facts, and 409 if the stored
 /// rows do not allow the repair.
 fn refusal(why: &MarkError) -> (StatusCode, &'static str) {
-    use eventlog::{DamagedRow, Error};
+    use eventlog::{DamagedRow, DecodeError, Error};
     let (conflict, wrong) = (StatusCode::CONFLICT, StatusCode::UNPROCESSABLE_ENTITY);
     match why {
         MarkError::Readable(_) => (conflict, "event_readable"),
@@ -146,16 +150,20 @@ fn refusal(why: &MarkError) -> (StatusCode, &'static str) {
         MarkError::MayBeEvent(_) => (conflict, "may_be_event"),
         MarkError::WasEvent(_) => (conflict, "was_event"),
         MarkError::NotForeign(_) => (conflict, "row_needed"),
+        MarkError::OtherVersion(_) => (conflict, "other_version"),
+        MarkError::NoRow(_) => (conflict, "row_missing"),
         MarkError::Log(Error::Violation(_)) => (conflict, "row_changed"),
         MarkError::Log(Error::DamagedRow(damaged)) => match damaged {
             DamagedRow::Missing(_) => (conflict, "row_missing"),
             DamagedRow::Misplaced { .. } => (wrong, "other_event"),
-            DamagedRow::Unreadable { .. } => (conflict, "row_unreadable"),
-            DamagedRow::EventNotInLog { .. } | DamagedRow::EpochFell { .. } => {
-                (conflict, "row_damaged")
+            DamagedRow::Unreadable { why: DecodeError::OtherVersion(_), .. } => {
+                (conflict, "other_version")
             }
+            DamagedRow::Unreadable { .. }
+            | DamagedRow::EventNotInLog { .. }
+            | DamagedRow::EpochFell { .. } => (conflict, "row_damaged"),
         },
-        MarkError::Log(_) | MarkError::Numbers(_) => (conflict, "not_repaired"),
+        MarkError::Log(_) | MarkError::Numbers(_) => (StatusCode::SERVICE_UNAVAILABLE, "storage"),
     }
 }
 

@@ -154,7 +154,9 @@ impl CommandGroup {
             Err(error @ JoinError::Storage(..)) => return Err(RunError::NoNumbers(error)),
         };
         let wlog = joined.next(standard::WLOG_OFFSET);
-        let wlog = Offset(wlog.map_err(|error| Rejection::conflict(error.to_string()))?);
+        let wlog = Offset(
+            wlog.map_err(|error| Rejection::new(RejectionKind::NoNumber, error.to_string()))?,
+        );
         // The time of the event is fixed before the handler runs: the handler draws document
         // numbers of the period in which the event is.
         partition.time.advance(partition.clock.wall());

@@ -464,7 +464,6 @@ async fn more_slots_than_partitions_are_refused() {
     assert_eq!(refused, InvalidNodeSettings::IdleSlots { slots: 11, partitions: 10 });
 }
 
-/// Several problems happen together. The host is told the first one only.
 /// A program that embeds a node learned only after its services had started that its lease was too
 /// short.
 #[test]
@@ -474,6 +473,7 @@ fn parts_that_do_not_fit_into_the_lease_are_refused() {
     assert!(matches!(node.build(), Err(InvalidNodeSettings::Lease(_))));
 }
 
+/// Several problems happen together. The host is told the first one only.
 #[tokio::test]
 async fn a_problem_is_reported_once() {
     let cluster = Cluster::new();
