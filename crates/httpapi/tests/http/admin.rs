@@ -107,6 +107,7 @@ fn an_event_that_can_be_read_is_not_marked() {
         (event.replace("event=1&", "event=9&"), (409, "row_missing")),
         (event.replace(&format!("ws={WS}"), "ws=2"), (422, "other_partition")),
         (event.replace(app, "no/app"), (404, "not_found")),
+        (event.replace(&format!("partition={WS}"), "partition=10"), (404, "not_found")),
         (event.replace("&event=1", ""), (400, "bad_request")),
         (event.replace("event=1&", "event=x&"), (400, "bad_request")),
         (format!("{event}&numbers=7"), (400, "bad_request")),
