@@ -65,10 +65,10 @@ async fn repair(
     if !is_confirmed {
         confirm(&plan)?;
     }
-    // Only a removal needs the digest of the bytes that were shown.
+    // What was confirmed must be what is done.
     let path = match plan["action"].as_str() {
         Some("removed") => format!("{path}&digest={}", word(&plan["digest"])),
-        _ => path.to_owned(),
+        _ => format!("{path}&action={}", word(&plan["action"])),
     };
     const MAY_BE_DONE: &str =
         "; the repair may be done: run `vvm repair list` before you repeat it";

@@ -1,7 +1,7 @@
-//! The damaged rows that readers of a partition met.
+//! The damaged rows that readers and commands of a partition met.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     ops::RangeInclusive,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -9,7 +9,10 @@ use std::{
     },
 };
 
-use eventlog::{AppRow, Obstacle, istorage::CorruptRow};
+use eventlog::{
+    AppRow, Obstacle,
+    istorage::{CorruptRow, Key},
+};
 
 /// The number of damaged rows that are remembered. Further rows are neither counted nor logged.
 const REMEMBERED: usize = 1_000;
@@ -24,7 +27,7 @@ pub(crate) struct Damage {
     is_known: AtomicBool,
     rows: Mutex<BTreeMap<AppRow, String>>,
     /// The damaged rows of numbers that commands met.
-    numbers: Mutex<BTreeSet<CorruptRow>>,
+    numbers: Mutex<BTreeMap<Key, CorruptRow>>,
 }
 
 impl Damage {
@@ -56,9 +59,10 @@ impl Damage {
         match obstacle {
             Obstacle::Row { row, .. } => drop(self.note_damage(row, what)),
             Obstacle::Storage { row: Some(row), .. } => {
+                // A row of another program may be large, so only the rows that are reported are kept.
                 let mut numbers = self.numbers();
-                if numbers.len() < REMEMBERED {
-                    numbers.insert(row);
+                if numbers.len() < REPORTED || numbers.contains_key(&row.key) {
+                    numbers.insert(row.key.clone(), row);
                 }
             }
             // The storage does not say which row it cannot read.
@@ -68,17 +72,17 @@ impl Damage {
 
     /// Forgets a damaged row of a number.
     pub(crate) fn forget_number(&self, row: &CorruptRow) {
-        self.numbers().remove(row);
+        self.numbers().remove(&row.key);
     }
 
-    fn numbers(&self) -> MutexGuard<'_, BTreeSet<CorruptRow>> {
+    fn numbers(&self) -> MutexGuard<'_, BTreeMap<Key, CorruptRow>> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The first damaged rows of the application, and the first of its numbers.
     pub(crate) fn known(&self) -> (Vec<AppRow>, Vec<CorruptRow>) {
         let rows = self.rows().keys().take(REPORTED).copied().collect();
-        (rows, self.numbers().iter().take(REPORTED).cloned().collect())
+        (rows, self.numbers().values().cloned().collect())
     }
 
     /// The first damaged rows by name, and the number of all of them.

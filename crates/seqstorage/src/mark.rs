@@ -4,7 +4,7 @@
 //! not below those that the event drew. Its other numbers come from the copy of the event, or are
 //! stored already.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 use eventlog::{
@@ -59,6 +59,14 @@ pub enum MarkError {
         wlog: Offset,
         /// The offset of the next event that can be read.
         next: Offset,
+    },
+    /// An event in front of the event has this offset or a higher one.
+    #[error("the event cannot be at offset {} of the log of its workspace: it is at least at offset {}", .wlog.0, .least.0)]
+    TooLow {
+        /// The given offset.
+        wlog: Offset,
+        /// The lowest offset that the event can have.
+        least: Offset,
     },
     /// No event of the workspace can be at the given offset.
     #[error("the event cannot be at offset {} of the log of its workspace: it is at most at offset {}", .wlog.0, .most.0)]
@@ -252,8 +260,8 @@ impl PartitionStorage {
         }
     }
 
-    /// Checks that the offset in the log of the workspace is known, if the numbers of the event are
-    /// stored, or else is at most the next one. A marker behind it would leave a hole, and the next
+    /// Checks that the offset in the log of the workspace is behind the events in front. It must be a
+    /// known offset if the numbers of the event are stored, or else at most the next one. A marker behind it would leave a hole, and the next
     /// event of the workspace would meet the marker.
     async fn check_offset(
         &self,
@@ -267,6 +275,9 @@ impl PartitionStorage {
         let stored = stored.first().copied().flatten().unwrap_or(0);
         let before = around.before.get(&seq).copied().unwrap_or(0);
         let most = if is_stored { stored } else { stored.max(before) + 1 };
+        if wlog.0 <= before {
+            return Err(MarkError::TooLow { wlog, least: Offset(before + 1) });
+        }
         if wlog.0 > most {
             return Err(MarkError::TooFar { wlog, most: Offset(most) });
         }
@@ -296,15 +307,19 @@ impl PartitionStorage {
         }
         let seqs: Vec<u16> = missing.iter().map(|sequence| sequence.id().0).collect();
         let stored = self.numbers.last(ws.0, &seqs, self.deadline()).await?;
-        let safe = missing.iter().zip(stored).filter_map(|(sequence, stored)| {
+        // If the kind of the workspace is not known, sequences of several kinds may have one id.
+        let mut safe: BTreeMap<u16, u64> = BTreeMap::new();
+        for (sequence, stored) in missing.iter().zip(stored) {
             let seq = sequence.id().0;
             let before = around.before.get(&seq).copied().unwrap_or(0);
             // The event drew nothing from a sequence that was used up before.
-            let next = sequence.after(stored.unwrap_or(0).max(before))?;
+            let Some(next) = sequence.after(stored.unwrap_or(0).max(before)) else { continue };
             let (far, end) = (next.saturating_add(MOST_RECORDS - 1), last_of(sequence));
-            Some(DrawnNumber { seq, last: far.min(end) })
-        });
-        let safe: Vec<DrawnNumber> = safe.collect();
+            let last = safe.entry(seq).or_default();
+            *last = far.min(end).max(*last);
+        }
+        let safe: Vec<DrawnNumber> =
+            safe.into_iter().map(|(seq, last)| DrawnNumber { seq, last }).collect();
         if safe.is_empty() { Ok(()) } else { Err(MarkError::NumbersNeeded(safe)) }
     }
 
@@ -334,16 +349,21 @@ impl PartitionStorage {
             if is_of_application && drawn.last == known {
                 continue;
             }
-            let sequence = sequences.iter().find(|sequence| sequence.id() == SeqId(drawn.seq));
-            let is_one = match sequence {
-                // A number belongs to the sequence if it follows the number before it.
-                Some(sequence) => {
-                    let before = drawn.last.checked_sub(1);
-                    before.and_then(|before| sequence.after(before)) == Some(drawn.last)
-                }
-                None => drawn.last <= i64::MAX as u64,
+            // If the kind of the workspace is not known, sequences of several kinds may have this id.
+            // The number must be one of them, and not below the next number of any of them.
+            let of_id: Vec<&Sequence> =
+                sequences.iter().filter(|sequence| sequence.id() == SeqId(drawn.seq)).collect();
+            // A number belongs to a sequence if it follows the number before it.
+            let belongs = |sequence: &&Sequence| {
+                let before = drawn.last.checked_sub(1);
+                before.and_then(|before| sequence.after(before)) == Some(drawn.last)
             };
-            if drawn.last <= known || !is_one {
+            let is_one = match &of_id[..] {
+                [] => drawn.last <= i64::MAX as u64,
+                of_id => of_id.iter().any(belongs),
+            };
+            let next = of_id.iter().filter_map(|sequence| sequence.after(known)).max();
+            if drawn.last <= known || !is_one || next.is_some_and(|next| drawn.last < next) {
                 return Err(MarkError::NotAbove { drawn, known });
             }
             above.push(drawn);

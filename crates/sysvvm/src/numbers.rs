@@ -120,7 +120,8 @@ impl NumberRows {
     /// Fails with errors of the storage. If a row is not a number, the error is corrupt and names
     /// [the row](istorage::Error::row).
     pub async fn last(&self, ws: u64, seqs: &[u16], deadline: Instant) -> Result<Vec<Option<u64>>> {
-        let stored = self.all(ws, deadline).await?;
+        // A damaged number of another sequence does no harm here.
+        let stored = self.stored(ws, deadline, |seq| seqs.contains(&seq)).await?;
         let last = |seq: &u16| stored.iter().find(|last| last.seq == *seq).map(|last| last.number);
         Ok(seqs.iter().map(last).collect())
     }
@@ -131,6 +132,15 @@ impl NumberRows {
     /// # Errors
     /// As for [`NumberRows::last`].
     pub async fn all(&self, ws: u64, deadline: Instant) -> Result<Vec<LastNumber>> {
+        self.stored(ws, deadline, |_| true).await
+    }
+
+    async fn stored(
+        &self,
+        ws: u64,
+        deadline: Instant,
+        is_wanted: impl Fn(u16) -> bool,
+    ) -> Result<Vec<LastNumber>> {
         let timeout = deadline.saturating_since(self.clock.now());
         let pkey = self.keys.workspace(ws);
         let consistency = istorage::Consistency::Plain;
@@ -142,6 +152,9 @@ impl NumberRows {
                 let (what, why) = (format!("a number of workspace {ws}"), "names no sequence");
                 return Err(corrupt(what, key, row.value, why));
             };
+            if !is_wanted(seq) {
+                continue;
+            }
             let what = || format!("the number of sequence {seq} of workspace {ws}");
             all.push(LastNumber { ws, seq, number: number(what, key, row.value)? });
         }

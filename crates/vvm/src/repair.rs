@@ -10,6 +10,8 @@ mod tasks;
 
 use std::{
     collections::BTreeMap,
+    fmt,
+    str::FromStr,
     sync::{Arc, PoisonError},
 };
 
@@ -45,6 +47,9 @@ pub struct MarkRequest {
     pub numbers: Option<Vec<DrawnNumber>>,
     /// Whether the place that the damaged bytes still name is wrong.
     pub ignores_hint: bool,
+    /// The action that a dry run returned and the operator confirmed. Another one is refused: the
+    /// copy of the event may have changed since.
+    pub action: Option<RepairAction>,
     /// Whether nothing is to be written.
     pub is_dry_run: bool,
 }
@@ -115,6 +120,9 @@ pub enum RepairError {
     /// The row is not repaired.
     #[error(transparent)]
     Refused(MarkError),
+    /// The repair is now another one than the operator confirmed.
+    #[error("the event would now be {0}: ask again with a dry run")]
+    OtherAction(RepairAction),
     /// The application has no such partition.
     #[error("there is no partition {partition}: the application has the partitions 0 to {last}")]
     NoPartition {
@@ -143,6 +151,32 @@ pub enum RepairError {
     /// It is not known how the repair ended. Look at the list of repairs.
     #[error(transparent)]
     NoResult(#[from] NoResult),
+}
+
+impl fmt::Display for RepairAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RepairAction::Marked => "marked",
+            RepairAction::Restored => "restored",
+            RepairAction::Removed => "removed",
+        })
+    }
+}
+
+/// The text is not an action of a repair of an event.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`marked` or `restored` is expected")]
+pub struct NoSuchAction;
+
+impl FromStr for RepairAction {
+    type Err = NoSuchAction;
+
+    fn from_str(text: &str) -> Result<RepairAction, NoSuchAction> {
+        [RepairAction::Marked, RepairAction::Restored]
+            .into_iter()
+            .find(|action| action.to_string() == text)
+            .ok_or(NoSuchAction)
+    }
 }
 
 impl From<MarkError> for RepairError {
@@ -199,7 +233,7 @@ impl App {
                             None => (None, Vec::new()),
                         }
                     };
-                    served.repair_tasks.run(rows).await.unwrap_or_default()
+                    served.repair_tasks.read(rows).await.unwrap_or_default()
                 }
                 None => (None, Vec::new()),
             };
@@ -230,7 +264,7 @@ impl App {
             Ok(repairs)
         };
         let ended = |why: NoResult| istorage::Error::unavailable(why.to_string()).into();
-        served.repair_tasks.run(read).await.unwrap_or_else(|why| Err(ended(why)))
+        served.repair_tasks.read(read).await.unwrap_or_else(|why| Err(ended(why)))
     }
 
     /// Restores an event that cannot be read from its whole copy in the WLog. If there is no whole
@@ -245,7 +279,11 @@ impl App {
     pub async fn mark_event(&self, request: MarkRequest) -> Result<RepairNote, RepairError> {
         let repair = self.repair_of(request.partition)?;
         let served = Arc::clone(&repair.served);
-        served.repair_tasks.run(async move { repair.mark(request).await }).await?
+        let tasks = &served.repair_tasks;
+        if request.is_dry_run {
+            return tasks.read(async move { repair.mark(request).await }).await?;
+        }
+        tasks.run(async move { repair.mark(request).await }).await?
     }
 
     /// Removes the foreign row that keeps a partition from working. Afterwards the partition goes on
@@ -259,7 +297,11 @@ impl App {
     pub async fn remove_row(&self, request: RemoveRequest) -> Result<RepairNote, RepairError> {
         let repair = self.repair_of(request.partition)?;
         let served = Arc::clone(&repair.served);
-        served.repair_tasks.run(async move { repair.remove(request).await }).await?
+        let tasks = &served.repair_tasks;
+        if request.is_dry_run {
+            return tasks.read(async move { repair.remove(request).await }).await?;
+        }
+        tasks.run(async move { repair.remove(request).await }).await?
     }
 
     fn repair_of(&self, partition: u16) -> Result<PartitionRepair, RepairError> {

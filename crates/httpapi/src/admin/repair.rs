@@ -44,7 +44,7 @@ pub(super) async fn mark(
     query: Option<&str>,
 ) -> Result<Response<Body>, ProblemDetails> {
     const KNOWN: &[&str] =
-        &["app", "partition", "event", "ws", "offset", "numbers", "ignoreHint", "dryRun"];
+        &["app", "partition", "event", "ws", "offset", "numbers", "ignoreHint", "action", "dryRun"];
     check_query(KNOWN, query)?;
     let app = needed::<AppName>(query, "app")?;
     let request = MarkRequest {
@@ -54,6 +54,7 @@ pub(super) async fn mark(
         offset: Offset(needed(query, "offset")?),
         numbers: parameter::<String>(query, "numbers")?.map(|text| numbers(&text)).transpose()?,
         ignores_hint: parameter(query, "ignoreHint")?.unwrap_or(false),
+        action: parameter(query, "action")?,
         is_dry_run: parameter(query, "dryRun")?.unwrap_or(false),
     };
     let app = found_app(node, &app)?;
@@ -116,6 +117,9 @@ fn problem(error: &RepairError) -> ProblemDetails {
         | RepairError::Failed(MarkError::Log(eventlog::Error::LeadershipLost(_))) => {
             ProblemDetails::unavailable(NOT_LEADER, reason)
         }
+        RepairError::OtherAction(_) => {
+            ProblemDetails::new(StatusCode::CONFLICT, "other_action", reason)
+        }
         RepairError::NoPartition { .. } => ProblemDetails::not_found(reason),
         RepairError::NoRow(_) => ProblemDetails::new(StatusCode::CONFLICT, "no_row", reason),
         RepairError::Changed { .. } => {
@@ -143,6 +147,7 @@ fn refusal(why: &MarkError) -> (StatusCode, &'static str) {
         MarkError::Twice(_) => (wrong, "number_twice"),
         MarkError::NotAbove { .. } => (wrong, "number_not_above"),
         MarkError::NotBefore { .. } => (wrong, "offset_not_before"),
+        MarkError::TooLow { .. } => (wrong, "offset_too_low"),
         MarkError::TooFar { .. } => (wrong, "offset_too_far"),
         MarkError::OtherPlace(_) => (wrong, "other_place"),
         MarkError::OtherPartition { .. } => (wrong, "other_partition"),

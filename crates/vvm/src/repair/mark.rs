@@ -9,6 +9,7 @@ use isequencer::Sequence;
 use processor::{Application, Commands, DeclaredSequence, bytes::Bytes};
 use seqstorage::{MarkError, MarkPlan, PartitionStorage};
 use sysvvm::AppName;
+use tokio::sync::MutexGuard;
 use tracing::info;
 
 use super::{MarkRequest, RemoveRequest, RepairAction, RepairError, RepairNote, hex, rows::SHOWN};
@@ -33,8 +34,9 @@ impl PartitionRepair {
     }
 
     pub(super) async fn mark(self, request: MarkRequest) -> Result<RepairNote, RepairError> {
-        let MarkRequest { event, ws, offset, numbers, ignores_hint, is_dry_run, .. } = request;
-        let _one_at_a_time = self.served.repair_tasks.one_at_a_time.lock().await;
+        let MarkRequest { event, ws, offset, numbers, ignores_hint, action, is_dry_run, .. } =
+            request;
+        let _one_at_a_time = self.one_at_a_time(is_dry_run).await;
         let sequences = self.sequences_of(ws).await?;
         let plan = self.storage.plan_marker(event, ws, offset, numbers, ignores_hint, &sequences);
         let plan = plan.await?;
@@ -42,11 +44,23 @@ impl PartitionRepair {
         if is_dry_run {
             return Ok(note);
         }
+        if action.is_some_and(|confirmed| confirmed != note.action) {
+            return Err(RepairError::OtherAction(note.action));
+        }
         let repair = async {
             self.storage.repair(plan).await?;
             Ok(())
         };
         self.noted(note, repair).await
+    }
+
+    /// Waits until no other repair of the application is under way. A dry run writes nothing, so it
+    /// does not wait.
+    async fn one_at_a_time(&self, is_dry_run: bool) -> Option<MutexGuard<'_, ()>> {
+        match is_dry_run {
+            true => None,
+            false => Some(self.served.repair_tasks.one_at_a_time.lock().await),
+        }
     }
 
     /// The sequences that the application declares for a workspace. If the kind of the workspace is
@@ -69,7 +83,7 @@ impl PartitionRepair {
     /// Removes the row in the way, if it still holds the bytes that the operator has seen.
     pub(super) async fn remove(self, request: RemoveRequest) -> Result<RepairNote, RepairError> {
         let RemoveRequest { digest, is_foreign, is_dry_run, .. } = request;
-        let _one_at_a_time = self.served.repair_tasks.one_at_a_time.lock().await;
+        let _one_at_a_time = self.one_at_a_time(is_dry_run).await;
         let no_row = RepairError::NoRow(self.partition);
         let Some(Obstacle::Row { row, repair, .. }) = self.commands.obstacle() else {
             return Err(no_row);

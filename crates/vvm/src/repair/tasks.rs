@@ -3,7 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ielections::WorkGuard;
-use tokio::{runtime::Handle, sync::oneshot, task::JoinSet};
+use tokio::{
+    runtime::Handle,
+    sync::oneshot,
+    task::{AbortHandle, JoinSet},
+};
 
 use crate::lease_fence::LeaseFence;
 
@@ -28,6 +32,15 @@ pub(crate) struct RepairTasks {
 #[error("the repair ended without a result")]
 pub struct NoResult;
 
+/// A task that ends when its caller is gone.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl RepairTasks {
     pub(crate) fn new(fence: Arc<LeaseFence>, runtime: Handle) -> RepairTasks {
         let (one_at_a_time, tasks) = (tokio::sync::Mutex::default(), Mutex::default());
@@ -39,8 +52,27 @@ impl RepairTasks {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, NoResult> {
+        let (_, result) = self.spawn(work);
+        result.await.map_err(|_| NoResult)
+    }
+
+    /// Runs work that only reads on the runtime of requests. If the call is dropped, the work ends:
+    /// the reads of clients that are gone would pile up while the storage is slow.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, NoResult> {
+        let (task, result) = self.spawn(work);
+        let _ends_with_its_caller = AbortOnDrop(task);
+        result.await.map_err(|_| NoResult)
+    }
+
+    fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> (AbortHandle, oneshot::Receiver<T>) {
         let (sender, result) = oneshot::channel();
-        {
+        let task = {
             let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
             while tasks.try_join_next().is_some() {}
             let task = async move {
@@ -48,9 +80,9 @@ impl RepairTasks {
                 // The caller may be gone.
                 let _ = sender.send(result);
             };
-            tasks.spawn_on(task, &self.runtime);
-        }
-        result.await.map_err(|_| NoResult)
+            tasks.spawn_on(task, &self.runtime)
+        };
+        (task, result)
     }
 
     /// Begins the writes of a repair. The lease is not released before they have ended.

@@ -61,6 +61,7 @@ fn mark(node: &Launched) -> tokio::task::JoinHandle<Result<RepairNote, RepairErr
         offset,
         numbers: None,
         ignores_hint: false,
+        action: None,
         is_dry_run: false,
     };
     tokio::spawn(async move { node.app("acme", "shop").unwrap().mark_event(request).await })
