@@ -13,6 +13,7 @@ mod late_writes;
 mod limits;
 mod log;
 mod marked_events;
+mod misplaced_markers;
 mod overload;
 mod reads;
 mod rounds;
@@ -42,6 +43,7 @@ fn main() -> std::process::ExitCode {
         limits::TRIALS,
         log::TRIALS,
         marked_events::TRIALS,
+        misplaced_markers::TRIALS,
         overload::TRIALS,
         reads::TRIALS,
         rounds::TRIALS,

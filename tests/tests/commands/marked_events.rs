@@ -28,7 +28,7 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(marked_events:
     a_marker_has_numbers_of_the_sequences_of_the_application = of_application,
 );
 
-const DAMAGED: Bytes = Bytes::from_static(b"damaged");
+pub(crate) const DAMAGED: Bytes = Bytes::from_static(b"damaged");
 
 async fn marked(fixture: &CommandsFixture) {
     for (number, level) in (0..).zip([TrustLevel::Zero, TrustLevel::One, TrustLevel::Two]) {
@@ -103,11 +103,11 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
 }
 
 /// An operator who marks events in the epoch of a node.
-struct Operator(PartitionStorage);
+pub(crate) struct Operator(pub(crate) PartitionStorage);
 
 impl Operator {
     /// Plans a marker, and puts it in the place of the event.
-    async fn mark_corrupted(
+    pub(crate) async fn mark_corrupted(
         &self,
         plog: Offset,
         ws: WsId,
@@ -118,7 +118,7 @@ impl Operator {
     }
 
     /// Does the same in a workspace with sequences of the application.
-    async fn mark_with(
+    pub(crate) async fn mark_with(
         &self,
         plog: Offset,
         ws: WsId,
@@ -131,7 +131,7 @@ impl Operator {
     }
 }
 
-fn operator(fixture: &CommandsFixture, node: &ShopNode) -> Operator {
+pub(crate) fn operator(fixture: &CommandsFixture, node: &ShopNode) -> Operator {
     let numbers = fixture.shop_db.system.numbers(&fixture.shop_db.app.entry);
     Operator(PartitionStorage::in_system(numbers, Arc::clone(&node.log)))
 }

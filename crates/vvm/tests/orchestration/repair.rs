@@ -8,7 +8,7 @@ use istorage::{AppStorageExt, Fault};
 use shop::{StallPoint, article, cud};
 use vvm::{App, Launched, MarkRequest, RepairError, RepairNote};
 
-use crate::cluster::{Cluster, run};
+use crate::cluster::{Cluster, PATIENCE, run};
 
 const DAMAGED: Bytes = Bytes::from_static(b"damaged");
 
@@ -65,6 +65,29 @@ fn mark(node: &Launched) -> tokio::task::JoinHandle<Result<RepairNote, RepairErr
         is_dry_run: false,
     };
     tokio::spawn(async move { node.app("acme", "shop").unwrap().mark_event(request).await })
+}
+
+/// Each list was a task that outlived its client. While the storage was slow, 1,000 lists whose
+/// clients had left were 1,000 tasks.
+#[tokio::test]
+async fn a_list_ends_with_its_client() {
+    let cluster = Cluster::new();
+    let node = stuck(&cluster).await;
+    let stall = cluster.driver.stall.get().unwrap().clone();
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = alive();
+    stall.arm(StallPoint::Before(1));
+    for _ in 0..100 {
+        let list = app(&node).stuck_partitions();
+        let _ = tokio::time::timeout(Duration::from_millis(1), list).await;
+    }
+    let deadline = cluster.clock.now() + PATIENCE;
+    while alive() > before + 10 {
+        assert!(cluster.clock.now() < deadline, "{} tasks, and before {before}", alive());
+        tokio::task::yield_now().await;
+    }
+    stall.go_on();
+    node.shutdown().await.unwrap();
 }
 
 /// The client of a repair disconnected between the two writes of the repair. The repair was dropped
