@@ -89,7 +89,7 @@ misuses! {
     ActualizingWithoutStart:
         "use isequencer::{Sequencer, SequencerBusy};
         fn run(sequencer: &mut Sequencer) -> Result<(), SequencerBusy> {",
-        "E0599", "sequencer.actualize();",
+        "E0624", "sequencer.actualize();",
         "   sequencer.start()?.actualize();
             Ok(())
         }";

@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Display,
-    io::{self, IsTerminal, Write},
+    io::{self, BufRead, IsTerminal, Write},
     net::SocketAddr,
     process::ExitCode,
     time::Duration,
@@ -63,7 +63,9 @@ async fn repair(
         return Ok((plan, text));
     }
     if !is_confirmed {
-        confirm(&plan)?;
+        let stdin = io::stdin();
+        let is_terminal = stdin.is_terminal();
+        confirm(&plan, is_terminal, stdin.lock(), io::stderr())?;
     }
     // What was confirmed must be what is done.
     let path = match plan["action"].as_str() {
@@ -101,23 +103,27 @@ fn path_of(event: &MarkArgs) -> Result<String, CommandError> {
 }
 
 /// Shows the repair, and asks whether to go on.
-fn confirm(plan: &Value) -> Result<(), CommandError> {
-    if !io::stdin().is_terminal() {
+fn confirm(
+    plan: &Value,
+    is_terminal: bool,
+    mut input: impl BufRead,
+    mut output: impl Write,
+) -> Result<(), CommandError> {
+    if !is_terminal {
         let why = "the repair needs a confirmation: add --yes, or --dry-run to see it";
         return Err(CommandError::usage(why));
     }
     let failed = |error| CommandError::unfinished(format!("no confirmation: {error}"));
-    let mut stderr = io::stderr();
     let question = match plan["action"].as_str() {
         Some("restored") => "The event will be restored from its copy. Go on?",
         Some("removed") => "The row will be removed. Go on?",
         _ => "The content of the event will be lost. Mark it?",
     };
-    write!(stderr, "{}{question} [y/N] ", text_of(plan))
-        .and_then(|()| stderr.flush())
+    write!(output, "{}{question} [y/N] ", text_of(plan))
+        .and_then(|()| output.flush())
         .map_err(failed)?;
     let mut answer = String::new();
-    io::stdin().read_line(&mut answer).map_err(failed)?;
+    input.read_line(&mut answer).map_err(failed)?;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
         _ => Err(CommandError::unfinished("nothing was written: the repair was not confirmed")),
@@ -264,4 +270,39 @@ fn text_of(note: &Value) -> String {
         note["ws"],
         numbers.join(" "),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_repair_is_done_only_after_a_yes() {
+        for (action, question) in [
+            ("marked", "The content of the event will be lost."),
+            ("restored", "The event will be restored"),
+            ("removed", "The row will be removed."),
+        ] {
+            let plan = json!({ "action": action, "numbers": {}, "replaced": "00" });
+            for (answer, is_yes) in [
+                ("y\n", true),
+                ("Y\n", true),
+                ("yes\n", true),
+                ("n\n", false),
+                ("", false),
+                ("yn\n", false),
+            ] {
+                let mut asked = Vec::new();
+                let confirmed = confirm(&plan, true, answer.as_bytes(), &mut asked);
+                let code = confirmed.map_err(|refused| refused.code());
+                assert_eq!(code, if is_yes { Ok(()) } else { Err(1) }, "{answer:?}");
+                let asked = String::from_utf8(asked).unwrap();
+                assert!(asked.contains(question) && asked.ends_with("[y/N] "), "{asked}");
+            }
+            let refused = confirm(&plan, false, &b"y\n"[..], Vec::new()).unwrap_err();
+            assert_eq!(refused.code(), 2);
+        }
+    }
 }

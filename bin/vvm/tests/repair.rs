@@ -392,8 +392,12 @@ fn removed(fixture: &StorageFixture) {
         (&entry["row"]["repair"], &entry["row"]["name"]),
         (&"remove".into(), &foreign.to_string().into())
     );
+    let expected = &entry["row"]["expected"];
+    let meaning = expected["meaning"].as_str().unwrap();
+    assert!(expected["bytes"].as_u64() > Some(0) && !meaning.is_empty(), "{expected}");
     let (text, _) = repaired(&node, &["list"], 0);
     assert!(text.contains(" --app demo/shop --partition 1\n"), "{text}");
+    assert!(text.contains(&format!("  to be written: {} bytes", expected["bytes"])), "{text}");
     let (plan, _) = remove(&node, &["--dry-run"], 0);
     assert!(plan.contains("64616d61676564 (7-"), "{plan}");
     let (_, unconfirmed) = remove(&node, &[], 2);

@@ -130,4 +130,28 @@ mod tests {
         let (named, count) = damage.report();
         assert_eq!((named.len(), &*named[15], count), (REPORTED, "15", REMEMBERED));
     }
+
+    /// The bytes of 1,000 rows were kept, and a row that changed was another row each time. Foreign
+    /// rows can be large.
+    #[test]
+    fn damaged_numbers_are_kept_once_and_few_of_them() {
+        let damage = Damage::default();
+        for changed in 0..3_u8 {
+            for row in 0..2 * REPORTED as u8 {
+                let key = Key::new(vec![row], vec![]);
+                let row = CorruptRow {
+                    key,
+                    found: vec![changed].into(),
+                    what: String::new(),
+                    why: String::new(),
+                };
+                damage.note_obstacle(Obstacle::Storage { what: String::new(), row: Some(row) }, "");
+            }
+        }
+        let (_, numbers) = damage.known();
+        assert_eq!(numbers.len(), REPORTED);
+        assert!(numbers.iter().all(|row| row.found[..] == [2]), "{numbers:?}");
+        damage.forget_number(&numbers[0]);
+        assert_eq!(damage.known().1.len(), REPORTED - 1);
+    }
 }

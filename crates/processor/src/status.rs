@@ -183,3 +183,27 @@ impl PartitionShared {
         Duration::from_nanos(nanos.saturating_mul(self.groups_of_queue))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clock::ManualClock;
+
+    use super::*;
+
+    /// A client that is told a wrong time comes back too early, or much too late.
+    #[test]
+    fn a_full_queue_says_how_long_its_groups_take() {
+        let clock = ManualClock::new(1).clock();
+        let shared = PartitionShared::new(clock, PartitionMeters::new("test"), 3);
+        let retry_after = || match shared.queue_full() {
+            Busy::QueueFull { retry_after, .. } => retry_after,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(retry_after(), Duration::ZERO, "no group was measured");
+        shared.note_group(Duration::from_secs(4));
+        assert_eq!(retry_after(), Duration::from_secs(12));
+        // A group counts for a quarter.
+        shared.note_group(Duration::from_secs(8));
+        assert_eq!(retry_after(), Duration::from_secs(15));
+    }
+}

@@ -180,5 +180,9 @@ mod tests {
             assert_eq!(sequencer.flush_delay, Duration::from_millis(305));
             assert_eq!(sequencer.retry_after, Duration::from_millis(306));
         }
+        fs::write(&path, "[http]\nqueue_wait_seconds = 0\n").unwrap();
+        let config = VvmConfig::read(Some(&path), &[]).unwrap();
+        let (_, apps) = plan(&config, &target).unwrap();
+        assert_eq!(apps[0].partition.queue_wait, Duration::ZERO, "refused at once");
     }
 }

@@ -3,10 +3,11 @@
 
 use std::{
     net::{SocketAddr, TcpListener},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
+use bytes::Bytes;
 use clock::{Clock, Instant};
 use httpapi::{AdminEndpoint, AdminSettings, HttpApi, HttpApiSettings};
 use serde_json::json;
@@ -14,10 +15,11 @@ use shop::http_client::{command_path, request};
 use tokio::{sync::watch, task::spawn_blocking};
 use vvm::{
     Launched, NodeSettings, Stage,
+    eventlog::{AppRow, Offset},
     ielections::Timing,
     istorage::{
-        Call, CallAnswer, Error, Result, SharedStorage, StorageWrapper, WrappedDriver, Write,
-        mem::MemDriver,
+        AppStorageExt, Call, CallAnswer, Error, Result, SharedStorage, StorageWrapper,
+        WrappedDriver, Write, mem::MemDriver,
     },
     processor::PartitionSettings,
 };
@@ -81,6 +83,8 @@ impl BusyStorage {
 
 struct BusyNode {
     launched: Launched,
+    /// The keyspaces that the node opened, without their mode.
+    opened: Arc<Mutex<Vec<SharedStorage>>>,
     api: SocketAddr,
     admin: SocketAddr,
     mode: watch::Sender<Mode>,
@@ -100,7 +104,10 @@ impl BusyNode {
         let [api, admin] =
             [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
         let (clock, (mode, current)) = (Clock::system(), watch::channel(mode));
-        let wrap = move |inner| -> SharedStorage {
+        let opened = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&opened);
+        let wrap = move |inner: SharedStorage| -> SharedStorage {
+            kept.lock().unwrap().push(Arc::clone(&inner));
             Arc::new(BusyStorage { inner, mode: current.clone() })
         };
         let driver = WrappedDriver::new(Arc::new(MemDriver::new(clock.clone())), wrap);
@@ -119,7 +126,7 @@ impl BusyNode {
             .with_app(app)
             .with_service(HttpApi::new(api_settings))
             .with_admin(AdminEndpoint::new(AdminSettings::new(admin, metrics, "test")));
-        BusyNode { launched: node.build().unwrap().launch(), api, admin, mode }
+        BusyNode { launched: node.build().unwrap().launch(), opened, api, admin, mode }
     }
 
     async fn create_workspace(&self) {
@@ -217,6 +224,14 @@ async fn a_partition_whose_numbers_wait_is_full_until_they_are_stored() {
     assert_eq!(refused(&failed), (503, "storage".to_owned(), Some(1)), "{failed:?}");
     let (status, ready) = node.status().await;
     assert!(status.starts_with("stalled: numbers cannot be stored") && ready == 503, "{status}");
+    // No row is in the way, and the list of repairs has the partition all the same.
+    let admin = node.admin;
+    let list = spawn_blocking(move || request(admin, "GET", "/repairs", &[], "").1).await.unwrap();
+    assert_eq!(
+        (list["stuck"][0]["status"].as_str(), &list["stuck"][0]["row"]),
+        (Some(&*status), &json!(null)),
+        "{list}"
+    );
     node.mode.send_replace(Mode::Works);
     node.until_ready().await;
     assert_eq!(node.create().await.status, 200);
@@ -277,6 +292,27 @@ async fn a_partition_that_recovers_refuses_commands_at_once() {
     node.mode.send_replace(Mode::Works);
     node.until_ready().await;
     node.create_workspace().await;
+    assert_eq!(node.create().await.status, 200);
+    node.launched.shutdown().await.unwrap();
+}
+
+/// A foreign row has the place of the next event.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_with_a_foreign_row_refuses_commands_until_the_row_is_gone() {
+    let node = BusyNode::start(|_| {}).await;
+    let (soon, foreign) = (Clock::system().now() + PATIENCE, Bytes::from_static(b"foreign"));
+    let key = AppRow::Plog(WS as u16, Offset(2)).key();
+    // The application is opened last.
+    let storage = Arc::clone(node.opened.lock().unwrap().last().unwrap());
+    storage.put(key.clone(), foreign.clone(), soon).await.unwrap();
+    let busy = node.create().await;
+    assert_eq!(refused(&busy), (503, "violation".to_owned(), Some(1)), "{busy:?}");
+    let (status, ready) = node.status().await;
+    assert!(status.starts_with("violation: event 2 of the log"), "{status}");
+    assert_eq!(ready, 200, "the other partitions go on");
+    let gone = storage.compare_and_delete(key, foreign, soon).await.unwrap();
+    assert!(gone.is_applied());
+    node.until_ready().await;
     assert_eq!(node.create().await.status, 200);
     node.launched.shutdown().await.unwrap();
 }

@@ -131,6 +131,10 @@ fn a_standby_names_the_leader() {
         assert_eq!((status, &problem["code"]), (503, &"not_leader".into()), "{problem}");
         assert_eq!(problem["leader"], leader.api.to_string(), "{problem}");
     }
+    let named =
+        format!("POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: 2\r\n\r\n{{}}", standby.api);
+    let refused = crate::support::answer_to(standby.api, &named);
+    assert_eq!(refused.header("retry-after"), Some("1"), "{refused:?}");
     // The command is refused before its row is looked at, so the same request suits the leader.
     assert_eq!(request(leader.api, "POST", &path, &[], ROW).0, 200);
     assert_eq!(leader.logged(WS).len(), 2);

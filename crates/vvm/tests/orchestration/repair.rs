@@ -6,7 +6,7 @@ use bytes::Bytes;
 use eventlog::{AppRow, Entry, Offset, WsId};
 use istorage::{AppStorageExt, Fault};
 use shop::{StallPoint, article, cud};
-use vvm::{App, Launched, MarkRequest, RepairError, RepairNote};
+use vvm::{App, Launched, MarkRequest, RepairAction, RepairError, RepairNote};
 
 use crate::cluster::{Cluster, PATIENCE, run};
 
@@ -87,6 +87,31 @@ async fn a_list_ends_with_its_client() {
         tokio::task::yield_now().await;
     }
     stall.go_on();
+    node.shutdown().await.unwrap();
+}
+
+/// The copy of an event was damaged between the dry run and the repair. The operator had confirmed
+/// that the event is restored, and its content was lost.
+#[tokio::test]
+async fn another_repair_than_the_confirmed_one_is_refused() {
+    let cluster = Cluster::new();
+    let node = stuck(&cluster).await;
+    let request = |action, is_dry_run| MarkRequest {
+        partition: 7,
+        event: Offset(3),
+        ws: WsId(7),
+        offset: Offset(3),
+        numbers: None,
+        ignores_hint: false,
+        action,
+        is_dry_run,
+    };
+    let plan = app(&node).mark_event(request(None, true)).await.unwrap();
+    assert_eq!(plan.action, RepairAction::Marked);
+    let other = app(&node).mark_event(request(Some(RepairAction::Restored), false)).await;
+    assert!(matches!(other, Err(RepairError::OtherAction(RepairAction::Marked))), "{other:?}");
+    assert_eq!(stored(&cluster, LOST[0]).await, DAMAGED, "nothing was written");
+    app(&node).mark_event(request(Some(RepairAction::Marked), false)).await.unwrap();
     node.shutdown().await.unwrap();
 }
 
