@@ -87,11 +87,16 @@ impl Log {
             return Err(DamagedRow::Misplaced { row: beside, named }.into());
         }
         // At level 2 a leader that had lost its lease may have left the copy. Only the damaged bytes
-        // can tell that the copy is of the same event. A simpler version trusts each copy: a former
-        // leader left one in another workspace; the event is marked there, with the numbers and the
-        // epoch of the copy; the log cannot be read on, and the numbers of the event are given again.
+        // can tell that the copy is of the same event: they name its place, or a marker has them. A
+        // simpler version trusts each copy: a former leader left one in another workspace; the event
+        // is marked there, with the numbers and the epoch of the copy; the log cannot be read on, and
+        // the numbers of the event are given again.
         let is_level_2 = self.settings.level == TrustLevel::Two;
-        readable.take_if(|copy| is_level_2 && row.hinted_place(&found) != Some(copy.place()));
+        let is_of_event = |copy: &Entry| match copy {
+            Entry::Marker(marker) if marker.bytes == found => true,
+            copy => row.hinted_place(&found) == Some(copy.place()),
+        };
+        readable.take_if(|copy| is_level_2 && !is_of_event(copy));
         Ok(Some(match readable {
             Some(entry) => DamagedEvent {
                 row,
