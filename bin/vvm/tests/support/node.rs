@@ -3,8 +3,10 @@
 use std::{
     fs::File,
     net::{SocketAddr, TcpListener},
+    ops::Range,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -22,9 +24,22 @@ pub(crate) struct NodeProcess {
     log: PathBuf,
 }
 
-/// Returns an address with a port that is free now.
+/// Returns an address that is free now.
+///
+/// The system gives ports from 32768 on to the sockets of clients. A node could not start on such a
+/// port, because a connection to Cassandra had taken it. So the port is a lower one.
 pub(crate) fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    const PORTS: Range<u32> = 10_000..28_000;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    loop {
+        // Suites that run at the same time are other processes, and begin at other ports.
+        let next = std::process::id() * 97 + TAKEN.fetch_add(1, Ordering::Relaxed);
+        let port = PORTS.start + next % (PORTS.end - PORTS.start);
+        let address = SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).unwrap()));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 impl NodeProcess {
