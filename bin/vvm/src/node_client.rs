@@ -1,6 +1,6 @@
 //! A connection to a running node.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{fmt::Display, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use clock::Clock;
@@ -13,6 +13,8 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::{net::TcpStream, task::JoinHandle};
+
+use crate::command_error::CommandError;
 
 type ClientError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -80,6 +82,13 @@ impl NodeClient {
     }
 }
 
+/// The error if no node answers. `key` sets the address of the node in its configuration.
+pub(crate) fn no_answer(address: SocketAddr, key: &str, why: impl Display) -> String {
+    format!(
+        "no node answers at {address}: {why}: check that the node runs, and that its `{key}` is this address"
+    )
+}
+
 /// The answer of a node.
 pub(crate) struct NodeAnswer {
     pub(crate) status: StatusCode,
@@ -90,6 +99,26 @@ impl NodeAnswer {
     /// Returns the body as JSON; null if it is no JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// Returns the JSON object with which the node did the request.
+    ///
+    /// # Errors
+    /// Fails with the reason of the node at `address` if the node refused the request.
+    pub(crate) fn object(&self, address: SocketAddr) -> Result<Value, CommandError> {
+        let json = self.json();
+        if self.status.is_success() && json.is_object() {
+            return Ok(json);
+        }
+        let mut why = format!("{address} refused the request: {}", self.problem("reason"));
+        // Only the API names the leader.
+        if let Some(leader) = json["leader"].as_str() {
+            why += &format!(": ask the leader with --node {leader}");
+        }
+        Err(match self.status {
+            StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
+            _ => CommandError::unfinished(why),
+        })
     }
 
     /// Returns the status, with the field `key` of the problem if the answer has one.

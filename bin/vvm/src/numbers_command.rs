@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Duration};
 
 use bytes::Bytes;
 use docnumbers::jiff::Timestamp;
-use hyper::{Method, StatusCode};
+use hyper::Method;
 use serde_json::{Value, json};
 use sysvvm::AppName;
 
@@ -13,7 +13,7 @@ use crate::{
     answer_text::{array, shown, table_of},
     cli::{NumbersArgs, NumbersCommand},
     command_error::CommandError,
-    node_client::NodeClient,
+    node_client::{NodeClient, no_answer},
     print, say,
 };
 
@@ -103,23 +103,8 @@ impl NumbersApi<'_> {
     async fn ask(&self, method: Method, rest: &str, body: Bytes) -> Result<Value, CommandError> {
         let (node, path) = (self.args.node, format!("{}{rest}", self.base));
         let answer = NodeClient::ask(node, (method, &path, body), ANSWER_TIMEOUT).await;
-        let answer = answer.map_err(|why| {
-            CommandError::unreachable(format!(
-                "no node answers at {node}: {why}: check that the node runs, and that its `http.listen` is this address"
-            ))
-        })?;
-        let json = answer.json();
-        if answer.status.is_success() && json.is_object() {
-            return Ok(json);
-        }
-        let mut why = format!("{node} refused the request: {}", answer.problem("reason"));
-        if let Some(leader) = json["leader"].as_str() {
-            why += &format!(": ask the leader with --node {leader}");
-        }
-        Err(match answer.status {
-            StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
-            _ => CommandError::unfinished(why),
-        })
+        let unreachable = |why| CommandError::unreachable(no_answer(node, "http.listen", why));
+        answer.map_err(unreachable)?.object(node)
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use docnumbers::jiff::Timestamp;
-use hyper::{Method, StatusCode};
+use hyper::Method;
 use serde_json::Value;
 use sysvvm::AppName;
 
@@ -18,7 +18,7 @@ use crate::{
     answer_text::array,
     cli::{MarkArgs, RepairCommand},
     command_error::CommandError,
-    node_client::NodeClient,
+    node_client::{NodeClient, no_answer},
     print, serve,
 };
 
@@ -138,20 +138,9 @@ async fn ask(
     without_answer: &str,
 ) -> Result<Value, CommandError> {
     let answer = NodeClient::ask(admin, (method, path, Bytes::new()), ANSWER_TIMEOUT).await;
-    let answer = answer.map_err(|why| {
-        CommandError::unreachable(format!(
-            "no answer from {admin}: {why}: check that the node runs, and that its `admin.listen` is this address{without_answer}"
-        ))
-    })?;
-    let json = answer.json();
-    if answer.status.is_success() && json.is_object() {
-        return Ok(json);
-    }
-    let why = format!("{admin} refused the request: {}", answer.problem("reason"));
-    Err(match answer.status {
-        StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
-        _ => CommandError::unfinished(why),
-    })
+    let unreachable =
+        |why| CommandError::unreachable(no_answer(admin, "admin.listen", why) + without_answer);
+    answer.map_err(unreachable)?.object(admin)
 }
 
 fn word(value: &Value) -> &str {

@@ -4,7 +4,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use bytes::Bytes;
-use hyper::{Method, StatusCode};
+use hyper::Method;
 use serde_json::Value;
 use sysvvm::AppName;
 
@@ -12,7 +12,7 @@ use crate::{
     answer_text::{array, shown, table_of},
     cli::{SequencesArgs, SequencesCommand},
     command_error::CommandError,
-    node_client::NodeClient,
+    node_client::{NodeClient, no_answer},
     print, serve,
 };
 
@@ -32,20 +32,8 @@ async fn stored(args: &SequencesArgs) -> Result<Value, CommandError> {
     let admin = args.admin.map_or_else(serve::admin_listen, Ok)?;
     let path = format!("/sequences?app={app}&ws={}", args.ws);
     let answer = NodeClient::ask(admin, (Method::GET, &path, Bytes::new()), ANSWER_TIMEOUT).await;
-    let answer = answer.map_err(|why| {
-        CommandError::unreachable(format!(
-            "no node answers at {admin}: {why}: check that the node runs, and that its `admin.listen` is this address"
-        ))
-    })?;
-    let json = answer.json();
-    if answer.status.is_success() && json.is_object() {
-        return Ok(json);
-    }
-    let why = format!("{admin} refused the request: {}", answer.problem("reason"));
-    Err(match answer.status {
-        StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
-        _ => CommandError::unfinished(why),
-    })
+    let unreachable = |why| CommandError::unreachable(no_answer(admin, "admin.listen", why));
+    answer.map_err(unreachable)?.object(admin)
 }
 
 fn text_of(answer: &Value) -> String {

@@ -6,7 +6,12 @@ use bytes::Bytes;
 use hyper::Method;
 use serde_json::Value;
 
-use crate::{cli::StatusArgs, command_error::CommandError, node_client::NodeClient, print, serve};
+use crate::{
+    cli::StatusArgs,
+    command_error::CommandError,
+    node_client::{NodeClient, no_answer},
+    print, serve,
+};
 
 /// The most time to wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,11 +24,8 @@ pub(crate) async fn run(StatusArgs { admin, json }: StatusArgs) -> Result<ExitCo
     let admin = admin.map_or_else(serve::admin_listen, Ok)?;
     let request = (Method::GET, "/status", Bytes::new());
     let answer = NodeClient::ask(admin, request, ANSWER_TIMEOUT).await;
-    let unreachable = |why: String| {
-        CommandError::unreachable(format!(
-            "no node answers at {admin}: {why}: check that the node runs, and that its `admin.listen` is this address"
-        ))
-    };
+    let unreachable =
+        |why: String| CommandError::unreachable(no_answer(admin, "admin.listen", why));
     let status = answer.map_err(unreachable)?.json();
     if !status["node"].is_object() {
         return Err(unreachable("the server at this address is not an admin endpoint".to_owned()));

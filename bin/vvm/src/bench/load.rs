@@ -12,7 +12,7 @@ use super::{ANSWER_TIMEOUT, shares};
 use crate::{
     cli::{BenchArgs, BenchRequests},
     command_error::CommandError,
-    node_client::NodeClient,
+    node_client::{NodeClient, no_answer},
 };
 
 /// The most time for the first answer of a node.
@@ -65,10 +65,7 @@ impl RequestLoad {
     }
 
     fn unreachable(&self, why: impl Display) -> CommandError {
-        let address = self.address;
-        CommandError::unreachable(format!(
-            "no node answers at {address}: {why}: check that the node runs, and that its `http.listen` is this address"
-        ))
+        CommandError::unreachable(no_answer(self.address, "http.listen", why))
     }
 
     /// Connects, and asks for a path that does not exist. A working node answers such a request at
