@@ -14,7 +14,7 @@ use bytes::Bytes;
 use hyper::{Method, Request, Response, StatusCode, http::request::Parts};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use vvm::{Node, Service, ServiceError, Stage};
+use vvm::{App, Node, Service, ServiceError, Stage, sysvvm::AppName};
 
 use crate::{
     HttpLimits,
@@ -179,6 +179,11 @@ impl AdminHandler {
 fn needed<T: FromStr<Err: Display>>(query: Option<&str>, name: &str) -> Result<T, ProblemDetails> {
     let missing = || ProblemDetails::bad_request(format!("the parameter `{name}` is missing"));
     parameter(query, name)?.ok_or_else(missing)
+}
+
+fn found_app<'a>(node: &'a Node, app: &AppName) -> Result<&'a App, ProblemDetails> {
+    let found = node.app(app.owner(), app.name());
+    found.ok_or_else(|| ProblemDetails::not_found(format!("the node has no application {app}")))
 }
 
 fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {

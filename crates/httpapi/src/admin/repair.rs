@@ -7,7 +7,7 @@ use vvm::{
     App, MarkError, MarkRequest, Node, RemoveRequest, RepairError, eventlog, sysvvm::AppName,
 };
 
-use super::needed;
+use super::{found_app, needed};
 use crate::{
     problem::{NOT_LEADER, ProblemDetails},
     query::{check_query, parameter},
@@ -82,11 +82,6 @@ pub(super) async fn remove(
     let app = found_app(node, &app)?;
     let note = app.remove_row(request).await.map_err(|error| problem(&error))?;
     Ok(json_response(StatusCode::OK, &of_app(app, json!(note))))
-}
-
-fn found_app<'a>(node: &'a Node, app: &AppName) -> Result<&'a App, ProblemDetails> {
-    let found = node.app(app.owner(), app.name());
-    found.ok_or_else(|| ProblemDetails::not_found(format!("the node has no application {app}")))
 }
 
 fn of_app(app: &App, mut note: Value) -> Value {

@@ -5,7 +5,7 @@ use processor::Refused;
 use serde_json::json;
 use vvm::{Node, NotLeader, eventlog::WsId, sysvvm::AppName};
 
-use super::needed;
+use super::{found_app, needed};
 use crate::{
     problem::{NOT_LEADER, ProblemDetails},
     query::check_query,
@@ -20,9 +20,7 @@ pub(super) async fn list(
 ) -> Result<Response<Body>, ProblemDetails> {
     check_query(&["app", "ws"], query)?;
     let (name, ws) = (needed::<AppName>(query, "app")?, WsId(needed(query, "ws")?));
-    let app = node.app(name.owner(), name.name());
-    let app = app
-        .ok_or_else(|| ProblemDetails::not_found(format!("the node has no application {name}")))?;
+    let app = found_app(node, &name)?;
     let not_leader = |why: NotLeader| {
         let reason = format!("{why}: ask the admin endpoint of its leader");
         ProblemDetails::unavailable(NOT_LEADER, reason)
