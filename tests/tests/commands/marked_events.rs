@@ -9,8 +9,8 @@ use isequencer::{
     SeqId, Sequence,
     standard::{CRECORD_ID, FIRST_RECORD_ID, RECORD_ID, WLOG_OFFSET},
 };
-use istorage::{AppStorageExt, Consistency, Order, OrderedPut};
-use processor::{PartitionEnd, Status};
+use istorage::{AppStorageExt, Order, OrderedPut};
+use processor::{Done, PartitionEnd, Status};
 use seqstorage::{MarkError, PartitionStorage};
 use shop::{ShopNode, ShopNodeSettings, article, cud, new_row};
 use trialkit::{Trial, trials};
@@ -136,6 +136,24 @@ pub(crate) fn operator(fixture: &CommandsFixture, node: &ShopNode) -> Operator {
     Operator(PartitionStorage::in_system(numbers, Arc::clone(&node.log)))
 }
 
+/// Replaces the bytes of a row by damaged ones.
+pub(crate) async fn overwrite(fixture: &CommandsFixture, row: AppRow) {
+    let shop_db = &fixture.shop_db;
+    let (storage, key) = (&shop_db.app.storage, row.key());
+    let there = storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
+    let swap = storage.compare_and_swap(key, there, DAMAGED, None, shop_db.soon());
+    assert!(swap.await.unwrap().is_applied());
+}
+
+/// A node that waits for the repair of an event of which both rows are damaged.
+pub(crate) async fn with_lost_event(fixture: &CommandsFixture, done: &Done) -> ShopNode {
+    overwrite(fixture, AppRow::Plog(PARTITION, done.plog)).await;
+    overwrite(fixture, AppRow::Wlog(WsId(WS), done.wlog)).await;
+    let node = fixture.shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    node
+}
+
 /// A recovery also reads the event in front of the stored offset, so damage there stops the
 /// recovery too. The numbers of this event are already stored, so no number could be above the
 /// stored ones.
@@ -147,10 +165,7 @@ async fn in_front_of_the_stored_offset(fixture: &CommandsFixture) {
     let done = fixture.run(&first, &mut ledger, command).await.unwrap();
     assert_eq!(first.stop().await, PartitionEnd::Stopped);
     for row in [AppRow::Plog(PARTITION, done.plog), AppRow::Wlog(WsId(WS), done.wlog)] {
-        let (storage, key) = (&shop_db.app.storage, row.key());
-        let there = storage.get(&key, Consistency::Linearizable, shop_db.soon()).await.unwrap();
-        let swap = storage.compare_and_swap(key, there.unwrap(), DAMAGED, None, shop_db.soon());
-        assert!(swap.await.unwrap().is_applied());
+        overwrite(fixture, row).await;
     }
 
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
@@ -206,7 +221,7 @@ async fn known(fixture: &CommandsFixture) {
         let given = Some(vec![DrawnNumber { seq: seq.0, last }]);
         operator.mark_corrupted(plog, WsId(WS), wlog, given).await
     };
-    let last = |done: &processor::Done| done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
+    let last = |done: &Done| done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
     let low = mark(wlog, CRECORD_ID, last(&done[0])).await.unwrap_err();
     assert!(matches!(low, MarkError::NotAbove { .. }), "{low:?}");
     let other = mark(wlog, RECORD_ID, last(&done[1])).await.unwrap_err();
@@ -357,14 +372,7 @@ async fn of_application(fixture: &CommandsFixture) {
     }
     let last = last.unwrap();
     first.kill();
-    for row in [AppRow::Plog(PARTITION, last.plog), AppRow::Wlog(WsId(WS), last.wlog)] {
-        let (storage, key) = (&shop_db.app.storage, row.key());
-        let there = storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
-        let swap = storage.compare_and_swap(key, there, DAMAGED, None, shop_db.soon());
-        assert!(swap.await.unwrap().is_applied());
-    }
-    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
-    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let node = with_lost_event(fixture, &last).await;
     let operator = operator(fixture, &node);
     // The sequence has few numbers left. The event drew nothing from the other one.
     let [few, none] =

@@ -8,14 +8,14 @@ use isequencer::{
     standard::{CRECORD_ID, FIRST_CRECORD_ID, FIRST_RECORD_ID, RECORD_ID, WLOG_OFFSET},
 };
 use istorage::{AppStorageExt, Order, OrderedPut};
-use processor::{Done, PartitionEnd, Status};
+use processor::{PartitionEnd, Status};
 use seqstorage::MarkError;
-use shop::{ShopNode, ShopNodeSettings, article, create_workspace, cud, new_row};
+use shop::{ShopNodeSettings, article, create_workspace, cud, new_row};
 use trialkit::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, OTHER_WS, PARTITION, WS, named},
-    marked_events::{DAMAGED, operator},
+    marked_events::{DAMAGED, operator, overwrite, with_lost_event},
 };
 
 pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(misplaced_markers:
@@ -30,20 +30,6 @@ fn slow_flush(level: TrustLevel) -> ShopNodeSettings {
     let mut settings = ShopNodeSettings::at(level);
     settings.partition.sequencer.flush_delay = Duration::from_secs(600);
     settings
-}
-
-/// A node that waits for the repair of an event of which both rows are damaged.
-async fn damaged(fixture: &CommandsFixture, done: &Done) -> ShopNode {
-    let shop_db = &fixture.shop_db;
-    for row in [AppRow::Plog(PARTITION, done.plog), AppRow::Wlog(WsId(WS), done.wlog)] {
-        let (storage, key) = (&shop_db.app.storage, row.key());
-        let there = storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
-        let swap = storage.compare_and_swap(key, there, DAMAGED, None, shop_db.soon());
-        assert!(swap.await.unwrap().is_applied());
-    }
-    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
-    node.until(|status| matches!(status, Status::Violation(_))).await;
-    node
 }
 
 fn number(seq: SeqId, last: u64) -> DrawnNumber {
@@ -62,7 +48,7 @@ async fn in_front(fixture: &CommandsFixture) {
     let command = named("three", cud(WS, article("three"), shop_db.soon()));
     let done = fixture.run(&first, &mut ledger, command).await.unwrap();
     first.kill();
-    let node = damaged(fixture, &done).await;
+    let node = with_lost_event(fixture, &done).await;
     let operator = operator(fixture, &node);
     let given =
         [number(RECORD_ID, FIRST_RECORD_ID + 99), number(CRECORD_ID, FIRST_CRECORD_ID + 99)];
@@ -87,7 +73,7 @@ async fn of_any_kind(fixture: &CommandsFixture) {
     let command = named("one", cud(WS, vec![new_row(1, "shop.Receipt", [])], shop_db.soon()));
     let done = fixture.run(&first, &mut ledger, command).await.unwrap();
     first.kill();
-    let node = damaged(fixture, &done).await;
+    let node = with_lost_event(fixture, &done).await;
     let operator = operator(fixture, &node);
     let seq = SeqId(256);
     let sequences =
@@ -182,10 +168,7 @@ async fn removal(fixture: &CommandsFixture) {
     // The copy of the first event is damaged, and an event is behind it. The second event is the
     // last one, and has its copy.
     for row in [AppRow::Wlog(WsId(WS), Offset(2)), AppRow::Plog(PARTITION, done[1])] {
-        let (storage, key) = (&shop_db.app.storage, row.key());
-        let there = storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
-        let swap = storage.compare_and_swap(key, there, DAMAGED, None, shop_db.soon());
-        assert!(swap.await.unwrap().is_applied());
+        overwrite(fixture, row).await;
     }
     for plog in done.iter().copied() {
         let refused = check(plog).await.unwrap_err();
