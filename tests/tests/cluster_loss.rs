@@ -10,7 +10,7 @@
 use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
-use ielections::{Elections, LossReason, Slot, Timing};
+use ielections::{Elections, LossReason, Seat, Timing};
 use istorage::KeyspaceName;
 use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -41,7 +41,7 @@ async fn two_of_three(addresses: &str) {
     let first = node(1).with_killer(Arc::new(move |_| {
         let _ = killed.try_send(Clock::system().now());
     }));
-    let leadership = first.acquire(Slot::FIRST, soon()).await.unwrap();
+    let leadership = first.acquire(Seat::FIRST, soon()).await.unwrap();
     let work = leadership.work().unwrap();
     let epoch = leadership.epoch();
 
@@ -58,7 +58,7 @@ async fn two_of_three(addresses: &str) {
     assert!(killed < renewed + LEASE, "{:?} after its lease", killed - (renewed + LEASE));
 
     drop(stopped);
-    let next = node(2).acquire(Slot::FIRST, soon()).await.unwrap();
+    let next = node(2).acquire(Seat::FIRST, soon()).await.unwrap();
     assert!(next.epoch() > epoch);
     drop(work);
     driver.drop_keyspace(&keyspace, soon()).await.unwrap();

@@ -16,7 +16,7 @@ use std::{
 
 use bytes::Bytes;
 use clock::Clock;
-use ielections::{Elections, Epoch, Slot, Timing};
+use ielections::{Elections, Epoch, Seat, Timing};
 use istorage::{AppStorageExt, Consistency, Key, KeyspaceName};
 use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -116,7 +116,7 @@ fn lead(database: &Database, keyspace: &KeyspaceName) {
     node.elections = node.elections.with_killer(Arc::new(kill));
 
     let trying = tries.lock().unwrap();
-    let leadership = runtime.block_on(node.elections.acquire(Slot::FIRST, until)).unwrap();
+    let leadership = runtime.block_on(node.elections.acquire(Seat::FIRST, until)).unwrap();
     let work = leadership.work().unwrap();
     println!("leads {}", work.epoch());
     for (count, _) in (1..).zip(std::io::stdin().lines()) {
@@ -162,7 +162,7 @@ async fn stands_still(database: &Database) {
 
     let stopped = SuspendedProcesses::process(leader.id().unwrap()).unwrap();
     let stood = clock.now();
-    let next = node.elections.acquire(Slot::FIRST, soon()).await.unwrap();
+    let next = node.elections.acquire(Seat::FIRST, soon()).await.unwrap();
     let took = clock.now() - stood;
     assert!(took <= node.elections.budget().failover_bound(), "it took {took:?}");
     // The write of the leader was allowed. So when the leader was asked, its leadership lasted for

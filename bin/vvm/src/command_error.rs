@@ -22,7 +22,7 @@ enum ExitReason {
     Unreachable = 4,
     /// A port is taken.
     NotBound = 5,
-    /// The node got no slot in time: other nodes lead.
+    /// The node got no seat in time: other nodes lead.
     NotAcquired = 6,
     LeadershipLost = 7,
     ServiceEnded = 8,

@@ -27,7 +27,7 @@ const SETUP: Duration = Duration::from_secs(60);
 /// The number of takeovers that are measured at once. With more, each would slow down the others.
 const TAKEOVERS_SIDE_BY_SIDE: usize = 4;
 
-/// The times in which slots were without a leader.
+/// The times in which seats were without a leader.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TakeoverTimes {
     pub(crate) after: &'static str,

@@ -62,12 +62,12 @@ fn status_text(status: &Value) -> String {
     match &node["lead"] {
         Value::Null => lines.push("leads nothing".to_owned()),
         lead => lines.push(format!(
-            "leads slot {} in epoch {}, leadership ends in {} ms unless renewed",
-            lead["slot"], lead["epoch"], lead["left_ms"]
+            "leads seat {} in epoch {}, leadership ends in {} ms unless renewed",
+            lead["seat"], lead["epoch"], lead["left_ms"]
         )),
     }
-    for (slot, owner) in node["leaders"].as_object().into_iter().flatten() {
-        lines.push(format!("slot {slot}: {}", text(owner)));
+    for (seat, owner) in node["leaders"].as_object().into_iter().flatten() {
+        lines.push(format!("seat {seat}: {}", text(owner)));
     }
     for app in node["apps"].as_array().into_iter().flatten() {
         let here = app["here"].as_array().map_or(0, Vec::len);
@@ -130,7 +130,7 @@ mod tests {
         damaged["damaged_rows"] = 3.into();
         let status = json!({"version": "1.2.3", "node": {
             "stage": "leading", "up_ms": 7_900, "advertised": "10.0.0.1:8822",
-            "lead": {"slot": 1, "epoch": 3, "left_ms": 500}, "leaders": {"1": "10.0.0.1:8822"},
+            "lead": {"seat": 1, "epoch": 3, "left_ms": 500}, "leaders": {"1": "10.0.0.1:8822"},
             "storage": {"driver": "redb", "last_error": "no answer"},
             "apps": [{"app": "demo/shop", "partitions": 10, "level": "0",
                       "here": [partition(0, "ready", 9), damaged, partition(1, "violation: a row", 0),
@@ -147,7 +147,7 @@ mod tests {
             described.starts_with("vvm 1.2.3 at 10.0.0.1:8822: leading, up 7 s\n"),
             "{described}"
         );
-        assert!(described.contains("slot 1 in epoch 3"), "{described}");
+        assert!(described.contains("seat 1 in epoch 3"), "{described}");
         assert!(described.contains("partition 1: violation: a row"), "{described}");
         assert!(!described.contains("partition 0"), "{described}");
         for damaged in ["event 5 is missing", "record 7 cannot be read", "1 more rows"] {

@@ -221,10 +221,10 @@ fn in_turn(fixture: &StorageFixture) {
     leader.stop();
 }
 
-/// Three nodes for two slots: two nodes lead one slot each, and the third takes over from the one
+/// Three nodes for two seats: two nodes lead one seat each, and the third takes over from the one
 /// that dies. The other leader does not notice.
-fn two_slots(fixture: &StorageFixture) {
-    let config = format!("{}slots = 2\n", config(fixture, &fixture.storage));
+fn two_seats(fixture: &StorageFixture) {
+    let config = format!("{}seats = 2\n", config(fixture, &fixture.storage));
     let mut first = fixture.start("first", &config).ready();
     let second = fixture.start("second", &config).ready();
     let third = fixture.start("third", &config);
@@ -256,7 +256,7 @@ fn two_slots(fixture: &StorageFixture) {
     known.check(&[&second, &third], 4);
     known.done.retain(|(name, ..)| of_second.iter().any(|of| name.starts_with(of)));
     let pause = longest_pause(&known);
-    assert!(pause < LEASE / 2, "the other slot paused for {pause:?}");
+    assert!(pause < LEASE / 2, "the other seat paused for {pause:?}");
     second.stop();
     third.stop();
 }
@@ -266,7 +266,7 @@ type Run = fn(&StorageFixture);
 fn main() {
     let arguments = Arguments::from_args();
     let trials: [(&str, Run); 6] = [
-        ("two_slots_have_leaders_of_their_own", two_slots),
+        ("two_seats_have_leaders_of_their_own", two_seats),
         ("another_node_takes_over_from_a_leader_that_is_killed_under_load", killed),
         ("another_node_takes_over_from_a_leader_that_is_suspended_past_its_lease", frozen),
         ("another_node_takes_over_from_a_leader_that_is_cut_off_from_its_storage", cut_off),

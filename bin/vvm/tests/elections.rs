@@ -26,7 +26,7 @@ fn verify(args: &[&str]) -> Output {
 }
 
 const QUICK: [&str; 6] =
-    ["--filter", "acquire::a_free_slot_is_led_at_once", "--takeovers", "1", "--lease", "1"];
+    ["--filter", "acquire::a_free_seat_is_led_at_once", "--takeovers", "1", "--lease", "1"];
 
 #[test]
 fn the_default_is_a_redb_file_and_takeovers_are_measured() {
@@ -35,7 +35,7 @@ fn the_default_is_a_redb_file_and_takeovers_are_measured() {
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     for part in [
-        "acquire::a_free_slot_is_led_at_once",
+        "acquire::a_free_seat_is_led_at_once",
         "after a release (once)",
         "after a crash (once)",
         "if the leader dies, a waiting node leads within",

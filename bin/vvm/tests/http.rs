@@ -68,7 +68,7 @@ fn the_admin_endpoint_reports_the_state_of_the_node() {
     let (_, status) = get("/status");
     let node_status = &status["node"];
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(node_status["lead"]["slot"], 1);
+    assert_eq!(node_status["lead"]["seat"], 1);
     assert!(node_status["lead"]["left_ms"].as_u64().unwrap() > 0, "{status}");
     assert_eq!(node_status["leaders"]["1"], node.api.to_string());
     let storage = &node_status["storage"];
@@ -91,7 +91,7 @@ fn the_admin_endpoint_reports_the_state_of_the_node() {
         .output()
         .unwrap();
     let output = String::from_utf8(output.stdout).unwrap();
-    assert!(output.contains("leads slot 1") && output.contains("demo/shop: 10 of 10"), "{output}");
+    assert!(output.contains("leads seat 1") && output.contains("demo/shop: 10 of 10"), "{output}");
     let output = Command::new(env!("CARGO_BIN_EXE_vvm"))
         .arg("status")
         .env("VVM__ADMIN__LISTEN", node.admin.to_string())

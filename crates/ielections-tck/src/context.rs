@@ -4,22 +4,22 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
-use ielections::{ElectionRow, Elections, Leadership, Lease, Slot, Timing, TtlStore};
+use ielections::{ElectionRow, Elections, Leadership, Lease, Seat, Timing, TtlStore};
 use trialkit::{EarlyEnd, Verdict};
 
 use crate::faulty_store::FaultyStore;
 
-/// The number of slots of each trial.
-pub(crate) const SLOTS_PER_TRIAL: u32 = 16;
+/// The number of seats of each trial.
+pub(crate) const SEATS_PER_TRIAL: u32 = 16;
 
-/// The context of a trial: its slots, and its way to make nodes. [`Suite`](crate::Suite) makes one
+/// The context of a trial: its seats, and its way to make nodes. [`Suite`](crate::Suite) makes one
 /// for each run of a trial.
 #[derive(Debug)]
 pub struct ElectionsContext {
     stores: Vec<Arc<dyn TtlStore>>,
     pub(crate) clock: Clock,
     pub(crate) timing: Timing,
-    first_slot: u32,
+    first_seat: u32,
 }
 
 /// A node, and its connection to the store.
@@ -35,9 +35,9 @@ impl ElectionsContext {
         stores: Vec<Arc<dyn TtlStore>>,
         clock: Clock,
         timing: Timing,
-        first_slot: u32,
+        first_seat: u32,
     ) -> ElectionsContext {
-        ElectionsContext { stores, clock, timing, first_slot }
+        ElectionsContext { stores, clock, timing, first_seat }
     }
 
     /// Returns the duration of a lease.
@@ -53,7 +53,7 @@ impl ElectionsContext {
     /// Returns a new connection of a node to the store, without faults.
     pub(crate) fn store(&self, number: u16) -> FaultyStore {
         let store = Arc::clone(&self.stores[usize::from(number) % self.stores.len()]);
-        FaultyStore::new(store, self.first_slot, self.clock.clone())
+        FaultyStore::new(store, self.first_seat, self.clock.clone())
     }
 
     /// Makes a node. Its number is its address.
@@ -78,11 +78,11 @@ impl ElectionsContext {
         Ok(self.store(0).get(row, self.soon()).await?)
     }
 
-    /// Reads the lease of slot 1.
+    /// Reads the lease of seat 1.
     pub(crate) async fn lease_of_1(&self) -> Verdict<Lease> {
-        let bytes = self.row(ElectionRow::Lease(slot(1))).await?.unwrap_or_default();
+        let bytes = self.row(ElectionRow::Lease(seat(1))).await?.unwrap_or_default();
         Lease::from_bytes(&bytes)
-            .ok_or_else(|| EarlyEnd::failed(format!("no lease, but {bytes:?}, is in slot 1")))
+            .ok_or_else(|| EarlyEnd::failed(format!("no lease, but {bytes:?}, is in seat 1")))
     }
 
     /// Returns a deadline for calls that must succeed.
@@ -116,11 +116,11 @@ impl ElectionsContext {
 }
 
 impl TrialNode {
-    /// Waits for the leadership of one of the slots up to `slots`, for as long as several leases
+    /// Waits for the leadership of one of the seats up to `seats`, for as long as several leases
     /// may last.
-    pub(crate) async fn lead_one_of(&self, slots: u32) -> Verdict<Leadership> {
+    pub(crate) async fn lead_one_of(&self, seats: u32) -> Verdict<Leadership> {
         let patience = 4 * self.elections.budget().failover_bound();
-        Ok(self.elections.acquire(slot(slots), self.clock.now() + patience).await?)
+        Ok(self.elections.acquire(seat(seats), self.clock.now() + patience).await?)
     }
 
     pub(crate) async fn lead(&self) -> Verdict<Leadership> {
@@ -128,9 +128,9 @@ impl TrialNode {
     }
 }
 
-/// Returns the slot with this number. Slots are numbered from 1; 0 is taken for 1.
-pub(crate) fn slot(number: u32) -> Slot {
-    Slot::new(number).unwrap_or(Slot::FIRST)
+/// Returns the seat with this number. Seats are numbered from 1; 0 is taken for 1.
+pub(crate) fn seat(number: u32) -> Seat {
+    Seat::new(number).unwrap_or(Seat::FIRST)
 }
 
 /// Stops a leadership in order, and releases its lease.

@@ -1,4 +1,4 @@
-//! A store that records every call, injects faults, and has slots of its own among the slots of
+//! A store that records every call, injects faults, and has seats of its own among the seats of
 //! other trials.
 //!
 //! It stands between a node and the store of the suite.
@@ -13,10 +13,10 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
-use ielections::{ConditionalOutcome, ElectionRow, ObservedLease, Slot, StoreError, TtlStore};
+use ielections::{ConditionalOutcome, ElectionRow, ObservedLease, Seat, StoreError, TtlStore};
 use tokio_util::sync::CancellationToken;
 
-use crate::context::SLOTS_PER_TRIAL;
+use crate::context::SEATS_PER_TRIAL;
 
 /// A kind of call, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,11 +53,11 @@ pub(crate) struct RecordedCall {
     pub(crate) after_the_end: bool,
 }
 
-/// A view of a store. Slot 1 of the view is slot `first_slot + 1` of the store.
+/// A view of a store. Seat 1 of the view is seat `first_seat + 1` of the store.
 #[derive(Debug)]
 pub(crate) struct FaultyStore {
     store: Arc<dyn TtlStore>,
-    first_slot: u32,
+    first_seat: u32,
     clock: Clock,
     state: Mutex<FaultState>,
 }
@@ -70,24 +70,24 @@ struct FaultState {
 }
 
 impl FaultyStore {
-    pub(crate) fn new(store: Arc<dyn TtlStore>, first_slot: u32, clock: Clock) -> FaultyStore {
-        FaultyStore { store, first_slot, clock, state: Mutex::default() }
+    pub(crate) fn new(store: Arc<dyn TtlStore>, first_seat: u32, clock: Clock) -> FaultyStore {
+        FaultyStore { store, first_seat, clock, state: Mutex::default() }
     }
 
     /// Returns the row of the store that is this row of the view.
     fn row_of_store(&self, row: ElectionRow) -> ElectionRow {
-        let shift = |slot: Slot| Slot::new(slot.get() + self.first_slot).unwrap_or(slot);
+        let shift = |seat: Seat| Seat::new(seat.get() + self.first_seat).unwrap_or(seat);
         match row {
-            ElectionRow::Lease(slot) => ElectionRow::Lease(shift(slot)),
-            ElectionRow::Epoch(slot) => ElectionRow::Epoch(shift(slot)),
+            ElectionRow::Lease(seat) => ElectionRow::Lease(shift(seat)),
+            ElectionRow::Epoch(seat) => ElectionRow::Epoch(shift(seat)),
         }
     }
 
     /// Returns a lease of the store as the view shows it; `None` for a lease of another trial.
     fn lease_of_view(&self, seen: ObservedLease) -> Option<ObservedLease> {
-        let number = seen.slot.get().checked_sub(self.first_slot)?;
-        let slot = Slot::new(number).filter(|slot| slot.get() <= SLOTS_PER_TRIAL)?;
-        Some(ObservedLease { slot, ..seen })
+        let number = seen.seat.get().checked_sub(self.first_seat)?;
+        let seat = Seat::new(number).filter(|seat| seat.get() <= SEATS_PER_TRIAL)?;
+        Some(ObservedLease { seat, ..seen })
     }
 
     fn state(&self) -> MutexGuard<'_, FaultState> {

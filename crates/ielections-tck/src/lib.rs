@@ -3,10 +3,10 @@
 //! [`Elections`](ielections::Elections) over it, as named trials that any store can run.
 //!
 //! A [`Suite`] is a store and one or more connections to it. Each of the [`trials`] proves one
-//! promise with nodes of its own, in slots of its own. So many trials run side by side in one
+//! promise with nodes of its own, in seats of its own. So many trials run side by side in one
 //! keyspace.
 //!
-//! Rows stay behind, and slots are counted from 1. So run the suite once, in a store that holds
+//! Rows stay behind, and seats are counted from 1. So run the suite once, in a store that holds
 //! nothing else.
 //!
 //! Some trials put faults between a node and the store: answers that are lost, late, or never come.

@@ -13,7 +13,7 @@ use clock::Clock;
 use ielections::{Timing, TtlStore};
 use trialkit::{Conclusion, Trial, TrialRunner, Verdict};
 
-use crate::{ElectionsContext, Takeover, context::SLOTS_PER_TRIAL, takeover};
+use crate::{ElectionsContext, Takeover, context::SEATS_PER_TRIAL, takeover};
 
 /// The limit of a trial, in leases. A trial that takes longer hangs.
 const LIMIT_LEASES: u32 = 15;
@@ -30,7 +30,7 @@ const CALLS_TO_A_SERVICE: Duration = Duration::from_secs(4);
 pub struct Suite {
     nodes: Vec<Arc<dyn TtlStore>>,
     clock: Clock,
-    next_slot: AtomicU32,
+    next_seat: AtomicU32,
 }
 
 impl Suite {
@@ -42,7 +42,7 @@ impl Suite {
     /// Panics if `nodes` is empty.
     pub fn new(nodes: Vec<Arc<dyn TtlStore>>, clock: Clock) -> Suite {
         assert!(!nodes.is_empty(), "a suite needs a store");
-        Suite { nodes, clock, next_slot: AtomicU32::new(0) }
+        Suite { nodes, clock, next_seat: AtomicU32::new(0) }
     }
 
     /// Returns the timing of the leases in the trials.
@@ -64,7 +64,7 @@ impl Suite {
         }
     }
 
-    /// Measures once how long a slot stays without a leader, with leases of this timing.
+    /// Measures once how long a seat stays without a leader, with leases of this timing.
     ///
     /// # Errors
     /// Fails if no node led, or if a promise does not hold.
@@ -73,7 +73,7 @@ impl Suite {
     }
 
     fn context(&self, timing: Timing) -> ElectionsContext {
-        let first = self.next_slot.fetch_add(SLOTS_PER_TRIAL, Ordering::Relaxed);
+        let first = self.next_seat.fetch_add(SEATS_PER_TRIAL, Ordering::Relaxed);
         ElectionsContext::new(self.nodes.clone(), self.clock.clone(), timing, first)
     }
 }

@@ -1,4 +1,4 @@
-//! The measurement of the time that a slot is without a leader.
+//! The measurement of the time that a seat is without a leader.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use trialkit::{Verdict, ensure};
 
 use crate::context::{ElectionsContext, release};
 
-/// The reason for which the slot becomes free.
+/// The reason for which the seat becomes free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takeover {
     /// The leader released its lease.
@@ -41,9 +41,9 @@ pub(crate) async fn measure(ctx: &ElectionsContext, after: Takeover) -> Verdict<
     let (free, next) = tokio::join!(change, next);
     let (free, (led, next)) = (free?, next?);
     let took = led.saturating_since(free);
-    ensure!(next.epoch() > epoch, "{} leads in {:?} after {epoch:?}", next.slot(), next.epoch());
+    ensure!(next.epoch() > epoch, "{} leads in {:?} after {epoch:?}", next.seat(), next.epoch());
     let bound = waiting.elections.budget().failover_bound();
-    ensure!(took <= bound, "the slot was free for {took:?}, longer than the bound {bound:?}");
+    ensure!(took <= bound, "the seat was free for {took:?}, longer than the bound {bound:?}");
     release(next, ctx.soon()).await?;
     Ok(took)
 }

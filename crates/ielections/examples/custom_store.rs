@@ -16,7 +16,7 @@ use std::{
 };
 
 use ielections::{
-    ConditionalOutcome, ElectionRow, Elections, ObservedLease, Slot, StoreError, Timing, TtlStore,
+    ConditionalOutcome, ElectionRow, Elections, ObservedLease, Seat, StoreError, Timing, TtlStore,
     async_trait,
     bytes::Bytes,
     clock::{Clock, Instant},
@@ -67,8 +67,8 @@ impl Table {
 
 fn key(row: ElectionRow) -> String {
     match row {
-        ElectionRow::Lease(slot) => format!("lease/{slot}"),
-        ElectionRow::Epoch(slot) => format!("epoch/{slot}"),
+        ElectionRow::Lease(seat) => format!("lease/{seat}"),
+        ElectionRow::Epoch(seat) => format!("epoch/{seat}"),
     }
 }
 
@@ -81,8 +81,8 @@ impl TtlStore for Table {
     async fn leases(&self, _: Instant) -> Result<Vec<ObservedLease>, StoreError> {
         let now = self.clock.now();
         let lease = |(key, (value, expires)): (String, (Bytes, Instant))| {
-            let slot = Slot::new(key.strip_prefix("lease/")?.parse().ok()?)?;
-            Some(ObservedLease { slot, value, left: expires - now })
+            let seat = Seat::new(key.strip_prefix("lease/")?.parse().ok()?)?;
+            Some(ObservedLease { seat, value, left: expires - now })
         };
         Ok(self.rows().into_iter().filter_map(lease).collect())
     }
@@ -132,8 +132,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (first, second) = (node("10.0.0.1:8822")?, node("10.0.0.2:8822")?);
     let until = clock.now() + Duration::from_secs(60);
 
-    let leadership = first.acquire(Slot::FIRST, until).await?;
-    println!("10.0.0.1 leads slot 1 in epoch {}", leadership.epoch());
+    let leadership = first.acquire(Seat::FIRST, until).await?;
+    println!("10.0.0.1 leads seat 1 in epoch {}", leadership.epoch());
     leadership.work()?.finish(); // the place for work, which asks `WorkGuard::may_send`
 
     // The second node waits until the first one has released the lease.
@@ -143,9 +143,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("10.0.0.1 has released the lease");
         Ok::<_, Box<dyn Error>>(())
     };
-    let take_over = async { Ok(second.acquire(Slot::FIRST, until).await?) };
+    let take_over = async { Ok(second.acquire(Seat::FIRST, until).await?) };
     // If the release fails, the program ends at once and does not wait for the lease to expire.
     let (next, ()) = tokio::try_join!(take_over, release)?;
-    println!("10.0.0.2 leads slot 1 in epoch {}", next.epoch());
+    println!("10.0.0.2 leads seat 1 in epoch {}", next.epoch());
     Ok(())
 }

@@ -7,7 +7,7 @@ use tracing::info;
 
 use crate::{
     Budget, GiveUpReason, HealthCheck, InvalidTiming, KillFn, Leadership, Lease, LockFile,
-    ObservedLease, Observer, Slot, Timing, TtlStore,
+    ObservedLease, Observer, Seat, Timing, TtlStore,
     engine::{Action, Candidacy, ElectionEngine, EngineInput, Notice, StoreAnswer},
     killer, meters,
     renewal::RenewalTask,
@@ -93,22 +93,22 @@ impl Elections {
         &self.budget
     }
 
-    /// Waits for the leadership of one of the slots from 1 to `last_slot`. An attempt that is under
+    /// Waits for the leadership of one of the seats from 1 to `last_seat`. An attempt that is under
     /// way at `until` is finished.
     ///
     /// # Errors
-    /// Fails if other nodes hold all slots until `until`, or if the store does not work.
+    /// Fails if other nodes hold all seats until `until`, or if the store does not work.
     ///
     /// # Cancel safety
     /// A dropped call may leave a lease that expires.
     pub async fn acquire(
         &self,
-        last_slot: Slot,
+        last_seat: Seat,
         until: Instant,
     ) -> Result<Leadership, AcquireError> {
-        meters::begins(last_slot);
+        meters::begins(last_seat);
         let former = self.lock.as_ref().map_or_else(Vec::new, |lock| lock.former().to_vec());
-        let candidacy = Candidacy { owner: self.owner, last_slot, until, former };
+        let candidacy = Candidacy { owner: self.owner, last_seat, until, former };
         let random = self.clock.clone();
         let engine = ElectionEngine::new(candidacy, self.budget, Box::new(move || random.random()));
         let mut runner = EngineRunner {
@@ -123,18 +123,18 @@ impl Elections {
         loop {
             let own = self.own_lease(&input);
             let step = runner.engine.next(runner.clock.now(), input);
-            if let (Some(ObservedLease { slot, value, left }), Action::Wait(_)) = (own, &step.next)
+            if let (Some(ObservedLease { seat, value, left }), Action::Wait(_)) = (own, &step.next)
                 && logged.as_ref() != Some(&value)
             {
                 let expires_in = (left < Duration::MAX).then(|| format!("{left:.1?}"));
-                info!(%slot, owner = %self.owner, expires_in, "waiting for the lease of this node's former process");
+                info!(%seat, owner = %self.owner, expires_in, "waiting for the lease of this node's former process");
                 logged = Some(value);
             }
             match step.notice {
-                Some(Notice::Leads { slot, lease, work_from, valid_until }) => {
+                Some(Notice::Leads { seat, lease, work_from, valid_until }) => {
                     let ends = (valid_until, self.budget.kill_at(valid_until));
                     let clock = self.clock.clone();
-                    let term = Arc::new(Term::new(slot, lease, self.lock.clone(), ends, clock));
+                    let term = Arc::new(Term::new(seat, lease, self.lock.clone(), ends, clock));
                     return self.lead(runner, term, work_from, step.next).await;
                 }
                 Some(Notice::GaveUp(why)) => return Err(why.into()),
@@ -162,8 +162,8 @@ impl Elections {
             killer::watch(&term, Arc::clone(kill)).map_err(AcquireError::NoKiller)?;
         }
         let Lease { epoch, .. } = term.lease;
-        info!(slot = %term.slot, %epoch, "leadership acquired");
-        meters::acquired(term.slot);
+        info!(seat = %term.seat, %epoch, "leadership acquired");
+        meters::acquired(term.seat);
         // Only an attempt records a lease. From now on the term holds the lock.
         let runner = EngineRunner { lock: None, ..runner };
         let renewals = RenewalTask::start(runner, Arc::clone(&term), next);

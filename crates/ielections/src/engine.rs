@@ -1,4 +1,4 @@
-//! The decisions of a node that competes for a slot or leads one.
+//! The decisions of a node that competes for a seat or leads one.
 //!
 //! The module does no I/O, and has no clock and no task. [`Elections`](crate::Elections) runs the
 //! engine; a program that embeds elections does not need this module.
@@ -9,7 +9,7 @@
 //! A node becomes the leader in three steps. Each step is sent only after the step before it was
 //! answered:
 //!
-//! 1. Read the epoch row of the slot (*e*).
+//! 1. Read the epoch row of the seat (*e*).
 //! 2. Take the lease, with *e+1* in its value.
 //! 3. Raise the epoch row from exactly the bytes that were read to *e+1*.
 //!
@@ -24,7 +24,7 @@
 //!   [`EngineInput::Stopped`] releases the lease of a leadership.
 //! - A lease that replaced a lease of a former process is not deleted while writes of that process
 //!   may land. Otherwise the next leader would work beside these writes.
-//! - A node that comes back and cannot raise the epoch does not hold the slot for ever.
+//! - A node that comes back and cannot raise the epoch does not hold the seat for ever.
 
 mod attempt;
 mod leader;
@@ -39,15 +39,15 @@ pub use self::messages::{
     Action, Decision, EngineInput, GiveUpReason, Notice, StoreAnswer, StoreCall,
 };
 use self::{attempt::Attempt, leader::LeaderState};
-use crate::{Budget, Lease, Slot};
+use crate::{Budget, Lease, Seat};
 
 /// The settings of a candidate.
 #[derive(Clone, Debug)]
 pub struct Candidacy {
     /// The address of the node.
     pub owner: SocketAddr,
-    /// The last slot that the node competes for. The first is 1.
-    pub last_slot: Slot,
+    /// The last seat that the node competes for. The first is 1.
+    pub last_seat: Seat,
     /// The time at which the node stops trying. An attempt that is under way at that time is
     /// finished.
     pub until: Instant,
@@ -66,8 +66,8 @@ pub struct ElectionEngine {
     /// The begin of the candidacy. The processes of former leases had ended by then. `None` before
     /// the first input.
     began: Option<Instant>,
-    /// The slot that is tried first.
-    first_slot: u32,
+    /// The seat that is tried first.
+    first_seat: u32,
     /// Whether the last look was answered; `None` before the first look.
     store_answers: Option<bool>,
     state: EngineState,
@@ -77,7 +77,7 @@ pub struct ElectionEngine {
 enum EngineState {
     Looking,
     Attempting(Attempt),
-    Withdrawing { slot: Slot, lease: Lease },
+    Withdrawing { seat: Seat, lease: Lease },
     Leading(LeaderState),
     Ended,
 }
@@ -95,13 +95,13 @@ impl fmt::Debug for ElectionEngine {
 impl ElectionEngine {
     /// Makes the engine of a candidacy. `random` must never repeat its numbers, on any node.
     pub fn new(candidacy: Candidacy, budget: Budget, mut random: RandomSource) -> ElectionEngine {
-        let first_slot = (random() % u64::from(candidacy.last_slot.get())) as u32;
+        let first_seat = (random() % u64::from(candidacy.last_seat.get())) as u32;
         ElectionEngine {
             candidacy,
             budget,
             random,
             began: None,
-            first_slot,
+            first_seat,
             store_answers: None,
             state: EngineState::Looking,
         }
@@ -113,14 +113,14 @@ impl ElectionEngine {
         match std::mem::replace(&mut self.state, EngineState::Ended) {
             EngineState::Looking => self.look(now, input),
             EngineState::Attempting(attempt) => self.attempt(attempt, now, input),
-            EngineState::Withdrawing { slot, lease } => self.withdraw(slot, lease, now, input),
+            EngineState::Withdrawing { seat, lease } => self.withdraw(seat, lease, now, input),
             EngineState::Leading(lead) => self.lead(lead, now, input),
             EngineState::Ended => Decision { notice: None, next: Action::End },
         }
     }
 
     /// Deletes a lease under which no work ever ran.
-    fn withdraw(&mut self, slot: Slot, lease: Lease, now: Instant, input: EngineInput) -> Decision {
+    fn withdraw(&mut self, seat: Seat, lease: Lease, now: Instant, input: EngineInput) -> Decision {
         match input {
             EngineInput::Answer(StoreAnswer::Broken) => self.give_up(GiveUpReason::Broken),
             // The lease expires, if it is in the store.
@@ -128,8 +128,8 @@ impl ElectionEngine {
             _ => {
                 let deadline = now + self.budget.timing().call_timeout;
                 self.call(
-                    EngineState::Withdrawing { slot, lease },
-                    StoreCall::Release { slot, lease },
+                    EngineState::Withdrawing { seat, lease },
+                    StoreCall::Release { seat, lease },
                     deadline,
                 )
             }

@@ -24,13 +24,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// # Errors
 /// Fails if the thread cannot be started.
 pub(crate) fn watch(term: &Arc<Term>, kill: KillFn) -> io::Result<()> {
-    let (term, slot) = (Arc::downgrade(term), term.slot);
+    let (term, seat) = (Arc::downgrade(term), term.seat);
     #[expect(
         clippy::disallowed_methods,
         reason = "the thread ends with the leadership that it watches"
     )]
     let thread = thread::Builder::new()
-        .name(format!("killer of slot {slot}"))
+        .name(format!("killer of seat {seat}"))
         .spawn(move || run(&term, &*kill))?;
     drop(thread);
     Ok(())
@@ -40,9 +40,9 @@ fn run(term: &Weak<Term>, kill: &(dyn Fn(&str) + Send + Sync)) {
     while let Some(term) = term.upgrade() {
         let left = term.killed_in();
         if left == Some(Duration::ZERO) {
-            let slot = term.slot;
+            let seat = term.seat;
             kill(&format!(
-                "the leadership of slot {slot} is over, its work continued past `stop_grace`, and its lease is about to expire"
+                "the leadership of seat {seat} is over, its work continued past `stop_grace`, and its lease is about to expire"
             ));
             return;
         }

@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use clock::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Epoch, LossReason, Slot, renewal::RenewalTask, term::Term};
+use crate::{Epoch, LossReason, Seat, renewal::RenewalTask, term::Term};
 
-/// The leadership of a slot. It is renewed in the background until it is lost, released or dropped.
+/// The leadership of a seat. It is renewed in the background until it is lost, released or dropped.
 ///
 /// Every piece of work under the leadership holds a [`WorkGuard`]. Only
 /// [`StoppedLeadership::release`] deletes the lease before it expires. A [`StoppedLeadership`]
@@ -32,9 +32,9 @@ impl Leadership {
         Leadership { term, renewals }
     }
 
-    /// Returns the slot.
-    pub fn slot(&self) -> Slot {
-        self.term.slot
+    /// Returns the seat.
+    pub fn seat(&self) -> Seat {
+        self.term.seat
     }
 
     /// Returns the epoch, which is the fencing token of the leadership.

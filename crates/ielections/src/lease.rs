@@ -6,36 +6,36 @@ use bytes::Bytes;
 
 /// A place that nodes compete for. The first is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(NonZeroU32);
+pub struct Seat(NonZeroU32);
 
-impl Slot {
-    /// Slot 1.
-    pub const FIRST: Slot = Slot(NonZeroU32::MIN);
+impl Seat {
+    /// Seat 1.
+    pub const FIRST: Seat = Seat(NonZeroU32::MIN);
 
-    /// Returns the slot with this number; `None` for 0, which is not a slot.
-    pub fn new(number: u32) -> Option<Slot> {
-        NonZeroU32::new(number).map(Slot)
+    /// Returns the seat with this number; `None` for 0, which is not a seat.
+    pub fn new(number: u32) -> Option<Seat> {
+        NonZeroU32::new(number).map(Seat)
     }
 
-    /// Returns the number of the slot.
+    /// Returns the number of the seat.
     pub fn get(self) -> u32 {
         self.0.get()
     }
 }
 
-impl From<NonZeroU32> for Slot {
-    fn from(number: NonZeroU32) -> Slot {
-        Slot(number)
+impl From<NonZeroU32> for Seat {
+    fn from(number: NonZeroU32) -> Seat {
+        Seat(number)
     }
 }
 
-impl fmt::Display for Slot {
+impl fmt::Display for Seat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// The fencing token of a leadership. No two leaderships of a slot share an epoch, and a later
+/// The fencing token of a leadership. No two leaderships of a seat share an epoch, and a later
 /// leadership has a higher one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
@@ -48,7 +48,7 @@ impl fmt::Display for Epoch {
 
 /// A random number that is new for each attempt to lead. So a request of an earlier attempt cannot
 /// change the lease of a later one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u128);
 
 impl fmt::Display for Incarnation {
@@ -111,7 +111,7 @@ impl fmt::Display for Lease {
 /// The row that never expires: the highest epoch, and the attempt that raised it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochRow {
-    /// The highest epoch of the slot.
+    /// The highest epoch of the seat.
     pub epoch: Epoch,
     /// The incarnation of the attempt that raised the epoch.
     pub incarnation: Incarnation,

@@ -1,7 +1,7 @@
 //! Leader election over any store with conditional writes and a TTL.
 //!
-//! Nodes compete for *slots*. The leader of a slot holds a *lease*, a row that expires unless it is
-//! renewed. Each leadership has an *epoch*. No two leaderships of a slot share an epoch, and a
+//! Nodes compete for *seats*. The leader of a seat holds a *lease*, a row that expires unless it is
+//! renewed. Each leadership has an *epoch*. No two leaderships of a seat share an epoch, and a
 //! later leadership has a higher one.
 //!
 //! [`Elections`] is a node that can lead, over any [`TtlStore`]:
@@ -9,7 +9,7 @@
 //! ```
 //! use std::{sync::Arc, time::Duration};
 //!
-//! use ielections::{Elections, MemStore, Slot, Timing, clock::Clock};
+//! use ielections::{Elections, MemStore, Seat, Timing, clock::Clock};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,7 +20,7 @@
 //!     .with_killer(Arc::new(|_why| std::process::abort()));
 //!
 //! // Waits for at most two minutes. A standby waits until `Instant::FAR_FUTURE`.
-//! let leadership = node.acquire(Slot::FIRST, clock.now() + Duration::from_secs(120)).await?;
+//! let leadership = node.acquire(Seat::FIRST, clock.now() + Duration::from_secs(120)).await?;
 //!
 //! let work = leadership.work()?;
 //! let timeout = Duration::from_secs(1);
@@ -64,7 +64,7 @@ pub use elections::{AcquireError, Elections};
 pub use engine::GiveUpReason;
 pub use killer::KillFn;
 pub use leadership::{Leadership, ReleaseOutcome, StoppedLeadership, UnprovedStop, WorkGuard};
-pub use lease::{Epoch, EpochRow, Incarnation, Lease, Slot};
+pub use lease::{Epoch, EpochRow, Incarnation, Lease, Seat};
 pub use loss_reason::LossReason;
 pub use mem::MemStore;
 pub use observer::{Leaders, Observer};

@@ -19,9 +19,9 @@ pub enum LossReason {
     Expired,
     /// The health check failed.
     Unhealthy,
-    /// Another lease is in the slot; `None` if the bytes in the slot are not a lease.
+    /// Another lease is in the seat; `None` if the bytes in the seat are not a lease.
     Taken(Option<Lease>),
-    /// The slot has no lease any more: another program or a person deleted the lease.
+    /// The seat has no lease any more: another program or a person deleted the lease.
     Gone,
     /// The store does not work any more.
     Broken,
@@ -56,7 +56,7 @@ impl fmt::Display for LossReason {
             LossReason::Taken(Some(lease)) => {
                 write!(f, "{} took the lease in epoch {}", lease.owner, lease.epoch)
             }
-            LossReason::Taken(None) => f.write_str("the slot holds bytes that are not a lease"),
+            LossReason::Taken(None) => f.write_str("the seat holds bytes that are not a lease"),
             LossReason::Gone => f.write_str("the lease was deleted by another program"),
             LossReason::Broken => f.write_str("permanent store error"),
         }

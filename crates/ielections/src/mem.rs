@@ -71,8 +71,8 @@ impl TtlStore for MemStore {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         let seen = |(row, stored): (&ElectionRow, &MemRow)| match (row, stored.expires) {
-            (ElectionRow::Lease(slot), Some(expires)) if now < expires => Some(ObservedLease {
-                slot: *slot,
+            (ElectionRow::Lease(seat), Some(expires)) if now < expires => Some(ObservedLease {
+                seat: *seat,
                 value: stored.value.clone(),
                 left: expires - now,
             }),

@@ -1,9 +1,9 @@
 //! The metrics of an election, reported through the `metrics` facade.
 //!
-//! - Gauge `ielections_leads{slot}`: 1 while this node leads the slot, else 0. The gauge exists
+//! - Gauge `ielections_leads{seat}`: 1 while this node leads the seat, else 0. The gauge exists
 //!   from the time at which the node first competes.
-//! - Counters `ielections_acquired_total{slot}` and `ielections_lost_total{slot, reason}`.
-//! - Histogram `ielections_left_seconds{slot}`: the time of the leadership that was left when a
+//! - Counters `ielections_acquired_total{seat}` and `ielections_lost_total{seat, reason}`.
+//! - Histogram `ielections_left_seconds{seat}`: the time of the leadership that was left when a
 //!   renewal was confirmed. A value near 0 shows a leadership that is about to be lost.
 //! - Histogram `ielections_call_seconds{op, result}`: the calls to the store. `result` is `ok`,
 //!   `refused`, `unavailable`, `unknown` or `broken`.
@@ -11,34 +11,34 @@
 use std::time::Duration;
 
 use crate::{
-    ConditionalOutcome, LossReason, Slot,
+    ConditionalOutcome, LossReason, Seat,
     engine::{StoreAnswer, StoreCall},
 };
 
-/// Creates the gauges of all slots at the beginning. So the sum of a slot without a leader is 0,
+/// Creates the gauges of all seats at the beginning. So the sum of a seat without a leader is 0,
 /// and not missing.
-pub(crate) fn begins(last_slot: Slot) {
-    for slot in 1..=last_slot.get() {
-        // `increment(0)` instead of `set(0)`: this node may already lead the slot.
-        metrics::gauge!("ielections_leads", "slot" => slot.to_string()).increment(0);
+pub(crate) fn begins(last_seat: Seat) {
+    for seat in 1..=last_seat.get() {
+        // `increment(0)` instead of `set(0)`: this node may already lead the seat.
+        metrics::gauge!("ielections_leads", "seat" => seat.to_string()).increment(0);
     }
 }
 
-pub(crate) fn acquired(slot: Slot) {
-    let slot = slot.to_string();
-    metrics::counter!("ielections_acquired_total", "slot" => slot.clone()).increment(1);
-    metrics::gauge!("ielections_leads", "slot" => slot).set(1);
+pub(crate) fn acquired(seat: Seat) {
+    let seat = seat.to_string();
+    metrics::counter!("ielections_acquired_total", "seat" => seat.clone()).increment(1);
+    metrics::gauge!("ielections_leads", "seat" => seat).set(1);
 }
 
-pub(crate) fn lost(slot: Slot, why: LossReason) {
-    let slot = slot.to_string();
-    metrics::counter!("ielections_lost_total", "slot" => slot.clone(), "reason" => why.name())
+pub(crate) fn lost(seat: Seat, why: LossReason) {
+    let seat = seat.to_string();
+    metrics::counter!("ielections_lost_total", "seat" => seat.clone(), "reason" => why.name())
         .increment(1);
-    metrics::gauge!("ielections_leads", "slot" => slot).set(0);
+    metrics::gauge!("ielections_leads", "seat" => seat).set(0);
 }
 
-pub(crate) fn renewed(slot: Slot, left: Duration) {
-    metrics::histogram!("ielections_left_seconds", "slot" => slot.to_string()).record(left);
+pub(crate) fn renewed(seat: Seat, left: Duration) {
+    metrics::histogram!("ielections_left_seconds", "seat" => seat.to_string()).record(left);
 }
 
 pub(crate) fn called(op: &StoreCall, answer: &StoreAnswer, took: Duration) {

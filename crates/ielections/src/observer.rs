@@ -1,18 +1,18 @@
-//! An observer of the leaders of all slots.
+//! An observer of the leaders of all seats.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 
-use crate::{Lease, Slot, StoreError, TtlStore, budget::LOOK_EVERY_MIN};
+use crate::{Lease, Seat, StoreError, TtlStore, budget::LOOK_EVERY_MIN};
 
-/// The leader of each slot. A slot without a leader is absent. A slot with a row that is not a
+/// The leader of each seat. A seat without a leader is absent. A seat with a row that is not a
 /// lease is absent, too.
-pub type Leaders = BTreeMap<Slot, Lease>;
+pub type Leaders = BTreeMap<Seat, Lease>;
 
-/// Reads the leaders of all slots, and waits for changes.
+/// Reads the leaders of all seats, and waits for changes.
 ///
-/// An observer only reads, and competes for no slot. Its answers may be slightly outdated. A caller
+/// An observer only reads, and competes for no seat. Its answers may be slightly outdated. A caller
 /// that needs certainty compares epochs in its own writes.
 #[derive(Debug)]
 pub struct Observer {
@@ -39,7 +39,7 @@ impl Observer {
         let leases = self.clock.timeout_at(deadline, self.store.leases(deadline)).await;
         let leases = leases.map_err(|late| StoreError::Unavailable(Box::new(late)))??;
         let lease =
-            |seen: &crate::ObservedLease| Some((seen.slot, Lease::from_bytes(&seen.value)?));
+            |seen: &crate::ObservedLease| Some((seen.seat, Lease::from_bytes(&seen.value)?));
         Ok(leases.iter().filter_map(lease).collect())
     }
 

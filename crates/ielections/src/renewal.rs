@@ -76,7 +76,7 @@ async fn renew(
         match step.notice {
             Some(Notice::Extended { valid_until }) => {
                 let left = term.valid_until().saturating_since(runner.clock.now());
-                meters::renewed(term.slot, left);
+                meters::renewed(term.seat, left);
                 term.extend(valid_until, runner.budget.kill_at(valid_until));
             }
             Some(Notice::Lost(why)) => {

@@ -100,30 +100,30 @@ async fn call(
 ) -> Result<StoreAnswer, StoreError> {
     let written = match *op {
         StoreCall::Look => return store.leases(deadline).await.map(StoreAnswer::Leases),
-        StoreCall::ReadEpoch(slot) => {
-            return store.get(ElectionRow::Epoch(slot), deadline).await.map(StoreAnswer::EpochRow);
+        StoreCall::ReadEpoch(seat) => {
+            return store.get(ElectionRow::Epoch(seat), deadline).await.map(StoreAnswer::EpochRow);
         }
-        StoreCall::Take { slot, lease, over: None, ttl } => {
-            let row = ElectionRow::Lease(slot);
+        StoreCall::Take { seat, lease, over: None, ttl } => {
+            let row = ElectionRow::Lease(seat);
             store.insert_if_not_exists(row, lease.to_bytes(), Some(ttl), deadline).await
         }
-        StoreCall::Take { slot, lease, over: Some(over), ttl } => {
+        StoreCall::Take { seat, lease, over: Some(over), ttl } => {
             let (old, new) = (over.to_bytes(), lease.to_bytes());
-            store.compare_and_swap(ElectionRow::Lease(slot), old, new, Some(ttl), deadline).await
+            store.compare_and_swap(ElectionRow::Lease(seat), old, new, Some(ttl), deadline).await
         }
-        StoreCall::RaiseEpoch { slot, from: None, to } => {
-            let row = ElectionRow::Epoch(slot);
+        StoreCall::RaiseEpoch { seat, from: None, to } => {
+            let row = ElectionRow::Epoch(seat);
             store.insert_if_not_exists(row, to.to_bytes(), None, deadline).await
         }
-        StoreCall::RaiseEpoch { slot, from: Some(from), to } => {
+        StoreCall::RaiseEpoch { seat, from: Some(from), to } => {
             let (old, new) = (from.to_bytes(), to.to_bytes());
-            store.compare_and_swap(ElectionRow::Epoch(slot), old, new, None, deadline).await
+            store.compare_and_swap(ElectionRow::Epoch(seat), old, new, None, deadline).await
         }
-        StoreCall::Renew { slot, lease, ttl } => {
+        StoreCall::Renew { seat, lease, ttl } => {
             let bytes = lease.to_bytes();
             store
                 .compare_and_swap(
-                    ElectionRow::Lease(slot),
+                    ElectionRow::Lease(seat),
                     bytes.clone(),
                     bytes,
                     Some(ttl),
@@ -131,8 +131,8 @@ async fn call(
                 )
                 .await
         }
-        StoreCall::Release { slot, lease } => {
-            store.compare_and_delete(ElectionRow::Lease(slot), lease.to_bytes(), deadline).await
+        StoreCall::Release { seat, lease } => {
+            store.compare_and_delete(ElectionRow::Lease(seat), lease.to_bytes(), deadline).await
         }
     };
     written.map(StoreAnswer::Written)

@@ -6,22 +6,22 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
 
-use crate::Slot;
+use crate::Seat;
 
 /// A row of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ElectionRow {
-    /// The lease of a slot. It expires.
-    Lease(Slot),
-    /// The epoch of a slot. It never expires.
-    Epoch(Slot),
+    /// The lease of a seat. It expires.
+    Lease(Seat),
+    /// The epoch of a seat. It never expires.
+    Epoch(Seat),
 }
 
 /// A lease as a plain read shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedLease {
-    /// The slot of the lease.
-    pub slot: Slot,
+    /// The seat of the lease.
+    pub seat: Seat,
     /// The bytes of the lease.
     pub value: Bytes,
     /// The approximate time until the lease expires, unless it is renewed. `Duration::MAX` if that
@@ -88,7 +88,7 @@ pub trait TtlStore: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Returns the leases of all slots that have one, in any order. The answer may be slightly
+    /// Returns the leases of all seats that have one, in any order. The answer may be slightly
     /// outdated. A lease that has expired may still be in the answer for
     /// [`expiry_delay`](TtlStore::expiry_delay).
     async fn leases(&self, deadline: Instant) -> Result<Vec<ObservedLease>, StoreError>;

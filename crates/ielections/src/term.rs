@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::{Lease, LockFile, LossReason, Slot, meters};
+use crate::{Lease, LockFile, LossReason, Seat, meters};
 
 /// A leadership from its first moment to the last.
 #[derive(Debug)]
 pub(crate) struct Term {
-    pub(crate) slot: Slot,
+    pub(crate) seat: Seat,
     pub(crate) lease: Lease,
     /// The lock file. It proves the end of this process for a quick comeback, so it is held while
     /// any part of the term exists.
@@ -41,7 +41,7 @@ struct TermState {
 
 impl Term {
     pub(crate) fn new(
-        slot: Slot,
+        seat: Seat,
         lease: Lease,
         lock: Option<Arc<LockFile>>,
         (valid_until, kill_at): (Instant, Instant),
@@ -50,7 +50,7 @@ impl Term {
         let state =
             TermState { valid_until, kill_at, lost: None, active_work: 0, is_unproved: false };
         Term {
-            slot,
+            seat,
             lease,
             _lock: lock,
             clock,
@@ -142,8 +142,8 @@ impl Term {
 
     fn announce_end(&self, why: LossReason) {
         self.token.cancel();
-        meters::lost(self.slot, why);
-        info!(slot = %self.slot, epoch = %self.lease.epoch, reason = %why, "leadership ended");
+        meters::lost(self.seat, why);
+        info!(seat = %self.seat, epoch = %self.lease.epoch, reason = %why, "leadership ended");
     }
 
     pub(crate) fn end_work(&self, is_proved: bool) {
@@ -186,7 +186,7 @@ mod tests {
         let lease = Lease { owner, incarnation: Incarnation(1), epoch: Epoch(1) };
         let second = Duration::from_secs(1);
         let ends = |after: u32| (clock.now() + after * second, clock.now() + 2 * after * second);
-        let term = Term::new(Slot::FIRST, lease, None, ends(1), clock.clone());
+        let term = Term::new(Seat::FIRST, lease, None, ends(1), clock.clone());
         assert_eq!(term.lost(), None);
         manual.advance(second);
         assert_eq!(term.lost(), Some(LossReason::Expired));

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use ielections::{
     ConditionalOutcome, ElectionRow, Elections, Epoch, Leadership, Lease, LockError, LockFile,
-    MemStore, ObservedLease, Slot, StoreError, Timing, TtlStore,
+    MemStore, ObservedLease, Seat, StoreError, Timing, TtlStore,
 };
 use tokio::sync::Notify;
 
@@ -35,7 +35,7 @@ fn node(store: &Arc<MemStore>) -> Elections {
 }
 
 async fn lead(node: &Elections, within: Duration) -> Option<Leadership> {
-    node.acquire(Slot::new(1).unwrap(), Clock::system().now() + within).await.ok()
+    node.acquire(Seat::new(1).unwrap(), Clock::system().now() + within).await.ok()
 }
 
 fn new_store() -> Arc<MemStore> {
@@ -52,7 +52,7 @@ async fn child() {
     let node = node(&store).with_comeback(LockFile::lock(Path::new(&folder)).unwrap());
     let _leadership = lead(&node, LEASE).await.unwrap();
     let leaders = node.observer().leaders().await.unwrap();
-    let lease = leaders[&Slot::new(1).unwrap()].to_bytes();
+    let lease = leaders[&Seat::new(1).unwrap()].to_bytes();
     println!("\nleads {}", String::from_utf8(lease.to_vec()).unwrap());
     pending::<()>().await;
 }
@@ -163,7 +163,7 @@ async fn a_node_leads_again_long_before_its_lease_expires() {
     assert!(took >= late_write, "{took:?}");
 }
 
-/// The lease was released and taken by another node meanwhile. The comeback does not take the slot
+/// The lease was released and taken by another node meanwhile. The comeback does not take the seat
 /// from that node.
 #[tokio::test]
 async fn only_the_very_lease_that_was_recorded_is_taken_over() {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use clock::{Instant, ManualClock};
 use ielections::{
     Budget, ConditionalOutcome, Epoch, EpochRow, GiveUpReason, Incarnation, Lease, LossReason,
-    ObservedLease, Slot, Timing,
+    ObservedLease, Seat, Timing,
     engine::{
         Action, Candidacy, Decision, ElectionEngine, EngineInput, Notice, StoreAnswer, StoreCall,
     },
@@ -24,20 +24,20 @@ struct Node {
 }
 
 impl Node {
-    fn new(slots: u32, seed: u64) -> Node {
-        Node::timed(slots, seed, Timing::default())
+    fn new(seats: u32, seed: u64) -> Node {
+        Node::timed(seats, seed, Timing::default())
     }
 
-    fn timed(slots: u32, seed: u64, timing: Timing) -> Node {
-        Node::with_former(slots, seed, timing, Vec::new())
+    fn timed(seats: u32, seed: u64, timing: Timing) -> Node {
+        Node::with_former(seats, seed, timing, Vec::new())
     }
 
-    fn with_former(slots: u32, seed: u64, timing: Timing, former: Vec<Lease>) -> Node {
+    fn with_former(seats: u32, seed: u64, timing: Timing, former: Vec<Lease>) -> Node {
         let now = ManualClock::new(seed).clock().now();
         let until = now + Duration::from_secs(60);
         let candidacy = Candidacy {
             owner: ([10, 0, 0, 1], 80).into(),
-            last_slot: Slot::new(slots).unwrap(),
+            last_seat: Seat::new(seats).unwrap(),
             until,
             former,
         };
@@ -106,9 +106,9 @@ impl Node {
     }
 }
 
-fn held(slot: u32) -> ObservedLease {
+fn held(seat: u32) -> ObservedLease {
     let value = Bytes::from_static(b"somebody");
-    ObservedLease { slot: Slot::new(slot).unwrap(), value, left: Duration::MAX }
+    ObservedLease { seat: Seat::new(seat).unwrap(), value, left: Duration::MAX }
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn the_lease_of_a_failed_attempt_is_deleted() {
     let lease = node.takes();
     let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(7) }.to_bytes();
     let lost = EngineInput::Answer(StoreAnswer::Written(ConditionalOutcome::Refused(Some(other))));
-    assert_eq!(node.calls(lost), StoreCall::Release { slot: Slot::FIRST, lease });
+    assert_eq!(node.calls(lost), StoreCall::Release { seat: Seat::FIRST, lease });
     let step = node.then(DONE);
     assert!(matches!(step.next, Action::Wait(_)), "it looks again later: {step:?}");
 }
@@ -167,13 +167,13 @@ fn a_lease_that_is_confirmed_too_late_is_deleted() {
     let mut node = Node::new(1, 4);
     let lease = node.takes();
     node.now = node.now + Timing::default().duration / 2;
-    assert_eq!(node.calls(DONE), StoreCall::Release { slot: Slot::FIRST, lease });
+    assert_eq!(node.calls(DONE), StoreCall::Release { seat: Seat::FIRST, lease });
 }
 
 #[test]
 fn candidates_do_not_move_in_step() {
     let mut pauses = HashSet::new();
-    let mut slots = HashSet::new();
+    let mut seats = HashSet::new();
     for seed in 0..100 {
         let mut node = Node::new(4, seed);
         let looked = node.looks((1..=4).map(held).collect());
@@ -183,24 +183,24 @@ fn candidates_do_not_move_in_step() {
         pauses.insert(pause);
 
         let found = Node::new(4, seed).looks(Vec::new());
-        let Action::Call(StoreCall::ReadEpoch(slot), _) = found.next else { panic!("{found:?}") };
-        slots.insert(slot);
+        let Action::Call(StoreCall::ReadEpoch(seat), _) = found.next else { panic!("{found:?}") };
+        seats.insert(seat);
     }
     assert!(pauses.len() > 90, "{} different pauses of 100", pauses.len());
-    assert_eq!(slots.len(), 4, "each slot is somebody's first");
+    assert_eq!(seats.len(), 4, "each seat is somebody's first");
 }
 
 #[test]
-fn an_epoch_row_that_cannot_be_raised_is_reported_with_its_slot() {
+fn an_epoch_row_that_cannot_be_raised_is_reported_with_its_seat() {
     let full = EpochRow { epoch: Epoch(u64::MAX), incarnation: Incarnation(7) }.to_bytes();
     for row in [Bytes::from_static(b"what?"), full] {
         let mut node = Node::new(2, 5);
         let step = node.looks(vec![held(1)]);
         assert!(matches!(step.next, Action::Call(StoreCall::ReadEpoch(_), _)), "{step:?}");
         let step = node.then(EngineInput::Answer(StoreAnswer::EpochRow(Some(row))));
-        let why = GiveUpReason::Corrupt(Slot::new(2).unwrap());
+        let why = GiveUpReason::Corrupt(Seat::new(2).unwrap());
         assert_eq!(step, Decision { notice: Some(Notice::GaveUp(why)), next: Action::End });
-        assert!(why.to_string().contains("slot 2"), "{why}");
+        assert!(why.to_string().contains("seat 2"), "{why}");
     }
 }
 
@@ -226,11 +226,11 @@ fn a_candidate_that_gives_up_reports_the_reason() {
 }
 
 /// A row that is about to expire, or should have expired, is no reason to look all the time. The
-/// lease of a slot that the node does not compete for is no reason, either.
+/// lease of a seat that the node does not compete for is no reason, either.
 #[test]
 fn a_candidate_looks_near_the_end_of_a_lease_and_pauses_otherwise() {
     let left =
-        |slot, millis: u64| ObservedLease { left: Duration::from_millis(millis), ..held(slot) };
+        |seat, millis: u64| ObservedLease { left: Duration::from_millis(millis), ..held(seat) };
     let pause = |seen| {
         let mut node = Node::new(1, 7);
         let looked = node.looks(seen);
@@ -332,7 +332,7 @@ fn a_comeback_that_cannot_lead_gives_its_lease_away_where_nothing_lands_late() {
     let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(8) }.to_bytes();
     let refused =
         EngineInput::Answer(StoreAnswer::Written(ConditionalOutcome::Refused(Some(other))));
-    assert_eq!(node.calls(refused), StoreCall::Release { slot: Slot::FIRST, lease });
+    assert_eq!(node.calls(refused), StoreCall::Release { seat: Seat::FIRST, lease });
 }
 
 /// A leader that stopped at once released the lease while writes of its former process could still
@@ -349,5 +349,5 @@ fn the_lease_of_a_comeback_is_kept_while_former_writes_may_land() {
     assert_eq!(stopped.next, Action::Wait(work_from));
     let step = node.waits(stopped);
     let Action::Call(op, _) = step.next else { panic!("{step:?}") };
-    assert_eq!(op, StoreCall::Release { slot: Slot::FIRST, lease });
+    assert_eq!(op, StoreCall::Release { seat: Seat::FIRST, lease });
 }

@@ -12,7 +12,7 @@ use std::{
 
 use clock::Clock;
 use ielections::{
-    ElectionRow, Elections, Leadership, LossReason, MemStore, Slot, Timing, TtlStore, WorkGuard,
+    ElectionRow, Elections, Leadership, LossReason, MemStore, Seat, Timing, TtlStore, WorkGuard,
 };
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ async fn leads(store: Arc<MemStore>) -> (Leadership, WorkGuard) {
     let node = Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap();
     #[expect(clippy::disallowed_methods, reason = "this is the process that is to be killed")]
     let node = node.with_killer(Arc::new(|_| exit(KILLED)));
-    let leadership = node.acquire(Slot::FIRST, clock.now() + LEASE).await.unwrap();
+    let leadership = node.acquire(Seat::FIRST, clock.now() + LEASE).await.unwrap();
     let work = leadership.work().unwrap();
     println!("\nleads");
     (leadership, work)
@@ -45,7 +45,7 @@ async fn child_that_blocks() {
 async fn child_that_loses_its_lease() {
     let (store, clock) = (Arc::new(MemStore::new(Clock::system())), Clock::system());
     let (leadership, _work) = leads(Arc::clone(&store)).await;
-    let (row, deadline) = (ElectionRow::Lease(Slot::FIRST), clock.now() + LEASE);
+    let (row, deadline) = (ElectionRow::Lease(Seat::FIRST), clock.now() + LEASE);
     let lease = store.get(row, deadline).await.unwrap().unwrap();
     store.compare_and_delete(row, lease, deadline).await.unwrap();
     assert_eq!(leadership.over().await, LossReason::Gone);

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant, ManualClock};
 use ielections::{
     AcquireError, ConditionalOutcome, ElectionRow, Elections, Epoch, GiveUpReason, Leadership,
-    Lease, LossReason, MemStore, ReleaseOutcome, Slot, Timing, TtlStore, UnprovedStop,
+    Lease, LossReason, MemStore, ReleaseOutcome, Seat, Timing, TtlStore, UnprovedStop,
 };
 use trialkit::LogLines;
 
@@ -54,7 +54,7 @@ impl World {
     }
 
     async fn lead(&self, node: &Elections) -> Leadership {
-        self.passing(node.acquire(slot(1), self.clock.now() + 100 * SECOND)).await.unwrap()
+        self.passing(node.acquire(seat(1), self.clock.now() + 100 * SECOND)).await.unwrap()
     }
 
     /// Lets time pass while a call waits.
@@ -74,11 +74,11 @@ impl World {
     }
 
     async fn lease(&self) -> Option<Bytes> {
-        self.store.get(ElectionRow::Lease(slot(1)), Instant::FAR_FUTURE).await.unwrap()
+        self.store.get(ElectionRow::Lease(seat(1)), Instant::FAR_FUTURE).await.unwrap()
     }
 
     async fn replace_lease(&self, by: Option<&'static str>) {
-        let (row, old) = (ElectionRow::Lease(slot(1)), self.lease().await.unwrap());
+        let (row, old) = (ElectionRow::Lease(seat(1)), self.lease().await.unwrap());
         let written = match by {
             Some(by) => {
                 let ttl = Some(100 * SECOND);
@@ -90,15 +90,15 @@ impl World {
     }
 }
 
-fn slot(number: u32) -> Slot {
-    Slot::new(number).unwrap()
+fn seat(number: u32) -> Seat {
+    Seat::new(number).unwrap()
 }
 
 #[tokio::test]
 async fn a_lead_is_kept_as_long_as_it_is_renewed() {
     let world = World::new();
     let leadership = world.lead(&world.node(1)).await;
-    assert_eq!((leadership.slot(), leadership.epoch()), (slot(1), Epoch(1)));
+    assert_eq!((leadership.seat(), leadership.epoch()), (seat(1), Epoch(1)));
     world.pass(100 * LEASE).await;
     assert_eq!(leadership.lost(), None);
     let lease = Lease::from_bytes(&world.lease().await.unwrap()).unwrap();
@@ -111,14 +111,14 @@ async fn a_second_node_waits_and_gives_up_in_time() {
     let _leadership = world.lead(&world.node(1)).await;
     let start = world.clock.now();
     let second = world.node(2);
-    let refused = world.passing(second.acquire(slot(1), start + 10 * SECOND)).await.unwrap_err();
+    let refused = world.passing(second.acquire(seat(1), start + 10 * SECOND)).await.unwrap_err();
     assert!(matches!(refused, AcquireError::GaveUp(GiveUpReason::Waited)), "{refused}");
     let waited = world.clock.now() - start;
     assert!(waited >= 10 * SECOND && waited <= 11 * SECOND, "{waited:?}");
 }
 
 #[tokio::test]
-async fn a_released_slot_is_led_by_the_next_in_a_higher_epoch() {
+async fn a_released_seat_is_led_by_the_next_in_a_higher_epoch() {
     let lines = LogLines::default();
     let _lines = tracing::subscriber::set_default(lines.clone());
     let world = World::new();
@@ -130,7 +130,7 @@ async fn a_released_slot_is_led_by_the_next_in_a_higher_epoch() {
     let stopped = leadership.stopped(Instant::FAR_FUTURE).await.unwrap();
     assert_eq!(world.passing(stopped.release()).await, ReleaseOutcome::LeaseGone);
     assert!(token.is_cancelled());
-    let ended = "INFO leadership ended slot=1 epoch=1 reason=the lease was released";
+    let ended = "INFO leadership ended seat=1 epoch=1 reason=the lease was released";
     assert!(lines.all().iter().any(|line| line == ended), "{:?}", lines.all());
     assert_eq!(world.lease().await, None);
     let start = world.clock.now();
@@ -258,20 +258,20 @@ async fn a_dropped_leadership_is_renewed_no_more() {
 }
 
 #[tokio::test]
-async fn each_slot_has_a_leader_and_none_has_two() {
+async fn each_seat_has_a_leader_and_none_has_two() {
     let world = World::new();
     let mut led = Vec::new();
     for port in 1..=3 {
         let node = world.node(port);
         let until = world.clock.now() + SECOND;
-        led.push(world.passing(node.acquire(slot(3), until)).await.unwrap());
+        led.push(world.passing(node.acquire(seat(3), until)).await.unwrap());
     }
-    let mut slots: Vec<u32> = led.iter().map(|leadership| leadership.slot().get()).collect();
-    slots.sort_unstable();
-    assert_eq!(slots, [1, 2, 3]);
+    let mut seats: Vec<u32> = led.iter().map(|leadership| leadership.seat().get()).collect();
+    seats.sort_unstable();
+    assert_eq!(seats, [1, 2, 3]);
     let node = world.node(4);
     let until = world.clock.now() + SECOND;
-    assert!(world.passing(node.acquire(slot(3), until)).await.is_err());
+    assert!(world.passing(node.acquire(seat(3), until)).await.is_err());
 }
 
 #[tokio::test]
@@ -286,7 +286,7 @@ async fn work_that_goes_on_too_long_is_killed_although_no_task_runs() {
     // This test itself blocks the runtime.
     world.time.advance(Duration::from_millis(1));
     let why = was_killed.recv_timeout(10 * SECOND).unwrap();
-    assert!(why.contains("slot 1"), "{why}");
+    assert!(why.contains("seat 1"), "{why}");
 }
 
 #[tokio::test]
@@ -360,7 +360,7 @@ fn a_runtime_that_is_shut_down_ends_the_lead_without_a_panic() {
     let store = Arc::new(MemStore::new(clock.clone()));
     let owner = ([10, 0, 0, 1], 1).into();
     let node = Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap();
-    let leadership = runtime.block_on(node.acquire(Slot::FIRST, clock.now() + LEASE)).unwrap();
+    let leadership = runtime.block_on(node.acquire(Seat::FIRST, clock.now() + LEASE)).unwrap();
     runtime.shutdown_timeout(LEASE);
     assert_eq!(leadership.lost(), Some(LossReason::Dropped));
 }

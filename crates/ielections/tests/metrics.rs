@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
 use clock::Clock;
-use ielections::{Elections, MemStore, Slot, Timing};
+use ielections::{Elections, MemStore, Seat, Timing};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 /// The duration of a lease. It is long, so that no leadership is lost on a busy machine.
@@ -42,7 +42,7 @@ fn every_change_and_every_call_is_reported() {
             // A short interval, so that the test does not wait long for a renewal.
             let timing = Timing { renew_every: Duration::from_millis(50), ..Timing::of(LEASE) };
             let node = Elections::new(store, clock.clone(), owner, timing).unwrap();
-            let leadership = node.acquire(Slot::FIRST, clock.now() + LEASE).await.unwrap();
+            let leadership = node.acquire(Seat::FIRST, clock.now() + LEASE).await.unwrap();
             let at_first = leadership.valid_until();
             while leadership.valid_until() == at_first {
                 assert_eq!(leadership.lost(), None);
@@ -51,9 +51,9 @@ fn every_change_and_every_call_is_reported() {
             let lines = snapshot(&snapshotter);
             let call = |op| format!("ielections_call_seconds{{op={op},result=ok}} times");
             let expected = [
-                "ielections_acquired_total{slot=1} 1".to_owned(),
-                "ielections_leads{slot=1} 1".to_owned(),
-                "ielections_left_seconds{slot=1} times".to_owned(),
+                "ielections_acquired_total{seat=1} 1".to_owned(),
+                "ielections_leads{seat=1} 1".to_owned(),
+                "ielections_left_seconds{seat=1} times".to_owned(),
                 call("look"),
                 call("raise_epoch"),
                 call("read_epoch"),
@@ -65,8 +65,8 @@ fn every_change_and_every_call_is_reported() {
             leadership.stopped(clock.now()).await.unwrap().release().await;
             let lines = snapshot(&snapshotter);
             for line in [
-                "ielections_leads{slot=1} 0".to_owned(),
-                "ielections_lost_total{slot=1,reason=released} 1".to_owned(),
+                "ielections_leads{seat=1} 0".to_owned(),
+                "ielections_lost_total{seat=1,reason=released} 1".to_owned(),
                 call("release"),
             ] {
                 assert!(lines.contains(&line), "{line}: {lines:?}");
@@ -78,7 +78,7 @@ fn every_change_and_every_call_is_reported() {
 /// A standby reports 0. So a sum over the nodes shows that no node leads, also when the leader
 /// reports nothing any more.
 #[test]
-fn a_waiting_node_reports_that_it_leads_no_slot() {
+fn a_waiting_node_reports_that_it_leads_no_seat() {
     let (recorder, clock) = (DebuggingRecorder::new(), Clock::system());
     let snapshotter = recorder.snapshotter();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -88,7 +88,7 @@ fn a_waiting_node_reports_that_it_leads_no_slot() {
         let store = Arc::clone(&store);
         Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap()
     };
-    let (leader, two) = (node(1), Slot::new(2).unwrap());
+    let (leader, two) = (node(1), Seat::new(2).unwrap());
     let _leaderships = runtime.block_on(async {
         let until = clock.now() + LEASE;
         [leader.acquire(two, until).await.unwrap(), leader.acquire(two, until).await.unwrap()]
@@ -98,14 +98,14 @@ fn a_waiting_node_reports_that_it_leads_no_slot() {
         assert!(waited.is_err(), "{waited:?}");
     });
     let lines = snapshot(&snapshotter);
-    for slot in 1..=2 {
-        let line = format!("ielections_leads{{slot={slot}}} 0");
+    for seat in 1..=2 {
+        let line = format!("ielections_leads{{seat={seat}}} 0");
         assert!(lines.contains(&line), "{line}: {lines:?}");
     }
 }
 
 #[test]
-fn a_leader_that_competes_for_another_slot_still_reports_the_first() {
+fn a_leader_that_competes_for_another_seat_still_reports_the_first() {
     let (recorder, clock) = (DebuggingRecorder::new(), Clock::system());
     let snapshotter = recorder.snapshotter();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -115,12 +115,12 @@ fn a_leader_that_competes_for_another_slot_still_reports_the_first() {
             let owner = SocketAddr::from(([10, 0, 0, 1], 1));
             let node = Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap();
             let until = clock.now() + LEASE;
-            let _first = node.acquire(Slot::FIRST, until).await.unwrap();
-            let second = node.acquire(Slot::new(3).unwrap(), until).await.unwrap();
+            let _first = node.acquire(Seat::FIRST, until).await.unwrap();
+            let second = node.acquire(Seat::new(3).unwrap(), until).await.unwrap();
             let lines = snapshot(&snapshotter);
-            for slot in 1..=3 {
-                let leads = u8::from(slot == 1 || slot == second.slot().get());
-                let line = format!("ielections_leads{{slot={slot}}} {leads}");
+            for seat in 1..=3 {
+                let leads = u8::from(seat == 1 || seat == second.seat().get());
+                let line = format!("ielections_leads{{seat={seat}}} {leads}");
                 assert!(lines.contains(&line), "{line}: {lines:?}");
             }
         });

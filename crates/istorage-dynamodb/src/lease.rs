@@ -21,7 +21,7 @@
 //! - *Expired by the date OR by the rule* lets two nodes lead. Leader A renews its lease; the
 //!   service's clock steps an hour ahead; node B starts, hears only the new date, and takes the
 //!   lease at once. The same happens if the servers that B reaches have a wrong clock.
-//! - *Expired by the date AND by the rule* leaves a slot without a leader. The service's clock
+//! - *Expired by the date AND by the rule* leaves a seat without a leader. The service's clock
 //!   steps an hour back, and the leader dies: its lease lives for another hour.
 //!
 //! The rule is safe. Leader A counts its lease from before it sent the last good renewal. Node B
@@ -55,7 +55,7 @@ use crate::{
     time::ServiceTime,
 };
 
-/// The most leases that are watched: more than the greatest possible number of slots, 65,535. Each
+/// The most leases that are watched: more than the greatest possible number of seats, 65,535. Each
 /// watched lease takes about 150 bytes.
 ///
 /// Beyond the bound all leases are forgotten and watched from the beginning. A node that looked at

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::TryStreamExt;
-use ielections::{ConditionalOutcome, ElectionRow, ObservedLease, Slot, StoreError, TtlStore};
+use ielections::{ConditionalOutcome, ElectionRow, ObservedLease, Seat, StoreError, TtlStore};
 use istorage::{AppStorageExt, Error, ErrorKind, ExpiringRow, Outcome, Range, SharedStorage};
 
 use crate::layout;
@@ -16,7 +16,7 @@ type Result<T> = std::result::Result<T, StoreError>;
 /// The store of elections over the system keyspace of any driver, made by
 /// [`System::elections`](crate::System::elections).
 ///
-/// All leases share one storage partition, so one read returns all slots. Each epoch has a storage
+/// All leases share one storage partition, so one read returns all seats. Each epoch has a storage
 /// partition of its own.
 #[derive(Debug)]
 pub struct ElectionRows {
@@ -45,10 +45,10 @@ impl TtlStore for ElectionRows {
         let rows = self.storage.ttl_read(layout::leases(), Range::all(), timeout);
         let rows: Vec<ExpiringRow> = rows.try_collect().await.map_err(failed)?;
         let seen = |row: ExpiringRow| {
-            let slot = Slot::new(u32::from_be_bytes(row.ccols[..].try_into().ok()?))?;
-            // A row that does not expire is not the lease of any node. Such a row keeps its slot
+            let seat = Seat::new(u32::from_be_bytes(row.ccols[..].try_into().ok()?))?;
+            // A row that does not expire is not the lease of any node. Such a row keeps its seat
             // for ever.
-            Some(ObservedLease { slot, value: row.value, left: row.ttl.unwrap_or(Duration::MAX) })
+            Some(ObservedLease { seat, value: row.value, left: row.ttl.unwrap_or(Duration::MAX) })
         };
         Ok(rows.into_iter().filter_map(seen).collect())
     }
@@ -126,14 +126,14 @@ mod tests {
         (ElectionRows::new(Arc::clone(&storage), Clock::system()), storage)
     }
 
-    fn slot(number: u32) -> Slot {
-        Slot::new(number).unwrap()
+    fn seat(number: u32) -> Seat {
+        Seat::new(number).unwrap()
     }
 
     #[tokio::test]
     async fn every_call_keeps_the_contract_of_the_port() {
         let (rows, _) = rows().await;
-        let (row, soon) = (ElectionRow::Lease(slot(2)), Instant::FAR_FUTURE);
+        let (row, soon) = (ElectionRow::Lease(seat(2)), Instant::FAR_FUTURE);
         let (a, b) = (Bytes::from("a"), Bytes::from("b"));
         let ttl = Some(Duration::from_secs(1_000));
         let refused = |there: &Bytes| ConditionalOutcome::Refused(Some(there.clone()));
@@ -144,9 +144,9 @@ mod tests {
         assert_eq!(insert(&a).await, ConditionalOutcome::Done);
         assert_eq!(insert(&b).await, refused(&a));
         assert_eq!(rows.get(row, soon).await.unwrap(), Some(a.clone()));
-        assert_eq!(rows.get(ElectionRow::Epoch(slot(2)), soon).await.unwrap(), None);
+        assert_eq!(rows.get(ElectionRow::Epoch(seat(2)), soon).await.unwrap(), None);
         let seen = rows.leases(soon).await.unwrap();
-        assert!(seen.len() == 1 && seen[0].slot == slot(2) && seen[0].value == a, "{seen:?}");
+        assert!(seen.len() == 1 && seen[0].seat == seat(2) && seen[0].value == a, "{seen:?}");
         assert!(seen[0].left > Duration::from_secs(900), "{seen:?}");
 
         let swap = async |old: &Bytes, new: &Bytes| {
@@ -166,7 +166,7 @@ mod tests {
     async fn errors_keep_apart_a_failed_and_an_unknown_outcome() {
         let (rows, storage) = rows().await;
         storage.close().await;
-        let closed = rows.get(ElectionRow::Epoch(slot(1)), Instant::FAR_FUTURE).await.unwrap_err();
+        let closed = rows.get(ElectionRow::Epoch(seat(1)), Instant::FAR_FUTURE).await.unwrap_err();
         assert!(matches!(closed, StoreError::Broken(_)), "{closed:?}");
         let of = |kind| failed(Error::new(kind, "test"));
         assert!(matches!(of(ErrorKind::Unavailable), StoreError::Unavailable(_)));

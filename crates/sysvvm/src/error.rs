@@ -33,14 +33,14 @@ pub enum Error {
         /// The number of partitions that the caller asked for.
         wanted: u16,
     },
-    /// The storage was deployed with another number of slots: configure that number.
+    /// The storage was deployed with another number of seats: configure that number.
     #[error(
-        "the storage was deployed with {stored} slots, and cannot be used with {wanted}: the number is fixed"
+        "the storage was deployed with {stored} seats, and cannot be used with {wanted}: the number is fixed"
     )]
-    OtherSlots {
-        /// The number of slots that is stored.
+    OtherSeats {
+        /// The number of seats that is stored.
         stored: u32,
-        /// The number of slots that the caller asked for.
+        /// The number of seats that the caller asked for.
         wanted: u32,
     },
     /// The storage was written in a format that this program does not know: use a newer program.

@@ -15,7 +15,7 @@ use crate::{AppName, AppNumber};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum KeyPrefix {
-    /// The leases of all slots: one storage partition.
+    /// The leases of all seats: one storage partition.
     Leases = 1,
     /// The stored offset of a partition's log: one row.
     PlogOffset = 2,
@@ -26,10 +26,10 @@ pub(crate) enum KeyPrefix {
     Applications = 5,
     /// The format of the storage: one row.
     Format = 6,
-    /// The epochs: a storage partition for each slot.
+    /// The epochs: a storage partition for each seat.
     Epochs = 7,
-    /// The number of slots: one row.
-    Slots = 8,
+    /// The number of seats: one row.
+    Seats = 8,
     // 9 and 10 are reserved for the owners of partitions and for the members of a cluster.
     /// The counters and definitions of document numbers. The host gives the rest of the keys.
     DocumentNumbers = 11,
@@ -43,7 +43,7 @@ impl KeyPrefix {
     }
 }
 
-/// Returns the partition key of all leases. The clustering columns of a lease are its slot.
+/// Returns the partition key of all leases. The clustering columns of a lease are its seat.
 pub(crate) fn leases() -> Bytes {
     Bytes::copy_from_slice(&KeyPrefix::Leases.pkey())
 }
@@ -51,9 +51,9 @@ pub(crate) fn leases() -> Bytes {
 /// Returns the key of a row of an election.
 pub(crate) fn election(row: ElectionRow) -> Key {
     match row {
-        ElectionRow::Lease(slot) => Key::new(leases(), slot.get().to_be_bytes().to_vec()),
-        ElectionRow::Epoch(slot) => {
-            Key::new([KeyPrefix::Epochs.pkey(), slot.get().to_be_bytes()].concat(), "")
+        ElectionRow::Lease(seat) => Key::new(leases(), seat.get().to_be_bytes().to_vec()),
+        ElectionRow::Epoch(seat) => {
+            Key::new([KeyPrefix::Epochs.pkey(), seat.get().to_be_bytes()].concat(), "")
         }
     }
 }
@@ -99,9 +99,9 @@ pub(crate) fn format() -> Key {
     Key::new(KeyPrefix::Format.pkey().to_vec(), "")
 }
 
-/// Returns the key of the row of the number of slots.
-pub(crate) fn slots() -> Key {
-    Key::new(KeyPrefix::Slots.pkey().to_vec(), "")
+/// Returns the key of the row of the number of seats.
+pub(crate) fn seats() -> Key {
+    Key::new(KeyPrefix::Seats.pkey().to_vec(), "")
 }
 
 /// Returns the key of the row with the number of the application registered last. The row sorts
@@ -129,14 +129,14 @@ mod tests {
     #[test]
     fn every_byte_of_every_key_is_pinned() {
         let bytes = |key: Key| (key.pkey.to_vec(), key.ccols.to_vec());
-        let slot = ielections::Slot::new(0x0102).unwrap();
-        let lease = bytes(election(ElectionRow::Lease(slot)));
+        let seat = ielections::Seat::new(0x0102).unwrap();
+        let lease = bytes(election(ElectionRow::Lease(seat)));
         assert_eq!(lease, (vec![0, 0, 0, 1], vec![0, 0, 1, 2]));
         assert_eq!(leases(), lease.0);
-        let epoch = bytes(election(ElectionRow::Epoch(slot)));
+        let epoch = bytes(election(ElectionRow::Epoch(seat)));
         assert_eq!(epoch, (vec![0, 0, 0, 7, 0, 0, 1, 2], vec![]));
         assert_eq!(bytes(format()), (vec![0, 0, 0, 6], vec![]));
-        assert_eq!(bytes(slots()), (vec![0, 0, 0, 8], vec![]));
+        assert_eq!(bytes(seats()), (vec![0, 0, 0, 8], vec![]));
         assert_eq!(bytes(last_app_number()), (vec![0, 0, 0, 5], vec![0]));
         let seq_storage_part = bytes(plog_offset(AppNumber(0x0102), 0x0304));
         assert_eq!(seq_storage_part, (vec![0, 0, 0, 2, 0, 0, 1, 2, 3, 4], vec![0, 0, 0, 0]));

@@ -4,7 +4,7 @@ mod format;
 mod keyspace;
 mod registry;
 mod rows;
-mod slots;
+mod seats;
 
 use std::sync::Arc;
 

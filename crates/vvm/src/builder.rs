@@ -43,13 +43,13 @@ pub enum InvalidNodeSettings {
     /// An application is listed twice. Remove one of the entries.
     #[error("the application {0} is listed twice")]
     AppTwice(AppName),
-    /// Some slots would have no partitions. Take fewer slots or more partitions.
+    /// Some seats would have no partitions. Take fewer seats or more partitions.
     #[error(
-        "there are {slots} slots, and no application has more than {partitions} partitions: take fewer slots, or more partitions"
+        "there are {seats} seats, and no application has more than {partitions} partitions: take fewer seats, or more partitions"
     )]
-    IdleSlots {
-        /// The number of slots.
-        slots: u32,
+    IdleSeats {
+        /// The number of seats.
+        seats: u32,
         /// The largest number of partitions of an application.
         partitions: u16,
     },

@@ -49,7 +49,7 @@ impl Clients {
         };
         let elections = async {
             let system = open(&self.elections).await?;
-            system.fix_slots(settings.slots, deadline).await?;
+            system.fix_seats(settings.seats, deadline).await?;
             Ok(system)
         };
         let Some(requests) = &self.requests else {

@@ -1,4 +1,4 @@
-//! The leader of each slot, as the storage reported it last.
+//! The leader of each seat, as the storage reported it last.
 //!
 //! Invariant: only [`LeadersCache::watch`] asks the storage, one call at a time, on the runtime of
 //! elections. Requests and `/status` read the last answer. They wait for a fresh answer only for a

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use clock::Instant;
-use ielections::{Elections, Leadership, LockFile, LossReason, ReleaseOutcome, Slot};
+use ielections::{Elections, Leadership, LockFile, LossReason, ReleaseOutcome, Seat};
 use sysvvm::System;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -75,23 +75,23 @@ impl NodeParts {
         held: &mut Option<HeldLease>,
     ) -> Result<LossReason, Problem> {
         let leadership = self.acquire(&systems.elections, lock).await?;
-        let slot = leadership.slot();
+        let seat = leadership.seat();
         let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadershipLost)?));
-        self.node.set_fence(Some((slot, Arc::clone(&fence))));
+        self.node.set_fence(Some((seat, Arc::clone(&fence))));
         self.node.set_stage(Stage::Recovering);
         let HeldLease { leadership, fence } = held.insert(HeldLease { leadership, fence });
         let settings = &self.settings;
         tokio::select! {
             biased;
             lost = leadership.over() => return Ok(lost),
-            deployed = partitions::deploy(&self.node, &systems.requests, settings, (slot, fence), &self.clients) => deployed?,
+            deployed = partitions::deploy(&self.node, &systems.requests, settings, (seat, fence), &self.clients) => deployed?,
         }
         self.node.set_stage(Stage::Leading);
         tokio::select! {
             biased;
             lost = leadership.over() => return Ok(lost),
             () = self.recovered() => {
-                info!(slot = slot.get(), at = %self.settings.advertised, "node ready");
+                info!(seat = seat.get(), at = %self.settings.advertised, "node ready");
                 let partitions = self.node.count_violated();
                 if partitions > 0 {
                     warn!(partitions, "partitions blocked by violations; run `vvm repair list`");
@@ -125,7 +125,7 @@ impl NodeParts {
         system: &System,
         lock: Option<LockFile>,
     ) -> Result<Leadership, Problem> {
-        let NodeSettings { slots, advertised, .. } = self.settings;
+        let NodeSettings { seats, advertised, .. } = self.settings;
         let levels = self.node.apps().iter().map(|app| app.settings.level);
         let storage = system.storage().capabilities();
         let lease = self.settings.lease_for(levels, storage.late_write);
@@ -156,8 +156,8 @@ impl NodeParts {
         self.node.leaders().set_observer(elections.observer());
         self.node.set_stage(Stage::Waiting);
         let until = gives_up_after.map_or(Instant::FAR_FUTURE, |time| self.clock.now() + time);
-        let last_slot = Slot::from(slots);
-        Ok(elections.acquire(last_slot, until).await?)
+        let last_seat = Seat::from(seats);
+        Ok(elections.acquire(last_seat, until).await?)
     }
 
     /// Ends all work under the leadership. Releases the lease if it is proved that nothing is

@@ -1,4 +1,4 @@
-//! The fence of a slot: it tells the logs of the slot's partitions whether the lease still holds.
+//! The fence of a seat: it tells the logs of the seat's partitions whether the lease still holds.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -9,7 +9,7 @@ use clock::Instant;
 use eventlog::{Epoch, Fence, LeadershipLost};
 use ielections::WorkGuard;
 
-/// The work guard of all partitions of a slot under one leadership.
+/// The work guard of all partitions of a seat under one leadership.
 #[derive(Debug)]
 pub(crate) struct LeaseFence {
     epoch: Epoch,

@@ -1,4 +1,4 @@
-//! A node: it acquires the leadership of a slot, works while the leadership lasts, and stops in
+//! A node: it acquires the leadership of a seat, works while the leadership lasts, and stops in
 //! order.
 //!
 //! ```text

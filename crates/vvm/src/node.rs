@@ -9,7 +9,7 @@ use std::{
 
 use clock::{Clock, Instant};
 use eventlog::Fence;
-use ielections::Slot;
+use ielections::Seat;
 use istorage::KeyspaceName;
 
 use crate::{
@@ -36,7 +36,7 @@ pub(crate) const STAGE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 pub enum Stage {
     /// The node opens its storage.
     Opening,
-    /// The node waits for the leadership of a slot.
+    /// The node waits for the leadership of a seat.
     Waiting,
     /// The node leads. Some of its partitions are being deployed, recover, wait until the storage
     /// takes their writes, or take no more commands because their queue is full.
@@ -58,14 +58,14 @@ pub struct Node(Arc<NodeInner>);
 struct NodeInner {
     clock: Clock,
     launched: Instant,
-    slots: NonZeroU32,
+    seats: NonZeroU32,
     advertised: SocketAddr,
     lease: Duration,
     driver: &'static str,
     system: KeyspaceName,
     apps: Vec<App>,
     stage: Mutex<Stage>,
-    fence: RwLock<Option<(Slot, Arc<LeaseFence>)>>,
+    fence: RwLock<Option<(Seat, Arc<LeaseFence>)>>,
     leaders: LeadersCache,
     problem: FirstProblem,
 }
@@ -83,7 +83,7 @@ impl Node {
             launched: clock.now(),
             leaders: LeadersCache::new(clock.clone()),
             clock,
-            slots: settings.slots,
+            seats: settings.seats,
             advertised: settings.advertised,
             lease: settings.lease.duration,
             driver,
@@ -158,13 +158,13 @@ impl Node {
     /// The leader of a partition that this node does not lead; `None` if there is none, or the
     /// leader is not known.
     pub async fn leader_of(&self, partition: u16) -> Option<SocketAddr> {
-        let slot = slot_of(partition, self.0.slots);
+        let seat = seat_of(partition, self.0.seats);
         let (at, leaders) = self.0.leaders.get(REDIRECT_WITHIN).await.answer?;
         // The answer is older than a lease lasts, so another node may lead now.
         if self.0.clock.now() >= at + self.0.lease {
             return None;
         }
-        let (_, lease) = leaders.iter().find(|(of, _)| **of == slot)?;
+        let (_, lease) = leaders.iter().find(|(of, _)| **of == seat)?;
         (lease.owner != self.0.advertised).then_some(lease.owner)
     }
 
@@ -197,11 +197,11 @@ impl Node {
         !self.0.apps.iter().any(|app| app.partitions.status().iter().any(has_ended))
     }
 
-    pub(crate) fn set_fence(&self, fence: Option<(Slot, Arc<LeaseFence>)>) {
+    pub(crate) fn set_fence(&self, fence: Option<(Seat, Arc<LeaseFence>)>) {
         *self.0.fence.write().unwrap_or_else(PoisonError::into_inner) = fence;
     }
 
-    fn fence(&self) -> Option<(Slot, Arc<LeaseFence>)> {
+    fn fence(&self) -> Option<(Seat, Arc<LeaseFence>)> {
         self.0.fence.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -209,8 +209,8 @@ impl Node {
     pub async fn status(&self) -> NodeStatus {
         let seen = self.0.leaders.get(STATUS_WITHIN).await;
         let now = self.0.clock.now();
-        let lead = self.fence().map(|(slot, fence)| LeadershipStatus {
-            slot: slot.get(),
+        let lead = self.fence().map(|(seat, fence)| LeadershipStatus {
+            seat: seat.get(),
             epoch: fence.epoch().0,
             left_ms: fence.left(now).map(|left| left.as_millis() as u64),
         });
@@ -230,9 +230,9 @@ impl Node {
             stage: self.stage(),
             up_ms: (now - self.0.launched).as_millis() as u64,
             advertised: self.0.advertised,
-            slots: self.0.slots.get(),
+            seats: self.0.seats.get(),
             lead,
-            leaders: leaders.iter().map(|(slot, lease)| (slot.get(), lease.owner)).collect(),
+            leaders: leaders.iter().map(|(seat, lease)| (seat.get(), lease.owner)).collect(),
             storage,
             apps: self.0.apps.iter().map(App::status).collect(),
             problem: self.0.problem.get().map(|problem| problem.to_string()),
@@ -245,7 +245,7 @@ impl Node {
 #[error("this node does not lead")]
 pub struct NotLeading;
 
-/// The slot of a partition. The leader of that slot leads the partition.
-pub(crate) fn slot_of(partition: u16, slots: NonZeroU32) -> Slot {
-    NonZeroU32::MIN.saturating_add(u32::from(partition) % slots).into()
+/// The seat of a partition. The leader of that seat leads the partition.
+pub(crate) fn seat_of(partition: u16, seats: NonZeroU32) -> Seat {
+    NonZeroU32::MIN.saturating_add(u32::from(partition) % seats).into()
 }

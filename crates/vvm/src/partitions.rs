@@ -1,4 +1,4 @@
-//! The partitions of a slot, from the beginning of the leadership to its end.
+//! The partitions of a seat, from the beginning of the leadership to its end.
 
 use std::{
     fmt::Display,
@@ -10,7 +10,7 @@ use clock::Instant;
 use docnumbers::DocNumberRows;
 use eventlog::{Deployment, DeploymentError, Log, Reader};
 use futures::future::join_all;
-use ielections::Slot;
+use ielections::Seat;
 use processor::PartitionEnd;
 use seqstorage::PartitionStorage;
 use sysvvm::System;
@@ -20,13 +20,13 @@ use crate::{
     app::ServedApp,
     clients::Clients,
     lease_fence::LeaseFence,
-    node::slot_of,
+    node::seat_of,
     opening,
     repair::RepairTasks,
     series::{self, OpenedSeries},
 };
 
-/// Deploys the partitions of a slot on the runtime of requests. They recover by themselves, side by
+/// Deploys the partitions of a seat on the runtime of requests. They recover by themselves, side by
 /// side.
 ///
 /// A node may take over because a server of its database fails, and a call to that server fails,
@@ -35,7 +35,7 @@ pub(crate) async fn deploy(
     node: &Node,
     system: &Arc<System>,
     settings: &NodeSettings,
-    (slot, fence): (Slot, &Arc<LeaseFence>),
+    (seat, fence): (Seat, &Arc<LeaseFence>),
     clients: &Clients,
 ) -> Result<(), Problem> {
     for (at, app) in node.apps().iter().enumerate() {
@@ -44,7 +44,7 @@ pub(crate) async fn deploy(
         let deadline = node.clock().now() + settings.open_within;
         let (node_there, system_there) = (node.clone(), Arc::clone(system));
         let (owner, timeout) =
-            (series::owner(settings, slot, fence), settings.request_call_timeout);
+            (series::owner(settings, seat, fence), settings.request_call_timeout);
         let opening = async move {
             let app = &node_there.apps()[at];
             let open = || open(app, &node_there, &system_there, (&owner, timeout), deadline);
@@ -60,7 +60,7 @@ pub(crate) async fn deploy(
         let opened = ServedApp { app: opened, reader, series, repairs, repair_tasks, storages };
         let opened = app.opened.get_or_init(|| Arc::new(opened));
         for partition in 0..app.settings.partitions.get() {
-            if slot_of(partition, settings.slots) == slot {
+            if seat_of(partition, settings.seats) == seat {
                 // A partition spawns its tasks on the runtime that is entered.
                 let _entered = clients.runtime.enter();
                 deploy_partition(app, node, opened, partition, (system, settings, fence))?;

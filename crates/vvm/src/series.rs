@@ -8,7 +8,7 @@ use clock::Instant;
 use docnumbers::{DocNumberRows, FastSeries, FixError, Policy, RangeOwner, SeriesEnd, SeriesId};
 use eventlog::Fence;
 use futures::future::join_all;
-use ielections::Slot;
+use ielections::Seat;
 use processor::{DeclaredSeries, SeriesPolicy};
 use sysvvm::AppName;
 use tracing::{info, warn};
@@ -25,9 +25,9 @@ pub(crate) struct OpenedSeries {
 }
 
 /// The name of a leadership in the ledgers of gaps.
-pub(crate) fn owner(settings: &NodeSettings, slot: Slot, fence: &LeaseFence) -> String {
-    let (node, slot, epoch) = (settings.advertised, slot.get(), fence.epoch().0);
-    format!("{node} slot {slot} epoch {epoch}")
+pub(crate) fn owner(settings: &NodeSettings, seat: Seat, fence: &LeaseFence) -> String {
+    let (node, seat, epoch) = (settings.advertised, seat.get(), fence.epoch().0);
+    format!("{node} seat {seat} epoch {epoch}")
 }
 
 /// Checks whether all series of an application can be opened. Nothing is stored.

@@ -22,9 +22,9 @@ pub struct NodeSettings {
     /// The system keyspace, which all nodes of the cluster share: leases, numbers, and the registry
     /// of applications.
     pub system: KeyspaceName,
-    /// The number of slots (`NumVVM`), and so of nodes that lead at the same time. All nodes of a
+    /// The number of seats (`NumVVM`), and so of nodes that lead at the same time. All nodes of a
     /// cluster must have the same number.
-    pub slots: NonZeroU32,
+    pub seats: NonZeroU32,
     /// The address at which clients of other nodes find this node. It is the value of the node's
     /// lease.
     pub advertised: SocketAddr,
@@ -48,7 +48,7 @@ impl NodeSettings {
     /// The default name of the system keyspace.
     pub const SYSTEM: &str = "sysvvm";
 
-    /// The default settings: one slot, leases of 20 s, 120 s to acquire leadership, 2 s for a call,
+    /// The default settings: one seat, leases of 20 s, 120 s to acquire leadership, 2 s for a call,
     /// 60 s to open, and 10 s to stop.
     ///
     /// # Panics
@@ -57,7 +57,7 @@ impl NodeSettings {
         let lease = Timing::default();
         NodeSettings {
             system: KeyspaceName::new(NodeSettings::SYSTEM).expect("it is a name"),
-            slots: NonZeroU32::MIN,
+            seats: NonZeroU32::MIN,
             advertised,
             lease,
             acquire_within: Some(Duration::from_secs(120)),
@@ -83,9 +83,9 @@ impl NodeSettings {
             return Err(InvalidNodeSettings::AppTwice(twice.name.clone()));
         }
         let partitions = apps.iter().map(|app| app.partitions.get()).max();
-        let slots = self.slots.get();
-        if let Some(partitions) = partitions.filter(|max| slots > u32::from(*max)) {
-            return Err(InvalidNodeSettings::IdleSlots { slots, partitions });
+        let seats = self.seats.get();
+        if let Some(partitions) = partitions.filter(|max| seats > u32::from(*max)) {
+            return Err(InvalidNodeSettings::IdleSeats { seats, partitions });
         }
         let (call, lease) = (self.request_call_timeout, self.lease.duration);
         let room = self.lease.retry_for.saturating_sub(self.lease.call_timeout);

@@ -16,11 +16,11 @@ pub struct NodeStatus {
     pub up_ms: u64,
     /// The address at which clients find the node.
     pub advertised: SocketAddr,
-    /// The number of slots, and so of nodes that lead at the same time.
-    pub slots: u32,
+    /// The number of seats, and so of nodes that lead at the same time.
+    pub seats: u32,
     /// The leadership of the node, if it leads.
     pub lead: Option<LeadershipStatus>,
-    /// The leader of each slot, by the leases that the storage reported last.
+    /// The leader of each seat, by the leases that the storage reported last.
     pub leaders: BTreeMap<u32, SocketAddr>,
     /// The storage of the node.
     pub storage: StorageStatus,
@@ -46,11 +46,11 @@ pub struct StorageStatus {
     pub last_error: Option<String>,
 }
 
-/// The leadership of a slot.
+/// The leadership of a seat.
 #[derive(Clone, Debug, Serialize)]
 pub struct LeadershipStatus {
-    /// The number of the slot.
-    pub slot: u32,
+    /// The number of the seat.
+    pub seat: u32,
     /// The epoch of the leadership.
     pub epoch: u64,
     /// The time until the leadership ends (`valid_until`), unless the lease is renewed; `None` when

@@ -23,9 +23,9 @@ pub(crate) struct NodeConfig {
     /// the API.
     #[serde(deserialize_with = "address")]
     pub(crate) advertised: Option<SocketAddr>,
-    /// The number of slots: so many nodes lead at the same time, and the others wait.
-    #[serde(deserialize_with = "slots")]
-    pub(crate) slots: NonZeroU32,
+    /// The number of seats: so many nodes lead at the same time, and the others wait.
+    #[serde(deserialize_with = "seats")]
+    pub(crate) seats: NonZeroU32,
     /// The length of a lease.
     #[serde(deserialize_with = "lease")]
     pub(crate) lease_seconds: Seconds,
@@ -58,7 +58,7 @@ impl Default for NodeConfig {
         let usual = NodeSettings::new(HttpConfig::default().listen);
         NodeConfig {
             advertised: None,
-            slots: usual.slots,
+            seats: usual.seats,
             lease_seconds: Seconds::of(usual.lease.duration),
             acquire_seconds: usual.acquire_within.map(Seconds::of),
             stop_seconds: Seconds::of(usual.stop_within),
@@ -73,9 +73,9 @@ impl Default for NodeConfig {
     }
 }
 
-fn slots<'de, D: Deserializer<'de>>(from: D) -> Result<NonZeroU32, D::Error> {
-    let slots = NonZeroU32::new(u32::deserialize(from)?);
-    slots.ok_or_else(|| D::Error::custom("the number of slots must be 1 or more"))
+fn seats<'de, D: Deserializer<'de>>(from: D) -> Result<NonZeroU32, D::Error> {
+    let seats = NonZeroU32::new(u32::deserialize(from)?);
+    seats.ok_or_else(|| D::Error::custom("the number of seats must be 1 or more"))
 }
 
 fn lease<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {

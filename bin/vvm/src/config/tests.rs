@@ -159,14 +159,14 @@ fn the_commented_out_settings_are_the_defaults() {
 /// memory that a node printed did not count these rows: with 10 partitions 320 MiB were missing.
 #[test]
 fn the_memory_of_a_node_includes_the_rows_that_its_partitions_keep() {
-    let memory_mib = |slots: u32| {
-        let slots = variable("VVM__NODE__SLOTS", &slots.to_string());
+    let memory_mib = |seats: u32| {
+        let seats = variable("VVM__NODE__SEATS", &seats.to_string());
         let driver = variable("VVM__STORAGE__DRIVER", "dynamodb");
-        crate::serve::check(VvmConfig::read(None, &[slots, driver]).unwrap()).unwrap() >> 20
+        crate::serve::check(VvmConfig::read(None, &[seats, driver]).unwrap()).unwrap() >> 20
     };
     let rest = memory_mib(10) - 35;
-    for (slots, partitions) in [(1, 10), (2, 5), (3, 4), (10, 1)] {
-        assert_eq!(memory_mib(slots), rest + partitions * 35, "{slots} slots");
+    for (seats, partitions) in [(1, 10), (2, 5), (3, 4), (10, 1)] {
+        assert_eq!(memory_mib(seats), rest + partitions * 35, "{seats} seats");
     }
     let numbers = 30;
     assert_eq!(

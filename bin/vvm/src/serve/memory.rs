@@ -38,8 +38,8 @@ fn numbers(apps: &[AppSettings]) -> usize {
     bytes.fold(0, usize::saturating_add)
 }
 
-/// Returns the maximum number of partitions that the node leads: the partitions of one slot.
+/// Returns the maximum number of partitions that the node leads: the partitions of one seat.
 fn partitions_led(settings: &NodeSettings, apps: &[AppSettings]) -> usize {
-    let slots = settings.slots.get();
-    apps.iter().map(|app| u32::from(app.partitions.get()).div_ceil(slots) as usize).sum()
+    let seats = settings.seats.get();
+    apps.iter().map(|app| u32::from(app.partitions.get()).div_ceil(seats) as usize).sum()
 }

@@ -9,7 +9,7 @@ use tracing::info;
 use vvm::{AppSettings, InvalidNodeSettings, NodeSettings, NumbersIn};
 
 use self::{
-    checks::{check_advertised, check_listens, check_memory, check_slots},
+    checks::{check_advertised, check_listens, check_memory, check_seats},
     lease::{check_lease, culprit},
 };
 use super::memory::most_memory;
@@ -36,7 +36,7 @@ pub(super) fn plan(
 ) -> Result<(NodeSettings, Vec<AppSettings>), CommandError> {
     check_listens(config)?;
     check_memory(config)?;
-    check_slots(config, target)?;
+    check_seats(config, target)?;
     let settings = settings(config);
     check_advertised(config, target, settings.advertised)?;
     let apps = apps(config)?;
@@ -48,7 +48,7 @@ pub(super) fn plan(
                 twice = second.unwrap_or_default().to_string();
                 &["apps", &twice, "name"]
             }
-            InvalidNodeSettings::IdleSlots { .. } => &["node", "slots"],
+            InvalidNodeSettings::IdleSeats { .. } => &["node", "seats"],
             InvalidNodeSettings::LongCalls { call, .. } if config.node.call_seconds.is_none() => {
                 let room = |node: &config::NodeConfig| {
                     let timing = node.timing();
@@ -74,7 +74,7 @@ fn settings(config: &VvmConfig) -> NodeSettings {
     let usual = NodeSettings::new(node.advertised.unwrap_or(config.http.listen));
     NodeSettings {
         system: config.storage.system_keyspace.clone().unwrap_or(usual.system),
-        slots: node.slots,
+        seats: node.seats,
         lease,
         acquire_within: node.acquire_seconds.map(config::Seconds::get),
         request_call_timeout: node.call_seconds.map_or_else(

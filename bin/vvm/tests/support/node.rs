@@ -150,7 +150,7 @@ impl NodeProcess {
         let (_, metrics) = request(self.admin, "GET", "/metrics", &[], "");
         let metrics = metrics.as_str().unwrap();
         let eighth = lease_seconds as f64 / 8.0;
-        let eighth = format!("ielections_left_seconds_bucket{{slot=\"1\",le=\"{eighth}\"}} ");
+        let eighth = format!("ielections_left_seconds_bucket{{seat=\"1\",le=\"{eighth}\"}} ");
         let count = metrics.lines().find_map(|line| line.strip_prefix(&eighth));
         count.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
     }

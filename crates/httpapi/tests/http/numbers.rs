@@ -231,7 +231,7 @@ fn ranges_that_are_not_all_issued_are_listed() {
     assert_eq!((&second["first"], &second["last"]), (&json!(100), &json!(199)));
     assert_eq!((&first["state"], &listed["next"]), (&json!("in_use"), &Value::Null));
     let owner = first["owner"].as_str().unwrap();
-    assert_eq!(owner, format!("{} slot 1 epoch 1", node.api));
+    assert_eq!(owner, format!("{} seat 1 epoch 1", node.api));
     assert!(first["reservedAtMicros"].as_u64().unwrap() > 1_700_000_000_000_000, "{listed}");
     let page = gaps(WS, "/order/gaps?limit=1");
     assert_eq!((page["gaps"].as_array().unwrap().len(), &page["next"]), (1, &json!(100)));

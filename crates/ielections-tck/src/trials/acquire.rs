@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use ielections::{AcquireError, ElectionRow, EpochRow, GiveUpReason};
 use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, trials};
 
-use crate::context::{ElectionsContext, TrialNode, release, slot};
+use crate::context::{ElectionsContext, TrialNode, release, seat};
 
 pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(acquire:
-    a_free_slot_is_led_at_once,
-    a_held_slot_is_waited_for_and_given_up_in_time,
-    a_node_does_not_lead_the_same_slot_twice,
+    a_free_seat_is_led_at_once,
+    a_held_seat_is_waited_for_and_given_up_in_time,
+    a_node_does_not_lead_the_same_seat_twice,
     each_leadership_has_a_higher_epoch,
 );
 
-async fn a_free_slot_is_led_at_once(ctx: &ElectionsContext) -> Verdict {
+async fn a_free_seat_is_led_at_once(ctx: &ElectionsContext) -> Verdict {
     let start = ctx.clock.now();
     let leadership = ctx.node(7)?.lead().await?;
     // The limit of four calls: a look, a read, the lease and the epoch.
@@ -25,20 +25,20 @@ async fn a_free_slot_is_led_at_once(ctx: &ElectionsContext) -> Verdict {
     let lease = ctx.lease_of_1().await?;
     ensure_eq!(lease.owner, SocketAddr::from(([10, 0, 0, 1], 7)), "whose lease it is");
     ensure_eq!(lease.epoch, leadership.epoch(), "the epoch of the lease");
-    let row = ctx.row(ElectionRow::Epoch(slot(1))).await?.unwrap_or_default();
+    let row = ctx.row(ElectionRow::Epoch(seat(1))).await?.unwrap_or_default();
     let confirmed = EpochRow { epoch: lease.epoch, incarnation: lease.incarnation };
     ensure_eq!(EpochRow::from_bytes(&row), Some(confirmed), "the row of the epoch");
     Ok(())
 }
 
-async fn a_held_slot_is_waited_for_and_given_up_in_time(ctx: &ElectionsContext) -> Verdict {
+async fn a_held_seat_is_waited_for_and_given_up_in_time(ctx: &ElectionsContext) -> Verdict {
     let leadership = ctx.node(1)?.lead().await?;
     gives_up(ctx, &ctx.node(2)?).await?;
     ensure_eq!(leadership.lost(), None, "the leader");
     Ok(())
 }
 
-async fn a_node_does_not_lead_the_same_slot_twice(ctx: &ElectionsContext) -> Verdict {
+async fn a_node_does_not_lead_the_same_seat_twice(ctx: &ElectionsContext) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     gives_up(ctx, &node).await?;
@@ -46,10 +46,10 @@ async fn a_node_does_not_lead_the_same_slot_twice(ctx: &ElectionsContext) -> Ver
     Ok(())
 }
 
-/// Waits for a held slot for as long as a lease lasts.
+/// Waits for a held seat for as long as a lease lasts.
 async fn gives_up(ctx: &ElectionsContext, node: &TrialNode) -> Verdict {
     let start = ctx.clock.now();
-    match node.elections.acquire(slot(1), start + ctx.lease()).await {
+    match node.elections.acquire(seat(1), start + ctx.lease()).await {
         Err(AcquireError::GaveUp(GiveUpReason::Waited)) => {}
         other => return Err(EarlyEnd::failed(format!("it must give up, and says {other:?}"))),
     }

@@ -3,7 +3,7 @@
 use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
 use crate::{
-    context::{ElectionsContext, slot},
+    context::{ElectionsContext, seat},
     faulty_store::StoreCallKind,
 };
 
@@ -37,7 +37,7 @@ async fn a_waiting_node_makes_at_most_five_plain_reads_a_second(ctx: &ElectionsC
     let _leadership = ctx.node(1)?.lead().await?;
     let waiting = ctx.node(2)?;
     let start = ctx.clock.now();
-    let refused = waiting.elections.acquire(slot(1), start + 2 * ctx.lease()).await;
+    let refused = waiting.elections.acquire(seat(1), start + 2 * ctx.lease()).await;
     ensure!(refused.is_err(), "it leads: {refused:?}");
     let (calls, lasted) = (waiting.store.calls(), ctx.clock.now() - start);
     let others: Vec<_> = calls.iter().filter(|call| call.kind != StoreCallKind::Look).collect();

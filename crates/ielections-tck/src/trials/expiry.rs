@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ielections::{ConditionalOutcome, ElectionRow, TtlStore};
 use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
-use crate::context::{ElectionsContext, slot};
+use crate::context::{ElectionsContext, seat};
 
 pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(expiry:
     a_lease_exists_for_its_ttl_and_expires_soon_after,
@@ -15,7 +15,7 @@ pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(expiry:
 const VALUE: Bytes = Bytes::from_static(b"lease");
 
 async fn a_lease_exists_for_its_ttl_and_expires_soon_after(ctx: &ElectionsContext) -> Verdict {
-    let (store, row, ttl) = (ctx.store(1), ElectionRow::Lease(slot(1)), ctx.lease() / 2);
+    let (store, row, ttl) = (ctx.store(1), ElectionRow::Lease(seat(1)), ctx.lease() / 2);
     let sent = ctx.clock.now();
     let written = store.insert_if_not_exists(row, VALUE, Some(ttl), ctx.soon()).await?;
     ensure_eq!(written, ConditionalOutcome::Done, "the write");
@@ -35,7 +35,7 @@ async fn a_lease_exists_for_its_ttl_and_expires_soon_after(ctx: &ElectionsContex
 }
 
 async fn a_renewal_restarts_the_ttl(ctx: &ElectionsContext) -> Verdict {
-    let (store, row, ttl) = (ctx.store(1), ElectionRow::Lease(slot(1)), ctx.lease() / 2);
+    let (store, row, ttl) = (ctx.store(1), ElectionRow::Lease(seat(1)), ctx.lease() / 2);
     let written = store.insert_if_not_exists(row, VALUE, Some(ttl), ctx.soon()).await?;
     ensure_eq!(written, ConditionalOutcome::Done, "the write");
     for round in 0..6 {
@@ -54,7 +54,7 @@ async fn a_renewal_restarts_the_ttl(ctx: &ElectionsContext) -> Verdict {
 
 async fn an_expired_lease_is_absent_to_every_call(ctx: &ElectionsContext) -> Verdict {
     let (store, ttl) = (ctx.store(1), ctx.lease() / 4);
-    let rows = [1, 2, 3, 4].map(|number| ElectionRow::Lease(slot(number)));
+    let rows = [1, 2, 3, 4].map(|number| ElectionRow::Lease(seat(number)));
     for row in rows {
         let written = store.insert_if_not_exists(row, VALUE, Some(ttl), ctx.soon()).await?;
         ensure_eq!(written, ConditionalOutcome::Done, "the write of {row:?}");

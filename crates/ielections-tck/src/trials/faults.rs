@@ -9,7 +9,7 @@ use ielections::{AcquireError, GiveUpReason, LossReason};
 use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, trials};
 
 use crate::{
-    context::{ElectionsContext, slot},
+    context::{ElectionsContext, seat},
     faulty_store::{StoreCallKind, StoreFault},
 };
 
@@ -141,7 +141,7 @@ async fn a_candidate_gives_up_in_time_although_the_store_fails(ctx: &ElectionsCo
         let node = ctx.node(1)?;
         node.store.fail_all(fault);
         let until = ctx.clock.now() + ctx.timing.renew_every;
-        match node.elections.acquire(slot(1), until).await {
+        match node.elections.acquire(seat(1), until).await {
             Err(AcquireError::GaveUp(GiveUpReason::Unavailable)) => {}
             other => return Err(EarlyEnd::failed(format!("it must give up, and says {other:?}"))),
         }

@@ -12,13 +12,13 @@ use ielections::{
 use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
 use crate::{
-    context::{ElectionsContext, TrialNode, release, slot},
+    context::{ElectionsContext, TrialNode, release, seat},
     faulty_store::{StoreCallKind, StoreFault},
 };
 
 pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(loss:
     a_lease_of_another_node_ends_the_leadership,
-    foreign_bytes_in_the_slot_end_the_leadership,
+    foreign_bytes_in_the_seat_end_the_leadership,
     a_removed_lease_ends_the_leadership,
     an_unhealthy_leader_leads_at_most_until_its_next_renewal,
     a_leadership_dropped_during_a_renewal_is_over,
@@ -28,7 +28,7 @@ pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(loss:
 impl ElectionsContext {
     /// Replaces a leader's lease by other bytes.
     async fn replace_lease_of_1(&self, by: Bytes) -> Verdict {
-        let (store, row) = (self.store(9), ElectionRow::Lease(slot(1)));
+        let (store, row) = (self.store(9), ElectionRow::Lease(seat(1)));
         let old = self.lease_of_1().await?.to_bytes();
         let ttl = Some(20 * self.lease());
         let written = store.compare_and_swap(row, old, by, ttl, self.soon()).await?;
@@ -37,7 +37,7 @@ impl ElectionsContext {
     }
 
     pub(super) async fn remove_lease_of_1(&self) -> Verdict {
-        let (store, row) = (self.store(9), ElectionRow::Lease(slot(1)));
+        let (store, row) = (self.store(9), ElectionRow::Lease(seat(1)));
         let old = self.lease_of_1().await?.to_bytes();
         let written = store.compare_and_delete(row, old, self.soon()).await?;
         ensure_eq!(written, ConditionalOutcome::Done, "the removal of the lease");
@@ -56,7 +56,7 @@ async fn a_lease_of_another_node_ends_the_leadership(ctx: &ElectionsContext) -> 
     is_lost_to(ctx, lease.to_bytes(), LossReason::Taken(Some(lease))).await
 }
 
-async fn foreign_bytes_in_the_slot_end_the_leadership(ctx: &ElectionsContext) -> Verdict {
+async fn foreign_bytes_in_the_seat_end_the_leadership(ctx: &ElectionsContext) -> Verdict {
     is_lost_to(ctx, "somebody else".into(), LossReason::Taken(None)).await
 }
 
@@ -70,7 +70,7 @@ async fn is_lost_to(ctx: &ElectionsContext, other: Bytes, why: LossReason) -> Ve
     ensure!(leadership.token().is_cancelled(), "the token is not cancelled");
     ensure_eq!(work.may_send(std::time::Duration::ZERO).err(), Some(why), "what the work is told");
     work.finish();
-    ensure_eq!(ctx.row(ElectionRow::Lease(slot(1))).await?, Some(other), "what stands there");
+    ensure_eq!(ctx.row(ElectionRow::Lease(seat(1))).await?, Some(other), "what stands there");
     Ok(())
 }
 
@@ -100,7 +100,7 @@ async fn an_unhealthy_leader_leads_at_most_until_its_next_renewal(
     // The lease is released as any other, also if the release has to be tried again.
     node.store.fail(StoreCallKind::Release, StoreFault::NotDoneUnknown, 2);
     release(leadership, ctx.soon()).await?;
-    ensure_eq!(ctx.row(ElectionRow::Lease(slot(1))).await?, None, "the lease");
+    ensure_eq!(ctx.row(ElectionRow::Lease(seat(1))).await?, None, "the lease");
     Ok(())
 }
 

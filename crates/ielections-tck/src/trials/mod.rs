@@ -7,7 +7,7 @@ mod faults;
 mod loss;
 mod race;
 mod release;
-mod slots;
+mod seats;
 mod stale;
 mod unknown;
 mod watch;
@@ -28,7 +28,7 @@ pub fn trials() -> impl Iterator<Item = &'static Trial<ElectionsContext>> {
         stale::TRIALS,
         expiry::TRIALS,
         race::TRIALS,
-        slots::TRIALS,
+        seats::TRIALS,
         watch::TRIALS,
         cost::TRIALS,
     ];

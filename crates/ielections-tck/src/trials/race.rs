@@ -7,10 +7,10 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::join_all;
-use ielections::{ConditionalOutcome, ElectionRow, Epoch, Slot, TtlStore};
+use ielections::{ConditionalOutcome, ElectionRow, Epoch, Seat, TtlStore};
 use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
-use crate::context::{ElectionsContext, release, slot};
+use crate::context::{ElectionsContext, release, seat};
 
 pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(race:
     one_of_several_writes_of_a_lease_wins,
@@ -22,7 +22,7 @@ pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(race:
 const ROUNDS_MAX: u32 = 1_000;
 
 async fn one_of_several_writes_of_a_lease_wins(ctx: &ElectionsContext) -> Verdict {
-    let (row, ttl) = (ElectionRow::Lease(slot(1)), Some(20 * ctx.lease()));
+    let (row, ttl) = (ElectionRow::Lease(seat(1)), Some(20 * ctx.lease()));
     let stores: Vec<_> = (0..8).map(|number| ctx.store(number)).collect();
     let end = ctx.clock.now() + ctx.lease();
     for round in 0..ROUNDS_MAX {
@@ -55,7 +55,7 @@ async fn one_of_several_candidates_for_an_expired_lease_leads(ctx: &ElectionsCon
     drop(leadership);
     let nodes = (1..=4).map(|number| ctx.node(number)).collect::<Verdict<Vec<_>>>()?;
     let until = ctx.clock.now() + nodes[0].elections.budget().failover_bound();
-    let tries = nodes.iter().map(|node| node.elections.acquire(slot(1), until));
+    let tries = nodes.iter().map(|node| node.elections.acquire(seat(1), until));
     let leaders: Vec<_> = join_all(tries).await.into_iter().filter_map(Result::ok).collect();
     ensure_eq!(leaders.len(), 1, "the number of leaders");
     ensure!(leaders[0].epoch() > epoch, "{} comes after {epoch}", leaders[0].epoch());
@@ -66,7 +66,7 @@ async fn one_of_several_candidates_for_an_expired_lease_leads(ctx: &ElectionsCon
 /// A leadership, for the time in which its node considered itself the leader.
 #[derive(Clone, Copy, Debug)]
 struct LeadershipPeriod {
-    slot: Slot,
+    seat: Seat,
     epoch: Epoch,
     from: clock::Instant,
     to: clock::Instant,
@@ -78,14 +78,14 @@ async fn nodes_that_come_and_go_never_lead_at_the_same_time(ctx: &ElectionsConte
     let node = async |number: u16| {
         while ctx.clock.now() < end {
             let node = ctx.node(number)?;
-            let Ok(leadership) = node.elections.acquire(slot(2), end).await else { break };
+            let Ok(leadership) = node.elections.acquire(seat(2), end).await else { break };
             let from = ctx.clock.now();
-            let (slot, epoch) = (leadership.slot(), leadership.epoch());
+            let (seat, epoch) = (leadership.seat(), leadership.epoch());
             let reign = Duration::from_millis(ctx.clock.random() % 300);
             ctx.pass(reign).await;
             let dies = ctx.clock.random().is_multiple_of(8);
             let to = leadership.lost().map_or(ctx.clock.now(), |_| leadership.valid_until());
-            let reign = LeadershipPeriod { slot, epoch, from, to };
+            let reign = LeadershipPeriod { seat, epoch, from, to };
             reigns.lock().unwrap_or_else(PoisonError::into_inner).push(reign);
             if dies {
                 drop(leadership);
@@ -98,8 +98,8 @@ async fn nodes_that_come_and_go_never_lead_at_the_same_time(ctx: &ElectionsConte
     join_all((1..=5).map(node)).await.into_iter().collect::<Verdict>()?;
     let mut reigns = reigns.into_inner().unwrap_or_else(PoisonError::into_inner);
     ensure!(reigns.len() >= 4, "only {} leaderships", reigns.len());
-    reigns.sort_by_key(|reign| (reign.slot, reign.from));
-    for pair in reigns.windows(2).filter(|pair| pair[0].slot == pair[1].slot) {
+    reigns.sort_by_key(|reign| (reign.seat, reign.from));
+    for pair in reigns.windows(2).filter(|pair| pair[0].seat == pair[1].seat) {
         let (first, second) = (pair[0], pair[1]);
         ensure!(first.to <= second.from, "side by side: {first:?} and {second:?}");
         ensure!(first.epoch < second.epoch, "epochs fall: {first:?} and {second:?}");

@@ -4,7 +4,7 @@ use ielections::{ElectionRow, ReleaseOutcome, UnprovedStop};
 use trialkit::{EarlyEnd, Trial, Verdict, ensure, ensure_eq, trials};
 
 use crate::{
-    context::{ElectionsContext, release, slot},
+    context::{ElectionsContext, release, seat},
     faulty_store::StoreCallKind,
 };
 
@@ -21,7 +21,7 @@ async fn after_a_release_another_node_leads_at_once(ctx: &ElectionsContext) -> V
     let token = leadership.token();
     release(leadership, ctx.soon()).await?;
     ensure!(token.is_cancelled(), "its token is not cancelled");
-    ensure_eq!(ctx.row(ElectionRow::Lease(slot(1))).await?, None, "the lease");
+    ensure_eq!(ctx.row(ElectionRow::Lease(seat(1))).await?, None, "the lease");
     let start = ctx.clock.now();
     ctx.node(2)?.lead().await?;
     let took = ctx.clock.now() - start;
@@ -65,7 +65,7 @@ async fn unfinished_work_leaves_the_lease_to_expire(ctx: &ElectionsContext) -> V
     let epoch = leadership.epoch();
     drop(leadership.work()?);
     ensure_eq!(leadership.stopped(ctx.soon()).await.err(), Some(UnprovedStop), "the proof");
-    ensure!(ctx.row(ElectionRow::Lease(slot(1))).await?.is_some(), "the lease was given away");
+    ensure!(ctx.row(ElectionRow::Lease(seat(1))).await?.is_some(), "the lease was given away");
     ensure!(
         node.store.calls().iter().all(|call| call.kind != StoreCallKind::Release),
         "the lease was released"

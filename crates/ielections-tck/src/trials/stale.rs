@@ -3,7 +3,7 @@
 use ielections::{ConditionalOutcome, ElectionRow, Epoch, EpochRow, Incarnation, Lease, TtlStore};
 use trialkit::{EarlyEnd, Trial, Verdict, ensure_eq, trials};
 
-use crate::context::{ElectionsContext, release, slot};
+use crate::context::{ElectionsContext, release, seat};
 
 pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(stale:
     writes_of_an_earlier_leadership_of_the_same_node_change_nothing,
@@ -14,7 +14,7 @@ pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(stale:
 async fn writes_of_an_earlier_leadership_of_the_same_node_change_nothing(
     ctx: &ElectionsContext,
 ) -> Verdict {
-    let (first, store, row) = (ctx.node(1)?, ctx.store(1), ElectionRow::Lease(slot(1)));
+    let (first, store, row) = (ctx.node(1)?, ctx.store(1), ElectionRow::Lease(seat(1)));
     let leadership = first.lead().await?;
     let old = ctx.lease_of_1().await?.to_bytes();
     release(leadership, ctx.soon()).await?;
@@ -36,7 +36,7 @@ async fn writes_of_an_earlier_leadership_of_the_same_node_change_nothing(
 
 /// Of all attempts that read the same epoch, one raises it, however late the others are.
 async fn an_epoch_is_raised_once(ctx: &ElectionsContext) -> Verdict {
-    let (store, row) = (ctx.store(1), ElectionRow::Epoch(slot(1)));
+    let (store, row) = (ctx.store(1), ElectionRow::Epoch(seat(1)));
     let of = |epoch, incarnation| {
         EpochRow { epoch: Epoch(epoch), incarnation: Incarnation(incarnation) }.to_bytes()
     };
@@ -64,16 +64,16 @@ async fn an_epoch_is_raised_once(ctx: &ElectionsContext) -> Verdict {
 
 /// The row may come from a newer program. No node leads, and the row is not overwritten.
 async fn a_foreign_epoch_row_is_not_overwritten(ctx: &ElectionsContext) -> Verdict {
-    let (store, row) = (ctx.store(1), ElectionRow::Epoch(slot(1)));
+    let (store, row) = (ctx.store(1), ElectionRow::Epoch(seat(1)));
     let foreign = bytes::Bytes::from_static(b"a row of something else");
     let written = store.insert_if_not_exists(row, foreign.clone(), None, ctx.soon()).await?;
     ensure_eq!(written, ConditionalOutcome::Done, "the write of the row");
     let node = ctx.node(1)?;
-    if let Ok(leadership) = node.elections.acquire(slot(1), ctx.soon()).await {
+    if let Ok(leadership) = node.elections.acquire(seat(1), ctx.soon()).await {
         return Err(EarlyEnd::failed(format!("it leads in epoch {}", leadership.epoch())));
     }
     ensure_eq!(ctx.row(row).await?, Some(foreign), "the row");
-    let lease = ctx.row(ElectionRow::Lease(slot(1))).await?;
+    let lease = ctx.row(ElectionRow::Lease(seat(1))).await?;
     ensure_eq!(lease.and_then(|lease| Lease::from_bytes(&lease)), None, "the lease");
     Ok(())
 }

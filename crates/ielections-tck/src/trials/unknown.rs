@@ -4,7 +4,7 @@ use ielections::ElectionRow;
 use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
 use crate::{
-    context::{ElectionsContext, release, slot},
+    context::{ElectionsContext, release, seat},
     faulty_store::{StoreCallKind, StoreFault},
 };
 
@@ -56,7 +56,7 @@ async fn an_epoch_whose_answers_are_lost_until_the_time_is_over(ctx: &ElectionsC
     let node = ctx.node(1)?;
     node.store.fail(StoreCallKind::RaiseEpoch, StoreFault::DoneUnknown, usize::MAX);
     let until = ctx.clock.now() + ctx.lease() / 4;
-    let refused = node.elections.acquire(slot(1), until).await;
+    let refused = node.elections.acquire(seat(1), until).await;
     ensure!(refused.is_err(), "it leads although nobody confirmed its epoch: {refused:?}");
     let next = ctx.node(2)?.lead().await?;
     ensure!(next.epoch().0 >= 2, "the next leads in epoch {}", next.epoch());
@@ -94,7 +94,7 @@ async fn releases(ctx: &ElectionsContext, fault: StoreFault) -> Verdict {
     let leadership = node.lead().await?;
     node.store.fail(StoreCallKind::Release, fault, 1);
     release(leadership, ctx.soon()).await?;
-    ensure_eq!(ctx.row(ElectionRow::Lease(slot(1))).await?, None, "the lease");
+    ensure_eq!(ctx.row(ElectionRow::Lease(seat(1))).await?, None, "the lease");
     let start = ctx.clock.now();
     ctx.node(2)?.lead().await?;
     let took = ctx.clock.now() - start;

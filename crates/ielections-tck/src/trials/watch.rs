@@ -3,7 +3,7 @@
 use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
 use crate::{
-    context::{ElectionsContext, release, slot},
+    context::{ElectionsContext, release, seat},
     faulty_store::StoreFault,
 };
 
@@ -20,9 +20,9 @@ async fn an_observer_reads_the_leaders(ctx: &ElectionsContext) -> Verdict {
     let second = ctx.node(2)?.lead_one_of(2).await?;
     let leaders = observer.leaders().await?;
     let leader_of =
-        |number| leaders.get(&slot(number)).map(|lease| (lease.owner.port(), lease.epoch));
-    ensure_eq!(leader_of(1), Some((1, first.epoch())), "who leads slot 1");
-    ensure_eq!(leader_of(2), Some((2, second.epoch())), "who leads slot 2");
+        |number| leaders.get(&seat(number)).map(|lease| (lease.owner.port(), lease.epoch));
+    ensure_eq!(leader_of(1), Some((1, first.epoch())), "who leads seat 1");
+    ensure_eq!(leader_of(2), Some((2, second.epoch())), "who leads seat 2");
     ensure_eq!(leaders.len(), 2, "the number of leaders");
     Ok(())
 }
@@ -32,7 +32,7 @@ async fn an_observer_reports_each_change(ctx: &ElectionsContext) -> Verdict {
     ensure!(observer.changed().await?.is_empty(), "somebody leads before anybody does");
     let first = ctx.node(1)?.lead().await?;
     let owner =
-        |leaders: &ielections::Leaders| leaders.get(&slot(1)).map(|lease| lease.owner.port());
+        |leaders: &ielections::Leaders| leaders.get(&seat(1)).map(|lease| lease.owner.port());
     ensure_eq!(owner(observer.changed().await?), Some(1), "who leads at first");
     release(first, ctx.soon()).await?;
     ensure_eq!(owner(observer.changed().await?), None, "who leads between them");

@@ -1,4 +1,4 @@
-//! The decisions of an attempt, from a slot that looks free to the leadership.
+//! The decisions of an attempt, from a seat that looks free to the leadership.
 
 use clock::Instant;
 
@@ -6,12 +6,12 @@ use super::{
     Decision, ElectionEngine, EngineInput, EngineState, GiveUpReason, Notice, StoreAnswer,
     StoreCall, leader::LeaderState,
 };
-use crate::{ConditionalOutcome, Epoch, EpochRow, Incarnation, Lease, Slot};
+use crate::{ConditionalOutcome, Epoch, EpochRow, Incarnation, Lease, Seat};
 
 /// An attempt to lead.
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
-    slot: Slot,
+    seat: Seat,
     /// The lease of a former process of this node, which the attempt replaces.
     over: Option<Lease>,
     phase: AttemptPhase,
@@ -47,9 +47,9 @@ impl Claim {
 }
 
 impl ElectionEngine {
-    pub(super) fn begin(&mut self, slot: Slot, over: Option<Lease>, now: Instant) -> Decision {
+    pub(super) fn begin(&mut self, seat: Seat, over: Option<Lease>, now: Instant) -> Decision {
         self.attempt(
-            Attempt { slot, over, phase: AttemptPhase::ReadingEpoch },
+            Attempt { seat, over, phase: AttemptPhase::ReadingEpoch },
             now,
             EngineInput::Woke,
         )
@@ -69,12 +69,12 @@ impl ElectionEngine {
             (_, Some(StoreAnswer::Broken)) => self.give_up(GiveUpReason::Broken),
             (AttemptPhase::ReadingEpoch, None) => {
                 let deadline = now + self.budget.timing().call_timeout;
-                let op = StoreCall::ReadEpoch(attempt.slot);
+                let op = StoreCall::ReadEpoch(attempt.seat);
                 self.call(EngineState::Attempting(attempt), op, deadline)
             }
             (AttemptPhase::ReadingEpoch, Some(StoreAnswer::EpochRow(row))) => {
                 let row = row.map(|bytes| EpochRow::from_bytes(&bytes).ok_or(()));
-                let corrupt = GiveUpReason::Corrupt(attempt.slot);
+                let corrupt = GiveUpReason::Corrupt(attempt.seat);
                 let Ok(from) = row.transpose() else { return self.give_up(corrupt) };
                 let Some(epoch) = next_epoch(from) else { return self.give_up(corrupt) };
                 let random = u128::from((self.random)()) << 64 | u128::from((self.random)());
@@ -99,7 +99,7 @@ impl ElectionEngine {
 
     /// Sends the lease or the epoch, for the first time or again, while there is time to lead.
     fn send(&mut self, attempt: Attempt, claim: Claim, now: Instant) -> Decision {
-        let Attempt { slot, over, .. } = attempt;
+        let Attempt { seat, over, .. } = attempt;
         let until = self.budget.valid_until(claim.sent);
         if now >= until {
             return self.give_back(&attempt, claim, now);
@@ -107,10 +107,10 @@ impl ElectionEngine {
         let deadline = until.min(now + self.budget.timing().call_timeout);
         let op = match attempt.phase {
             AttemptPhase::Raising(_) => {
-                StoreCall::RaiseEpoch { slot, from: claim.from, to: claim.epoch_row() }
+                StoreCall::RaiseEpoch { seat, from: claim.from, to: claim.epoch_row() }
             }
             _ => StoreCall::Take {
-                slot,
+                seat,
                 lease: claim.lease,
                 over,
                 ttl: self.budget.timing().duration,
@@ -129,7 +129,7 @@ impl ElectionEngine {
         let own = Some(claim.lease.to_bytes());
         let is_unsettled = is_unsettled || answer == StoreAnswer::Unknown;
         match answer {
-            // Another lease is in the slot, or the lease to replace is gone.
+            // Another lease is in the seat, or the lease to replace is gone.
             StoreAnswer::Written(ConditionalOutcome::Refused(there)) if there != own => {
                 self.rest(now)
             }
@@ -164,14 +164,14 @@ impl ElectionEngine {
         if !is_raised || now >= valid_until {
             return self.give_back(&attempt, claim, now);
         }
-        let (slot, lease) = (attempt.slot, claim.lease);
+        let (seat, lease) = (attempt.seat, claim.lease);
         let work_from = match attempt.over {
             None => now,
             Some(_) => now + self.budget.timing().late_write,
         };
-        let lead = LeaderState::new(slot, lease, claim.sent, valid_until, work_from);
+        let lead = LeaderState::new(seat, lease, claim.sent, valid_until, work_from);
         let next = self.start_to_lead(lead);
-        Decision { notice: Some(Notice::Leads { slot, lease, work_from, valid_until }), next }
+        Decision { notice: Some(Notice::Leads { seat, lease, work_from, valid_until }), next }
     }
 
     fn send_again(&mut self, attempt: Attempt, phase: AttemptPhase, now: Instant) -> Decision {
@@ -186,11 +186,11 @@ impl ElectionEngine {
     /// writes, even if the clock of this node is wrong.
     ///
     /// The node may replace such a lease for `late_write` only: a node that cannot raise the epoch
-    /// must not hold the slot for ever.
+    /// must not hold the seat for ever.
     fn give_back(&mut self, attempt: &Attempt, claim: Claim, now: Instant) -> Decision {
         let late_write = self.budget.timing().late_write;
         if attempt.over.is_none() || late_write.is_zero() {
-            return self.withdraw(attempt.slot, claim.lease, now, EngineInput::Woke);
+            return self.withdraw(attempt.seat, claim.lease, now, EngineInput::Woke);
         }
         if self.began.is_some_and(|began| now < began + late_write) {
             self.candidacy.former.push(claim.lease);

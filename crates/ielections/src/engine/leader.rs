@@ -5,12 +5,12 @@ use clock::Instant;
 use super::{
     Action, Decision, ElectionEngine, EngineInput, EngineState, Notice, StoreAnswer, StoreCall,
 };
-use crate::{ConditionalOutcome, Lease, LossReason, Slot};
+use crate::{ConditionalOutcome, Lease, LossReason, Seat};
 
 /// A leadership, or its lease that remains to be released.
 #[derive(Clone, Debug)]
 pub(super) struct LeaderState {
-    slot: Slot,
+    seat: Seat,
     lease: Lease,
     /// The time at which the last successful write of the lease was sent.
     written: Instant,
@@ -35,14 +35,14 @@ enum LeadershipPhase {
 
 impl LeaderState {
     pub(super) fn new(
-        slot: Slot,
+        seat: Seat,
         lease: Lease,
         written: Instant,
         valid_until: Instant,
         work_from: Instant,
     ) -> LeaderState {
         let phase = LeadershipPhase::Working { renewal: None };
-        LeaderState { slot, lease, written, valid_until, work_from, phase }
+        LeaderState { seat, lease, written, valid_until, work_from, phase }
     }
 }
 
@@ -97,7 +97,7 @@ impl ElectionEngine {
 
     fn renew(&mut self, lead: LeaderState, now: Instant) -> Decision {
         let timing = self.budget.timing();
-        let op = StoreCall::Renew { slot: lead.slot, lease: lead.lease, ttl: timing.duration };
+        let op = StoreCall::Renew { seat: lead.seat, lease: lead.lease, ttl: timing.duration };
         let deadline = lead.valid_until.min(now + timing.call_timeout);
         let phase = LeadershipPhase::Working { renewal: Some(now) };
         self.call(EngineState::Leading(LeaderState { phase, ..lead }), op, deadline)
@@ -157,7 +157,7 @@ impl ElectionEngine {
                 work_from,
             );
         }
-        let op = StoreCall::Release { slot: lead.slot, lease: lead.lease };
+        let op = StoreCall::Release { seat: lead.seat, lease: lead.lease };
         let deadline = end.min(now + self.budget.timing().call_timeout);
         self.call(
             EngineState::Leading(LeaderState { phase: LeadershipPhase::Releasing, ..lead }),

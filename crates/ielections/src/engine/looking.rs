@@ -1,4 +1,4 @@
-//! The decisions of a candidate that looks for a slot.
+//! The decisions of a candidate that looks for a seat.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{
     StoreCall,
 };
 use crate::{
-    Lease, ObservedLease, Slot,
+    Lease, ObservedLease, Seat,
     budget::{LOOK_EVERY_MAX, LOOK_EVERY_MIN},
 };
 
@@ -34,7 +34,7 @@ impl ElectionEngine {
         self.store_answers = Some(matches!(answer, StoreAnswer::Leases(_)));
         match answer {
             StoreAnswer::Leases(seen) => match self.choose(&seen) {
-                Some((slot, over)) => self.begin(slot, over, now),
+                Some((seat, over)) => self.begin(seat, over, now),
                 None => {
                     let again = self.look_again(now, &seen);
                     self.wait_to_look(again)
@@ -45,21 +45,21 @@ impl ElectionEngine {
         }
     }
 
-    /// Returns a slot that can be taken: a slot with a lease of this node's former process, or else
-    /// the first free slot.
-    fn choose(&self, seen: &[ObservedLease]) -> Option<(Slot, Option<Lease>)> {
-        let Candidacy { last_slot, former, .. } = &self.candidacy;
+    /// Returns a seat that can be taken: a seat with a lease of this node's former process, or else
+    /// the first free seat.
+    fn choose(&self, seen: &[ObservedLease]) -> Option<(Seat, Option<Lease>)> {
+        let Candidacy { last_seat, former, .. } = &self.candidacy;
         let own = |seen: &ObservedLease| {
             Lease::from_bytes(&seen.value).filter(|own| former.contains(own))
         };
-        let mut wanted = seen.iter().filter(|seen| seen.slot <= *last_slot);
-        if let Some(own) = wanted.find_map(|seen| Some((seen.slot, Some(own(seen)?)))) {
+        let mut wanted = seen.iter().filter(|seen| seen.seat <= *last_seat);
+        if let Some(own) = wanted.find_map(|seen| Some((seen.seat, Some(own(seen)?)))) {
             return Some(own);
         }
-        let slots = last_slot.get();
-        let place = |n: u32| (u64::from(self.first_slot) + u64::from(n)) % u64::from(slots) + 1;
-        let order = (0..slots).filter_map(|n| Slot::new(place(n) as u32));
-        let mut free = order.filter(|slot| seen.iter().all(|seen| seen.slot != *slot));
+        let seats = last_seat.get();
+        let place = |n: u32| (u64::from(self.first_seat) + u64::from(n)) % u64::from(seats) + 1;
+        let order = (0..seats).filter_map(|n| Seat::new(place(n) as u32));
+        let mut free = order.filter(|seat| seen.iter().all(|seen| seen.seat != *seat));
         Some((free.next()?, None))
     }
 
@@ -69,7 +69,7 @@ impl ElectionEngine {
         let pause = self.pause();
         let ends = seen
             .iter()
-            .filter(|seen| seen.slot <= self.candidacy.last_slot)
+            .filter(|seen| seen.seat <= self.candidacy.last_seat)
             .map(|seen| seen.left)
             .min();
         match ends {

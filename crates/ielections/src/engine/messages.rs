@@ -5,30 +5,30 @@ use std::time::Duration;
 use bytes::Bytes;
 use clock::Instant;
 
-use crate::{ConditionalOutcome, EpochRow, Lease, LossReason, ObservedLease, Slot};
+use crate::{ConditionalOutcome, EpochRow, Lease, LossReason, ObservedLease, Seat};
 
 /// A call to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreCall {
     /// Reads all leases with a plain read.
     Look,
-    /// Reads the epoch row of a slot.
-    ReadEpoch(Slot),
+    /// Reads the epoch row of a seat.
+    ReadEpoch(Seat),
     /// Writes a lease where none exists, or over this node's own lease of a former process.
     Take {
-        /// The slot.
-        slot: Slot,
+        /// The seat.
+        seat: Seat,
         /// The lease to write.
         lease: Lease,
-        /// The lease to replace; `None` if the slot must have no lease.
+        /// The lease to replace; `None` if the seat must have no lease.
         over: Option<Lease>,
         /// The lifetime of the lease.
         ttl: Duration,
     },
-    /// Raises the epoch row of a slot from exactly the row that was read.
+    /// Raises the epoch row of a seat from exactly the row that was read.
     RaiseEpoch {
-        /// The slot.
-        slot: Slot,
+        /// The seat.
+        seat: Seat,
         /// The row that was read.
         from: Option<EpochRow>,
         /// The row to write.
@@ -36,8 +36,8 @@ pub enum StoreCall {
     },
     /// Prolongs the lease.
     Renew {
-        /// The slot.
-        slot: Slot,
+        /// The seat.
+        seat: Seat,
         /// The lease. Its bytes do not change.
         lease: Lease,
         /// The new lifetime, from now on.
@@ -45,8 +45,8 @@ pub enum StoreCall {
     },
     /// Releases the lease.
     Release {
-        /// The slot.
-        slot: Slot,
+        /// The seat.
+        seat: Seat,
         /// The lease.
         lease: Lease,
     },
@@ -123,8 +123,8 @@ pub enum Action {
 pub enum Notice {
     /// The node leads.
     Leads {
-        /// The slot.
-        slot: Slot,
+        /// The seat.
+        seat: Seat,
         /// The lease in the store.
         lease: Lease,
         /// The time from which work may begin. Later than now if writes of a former process of this
@@ -149,8 +149,8 @@ pub enum Notice {
 /// The reason for which a node gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GiveUpReason {
-    /// Other nodes held all slots until the candidate's time was over.
-    #[error("no slot became free in time")]
+    /// Other nodes held all seats until the candidate's time was over.
+    #[error("no seat became free in time")]
     Waited,
     /// The store did not answer when the candidate's time was over.
     #[error("the store does not answer")]
@@ -158,9 +158,9 @@ pub enum GiveUpReason {
     /// The store does not work.
     #[error("permanent store error")]
     Broken,
-    /// The epoch row of a slot is not an epoch row, or holds the highest possible epoch.
+    /// The epoch row of a seat is not an epoch row, or holds the highest possible epoch.
     #[error(
-        "the epoch row of slot {0} holds no epoch that can be raised: find the program that wrote the row"
+        "the epoch row of seat {0} holds no epoch that can be raised: find the program that wrote the row"
     )]
-    Corrupt(Slot),
+    Corrupt(Seat),
 }

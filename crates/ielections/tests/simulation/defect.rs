@@ -84,7 +84,7 @@ pub(crate) enum Defect {
     ReleaseBeforeStop,
 
     /// A node that comes back and cannot lead replaces its own lease for ever.
-    KeepsSlotForEver,
+    KeepsSeatForEver,
 
     // Changes of the engine that break no promise.
     /// A renewal that is answered after the end of the leadership prolongs the leadership.
@@ -129,7 +129,7 @@ impl Defect {
         Defect::RenewsByForce,
         Defect::LostIsNotTold,
         Defect::ReleaseBeforeStop,
-        Defect::KeepsSlotForEver,
+        Defect::KeepsSeatForEver,
     ];
 
     /// Changes that break no promise, each with the reason.
@@ -153,7 +153,7 @@ impl Defect {
     pub(crate) fn breaks(self) -> &'static [&'static str] {
         match self {
             Defect::ReleaseBeforeStop => &["order"],
-            Defect::KeepsSlotForEver => &["bounded_comeback"],
+            Defect::KeepsSeatForEver => &["bounded_comeback"],
             Defect::NoCallTimeout => &["loss_notice", "liveness"],
             Defect::GetThenPut | Defect::EpochAfterLead => &["exclusive", "epochs", "unique"],
             Defect::LeadsAfterLostRaise => &["epochs"],

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clock::Instant;
 use ielections::{
-    Budget, ConditionalOutcome, EpochRow, Lease, LossReason, Slot,
+    Budget, ConditionalOutcome, EpochRow, Lease, LossReason, Seat,
     engine::{
         Action, Candidacy, Decision, ElectionEngine, EngineInput, Notice, RandomSource,
         StoreAnswer, StoreCall,
@@ -32,7 +32,7 @@ pub(crate) struct Mistaken {
     /// The engine's next thing to do, which waits for a call that a mistake has inserted.
     put_off: Option<Action>,
     /// The lease that is claimed or held.
-    claimed: Option<(Slot, Lease)>,
+    claimed: Option<(Seat, Lease)>,
     /// The lease that the engine wanted to delete, and that the mistake keeps.
     kept: Option<Lease>,
     leads: bool,
@@ -118,7 +118,7 @@ impl Mistaken {
             let is_skipped = match step.next {
                 Action::Call(StoreCall::RaiseEpoch { .. }, _) => self.has(Defect::NoRaise),
                 Action::Call(StoreCall::Release { .. }, _) => {
-                    self.keeps_slot();
+                    self.keeps_seat();
                     (self.has(Defect::NeverGivesBack) || self.kept.is_some()) && !self.has_led
                 }
                 _ => false,
@@ -158,8 +158,8 @@ impl Mistaken {
             Some(Notice::Lost(_)) => self.leads = false,
             _ => {}
         }
-        if let Action::Call(StoreCall::Take { slot, lease, .. }, _) = &step.next {
-            self.claimed = Some((*slot, *lease));
+        if let Action::Call(StoreCall::Take { seat, lease, .. }, _) = &step.next {
+            self.claimed = Some((*seat, *lease));
         }
     }
 
@@ -200,7 +200,7 @@ impl Mistaken {
             (Defect::UnansweredTakeIsRefused, StoreCall::Take { .. }) if is_unknown => {
                 StoreAnswer::Written(ConditionalOutcome::Refused(None))
             }
-            (Defect::KeepsSlotForEver, StoreCall::Look) => self.without_kept(answer),
+            (Defect::KeepsSeatForEver, StoreCall::Look) => self.without_kept(answer),
             (Defect::GivesUpAtOnce, StoreCall::Look) if answer == StoreAnswer::Unavailable => {
                 StoreAnswer::Broken
             }
@@ -224,13 +224,13 @@ impl Mistaken {
         StoreAnswer::EpochRow(heard.map(|row| row.to_bytes()))
     }
 
-    fn keeps_slot(&mut self) {
-        if self.has(Defect::KeepsSlotForEver) && !self.has_led {
+    fn keeps_seat(&mut self) {
+        if self.has(Defect::KeepsSeatForEver) && !self.has_led {
             self.kept = self.claimed.map(|(_, lease)| lease);
         }
     }
 
-    /// Removes the kept lease from the answer, so that the engine considers its slot free.
+    /// Removes the kept lease from the answer, so that the engine considers its seat free.
     fn without_kept(&self, answer: StoreAnswer) -> StoreAnswer {
         let StoreAnswer::Leases(mut seen) = answer else { return answer };
         seen.retain(|seen| self.kept.is_none_or(|kept| seen.value != kept.to_bytes()));
@@ -285,11 +285,11 @@ impl Mistaken {
             *from = self.row;
         }
         if self.has(Defect::EpochAfterLead)
-            && let Some((slot, lease)) = self.claimed
+            && let Some((seat, lease)) = self.claimed
         {
             if raises && !was_leading {
                 let valid_until = self.budget.valid_until(now);
-                step.notice = Some(Notice::Leads { slot, lease, work_from: now, valid_until });
+                step.notice = Some(Notice::Leads { seat, lease, work_from: now, valid_until });
                 self.leads = true;
             } else if was_leading && matches!(step.notice, Some(Notice::Leads { .. })) {
                 step.notice = None;
@@ -305,10 +305,10 @@ impl Mistaken {
         }
         if self.has(Defect::ReleaseBeforeStop)
             && is_lost
-            && let Some((slot, lease)) = self.claimed
+            && let Some((seat, lease)) = self.claimed
         {
             let deadline = now + self.budget.timing().call_timeout;
-            let release = Action::Call(StoreCall::Release { slot, lease }, deadline);
+            let release = Action::Call(StoreCall::Release { seat, lease }, deadline);
             self.put_off = Some(std::mem::replace(&mut step.next, release));
         }
     }

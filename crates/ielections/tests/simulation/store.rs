@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use ielections::{
-    ConditionalOutcome, ElectionRow, ObservedLease, Slot,
+    ConditionalOutcome, ElectionRow, ObservedLease, Seat,
     engine::{StoreAnswer, StoreCall},
 };
 
@@ -52,7 +52,7 @@ impl Judge {
 /// A lease as it is shown to a node that watches leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
-    pub(crate) slot: Slot,
+    pub(crate) seat: Seat,
     pub(crate) version: u64,
     pub(crate) ttl: Duration,
 }
@@ -74,29 +74,29 @@ impl Store {
         let until = |ttl: Duration| Some(Life { ttl, expires: judge.now() + ttl + rounding });
         match op {
             StoreCall::Look => StoreAnswer::Leases(self.leases(judge)),
-            StoreCall::ReadEpoch(slot) => {
-                StoreAnswer::EpochRow(self.live(ElectionRow::Epoch(*slot), judge))
+            StoreCall::ReadEpoch(seat) => {
+                StoreAnswer::EpochRow(self.live(ElectionRow::Epoch(*seat), judge))
             }
-            StoreCall::Take { slot, lease, over, ttl } => {
+            StoreCall::Take { seat, lease, over, ttl } => {
                 let expected = over.map(|over| over.to_bytes());
                 self.swap(
-                    ElectionRow::Lease(*slot),
+                    ElectionRow::Lease(*seat),
                     expected,
                     Some(lease.to_bytes()),
                     until(*ttl),
                     judge,
                 )
             }
-            StoreCall::RaiseEpoch { slot, from, to } => {
+            StoreCall::RaiseEpoch { seat, from, to } => {
                 let expected = from.map(|from| from.to_bytes());
-                self.swap(ElectionRow::Epoch(*slot), expected, Some(to.to_bytes()), None, judge)
+                self.swap(ElectionRow::Epoch(*seat), expected, Some(to.to_bytes()), None, judge)
             }
-            StoreCall::Renew { slot, lease, ttl } => {
+            StoreCall::Renew { seat, lease, ttl } => {
                 let bytes = Some(lease.to_bytes());
-                self.swap(ElectionRow::Lease(*slot), bytes.clone(), bytes, until(*ttl), judge)
+                self.swap(ElectionRow::Lease(*seat), bytes.clone(), bytes, until(*ttl), judge)
             }
-            StoreCall::Release { slot, lease } => {
-                self.swap(ElectionRow::Lease(*slot), Some(lease.to_bytes()), None, None, judge)
+            StoreCall::Release { seat, lease } => {
+                self.swap(ElectionRow::Lease(*seat), Some(lease.to_bytes()), None, None, judge)
             }
         }
     }
@@ -111,14 +111,14 @@ impl Store {
     /// Writes a row without comparing it, as a store does that reads first and writes afterwards.
     pub(crate) fn force(&mut self, op: &StoreCall, now: Duration) -> StoreAnswer {
         let (row, value, life) = match op {
-            StoreCall::Take { slot, lease, ttl, .. } | StoreCall::Renew { slot, lease, ttl } => {
+            StoreCall::Take { seat, lease, ttl, .. } | StoreCall::Renew { seat, lease, ttl } => {
                 let life = Life { ttl: *ttl, expires: now + *ttl };
-                (ElectionRow::Lease(*slot), Some(lease.to_bytes()), Some(life))
+                (ElectionRow::Lease(*seat), Some(lease.to_bytes()), Some(life))
             }
-            StoreCall::RaiseEpoch { slot, to, .. } => {
-                (ElectionRow::Epoch(*slot), Some(to.to_bytes()), None)
+            StoreCall::RaiseEpoch { seat, to, .. } => {
+                (ElectionRow::Epoch(*seat), Some(to.to_bytes()), None)
             }
-            StoreCall::Release { slot, .. } => (ElectionRow::Lease(*slot), None, None),
+            StoreCall::Release { seat, .. } => (ElectionRow::Lease(*seat), None, None),
             StoreCall::Look | StoreCall::ReadEpoch(_) => {
                 return self.apply(op, Judge::Clock(now), Duration::ZERO);
             }
@@ -129,13 +129,13 @@ impl Store {
 
     /// Returns the leases that an answer to a call shows.
     pub(crate) fn shows(&self, op: &StoreCall) -> Vec<Shown> {
-        let is_shown = |slot: Slot| match op {
+        let is_shown = |seat: Seat| match op {
             StoreCall::Look => true,
-            _ => slot_of_lease(op) == Some(slot),
+            _ => seat_of_lease(op) == Some(seat),
         };
         let shown = |(row, stored): (&ElectionRow, &Stored)| match (*row, stored.life) {
-            (ElectionRow::Lease(slot), Some(Life { ttl, .. })) if is_shown(slot) => {
-                Some(Shown { slot, version: stored.version, ttl })
+            (ElectionRow::Lease(seat), Some(Life { ttl, .. })) if is_shown(seat) => {
+                Some(Shown { seat, version: stored.version, ttl })
             }
             _ => None,
         };
@@ -144,17 +144,17 @@ impl Store {
 
     fn leases(&self, judge: Judge) -> Vec<ObservedLease> {
         let seen = |(row, stored): (&ElectionRow, &Stored)| match (row, stored.life) {
-            (ElectionRow::Lease(slot), Some(life)) if judge.lets_live(stored) => {
+            (ElectionRow::Lease(seat), Some(life)) if judge.lets_live(stored) => {
                 let left = match judge {
                     Judge::Clock(now) => life.expires - now,
                     Judge::Node { .. } => life.ttl,
                 };
-                Some(ObservedLease { slot: *slot, value: stored.value.clone(), left })
+                Some(ObservedLease { seat: *seat, value: stored.value.clone(), left })
             }
             _ => None,
         };
         let mut leases: Vec<ObservedLease> = self.rows.iter().filter_map(seen).collect();
-        leases.sort_by_key(|seen| seen.slot);
+        leases.sort_by_key(|seen| seen.seat);
         leases
     }
 
@@ -188,12 +188,12 @@ impl Store {
     }
 }
 
-/// Returns the slot of the lease that a call writes.
-pub(crate) fn slot_of_lease(op: &StoreCall) -> Option<Slot> {
+/// Returns the seat of the lease that a call writes.
+pub(crate) fn seat_of_lease(op: &StoreCall) -> Option<Seat> {
     match op {
-        StoreCall::Take { slot, .. }
-        | StoreCall::Renew { slot, .. }
-        | StoreCall::Release { slot, .. } => Some(*slot),
+        StoreCall::Take { seat, .. }
+        | StoreCall::Renew { seat, .. }
+        | StoreCall::Release { seat, .. } => Some(*seat),
         StoreCall::Look | StoreCall::ReadEpoch(_) | StoreCall::RaiseEpoch { .. } => None,
     }
 }

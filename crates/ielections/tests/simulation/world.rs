@@ -14,7 +14,7 @@ use std::{
 use clock::{Instant, ManualClock};
 use fastrand::Rng;
 use ielections::{
-    Budget, Lease, LossReason, Slot,
+    Budget, Lease, LossReason, Seat,
     engine::{Action, Candidacy, EngineInput, Notice, StoreAnswer, StoreCall},
 };
 
@@ -89,7 +89,7 @@ enum Event {
     WriteLands {
         process: usize,
         term: u64,
-        slot: Slot,
+        seat: Seat,
         lease: Lease,
         is_answered: bool,
     },
@@ -113,7 +113,7 @@ enum Event {
         process: usize,
     },
     Calm,
-    /// All work under way has ended. A slot has a leader, and that leader loses its leadership now.
+    /// All work under way has ended. A seat has a leader, and that leader loses its leadership now.
     Settled,
     End,
 }
@@ -170,7 +170,7 @@ impl Process {
 
 #[derive(Clone, Debug)]
 struct Lead {
-    slot: Slot,
+    seat: Seat,
     lease: Lease,
     work_from: Instant,
     valid_until: Instant,
@@ -191,7 +191,7 @@ pub(crate) struct World {
     rng: Rng,
     defect: Option<Defect>,
     budget: Budget,
-    last_slot: Slot,
+    last_seat: Seat,
     weather: Weather,
     /// Whether each node judges by itself which leases have expired. Otherwise the store judges.
     nodes_watch: bool,
@@ -226,8 +226,8 @@ impl World {
             1 => slow_writes(clock_skew),
             _ => tight(clock_skew),
         };
-        #[expect(clippy::unwrap_used, reason = "both numbers are slots")]
-        let last_slot = Slot::new(rng.u32(1..=2)).unwrap();
+        #[expect(clippy::unwrap_used, reason = "both numbers are seats")]
+        let last_seat = Seat::new(rng.u32(1..=2)).unwrap();
         let expires_late = rng.bool();
         let budget = if nodes_watch {
             Budget::of_watched(timing)
@@ -262,7 +262,7 @@ impl World {
             rng,
             defect,
             budget,
-            last_slot,
+            last_seat,
             weather,
             nodes_watch,
             expires_late,
@@ -395,8 +395,8 @@ impl World {
                 self.reply(process, step, &op, answer);
             }
             Event::Work { process, term } => self.work(process, term),
-            Event::WriteLands { process, term, slot, lease, is_answered } => {
-                self.observe(Fact::WriteLanded { slot, epoch: lease.epoch });
+            Event::WriteLands { process, term, seat, lease, is_answered } => {
+                self.observe(Fact::WriteLanded { seat, epoch: lease.epoch });
                 if is_answered {
                     self.write_answered(process, term);
                 }
@@ -512,7 +512,7 @@ impl World {
     fn engine(&mut self, node: usize, former: Vec<Lease>) -> Mistaken {
         let candidacy = Candidacy {
             owner: self.nodes[node].address,
-            last_slot: self.last_slot,
+            last_seat: self.last_seat,
             until: Instant::FAR_FUTURE,
             former,
         };
@@ -573,8 +573,8 @@ impl World {
 
     fn notice(&mut self, process: usize, notice: Notice) {
         match notice {
-            Notice::Leads { slot, lease, work_from, valid_until } => {
-                self.leads(process, slot, lease, work_from, valid_until);
+            Notice::Leads { seat, lease, work_from, valid_until } => {
+                self.leads(process, seat, lease, work_from, valid_until);
             }
             Notice::Extended { valid_until } => {
                 if let Some(lead) = &mut self.processes[process].lead {
@@ -593,15 +593,15 @@ impl World {
     fn leads(
         &mut self,
         process: usize,
-        slot: Slot,
+        seat: Seat,
         lease: Lease,
         work_from: Instant,
         valid_until: Instant,
     ) {
         self.terms += 1;
-        self.observe(Fact::Leads { process, slot, epoch: lease.epoch });
+        self.observe(Fact::Leads { process, seat, epoch: lease.epoch });
         let lead = Lead {
-            slot,
+            seat,
             lease,
             work_from,
             valid_until,
@@ -663,8 +663,8 @@ impl World {
             self.observe(Fact::LossNotNoticed { process, late });
         }
         if now >= lead.work_from && now + WRITE_TIMEOUT < lead.valid_until {
-            let Lead { slot, lease, .. } = lead;
-            self.observe(Fact::WriteSent { slot, epoch: lease.epoch });
+            let Lead { seat, lease, .. } = lead;
+            self.observe(Fact::WriteSent { seat, epoch: lease.epoch });
             let is_answered = !self.perhaps(self.weather.lost / 10);
             let slowest =
                 if self.perhaps(100) { self.budget.timing().late_write } else { 20 * MILLI };
@@ -672,7 +672,7 @@ impl World {
             if let Some(lead) = &mut self.processes[process].lead {
                 lead.unanswered += 1;
             }
-            self.at(lands, Event::WriteLands { process, term, slot, lease, is_answered });
+            self.at(lands, Event::WriteLands { process, term, seat, lease, is_answered });
         }
         self.at(self.now + WORK_EVERY, Event::Work { process, term });
     }

@@ -151,7 +151,7 @@ async fn a_node_whose_first_connections_have_a_wrong_date_takes_no_living_lease(
 }
 
 /// Leases held an absolute time of expiry. The service's clock stepped back an hour, and the leader
-/// died. Its slot had no leader for an hour.
+/// died. Its seat had no leader for an hour.
 #[tokio::test]
 async fn a_lease_ends_in_time_although_the_clock_of_the_service_was_stepped_back() {
     let mut world = World::new(3);
@@ -290,23 +290,23 @@ async fn a_lease_counts_from_the_answer_that_showed_it() {
 }
 
 /// Each look at 10,001 leases made the node forget all leases that it had watched. So no lease ever
-/// expired, and no slot of a dead leader was taken.
+/// expired, and no seat of a dead leader was taken.
 #[test]
-fn the_leases_of_all_slots_expire() {
+fn the_leases_of_all_seats_expire() {
     let (watch, time) = (LeaseWatch::default(), ManualClock::new(8));
     let table: Arc<str> = Arc::from("t");
-    let slots = usize::from(u16::MAX);
+    let seats = usize::from(u16::MAX);
     let count_living = || {
         let now = time.clock().now();
         let lives = |n: &usize| {
             let row = (Arc::clone(&table), Bytes::from("p"), Bytes::from(n.to_string()));
             watch.record(row, StoredLease { version: 1, lasts: LEASE }, now).left(now).is_some()
         };
-        (0..slots).filter(lives).count()
+        (0..seats).filter(lives).count()
     };
-    assert_eq!(count_living(), slots);
+    assert_eq!(count_living(), seats);
     time.advance(LEASE / 2);
-    assert_eq!(count_living(), slots);
+    assert_eq!(count_living(), seats);
     time.advance(LEASE / 2);
     assert_eq!(count_living(), 0);
 }

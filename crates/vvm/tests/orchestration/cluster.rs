@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
-use ielections::{ConditionalOutcome, ElectionRow, Slot, Timing, TtlStore};
+use ielections::{ConditionalOutcome, ElectionRow, Seat, Timing, TtlStore};
 use istorage::{
     CallKind, Error, Fault, Faulty, KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver,
 };
@@ -117,17 +117,17 @@ impl Cluster {
         self.node(number, hasty).build().unwrap().launch()
     }
 
-    /// The lease of a slot.
-    pub(crate) async fn lease(&self, slot: u32) -> Option<Bytes> {
-        let slot = Slot::new(slot).unwrap();
+    /// The lease of a seat.
+    pub(crate) async fn lease(&self, seat: u32) -> Option<Bytes> {
+        let seat = Seat::new(seat).unwrap();
         let leases = self.store().await.leases(Instant::FAR_FUTURE).await.unwrap();
-        leases.into_iter().find(|seen| seen.slot == slot).map(|seen| seen.value)
+        leases.into_iter().find(|seen| seen.seat == seat).map(|seen| seen.value)
     }
 
-    /// Replaces the lease of a slot by another lease, as another node could do.
-    pub(crate) async fn usurp(&self, slot: u32) {
-        let there = self.lease(slot).await.unwrap();
-        let row = ElectionRow::Lease(Slot::new(slot).unwrap());
+    /// Replaces the lease of a seat by another lease, as another node could do.
+    pub(crate) async fn usurp(&self, seat: u32) {
+        let there = self.lease(seat).await.unwrap();
+        let row = ElectionRow::Lease(Seat::new(seat).unwrap());
         let lasts = Some(Duration::from_secs(60));
         let store = self.store().await;
         let swap = store.compare_and_swap(row, there, "x".into(), lasts, Instant::FAR_FUTURE);
@@ -138,8 +138,8 @@ impl Cluster {
     }
 
     /// Deletes the lease that [`usurp`](Cluster::usurp) wrote.
-    pub(crate) async fn release(&self, slot: u32) {
-        let row = ElectionRow::Lease(Slot::new(slot).unwrap());
+    pub(crate) async fn release(&self, seat: u32) {
+        let row = ElectionRow::Lease(Seat::new(seat).unwrap());
         let store = self.store().await;
         let deleted = store.compare_and_delete(row, "x".into(), Instant::FAR_FUTURE);
         assert!(matches!(deleted.await.unwrap(), ConditionalOutcome::Done));

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::TrustLevel;
-use ielections::{ConditionalOutcome, ElectionRow, Slot, Timing, TtlStore};
+use ielections::{ConditionalOutcome, ElectionRow, Seat, Timing, TtlStore};
 use istorage::{Capabilities, SharedStorage, StorageDriver, StorageWrapper, WrappedDriver};
 use shop::shop;
 use sysvvm::AppName;
@@ -59,7 +59,7 @@ fn launch(cluster: &Cluster, level: TrustLevel, lease: Timing) -> Launched {
 #[tokio::test]
 async fn a_node_that_watches_leases_does_not_give_up_before_it_may_see_one_expire() {
     let cluster = Cluster::new();
-    let row = ElectionRow::Lease(Slot::new(1).unwrap());
+    let row = ElectionRow::Lease(Seat::new(1).unwrap());
     let (value, lasts) = (Bytes::from("of a dead leader"), Some(Duration::from_secs(2)));
     let store = cluster.store().await;
     let written = store.insert_if_not_exists(row, value, lasts, Instant::FAR_FUTURE);

@@ -457,11 +457,11 @@ async fn a_node_that_was_suspended_past_its_lease_answers_nothing() {
 }
 
 #[tokio::test]
-async fn more_slots_than_partitions_are_refused() {
+async fn more_seats_than_partitions_are_refused() {
     let cluster = Cluster::new();
-    let eleven = |settings: &mut NodeSettings| settings.slots = NonZeroU32::new(11).unwrap();
+    let eleven = |settings: &mut NodeSettings| settings.seats = NonZeroU32::new(11).unwrap();
     let refused = cluster.node(1, eleven).build().unwrap_err();
-    assert_eq!(refused, InvalidNodeSettings::IdleSlots { slots: 11, partitions: 10 });
+    assert_eq!(refused, InvalidNodeSettings::IdleSeats { seats: 11, partitions: 10 });
 }
 
 /// A program that embeds a node learned only after its services had started that its lease was too
@@ -507,9 +507,9 @@ async fn a_node_that_steps_down_lets_another_lead() {
 }
 
 #[tokio::test]
-async fn two_slots_are_led_by_two_nodes_and_each_has_its_partitions() {
+async fn two_seats_are_led_by_two_nodes_and_each_has_its_partitions() {
     let cluster = Cluster::new();
-    let two = |settings: &mut NodeSettings| settings.slots = NonZeroU32::new(2).unwrap();
+    let two = |settings: &mut NodeSettings| settings.seats = NonZeroU32::new(2).unwrap();
     let nodes = [1, 2].map(|number| cluster.node(number, two).build().unwrap().launch());
     for node in &nodes {
         cluster.until(node, Stage::Leading).await;
@@ -519,7 +519,7 @@ async fn two_slots_are_led_by_two_nodes_and_each_has_its_partitions() {
     };
     for ws in 0..20 {
         assert!(here(&nodes[0], ws) != here(&nodes[1], ws), "workspace {ws}");
-        assert_eq!(here(&nodes[0], ws), here(&nodes[0], ws + 2), "its slot has every other one");
+        assert_eq!(here(&nodes[0], ws), here(&nodes[0], ws + 2), "its seat has every other one");
     }
     // Each node names the leader of the other partitions.
     let (own, other) = if here(&nodes[0], 0) { (0, 1) } else { (1, 0) };
@@ -530,16 +530,16 @@ async fn two_slots_are_led_by_two_nodes_and_each_has_its_partitions() {
 }
 
 #[tokio::test]
-async fn another_number_of_slots_or_partitions_is_refused() {
+async fn another_number_of_seats_or_partitions_is_refused() {
     let cluster = Cluster::new();
     let node = cluster.launch(1);
     cluster.until(&node, Stage::Leading).await;
     node.shutdown().await.unwrap();
 
-    let three = |settings: &mut NodeSettings| settings.slots = NonZeroU32::new(3).unwrap();
+    let three = |settings: &mut NodeSettings| settings.seats = NonZeroU32::new(3).unwrap();
     let node = cluster.node(1, three).build().unwrap().launch();
     let problem = node.problem().await.to_string();
-    assert!(problem.contains("1 slots") && problem.contains('3'), "{problem}");
+    assert!(problem.contains("1 seats") && problem.contains('3'), "{problem}");
     assert!(node.shutdown().await.is_err());
 
     let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
@@ -675,7 +675,7 @@ fn a_process_with_a_suspended_runtime_is_killed() {
     assert_eq!(status.code(), Some(KILLED));
 }
 
-/// Leads a slot, and then blocks all threads.
+/// Leads a seat, and then blocks all threads.
 fn stand_still() {
     const THREADS: usize = 2;
     let forever = || loop {

@@ -37,9 +37,9 @@ fn dynamodb(more: &str) -> String {
 fn a_value_of_another_type_or_range_is_refused_with_the_expected_values() {
     check_refusals(&[
         (
-            "[node]\nslots = \"many\"\n",
+            "[node]\nseats = \"many\"\n",
             [2, 1],
-            "node.slots",
+            "node.seats",
             "a whole number from 0 to 4294967295 is expected, and not `\"many\"`",
         ),
         (
@@ -104,7 +104,7 @@ fn a_list_in_the_place_of_a_table_is_refused() {
     check_refusals(&[
         ("node = 5\n", [1, 1], "node", "a table is expected, and not `5`"),
         ("node = []\n", [1, 1], "node", TABLE),
-        ("\n[[node]]\nslots = 1\n", [2, 3], "node", TABLE),
+        ("\n[[node]]\nseats = 1\n", [2, 3], "node", TABLE),
         ("[[storage.redb]]\npath = \"x\"\n", [1, 11], "storage.redb", TABLE),
         ("admin = [\"127.0.0.1:1\", true]\n", [1, 1], "admin", TABLE),
         ("[storage]\nredb = [\"x.redb\", 5]\n", [2, 1], "storage.redb", TABLE),
@@ -168,7 +168,7 @@ fn an_unknown_name_is_refused_with_the_nearest_one() {
 #[test]
 fn a_value_without_use_is_refused_with_the_reason() {
     check_refusals(&[
-        ("[node]\nslots = 0\n", [2, 1], "node.slots", "1 or more"),
+        ("[node]\nseats = 0\n", [2, 1], "node.seats", "1 or more"),
         ("[node]\nlease_seconds = 0.5\n", [2, 1], "node.lease_seconds", "a second or more"),
         ("[node]\nstop_seconds = 0\n", [2, 1], "node.stop_seconds", "more than 0"),
         ("[node]\ncall_seconds = 0.0000001\n", [2, 1], "node.call_seconds", "0.001"),
@@ -190,12 +190,12 @@ fn a_value_without_use_is_refused_with_the_reason() {
 fn settings_of_a_node_that_do_not_fit_together_are_refused() {
     check_refusals(&[
         (
-            &dynamodb("[node]\nslots = 11\nadvertised = \"10.0.0.1:1\""),
+            &dynamodb("[node]\nseats = 11\nadvertised = \"10.0.0.1:1\""),
             [5, 1],
-            "node.slots",
+            "node.seats",
             "10 partitions",
         ),
-        ("[node]\nslots = 2\n", [2, 1], "node.slots", "set `slots = 1`"),
+        ("[node]\nseats = 2\n", [2, 1], "node.seats", "set `seats = 1`"),
         ("[node]\nlease_seconds = 5\ncall_seconds = 2\n", [3, 1], "node.call_seconds", "1s"),
         (
             &dynamodb("[node]\nlease_seconds = 20\n[sequences]\ntrust_level = 2"),
@@ -525,7 +525,7 @@ fn a_text_that_is_no_toml_is_refused_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vvm.toml");
     for (text, line, column, part) in [
-        ("[node]\nslots =\n", 2, 8, "slots ="),
+        ("[node]\nseats =\n", 2, 8, "seats ="),
         ("a = 1\na = 2\n", 2, 1, "a = 2"),
         ("[storage.redb]\ncache_bytes = 99999999999999999999\n", 2, 15, "cache_bytes = 9"),
     ] {

@@ -56,22 +56,22 @@ pub(super) fn check_advertised(
     Ok(())
 }
 
-/// Allows only one slot on an embedded storage: one process has the whole storage, and a node leads
-/// one slot.
-pub(super) fn check_slots(
+/// Allows only one seat on an embedded storage: one process has the whole storage, and a node leads
+/// one seat.
+pub(super) fn check_seats(
     VvmConfig { node, source, .. }: &VvmConfig,
     target: &StorageTarget,
 ) -> Result<(), CommandError> {
-    let slots = node.slots.get();
-    if slots == 1 || !target.is_embedded() {
+    let seats = node.seats.get();
+    if seats == 1 || !target.is_embedded() {
         return Ok(());
     }
     let why = format!(
-        "with {target} only one node can run, and a node leads one slot: the other {} would never have a leader, \
-         and their partitions would always answer 503: set `slots = 1`, or use Cassandra or DynamoDB",
-        slots - 1
+        "with {target} only one node can run, and a node leads one seat: the other {} would never have a leader, \
+         and their partitions would always answer 503: set `seats = 1`, or use Cassandra or DynamoDB",
+        seats - 1
     );
-    Err(source.wrong(&["node", "slots"], why))
+    Err(source.wrong(&["node", "seats"], why))
 }
 
 /// Checks the limits of memory. A body must fit into the memory for all bodies. Logs may take half

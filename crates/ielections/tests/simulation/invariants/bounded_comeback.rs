@@ -1,4 +1,4 @@
-//! A node that comes back and cannot lead keeps the slot only while writes of its former process
+//! A node that comes back and cannot lead keeps the seat only while writes of its former process
 //! may land.
 
 use std::time::Duration;

@@ -1,14 +1,14 @@
-//! Each leadership of a slot has a higher epoch than all before it.
+//! Each leadership of a seat has a higher epoch than all before it.
 
 use std::{collections::HashMap, time::Duration};
 
-use ielections::{Epoch, Slot};
+use ielections::{Epoch, Seat};
 
 use super::{Fact, Invariant};
 
 #[derive(Default)]
 pub(crate) struct Epochs {
-    last: HashMap<Slot, Epoch>,
+    last: HashMap<Seat, Epoch>,
 }
 
 impl Invariant for Epochs {
@@ -17,10 +17,10 @@ impl Invariant for Epochs {
     }
 
     fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
-        if let Fact::Leads { slot, epoch, .. } = *fact {
-            let last = self.last.insert(slot, epoch);
+        if let Fact::Leads { seat, epoch, .. } = *fact {
+            let last = self.last.insert(seat, epoch);
             if let Some(last) = last.filter(|last| *last >= epoch) {
-                return Err(format!("slot {slot} is led in epoch {epoch} after epoch {last}"));
+                return Err(format!("seat {seat} is led in epoch {epoch} after epoch {last}"));
             }
         }
         Ok(())

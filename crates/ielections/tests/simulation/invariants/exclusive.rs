@@ -1,15 +1,15 @@
-//! No two leaders of a slot write at the same time, and no write of an earlier leader lands after a
+//! No two leaders of a seat write at the same time, and no write of an earlier leader lands after a
 //! later leader began.
 
 use std::{collections::HashMap, time::Duration};
 
-use ielections::{Epoch, Slot};
+use ielections::{Epoch, Seat};
 
 use super::{Fact, Invariant};
 
 #[derive(Default)]
 pub(crate) struct Exclusive {
-    slots: HashMap<Slot, Writes>,
+    seats: HashMap<Seat, Writes>,
 }
 
 #[derive(Default)]
@@ -25,25 +25,25 @@ impl Invariant for Exclusive {
 
     fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
         match *fact {
-            Fact::WriteSent { slot, epoch } => {
-                let writes = self.slots.entry(slot).or_default();
+            Fact::WriteSent { seat, epoch } => {
+                let writes = self.seats.entry(seat).or_default();
                 if let Some(highest) = writes.highest.filter(|highest| *highest > epoch) {
                     return Err(format!(
-                        "in slot {slot} epoch {epoch} wrote when {highest} had written already"
+                        "in seat {seat} epoch {epoch} wrote when {highest} had written already"
                     ));
                 }
                 let others =
                     writes.on_their_way.iter().find(|(other, n)| **other != epoch && **n > 0);
                 if let Some((other, _)) = others {
                     return Err(format!(
-                        "in slot {slot} epoch {epoch} wrote when a write of {other} could still land"
+                        "in seat {seat} epoch {epoch} wrote when a write of {other} could still land"
                     ));
                 }
                 writes.highest = Some(epoch);
                 *writes.on_their_way.entry(epoch).or_default() += 1;
             }
-            Fact::WriteLanded { slot, epoch } => {
-                let writes = self.slots.entry(slot).or_default();
+            Fact::WriteLanded { seat, epoch } => {
+                let writes = self.seats.entry(seat).or_default();
                 *writes.on_their_way.entry(epoch).or_default() -= 1;
             }
             _ => {}

@@ -1,17 +1,17 @@
-//! If nothing fails, every slot with a candidate has a leader within the printed bound.
+//! If nothing fails, every seat with a candidate has a leader within the printed bound.
 
 use std::{
     collections::{HashMap, HashSet},
     time::Duration,
 };
 
-use ielections::Slot;
+use ielections::Seat;
 
 use super::{Fact, Invariant};
 
 #[derive(Default)]
 pub(crate) struct Liveness {
-    leaders: HashMap<usize, Slot>,
+    leaders: HashMap<usize, Seat>,
     expected: usize,
 }
 
@@ -22,18 +22,18 @@ impl Invariant for Liveness {
 
     fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
         match *fact {
-            Fact::Leads { process, slot, .. } => {
-                self.leaders.insert(process, slot);
+            Fact::Leads { process, seat, .. } => {
+                self.leaders.insert(process, seat);
             }
             Fact::Lost { process } | Fact::Died { process } => {
                 self.leaders.remove(&process);
             }
             Fact::Expected { leaders } => self.expected = leaders,
             Fact::Due => {
-                let led: HashSet<Slot> = self.leaders.values().copied().collect();
+                let led: HashSet<Seat> = self.leaders.values().copied().collect();
                 if led.len() < self.expected {
                     return Err(format!(
-                        "{} slots are led where {} should be by now",
+                        "{} seats are led where {} should be by now",
                         led.len(),
                         self.expected
                     ));

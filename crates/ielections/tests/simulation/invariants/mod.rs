@@ -10,18 +10,18 @@ mod unique;
 
 use std::{fmt, time::Duration};
 
-use ielections::{Epoch, Slot};
+use ielections::{Epoch, Seat};
 
 /// A fact that the invariants are told. Facts are told in the order in which they happen, with the
 /// time of a clock that no node has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fact {
     /// A process was told that it leads.
-    Leads { process: usize, slot: Slot, epoch: Epoch },
+    Leads { process: usize, seat: Seat, epoch: Epoch },
     /// The work of a leadership sent a write.
-    WriteSent { slot: Slot, epoch: Epoch },
+    WriteSent { seat: Seat, epoch: Epoch },
     /// A write of a leadership landed.
-    WriteLanded { slot: Slot, epoch: Epoch },
+    WriteLanded { seat: Seat, epoch: Epoch },
     /// A candidate replaced a lease that it had sent itself. `late` is the time since the last
     /// moment at which a write of its former process could land.
     ReplacedOwn { process: usize, late: Duration },

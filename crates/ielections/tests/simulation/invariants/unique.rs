@@ -1,14 +1,14 @@
-//! No two leaderships of a slot share an epoch, even if clocks stop.
+//! No two leaderships of a seat share an epoch, even if clocks stop.
 
 use std::{collections::HashSet, time::Duration};
 
-use ielections::{Epoch, Slot};
+use ielections::{Epoch, Seat};
 
 use super::{Fact, Invariant};
 
 #[derive(Default)]
 pub(crate) struct Unique {
-    seen: HashSet<(Slot, Epoch)>,
+    seen: HashSet<(Seat, Epoch)>,
 }
 
 impl Invariant for Unique {
@@ -18,8 +18,8 @@ impl Invariant for Unique {
 
     fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
         match *fact {
-            Fact::Leads { slot, epoch, .. } if !self.seen.insert((slot, epoch)) => {
-                Err(format!("slot {slot} is led a second time in epoch {epoch}"))
+            Fact::Leads { seat, epoch, .. } if !self.seen.insert((seat, epoch)) => {
+                Err(format!("seat {seat} is led a second time in epoch {epoch}"))
             }
             _ => Ok(()),
         }

@@ -105,10 +105,10 @@ impl World {
         self.at(settled, Event::Settled);
     }
 
-    /// Checks that every slot has a leader. Then ends one leadership, if another node is there to
+    /// Checks that every seat has a leader. Then ends one leadership, if another node is there to
     /// follow. The history ends when that node must lead.
     pub(super) fn settled(&mut self) {
-        let wanted = self.last_slot.get() as usize;
+        let wanted = self.last_seat.get() as usize;
         self.observe(Fact::Expected { leaders: wanted.min(self.nodes.len()) });
         self.observe(Fact::Due);
         let leaders =

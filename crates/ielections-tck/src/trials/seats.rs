@@ -1,4 +1,4 @@
-//! Trials with several slots.
+//! Trials with several seats.
 
 use std::collections::BTreeSet;
 
@@ -6,42 +6,42 @@ use futures::future::join_all;
 use ielections::Leadership;
 use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
-use crate::context::{ElectionsContext, release, slot};
+use crate::context::{ElectionsContext, release, seat};
 
-pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(slots:
-    each_slot_is_led_by_exactly_one_node,
-    a_waiting_node_takes_the_slot_that_becomes_free,
+pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(seats:
+    each_seat_is_led_by_exactly_one_node,
+    a_waiting_node_takes_the_seat_that_becomes_free,
 );
 
-fn slots(leaders: &[Leadership]) -> BTreeSet<u32> {
-    leaders.iter().map(|leadership| leadership.slot().get()).collect()
+fn seats(leaders: &[Leadership]) -> BTreeSet<u32> {
+    leaders.iter().map(|leadership| leadership.seat().get()).collect()
 }
 
-async fn each_slot_is_led_by_exactly_one_node(ctx: &ElectionsContext) -> Verdict {
+async fn each_seat_is_led_by_exactly_one_node(ctx: &ElectionsContext) -> Verdict {
     let nodes = (1..=8).map(|number| ctx.node(number)).collect::<Verdict<Vec<_>>>()?;
     let start = ctx.clock.now();
     let until = start + nodes[0].elections.budget().failover_bound();
     let tries = nodes.iter().map(|node| async {
-        let leadership = node.elections.acquire(slot(5), until).await.ok()?;
+        let leadership = node.elections.acquire(seat(5), until).await.ok()?;
         Some((leadership, ctx.clock.now() - start))
     });
     let (leaders, took): (Vec<_>, Vec<_>) = join_all(tries).await.into_iter().flatten().unzip();
     ensure_eq!(leaders.len(), 5, "the number of leaders");
-    ensure_eq!(slots(&leaders), BTreeSet::from([1, 2, 3, 4, 5]), "the slots that are led");
+    ensure_eq!(seats(&leaders), BTreeSet::from([1, 2, 3, 4, 5]), "the seats that are led");
     // No node died, so no node waits for a lease to expire.
     let longest = took.into_iter().max().unwrap_or_default();
-    ensure!(longest < ctx.lease(), "the last slot was led after {longest:?}");
+    ensure!(longest < ctx.lease(), "the last seat was led after {longest:?}");
     Ok(())
 }
 
-async fn a_waiting_node_takes_the_slot_that_becomes_free(ctx: &ElectionsContext) -> Verdict {
+async fn a_waiting_node_takes_the_seat_that_becomes_free(ctx: &ElectionsContext) -> Verdict {
     let mut leaders = Vec::new();
     for number in 1..=3 {
         leaders.push(ctx.node(number)?.lead_one_of(3).await?);
     }
-    ensure_eq!(slots(&leaders), BTreeSet::from([1, 2, 3]), "the slots that are led");
+    ensure_eq!(seats(&leaders), BTreeSet::from([1, 2, 3]), "the seats that are led");
     let leaver = leaders.swap_remove(1);
-    let (free, epoch) = (leaver.slot(), leaver.epoch());
+    let (free, epoch) = (leaver.seat(), leaver.epoch());
     let waiting = ctx.node(4)?;
     let (next, released) = tokio::join!(waiting.lead_one_of(3), async {
         ctx.pass(ctx.timing.renew_every).await;
@@ -49,7 +49,7 @@ async fn a_waiting_node_takes_the_slot_that_becomes_free(ctx: &ElectionsContext)
     });
     released?;
     let next = next?;
-    ensure_eq!(next.slot(), free, "the slot that the next leads");
+    ensure_eq!(next.seat(), free, "the seat that the next leads");
     ensure!(next.epoch() > epoch, "epoch {} comes after {epoch}", next.epoch());
     Ok(())
 }
