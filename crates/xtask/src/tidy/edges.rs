@@ -17,6 +17,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("ielections", &[]),
     ("ielections-tck", &["ielections", "trialkit"]),
     ("isequencer", &[]),
+    ("vvm-ownership", &["ielections"]),
     ("docnumbers", &["istorage"]),
     ("sysvvm", &["ielections", "istorage"]),
     ("vvm-eventlog", &["istorage"]),

@@ -1,0 +1,20 @@
+//! Decides which node of a cluster owns which partition.
+//!
+//! A cluster has many nodes and many partitions. Each node that holds the lease of a seat may own
+//! partitions, and a partition has at most one owner. The owner of a partition stands in its
+//! [`OwnerRow`], together with an epoch that rises with every change of the owner. So the epoch
+//! tells the writes of one owner from those of the next.
+//!
+//! The crate does no I/O, and has no clock and no task. [`OwnershipEngine`] decides what is safe:
+//! when a partition may be taken, started and given up.
+
+mod engine;
+mod row;
+
+pub use self::{
+    engine::{
+        LOOK_EVERY, OwnerChange, OwnerRowsView, OwnershipAction, OwnershipAnswer, OwnershipCall,
+        OwnershipEngine, OwnershipNotice,
+    },
+    row::{Owner, OwnerEpoch, OwnerRow, PartitionId},
+};
