@@ -26,12 +26,15 @@
 //!
 //! The rule is safe. Leader A counts its lease from before it sent the last good renewal. Node B
 //! first sees that renewal after it was stored, and starts to count when the answer has come. So B
-//! counts from a later time than A. The rule needs clocks that run equally fast, as elections do
-//! anyway. Nothing else about clocks matters:
+//! counts from a later time than A. B counts up to the time at which it *sent* the read that shows
+//! the version again: an answer may be old when B looks at it, and A may have renewed the lease
+//! meanwhile. The rule needs clocks that run equally fast, as elections do anyway. Nothing else
+//! about clocks matters:
 //!
 //! - B stands still, and its clock stops: B waits for longer.
-//! - B stands still, and its clock goes on: B believes that it has seen the version all the time.
-//!   If A has renewed the lease, the condition refuses B's write.
+//! - B stands still, and its clock goes on: the time since B sent its read does not count. A read
+//!   that B sent after A stopped shows the truth. If A has renewed the lease since that read, the
+//!   condition refuses B's write.
 //! - A stands still, and its clock goes on: A finds out that its leadership is over before it sends
 //!   a write.
 //! - B's clock jumps ahead of the time that has passed: B may take the lease of A while A leads.
@@ -147,11 +150,15 @@ pub(crate) enum RowLife {
     Unlimited,
 }
 
-/// The time at which an answer came. All rows of the answer are judged by this time.
+/// The times of a read and of its answer. All rows of the answer are judged by these times.
+///
+/// A version that the answer shows was still there when the read was sent. It may have been
+/// replaced before the answer was looked at: a process may stand still in between.
 #[derive(Debug)]
 pub(crate) struct AnswerTime {
     table: KeyspaceTable,
-    now: Instant,
+    sent: Instant,
+    came: Instant,
     time: ServiceTime,
 }
 
@@ -160,7 +167,7 @@ impl AnswerTime {
         let left = match stored.expiry {
             ItemExpiry::Watched(lease) => {
                 let row = self.table.row(pkey, ccols);
-                self.table.connection.watch().record(row, lease, self.now).left(self.now)
+                self.table.connection.watch().record(row, lease, self.came).left(self.sent)
             }
             ItemExpiry::At(expires) => layout::time_left(expires, self.time),
             ItemExpiry::Never => return RowLife::Unlimited,
@@ -198,11 +205,11 @@ impl KeyspaceTable {
         (Arc::clone(&self.name), pkey.clone(), ccols.clone())
     }
 
-    /// Takes the time by which the rows of an answer are judged. To be called when the answer has
-    /// come.
-    pub(crate) fn answer_time(&self) -> Result<AnswerTime> {
-        let (now, time) = (self.connection.clock().now(), self.connection.service_time()?);
-        Ok(AnswerTime { table: self.clone(), now, time })
+    /// Takes the times by which the rows of an answer are judged. To be called when the answer has
+    /// come to a read that was sent at `sent` or later.
+    pub(crate) fn answer_time(&self, sent: Instant) -> Result<AnswerTime> {
+        let (came, time) = (self.connection.clock().now(), self.connection.service_time()?);
+        Ok(AnswerTime { table: self.clone(), sent, came, time })
     }
 
     /// The terms of one attempt of a conditional write.

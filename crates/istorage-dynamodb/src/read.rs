@@ -1,5 +1,5 @@
-//! Reads of rows. All reads are consistent. Each read judges expiry by one reading of the clocks,
-//! taken when the answer has come.
+//! Reads of rows. All reads are consistent. Each answer is judged by one reading of the clocks
+//! before the read was sent, and one when the answer has come.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -34,6 +34,7 @@ pub(crate) const SIDE_BY_SIDE: usize = 8;
 
 impl KeyspaceTable {
     pub(crate) async fn get(&self, key: &Key, deadline: Instant) -> Result<Option<Bytes>> {
+        let sent = self.connection.clock().now();
         let request = self.ask(deadline, |client| {
             client
                 .get_item()
@@ -44,7 +45,7 @@ impl KeyspaceTable {
                 .send()
         });
         let answer = request.await.map_err(RequestFailure::into_read_error)?;
-        self.answer_time()?.live_value(&key.pkey, &key.ccols, answer.item)
+        self.answer_time(sent)?.live_value(&key.pkey, &key.ccols, answer.item)
     }
 
     pub(crate) async fn get_batch(
@@ -66,6 +67,7 @@ impl KeyspaceTable {
             keys.iter().map(|key| layout::key(&key.pkey, &key.ccols)).collect();
         let mut backoff = self.connection.backoff(deadline);
         loop {
+            let sent = self.connection.clock().now();
             let request = self.ask(deadline, |client| {
                 let request = client.batch_get_item();
                 async {
@@ -78,7 +80,7 @@ impl KeyspaceTable {
                 }
             });
             let answer = request.await.map_err(RequestFailure::into_read_error)?;
-            let answered_at = self.answer_time()?;
+            let answered_at = self.answer_time(sent)?;
             for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
                 let (key, value) = keyed_value(item, &answered_at)?;
                 if let Some(place) = places.get(&key) {
@@ -109,8 +111,9 @@ impl KeyspaceTable {
             let (table, pkey, range) = (table.clone(), pkey.clone(), range.clone());
             async move {
                 let Some(behind) = page else { return Ok(None) };
+                let sent = table.connection.clock().now();
                 let answer = table.page(&pkey, &range, behind, page_timeout).await?;
-                let answered_at = table.answer_time()?;
+                let answered_at = table.answer_time(sent)?;
                 // The service may give a last key although no row follows, and a page may be empty
                 // although rows follow.
                 let next = answer.last_evaluated_key.map(Some);

@@ -23,7 +23,8 @@ pub struct Capabilities {
     pub expiry_resolution: Duration,
     /// Whether each node judges the expiry of a conditional row by itself. The row is gone for a
     /// node when the node has seen the row unchanged for its TTL. A node that sees the row for the
-    /// first time counts from then.
+    /// first time counts from then. A read counts up to the time at which the read was sent, so an
+    /// answer that waits does not show a renewed row as gone.
     pub expiry_is_watched: bool,
     /// The longest time from sending a write without an answer until the write lands, as another
     /// process sees it. An assumption about the storage, not a guarantee: a server that stands

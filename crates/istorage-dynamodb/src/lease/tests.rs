@@ -289,6 +289,29 @@ async fn a_lease_counts_from_the_answer_that_showed_it() {
     }
 }
 
+/// Node B sent a read, and stood still. Leader A renewed its lease meanwhile. When B looked at the
+/// answer, B judged the version in the answer by the time at which it looked. So B saw a living
+/// lease as expired. A candidate's write is refused then, but whoever only reads the leases, to
+/// learn which nodes live, has no such second check.
+#[tokio::test]
+async fn a_lease_in_an_answer_that_waited_is_judged_by_the_time_of_the_question() {
+    for sight in
+        [FirstSight::Range, FirstSight::Get, FirstSight::BatchGet, FirstSight::RefusedInsert]
+    {
+        let (status, body) = sight.answer(&leased(7, LEASE));
+        let service = ScriptedDynamoDb::new([
+            ScriptedReply::Slow(Duration::ZERO, status, body.clone()),
+            ScriptedReply::Slow(2 * SECOND, status, body),
+        ]);
+        let storage = service.storage();
+        assert!(service.patiently(sight.sees(&storage, service.soon())).await);
+        // The lease has expired for B when the answer is looked at, but not when B asked.
+        service.time.advance(LEASE - SECOND);
+        let sees = service.patiently(sight.sees(&storage, service.soon())).await;
+        assert!(sees, "{sight:?}: the lease has expired by an answer that waited");
+    }
+}
+
 /// Each look at 10,001 leases made the node forget all leases that it had watched. So no lease ever
 /// expired, and no seat of a dead leader was taken.
 #[test]
