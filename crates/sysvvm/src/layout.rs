@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use ielections::ElectionRow;
 use istorage::Key;
+use ownership::PartitionId;
 
 use crate::{AppName, AppNumber};
 
@@ -30,7 +31,9 @@ pub(crate) enum KeyPrefix {
     Epochs = 7,
     /// The number of seats: one row.
     Seats = 8,
-    // 9 and 10 are reserved for the owners of partitions and for the members of a cluster.
+    /// The owners of all partitions: one storage partition.
+    Owners = 9,
+    // 10 is reserved for the members of a cluster.
     /// The counters and definitions of document numbers. The host gives the rest of the keys.
     DocumentNumbers = 11,
     /// The repairs of operators: a storage partition for each partition of an application.
@@ -104,6 +107,17 @@ pub(crate) fn seats() -> Key {
     Key::new(KeyPrefix::Seats.pkey().to_vec(), "")
 }
 
+/// Returns the partition key of all ownership rows.
+pub(crate) fn owners() -> Bytes {
+    Bytes::copy_from_slice(&KeyPrefix::Owners.pkey())
+}
+
+/// Returns the clustering columns of the ownership row of a partition.
+pub(crate) fn owner(partition: PartitionId) -> Bytes {
+    let number = partition.partition.to_be_bytes();
+    [&partition.app.to_be_bytes()[..], &number].concat().into()
+}
+
 /// Returns the key of the row with the number of the application registered last. The row sorts
 /// before all applications.
 pub(crate) fn last_app_number() -> Key {
@@ -137,6 +151,9 @@ mod tests {
         assert_eq!(epoch, (vec![0, 0, 0, 7, 0, 0, 1, 2], vec![]));
         assert_eq!(bytes(format()), (vec![0, 0, 0, 6], vec![]));
         assert_eq!(bytes(seats()), (vec![0, 0, 0, 8], vec![]));
+        assert_eq!(owners()[..], [0, 0, 0, 9]);
+        let owner = owner(PartitionId { app: 0x0102, partition: 0x0304 });
+        assert_eq!(owner[..], [0, 0, 1, 2, 3, 4]);
         assert_eq!(bytes(last_app_number()), (vec![0, 0, 0, 5], vec![0]));
         let seq_storage_part = bytes(plog_offset(AppNumber(0x0102), 0x0304));
         assert_eq!(seq_storage_part, (vec![0, 0, 0, 2, 0, 0, 1, 2, 3, 4], vec![0, 0, 0, 0]));

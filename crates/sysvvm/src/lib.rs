@@ -1,5 +1,5 @@
-//! The system keyspace: its key layout, its format, the registry of applications, election rows and
-//! stored numbers.
+//! The system keyspace: its key layout, its format, the registry of applications, election rows,
+//! ownership rows and stored numbers.
 //!
 //! Invariant: only this crate knows the keys of the system keyspace. Rows of document numbers have
 //! keys of the crate `docnumbers` behind the first bytes that [`System::document_numbers`] gives.
@@ -38,6 +38,7 @@ mod error;
 mod layout;
 mod name;
 mod numbers;
+mod owners;
 mod repairs;
 mod system;
 
@@ -46,6 +47,7 @@ pub use entry::{AppEntry, AppNumber};
 pub use error::{Error, Result};
 pub use name::AppName;
 pub use numbers::{LastNumber, NumberKeys, NumberRows, StoredOffset};
+pub use owners::{OwnerRows, StoredOwners};
 pub use repairs::RepairRows;
 pub use system::{FORMAT_VERSION, OpenedApp, System};
 
@@ -54,6 +56,7 @@ pub use bytes;
 pub use clock;
 pub use ielections;
 pub use istorage;
+pub use ownership;
 
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]

@@ -14,7 +14,7 @@ use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 
 pub use self::format::FORMAT_VERSION;
 use self::keyspace::open_existing;
-use crate::{AppEntry, ElectionRows, NumberRows, RepairRows, Result, layout};
+use crate::{AppEntry, ElectionRows, NumberRows, OwnerRows, RepairRows, Result, layout};
 
 /// The longest name of a system keyspace. The names of the applications' keyspaces begin with it,
 /// and need room for a number.
@@ -80,6 +80,12 @@ impl System {
     #[must_use]
     pub fn elections(&self) -> ElectionRows {
         ElectionRows::new(Arc::clone(&self.storage), self.clock.clone())
+    }
+
+    /// Returns the ownership rows of all partitions.
+    #[must_use]
+    pub fn owners(&self) -> OwnerRows {
+        OwnerRows::new(Arc::clone(&self.storage), self.clock.clone())
     }
 
     /// Returns the stored numbers of an application.

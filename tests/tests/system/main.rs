@@ -1,5 +1,5 @@
-//! The system keyspace on every driver, with its registry of applications and its numbers: each
-//! trial is a test with the name `driver::trial`.
+//! The system keyspace on every driver, with its registry of applications, its numbers and the owners
+//! of partitions: each trial is a test with the name `driver::trial`.
 //!
 //! A trial has a system keyspace with a name of its own. All keyspaces that a trial makes are
 //! dropped at its end, also if the trial fails.
@@ -8,6 +8,7 @@
 
 mod database;
 mod numbers;
+mod owners;
 mod registry;
 
 use database::Database;
@@ -26,6 +27,6 @@ fn main() -> std::process::ExitCode {
                 Target::new("dynamodb", drivers.dynamodb),
             ]
         },
-        [registry::TRIALS, numbers::TRIALS].into_iter().flatten(),
+        [registry::TRIALS, numbers::TRIALS, owners::TRIALS].into_iter().flatten(),
     )
 }

@@ -19,7 +19,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("isequencer", &[]),
     ("vvm-ownership", &["ielections"]),
     ("docnumbers", &["istorage"]),
-    ("sysvvm", &["ielections", "istorage"]),
+    ("sysvvm", &["ielections", "istorage", "vvm-ownership"]),
     ("vvm-eventlog", &["istorage"]),
     ("seqstorage", &["isequencer", "sysvvm", "istorage", "vvm-eventlog"]),
     ("vvm-processor", &["docnumbers", "isequencer", "vvm-eventlog"]),
