@@ -1,7 +1,7 @@
 //! The partitions of an application that are at work on this node, and the way from a command to
 //! its partition.
 //!
-//! Invariant: a partition that did not prove its end is never deployed again under the same epoch.
+//! Invariant: a partition is deployed at most once under an epoch, and never under a lower one.
 
 use std::{
     num::NonZeroU16,
@@ -28,8 +28,15 @@ pub struct Partitions {
 #[derive(Debug, Default)]
 struct Deployments {
     running: HashMap<u16, Partition>,
-    /// The epoch of each partition whose end is not proved: old writes may still land under it.
-    unproved: HashMap<u16, Epoch>,
+    /// The last deployment of each partition.
+    last: HashMap<u16, LastDeployment>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LastDeployment {
+    epoch: Epoch,
+    /// Whether the partition has ended, and no write of it can land any more.
+    is_proved: bool,
 }
 
 /// The reason why a partition cannot be deployed.
@@ -41,9 +48,9 @@ pub enum NotDeployable {
     /// The partition is at work already. Undeploy it first.
     #[error("partition {0} is at work already: undeploy it first")]
     Twice(u16),
-    /// The partition ended under this epoch without a proof. A new leadership is needed.
-    #[error("partition {0} ended under epoch {epoch} without a proof, and may still write: deploy it under a new leadership", epoch = .1.0)]
-    Open(u16, Epoch),
+    /// The partition was at work on this node under this epoch. A higher epoch is needed.
+    #[error("partition {0} was at work under epoch {epoch} before: deploy it under a higher epoch", epoch = .1.0)]
+    Used(u16, Epoch),
 }
 
 impl Partitions {
@@ -59,6 +66,12 @@ impl Partitions {
     }
 
     /// Deploys the partition of a log: the partition recovers, and then takes commands.
+    ///
+    /// Each deployment of a partition needs a higher epoch than the one before, also after a stop in
+    /// order. The epoch belongs to the owner of the partition. A simpler version lets a partition
+    /// begin again under the epoch under which it has stopped. Suppose that the node gives the
+    /// partition to another node after the stop, and gets no answer: the other node may work under
+    /// the next epoch already.
     ///
     /// # Errors
     /// The reason why the partition cannot be deployed.
@@ -79,12 +92,15 @@ impl Partitions {
         if deployments.running.contains_key(&partition) {
             return Err(NotDeployable::Twice(partition));
         }
-        if deployments.unproved.get(&partition) == Some(&epoch) {
-            return Err(NotDeployable::Open(partition, epoch));
+        if let Some(last) = deployments.last.get(&partition)
+            && epoch <= last.epoch
+        {
+            return Err(NotDeployable::Used(partition, last.epoch));
         }
         let (application, clock) = (Arc::clone(&self.application), self.clock.clone());
         let deployed = Partition::deploy(application, log, numbers, clock, settings);
         deployments.running.insert(partition, deployed);
+        deployments.last.insert(partition, LastDeployment { epoch, is_proved: false });
         Ok(())
     }
 
@@ -108,36 +124,28 @@ impl Partitions {
 
     /// Stops a partition in order. A partition that is not at work counts as stopped.
     ///
-    /// The partition counts as unproved from the beginning of the call. A simpler version notes the
-    /// result at the end. The call is dropped during a write; the partition is deployed again under
-    /// the same epoch; the write lands. So two tasks would write under one epoch, and the epoch
-    /// would not tell their rows apart.
-    ///
     /// # Cancel safety
-    /// Dropping the call ends the task of the partition at once, even during a write. Then the
-    /// partition can be deployed again only under another epoch.
+    /// Dropping the call ends the task of the partition at once, even during a write. Then the end of
+    /// the partition is not proved.
     pub async fn undeploy(&self, partition: u16, deadline: Instant) -> PartitionEnd {
-        let working = {
-            let mut deployments = self.write();
-            let Some(working) = deployments.running.remove(&partition) else {
-                return match deployments.unproved.get(&partition) {
-                    Some(_) => PartitionEnd::Unproved(
-                        "the partition ended before without a proof".to_owned(),
-                    ),
-                    None => PartitionEnd::Stopped,
-                };
+        let working = self.write().running.remove(&partition);
+        let Some(working) = working else {
+            return match self.read().last.get(&partition) {
+                Some(LastDeployment { is_proved: false, .. }) => {
+                    PartitionEnd::Unproved("the partition ended before without a proof".to_owned())
+                }
+                _ => PartitionEnd::Stopped,
             };
-            deployments.unproved.insert(partition, working.epoch());
-            working
         };
         let epoch = working.epoch();
         let ended = working.undeploy(deadline).await;
         if ended == PartitionEnd::Stopped {
-            // Another deployment of the partition may have begun since, under another epoch, and
-            // its end may be unproved. So only the mark of this epoch is removed.
+            // Another deployment of the partition may have begun since, and its end may be unproved.
             let mut deployments = self.write();
-            if deployments.unproved.get(&partition) == Some(&epoch) {
-                deployments.unproved.remove(&partition);
+            if let Some(last) = deployments.last.get_mut(&partition)
+                && last.epoch == epoch
+            {
+                last.is_proved = true;
             }
         }
         ended

@@ -10,7 +10,7 @@ use seqstorage::PartitionStorage;
 use shop::{ShopDatabase, article, create_workspace, cud};
 
 #[tokio::test]
-async fn a_partition_is_deployed_again_only_after_its_end_is_proved() {
+async fn a_partition_is_deployed_at_most_once_under_an_epoch() {
     let shop_db = ShopDatabase::in_memory().await;
     let count = shop_db.app.entry.partitions;
     let node = Partitions::new(Arc::clone(&shop_db.application), count, shop_db.clock.clone());
@@ -39,9 +39,11 @@ async fn a_partition_is_deployed_again_only_after_its_end_is_proved() {
     }
     assert_eq!(node.status(), [(3, Status::Ready), (7, Status::Ready)]);
     node.commands(7).unwrap().run(create_workspace(27, shop_db.soon())).await.unwrap();
-    // The partition was stopped in order, so it may go on in the same epoch.
+    // Another node may own the partition by now, although the partition was stopped in order.
     assert_eq!(node.undeploy(7, shop_db.soon()).await, PartitionEnd::Stopped);
-    deploy(7, 1).unwrap();
+    assert_eq!(node.undeploy(7, shop_db.soon()).await, PartitionEnd::Stopped, "it stays proved");
+    assert_eq!(deploy(7, 1), Err(NotDeployable::Used(7, Epoch(1))));
+    deploy(7, 2).unwrap();
     ready(7).await;
     node.commands(7).unwrap().run(cud(27, article("a"), shop_db.soon())).await.unwrap();
     // The partition had no time to stop in order, so writes of the partition may still be under
@@ -53,8 +55,10 @@ async fn a_partition_is_deployed_again_only_after_its_end_is_proved() {
         matches!(again, PartitionEnd::Unproved(_)),
         "that it is gone proves nothing: {again:?}"
     );
-    assert_eq!(deploy(7, 1), Err(NotDeployable::Open(7, Epoch(1))));
-    deploy(7, 2).unwrap();
+    for epoch in [1, 2] {
+        assert_eq!(deploy(7, epoch), Err(NotDeployable::Used(7, Epoch(2))));
+    }
+    deploy(7, 3).unwrap();
     ready(7).await;
     node.commands(7).unwrap().run(cud(27, article("b"), shop_db.soon())).await.unwrap();
     assert_eq!(node.undeploy(7, shop_db.soon()).await, PartitionEnd::Stopped);
