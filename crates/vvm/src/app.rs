@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use clock::Clock;
@@ -16,6 +16,7 @@ use sysvvm::{AppName, RepairRows};
 
 use crate::{
     AppSettings,
+    lease_fence::PartitionFence,
     repair::RepairTasks,
     series::OpenedSeries,
     status::{AppStatus, DeclaredSequenceStatus, PartitionStatus},
@@ -43,8 +44,21 @@ pub(crate) struct ServedApp {
     pub(crate) series: OpenedSeries,
     pub(crate) repairs: RepairRows,
     pub(crate) repair_tasks: RepairTasks,
-    /// The storage of each partition that was deployed last.
-    pub(crate) storages: Mutex<HashMap<u16, Arc<PartitionStorage>>>,
+    pub(crate) started: Mutex<HashMap<u16, StartedPartition>>,
+}
+
+impl ServedApp {
+    /// The partitions that were started and not stopped since.
+    pub(crate) fn started(&self) -> MutexGuard<'_, HashMap<u16, StartedPartition>> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A partition from its start to its end.
+#[derive(Clone, Debug)]
+pub(crate) struct StartedPartition {
+    pub(crate) storage: Arc<PartitionStorage>,
+    pub(crate) fence: Arc<PartitionFence>,
 }
 
 /// The answer of a node that does not lead the partition. Another node leads it, or no node does.
@@ -86,7 +100,8 @@ impl App {
         let not_leader = NotLeader { partition };
         let commands = self.partitions.commands(partition).ok_or(not_leader)?;
         let opened = self.opened.get().ok_or(not_leader)?;
-        let storage = opened.partition_storage(partition).ok_or(not_leader)?;
+        let started = opened.started().get(&partition).cloned().ok_or(not_leader)?;
+        let storage = started.storage;
         let local = LocalPartition { commands, app: self, opened, storage, partition };
         local.may_answer()?;
         Ok(local)

@@ -6,14 +6,20 @@
 use std::sync::Arc;
 
 use clock::Instant;
+use eventlog::Epoch;
 use ielections::{Elections, Leadership, LockFile, LossReason, ReleaseOutcome, Seat};
 use sysvvm::System;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
-    NodeSettings, Problem, Stage, clients::SystemClients, lease_fence::LeaseFence,
-    node::STAGE_CHECK_INTERVAL, opening, partitions, parts::NodeParts,
+    NodeSettings, Problem, Stage,
+    clients::SystemClients,
+    lease_fence::LeaseFence,
+    node::{STAGE_CHECK_INTERVAL, seat_of},
+    opening,
+    partitions::{self, Deployer},
+    parts::NodeParts,
 };
 
 /// The values that exist while the node leads.
@@ -79,12 +85,11 @@ impl NodeParts {
         let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadershipLost)?));
         self.node.set_fence(Some((seat, Arc::clone(&fence))));
         self.node.set_stage(Stage::Recovering);
-        let HeldLease { leadership, fence } = held.insert(HeldLease { leadership, fence });
-        let settings = &self.settings;
+        let HeldLease { leadership, .. } = held.insert(HeldLease { leadership, fence });
         tokio::select! {
             biased;
             lost = leadership.over() => return Ok(lost),
-            deployed = partitions::deploy(&self.node, &systems.requests, settings, (seat, fence), &self.clients) => deployed?,
+            started = self.start_partitions(&systems.requests, leadership) => started?,
         }
         self.node.set_stage(Stage::Leading);
         tokio::select! {
@@ -99,6 +104,27 @@ impl NodeParts {
             }
         }
         Ok(leadership.over().await)
+    }
+
+    /// Opens all applications and starts the partitions of the seat. They recover by themselves, side
+    /// by side.
+    async fn start_partitions(
+        &self,
+        system: &Arc<System>,
+        leadership: &Leadership,
+    ) -> Result<(), Problem> {
+        let (node, settings, clients) = (&self.node, &self.settings, &self.clients);
+        let (seat, epoch) = (leadership.seat(), Epoch(leadership.epoch().0));
+        let deployer = Deployer { node, system, settings, clients, leadership };
+        for app in node.apps() {
+            let served = deployer.open(app).await?;
+            for partition in 0..app.settings.partitions.get() {
+                if seat_of(partition, settings.seats) == seat {
+                    deployer.start(app, served, partition, epoch)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Waits until no partition recovers or is stalled. Until then `Node::stage` reports
@@ -171,7 +197,7 @@ impl NodeParts {
         are_given_back: &CancellationToken,
         [partitions, deadline]: [Instant; 2],
     ) {
-        let ended = partitions::undeploy(&self.node, partitions).await;
+        let ended = partitions::stop_all(&self.node, partitions).await;
         tokio::select! {
             biased;
             _ = leadership.over() => {}

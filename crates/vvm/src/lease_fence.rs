@@ -1,7 +1,8 @@
-//! The fence of a seat: it tells the logs of the seat's partitions whether the lease still holds.
+//! The fences of a leadership: they hold the work guards of the node and of its partitions, and tell
+//! the logs of the partitions whether the lease still holds.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -9,57 +10,123 @@ use clock::Instant;
 use eventlog::{Epoch, Fence, LeadershipLost};
 use ielections::WorkGuard;
 
-/// The work guard of all partitions of a seat under one leadership.
+/// The work guard of a node under one leadership. The work of each partition has a guard of its own.
 #[derive(Debug)]
 pub(crate) struct LeaseFence {
     epoch: Epoch,
-    work: Mutex<Option<WorkGuard>>,
+    work: HeldGuard,
 }
 
 impl LeaseFence {
     pub(crate) fn new(work: WorkGuard) -> LeaseFence {
-        LeaseFence { epoch: Epoch(work.epoch().0), work: Mutex::new(Some(work)) }
+        LeaseFence { epoch: Epoch(work.epoch().0), work: HeldGuard::new(work) }
     }
 
-    /// Reports that every write was answered and that nothing is written any more. Without this
-    /// report the end of the work is not proved.
+    /// The epoch of the leadership.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Reports that nothing is written any more. Without this report the end of the work is not
+    /// proved.
     pub(crate) fn finish(&self) {
-        if let Some(work) = self.take() {
-            work.finish();
-        }
+        self.work.finish();
     }
 
-    /// Drops the guard without a proof: no work goes on, but a write may still be under way. A
-    /// reader that still holds this value is refused from now on.
+    /// Drops the guard without a proof: no work goes on, but a write may still be under way.
     pub(crate) fn abandon(&self) {
-        drop(self.take());
-    }
-
-    /// Begins another piece of work under the leadership, such as a repair. The lease is not released
-    /// before this work has ended.
-    pub(crate) fn begin_work(&self) -> Result<WorkGuard, LeadershipLost> {
-        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*work {
-            Some(work) => work.begin_another().map_err(|lost| LeadershipLost(lost.to_string())),
-            None => Err(ended()),
-        }
-    }
-
-    fn take(&self) -> Option<WorkGuard> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.work.abandon();
     }
 
     /// The time until the leadership ends (`valid_until`), unless the lease is renewed; `None` when
     /// it has ended.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
-        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        let until = work.as_ref()?.valid_until();
+        let until = self.work.lock().as_ref()?.valid_until();
         (now < until).then(|| until - now)
+    }
+}
+
+/// The work guard of one start of a partition. The log of the partition asks it before each write.
+#[derive(Debug)]
+pub(crate) struct PartitionFence {
+    epoch: Epoch,
+    work: HeldGuard,
+}
+
+impl PartitionFence {
+    /// Makes the fence of a partition that works under this epoch.
+    pub(crate) fn new(epoch: Epoch, work: WorkGuard) -> PartitionFence {
+        PartitionFence { epoch, work: HeldGuard::new(work) }
+    }
+
+    /// Reports that every write of the partition was answered and that nothing of the partition is
+    /// written any more. Without this report the end of the work is not proved.
+    pub(crate) fn finish(&self) {
+        self.work.finish();
+    }
+
+    /// Drops the guard without a proof: no work goes on, but a write may still be under way. A
+    /// reader that still holds this value is refused from now on.
+    pub(crate) fn abandon(&self) {
+        self.work.abandon();
+    }
+
+    /// Begins another piece of work on the partition, such as a repair. The lease is not released
+    /// before this work has ended.
+    pub(crate) fn begin_work(&self) -> Result<WorkGuard, LeadershipLost> {
+        self.work.begin_another()
+    }
+}
+
+impl Fence for PartitionFence {
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn may_send(&self, timeout: Duration) -> bool {
+        self.work.ask(timeout).is_ok()
+    }
+
+    fn lost(&self) -> Option<LeadershipLost> {
+        self.work.ask(Duration::ZERO).err()
+    }
+}
+
+/// A work guard until the end of its work.
+#[derive(Debug)]
+struct HeldGuard(Mutex<Option<WorkGuard>>);
+
+impl HeldGuard {
+    fn new(work: WorkGuard) -> HeldGuard {
+        HeldGuard(Mutex::new(Some(work)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<WorkGuard>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self) {
+        // The lock is released first: the end of a guard takes locks of the leadership.
+        let work = self.lock().take();
+        if let Some(work) = work {
+            work.finish();
+        }
+    }
+
+    fn abandon(&self) {
+        let work = self.lock().take();
+        drop(work);
+    }
+
+    fn begin_another(&self) -> Result<WorkGuard, LeadershipLost> {
+        match &*self.lock() {
+            Some(work) => work.begin_another().map_err(|lost| LeadershipLost(lost.to_string())),
+            None => Err(ended()),
+        }
     }
 
     fn ask(&self, timeout: Duration) -> Result<(), LeadershipLost> {
-        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*work {
+        match &*self.lock() {
             Some(work) => work.may_send(timeout).map_err(|lost| LeadershipLost(lost.to_string())),
             None => Err(ended()),
         }
@@ -68,18 +135,4 @@ impl LeaseFence {
 
 fn ended() -> LeadershipLost {
     LeadershipLost("the work under this leadership has ended".to_owned())
-}
-
-impl Fence for LeaseFence {
-    fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
-    fn may_send(&self, timeout: Duration) -> bool {
-        self.ask(timeout).is_ok()
-    }
-
-    fn lost(&self) -> Option<LeadershipLost> {
-        self.ask(Duration::ZERO).err()
-    }
 }

@@ -8,7 +8,6 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use eventlog::Fence;
 use ielections::Seat;
 use istorage::KeyspaceName;
 

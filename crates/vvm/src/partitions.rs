@@ -1,73 +1,118 @@
-//! The partitions of a seat, from the beginning of the leadership to its end.
+//! The applications and partitions of a node under one leadership: how they are opened, started and
+//! stopped.
 
 use std::{
     fmt::Display,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use clock::Instant;
 use docnumbers::DocNumberRows;
-use eventlog::{Deployment, DeploymentError, Log, Reader};
+use eventlog::{Deployment, DeploymentError, Epoch, Log, Reader};
 use futures::future::join_all;
-use ielections::Seat;
+use ielections::Leadership;
 use processor::PartitionEnd;
 use seqstorage::PartitionStorage;
 use sysvvm::System;
 
 use crate::{
     App, Node, NodeSettings, NumbersIn, Problem,
-    app::ServedApp,
+    app::{ServedApp, StartedPartition},
     clients::Clients,
-    lease_fence::LeaseFence,
-    node::seat_of,
+    lease_fence::PartitionFence,
     opening,
     repair::RepairTasks,
     series::{self, OpenedSeries},
 };
 
-/// Deploys the partitions of a seat on the runtime of requests. They recover by themselves, side by
-/// side.
-///
-/// A node may take over because a server of its database fails, and a call to that server fails,
-/// too. So opening is tried again until `open_within` is over.
-pub(crate) async fn deploy(
-    node: &Node,
-    system: &Arc<System>,
-    settings: &NodeSettings,
-    (seat, fence): (Seat, &Arc<LeaseFence>),
-    clients: &Clients,
-) -> Result<(), Problem> {
-    for (at, app) in node.apps().iter().enumerate() {
+/// Opens the applications of a node and starts their partitions, under one leadership.
+pub(crate) struct Deployer<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) system: &'a Arc<System>,
+    pub(crate) settings: &'a NodeSettings,
+    pub(crate) clients: &'a Clients,
+    pub(crate) leadership: &'a Leadership,
+}
+
+impl Deployer<'_> {
+    /// Opens an application on the runtime of requests.
+    ///
+    /// A node may take over because a server of its database fails, and a call to that server fails,
+    /// too. So opening is tried again until `open_within` is over.
+    pub(crate) async fn open<'a>(&self, app: &'a App) -> Result<&'a Arc<ServedApp>, Problem> {
+        let Deployer { settings, clients, .. } = *self;
+        let (node, system) = (self.node.clone(), Arc::clone(self.system));
+        let (clock, timeout) = (node.clock().clone(), settings.request_call_timeout);
         // Each application has the whole time. Where a server fails, opening each application takes
         // longer.
-        let deadline = node.clock().now() + settings.open_within;
-        let (node_there, system_there) = (node.clone(), Arc::clone(system));
-        let (owner, timeout) =
-            (series::owner(settings, seat, fence), settings.request_call_timeout);
+        let deadline = clock.now() + settings.open_within;
+        let owner = series::owner(settings, self.leadership);
+        let name = app.name().clone();
         let opening = async move {
-            let app = &node_there.apps()[at];
-            let open = || open(app, &node_there, &system_there, (&owner, timeout), deadline);
-            opening::retry_until(node_there.clock(), deadline, open).await
+            // The applications of a node do not change.
+            let app = node
+                .app(name.owner(), name.name())
+                .ok_or_else(|| Problem::Refused(format!("the node has no application `{name}`")))?;
+            let open = || open(app, &node, &system, (&owner, timeout), deadline);
+            opening::retry_until(node.clock(), deadline, open).await
         };
         let (opened, series) = clients.on_requests(opening).await?;
-        let reader = {
-            let (storage, clock) = (Arc::clone(&opened.storage), node.clock().clone());
-            Reader::new(storage, clock, settings.request_call_timeout, app.settings.partitions)
-        };
-        let (repairs, storages) = (system.repairs(&opened.entry), Mutex::default());
-        let repair_tasks = RepairTasks::new(Arc::clone(fence), clients.runtime.clone());
-        let opened = ServedApp { app: opened, reader, series, repairs, repair_tasks, storages };
-        let opened = app.opened.get_or_init(|| Arc::new(opened));
-        for partition in 0..app.settings.partitions.get() {
-            if seat_of(partition, settings.seats) == seat {
-                // A partition spawns its tasks on the runtime that is entered.
-                let _entered = clients.runtime.enter();
-                deploy_partition(app, node, opened, partition, (system, settings, fence))?;
-            }
-        }
+        let storage = Arc::clone(&opened.storage);
+        let reader = Reader::new(storage, clock, timeout, app.settings.partitions);
+        let (repairs, started) = (self.system.repairs(&opened.entry), Mutex::default());
+        let repair_tasks = RepairTasks::new(clients.runtime.clone());
+        let opened = ServedApp { app: opened, reader, series, repairs, repair_tasks, started };
+        Ok(app.opened.get_or_init(|| Arc::new(opened)))
     }
-    Ok(())
+
+    /// Starts a partition under an epoch. The partition recovers by itself.
+    pub(crate) fn start(
+        &self,
+        app: &App,
+        served: &ServedApp,
+        partition: u16,
+        epoch: Epoch,
+    ) -> Result<(), Problem> {
+        let guard = self.leadership.work().map_err(Problem::LeadershipLost)?;
+        let fence = Arc::new(PartitionFence::new(epoch, guard));
+        let log = self.log_of(app, served, partition, Arc::clone(&fence));
+        let numbers = match app.settings.numbers {
+            NumbersIn::System => {
+                let rows = self.system.numbers(&served.app.entry);
+                PartitionStorage::in_system(rows, Arc::clone(&log))
+            }
+            NumbersIn::View => PartitionStorage::in_view(Arc::clone(&log)),
+        };
+        let mut work = app.settings.partition.clone();
+        work.name = format!("{}/{partition}", app.name());
+        let storage = Arc::new(numbers);
+        // A partition spawns its tasks on the runtime that is entered.
+        let _entered = self.clients.runtime.enter();
+        if let Err(why) = app.partitions.deploy(log, Arc::clone(&storage) as _, work) {
+            fence.finish();
+            return Err(Problem::Refused(why.to_string()));
+        }
+        served.started().insert(partition, StartedPartition { storage, fence });
+        Ok(())
+    }
+
+    fn log_of(
+        &self,
+        app: &App,
+        served: &ServedApp,
+        partition: u16,
+        fence: Arc<PartitionFence>,
+    ) -> Arc<Log> {
+        let settings = eventlog::LogSettings {
+            level: app.settings.level,
+            timeout: self.settings.request_call_timeout,
+            answers_kept: app.settings.answers_kept,
+            ..eventlog::LogSettings::new(app.settings.partitions)
+        };
+        let (storage, clock) = (Arc::clone(&served.app.storage), self.node.clock().clone());
+        Arc::new(Log::new(storage, clock, fence, partition, settings))
+    }
 }
 
 /// Opens the keyspace of an application and its series of document numbers, and fixes its
@@ -126,40 +171,6 @@ async fn open(
     Ok((opened, series))
 }
 
-fn deploy_partition(
-    app: &App,
-    node: &Node,
-    served: &ServedApp,
-    partition: u16,
-    (system, settings, fence): (&System, &NodeSettings, &Arc<LeaseFence>),
-) -> Result<(), Problem> {
-    let (clock, timeout) = (node.clock(), settings.request_call_timeout);
-    let opened = &served.app;
-    let storage = &opened.storage;
-    let log_settings = eventlog::LogSettings {
-        level: app.settings.level,
-        timeout,
-        answers_kept: app.settings.answers_kept,
-        ..eventlog::LogSettings::new(app.settings.partitions)
-    };
-    let fence = Arc::clone(fence) as Arc<dyn eventlog::Fence>;
-    let log = Log::new(Arc::clone(storage), clock.clone(), fence, partition, log_settings);
-    let log = Arc::new(log);
-    let numbers = match app.settings.numbers {
-        NumbersIn::System => {
-            PartitionStorage::in_system(system.numbers(&opened.entry), Arc::clone(&log))
-        }
-        NumbersIn::View => PartitionStorage::in_view(Arc::clone(&log)),
-    };
-    let mut work = app.settings.partition.clone();
-    work.name = format!("{}/{partition}", app.name());
-    let numbers = Arc::new(numbers);
-    let mut storages = served.storages.lock().unwrap_or_else(PoisonError::into_inner);
-    storages.insert(partition, Arc::clone(&numbers));
-    drop(storages);
-    app.partitions.deploy(log, numbers, work).map_err(|why| Problem::Refused(why.to_string()))
-}
-
 /// The ends of all partitions.
 #[derive(Debug, Default)]
 pub(crate) struct PartitionEnds {
@@ -169,11 +180,27 @@ pub(crate) struct PartitionEnds {
     pub(crate) is_late: bool,
 }
 
+/// Stops a partition in order.
+pub(crate) async fn stop(app: &App, partition: u16, deadline: Instant) -> PartitionEnd {
+    let end = app.partitions.undeploy(partition, deadline).await;
+    let started = app.opened.get().and_then(|served| served.started().remove(&partition));
+    if let Some(StartedPartition { fence, .. }) = started {
+        match end {
+            PartitionEnd::Stopped => fence.finish(),
+            PartitionEnd::Unproved(_) | PartitionEnd::LeadershipLost(_) => fence.abandon(),
+            // The work may go on. The log holds the guard, so the killer ends the process when the
+            // lease is nearly over.
+            PartitionEnd::Late => {}
+        }
+    }
+    end
+}
+
 /// Stops all partitions side by side.
-pub(crate) async fn undeploy(node: &Node, deadline: Instant) -> PartitionEnds {
+pub(crate) async fn stop_all(node: &Node, deadline: Instant) -> PartitionEnds {
     let stops = node.apps().iter().flat_map(|app| {
         app.partitions.status().into_iter().map(move |(partition, _)| async move {
-            let (why, is_late) = match app.partitions.undeploy(partition, deadline).await {
+            let (why, is_late) = match stop(app, partition, deadline).await {
                 PartitionEnd::Stopped => return None,
                 PartitionEnd::Unproved(why) | PartitionEnd::LeadershipLost(why) => (why, false),
                 PartitionEnd::Late => ("the partition did not end in time".to_owned(), true),

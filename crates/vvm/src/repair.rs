@@ -8,16 +8,11 @@ mod mark;
 mod rows;
 mod tasks;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    str::FromStr,
-    sync::{Arc, PoisonError},
-};
+use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 use eventlog::{DrawnNumber, Offset, WsId};
 use processor::bytes::Bytes;
-use seqstorage::{MarkError, PartitionStorage};
+use seqstorage::MarkError;
 use serde::{Deserialize, Serialize};
 
 use self::mark::PartitionRepair;
@@ -312,11 +307,11 @@ impl App {
         let not_leader = NotLeader { partition };
         let served = Arc::clone(self.opened.get().ok_or(not_leader)?);
         let commands = self.partitions.commands(partition).ok_or(not_leader)?;
-        let storage = served.partition_storage(partition).ok_or(not_leader)?;
+        let started = served.started().get(&partition).cloned().ok_or(not_leader)?;
         let (app, clock) = (self.name().clone(), self.clock.clone());
         let application = Arc::clone(&self.settings.application);
         let repair =
-            PartitionRepair { app, application, partition, clock, served, commands, storage };
+            PartitionRepair { app, application, partition, clock, served, commands, started };
         repair.may_go_on()?;
         Ok(repair)
     }
@@ -333,11 +328,6 @@ impl ServedApp {
             })
         };
         rows.iter().map(read).collect()
-    }
-
-    pub(crate) fn partition_storage(&self, partition: u16) -> Option<Arc<PartitionStorage>> {
-        let storages = self.storages.lock().unwrap_or_else(PoisonError::into_inner);
-        storages.get(&partition).cloned()
     }
 }
 

@@ -6,14 +6,13 @@ use std::collections::BTreeMap;
 use causes::with_causes;
 use clock::Instant;
 use docnumbers::{DocNumberRows, FastSeries, FixError, Policy, RangeOwner, SeriesEnd, SeriesId};
-use eventlog::Fence;
 use futures::future::join_all;
-use ielections::Seat;
+use ielections::Leadership;
 use processor::{DeclaredSeries, SeriesPolicy};
 use sysvvm::AppName;
 use tracing::{info, warn};
 
-use crate::{App, Node, NodeSettings, Problem, clients::Clients, lease_fence::LeaseFence};
+use crate::{App, Node, NodeSettings, Problem, clients::Clients};
 
 /// The open series of an application.
 #[derive(Debug)]
@@ -25,8 +24,9 @@ pub(crate) struct OpenedSeries {
 }
 
 /// The name of a leadership in the ledgers of gaps.
-pub(crate) fn owner(settings: &NodeSettings, seat: Seat, fence: &LeaseFence) -> String {
-    let (node, seat, epoch) = (settings.advertised, seat.get(), fence.epoch().0);
+pub(crate) fn owner(settings: &NodeSettings, leadership: &Leadership) -> String {
+    let (node, seat) = (settings.advertised, leadership.seat().get());
+    let epoch = leadership.epoch();
     format!("{node} seat {seat} epoch {epoch}")
 }
 

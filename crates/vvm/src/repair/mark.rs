@@ -7,13 +7,16 @@ use clock::{Clock, WallTime};
 use eventlog::{AppRow, Obstacle, Value, WsId};
 use isequencer::Sequence;
 use processor::{Application, Commands, DeclaredSequence, bytes::Bytes};
-use seqstorage::{MarkError, MarkPlan, PartitionStorage};
+use seqstorage::{MarkError, MarkPlan};
 use sysvvm::AppName;
 use tokio::sync::MutexGuard;
 use tracing::info;
 
 use super::{MarkRequest, RemoveRequest, RepairAction, RepairError, RepairNote, hex, rows::SHOWN};
-use crate::{NotLeader, app::ServedApp};
+use crate::{
+    NotLeader,
+    app::{ServedApp, StartedPartition},
+};
 
 /// The parts that a repair of a partition needs.
 pub(super) struct PartitionRepair {
@@ -23,7 +26,7 @@ pub(super) struct PartitionRepair {
     pub(super) clock: Clock,
     pub(super) served: Arc<ServedApp>,
     pub(super) commands: Commands,
-    pub(super) storage: Arc<PartitionStorage>,
+    pub(super) started: StartedPartition,
 }
 
 impl PartitionRepair {
@@ -38,7 +41,8 @@ impl PartitionRepair {
             request;
         let _one_at_a_time = self.one_at_a_time(is_dry_run).await;
         let sequences = self.sequences_of(ws).await?;
-        let plan = self.storage.plan_marker(event, ws, offset, numbers, ignores_hint, &sequences);
+        let plan =
+            self.started.storage.plan_marker(event, ws, offset, numbers, ignores_hint, &sequences);
         let plan = plan.await?;
         let note = self.note_of(&plan);
         if is_dry_run {
@@ -48,7 +52,7 @@ impl PartitionRepair {
             return Err(RepairError::OtherAction(note.action));
         }
         let repair = async {
-            self.storage.repair(plan).await?;
+            self.started.storage.repair(plan).await?;
             Ok(())
         };
         self.noted(note, repair).await
@@ -90,7 +94,7 @@ impl PartitionRepair {
         };
         let read = self.served.reader.row(row).await.map_err(MarkError::from)?;
         let found = read.ok_or(no_row)?;
-        self.storage.check_removal(row, repair, is_foreign).await?;
+        self.started.storage.check_removal(row, repair, is_foreign).await?;
         let note = self.note(RepairAction::Removed, row, &found);
         if is_dry_run {
             return Ok(note);
@@ -98,7 +102,7 @@ impl PartitionRepair {
         if digest.as_ref() != Some(&note.digest) {
             return Err(RepairError::Changed { row: note.row, found: note.digest });
         }
-        self.noted(note, async { Ok(self.storage.remove(row, &found).await?) }).await
+        self.noted(note, async { Ok(self.started.storage.remove(row, &found).await?) }).await
     }
 
     /// Does a repair, with a row in the table of repairs before and after it.
@@ -110,7 +114,7 @@ impl PartitionRepair {
         mut note: RepairNote,
         repair: impl Future<Output = Result<(), RepairError>>,
     ) -> Result<RepairNote, RepairError> {
-        let work = self.served.repair_tasks.begin_writes();
+        let work = self.started.fence.begin_work();
         let work = work.map_err(|_| NotLeader { partition: self.partition })?;
         let done = async {
             self.put(&note).await?;
@@ -164,7 +168,7 @@ impl PartitionRepair {
             action,
             at_micros: self.clock.wall().as_micros(),
             partition: self.partition,
-            epoch: self.storage.epoch().0,
+            epoch: self.started.storage.epoch().0,
             row: row.to_string(),
             event: None,
             ws: None,

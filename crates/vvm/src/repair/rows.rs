@@ -144,8 +144,9 @@ impl ServedApp {
             }
         }
         for row in numbers {
-            let is_unchanged = match self.partition_storage(partition) {
-                Some(storage) => storage.is_unchanged(&row).await.unwrap_or(true),
+            let started = self.started().get(&partition).cloned();
+            let is_unchanged = match started {
+                Some(started) => started.storage.is_unchanged(&row).await.unwrap_or(true),
                 None => true,
             };
             if is_unchanged {

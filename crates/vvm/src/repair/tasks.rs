@@ -1,15 +1,12 @@
 //! The tasks of repairs: a repair that has begun goes on to its end, although its caller is gone.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use ielections::WorkGuard;
 use tokio::{
     runtime::Handle,
     sync::oneshot,
     task::{AbortHandle, JoinSet},
 };
-
-use crate::lease_fence::LeaseFence;
 
 /// The repairs of an application that are under way.
 ///
@@ -21,7 +18,6 @@ pub(crate) struct RepairTasks {
     /// Held during a repair. Two repairs of one event with different places would leave a marker at
     /// the wrong one.
     pub(super) one_at_a_time: tokio::sync::Mutex<()>,
-    fence: Arc<LeaseFence>,
     /// The runtime of requests. Only this runtime uses the client of requests.
     runtime: Handle,
     tasks: Mutex<JoinSet<()>>,
@@ -42,9 +38,9 @@ impl Drop for AbortOnDrop {
 }
 
 impl RepairTasks {
-    pub(crate) fn new(fence: Arc<LeaseFence>, runtime: Handle) -> RepairTasks {
+    pub(crate) fn new(runtime: Handle) -> RepairTasks {
         let (one_at_a_time, tasks) = (tokio::sync::Mutex::default(), Mutex::default());
-        RepairTasks { one_at_a_time, fence, runtime, tasks }
+        RepairTasks { one_at_a_time, runtime, tasks }
     }
 
     /// Runs work on the runtime of requests. If the call is dropped, the work goes on.
@@ -83,10 +79,5 @@ impl RepairTasks {
             tasks.spawn_on(task, &self.runtime)
         };
         (task, result)
-    }
-
-    /// Begins the writes of a repair. The lease is not released before they have ended.
-    pub(super) fn begin_writes(&self) -> Result<WorkGuard, eventlog::LeadershipLost> {
-        self.fence.begin_work()
     }
 }
