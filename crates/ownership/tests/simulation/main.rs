@@ -4,6 +4,8 @@
 //! Each history follows from its seed alone. A seed that fails is printed. `OWNERSHIP_SEED=4711
 //! cargo test -p vvm-ownership --test simulation` replays it.
 
+#![allow(clippy::unwrap_used)]
+
 mod node;
 mod store;
 mod world;
