@@ -53,6 +53,17 @@ pub enum Error {
         /// The newest format that this program knows.
         known: u32,
     },
+    /// The storage was written in a format that this program no longer reads: use the older program,
+    /// or begin with an empty storage.
+    #[error(
+        "the storage has format {found}, and this program needs format {needed}: use the program that wrote the storage, or an empty storage"
+    )]
+    OlderFormat {
+        /// The format of the storage.
+        found: u32,
+        /// The format that this program writes and reads.
+        needed: u32,
+    },
     /// The keyspace belongs to another program, or is damaged: use another keyspace.
     #[error("the system keyspace was not written by this program, or is damaged: {what}")]
     Foreign {

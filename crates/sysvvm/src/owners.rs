@@ -55,6 +55,14 @@ impl OwnerRows {
         limits.rows.min(limits.bytes / CHANGE_BYTES).clamp(1, ROWS_MAX)
     }
 
+    /// Returns the partition whose row makes no sense, if the error names one.
+    #[must_use]
+    pub fn partition_of(error: &Error) -> Option<PartitionId> {
+        let Error::Storage(error) = error else { return None };
+        let row = error.row().filter(|row| row.key.pkey == layout::owners())?;
+        partition_of(&row.key.ccols)
+    }
+
     /// Reads all ownership rows.
     ///
     /// # Errors

@@ -43,8 +43,9 @@ impl System {
     /// so at once.
     ///
     /// # Errors
-    /// [`Error::Foreign`](crate::Error::Foreign) and
-    /// [`Error::NewerFormat`](crate::Error::NewerFormat) if the keyspace is not for this program.
+    /// [`Error::Foreign`](crate::Error::Foreign),
+    /// [`Error::NewerFormat`](crate::Error::NewerFormat) and
+    /// [`Error::OlderFormat`](crate::Error::OlderFormat) if the keyspace is not for this program.
     /// Nothing is changed then.
     pub async fn open(
         driver: Arc<dyn StorageDriver>,

@@ -17,7 +17,7 @@ pub(crate) const TRIALS: &[Trial<Database>] = trials!(
     a_half_created_application_keeps_its_partitions = half_initialized,
     many_nodes_create_different_applications = many_init_different,
     many_nodes_create_the_same_application = many_init_the_same,
-    rows_of_other_programs_and_newer_formats_are_refused = foreign_and_newer,
+    rows_of_other_programs_and_other_formats_are_refused = other_formats,
     the_longest_names_are_accepted,
 );
 
@@ -104,12 +104,20 @@ async fn many_init_the_same(database: &Database) {
     }
 }
 
-async fn foreign_and_newer(database: &Database) {
+async fn other_formats(database: &Database) {
     let system = database.open(0).await.unwrap();
     let _ = system.init_app(&app("shop"), ten(), database.soon()).await.unwrap();
     let key = row_of(&app("shop"));
     let mut there = database.get(&system, &key).await;
-    for (entry, newer) in [(&b"\x02?"[..], true), (b"\0?", false)] {
+    let mut older = there.to_vec();
+    assert_eq!(older[16..20], [0, 0, 0, 2]);
+    older[19] = 1;
+    let older = Bytes::from(older);
+    database.swap(&system, &key, &there, &older).await;
+    let error = system.open_app(&app("shop"), database.soon()).await.unwrap_err();
+    assert!(matches!(error, Error::OlderFormat { found: 1, needed: 2 }), "{error:?}");
+    there = older;
+    for (entry, newer) in [(&b"\x02?"[..], Some((2, 1))), (b"\0?", None)] {
         let entry = Bytes::from_static(entry);
         database.swap(&system, &key, &there, &entry).await;
         let errors = [
@@ -125,7 +133,12 @@ async fn foreign_and_newer(database: &Database) {
     }
     let format = Key::new(vec![0, 0, 0, 6], "");
     let mut there = database.get(&system, &format).await;
-    for (value, newer) in [(&b"VVM\0\0\0\0\x02"[..], true), (b"other", false)] {
+    let older = Bytes::from_static(b"VVM\0\0\0\0\x01");
+    database.swap(&system, &format, &there, &older).await;
+    let error = database.open(1).await.unwrap_err();
+    assert!(matches!(error, Error::OlderFormat { found: 1, needed: 2 }), "{error:?}");
+    there = older;
+    for (value, newer) in [(&b"VVM\0\0\0\0\x03"[..], Some((3, 2))), (b"other", None)] {
         let value = Bytes::from_static(value);
         database.swap(&system, &format, &there, &value).await;
         refused(&database.open(1).await.unwrap_err(), newer);
@@ -134,10 +147,11 @@ async fn foreign_and_newer(database: &Database) {
     }
 }
 
-fn refused(error: &Error, newer: bool) {
+/// Checks the error: `newer` has the format that is found and the format that is known.
+fn refused(error: &Error, newer: Option<(u32, u32)>) {
     match error {
-        Error::NewerFormat { found: 2, known: 1 } => assert!(newer),
-        Error::Foreign { .. } => assert!(!newer),
+        Error::NewerFormat { found, known } => assert_eq!(Some((*found, *known)), newer),
+        Error::Foreign { .. } => assert_eq!(newer, None),
         error => panic!("{error:?}"),
     }
 }

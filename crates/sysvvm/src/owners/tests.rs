@@ -110,6 +110,7 @@ async fn the_leases_that_exist_are_the_living() {
     let key = Key::new(layout::leases(), vec![0, 0, 0, 5]);
     storage.put(key, "new".into(), SOON).await.unwrap();
     let error = owners.answer(&OwnershipCall::ReadLeases, SOON).await.unwrap_err();
+    assert_eq!(OwnerRows::partition_of(&error), None, "it is no ownership row");
     let Error::Storage(error) = error else { panic!("{error:?}") };
     let row = error.row().unwrap().to_string();
     assert!(row.starts_with("the lease of a seat (key 00000001/00000005) is not a lease"), "{row}");
@@ -131,7 +132,7 @@ async fn a_row_that_makes_no_sense_is_named_and_never_replaced() {
     assert!(corrupt[0].starts_with(text), "{corrupt:?}");
     let take = change(1, OwnerRow::default(), row(1, 0xb));
     let error = owners.answer(&take, SOON).await.unwrap_err();
-    assert!(matches!(&error, Error::Storage(error) if error.row().is_some()), "{error:?}");
+    assert_eq!(OwnerRows::partition_of(&error), Some(id(1)), "{error:?}");
     assert_eq!(owners.read(Consistency::Plain, SOON).await.unwrap(), read);
 }
 

@@ -10,7 +10,7 @@ use clock::Instant;
 use futures::TryStreamExt;
 use istorage::{AppStorageExt, Conditional, KeyspaceName, Outcome, Range};
 
-use super::{FORMAT_VERSION, OpenedApp, System, keyspace::open_existing};
+use super::{FORMAT_VERSION, OpenedApp, System, format, keyspace::open_existing};
 use crate::{
     AppEntry, AppName, AppNumber, Error, Result,
     entry::{InitState, RegistryRow},
@@ -63,7 +63,7 @@ impl System {
     ///
     /// # Errors
     /// [`Error::DoesNotExist`] if the application was not initialized, or not to the end.
-    /// [`Error::NewerFormat`] if a newer program wrote it.
+    /// [`Error::NewerFormat`] and [`Error::OlderFormat`] if it has another format.
     pub async fn open_app(&self, name: &AppName, deadline: Instant) -> Result<OpenedApp> {
         let registered = self
             .registry_row(name, deadline)
@@ -72,9 +72,7 @@ impl System {
         let Some(RegistryRow { entry, .. }) = registered else {
             return Err(Error::DoesNotExist { app: name.clone() });
         };
-        if entry.format > FORMAT_VERSION {
-            return Err(Error::NewerFormat { found: entry.format, known: FORMAT_VERSION });
-        }
+        format::check(entry.format)?;
         let storage = open_existing(&*self.driver, &self.clock, &entry.keyspace, deadline).await?;
         Ok(OpenedApp { entry, storage })
     }

@@ -104,21 +104,17 @@ async fn nodes_that_initialize_applications_concurrently_take_different_numbers(
 }
 
 #[tokio::test]
-async fn a_foreign_or_newer_storage_is_refused() {
+async fn a_storage_of_another_format_is_refused() {
     let with_format =
         |value: &'static [u8]| Put { key: layout::format(), value: Bytes::from_static(value) };
-    for (value, newer) in [
-        (&b"VVM\0\0\0\0\x02"[..], true),
-        (b"VVM\0\0\0\0\0", false),
-        (b"other", false),
-        (b"", false),
-    ] {
-        let refused = open(&foreign(vec![with_format(value)]).await).await.unwrap_err();
-        match refused {
-            Error::NewerFormat { found: 2, known: FORMAT_VERSION } => assert!(newer),
-            Error::Foreign { .. } => assert!(!newer),
-            error => panic!("{error:?}"),
-        }
+    let refused = async |value| open(&foreign(vec![with_format(value)]).await).await.unwrap_err();
+    let newer = refused(b"VVM\0\0\0\0\x03").await;
+    assert!(matches!(newer, Error::NewerFormat { found: 3, known: FORMAT_VERSION }), "{newer:?}");
+    let older = refused(b"VVM\0\0\0\0\x01").await;
+    assert!(matches!(older, Error::OlderFormat { found: 1, needed: FORMAT_VERSION }), "{older:?}");
+    for value in [&b"VVM\0\0\0\0\0"[..], b"other", b""] {
+        let error = refused(value).await;
+        assert!(matches!(error, Error::Foreign { .. }), "{error:?}");
     }
 }
 
