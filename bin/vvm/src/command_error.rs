@@ -94,7 +94,7 @@ impl CommandError {
             Problem::Refused(_) => ExitReason::Config,
             Problem::Storage(_) => ExitReason::Unreachable,
             Problem::NotAcquired(_) => ExitReason::NotAcquired,
-            Problem::LeadershipLost(_) => ExitReason::LeadershipLost,
+            Problem::LeadershipLost(_) | Problem::OwnershipLost(_) => ExitReason::LeadershipLost,
             Problem::SteppedDown => ExitReason::SteppedDown,
             Problem::ServiceEnded { .. } => ExitReason::ServiceEnded,
             Problem::NotEnded(_) | Problem::NotStopped(_) => ExitReason::NotStopped,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use clock::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Epoch, LossReason, Seat, renewal::RenewalTask, term::Term};
+use crate::{Epoch, Incarnation, LossReason, Seat, renewal::RenewalTask, term::Term};
 
 /// The leadership of a seat. It is renewed in the background until it is lost, released or dropped.
 ///
@@ -40,6 +40,11 @@ impl Leadership {
     /// Returns the epoch, which is the fencing token of the leadership.
     pub fn epoch(&self) -> Epoch {
         self.term.lease.epoch
+    }
+
+    /// Returns the incarnation of the lease. No other leadership has it.
+    pub fn incarnation(&self) -> Incarnation {
+        self.term.lease.incarnation
     }
 
     /// Returns the end of the leadership if it is not renewed.

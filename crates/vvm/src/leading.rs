@@ -3,12 +3,12 @@
 //! Invariant: the lease is released only if every partition has proved that it writes nothing any
 //! more.
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use clock::Instant;
-use eventlog::Epoch;
 use ielections::{Elections, Leadership, LockFile, LossReason, ReleaseOutcome, Seat};
-use sysvvm::System;
+use sysvvm::{System, ownership::PartitionId};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -18,6 +18,7 @@ use crate::{
     lease_fence::LeaseFence,
     node::{STAGE_CHECK_INTERVAL, seat_of},
     opening,
+    owned::{OwnedPartitions, WantedPartitions},
     partitions::{self, Deployer},
     parts::NodeParts,
 };
@@ -86,45 +87,57 @@ impl NodeParts {
         self.node.set_fence(Some((seat, Arc::clone(&fence))));
         self.node.set_stage(Stage::Recovering);
         let HeldLease { leadership, .. } = held.insert(HeldLease { leadership, fence });
-        tokio::select! {
-            biased;
-            lost = leadership.over() => return Ok(lost),
-            started = self.start_partitions(&systems.requests, leadership) => started?,
-        }
-        self.node.set_stage(Stage::Leading);
-        tokio::select! {
-            biased;
-            lost = leadership.over() => return Ok(lost),
-            () = self.recovered() => {
-                info!(seat = seat.get(), at = %self.settings.advertised, "node ready");
-                let partitions = self.node.count_violated();
-                if partitions > 0 {
-                    warn!(partitions, "partitions blocked by violations; run `vvm repair list`");
-                }
+        let (node, settings, clients) = (&self.node, &self.settings, &self.clients);
+        let deployer = Deployer { node, system: &systems.requests, settings, clients, leadership };
+        let work = async {
+            let wanted = self.open_apps(&deployer, seat).await?;
+            let rows = systems.elections.owners();
+            let (sender, all_started) = oneshot::channel();
+            let mut owned = OwnedPartitions::new(&deployer, rows, wanted);
+            tokio::select! {
+                problem = owned.run(sender) => Err(problem),
+                never = self.report_ready(all_started, seat) => Ok::<Infallible, Problem>(never),
             }
+        };
+        tokio::select! {
+            biased;
+            lost = leadership.over() => Ok(lost),
+            ended = work => match ended? {},
         }
-        Ok(leadership.over().await)
     }
 
-    /// Opens all applications and starts the partitions of the seat. They recover by themselves, side
-    /// by side.
-    async fn start_partitions(
+    /// Opens all applications. Returns the partitions of the seat.
+    async fn open_apps(
         &self,
-        system: &Arc<System>,
-        leadership: &Leadership,
-    ) -> Result<(), Problem> {
-        let (node, settings, clients) = (&self.node, &self.settings, &self.clients);
-        let (seat, epoch) = (leadership.seat(), Epoch(leadership.epoch().0));
-        let deployer = Deployer { node, system, settings, clients, leadership };
-        for app in node.apps() {
+        deployer: &Deployer<'_>,
+        seat: Seat,
+    ) -> Result<WantedPartitions<'_>, Problem> {
+        let mut wanted = WantedPartitions::new();
+        for app in self.node.apps() {
             let served = deployer.open(app).await?;
+            let number = served.app.entry.number.get();
             for partition in 0..app.settings.partitions.get() {
-                if seat_of(partition, settings.seats) == seat {
-                    deployer.start(app, served, partition, epoch)?;
+                if seat_of(partition, self.settings.seats) == seat {
+                    wanted.insert(PartitionId { app: number, partition }, (app, &**served));
                 }
             }
         }
-        Ok(())
+        Ok(wanted)
+    }
+
+    /// Reports that the node leads, and later that its partitions have recovered.
+    async fn report_ready(&self, all_started: oneshot::Receiver<()>, seat: Seat) -> Infallible {
+        // The sender is gone if the leadership is over.
+        if all_started.await.is_ok() {
+            self.node.set_stage(Stage::Leading);
+            self.recovered().await;
+            info!(seat = seat.get(), at = %self.settings.advertised, "node ready");
+            let partitions = self.node.count_violated();
+            if partitions > 0 {
+                warn!(partitions, "partitions blocked by violations; run `vvm repair list`");
+            }
+        }
+        std::future::pending().await
     }
 
     /// Waits until no partition recovers or is stalled. Until then `Node::stage` reports

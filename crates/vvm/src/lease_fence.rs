@@ -2,7 +2,7 @@
 //! the logs of the partitions whether the lease still holds.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -51,12 +51,20 @@ impl LeaseFence {
 pub(crate) struct PartitionFence {
     epoch: Epoch,
     work: HeldGuard,
+    /// The reason why nothing may be sent any more, although the lease holds.
+    closed: OnceLock<String>,
 }
 
 impl PartitionFence {
     /// Makes the fence of a partition that works under this epoch.
     pub(crate) fn new(epoch: Epoch, work: WorkGuard) -> PartitionFence {
-        PartitionFence { epoch, work: HeldGuard::new(work) }
+        PartitionFence { epoch, work: HeldGuard::new(work), closed: OnceLock::new() }
+    }
+
+    /// Refuses all writes from now on, although the lease holds. A write that was sent before may
+    /// still land. The first reason stays.
+    pub(crate) fn close(&self, why: &str) {
+        let _ = self.closed.set(why.to_owned());
     }
 
     /// Reports that every write of the partition was answered and that nothing of the partition is
@@ -74,7 +82,15 @@ impl PartitionFence {
     /// Begins another piece of work on the partition, such as a repair. The lease is not released
     /// before this work has ended.
     pub(crate) fn begin_work(&self) -> Result<WorkGuard, LeadershipLost> {
+        self.ask(Duration::ZERO)?;
         self.work.begin_another()
+    }
+
+    fn ask(&self, timeout: Duration) -> Result<(), LeadershipLost> {
+        match self.closed.get() {
+            Some(why) => Err(LeadershipLost(why.clone())),
+            None => self.work.ask(timeout),
+        }
     }
 }
 
@@ -84,11 +100,11 @@ impl Fence for PartitionFence {
     }
 
     fn may_send(&self, timeout: Duration) -> bool {
-        self.work.ask(timeout).is_ok()
+        self.ask(timeout).is_ok()
     }
 
     fn lost(&self) -> Option<LeadershipLost> {
-        self.work.ask(Duration::ZERO).err()
+        self.ask(Duration::ZERO).err()
     }
 }
 

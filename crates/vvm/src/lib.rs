@@ -27,6 +27,7 @@ mod leading;
 mod lease_fence;
 mod node;
 mod opening;
+mod owned;
 mod partitions;
 mod parts;
 mod problem;

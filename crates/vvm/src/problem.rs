@@ -36,6 +36,10 @@ pub enum Problem {
     /// The node no longer leads.
     #[error("the leadership was lost: {0}")]
     LeadershipLost(LossReason),
+    /// Another node took a partition that this node owns: one of the two judged a lease wrongly. So
+    /// this node ends its leadership.
+    #[error("the ownership of a partition was lost: {0}")]
+    OwnershipLost(String),
     /// The node was asked to let another node lead.
     #[error("the node was asked to step down")]
     SteppedDown,

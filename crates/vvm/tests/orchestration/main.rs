@@ -7,6 +7,7 @@ mod cluster;
 mod leaders;
 mod lease_times;
 mod numbers;
+mod owners;
 mod reads;
 mod repair;
 
