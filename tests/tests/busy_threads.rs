@@ -106,7 +106,7 @@ impl Node {
             .node()
             .app("acme", "shop")
             .unwrap()
-            .local_partition(command.ws)
+            .at(command.ws)
             .unwrap()
             .commands()
             .run(command)
@@ -120,7 +120,7 @@ impl Node {
         let reads = (0..READS).map(|_| {
             let node = self.launched.node().clone();
             self.requests.spawn(async move {
-                let here = node.app("acme", "shop").unwrap().local_partition(WsId(WS)).unwrap();
+                let here = node.app("acme", "shop").unwrap().at(WsId(WS)).unwrap();
                 here.record(WsId(WS), Application::DESCRIPTOR).await.unwrap().unwrap();
             })
         });
@@ -194,7 +194,7 @@ async fn requests_are_blocked(server: &ServerFixture) {
         }
     }
     drop(blocked);
-    assert!(node.launched.node().app("acme", "shop").unwrap().local_partition(WsId(1)).is_ok());
+    assert!(node.launched.node().app("acme", "shop").unwrap().at(WsId(1)).is_ok());
     node.work(PATIENCE).await;
     node.stop(server).await;
 }

@@ -123,6 +123,11 @@ impl WorkGuard {
         self.term.lease.epoch
     }
 
+    /// Returns the incarnation of the lease. No other leadership has it.
+    pub fn incarnation(&self) -> Incarnation {
+        self.term.lease.incarnation
+    }
+
     /// Begins another piece of work under the same leadership.
     ///
     /// # Errors

@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .launch();
     node.ready(deadline).await?;
     let app = node.node().app("acme", "shop").ok_or("the application is missing")?;
-    let commands = app.local_partition(WsId(7))?.commands().clone();
+    let commands = app.at(WsId(7))?.commands().clone();
     for (name, params) in [("sys.CreateWorkspace", r#"{"kind": "Shop"}"#), ("shop.Greet", "you")] {
         let command = Command::new(WsId(7), name.parse()?, deadline).with_params(params);
         println!("{name}: {:?}", commands.run(command).await?.answer.result);

@@ -7,12 +7,12 @@ use std::{
 
 use clock::Clock;
 use docnumbers::{FastSeries, SeriesId};
-use eventlog::{Entry, Offset, Reader, RecordId, StoredRecord, WsId};
+use eventlog::{Entry, Epoch, Fence, Offset, Reader, RecordId, StoredRecord, WsId};
 use futures::{Stream, stream::BoxStream};
 use isequencer::{SeqId, standard};
 use processor::{Application, Busy, Commands, Partitions};
 use seqstorage::{PartitionStorage, StoredSequence};
-use sysvvm::{AppName, RepairRows};
+use sysvvm::{AppName, AppNumber, RepairRows};
 
 use crate::{
     AppSettings,
@@ -32,6 +32,7 @@ pub struct App {
     pub(crate) settings: AppSettings,
     pub(crate) partitions: Partitions,
     pub(crate) opened: OnceLock<Arc<ServedApp>>,
+    number: OnceLock<AppNumber>,
     /// Workspaces that exist. No workspace is ever removed, so they need not be read again.
     known: Mutex<HashSet<WsId>>,
 }
@@ -61,10 +62,11 @@ pub(crate) struct StartedPartition {
     pub(crate) fence: Arc<PartitionFence>,
 }
 
-/// The answer of a node that does not lead the partition. Another node leads it, or no node does.
+/// The error of a node that does not own a partition, or does not work on it. Another node may own
+/// it, or nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this node does not lead partition {partition}")]
-pub struct NotLeader {
+#[error("this node does not own partition {partition}")]
+pub struct NotOwner {
     /// The number of the partition.
     pub partition: u16,
 }
@@ -73,7 +75,14 @@ impl App {
     pub(crate) fn new(settings: AppSettings, clock: Clock) -> App {
         let application = Arc::clone(&settings.application);
         let partitions = Partitions::new(application, settings.partitions, clock.clone());
-        App { clock, settings, partitions, opened: OnceLock::new(), known: Mutex::default() }
+        App {
+            clock,
+            settings,
+            partitions,
+            opened: OnceLock::new(),
+            number: OnceLock::new(),
+            known: Mutex::default(),
+        }
     }
 
     /// The owner and the name of the application.
@@ -86,6 +95,16 @@ impl App {
         &self.settings.application
     }
 
+    /// The number of the application in the registry, if the node knows it already.
+    pub(crate) fn number(&self) -> Option<AppNumber> {
+        self.number.get().copied()
+    }
+
+    pub(crate) fn set_number(&self, number: AppNumber) {
+        // The number of an application never changes.
+        let _ = self.number.set(number);
+    }
+
     /// The partition of a workspace.
     pub fn partition_of(&self, ws: WsId) -> u16 {
         self.partitions.of(ws)
@@ -94,15 +113,15 @@ impl App {
     /// The partition of a workspace, if the partition is at work on this node.
     ///
     /// # Errors
-    /// If the partition is not at work here: another node leads it, or this node is not ready.
-    pub fn local_partition(&self, ws: WsId) -> Result<LocalPartition<'_>, NotLeader> {
+    /// If the partition is not at work here: another node owns it, or this node is not ready.
+    pub fn at(&self, ws: WsId) -> Result<LocalPartition<'_>, NotOwner> {
         let partition = self.partition_of(ws);
-        let not_leader = NotLeader { partition };
-        let commands = self.partitions.commands(partition).ok_or(not_leader)?;
-        let opened = self.opened.get().ok_or(not_leader)?;
-        let started = opened.started().get(&partition).cloned().ok_or(not_leader)?;
-        let storage = started.storage;
-        let local = LocalPartition { commands, app: self, opened, storage, partition };
+        let not_owner = NotOwner { partition };
+        let commands = self.partitions.commands(partition).ok_or(not_owner)?;
+        let opened = self.opened.get().ok_or(not_owner)?;
+        let started = opened.started().get(&partition).cloned().ok_or(not_owner)?;
+        let (storage, epoch) = (started.storage, started.fence.epoch());
+        let local = LocalPartition { commands, app: self, opened, storage, partition, epoch };
         local.may_answer()?;
         Ok(local)
     }
@@ -155,6 +174,7 @@ pub struct LocalPartition<'a> {
     opened: &'a ServedApp,
     storage: Arc<PartitionStorage>,
     partition: u16,
+    epoch: Epoch,
 }
 
 impl LocalPartition<'_> {
@@ -163,9 +183,14 @@ impl LocalPartition<'_> {
     ///
     /// # Errors
     /// If the rows must not be given.
-    pub fn may_answer(&self) -> Result<(), NotLeader> {
-        let not_leader = NotLeader { partition: self.partition };
-        if self.commands.may_answer() { Ok(()) } else { Err(not_leader) }
+    pub fn may_answer(&self) -> Result<(), NotOwner> {
+        let not_owner = NotOwner { partition: self.partition };
+        if self.commands.may_answer() { Ok(()) } else { Err(not_owner) }
+    }
+
+    /// The epoch under which this node owns the partition.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     /// The handle to which commands of the partition are sent.

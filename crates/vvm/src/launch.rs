@@ -159,7 +159,7 @@ impl NodeParts {
         let node = self.node.clone();
         tokio::select! {
             () = self.work_until(shutdown) => {}
-            never = node.leaders().watch() => match never {},
+            never = node.view().watch(node.apps()) => match never {},
         }
     }
 

@@ -161,7 +161,7 @@ impl NodeParts {
 
     async fn acquire(
         &self,
-        system: &System,
+        system: &Arc<System>,
         lock: Option<LockFile>,
     ) -> Result<Leadership, Problem> {
         let NodeSettings { seats, advertised, .. } = self.settings;
@@ -192,7 +192,7 @@ impl NodeParts {
             ?gives_up_after,
             "waiting for leadership"
         );
-        self.node.leaders().set_observer(elections.observer());
+        self.node.view().set_source(system, elections.observer(), self.settings.lease.call_timeout);
         self.node.set_stage(Stage::Waiting);
         let until = gives_up_after.map_or(Instant::FAR_FUTURE, |time| self.clock.now() + time);
         let last_seat = Seat::from(seats);

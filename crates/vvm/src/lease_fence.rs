@@ -8,23 +8,30 @@ use std::{
 
 use clock::Instant;
 use eventlog::{Epoch, Fence, LeadershipLost};
-use ielections::WorkGuard;
+use ielections::{Incarnation, WorkGuard};
 
 /// The work guard of a node under one leadership. The work of each partition has a guard of its own.
 #[derive(Debug)]
 pub(crate) struct LeaseFence {
     epoch: Epoch,
+    incarnation: Incarnation,
     work: HeldGuard,
 }
 
 impl LeaseFence {
     pub(crate) fn new(work: WorkGuard) -> LeaseFence {
-        LeaseFence { epoch: Epoch(work.epoch().0), work: HeldGuard::new(work) }
+        let (epoch, incarnation) = (Epoch(work.epoch().0), work.incarnation());
+        LeaseFence { epoch, incarnation, work: HeldGuard::new(work) }
     }
 
     /// The epoch of the leadership.
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// The incarnation of the lease.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.incarnation
     }
 
     /// Reports that nothing is written any more. Without this report the end of the work is not

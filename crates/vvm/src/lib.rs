@@ -21,8 +21,8 @@
 mod app;
 mod builder;
 mod clients;
+mod cluster_view;
 mod launch;
-mod leaders;
 mod leading;
 mod lease_fence;
 mod node;
@@ -37,7 +37,7 @@ mod service;
 mod settings;
 mod status;
 
-pub use app::{App, LocalPartition, NotLeader};
+pub use app::{App, LocalPartition, NotOwner};
 pub use builder::{Builder, InvalidNodeSettings, Vvm};
 pub use launch::{Launched, NotReady, StopShare};
 pub use node::{Node, NotLeading, Stage};

@@ -3,28 +3,36 @@
 use std::{
     net::SocketAddr,
     num::NonZeroU32,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use clock::{Clock, Instant};
-use ielections::Seat;
+use ielections::{Incarnation, Seat};
 use istorage::KeyspaceName;
+use sysvvm::ownership::{OwnerRow, PartitionId};
 
 use crate::{
     App, AppSettings, NodeSettings, Problem,
-    leaders::LeadersCache,
+    cluster_view::{ClusterReport, ClusterView},
     lease_fence::LeaseFence,
     problem::FirstProblem,
     status::{LeadershipStatus, NodeStatus, StorageStatus},
 };
 
-/// The longest time that a slow storage may delay an answer that names the leader of a partition.
+/// The longest time that a slow storage may delay an answer that names the owner of a partition.
 const REDIRECT_WITHIN: Duration = Duration::from_millis(500);
 
 /// The longest time that a slow storage may delay the status. Programs ask for the status often and
 /// expect an answer at once.
 const STATUS_WITHIN: Duration = Duration::from_millis(50);
+
+/// The interval at which a request that waits for a partition checks whether the partition takes
+/// commands.
+const OWNER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The interval at which a wait for a stage checks the stage.
 pub(crate) const STAGE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
@@ -64,8 +72,9 @@ struct NodeInner {
     system: KeyspaceName,
     apps: Vec<App>,
     stage: Mutex<Stage>,
+    is_draining: AtomicBool,
     fence: RwLock<Option<(Seat, Arc<LeaseFence>)>>,
-    leaders: LeadersCache,
+    view: ClusterView,
     problem: FirstProblem,
 }
 
@@ -80,7 +89,7 @@ impl Node {
         let apps = apps.into_iter().map(|settings| App::new(settings, clock.clone())).collect();
         Node(Arc::new(NodeInner {
             launched: clock.now(),
-            leaders: LeadersCache::new(clock.clone()),
+            view: ClusterView::new(clock.clone()),
             clock,
             seats: settings.seats,
             advertised: settings.advertised,
@@ -89,6 +98,7 @@ impl Node {
             system: settings.system.clone(),
             apps,
             stage: Mutex::new(Stage::Opening),
+            is_draining: AtomicBool::new(false),
             fence: RwLock::new(None),
             problem,
         }))
@@ -154,17 +164,63 @@ impl Node {
         Ok(())
     }
 
-    /// The leader of a partition that this node does not lead; `None` if there is none, or the
-    /// leader is not known.
-    pub async fn leader_of(&self, partition: u16) -> Option<SocketAddr> {
-        let seat = seat_of(partition, self.0.seats);
-        let (at, leaders) = self.0.leaders.get(REDIRECT_WITHIN).await.answer?;
-        // The answer is older than a lease lasts, so another node may lead now.
-        if self.0.clock.now() >= at + self.0.lease {
-            return None;
+    /// The owner of a partition as the storage showed it last, about a second ago. An owner whose
+    /// lease is gone, or may be gone, is absent.
+    pub fn owner_of(&self, app: &App, partition: u16) -> OwnerRow {
+        self.owner_in(&self.0.view.last(), app, partition)
+    }
+
+    fn owner_in(&self, report: &ClusterReport, app: &App, partition: u16) -> OwnerRow {
+        let (Some(app), Some(seen)) = (app.number(), &report.answer) else {
+            return OwnerRow::default();
+        };
+        let row = seen.owner(PartitionId { app: app.get(), partition });
+        // If the answer is older than a lease lasts, another node may own the partition now.
+        let is_old = self.0.clock.now() >= seen.sent + self.0.lease;
+        if is_old { OwnerRow { owner: None, ..row } } else { row }
+    }
+
+    /// The address of the owner of a partition that this node does not own, after a fresh read if
+    /// the storage answers soon; `None` if nobody owns the partition, or the owner is not known.
+    pub async fn find_owner(&self, app: &App, partition: u16) -> Option<SocketAddr> {
+        let report = self.0.view.get(REDIRECT_WITHIN).await;
+        let owner = self.owner_in(&report, app, partition).owner?.advertised;
+        (owner != self.0.advertised).then_some(owner)
+    }
+
+    /// Waits until the owner of a partition differs from `seen`, until the partition takes commands
+    /// on this node, or until a time. Meanwhile the owners are read at most every 100 ms.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn owner_changed(&self, app: &App, partition: u16, seen: OwnerRow, until: Instant) {
+        let clock = &self.0.clock;
+        let mut reports = self.0.view.reports();
+        let is_ready = || {
+            let commands = app.partitions.commands(partition);
+            commands.is_some_and(|commands| commands.status() == processor::Status::Ready)
+        };
+        let was_ready = is_ready();
+        while clock.now() < until && self.owner_of(app, partition) == seen {
+            self.0.view.ask();
+            if is_ready() != was_ready {
+                return;
+            }
+            let next = until.min(clock.now() + OWNER_CHECK_INTERVAL);
+            // The loop checks again after a report, and after the interval.
+            let _ = clock.timeout_at(next, reports.changed()).await;
         }
-        let (_, lease) = leaders.iter().find(|(of, _)| **of == seat)?;
-        (lease.owner != self.0.advertised).then_some(lease.owner)
+    }
+
+    /// The incarnation of the node's lease; `None` while the node does not lead.
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        self.fence().map(|(_, fence)| fence.incarnation())
+    }
+
+    /// Whether the node gives its partitions to other nodes, because it is about to stop or an
+    /// operator asked it to.
+    pub fn is_draining(&self) -> bool {
+        self.0.is_draining.load(Ordering::Relaxed)
     }
 
     /// The number of partitions on this node that take no more commands now, because too many
@@ -181,9 +237,9 @@ impl Node {
         statuses.filter(|(_, status)| matches!(status, processor::Status::Violation(_))).count()
     }
 
-    /// The leaders, as the storage reported them last.
-    pub(crate) fn leaders(&self) -> &LeadersCache {
-        &self.0.leaders
+    /// The cluster, as the storage reported it last.
+    pub(crate) fn view(&self) -> &ClusterView {
+        &self.0.view
     }
 
     /// Whether the node can go on leading. A partition that has ended can begin again only under
@@ -206,7 +262,7 @@ impl Node {
 
     /// The full status of the node.
     pub async fn status(&self) -> NodeStatus {
-        let seen = self.0.leaders.get(STATUS_WITHIN).await;
+        let seen = self.0.view.get(STATUS_WITHIN).await;
         let now = self.0.clock.now();
         let lead = self.fence().map(|(seat, fence)| LeadershipStatus {
             seat: seat.get(),
@@ -214,10 +270,10 @@ impl Node {
             left_ms: fence.left(now).map(|left| left.as_millis() as u64),
         });
         let age = |at: Instant| (now - at).as_millis() as u64;
-        let answer_age_ms = seen.answer.as_ref().map(|(at, _)| age(*at));
+        let answer_age_ms = seen.answer.as_ref().map(|seen| age(seen.sent));
         let is_silent = seen.answer.is_none() && seen.last_error.is_none();
         let last_error = if is_silent { Some("no answer yet".to_owned()) } else { seen.last_error };
-        let leaders = seen.answer.map(|(_, leaders)| leaders).unwrap_or_default();
+        let leaders = seen.answer.map(|seen| seen.leaders.clone()).unwrap_or_default();
         let storage = StorageStatus {
             driver: self.0.driver,
             system_keyspace: self.0.system.to_string(),

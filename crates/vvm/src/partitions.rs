@@ -58,6 +58,7 @@ impl Deployer<'_> {
             opening::retry_until(node.clock(), deadline, open).await
         };
         let (opened, series) = clients.on_requests(opening).await?;
+        app.set_number(opened.entry.number);
         let storage = Arc::clone(&opened.storage);
         let reader = Reader::new(storage, clock, timeout, app.settings.partitions);
         let (repairs, started) = (self.system.repairs(&opened.entry), Mutex::default());

@@ -21,7 +21,7 @@ pub use self::{
     rows::{PlaceHint, ProposedPlace, RowContent, RowInTheWay, StuckPartition},
     tasks::NoResult,
 };
-use crate::{App, NotLeader, app::ServedApp};
+use crate::{App, NotOwner, app::ServedApp};
 
 /// The largest number of repairs of each partition that are listed.
 const LISTED: usize = 20;
@@ -111,7 +111,7 @@ pub struct RepairNote {
 pub enum RepairError {
     /// This node does not lead the partition.
     #[error(transparent)]
-    NotLeader(#[from] NotLeader),
+    NotOwner(#[from] NotOwner),
     /// The row is not repaired.
     #[error(transparent)]
     Refused(MarkError),
@@ -304,10 +304,10 @@ impl App {
         if partition > last {
             return Err(RepairError::NoPartition { partition, last });
         }
-        let not_leader = NotLeader { partition };
-        let served = Arc::clone(self.opened.get().ok_or(not_leader)?);
-        let commands = self.partitions.commands(partition).ok_or(not_leader)?;
-        let started = served.started().get(&partition).cloned().ok_or(not_leader)?;
+        let not_owner = NotOwner { partition };
+        let served = Arc::clone(self.opened.get().ok_or(not_owner)?);
+        let commands = self.partitions.commands(partition).ok_or(not_owner)?;
+        let started = served.started().get(&partition).cloned().ok_or(not_owner)?;
         let (app, clock) = (self.name().clone(), self.clock.clone());
         let application = Arc::clone(&self.settings.application);
         let repair =

@@ -67,7 +67,7 @@ async fn lead(clock: &Clock, requests: &Handle) {
     let node = node.build().unwrap().launch();
     let soon: Instant = clock.now() + PATIENCE;
     node.ready(soon).await.unwrap();
-    let partition = node.node().app("acme", "shop").unwrap().local_partition(eventlog::WsId(7));
+    let partition = node.node().app("acme", "shop").unwrap().at(eventlog::WsId(7));
     partition.unwrap().commands().run(create_workspace(7, soon)).await.unwrap();
     node.shutdown().await.unwrap();
 }

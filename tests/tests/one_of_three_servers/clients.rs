@@ -20,7 +20,7 @@ pub(crate) fn run(
 ) -> impl Future<Output = Result<Done, Refused>> + use<> {
     let node = node.node().clone();
     async move {
-        let Ok(partition) = node.app("acme", "shop").unwrap().local_partition(command.ws) else {
+        let Ok(partition) = node.app("acme", "shop").unwrap().at(command.ws) else {
             return Err(Refused::Busy(Busy::LeadershipLost(
                 "the partition is not on this node".into(),
             )));

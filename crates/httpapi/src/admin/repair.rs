@@ -108,7 +108,7 @@ fn numbers(text: &str) -> Result<Vec<DrawnNumber>, ProblemDetails> {
 fn problem(error: &RepairError) -> ProblemDetails {
     let reason = causes::with_causes(error);
     match error {
-        RepairError::NotLeader(_)
+        RepairError::NotOwner(_)
         | RepairError::Failed(MarkError::Log(eventlog::Error::LeadershipLost(_))) => {
             ProblemDetails::unavailable(NOT_LEADER, reason)
         }

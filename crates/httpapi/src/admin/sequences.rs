@@ -3,7 +3,7 @@
 use hyper::{Response, StatusCode};
 use processor::Refused;
 use serde_json::json;
-use vvm::{Node, NotLeader, eventlog::WsId, sysvvm::AppName};
+use vvm::{Node, NotOwner, eventlog::WsId, sysvvm::AppName};
 
 use super::{found_app, needed};
 use crate::{
@@ -21,17 +21,17 @@ pub(super) async fn list(
     check_query(&["app", "ws"], query)?;
     let (name, ws) = (needed::<AppName>(query, "app")?, WsId(needed(query, "ws")?));
     let app = found_app(node, &name)?;
-    let not_leader = |why: NotLeader| {
+    let not_owner = |why: NotOwner| {
         let reason = format!("{why}: ask the admin endpoint of its leader");
         ProblemDetails::unavailable(NOT_LEADER, reason)
     };
-    let partition = app.local_partition(ws).map_err(not_leader)?;
+    let partition = app.at(ws).map_err(not_owner)?;
     // Before the log is read, the numbers of an earlier leader may be missing.
     let applied = partition.commands().applied();
     applied.map_err(|busy| ProblemDetails::refused(Refused::Busy(busy)))?;
     check_workspace_exists(&partition, ws).await?;
     let stored = partition.sequences(ws).await.map_err(read_problem)?;
-    partition.may_answer().map_err(not_leader)?;
+    partition.may_answer().map_err(not_owner)?;
     let number = app.partition_of(ws);
     let sequences: Vec<_> = stored
         .iter()

@@ -1,6 +1,6 @@
 //! The redirection of a client to the leader of its partition.
 
-use vvm::{App, LocalPartition, NotLeader, eventlog::WsId};
+use vvm::{App, LocalPartition, NotOwner, eventlog::WsId};
 
 use super::handler::ApiHandler;
 use crate::problem::{NOT_LEADER, ProblemDetails};
@@ -12,9 +12,9 @@ impl ApiHandler {
         app: &'a App,
         ws: WsId,
     ) -> Result<LocalPartition<'a>, ProblemDetails> {
-        match app.local_partition(ws) {
+        match app.at(ws) {
             Ok(partition) => Ok(partition),
-            Err(why) => Err(self.not_leader(app, ws, why).await),
+            Err(why) => Err(self.not_owner(app, ws, why).await),
         }
     }
 
@@ -27,11 +27,11 @@ impl ApiHandler {
     ) -> Result<(), ProblemDetails> {
         match partition.may_answer() {
             Ok(()) => Ok(()),
-            Err(why) => Err(self.not_leader(app, ws, why).await),
+            Err(why) => Err(self.not_owner(app, ws, why).await),
         }
     }
 
-    async fn not_leader(&self, app: &App, ws: WsId, why: NotLeader) -> ProblemDetails {
+    async fn not_owner(&self, app: &App, ws: WsId, why: NotOwner) -> ProblemDetails {
         self.with_leader(app, ws, ProblemDetails::unavailable(NOT_LEADER, why.to_string())).await
     }
 
@@ -42,7 +42,7 @@ impl ApiHandler {
         ws: WsId,
         problem: ProblemDetails,
     ) -> ProblemDetails {
-        match self.node.leader_of(app.partition_of(ws)).await {
+        match self.node.find_owner(app, app.partition_of(ws)).await {
             Some(leader) => problem.with("leader", leader.to_string()),
             None => problem,
         }

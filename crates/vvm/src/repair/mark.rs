@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::{MarkRequest, RemoveRequest, RepairAction, RepairError, RepairNote, hex, rows::SHOWN};
 use crate::{
-    NotLeader,
+    NotOwner,
     app::{ServedApp, StartedPartition},
 };
 
@@ -31,9 +31,9 @@ pub(super) struct PartitionRepair {
 
 impl PartitionRepair {
     /// Checks that this node still leads, by the clock.
-    pub(super) fn may_go_on(&self) -> Result<(), NotLeader> {
-        let not_leader = NotLeader { partition: self.partition };
-        if self.commands.may_answer() { Ok(()) } else { Err(not_leader) }
+    pub(super) fn may_go_on(&self) -> Result<(), NotOwner> {
+        let not_owner = NotOwner { partition: self.partition };
+        if self.commands.may_answer() { Ok(()) } else { Err(not_owner) }
     }
 
     pub(super) async fn mark(self, request: MarkRequest) -> Result<RepairNote, RepairError> {
@@ -115,7 +115,7 @@ impl PartitionRepair {
         repair: impl Future<Output = Result<(), RepairError>>,
     ) -> Result<RepairNote, RepairError> {
         let work = self.started.fence.begin_work();
-        let work = work.map_err(|_| NotLeader { partition: self.partition })?;
+        let work = work.map_err(|_| NotOwner { partition: self.partition })?;
         let done = async {
             self.put(&note).await?;
             repair.await

@@ -308,14 +308,13 @@ pub(crate) fn send(
 ) -> impl Future<Output = Result<Done, Refused>> + Send + use<> {
     let node = launched.node().clone();
     async move {
-        node.app("acme", "shop")
-            .unwrap()
-            .local_partition(command.ws)
-            .unwrap()
-            .commands()
-            .run(command)
-            .await
+        node.app("acme", "shop").unwrap().at(command.ws).unwrap().commands().run(command).await
     }
+}
+
+/// The address of the owner of partition 0, if another node owns it.
+pub(crate) async fn owner(node: &Node) -> Option<SocketAddr> {
+    node.find_owner(node.app("acme", "shop").unwrap(), 0).await
 }
 
 pub(crate) async fn run(launched: &Launched, command: Command) -> Done {

@@ -14,7 +14,7 @@ use shop::shop;
 use sysvvm::AppName;
 use vvm::{AppSettings, NodeSettings, Stage, Vvm};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, owner};
 
 /// The database of a cluster, as a node sees it that gets no answers to its reads while the switch
 /// is on.
@@ -49,12 +49,12 @@ async fn clients_are_sent_to_a_leader_only_while_its_lease_can_last() {
     let node = node.build().unwrap().launch();
     cluster.until(&node, Stage::Waiting).await;
     let at = Some(leader.node().advertised());
-    assert_eq!(node.node().leader_of(0).await, at);
+    assert_eq!(owner(node.node()).await, at);
     is_hung.store(true, Ordering::SeqCst);
     cluster.clock.sleep(Duration::from_secs(1)).await;
-    assert_eq!(node.node().leader_of(0).await, at, "its lease lasts");
+    assert_eq!(owner(node.node()).await, at, "its lease lasts");
     cluster.clock.sleep(Duration::from_secs(3)).await;
-    assert_eq!(node.node().leader_of(0).await, None, "another one may lead");
+    assert_eq!(owner(node.node()).await, None, "another one may lead");
     is_hung.store(false, Ordering::SeqCst);
     node.shutdown().await.unwrap();
     leader.shutdown().await.unwrap();
@@ -81,7 +81,7 @@ async fn the_status_does_not_wait_for_a_storage_that_hangs() {
     cluster.clock.sleep(Duration::from_secs(1)).await;
     let start = cluster.clock.now();
     let asks = node.node().clone();
-    let request = tokio::spawn(async move { asks.leader_of(0).await });
+    let request = tokio::spawn(async move { owner(&asks).await });
     tokio::task::yield_now().await;
     let status = node.node().status().await;
     let took = cluster.clock.now() - start;

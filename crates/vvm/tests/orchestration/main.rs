@@ -22,7 +22,7 @@ use std::{
 
 use bytes::Bytes;
 use clock::Clock;
-use cluster::{BindBehaviour, Cluster, PATIENCE, ScriptedService, hasty, run, send};
+use cluster::{BindBehaviour, Cluster, PATIENCE, ScriptedService, hasty, owner, run, send};
 use eventlog::{AppRow, Offset, RecordId, TrustLevel, WsId};
 use ielections::Timing;
 use isequencer::standard::FIRST_CRECORD_ID;
@@ -42,7 +42,7 @@ async fn the_first_node_leads_and_the_second_waits() {
     let done = run(&first, cud(7, article("a"), soon)).await;
     assert_eq!(done.wlog.0, 2);
     let app = first.node().app("acme", "shop").unwrap();
-    let partition = app.local_partition(WsId(7)).unwrap();
+    let partition = app.at(WsId(7)).unwrap();
     assert_eq!(partition.commands().sequencer().busy(), None, "numbers can be drawn");
 
     let second =
@@ -50,9 +50,9 @@ async fn the_first_node_leads_and_the_second_waits() {
     let second = second.build().unwrap().launch();
     let problem = second.problem().await;
     assert!(matches!(*problem, Problem::NotAcquired(_)), "{problem}");
-    let leader = second.node().leader_of(7).await;
+    let leader = owner(second.node()).await;
     assert_eq!(leader, Some(first.node().advertised()));
-    assert!(second.node().app("acme", "shop").unwrap().local_partition(WsId(7)).is_err());
+    assert!(second.node().app("acme", "shop").unwrap().at(WsId(7)).is_err());
     assert!(matches!(*second.shutdown().await.unwrap_err(), Problem::NotAcquired(_)));
     first.shutdown().await.unwrap();
 }
@@ -119,7 +119,7 @@ async fn a_node_that_loses_its_leadership_at_its_start_starts_nothing() {
     cluster.usurp(1).await;
     assert!(matches!(*node.problem().await, Problem::LeadershipLost(_)));
     cluster.driver.is_held.store(false, Ordering::SeqCst);
-    let here = |ws| node.node().app("acme", "shop").unwrap().local_partition(WsId(ws)).is_ok();
+    let here = |ws| node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok();
     assert!((0..10).all(|ws| !here(ws)), "no partition is put to work any more");
     assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadershipLost(_)));
     assert_eq!(cluster.lease(1).await.unwrap(), "x", "the lease of another node was changed");
@@ -448,12 +448,12 @@ async fn a_node_that_was_suspended_past_its_lease_answers_nothing() {
     let node = cluster.launch_hasty(1);
     cluster.until(&node, Stage::Leading).await;
     let app = node.node().app("acme", "shop").unwrap();
-    let here = app.local_partition(WsId(7)).unwrap();
+    let here = app.at(WsId(7)).unwrap();
     assert!(here.may_answer().is_ok());
     // The sleep blocks the only thread of the runtime, so nothing else goes on either.
     std::thread::sleep(Duration::from_millis(1_500));
     assert!(here.may_answer().is_err(), "a row that was read before may not be answered");
-    assert!(app.local_partition(WsId(7)).is_err(), "the partition is not found any more");
+    assert!(app.at(WsId(7)).is_err(), "the partition is not found any more");
     node.shutdown().await.unwrap_err();
 }
 
@@ -515,16 +515,19 @@ async fn two_seats_are_led_by_two_nodes_and_each_has_its_partitions() {
     for node in &nodes {
         cluster.until(node, Stage::Leading).await;
     }
-    let here = |node: &Launched, ws| {
-        node.node().app("acme", "shop").unwrap().local_partition(WsId(ws)).is_ok()
-    };
+    let here = |node: &Launched, ws| node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok();
     for ws in 0..20 {
         assert!(here(&nodes[0], ws) != here(&nodes[1], ws), "workspace {ws}");
         assert_eq!(here(&nodes[0], ws), here(&nodes[0], ws + 2), "its seat has every other one");
     }
-    // Each node names the leader of the other partitions.
+    // Each node names the owner of the other partitions. It may have read the rows a moment ago.
     let (own, other) = if here(&nodes[0], 0) { (0, 1) } else { (1, 0) };
-    assert_eq!(nodes[other].node().leader_of(0).await, Some(nodes[own].node().advertised()));
+    let named = Some(nodes[own].node().advertised());
+    let deadline = cluster.clock.now() + PATIENCE;
+    while owner(nodes[other].node()).await != named {
+        assert!(cluster.clock.now() < deadline, "the owner is not named");
+        cluster.clock.sleep(Duration::from_millis(2)).await;
+    }
     for node in nodes {
         node.shutdown().await.unwrap();
     }

@@ -66,7 +66,7 @@ async fn give_away(owners: &OwnerRows, partition: PartitionId) -> OwnerRow {
 }
 
 fn is_here(node: &Launched, ws: u64) -> bool {
-    node.node().app("acme", "shop").unwrap().local_partition(WsId(ws)).is_ok()
+    node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok()
 }
 
 #[tokio::test]

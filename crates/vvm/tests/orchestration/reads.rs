@@ -29,7 +29,7 @@ async fn a_log_with_a_missing_event_is_cut() {
     }
     let storage = cluster.driver.keyspace.get().unwrap();
     let app = node.node().app("acme", "shop").unwrap();
-    let here = app.local_partition(WsId(7)).unwrap();
+    let here = app.at(WsId(7)).unwrap();
     let damaged = async || {
         let status = node.node().status().await;
         let partitions = &status.apps[0].here;
@@ -91,7 +91,7 @@ async fn a_record_in_the_row_of_another_is_reported_in_the_status() {
         assert!(swap.await.unwrap().is_applied());
     };
     swap(&there[1], &there[0]).await;
-    let here = node.node().app("acme", "shop").unwrap().local_partition(WsId(7)).unwrap();
+    let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
     here.record(WsId(7), second).await.unwrap_err();
     let list: Vec<_> = here.records(WsId(7), first, second).collect().await;
     assert!(list.len() == 2 && list[0].is_ok() && list[1].is_err(), "{list:?}");
@@ -127,7 +127,7 @@ async fn a_log_ends_with_the_last_event_that_is_applied() {
         assert!(cluster.clock.now() < soon, "it is not written");
         cluster.clock.sleep(Duration::from_millis(2)).await;
     }
-    let here = node.node().app("acme", "shop").unwrap().local_partition(WsId(7)).unwrap();
+    let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
     assert_eq!(here.log(WsId(7), Offset::FIRST).unwrap().count().await, 1);
     assert_eq!(here.log(WsId(7), Offset(2)).unwrap().count().await, 0);
     *cluster.driver.writes.lock().unwrap() = Fault::None;
@@ -149,7 +149,7 @@ async fn a_log_is_not_answered_before_its_first_read() {
     stall.until_still().await;
     let app = node.node().app("acme", "shop").unwrap();
     let here = loop {
-        match app.local_partition(WsId(7)) {
+        match app.at(WsId(7)) {
             Ok(here) => break here,
             Err(_) => cluster.clock.sleep(Duration::from_millis(2)).await,
         }
@@ -188,7 +188,7 @@ async fn a_command_that_changes_too_much_is_refused_while_it_is_read() {
     for _ in 0..12 {
         ids.push(run(&node, cud(7, large(), soon)).await.answer.ids[0].1);
     }
-    let here = node.node().app("acme", "shop").unwrap().local_partition(WsId(7)).unwrap();
+    let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
     let change = |id: &RecordId| update(*id, None, "x");
     let refused =
         here.commands().run(cud(7, ids.iter().map(change).collect(), soon)).await.unwrap_err();
@@ -209,7 +209,7 @@ async fn the_stored_numbers_of_a_workspace_can_be_read_in_both_places() {
         let app = AppSettings { numbers, ..app };
         let (node, soon) = cluster.with_workspace(cluster.node_of(1, app, |_| {})).await;
         run(&node, cud(7, article("a"), soon)).await;
-        let here = node.node().app("acme", "shop").unwrap().local_partition(WsId(7)).unwrap();
+        let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
         assert_eq!(here.sequences_place(), place);
         let last = FIRST_CRECORD_ID + 2;
         let expected = [

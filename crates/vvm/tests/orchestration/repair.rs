@@ -139,7 +139,7 @@ async fn a_repair_goes_on_after_its_client_is_gone() {
         assert!(matches!(entry, Entry::Marker(_)), "{entry:?}");
     }
     let soon = cluster.clock.now() + Duration::from_secs(9);
-    let commands = app(&node).local_partition(WsId(7)).unwrap().commands().clone();
+    let commands = app(&node).at(WsId(7)).unwrap().commands().clone();
     commands.ready(soon).await.unwrap();
     node.shutdown().await.unwrap();
 }
