@@ -9,6 +9,7 @@
 //! when a partition may be taken, started and given up.
 
 mod engine;
+mod member;
 mod row;
 
 pub use self::{
@@ -16,5 +17,6 @@ pub use self::{
         LOOK_EVERY, OwnerChange, OwnerRowsView, OwnershipAction, OwnershipAnswer, OwnershipCall,
         OwnershipEngine, OwnershipNotice,
     },
-    row::{Owner, OwnerEpoch, OwnerRow, PartitionId},
+    member::{Member, MemberId, MemberRow, MemberState, NotAMemberId, PartitionLoad},
+    row::{NotAPartition, Owner, OwnerEpoch, OwnerRow, PartitionId},
 };

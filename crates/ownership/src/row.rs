@@ -3,10 +3,12 @@
 use std::{
     fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr},
+    str::FromStr,
 };
 
 use bytes::Bytes;
 use ielections::Incarnation;
+use serde::{Deserialize, Serialize};
 
 /// A partition of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,9 +25,35 @@ impl fmt::Display for PartitionId {
     }
 }
 
+/// A text that is not a [`PartitionId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAPartition;
+
+impl fmt::Display for NotAPartition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a partition: expected an application and a partition, as in 3/12")
+    }
+}
+
+impl std::error::Error for NotAPartition {}
+
+impl FromStr for PartitionId {
+    type Err = NotAPartition;
+
+    /// Reads what `Display` writes.
+    fn from_str(text: &str) -> Result<PartitionId, NotAPartition> {
+        let (app, partition) = text.split_once('/').ok_or(NotAPartition)?;
+        let app = app.parse().map_err(|_| NotAPartition)?;
+        let partition = partition.parse().map_err(|_| NotAPartition)?;
+        Ok(PartitionId { app, partition })
+    }
+}
+
 /// The fencing token of an ownership. It rises with every change of the owner of a partition, and
 /// with every restart of the partition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct OwnerEpoch(pub u32);
 
 impl OwnerEpoch {
