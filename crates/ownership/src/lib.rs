@@ -6,13 +6,19 @@
 //! tells the writes of one owner from those of the next.
 //!
 //! The crate does no I/O, and has no clock and no task. [`OwnershipEngine`] decides what is safe:
-//! when a partition may be taken, started and given up.
+//! when a partition may be taken, started and given up. [`Balancer`] decides what a node wishes:
+//! which partitions it tries to take, asks for and gives away, so that the loads of all nodes are
+//! even. A node describes itself to the others by a [`Member`] row.
 
+mod balance;
 mod engine;
 mod member;
 mod row;
 
 pub use self::{
+    balance::{
+        BalancePlan, BalanceTimes, Balancer, ClusterSight, DRAINS, GiveUp, MOVES, MoveOrder,
+    },
     engine::{
         LOOK_EVERY, OwnerChange, OwnerRowsView, OwnershipAction, OwnershipAnswer, OwnershipCall,
         OwnershipEngine, OwnershipNotice,

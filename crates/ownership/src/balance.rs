@@ -1,0 +1,310 @@
+//! The wishes of a node: which partitions it tries to take, asks for, and gives away.
+//!
+//! The module does no I/O, and has no clock and no task. A plan that is wrong costs time, or a move
+//! too many. It never costs an owner too many: the [`OwnershipEngine`](crate::OwnershipEngine)
+//! keeps every change safe.
+//!
+//! All nodes plan from the same rows by the same rules. So they agree without messages as soon as
+//! they see the same. The *load* of a node is the number of partitions that it owns by the
+//! ownership rows. A *candidate* is a node that is ready, whose lease is living, and whose
+//! heartbeat rose within the last 3 seconds. The node itself is a candidate if it is ready, even if
+//! its own heartbeat could not be written. Otherwise a table that refuses writes would leave no
+//! candidate at all. A candidate is *steady* unless it was started 3 times within 10 minutes, or
+//! the incarnation of its address changed 3 times within 10 minutes.
+//!
+//! # Free partitions
+//!
+//! A partition is free if its row names no owner, or an owner without a lease. Free partitions are
+//! dealt out in the order of their ids, each to the candidate with the lowest load, counting those
+//! dealt before. The best candidate takes the partition at once. The next one waits a second, the
+//! others 2 or 3, and all but the best one wait up to half a second more, by a seed. So a partition
+//! is taken even if the best candidate does not take it.
+//!
+//! A candidate that is not steady, or has refused the partition, comes last, and is not left out:
+//! it is better than no owner. A node that has refused a partition tries again after a minute.
+//!
+//! # Moves
+//!
+//! Steady candidates even out their loads. A partition moves from the highest load to the lowest
+//! one, as long as these differ by more than 1. Each move lowers the sum of the squares of the
+//! loads, so the moves end. The successor publishes up to [`MOVES`] moves of its plan as wishes in
+//! its member row. The owner gives up to [`MOVES`] partitions at a time, and only if its own plan
+//! names the same moves. So two nodes that see something else do not move anything.
+//!
+//! Nothing moves within 10 seconds after the steady candidates changed, or while a partition has
+//! been free or recovering for less than a minute. A partition that nobody takes for a minute, or
+//! that no node can run, does not stop the moves of others.
+//!
+//! A [`MoveOrder`] of an operator needs neither wishes nor the 10 seconds, and is done also while
+//! moves are paused. Afterwards the loads are evened out again, unless moves are paused.
+//!
+//! # Drain
+//!
+//! A draining node gives all its partitions to the candidates with the lowest loads, [`DRAINS`] at
+//! a time. If no other node can run a partition, the partition is released.
+//!
+//! # A view that is older than 3 seconds
+//!
+//! The node gives nothing up, because its successors may be dead. The node takes nothing either,
+//! because it does not know which nodes live: it would take the shares of others, and they would
+//! move back. That costs no time, because a take reads rows and leases from the same storage, which
+//! did not answer.
+//!
+//! # The host
+//!
+//! The host calls [`Balancer::plan`] after each read and at least once a second, and passes the
+//! result to the engine. It writes the member row once a second, and at once if the wishes or
+//! `is_recovering` differ. It reads again at once after a partition came or left. Before it stops a
+//! partition for a successor, it asks the successor whether it is there, and tells the balancer by
+//! [`Balancer::successor_failed`] if there is no answer.
+
+mod cluster;
+mod deal;
+mod drain;
+mod moves;
+mod watch;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use clock::Instant;
+use ielections::Incarnation;
+
+use self::{cluster::Cluster, deal::FreePartitions, moves::Move, watch::Watch};
+use crate::{
+    Member, MemberId, MemberRow, MemberState, Owner, OwnerEpoch, OwnerRowsView, PartitionId,
+};
+
+/// The most partitions that a node asks for, and the most that it gives up at a time, to even out
+/// the loads.
+pub const MOVES: usize = 8;
+
+/// The most partitions that a draining node gives away at a time, unless it hurries.
+pub const DRAINS: usize = 4;
+
+/// The waits of balancing. All nodes of a cluster use the [default](BalanceTimes::default);
+/// simulations use others to show what each wait is good for.
+#[derive(Clone, Copy, Debug)]
+pub struct BalanceTimes {
+    /// A view is too old after this time, and so is a heartbeat.
+    pub fresh: Duration,
+    /// Nothing moves so long after the steady candidates changed.
+    pub quiet: Duration,
+    /// A node does not take or want a partition so long after it has given the partition away.
+    pub not_back: Duration,
+}
+
+/// A node that did not answer is no successor for this time.
+const NO_ANSWER: Duration = Duration::from_secs(5);
+
+impl Default for BalanceTimes {
+    fn default() -> BalanceTimes {
+        let [fresh, quiet, not_back] = [3, 10, 5].map(Duration::from_secs);
+        BalanceTimes { fresh, quiet, not_back }
+    }
+}
+
+/// The wishes of a node, during one leadership.
+#[derive(Debug)]
+pub struct Balancer {
+    me: Owner,
+    times: BalanceTimes,
+    watch: Watch,
+    free: FreePartitions,
+    /// The partitions that were given away and that may be on their way, or were until just now.
+    given: BTreeMap<PartitionId, Given>,
+    /// The nodes that did not answer, and the time until which they are no successors.
+    unanswered: BTreeMap<Incarnation, Instant>,
+    is_hurried: bool,
+}
+
+/// What a node sees of its cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterSight<'a> {
+    /// All partitions of the cluster, without those that nobody can take because their rows make
+    /// no sense.
+    pub partitions: &'a BTreeSet<PartitionId>,
+    /// The ownership rows, as [`OwnershipEngine::rows`](crate::OwnershipEngine::rows) has them: no
+    /// epoch falls. A plain read alone may show a former row of this node, so that the node asks
+    /// for a partition too many.
+    pub rows: &'a OwnerRowsView,
+    /// The incarnations whose leases exist, by a plain read.
+    pub living: &'a BTreeSet<Incarnation>,
+    /// The member rows. The row of this node may be among them, and is not used.
+    pub members: &'a [MemberRow],
+    /// The orders of operators.
+    pub orders: &'a [MoveOrder],
+    /// Whether an operator has paused the moves that even out the loads.
+    pub is_paused: bool,
+    /// The time at which the oldest of these reads was sent.
+    pub read_at: Instant,
+}
+
+/// An order of an operator to move a partition. It is void once the epoch of the partition differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoveOrder {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The epoch of the owner that gives the partition up.
+    pub epoch: OwnerEpoch,
+    /// The node that gets the partition.
+    pub to: MemberId,
+}
+
+/// The wishes of a node at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BalancePlan {
+    /// The free partitions to take now. They are named again until their rows have an owner.
+    pub take: Vec<PartitionId>,
+    /// The moves to this node that it asks for, to be published in its member row.
+    pub wants: BTreeMap<PartitionId, OwnerEpoch>,
+    /// The partitions to give up. They are named again until their rows have changed.
+    pub give_up: Vec<GiveUp>,
+}
+
+/// A partition that its owner gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GiveUp {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The epoch of this node's ownership.
+    pub epoch: OwnerEpoch,
+    /// The next owner. `None`: no node can run the partition, so it is released.
+    pub to: Option<Owner>,
+}
+
+/// A partition that was given away.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    epoch: OwnerEpoch,
+    to: Option<Incarnation>,
+    /// The time at which the row no longer named this node, or until then the last plan.
+    at: Instant,
+    is_settled: bool,
+}
+
+impl Balancer {
+    /// Makes the balancer of a leadership that has just begun. The `seed` differs between nodes: it
+    /// spreads the takes of nodes that wait for the same partition.
+    pub fn new(me: Owner, seed: u64) -> Balancer {
+        Balancer {
+            me,
+            times: BalanceTimes::default(),
+            watch: Watch::new(BalanceTimes::default().fresh),
+            free: FreePartitions::new(seed),
+            given: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
+            is_hurried: false,
+        }
+    }
+
+    /// The same balancer with other waits.
+    #[must_use]
+    pub fn with_times(mut self, times: BalanceTimes) -> Balancer {
+        self.watch = Watch::new(times.fresh);
+        self.times = times;
+        self
+    }
+
+    /// Tells that a drain must end soon: from now on all partitions are given away at once. It
+    /// holds until the node is no longer draining.
+    pub fn hurry(&mut self) {
+        self.is_hurried = true;
+    }
+
+    /// Tells that a successor did not answer, and that the partitions of the plan were not given to
+    /// it. The node gives it nothing for 5 seconds.
+    pub fn successor_failed(&mut self, now: Instant, successor: Incarnation) {
+        self.unanswered.insert(successor, now + NO_ANSWER);
+        self.given.retain(|_, given| given.is_settled || given.to != Some(successor));
+    }
+
+    /// Returns the wishes of this node. `own` is what the node says of itself now, with the wishes
+    /// of the plan before.
+    pub fn plan(&mut self, now: Instant, sight: &ClusterSight<'_>, own: &Member) -> BalancePlan {
+        self.watch.observe(sight);
+        self.settle(now, sight.rows);
+        let cluster = Cluster::new(self.me, own, sight, &self.watch);
+        let steady = cluster.steady().map(|node| (node.member.id, node.owner.incarnation));
+        self.watch.note_steady(now, steady.collect());
+        let is_draining = own.state == MemberState::Draining;
+        self.is_hurried &= is_draining;
+        // A read that lacks the lease of this node is wrong about the other leases, too.
+        let is_living = sight.living.contains(&self.me.incarnation);
+        if now.saturating_since(sight.read_at) > self.times.fresh || !is_living {
+            return BalancePlan::default();
+        }
+        if is_draining {
+            let give_up = self.drain(now, &cluster);
+            return BalancePlan { give_up, ..BalancePlan::default() };
+        }
+        let dealt = self.free.deal(now, &cluster);
+        let take = dealt.take.into_iter().filter(|id| !self.given.contains_key(id)).collect();
+        let orders = moves::ordered(&cluster, sight.orders);
+        let is_quiet = !dealt.is_waiting
+            && !cluster.is_recovering
+            && self.watch.steady_for(now) >= self.times.quiet;
+        let (mut give_up, wants) = if is_quiet && !sight.is_paused {
+            self.even_out(&cluster, &orders)
+        } else {
+            Default::default()
+        };
+        let orders = orders.iter().filter(|step| step.from == self.me.incarnation);
+        give_up.extend(orders.map(Move::give_up));
+        BalancePlan { take, wants, give_up: self.give(now, give_up) }
+    }
+
+    /// Returns what this node gives up and what it asks for, to even out the loads.
+    fn even_out(
+        &self,
+        cluster: &Cluster<'_>,
+        orders: &[Move],
+    ) -> (Vec<GiveUp>, BTreeMap<PartitionId, OwnerEpoch>) {
+        let me = self.me.incarnation;
+        let on_their_way = self.given.iter().filter_map(|(&partition, given)| {
+            let to = cluster.candidate(given.to?).filter(|to| to.is_willing(partition))?.owner;
+            let is_ordered = orders.iter().any(|step| step.partition == partition);
+            let step = Move { partition, epoch: given.epoch, from: me, to };
+            (!given.is_settled && !is_ordered).then_some(step)
+        });
+        let mut steps: Vec<_> = on_their_way.collect();
+        let under_way: Vec<_> = orders.iter().chain(&steps).copied().collect();
+        let moves = moves::even_out(cluster, &under_way);
+        let to_me = moves.iter().filter(|step| step.to.incarnation == me);
+        let wanted = to_me.filter(|step| !self.given.contains_key(&step.partition)).take(MOVES);
+        let wants = wanted.map(|step| (step.partition, step.epoch)).collect();
+        steps.extend(moves.iter().filter(|step| step.from == me && cluster.wants(step)));
+        (steps.iter().take(MOVES).map(Move::give_up).collect(), wants)
+    }
+
+    /// Notes what is given away, without what goes to a successor that did not answer.
+    fn give(&mut self, now: Instant, mut give_up: Vec<GiveUp>) -> Vec<GiveUp> {
+        give_up.retain(|step| !step.to.is_some_and(|to| self.is_unanswered(to.incarnation)));
+        for &GiveUp { partition, epoch, to } in &give_up {
+            let to = to.map(|to| to.incarnation);
+            self.given.insert(partition, Given { epoch, to, at: now, is_settled: false });
+        }
+        give_up
+    }
+
+    fn is_unanswered(&self, successor: Incarnation) -> bool {
+        self.unanswered.contains_key(&successor)
+    }
+
+    /// Notes which partitions have left this node, and forgets what is past.
+    fn settle(&mut self, now: Instant, rows: &OwnerRowsView) {
+        self.unanswered.retain(|_, until| now < *until);
+        let me = self.me.incarnation;
+        self.given.retain(|partition, given| {
+            let row = rows.get(partition).copied().unwrap_or_default();
+            let is_mine = row.owner.is_some_and(|owner| owner.incarnation == me);
+            if !given.is_settled {
+                given.at = now;
+                given.is_settled = !is_mine || row.epoch != given.epoch;
+            }
+            now.saturating_since(given.at) < self.times.not_back
+        });
+    }
+}
