@@ -368,6 +368,26 @@ fn the_greatest_possible_difference_comes_first() {
 }
 
 #[test]
+fn a_wish_that_evens_nothing_out_is_not_met() {
+    // Node 2 gives one of its six to node 3, and node 1 gives one of its four to node 4.
+    let mut sight = Sight::new(&[4, 0, 3, 2]);
+    sight.member(2).apps = [2].into();
+    sight.member(3).apps = [1, 2].into();
+    for partition in 0..6 {
+        let partition = PartitionId { app: 2, partition };
+        sight.partitions.insert(partition);
+        let row = OwnerRow { epoch: OwnerEpoch(1), owner: Some(owner(2)) };
+        sight.rows.insert(partition, row);
+    }
+    sight.wants(4, [0]);
+    assert_eq!(sight.after(10).give_up, [give_up(0, 4)]);
+    sight.balancer = Balancer::new(owner(1), 7);
+    sight.wants(4, []);
+    sight.wants(3, [0]);
+    assert_eq!(sight.after(10).give_up, [], "node 3 has one less than node 1");
+}
+
+#[test]
 fn partitions_that_few_nodes_can_run_move_first() {
     // Node 3 can run application 1 only, so the partition of application 1 is left for node 3.
     let mut sight = Sight::new(&[0, 1, 0]);
@@ -459,9 +479,10 @@ fn a_draining_node_gives_four_at_a_time_to_the_least_loaded() {
     let four = [give_up(0, 3), give_up(1, 2), give_up(2, 3), give_up(3, 2)];
     assert_eq!(sight.plan().give_up, four);
     assert_eq!(sight.plan().give_up, four, "they are on their way");
-    let row = OwnerRow { epoch: OwnerEpoch(2), owner: Some(owner(2)) };
-    sight.rows.insert(id(1), row);
-    let next = [give_up(0, 3), give_up(2, 3), give_up(3, 2), give_up(4, 3)];
+    // Those that are on their way count: nodes 2 and 3 have 3 and 2 with them.
+    let row = OwnerRow { epoch: OwnerEpoch(2), owner: Some(owner(3)) };
+    sight.rows.insert(id(2), row);
+    let next = [give_up(0, 3), give_up(1, 2), give_up(3, 2), give_up(4, 3)];
     assert_eq!(sight.plan().give_up, next);
     sight.balancer.hurry();
     assert_eq!(sight.plan().give_up.len(), 5);
@@ -469,7 +490,7 @@ fn a_draining_node_gives_four_at_a_time_to_the_least_loaded() {
     // Nobody else can run them.
     sight.member(2).state = MemberState::Draining;
     sight.living.remove(&Incarnation(3));
-    let released = [0, 2, 3, 4, 5].map(|partition| give_up(partition, None));
+    let released = [0, 1, 3, 4, 5].map(|partition| give_up(partition, None));
     assert_eq!(sight.plan().give_up, released);
 }
 

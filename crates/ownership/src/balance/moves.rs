@@ -104,7 +104,7 @@ impl<'a> Sketch<'a> {
         for &partition in cluster.partitions {
             let from =
                 cluster.row(partition).owner.and_then(|it| cluster.candidate(it.incarnation));
-            if let Some(from) = from.filter(|from| from.is_steady && from.can_give(partition)) {
+            if let Some(from) = from.filter(|from| from.can_give(partition)) {
                 let choices = cluster.steady().filter(|to| to.is_willing(partition)).count();
                 let there = movable.entry(from.owner.incarnation).or_default();
                 there.insert((choices, partition));
