@@ -33,7 +33,9 @@ pub(crate) enum KeyPrefix {
     Seats = 8,
     /// The owners of all partitions: one storage partition.
     Owners = 9,
-    // 10 is reserved for the members of a cluster.
+    /// The members of a cluster, the pause of balancing and the orders of operators: one storage
+    /// partition.
+    Members = 10,
     /// The counters and definitions of document numbers. The host gives the rest of the keys.
     DocumentNumbers = 11,
     /// The repairs of operators: a storage partition for each partition of an application.
@@ -118,6 +120,62 @@ pub(crate) fn owner(partition: PartitionId) -> Bytes {
     [&partition.app.to_be_bytes()[..], &number].concat().into()
 }
 
+/// Returns the partition key of the members, of the pause of balancing and of orders.
+pub(crate) fn members() -> Bytes {
+    Bytes::copy_from_slice(&KeyPrefix::Members.pkey())
+}
+
+/// The place of a row in the storage partition of the members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemberKey {
+    /// A member, by its id.
+    Member(u128),
+    /// The pause of balancing.
+    Pause,
+    /// An order of an operator.
+    Order { at_micros: u64, random: u64 },
+    /// A kind of row that only a newer program knows.
+    Unknown,
+}
+
+/// The first byte of the clustering columns of each kind of row among the members.
+const MEMBER: u8 = 1;
+const PAUSE: u8 = 2;
+const ORDER: u8 = 3;
+
+/// Returns the clustering columns of a member.
+pub(crate) fn member(id: u128) -> Bytes {
+    [&[MEMBER][..], &id.to_be_bytes()].concat().into()
+}
+
+/// Returns the clustering columns of the pause of balancing.
+pub(crate) fn pause() -> Bytes {
+    Bytes::from_static(&[PAUSE])
+}
+
+/// Returns the clustering columns of an order. Orders sort by their time.
+pub(crate) fn order(at_micros: u64, random: u64) -> Bytes {
+    [&[ORDER][..], &at_micros.to_be_bytes(), &random.to_be_bytes()].concat().into()
+}
+
+impl MemberKey {
+    /// Reads clustering columns; `None` if no program writes them.
+    pub(crate) fn read(ccols: &[u8]) -> Option<MemberKey> {
+        let (kind, rest) = ccols.split_first()?;
+        match *kind {
+            0 => None,
+            MEMBER => Some(MemberKey::Member(u128::from_be_bytes(rest.try_into().ok()?))),
+            PAUSE => rest.is_empty().then_some(MemberKey::Pause),
+            ORDER => {
+                let (at, random) = rest.split_first_chunk::<8>()?;
+                let random = u64::from_be_bytes(random.try_into().ok()?);
+                Some(MemberKey::Order { at_micros: u64::from_be_bytes(*at), random })
+            }
+            _ => Some(MemberKey::Unknown),
+        }
+    }
+}
+
 /// Returns the key of the row with the number of the application registered last. The row sorts
 /// before all applications.
 pub(crate) fn last_app_number() -> Key {
@@ -154,6 +212,12 @@ mod tests {
         assert_eq!(owners()[..], [0, 0, 0, 9]);
         let owner = owner(PartitionId { app: 0x0102, partition: 0x0304 });
         assert_eq!(owner[..], [0, 0, 1, 2, 3, 4]);
+        assert_eq!(members()[..], [0, 0, 0, 10]);
+        let member = member(0x0102);
+        assert_eq!(member[..], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
+        assert_eq!(pause()[..], [2]);
+        let order = order(0x0102, 0x0304);
+        assert_eq!(order[..], [3, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 3, 4]);
         assert_eq!(bytes(last_app_number()), (vec![0, 0, 0, 5], vec![0]));
         let seq_storage_part = bytes(plog_offset(AppNumber(0x0102), 0x0304));
         assert_eq!(seq_storage_part, (vec![0, 0, 0, 2, 0, 0, 1, 2, 3, 4], vec![0, 0, 0, 0]));
@@ -167,5 +231,18 @@ mod tests {
         assert_eq!(repair, (vec![0, 0, 0, 12, 0, 0, 1, 2, 3, 4], at));
         let name = AppName::new("ab", "c").unwrap();
         assert_eq!(bytes(app(&name)), (vec![0, 0, 0, 5], vec![1, b'a', b'b', b'/', b'c']));
+    }
+
+    #[test]
+    fn the_key_of_a_row_among_the_members_tells_its_kind() {
+        let read = MemberKey::read;
+        assert_eq!(read(&member(u128::MAX - 1)), Some(MemberKey::Member(u128::MAX - 1)));
+        assert_eq!(read(&pause()), Some(MemberKey::Pause));
+        let place = MemberKey::Order { at_micros: 0x0102, random: u64::MAX };
+        assert_eq!(read(&order(0x0102, u64::MAX)), Some(place));
+        assert_eq!(read(&[4]), Some(MemberKey::Unknown));
+        assert_eq!(read(&[255, 1]), Some(MemberKey::Unknown));
+        let odd = [&[][..], &[0], &[1], &[1; 16], &[1; 18], &[2, 0], &[3; 16], &[3; 18]];
+        assert_eq!(odd.map(read), [None; 8]);
     }
 }

@@ -1,5 +1,5 @@
 //! The system keyspace: its key layout, its format, the registry of applications, election rows,
-//! ownership rows and stored numbers.
+//! ownership rows, members and stored numbers.
 //!
 //! Invariant: only this crate knows the keys of the system keyspace. Rows of document numbers have
 //! keys of the crate `docnumbers` behind the first bytes that [`System::document_numbers`] gives.
@@ -36,6 +36,7 @@ mod elections;
 mod entry;
 mod error;
 mod layout;
+mod members;
 mod name;
 mod numbers;
 mod owners;
@@ -45,6 +46,7 @@ mod system;
 pub use elections::ElectionRows;
 pub use entry::{AppEntry, AppNumber};
 pub use error::{Error, Result};
+pub use members::{BalancingPause, ClusterRows, MemberRows, OperatorOrder, OrderId, SeenMember};
 pub use name::AppName;
 pub use numbers::{LastNumber, NumberKeys, NumberRows, StoredOffset};
 pub use owners::{OwnerRows, StoredOwners};

@@ -14,7 +14,9 @@ use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 
 pub use self::format::FORMAT_VERSION;
 use self::keyspace::open_existing;
-use crate::{AppEntry, ElectionRows, NumberRows, OwnerRows, RepairRows, Result, layout};
+use crate::{
+    AppEntry, ElectionRows, MemberRows, NumberRows, OwnerRows, RepairRows, Result, layout,
+};
 
 /// The longest name of a system keyspace. The names of the applications' keyspaces begin with it,
 /// and need room for a number.
@@ -87,6 +89,12 @@ impl System {
     #[must_use]
     pub fn owners(&self) -> OwnerRows {
         OwnerRows::new(Arc::clone(&self.storage), self.clock.clone())
+    }
+
+    /// Returns the members of the cluster and the orders of operators.
+    #[must_use]
+    pub fn members(&self) -> MemberRows {
+        MemberRows::new(Arc::clone(&self.storage), self.clock.clone())
     }
 
     /// Returns the stored numbers of an application.

@@ -1,5 +1,5 @@
-//! The system keyspace on every driver, with its registry of applications, its numbers and the owners
-//! of partitions: each trial is a test with the name `driver::trial`.
+//! The system keyspace on every driver, with its registry of applications, its numbers, the owners
+//! of partitions and the members of the cluster: each trial is a test with the name `driver::trial`.
 //!
 //! A trial has a system keyspace with a name of its own. All keyspaces that a trial makes are
 //! dropped at its end, also if the trial fails.
@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod database;
+mod members;
 mod numbers;
 mod owners;
 mod registry;
@@ -27,6 +28,6 @@ fn main() -> std::process::ExitCode {
                 Target::new("dynamodb", drivers.dynamodb),
             ]
         },
-        [registry::TRIALS, numbers::TRIALS, owners::TRIALS].into_iter().flatten(),
+        [registry::TRIALS, numbers::TRIALS, owners::TRIALS, members::TRIALS].into_iter().flatten(),
     )
 }
