@@ -192,7 +192,7 @@ async fn rows_of_newer_programs_are_counted_and_rows_without_sense_are_named() {
         "{}",
         r#"{"kind":"move"}"#,
         r#"{"kind":"drain","member":"1"}"#,
-        r#"{"kind":"drain","member":"+00000000000000000000000000000001"}"#,
+        r#"{"kind":"drain","member":"+0000000000000000000000000000001"}"#,
     ]) {
         put(&storage, &layout::order(1, random), odd).await;
     }
