@@ -19,7 +19,7 @@ use istorage::SharedStorage;
 
 pub use self::settings::LogSettings;
 use crate::{
-    Epoch, Error, Fence, LeadershipLost, Offset, PreparedEvent, Reader, Result, WsId,
+    Epoch, Error, Fence, Offset, PreparedEvent, Reader, Result, WsId,
     plan::{GroupWrites, Rules},
 };
 
@@ -72,7 +72,7 @@ pub struct Log {
     pub(crate) partition: u16,
     pub(crate) settings: LogSettings,
     tail: Mutex<Tail>,
-    later_leader: OnceLock<LeadershipLost>,
+    later_leader: OnceLock<Epoch>,
     /// The last error of the write under way, while a part of the write is sent again.
     last_error: Mutex<Option<String>>,
     /// Whether a call that got no answer may still write rows of an event in the log.

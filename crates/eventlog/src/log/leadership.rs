@@ -49,13 +49,21 @@ impl Log {
     /// Returns the reason for which no write will ever be sent here again; `None` while a write may
     /// still be sent.
     pub fn lost(&self) -> Option<LeadershipLost> {
-        self.later_leader.get().cloned().or_else(|| self.fence.lost())
+        self.later_leader.get().map(|by| seen_later(*by)).or_else(|| self.fence.lost())
     }
 
     /// Records that an event of a later leader was seen. This node does not lead, even if its lease
     /// says that it does.
     pub(crate) fn note_later_leader(&self, by: Epoch) -> Error {
-        let lost = LeadershipLost(format!("the log has an event of the later epoch {}", by.0));
-        self.later_leader.get_or_init(|| lost).clone().into()
+        seen_later(*self.later_leader.get_or_init(|| by)).into()
     }
+
+    /// Returns the epoch of the later leader whose event was seen in the log.
+    pub fn later_leader(&self) -> Option<Epoch> {
+        self.later_leader.get().copied()
+    }
+}
+
+fn seen_later(by: Epoch) -> LeadershipLost {
+    LeadershipLost(format!("the log has an event of the later epoch {}", by.0))
 }
