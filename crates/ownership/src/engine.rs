@@ -136,6 +136,11 @@ impl OwnershipEngine {
         std::mem::take(&mut self.notices)
     }
 
+    /// Looks at the rows at once: another node may have given a partition to this one.
+    pub fn look_soon(&mut self, now: Instant) {
+        self.look_at = now;
+    }
+
     /// Tells which partitions the node wants to take. The wish holds until the engine has tried
     /// once. A partition is taken only if it has no owner, or its owner has no lease.
     pub fn want(&mut self, partitions: impl IntoIterator<Item = PartitionId>) {
