@@ -7,7 +7,7 @@ use std::{
 
 use clock::Clock;
 use docnumbers::{FastSeries, SeriesId};
-use eventlog::{Entry, Epoch, Fence, Offset, Reader, RecordId, StoredRecord, WsId};
+use eventlog::{Entry, Epoch, Fence, Log, Offset, Reader, RecordId, StoredRecord, WsId};
 use futures::{Stream, stream::BoxStream};
 use isequencer::{SeqId, standard};
 use processor::{Application, Busy, Commands, Partitions};
@@ -58,6 +58,7 @@ impl ServedApp {
 /// A partition from its start to its end.
 #[derive(Clone, Debug)]
 pub(crate) struct StartedPartition {
+    pub(crate) log: Arc<Log>,
     pub(crate) storage: Arc<PartitionStorage>,
     pub(crate) fence: Arc<PartitionFence>,
 }
@@ -135,8 +136,14 @@ impl App {
         self.opened.get()?.series.fast.get(id)
     }
 
-    pub(crate) fn status(&self) -> AppStatus {
-        let partition = |(number, status): (u16, processor::Status)| {
+    /// The number of the application in the registry, once the node can run the application.
+    pub(crate) fn opened_number(&self) -> Option<u32> {
+        self.opened.get().map(|opened| opened.app.entry.number.get())
+    }
+
+    /// The partitions of the application that are at work on this node.
+    pub(crate) fn partition_statuses(&self) -> impl Iterator<Item = PartitionStatus> {
+        self.partitions.status().into_iter().filter_map(|(number, status)| {
             let commands = self.partitions.commands(number)?;
             let unflushed = commands.unflushed();
             let (damaged, damaged_rows) = commands.damaged();
@@ -150,7 +157,10 @@ impl App {
                 unflushed_numbers: unflushed.numbers,
                 unflushed_events: unflushed.events,
             })
-        };
+        })
+    }
+
+    pub(crate) fn status(&self) -> AppStatus {
         AppStatus {
             app: self.settings.name.to_string(),
             partitions: self.settings.partitions.get(),
@@ -161,7 +171,7 @@ impl App {
                 .iter()
                 .map(DeclaredSequenceStatus::of)
                 .collect(),
-            here: self.partitions.status().into_iter().filter_map(partition).collect(),
+            here: self.partition_statuses().collect(),
         }
     }
 }

@@ -43,16 +43,6 @@ pub enum InvalidNodeSettings {
     /// An application is listed twice. Remove one of the entries.
     #[error("the application {0} is listed twice")]
     AppTwice(AppName),
-    /// Some seats would have no partitions. Take fewer seats or more partitions.
-    #[error(
-        "there are {seats} seats, and no application has more than {partitions} partitions: take fewer seats, or more partitions"
-    )]
-    IdleSeats {
-        /// The number of seats.
-        seats: u32,
-        /// The largest number of partitions of an application.
-        partitions: u16,
-    },
     /// A storage call may take longer than a lease allows. Shorten
     /// [`NodeSettings::request_call_timeout`], or take a longer lease.
     #[error(

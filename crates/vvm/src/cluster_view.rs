@@ -1,13 +1,17 @@
-//! The cluster, as the storage reported it last: the owners of partitions and the leases of seats.
+//! The cluster, as the storage reported it last: the owners of partitions, the leases of seats and
+//! the members.
 //!
-//! Invariant: only [`ClusterView::watch`] asks the storage, one round of reads at a time, on the
+//! Invariant: only [`ClusterView::watch`] asks the storage, one round of calls at a time, on the
 //! runtime of elections. Requests and `/status` read the last answer. They wait for a fresh answer
 //! only for a short time of their own.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     convert::Infallible,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,19 +20,29 @@ use clock::{Clock, Instant};
 use ielections::{Incarnation, Leaders, Observer};
 use istorage::Consistency;
 use sysvvm::{
-    OwnerRows, System,
-    ownership::{OwnerRow, OwnerRowsView, PartitionId},
+    MemberRows, OperatorOrder, OrderId, OwnerRows, SeenMember, System,
+    ownership::{Member, MemberId, MemberRow, OwnerRow, OwnerRowsView, PartitionId},
 };
 use tokio::sync::{Notify, watch};
+use tracing::debug;
 
-use crate::App;
+use crate::{
+    App, Node,
+    membership::{self, MEMBER_TTL, UrgentFields},
+};
 
 /// The interval at which the view is read again.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
+/// The interval at which the member row is written, a bit less than that of the rounds.
+const WRITE_EVERY: Duration = Duration::from_millis(900);
+
 /// The time for which an answer of the storage is fresh. A reader that wants a fresh answer causes
 /// a read at most this often.
 const FRESH: Duration = Duration::from_millis(100);
+
+/// The heartbeat of a member that lives rises within this time.
+const FRESH_MEMBER: Duration = Duration::from_secs(3);
 
 /// The longest time that a reader waits while nothing is known.
 const FIRST_WITHIN: Duration = Duration::from_millis(500);
@@ -39,6 +53,8 @@ pub(crate) struct ClusterView {
     clock: Clock,
     source: OnceLock<ViewSource>,
     is_wanted: Notify,
+    /// Whether the next round does not wait until the last one is no longer fresh.
+    is_urgent: AtomicBool,
     last: watch::Sender<ClusterReport>,
 }
 
@@ -47,6 +63,7 @@ pub(crate) struct ClusterView {
 struct ViewSource {
     system: Arc<System>,
     owners: OwnerRows,
+    members: MemberRows,
     leases: Observer,
     call_timeout: Duration,
 }
@@ -71,6 +88,12 @@ pub(crate) struct ClusterSeen {
     pub(crate) owners: OwnerRowsView,
     pub(crate) leaders: Leaders,
     pub(crate) living: BTreeSet<Incarnation>,
+    pub(crate) members: Vec<MemberRow>,
+    /// Whether an operator has paused the moves that even out the loads.
+    pub(crate) is_paused: bool,
+    pub(crate) orders: Vec<(OrderId, OperatorOrder)>,
+    /// The heartbeat of each member, and the time of the read that showed it first.
+    heartbeats: BTreeMap<MemberId, (u64, Instant)>,
 }
 
 impl ClusterSeen {
@@ -78,6 +101,22 @@ impl ClusterSeen {
     pub(crate) fn owner(&self, partition: PartitionId) -> OwnerRow {
         let OwnerRow { epoch, owner } = self.owners.get(&partition).copied().unwrap_or_default();
         OwnerRow { epoch, owner: owner.filter(|owner| self.living.contains(&owner.incarnation)) }
+    }
+
+    /// Whether the heartbeat of a member rose within the last 3 seconds before the read.
+    pub(crate) fn is_fresh(&self, id: MemberId) -> bool {
+        let rose = self.heartbeats.get(&id);
+        rose.is_some_and(|(_, at)| self.sent.saturating_since(*at) <= FRESH_MEMBER)
+    }
+
+    /// Notes which heartbeats rose since the read before.
+    fn note_heartbeats(&mut self, before: Option<&ClusterSeen>) {
+        for MemberRow { heartbeat, member } in &self.members {
+            let known = before.and_then(|before| before.heartbeats.get(&member.id));
+            let rose =
+                known.filter(|(known, _)| known == heartbeat).map_or(self.sent, |(_, at)| *at);
+            self.heartbeats.insert(member.id, (*heartbeat, rose));
+        }
     }
 }
 
@@ -87,14 +126,16 @@ impl ClusterView {
             clock,
             source: OnceLock::new(),
             is_wanted: Notify::new(),
+            is_urgent: AtomicBool::new(false),
             last: watch::Sender::new(ClusterReport::default()),
         }
     }
 
     /// Sets the storage when it is open.
     pub(crate) fn set_source(&self, system: &Arc<System>, leases: Observer, timeout: Duration) {
-        let (system, owners) = (Arc::clone(system), system.owners());
-        let source = ViewSource { system, owners, leases, call_timeout: timeout };
+        let (owners, members) = (system.owners(), system.members());
+        let system = Arc::clone(system);
+        let source = ViewSource { system, owners, members, leases, call_timeout: timeout };
         // The source is set only once.
         if self.source.set(source).is_ok() {
             self.is_wanted.notify_one();
@@ -118,6 +159,17 @@ impl ClusterView {
         }
     }
 
+    /// Causes a round at once, although the last answer may be fresh.
+    pub(crate) fn ask_now(&self) {
+        self.is_urgent.store(true, Ordering::Relaxed);
+        self.is_wanted.notify_one();
+    }
+
+    /// The rows of members, once the storage is open.
+    pub(crate) fn member_rows(&self) -> Option<&MemberRows> {
+        self.source.get().map(|source| &source.members)
+    }
+
     /// The last report, after a fresh read if that read ends within this time. While nothing is
     /// known, this method waits longer.
     pub(crate) async fn get(&self, within: Duration) -> ClusterReport {
@@ -132,18 +184,29 @@ impl ClusterView {
         self.last()
     }
 
-    /// Reads the rows each second, and each time that a reader wants a fresh answer.
-    pub(crate) async fn watch(&self, apps: &[App]) -> Infallible {
+    /// Reads the rows and writes the member row of the node: each second, and each time that a
+    /// reader wants a fresh answer.
+    pub(crate) async fn watch(&self, node: &Node) -> Infallible {
+        let mut written = None;
         loop {
             let tick = self.clock.now() + READ_EVERY;
-            // Either event causes a read.
+            // Either event causes a round.
             let _ = self.clock.timeout_at(tick, self.is_wanted.notified()).await;
             let Some(source) = self.source.get() else { continue };
-            if self.is_fresh(&self.last.borrow()) {
-                continue;
+            let fresh_until = self.last.borrow().ended.map(|ended| ended + FRESH);
+            while !self.is_urgent.swap(false, Ordering::Relaxed)
+                && let Some(until) = fresh_until.filter(|until| self.clock.now() < *until)
+            {
+                let _ = self.clock.timeout_at(until, self.is_wanted.notified()).await;
             }
-            let seen = source.read(&self.clock).await;
-            source.find_numbers(apps).await;
+            let (seen, ()) = tokio::join!(
+                source.read(&self.clock),
+                source.write_member(node, &self.clock, &mut written)
+            );
+            source.find_numbers(node.apps()).await;
+            if let Ok(seen) = &seen {
+                node.obey(&seen.orders);
+            }
             let now = self.clock.now();
             self.last.send_modify(|report| report.note_answer(now, seen));
         }
@@ -155,17 +218,60 @@ impl ClusterView {
 }
 
 impl ViewSource {
-    /// Reads owners and leases at the same time.
+    /// Reads owners, leases and members at the same time.
     async fn read(&self, clock: &Clock) -> Result<ClusterSeen, String> {
         let sent = clock.now();
         let deadline = sent + self.call_timeout;
-        let owners = clock.timeout_at(deadline, self.owners.read(Consistency::Plain, deadline));
-        let (owners, leaders) = tokio::join!(owners, self.leases.leaders());
-        let owners = owners.map_err(|late| with_causes(&late))?;
-        let owners = owners.map_err(|error| with_causes(&error))?.rows;
+        let rows = async {
+            let owners = self.owners.read(Consistency::Plain, deadline);
+            tokio::try_join!(owners, self.members.read(deadline))
+        };
+        let (rows, leaders) = tokio::join!(clock.timeout_at(deadline, rows), self.leases.leaders());
+        let rows = rows.map_err(|late| with_causes(&late))?;
+        let (owners, members) = rows.map_err(|error| with_causes(&error))?;
         let leaders = leaders.map_err(|error| with_causes(&error))?;
         let living = leaders.values().map(|lease| lease.incarnation).collect();
-        Ok(ClusterSeen { sent, owners, leaders, living })
+        let member = |seen: &SeenMember| {
+            // A row that this program cannot read belongs to no candidate.
+            let member = Member::from_bytes(&seen.bytes)?;
+            (member.id.0 == seen.id).then_some(MemberRow { heartbeat: seen.heartbeat, member })
+        };
+        Ok(ClusterSeen {
+            sent,
+            owners: owners.rows,
+            leaders,
+            living,
+            is_paused: members.pause.is_some_and(|pause| pause.paused),
+            members: members.members.iter().filter_map(member).collect(),
+            orders: members.orders,
+            heartbeats: BTreeMap::new(),
+        })
+    }
+
+    /// Writes the member row of the node, if a second has passed or other nodes must learn of a
+    /// change. A write that fails is tried again in the next round.
+    async fn write_member(
+        &self,
+        node: &Node,
+        clock: &Clock,
+        written: &mut Option<(Instant, UrgentFields)>,
+    ) {
+        let (now, member) = (clock.now(), node.own_member());
+        let urgent = membership::urgent(&member);
+        let is_written = written
+            .as_ref()
+            .is_some_and(|(at, fields)| now < *at + WRITE_EVERY && *fields == urgent);
+        if is_written {
+            return;
+        }
+        let (deadline, heartbeat) = (now + self.call_timeout, node.membership().next_heartbeat());
+        let bytes = member.to_bytes();
+        let put = self.members.put_member(member.id.0, heartbeat, &bytes, MEMBER_TTL, deadline);
+        match clock.timeout_at(deadline, put).await {
+            Ok(Ok(())) => *written = Some((now, urgent)),
+            Ok(Err(error)) => debug!(error = %with_causes(&error), "member row not written"),
+            Err(_) => debug!("member row not written in time"),
+        }
     }
 
     /// Finds the numbers of applications that this node has not opened. A standby needs them to
@@ -188,7 +294,10 @@ impl ClusterReport {
     fn note_answer(&mut self, now: Instant, seen: Result<ClusterSeen, String>) {
         self.ended = Some(now);
         match seen {
-            Ok(seen) => (self.answer, self.last_error) = (Some(Arc::new(seen)), None),
+            Ok(mut seen) => {
+                seen.note_heartbeats(self.answer.as_deref());
+                (self.answer, self.last_error) = (Some(Arc::new(seen)), None);
+            }
             Err(error) => self.last_error = Some(error),
         }
     }

@@ -159,7 +159,7 @@ impl NodeParts {
         let node = self.node.clone();
         tokio::select! {
             () = self.work_until(shutdown) => {}
-            never = node.view().watch(node.apps()) => match never {},
+            never = node.view().watch(&node) => match never {},
         }
     }
 
@@ -178,7 +178,7 @@ impl NodeParts {
             let lock = self.lock.take();
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => {}
+                () = self.drained(&shutdown) => {}
                 _ = self.problem.wait() => {}
                 problem = self.work(lock, &mut held) => self.problem.report(problem),
                 problem = admin.ended() => self.problem.report(problem),
@@ -189,6 +189,26 @@ impl NodeParts {
         // writes, if the leadership is lost.
         shutdown.cancelled().await;
         self.stop(admin, services, held).await;
+    }
+
+    /// Waits until the node is shut down or asked to step down, and then until it has given its
+    /// partitions to other nodes. Meanwhile the node works, and forwards the requests for partitions
+    /// that it has given away.
+    async fn drained(&self, shutdown: &CancellationToken) {
+        let drain = self.node.drain();
+        let steps_down = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => false,
+            () = drain.step_down_requested() => true,
+        };
+        let is_alone = self.node.seats().get() == 1;
+        if !is_alone && self.node.owns_partitions() {
+            self.node.view().ask_now();
+            drain.run(&self.clock, self.settings.drain_within).await;
+        }
+        if steps_down {
+            self.problem.report(Problem::SteppedDown);
+        }
     }
 
     /// Takes the exclusive resources of all services.

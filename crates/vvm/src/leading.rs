@@ -16,9 +16,9 @@ use crate::{
     NodeSettings, Problem, Stage,
     clients::SystemClients,
     lease_fence::LeaseFence,
-    node::{STAGE_CHECK_INTERVAL, seat_of},
+    node::STAGE_CHECK_INTERVAL,
     opening,
-    owned::{OwnedPartitions, WantedPartitions},
+    owned::{AllPartitions, OwnedPartitions},
     partitions::{self, Deployer},
     parts::NodeParts,
 };
@@ -90,13 +90,13 @@ impl NodeParts {
         let (node, settings, clients) = (&self.node, &self.settings, &self.clients);
         let deployer = Deployer { node, system: &systems.requests, settings, clients, leadership };
         let work = async {
-            let wanted = self.open_apps(&deployer, seat).await?;
+            let partitions = self.open_apps(&deployer).await?;
             let rows = systems.elections.owners();
-            let (sender, all_started) = oneshot::channel();
-            let mut owned = OwnedPartitions::new(&deployer, rows, wanted);
+            let (sender, settled) = oneshot::channel();
+            let mut owned = OwnedPartitions::new(&deployer, rows, partitions);
             tokio::select! {
                 problem = owned.run(sender) => Err(problem),
-                never = self.report_ready(all_started, seat) => Ok::<Infallible, Problem>(never),
+                never = self.report_ready(settled, seat) => Ok::<Infallible, Problem>(never),
             }
         };
         tokio::select! {
@@ -106,29 +106,23 @@ impl NodeParts {
         }
     }
 
-    /// Opens all applications. Returns the partitions of the seat.
-    async fn open_apps(
-        &self,
-        deployer: &Deployer<'_>,
-        seat: Seat,
-    ) -> Result<WantedPartitions<'_>, Problem> {
-        let mut wanted = WantedPartitions::new();
+    /// Opens all applications. Returns their partitions.
+    async fn open_apps(&self, deployer: &Deployer<'_>) -> Result<AllPartitions<'_>, Problem> {
+        let mut all = AllPartitions::new();
         for app in self.node.apps() {
             let served = deployer.open(app).await?;
             let number = served.app.entry.number.get();
             for partition in 0..app.settings.partitions.get() {
-                if seat_of(partition, self.settings.seats) == seat {
-                    wanted.insert(PartitionId { app: number, partition }, (app, &**served));
-                }
+                all.insert(PartitionId { app: number, partition }, (app, &**served));
             }
         }
-        Ok(wanted)
+        Ok(all)
     }
 
     /// Reports that the node leads, and later that its partitions have recovered.
-    async fn report_ready(&self, all_started: oneshot::Receiver<()>, seat: Seat) -> Infallible {
+    async fn report_ready(&self, settled: oneshot::Receiver<()>, seat: Seat) -> Infallible {
         // The sender is gone if the leadership is over.
-        if all_started.await.is_ok() {
+        if settled.await.is_ok() {
             self.node.set_stage(Stage::Leading);
             self.recovered().await;
             info!(seat = seat.get(), at = %self.settings.advertised, "node ready");

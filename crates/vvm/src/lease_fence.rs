@@ -2,7 +2,7 @@
 //! the logs of the partitions whether the lease still holds.
 
 use std::{
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -60,12 +60,30 @@ pub(crate) struct PartitionFence {
     work: HeldGuard,
     /// The reason why nothing may be sent any more, although the lease holds.
     closed: OnceLock<String>,
+    /// Each piece of work beside the log holds a clone; `None` when no more may begin.
+    others: Mutex<Option<Arc<()>>>,
+}
+
+/// A piece of work on a partition beside its log, such as a repair. The partition is not given to
+/// another node, and the lease is not released, before this work has ended.
+#[derive(Debug)]
+pub(crate) struct PartitionWork {
+    guard: WorkGuard,
+    _counted: Arc<()>,
+}
+
+impl PartitionWork {
+    /// Confirms that the work has ended, and that every write it sent was answered.
+    pub(crate) fn finish(self) {
+        self.guard.finish();
+    }
 }
 
 impl PartitionFence {
     /// Makes the fence of a partition that works under this epoch.
     pub(crate) fn new(epoch: Epoch, work: WorkGuard) -> PartitionFence {
-        PartitionFence { epoch, work: HeldGuard::new(work), closed: OnceLock::new() }
+        let others = Mutex::new(Some(Arc::new(())));
+        PartitionFence { epoch, work: HeldGuard::new(work), closed: OnceLock::new(), others }
     }
 
     /// Refuses all writes from now on, although the lease holds. A write that was sent before may
@@ -86,11 +104,25 @@ impl PartitionFence {
         self.work.abandon();
     }
 
-    /// Begins another piece of work on the partition, such as a repair. The lease is not released
-    /// before this work has ended.
-    pub(crate) fn begin_work(&self) -> Result<WorkGuard, LeadershipLost> {
+    /// Begins another piece of work on the partition, such as a repair.
+    pub(crate) fn begin_work(&self) -> Result<PartitionWork, LeadershipLost> {
         self.ask(Duration::ZERO)?;
-        self.work.begin_another()
+        let counted = self.others().clone().ok_or_else(ended)?;
+        Ok(PartitionWork { guard: self.work.begin_another()?, _counted: counted })
+    }
+
+    /// Refuses further work beside the log, if none is under way. Returns whether none is.
+    pub(crate) fn end_other_work(&self) -> bool {
+        let mut others = self.others();
+        let is_idle = others.as_ref().is_none_or(|counted| Arc::strong_count(counted) == 1);
+        if is_idle {
+            *others = None;
+        }
+        is_idle
+    }
+
+    fn others(&self) -> MutexGuard<'_, Option<Arc<()>>> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ask(&self, timeout: Duration) -> Result<(), LeadershipLost> {

@@ -21,10 +21,13 @@
 mod app;
 mod builder;
 mod clients;
+mod cluster_status;
 mod cluster_view;
+mod drain;
 mod launch;
 mod leading;
 mod lease_fence;
+mod membership;
 mod node;
 mod opening;
 mod owned;
@@ -39,6 +42,9 @@ mod status;
 
 pub use app::{App, LocalPartition, NotOwner};
 pub use builder::{Builder, InvalidNodeSettings, Vvm};
+pub use cluster_status::{
+    ClusterOrder, ClusterStatus, MemberStatus, OrderError, OwnedPartitionStatus,
+};
 pub use launch::{Launched, NotReady, StopShare};
 pub use node::{Node, NotLeading, Stage};
 pub use problem::{Problem, ServiceError};

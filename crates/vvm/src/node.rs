@@ -3,10 +3,7 @@
 use std::{
     net::SocketAddr,
     num::NonZeroU32,
-    sync::{
-        Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -16,9 +13,11 @@ use istorage::KeyspaceName;
 use sysvvm::ownership::{OwnerRow, PartitionId};
 
 use crate::{
-    App, AppSettings, NodeSettings, Problem,
+    App, AppSettings, NodeSettings,
     cluster_view::{ClusterReport, ClusterView},
+    drain::Drain,
     lease_fence::LeaseFence,
+    membership::Membership,
     problem::FirstProblem,
     status::{LeadershipStatus, NodeStatus, StorageStatus},
 };
@@ -72,7 +71,12 @@ struct NodeInner {
     system: KeyspaceName,
     apps: Vec<App>,
     stage: Mutex<Stage>,
-    is_draining: AtomicBool,
+    drain: Drain,
+    membership: Membership,
+    cluster: Option<SocketAddr>,
+    recent_starts: u32,
+    /// The time by which the task that owns partitions beats again, while it runs.
+    beat: Mutex<Option<Instant>>,
     fence: RwLock<Option<(Seat, Arc<LeaseFence>)>>,
     view: ClusterView,
     problem: FirstProblem,
@@ -90,7 +94,7 @@ impl Node {
         Node(Arc::new(NodeInner {
             launched: clock.now(),
             view: ClusterView::new(clock.clone()),
-            clock,
+            clock: clock.clone(),
             seats: settings.seats,
             advertised: settings.advertised,
             lease: settings.lease.duration,
@@ -98,7 +102,11 @@ impl Node {
             system: settings.system.clone(),
             apps,
             stage: Mutex::new(Stage::Opening),
-            is_draining: AtomicBool::new(false),
+            drain: Drain::new(),
+            membership: Membership::new(&clock),
+            cluster: settings.cluster,
+            recent_starts: settings.recent_starts,
+            beat: Mutex::new(None),
             fence: RwLock::new(None),
             problem,
         }))
@@ -150,8 +158,8 @@ impl Node {
         self.0.apps.iter().find(is_it)
     }
 
-    /// Ends the leadership in order, so that another node can lead. The host of the node learns
-    /// [`Problem::SteppedDown`], and shuts the node down.
+    /// Gives all partitions to other nodes, and ends the leadership in order, so that another node
+    /// can lead. The host of the node learns [`Problem::SteppedDown`], and shuts the node down.
     ///
     /// # Errors
     /// If the node does not lead.
@@ -160,7 +168,7 @@ impl Node {
         if self.fence().is_none() || is_stopping {
             return Err(NotLeading);
         }
-        self.0.problem.report(Problem::SteppedDown);
+        self.0.drain.step_down();
         Ok(())
     }
 
@@ -220,7 +228,69 @@ impl Node {
     /// Whether the node gives its partitions to other nodes, because it is about to stop or an
     /// operator asked it to.
     pub fn is_draining(&self) -> bool {
-        self.0.is_draining.load(Ordering::Relaxed)
+        self.0.drain.stage().begun.is_some()
+    }
+
+    /// Begins to give all partitions to other nodes. The node goes on answering requests, by
+    /// forwarding them, until it is stopped or the drain is [cancelled](Node::cancel_drain).
+    pub fn begin_drain(&self) {
+        self.0.drain.begin(self.0.clock.now());
+        self.0.view.ask_now();
+    }
+
+    /// Ends a drain: the node takes partitions again. A node that stops goes on draining.
+    pub fn cancel_drain(&self) {
+        self.0.drain.cancel();
+        self.0.view.ask_now();
+    }
+
+    pub(crate) fn drain(&self) -> &Drain {
+        &self.0.drain
+    }
+
+    pub(crate) fn membership(&self) -> &Membership {
+        &self.0.membership
+    }
+
+    /// The seat of the node, while it leads.
+    pub(crate) fn seat(&self) -> Option<u32> {
+        self.fence().map(|(seat, _)| seat.get())
+    }
+
+    /// The time until the leadership ends, unless the lease is renewed.
+    pub(crate) fn left_ms(&self) -> Option<u64> {
+        let (_, fence) = self.fence()?;
+        fence.left(self.0.clock.now()).map(|left| left.as_millis() as u64)
+    }
+
+    /// Changes each time that this node has read the cluster.
+    pub async fn cluster_changed(&self) {
+        let mut reports = self.0.view.reports();
+        // The sender lives as long as the node.
+        let _ = reports.changed().await;
+    }
+
+    pub(crate) fn seats(&self) -> NonZeroU32 {
+        self.0.seats
+    }
+
+    pub(crate) fn cluster_address(&self) -> Option<SocketAddr> {
+        self.0.cluster
+    }
+
+    pub(crate) fn recent_starts(&self) -> u32 {
+        self.0.recent_starts
+    }
+
+    /// Notes that the task that owns partitions works, and beats again by a time; `None` when it
+    /// has ended.
+    pub(crate) fn note_beat(&self, next: Option<Instant>) {
+        *self.0.beat.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    /// Whether the task that owns partitions works.
+    pub(crate) fn owns_partitions(&self) -> bool {
+        self.0.beat.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// The number of partitions on this node that take no more commands now, because too many
@@ -242,14 +312,11 @@ impl Node {
         &self.0.view
     }
 
-    /// Whether the node can go on leading. A partition that has ended can begin again only under
-    /// another leadership.
+    /// Whether the node can go on leading. An owner that is alive and does nothing would keep its
+    /// partitions for ever.
     pub(crate) fn is_healthy(&self) -> bool {
-        let has_ended = |(_, status): &(u16, processor::Status)| {
-            use processor::Status;
-            matches!(status, Status::Failed(_) | Status::LeadershipLost(_))
-        };
-        !self.0.apps.iter().any(|app| app.partitions.status().iter().any(has_ended))
+        let beat = *self.0.beat.lock().unwrap_or_else(PoisonError::into_inner);
+        beat.is_none_or(|next| self.0.clock.now() < next)
     }
 
     pub(crate) fn set_fence(&self, fence: Option<(Seat, Arc<LeaseFence>)>) {
@@ -299,8 +366,3 @@ impl Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this node does not lead")]
 pub struct NotLeading;
-
-/// The seat of a partition. The leader of that seat leads the partition.
-pub(crate) fn seat_of(partition: u16, seats: NonZeroU32) -> Seat {
-    NonZeroU32::MIN.saturating_add(u32::from(partition) % seats).into()
-}

@@ -1,48 +1,79 @@
-//! The partitions that a node owns under one leadership: it takes them, starts them, and watches
-//! their ownership rows.
+//! The partitions that a node owns under one leadership: it takes them, starts them, watches their
+//! ownership rows, and gives them to other nodes.
 //!
-//! [`OwnershipEngine`] decides. This module makes the calls, with the client and on the runtime of
-//! elections, and starts partitions on the runtime of requests. So requests do not delay a takeover.
+//! [`Balancer`] says what the node wishes, and [`OwnershipEngine`] decides what is safe. This module
+//! makes the calls, with the client and on the runtime of elections, and starts partitions on the
+//! runtime of requests. So requests do not delay a takeover.
+
+mod calls;
+mod plan;
+mod stop;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
-use causes::with_causes;
 use clock::Instant;
-use eventlog::Epoch;
+use eventlog::{Epoch, TrustLevel};
+use futures::{StreamExt, stream::FuturesUnordered};
+use processor::{PartitionEnd, Status};
 use sysvvm::{
     OwnerRows,
     ownership::{
-        LOOK_EVERY, Owner, OwnerEpoch, OwnerRow, OwnershipAction, OwnershipAnswer, OwnershipCall,
+        Balancer, LOOK_EVERY, Owner, OwnerEpoch, OwnerRow, OwnershipAction, OwnershipAnswer,
         OwnershipEngine, OwnershipNotice, PartitionId,
     },
 };
 use tokio::sync::oneshot;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
-use crate::{App, Problem, app::ServedApp, partitions::Deployer};
+use self::stop::{PartitionStop, StopTimes, stop_partition};
+use crate::{
+    App, Node, Problem, app::ServedApp, lease_fence::PartitionFence, partitions::Deployer,
+};
 
-/// The interval at which a failure of the same call is logged again.
-const LOG_EVERY: Duration = Duration::from_secs(10);
+/// The interval at which the rows are read while another node is about to give a partition to this
+/// one.
+const LOOK_OFTEN: Duration = Duration::from_millis(50);
 
-/// The partitions that a node wants to own, each with its application.
-pub(crate) type WantedPartitions<'a> = BTreeMap<PartitionId, (&'a App, &'a ServedApp)>;
+/// All partitions of the cluster that a node can run, each with its application.
+pub(crate) type AllPartitions<'a> = BTreeMap<PartitionId, (&'a App, &'a ServedApp)>;
 
 /// The partitions that a node owns.
 pub(crate) struct OwnedPartitions<'a> {
     deployer: &'a Deployer<'a>,
     rows: OwnerRows,
     engine: OwnershipEngine,
-    wanted: WantedPartitions<'a>,
-    started: BTreeSet<PartitionId>,
+    balancer: Balancer,
+    all: AllPartitions<'a>,
+    /// The partitions that were started and did not leave this node since.
+    started: BTreeMap<PartitionId, OwnerEpoch>,
+    stops: FuturesUnordered<futures::future::BoxFuture<'a, PartitionStop>>,
+    /// The partitions of `stops`.
+    stopping: BTreeSet<PartitionId>,
+    /// The fences of partitions that ended without a proof. A later epoch in the ownership row
+    /// proves that their writes are fenced.
+    unproved: BTreeMap<PartitionId, Arc<PartitionFence>>,
     /// The partitions that nobody can take: their rows make no sense, or have the highest epoch.
     blocked: BTreeSet<PartitionId>,
-    /// The time of the next attempt to take the partitions that are missing, and their number at the
-    /// last attempt.
+    /// The time at which the last read of the rows was sent.
+    looked: Option<Instant>,
+    /// Whether another node may give a partition to this one soon.
+    is_expecting: bool,
+    /// The time of the next attempt to take partitions, and the number of partitions in the last.
     next_attempt: (Instant, usize),
     log_at: Instant,
+}
+
+/// The beat of the task, which ends with it.
+struct Beat<'a>(&'a Node);
+
+impl Drop for Beat<'_> {
+    fn drop(&mut self) {
+        self.0.note_beat(None);
+    }
 }
 
 impl<'a> OwnedPartitions<'a> {
@@ -50,93 +81,222 @@ impl<'a> OwnedPartitions<'a> {
     pub(crate) fn new(
         deployer: &'a Deployer<'a>,
         rows: OwnerRows,
-        wanted: WantedPartitions<'a>,
+        all: AllPartitions<'a>,
     ) -> OwnedPartitions<'a> {
-        let now = deployer.node.clock().now();
+        let clock = deployer.node.clock();
+        let now = clock.now();
         let me = Owner {
             incarnation: deployer.leadership.incarnation(),
             advertised: deployer.settings.advertised,
-            cluster: None,
+            cluster: deployer.settings.cluster,
         };
-        let engine = OwnershipEngine::new(me, wanted.keys().copied(), rows.rows_at_once(), now);
+        let engine = OwnershipEngine::new(me, all.keys().copied(), rows.rows_at_once(), now);
         OwnedPartitions {
             deployer,
             rows,
             engine,
-            wanted,
-            started: BTreeSet::new(),
+            balancer: Balancer::new(me, clock.random()),
+            all,
+            started: BTreeMap::new(),
+            stops: FuturesUnordered::new(),
+            stopping: BTreeSet::new(),
+            unproved: BTreeMap::new(),
             blocked: BTreeSet::new(),
+            looked: None,
+            is_expecting: false,
             next_attempt: (now, usize::MAX),
             log_at: now,
         }
     }
 
-    /// Takes, starts and watches the partitions until there is a problem. Tells `all_started` when
-    /// each wanted partition has started, except for those that nobody can take.
-    pub(crate) async fn run(&mut self, all_started: oneshot::Sender<()>) -> Problem {
+    /// Takes, starts, watches and gives up partitions until there is a problem. Tells `settled` when
+    /// the node owns all that it takes at its start, and has started it.
+    pub(crate) async fn run(&mut self, settled: oneshot::Sender<()>) -> Problem {
+        let node = self.deployer.node;
+        let _beat = Beat(node);
+        node.membership().wishes().is_ready = true;
+        node.view().ask_now();
+        let ended = self.run_until_problem(settled).await;
+        node.membership().wishes().is_ready = false;
+        match ended {
+            Ok(never) => match never {},
+            Err(problem) => problem,
+        }
+    }
+
+    async fn run_until_problem(
+        &mut self,
+        settled: oneshot::Sender<()>,
+    ) -> Result<std::convert::Infallible, Problem> {
         let clock = self.deployer.node.clock().clone();
-        let mut all_started = Some(all_started);
+        let beats_within = BEAT_WITHIN + self.deployer.settings.lease.call_timeout;
+        let mut settled = Some(settled);
         let mut answer = OwnershipAnswer::None;
         loop {
+            self.deployer.node.note_beat(Some(clock.now() + beats_within));
+            self.end_failed();
             let action = self.engine.next(clock.now(), answer);
-            for notice in self.engine.notices() {
-                if let Err(problem) = self.handle(notice) {
-                    return problem;
-                }
-            }
-            if self.want(clock.now())
-                && let Some(all_started) = all_started.take()
-            {
+            self.handle_notices()?;
+            let (is_settled, has_told) = self.plan(clock.now());
+            let has_told = self.handle_notices()? || has_told;
+            if is_settled && let Some(settled) = settled.take() {
                 // The receiver is gone if the leadership is over.
-                let _ = all_started.send(());
+                let _ = settled.send(());
             }
             answer = match action {
-                OwnershipAction::Call(call) => self.answer(&call).await,
+                OwnershipAction::Call(call) => self.call(&call).await?,
+                OwnershipAction::Wait(_) if has_told => OwnershipAnswer::None,
                 OwnershipAction::Wait(until) => {
-                    clock.sleep_until(until.min(clock.now() + LOOK_EVERY)).await;
+                    self.wait(until).await?;
                     OwnershipAnswer::None
                 }
             };
         }
     }
 
-    /// Tells the engine which partitions are missing: each second, and at once after some of them
-    /// have started, because one call takes a limited number. Returns whether none is missing.
-    fn want(&mut self, now: Instant) -> bool {
-        let is_missing =
-            |id: &PartitionId| !self.started.contains(id) && !self.blocked.contains(id);
-        let missing: Vec<_> = self.wanted.keys().copied().filter(is_missing).collect();
-        let (at, before) = self.next_attempt;
-        if !missing.is_empty() && (now >= at || missing.len() < before) {
-            self.next_attempt = (now + LOOK_EVERY, missing.len());
-            self.engine.want(missing.iter().copied());
+    /// Waits until a time, or until there is something to do.
+    async fn wait(&mut self, until: Instant) -> Result<(), Problem> {
+        let node = self.deployer.node;
+        let clock = node.clock();
+        let (mut reports, mut drains) = (node.view().reports(), node.drain().stages());
+        reports.mark_unchanged();
+        drains.mark_unchanged();
+        let longest = if self.is_expecting { LOOK_OFTEN } else { LOOK_EVERY };
+        let until = until.min(clock.now() + longest);
+        tokio::select! {
+            () = clock.sleep_until(until) => {}
+            Some(stop) = self.stops.next() => self.note_stop(stop)?,
+            // The senders live as long as the node.
+            _ = reports.changed() => {}
+            _ = drains.changed() => {}
         }
-        missing.is_empty()
+        let now = clock.now();
+        if self.is_expecting && self.looked.is_none_or(|looked| now >= looked + LOOK_OFTEN) {
+            self.engine.look_soon(now);
+        }
+        Ok(())
     }
 
-    fn handle(&mut self, notice: OwnershipNotice) -> Result<(), Problem> {
-        match notice {
-            OwnershipNotice::Start(partition, epoch) => self.start(partition, epoch),
-            OwnershipNotice::Foreign(partition, row) => Err(self.close(partition, row)),
-            OwnershipNotice::NoEpochLeft(partition) => {
-                error!(%partition, "partition has no epoch left");
-                self.blocked.insert(partition);
-                Ok(())
+    /// Handles all notices of the engine. Returns whether there were any.
+    fn handle_notices(&mut self) -> Result<bool, Problem> {
+        let notices = self.engine.notices();
+        let is_some = !notices.is_empty();
+        for notice in notices {
+            match notice {
+                OwnershipNotice::Start(partition, epoch) => self.start(partition, epoch)?,
+                OwnershipNotice::Stop(partition, epoch) => self.stop(partition, epoch),
+                OwnershipNotice::Left(partition) => self.leave(partition),
+                OwnershipNotice::Foreign(partition, row) => return Err(self.close(partition, row)),
+                OwnershipNotice::NoEpochLeft(partition) => {
+                    error!(%partition, "partition has no epoch left");
+                    self.blocked.insert(partition);
+                }
             }
-            // The node gives no partition away.
-            OwnershipNotice::Stop(..) | OwnershipNotice::Left(_) => Ok(()),
         }
+        Ok(is_some)
     }
 
     fn start(&mut self, partition: PartitionId, epoch: OwnerEpoch) -> Result<(), Problem> {
-        let Some(&(app, served)) = self.wanted.get(&partition) else { return Ok(()) };
-        self.started.insert(partition);
+        let Some(&(app, served)) = self.all.get(&partition) else { return Ok(()) };
+        self.started.insert(partition, epoch);
+        self.fenced(partition);
+        let now = self.deployer.node.clock().now();
+        self.deployer.node.membership().wishes().starts.insert(partition, now);
+        info!(app = %app.name(), partition = partition.partition, %epoch, "partition started");
         self.deployer.start(app, served, partition.partition, Epoch(epoch.0.into()))
+    }
+
+    /// The row has a later epoch than a partition that ended without a proof. So its writes that
+    /// may still land are fenced, and the end counts as proved.
+    fn fenced(&mut self, partition: PartitionId) {
+        if let Some(fence) = self.unproved.remove(&partition) {
+            fence.finish();
+        }
+    }
+
+    /// Stops a partition that goes to another node. Its client requests wait meanwhile, so writes
+    /// without an answer must not delay the stop for long.
+    fn stop(&mut self, partition: PartitionId, epoch: OwnerEpoch) {
+        let settings = self.deployer.settings;
+        let times = StopTimes::of_move(settings.request_call_timeout);
+        self.push_stop(partition, epoch, times);
+    }
+
+    fn push_stop(&mut self, partition: PartitionId, epoch: OwnerEpoch, times: StopTimes) {
+        let Some(&(app, served)) = self.all.get(&partition) else { return };
+        if self.stopping.insert(partition) {
+            let clock = self.deployer.node.clock().clone();
+            let stop = stop_partition((app, served), (partition, epoch), times, clock);
+            self.stops.push(Box::pin(stop));
+        }
+    }
+
+    /// Ends the partitions that have failed. The engine starts them again, after a pause.
+    fn end_failed(&mut self) {
+        let failed = |app: &App, partition| {
+            let status = app.partitions.commands(partition).map(|here| here.status());
+            matches!(status, Some(Status::Failed(_) | Status::LeadershipLost(_)))
+        };
+        let mut ended = Vec::new();
+        for (&id, &epoch) in &self.started {
+            let app = self.all.get(&id).map(|(app, _)| app);
+            if app.is_some_and(|app| failed(app, id.partition)) {
+                ended.push((id, epoch));
+            }
+        }
+        for (id, epoch) in ended {
+            let times = StopTimes::of_failed(self.deployer.settings.request_call_timeout);
+            self.push_stop(id, epoch, times);
+        }
+    }
+
+    /// Notes that a partition has stopped. Its row may change when none of its writes can take
+    /// effect any more.
+    fn note_stop(&mut self, stop: PartitionStop) -> Result<(), Problem> {
+        let PartitionStop { id, epoch, end, fence, log_epoch } = stop;
+        self.stopping.remove(&id);
+        let Some((app, served)) = self.all.get(&id) else { return Ok(()) };
+        let now = self.deployer.node.clock().now();
+        let why = match end {
+            PartitionEnd::Stopped => None,
+            PartitionEnd::Unproved(why) | PartitionEnd::LeadershipLost(why) => Some(why),
+            PartitionEnd::Late => {
+                let name = app.name();
+                let why = format!("partition {} of {name} did not end in time", id.partition);
+                return Err(Problem::NotEnded(vec![why]));
+            }
+        };
+        let mut safe_at = now;
+        if let Some(why) = why {
+            // At levels 0 and 1 a write that still lands is adopted or refused by its condition.
+            if app.settings.level == TrustLevel::Two {
+                safe_at = now + served.app.storage.capabilities().late_write;
+            }
+            warn!(app = %app.name(), partition = id.partition, %epoch, why, "partition ended unproved");
+        }
+        if let Some(fence) = fence {
+            self.unproved.insert(id, fence);
+        }
+        self.engine.ended(now, (id, epoch), safe_at, log_epoch);
+        Ok(())
+    }
+
+    fn leave(&mut self, partition: PartitionId) {
+        self.started.remove(&partition);
+        self.fenced(partition);
+        let node = self.deployer.node;
+        node.membership().wishes().starts.remove(&partition);
+        node.view().ask_now();
+        if let Some((app, _)) = self.all.get(&partition) {
+            let OwnerRow { epoch, owner } = self.engine.row(partition);
+            let to = owner.map(|owner| owner.advertised);
+            info!(app = %app.name(), partition = partition.partition, %epoch, ?to, "partition given up");
+        }
     }
 
     /// Closes the fence of a partition that another node has taken.
     fn close(&self, partition: PartitionId, row: OwnerRow) -> Problem {
-        let Some(&(app, served)) = self.wanted.get(&partition) else {
+        let Some(&(app, served)) = self.all.get(&partition) else {
             return Problem::OwnershipLost(format!("the owner of {partition} is unexpected"));
         };
         let why = taken(app, partition.partition, row);
@@ -145,45 +305,10 @@ impl<'a> OwnedPartitions<'a> {
         }
         Problem::OwnershipLost(why)
     }
-
-    /// Makes a call.
-    async fn answer(&mut self, call: &OwnershipCall) -> OwnershipAnswer {
-        let clock = self.deployer.node.clock();
-        let deadline = clock.now() + self.deployer.settings.lease.call_timeout;
-        let answer = self.rows.answer(call, deadline);
-        let answered = match clock.timeout_at(deadline, answer).await {
-            Ok(answered) => answered,
-            // A write may have been sent.
-            Err(_) => Ok(OwnershipAnswer::Unknown),
-        };
-        let now = clock.now();
-        match answered {
-            Ok(answer) => {
-                let failed = [OwnershipAnswer::Unavailable, OwnershipAnswer::Unknown];
-                if failed.contains(&answer) && now >= self.log_at {
-                    self.log_at = now + LOG_EVERY;
-                    warn!("storage does not answer: owners of partitions not known");
-                }
-                answer
-            }
-            Err(error) => {
-                self.note(&error, now);
-                OwnershipAnswer::Unavailable
-            }
-        }
-    }
-
-    /// Notes an error of a call that changed nothing. A partition whose row makes no sense is not
-    /// taken any more.
-    fn note(&mut self, error: &sysvvm::Error, now: Instant) {
-        let blocked = OwnerRows::partition_of(error);
-        let is_new = blocked.is_some_and(|partition| self.blocked.insert(partition));
-        if is_new || now >= self.log_at {
-            self.log_at = now + LOG_EVERY;
-            error!(error = %with_causes(error), "owners of partitions not known");
-        }
-    }
 }
+
+/// The longest time between two beats of the task, without the time of a call.
+const BEAT_WITHIN: Duration = Duration::from_secs(5);
 
 fn taken(app: &App, partition: u16, row: OwnerRow) -> String {
     let name = app.name();

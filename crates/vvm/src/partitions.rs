@@ -2,6 +2,7 @@
 //! stopped.
 
 use std::{
+    collections::BTreeSet,
     fmt::Display,
     sync::{Arc, Mutex},
     time::Duration,
@@ -85,6 +86,7 @@ impl Deployer<'_> {
             }
             NumbersIn::View => PartitionStorage::in_view(Arc::clone(&log)),
         };
+        let kept = Arc::clone(&log);
         let mut work = app.settings.partition.clone();
         work.name = format!("{}/{partition}", app.name());
         let storage = Arc::new(numbers);
@@ -94,7 +96,8 @@ impl Deployer<'_> {
             fence.finish();
             return Err(Problem::Refused(why.to_string()));
         }
-        served.started().insert(partition, StartedPartition { storage, fence });
+        let started = StartedPartition { log: kept, storage, fence };
+        served.started().insert(partition, started);
         Ok(())
     }
 
@@ -181,31 +184,41 @@ pub(crate) struct PartitionEnds {
     pub(crate) is_late: bool,
 }
 
-/// Stops a partition in order.
-pub(crate) async fn stop(app: &App, partition: u16, deadline: Instant) -> PartitionEnd {
+/// Stops a partition in order. Returns the fence of a partition whose end is not proved.
+pub(crate) async fn stop(
+    app: &App,
+    partition: u16,
+    deadline: Instant,
+) -> (PartitionEnd, Option<Arc<PartitionFence>>) {
     let end = app.partitions.undeploy(partition, deadline).await;
     let started = app.opened.get().and_then(|served| served.started().remove(&partition));
-    if let Some(StartedPartition { fence, .. }) = started {
-        match end {
-            PartitionEnd::Stopped => fence.finish(),
-            PartitionEnd::Unproved(_) | PartitionEnd::LeadershipLost(_) => fence.abandon(),
-            // The work may go on. The log holds the guard, so the killer ends the process when the
-            // lease is nearly over.
-            PartitionEnd::Late => {}
-        }
+    let fence = started.map(|started| started.fence);
+    if let (PartitionEnd::Stopped, Some(fence)) = (&end, &fence) {
+        fence.finish();
+        return (end, None);
     }
-    end
+    (end, fence)
 }
 
 /// Stops all partitions side by side.
 pub(crate) async fn stop_all(node: &Node, deadline: Instant) -> PartitionEnds {
     let stops = node.apps().iter().flat_map(|app| {
-        app.partitions.status().into_iter().map(move |(partition, _)| async move {
-            let (why, is_late) = match stop(app, partition, deadline).await {
+        // A stop that was given up has left its fence here.
+        let started = app.opened.get().map(|served| served.started().keys().copied().collect());
+        let mut here: BTreeSet<u16> = started.unwrap_or_default();
+        here.extend(app.partitions.status().into_iter().map(|(partition, _)| partition));
+        here.into_iter().map(move |partition| async move {
+            let (end, fence) = stop(app, partition, deadline).await;
+            let (why, is_late) = match end {
                 PartitionEnd::Stopped => return None,
                 PartitionEnd::Unproved(why) | PartitionEnd::LeadershipLost(why) => (why, false),
+                // The work may go on. The log holds the guard, so the killer ends the process when
+                // the lease is nearly over.
                 PartitionEnd::Late => ("the partition did not end in time".to_owned(), true),
             };
+            if let Some(fence) = fence.filter(|_| !is_late) {
+                fence.abandon();
+            }
             Some((format!("partition {partition} of {}: {why}", app.name()), is_late))
         })
     });

@@ -22,9 +22,11 @@ pub struct NodeSettings {
     /// The system keyspace, which all nodes of the cluster share: leases, numbers, and the registry
     /// of applications.
     pub system: KeyspaceName,
-    /// The number of seats (`NumVVM`), and so of nodes that lead at the same time. All nodes of a
-    /// cluster must have the same number.
+    /// The number of seats (`NumVVM`), and so of nodes that own partitions at the same time. All
+    /// nodes of a cluster must have the same number.
     pub seats: NonZeroU32,
+    /// The address at which other nodes reach this node's cluster port, if it has one.
+    pub cluster: Option<SocketAddr>,
     /// The address at which clients of other nodes find this node. It is the value of the node's
     /// lease.
     pub advertised: SocketAddr,
@@ -40,8 +42,14 @@ pub struct NodeSettings {
     /// The time limit for opening the storage, including everything that is created at the first
     /// start.
     pub open_within: Duration,
-    /// The time limit for stopping the whole node.
+    /// The time limit for giving all partitions to other nodes before the node stops. A node that
+    /// is alone does not wait.
+    pub drain_within: Duration,
+    /// The time limit for stopping the whole node, after the drain.
     pub stop_within: Duration,
+    /// The starts of this node in the last 10 minutes, this one included. A node that starts again
+    /// and again gets no partitions from other nodes.
+    pub recent_starts: u32,
 }
 
 impl NodeSettings {
@@ -49,7 +57,8 @@ impl NodeSettings {
     pub const SYSTEM: &str = "sysvvm";
 
     /// The default settings: one seat, leases of 20 s, 120 s to acquire leadership, 2 s for a call,
-    /// 60 s to open, and 10 s to stop.
+    /// 60 s to open, 30 s to
+    /// drain, and 10 s to stop.
     ///
     /// # Panics
     /// Never: the name of the system keyspace is valid.
@@ -58,12 +67,15 @@ impl NodeSettings {
         NodeSettings {
             system: KeyspaceName::new(NodeSettings::SYSTEM).expect("it is a name"),
             seats: NonZeroU32::MIN,
+            cluster: None,
             advertised,
             lease,
             acquire_within: Some(Duration::from_secs(120)),
             request_call_timeout: NodeSettings::usual_request_call_timeout(lease.duration),
             open_within: Duration::from_secs(60),
+            drain_within: Duration::from_secs(30),
             stop_within: Duration::from_secs(10),
+            recent_starts: 1,
         }
     }
 
@@ -81,11 +93,6 @@ impl NodeSettings {
         let mut names = BTreeSet::new();
         if let Some(twice) = apps.iter().find(|app| !names.insert(app.name.to_string())) {
             return Err(InvalidNodeSettings::AppTwice(twice.name.clone()));
-        }
-        let partitions = apps.iter().map(|app| app.partitions.get()).max();
-        let seats = self.seats.get();
-        if let Some(partitions) = partitions.filter(|max| seats > u32::from(*max)) {
-            return Err(InvalidNodeSettings::IdleSeats { seats, partitions });
         }
         let (call, lease) = (self.request_call_timeout, self.lease.duration);
         let room = self.lease.retry_for.saturating_sub(self.lease.call_timeout);

@@ -26,7 +26,7 @@ use cluster::{BindBehaviour, Cluster, PATIENCE, ScriptedService, hasty, owner, r
 use eventlog::{AppRow, Offset, RecordId, TrustLevel, WsId};
 use ielections::Timing;
 use isequencer::standard::FIRST_CRECORD_ID;
-use istorage::{AppStorageExt, Consistency, Fault};
+use istorage::{AppStorageExt, Consistency};
 use shop::{StallPoint, article, create_workspace, cud, shop};
 use sysvvm::AppName;
 use vvm::{AppSettings, InvalidNodeSettings, Launched, NodeSettings, Problem, Stage, Vvm};
@@ -373,28 +373,6 @@ async fn a_lease_is_not_released_without_a_proof_that_all_work_has_ended() {
     assert!(under_way.await.unwrap().is_err(), "the outcome is unknown");
 }
 
-/// Only a new leadership can make the partition run again. The write may still land, so the lease
-/// must expire before another node leads.
-#[tokio::test]
-async fn a_node_with_a_failed_partition_ends_its_leadership_without_a_release() {
-    let cluster = Cluster::new();
-    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
-    *cluster.driver.writes.lock().unwrap() = Fault::NotAppliedButError;
-    let under_way = tokio::spawn(send(&node, cud(7, article("a"), soon)));
-    // The write is sent again and again, until the storage is closed.
-    cluster.clock.sleep(Duration::from_millis(100)).await;
-    cluster.driver.keyspace.get().unwrap().close().await;
-    *cluster.driver.writes.lock().unwrap() = Fault::None;
-    assert!(under_way.await.unwrap().is_err(), "the outcome is unknown");
-    let problem = node.problem().await;
-    assert!(
-        matches!(*problem, Problem::LeadershipLost(ielections::LossReason::Unhealthy)),
-        "{problem}"
-    );
-    node.shutdown().await.unwrap_err();
-    assert!(cluster.lease(1).await.is_some(), "another node could lead while the write lands");
-}
-
 /// A leader with a client that never ends, and a flag that says whether the leader was killed.
 async fn with_slow_client(cluster: &Cluster) -> (Launched, Arc<AtomicBool>) {
     let killed = Arc::new(AtomicBool::new(false));
@@ -457,14 +435,6 @@ async fn a_node_that_was_suspended_past_its_lease_answers_nothing() {
     node.shutdown().await.unwrap_err();
 }
 
-#[tokio::test]
-async fn more_seats_than_partitions_are_refused() {
-    let cluster = Cluster::new();
-    let eleven = |settings: &mut NodeSettings| settings.seats = NonZeroU32::new(11).unwrap();
-    let refused = cluster.node(1, eleven).build().unwrap_err();
-    assert_eq!(refused, InvalidNodeSettings::IdleSeats { seats: 11, partitions: 10 });
-}
-
 /// A program that embeds a node learned only after its services had started that its lease was too
 /// short.
 #[test]
@@ -505,32 +475,6 @@ async fn a_node_that_steps_down_lets_another_lead() {
     assert!(matches!(*first.shutdown().await.unwrap_err(), Problem::SteppedDown));
     cluster.until(&second, Stage::Leading).await;
     second.shutdown().await.unwrap();
-}
-
-#[tokio::test]
-async fn two_seats_are_led_by_two_nodes_and_each_has_its_partitions() {
-    let cluster = Cluster::new();
-    let two = |settings: &mut NodeSettings| settings.seats = NonZeroU32::new(2).unwrap();
-    let nodes = [1, 2].map(|number| cluster.node(number, two).build().unwrap().launch());
-    for node in &nodes {
-        cluster.until(node, Stage::Leading).await;
-    }
-    let here = |node: &Launched, ws| node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok();
-    for ws in 0..20 {
-        assert!(here(&nodes[0], ws) != here(&nodes[1], ws), "workspace {ws}");
-        assert_eq!(here(&nodes[0], ws), here(&nodes[0], ws + 2), "its seat has every other one");
-    }
-    // Each node names the owner of the other partitions. It may have read the rows a moment ago.
-    let (own, other) = if here(&nodes[0], 0) { (0, 1) } else { (1, 0) };
-    let named = Some(nodes[own].node().advertised());
-    let deadline = cluster.clock.now() + PATIENCE;
-    while owner(nodes[other].node()).await != named {
-        assert!(cluster.clock.now() < deadline, "the owner is not named");
-        cluster.clock.sleep(Duration::from_millis(2)).await;
-    }
-    for node in nodes {
-        node.shutdown().await.unwrap();
-    }
 }
 
 #[tokio::test]

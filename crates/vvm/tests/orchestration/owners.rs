@@ -122,12 +122,15 @@ async fn a_partition_is_taken_only_after_its_owner_has_lost_its_lease() {
     }
     cluster.clock.sleep(Duration::from_millis(1_500)).await;
     assert!(!is_here(&node, 3), "a partition was taken from an owner that lives");
-    assert_eq!(node.node().stage(), Stage::Recovering);
+    assert_eq!(node.node().stage(), Stage::Leading, "another node has the partition");
     assert_eq!(rows(&owners).await[&id(3)], given);
 
     store.compare_and_delete(seat, bytes, FAR).await.unwrap();
-    cluster.until(&node, Stage::Leading).await;
-    assert!(is_here(&node, 3));
+    let deadline = cluster.clock.now() + PATIENCE;
+    while !is_here(&node, 3) {
+        assert!(cluster.clock.now() < deadline, "the free partition is not taken");
+        cluster.clock.sleep(Duration::from_millis(2)).await;
+    }
     assert_eq!(rows(&owners).await[&id(3)].epoch.0, given.epoch.0 + 1);
     node.shutdown().await.unwrap();
 }
@@ -225,4 +228,28 @@ async fn partitions_are_taken_once_although_answers_are_lost() {
         assert_eq!(unused, usize::from(fault == Fault::AppliedButError), "{fault:?}");
         node.shutdown().await.unwrap();
     }
+}
+
+/// A simpler version ended the leadership when a partition failed, and with it all other partitions
+/// of the node.
+#[tokio::test]
+async fn a_partition_that_fails_starts_again_under_the_next_epoch() {
+    let cluster = Cluster::new();
+    let owners = system(&cluster).await.owners();
+    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
+    *cluster.driver.writes.lock().unwrap() = Fault::NotAppliedButError;
+    let under_way = tokio::spawn(send(&node, cud(7, article("a"), soon)));
+    // The write is sent again and again, until the storage is closed.
+    cluster.clock.sleep(Duration::from_millis(100)).await;
+    cluster.driver.keyspace.get().unwrap().close().await;
+    *cluster.driver.writes.lock().unwrap() = Fault::None;
+    assert!(under_way.await.unwrap().is_err(), "the outcome is unknown");
+    let deadline = cluster.clock.now() + PATIENCE;
+    while epochs(&owners).await[7] == 1 {
+        assert!(cluster.clock.now() < deadline, "the partition does not start again");
+        cluster.clock.sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(epochs(&owners).await, [1, 1, 1, 1, 1, 1, 1, 2, 1, 1]);
+    assert!(node.node().status().await.lead.is_some(), "the node goes on leading");
+    node.shutdown().await.unwrap_err();
 }

@@ -1,0 +1,286 @@
+//! The cluster for people and programs: its members and the owners of all partitions, and the orders
+//! of operators.
+
+use std::net::SocketAddr;
+
+use causes::with_causes;
+use serde::Serialize;
+use sysvvm::{
+    OperatorOrder,
+    ownership::{Member, MemberId, MemberState, PartitionId, PartitionLoad},
+};
+
+use crate::{App, Node, cluster_view::ClusterSeen};
+
+/// The cluster as a node sees it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatus {
+    /// The number of seats.
+    pub seats: u32,
+    /// Whether an operator has paused the moves that even out the loads.
+    pub paused: bool,
+    /// The age of this view; `None` if the storage has not answered yet.
+    pub age_ms: Option<u64>,
+    /// The error of the last read, if it failed.
+    pub last_error: Option<String>,
+    /// The id of this node.
+    pub this_member: String,
+    /// The nodes that have written their rows within the last 10 seconds.
+    pub members: Vec<MemberStatus>,
+    /// All partitions of the applications of this node.
+    pub partitions: Vec<OwnedPartitionStatus>,
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberStatus {
+    /// The random id of the process.
+    pub id: String,
+    /// The address for clients.
+    pub advertised: SocketAddr,
+    /// The address for other nodes.
+    pub cluster: Option<SocketAddr>,
+    /// The seat, if the node has one.
+    pub seat: Option<u32>,
+    /// The version of the program.
+    pub version: String,
+    /// `starting`, `ready` or `draining`.
+    pub state: MemberState,
+    /// Whether the heartbeat of the node rose within the last 3 seconds.
+    pub fresh: bool,
+    /// Whether the lease of the node exists.
+    pub leads: bool,
+    /// The time until the lease ends unless it is renewed. Only the node itself knows it.
+    pub left_ms: Option<u64>,
+    /// The number of partitions that the node owns.
+    pub partitions: usize,
+    /// The partitions that the node asks their owners for.
+    pub wants: Vec<String>,
+}
+
+/// A partition and its owner.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnedPartitionStatus {
+    /// The owner and the name of the application.
+    pub app: String,
+    /// The number of the partition.
+    pub number: u16,
+    /// The epoch of the last change of the owner.
+    pub epoch: u32,
+    /// The address of the owner for clients; `None` if nobody owns the partition.
+    pub owner: Option<SocketAddr>,
+    /// The id of the owner, if the owner has a member row.
+    pub member: Option<String>,
+    /// The state of the partition at its owner; `no owner` or `unknown` without one.
+    pub state: String,
+    /// The commands that wait.
+    pub waiting: u32,
+    /// The events that a restart would replay.
+    pub lag: u64,
+}
+
+/// An order of an operator to a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterOrder {
+    /// Stop the moves that even out the loads. Partitions without an owner are taken all the same.
+    Pause,
+    /// End the pause.
+    Resume,
+    /// Move a partition to a member.
+    Move {
+        /// The owner and the name of the application, such as `acme/shop`.
+        app: String,
+        /// The number of the partition.
+        partition: u16,
+        /// The id of the member.
+        to: MemberId,
+    },
+    /// Let a member give all its partitions away.
+    Drain(MemberId),
+    /// End the drain of a member.
+    CancelDrain(MemberId),
+}
+
+/// The reason why an order was not given.
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    /// The order names an application, a partition or a member that does not exist.
+    #[error("{0}")]
+    Unknown(String),
+    /// The order makes no sense now.
+    #[error("{0}")]
+    Refused(String),
+    /// The storage did not take the order. Try again.
+    #[error("the order was not stored: {0}")]
+    Storage(String),
+}
+
+impl Node {
+    /// The cluster as this node saw it last.
+    pub fn cluster_status(&self) -> ClusterStatus {
+        let (report, now) = (self.view().last(), self.clock().now());
+        let members = report.answer.as_ref().map(|seen| self.members(seen)).unwrap_or_default();
+        let partitions = match &report.answer {
+            Some(seen) => self.apps().iter().flat_map(|app| partitions(app, seen)).collect(),
+            None => Vec::new(),
+        };
+        let age = |seen: &ClusterSeen| now.saturating_since(seen.sent).as_millis() as u64;
+        ClusterStatus {
+            seats: self.seats().get(),
+            paused: report.answer.as_ref().is_some_and(|seen| seen.is_paused),
+            age_ms: report.answer.as_deref().map(age),
+            last_error: report.last_error,
+            this_member: self.membership().id().to_string(),
+            members,
+            partitions,
+        }
+    }
+
+    fn members(&self, seen: &ClusterSeen) -> Vec<MemberStatus> {
+        let status = |member: &Member| {
+            let owns = |owner: &sysvvm::ownership::OwnerRow| {
+                owner.owner.map(|owner| owner.incarnation) == member.incarnation
+            };
+            let is_me = member.id == self.membership().id();
+            let wants = member.wants.keys().map(|id| self.name_of(*id));
+            MemberStatus {
+                id: member.id.to_string(),
+                advertised: member.advertised,
+                cluster: member.cluster,
+                seat: member.seat,
+                version: member.version.clone(),
+                state: member.state,
+                fresh: seen.is_fresh(member.id),
+                leads: member.incarnation.is_some_and(|it| seen.living.contains(&it)),
+                left_ms: is_me.then(|| self.left_ms()).flatten(),
+                partitions: match member.incarnation {
+                    Some(_) => seen.owners.values().filter(|row| owns(row)).count(),
+                    None => 0,
+                },
+                wants: wants.collect(),
+            }
+        };
+        let mut all: Vec<_> = seen.members.iter().map(|row| status(&row.member)).collect();
+        all.sort_by_key(|member| (member.advertised, member.id.clone()));
+        all
+    }
+
+    fn name_of(&self, id: PartitionId) -> String {
+        let app = self.apps().iter().find(|app| app.number().is_some_and(|it| it.get() == id.app));
+        match app {
+            Some(app) => format!("{} {}", app.name(), id.partition),
+            None => id.to_string(),
+        }
+    }
+
+    /// Gives an order to the cluster. The nodes obey within about a second.
+    ///
+    /// # Errors
+    /// The reason why the order was not given.
+    pub async fn order(&self, order: ClusterOrder) -> Result<(), OrderError> {
+        let Some(rows) = self.view().member_rows() else {
+            return Err(OrderError::Refused("the storage is not open yet".to_owned()));
+        };
+        let deadline = self.clock().now() + ORDER_WITHIN;
+        let by = self.advertised().to_string();
+        let storage = |error: sysvvm::Error| OrderError::Storage(with_causes(&error));
+        let order = match order {
+            ClusterOrder::Pause | ClusterOrder::Resume => {
+                let paused = order == ClusterOrder::Pause;
+                rows.set_paused(paused, &by, deadline).await.map_err(storage)?;
+                self.view().ask_now();
+                return Ok(());
+            }
+            ClusterOrder::Drain(member) => OperatorOrder::Drain { member: self.known(member)?.0 },
+            ClusterOrder::CancelDrain(member) => {
+                OperatorOrder::CancelDrain { member: self.known(member)?.0 }
+            }
+            ClusterOrder::Move { app, partition, to } => self.move_order(&app, partition, to)?,
+        };
+        rows.order(&order, OperatorOrder::TTL, deadline).await.map_err(storage)?;
+        self.view().ask_now();
+        Ok(())
+    }
+
+    fn known(&self, member: MemberId) -> Result<MemberId, OrderError> {
+        let seen = self.view().last().answer;
+        let is_there =
+            seen.is_some_and(|seen| seen.members.iter().any(|row| row.member.id == member));
+        is_there.then_some(member).ok_or_else(|| {
+            OrderError::Unknown(format!("no node of the cluster has the id {member}"))
+        })
+    }
+
+    fn move_order(
+        &self,
+        name: &str,
+        partition: u16,
+        to: MemberId,
+    ) -> Result<OperatorOrder, OrderError> {
+        let app = self.apps().iter().find(|app| app.name().to_string() == name);
+        let app = app
+            .ok_or_else(|| OrderError::Unknown(format!("this node has no application `{name}`")))?;
+        let count = app.settings.partitions.get();
+        let number = app.number().ok_or_else(|| {
+            OrderError::Refused(format!("the application `{name}` is not deployed yet"))
+        })?;
+        if partition >= count {
+            let why = format!("`{name}` has {count} partitions, and no partition {partition}");
+            return Err(OrderError::Unknown(why));
+        }
+        let row = self.owner_of(app, partition);
+        let owner = row.owner.ok_or_else(|| {
+            OrderError::Refused(format!("nobody owns partition {partition} of `{name}` now"))
+        })?;
+        let to = self.known(to)?;
+        let seen = self.view().last().answer;
+        let members = seen.iter().flat_map(|seen| &seen.members);
+        let incarnation =
+            members.filter(|row| row.member.id == to).find_map(|row| row.member.incarnation);
+        match incarnation {
+            None => Err(OrderError::Refused(format!("the node {to} has no seat"))),
+            Some(it) if it == owner.incarnation => {
+                Err(OrderError::Refused(format!("partition {partition} is at that node already")))
+            }
+            Some(_) => {
+                let partition = PartitionId { app: number.get(), partition };
+                Ok(OperatorOrder::Move { partition, epoch: row.epoch, to: to.0 })
+            }
+        }
+    }
+}
+
+/// The longest time to store an order.
+const ORDER_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+
+fn partitions(app: &App, seen: &ClusterSeen) -> Vec<OwnedPartitionStatus> {
+    let Some(number) = app.number() else { return Vec::new() };
+    let status = |partition| {
+        let id = PartitionId { app: number.get(), partition };
+        let row = seen.owner(id);
+        let mut members = seen.members.iter().map(|row| &row.member);
+        let member = row
+            .owner
+            .and_then(|owner| members.find(|member| member.incarnation == Some(owner.incarnation)));
+        let ready = PartitionLoad { status: PartitionLoad::READY.to_owned(), ..Default::default() };
+        let load = match (row.owner, member) {
+            (Some(_), Some(member)) => member.loads.get(&id).cloned().unwrap_or(ready),
+            (Some(_), None) => PartitionLoad { status: "unknown".to_owned(), ..ready },
+            (None, _) => PartitionLoad { status: "no owner".to_owned(), ..ready },
+        };
+        OwnedPartitionStatus {
+            app: app.name().to_string(),
+            number: partition,
+            epoch: row.epoch.0,
+            owner: row.owner.map(|owner| owner.advertised),
+            member: member.map(|member| member.id.to_string()),
+            state: load.status,
+            waiting: load.waiting,
+            lag: load.unflushed_events,
+        }
+    };
+    (0..app.settings.partitions.get()).map(status).collect()
+}

@@ -1,0 +1,159 @@
+//! The wishes of the node: what it takes, asks for and gives up.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use clock::Instant;
+use sysvvm::{
+    OperatorOrder,
+    ownership::{ClusterSight, GiveUp, MemberId, MemberState, MoveOrder, PartitionId},
+};
+
+use super::OwnedPartitions;
+use crate::{
+    cluster_view::ClusterSeen,
+    drain::{ANNOUNCED_FOR, DrainStage},
+};
+
+/// The pause between two attempts to take the same partitions.
+const TAKE_EVERY: Duration = Duration::from_secs(1);
+
+/// A view that is older says nothing about the present.
+const SIGHTED: Duration = Duration::from_secs(3);
+
+impl OwnedPartitions<'_> {
+    /// Plans by the last view of the cluster. Returns whether the node has nothing left to take or
+    /// to start, and whether the engine was told something.
+    pub(super) fn plan(&mut self, now: Instant) -> (bool, bool) {
+        let node = self.deployer.node;
+        let drain = node.drain().stage();
+        let (Some(seen), Some(looked)) = (node.view().last().answer, self.looked) else {
+            return (false, false);
+        };
+        let own = node.own_member();
+        let partitions: BTreeSet<_> = self.available().collect();
+        let orders = self.orders(&seen);
+        if drain.is_hurried {
+            self.balancer.hurry();
+        }
+        let read_at = seen.sent.min(looked);
+        let sight = ClusterSight {
+            partitions: &partitions,
+            rows: self.engine.rows(),
+            living: &seen.living,
+            members: &seen.members,
+            orders: &orders,
+            is_paused: seen.is_paused,
+            read_at,
+        };
+        let plan = self.balancer.plan(now, &sight, &own);
+        self.is_expecting = !plan.wants.is_empty() || self.is_awaited(&seen, &orders, own.id);
+        self.publish(plan.wants);
+        let has_told = self.take(now, &plan.take);
+        self.give_up(now, &plan.give_up, drain);
+        let is_sighted = now.saturating_since(read_at) <= SIGHTED
+            && own.incarnation.is_some_and(|me| seen.living.contains(&me));
+        if drain.begun.is_some() {
+            self.note_drain(drain, &plan.give_up, is_sighted);
+        }
+        (is_sighted && plan.take.is_empty() && self.has_started_its_own(&partitions), has_told)
+    }
+
+    fn available(&self) -> impl Iterator<Item = PartitionId> {
+        self.all.keys().copied().filter(|id| !self.blocked.contains(id))
+    }
+
+    fn orders(&self, seen: &ClusterSeen) -> Vec<MoveOrder> {
+        let order = |(_, order): &_| match *order {
+            OperatorOrder::Move { partition, epoch, to } => {
+                Some(MoveOrder { partition, epoch, to: MemberId(to) })
+            }
+            OperatorOrder::Drain { .. } | OperatorOrder::CancelDrain { .. } => None,
+        };
+        seen.orders.iter().filter_map(order).collect()
+    }
+
+    /// Whether another node may give a partition to this one, although this one did not ask for it:
+    /// the other one drains, or an operator has ordered a move.
+    fn is_awaited(&self, seen: &ClusterSeen, orders: &[MoveOrder], me: MemberId) -> bool {
+        let is_ordered = |order: &MoveOrder| {
+            order.to == me && self.engine.row(order.partition).epoch == order.epoch
+        };
+        let rows = self.engine.rows();
+        let draining = seen
+            .members
+            .iter()
+            .filter(|row| row.member.state == MemberState::Draining && row.member.id != me);
+        let mut leaving = draining.filter_map(|row| row.member.incarnation);
+        let owns = |incarnation| {
+            rows.values().any(|row| row.owner.is_some_and(|owner| owner.incarnation == incarnation))
+        };
+        orders.iter().any(is_ordered)
+            || leaving.any(|incarnation| seen.living.contains(&incarnation) && owns(incarnation))
+    }
+
+    /// Publishes the wishes in the member row.
+    fn publish(
+        &self,
+        wants: std::collections::BTreeMap<PartitionId, sysvvm::ownership::OwnerEpoch>,
+    ) {
+        let node = self.deployer.node;
+        let mut wishes = node.membership().wishes();
+        if wishes.wants != wants {
+            wishes.wants = wants;
+            drop(wishes);
+            node.view().ask_now();
+        }
+    }
+
+    /// Tells the engine which partitions to take: each second, and at once after some of them have
+    /// been taken, because one call takes a limited number.
+    fn take(&mut self, now: Instant, take: &[PartitionId]) -> bool {
+        let (at, before) = self.next_attempt;
+        if take.is_empty() || (now < at && take.len() >= before) {
+            return false;
+        }
+        self.next_attempt = (now + TAKE_EVERY, take.len());
+        self.engine.want(take.iter().copied());
+        true
+    }
+
+    fn give_up(&mut self, now: Instant, steps: &[GiveUp], drain: DrainStage) {
+        let is_announced = drain.begun.is_none_or(|begun| now >= begun + ANNOUNCED_FOR);
+        for GiveUp { partition, epoch, to } in steps {
+            let may_go = match to {
+                Some(_) => is_announced,
+                None => !drain.is_final,
+            };
+            if may_go && self.end_other_work(*partition) {
+                self.engine.give_up(*partition, *epoch, *to);
+            }
+        }
+    }
+
+    /// Refuses repairs of a partition; false while a repair is under way.
+    fn end_other_work(&self, partition: PartitionId) -> bool {
+        let served = self.all.get(&partition).map(|(_, served)| served);
+        let started = served.and_then(|served| served.started().get(&partition.partition).cloned());
+        started.is_none_or(|started| started.fence.end_other_work())
+    }
+
+    /// A drain is done when this node owns nothing any more. Before a stop it is also done if no
+    /// other node can own the rest, or the storage does not answer.
+    fn note_drain(&self, drain: DrainStage, steps: &[GiveUp], is_sighted: bool) {
+        let is_idle = self.stops.is_empty();
+        let is_hopeless =
+            drain.is_final && (!is_sighted || steps.iter().all(|step| step.to.is_none()));
+        let has_no_steps = steps.is_empty() && is_sighted;
+        let is_done = is_idle && (self.started.is_empty() || (is_hopeless && !has_no_steps));
+        self.deployer.node.drain().note_done(is_done);
+    }
+
+    /// Whether each partition whose row names this node was started.
+    fn has_started_its_own(&self, partitions: &BTreeSet<PartitionId>) -> bool {
+        let me = self.deployer.leadership.incarnation();
+        let is_mine = |id: &PartitionId| {
+            self.engine.row(*id).owner.is_some_and(|owner| owner.incarnation == me)
+        };
+        partitions.iter().all(|id| !is_mine(id) || self.started.contains_key(id))
+    }
+}
