@@ -1,0 +1,204 @@
+//! Partitions that move from one node to another: by balancing, by an order, and before a stop.
+
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+
+use clock::Instant;
+use eventlog::WsId;
+use futures::TryStreamExt;
+use processor::{Done, Refused};
+use shop::{article, create_workspace, cud};
+use sysvvm::ownership::MemberId;
+use tokio_util::sync::CancellationToken;
+use vvm::{ClusterOrder, ClusterStatus, Launched, Node, NodeSettings, Stage};
+
+use crate::cluster::{Cluster, PATIENCE};
+
+/// The number of partitions of the shop.
+const PARTITIONS: u64 = 10;
+
+fn three_seats(settings: &mut NodeSettings) {
+    settings.seats = NonZeroU32::new(3).unwrap();
+    settings.drain_within = Duration::from_secs(8);
+}
+
+fn launch(cluster: &Cluster, number: u16) -> Launched {
+    cluster.node(number, three_seats).build().unwrap().launch()
+}
+
+fn is_here(node: &Node, ws: u64) -> bool {
+    node.app("acme", "shop").unwrap().at(WsId(ws)).is_ok()
+}
+
+fn count(node: &Node) -> usize {
+    (0..PARTITIONS).filter(|ws| is_here(node, *ws)).count()
+}
+
+/// Waits until a condition holds.
+async fn until(cluster: &Cluster, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = cluster.clock.now() + PATIENCE;
+    while !holds() {
+        assert!(cluster.clock.now() < deadline, "not in time: {what}");
+        cluster.clock.sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Two nodes that share the partitions, with a workspace in each.
+async fn two_nodes(cluster: &Cluster) -> [Launched; 2] {
+    let first = launch(cluster, 1);
+    cluster.until(&first, Stage::Leading).await;
+    assert_eq!(count(first.node()), PARTITIONS as usize, "a lone node owns everything");
+    let soon = cluster.clock.now() + PATIENCE;
+    for ws in 0..PARTITIONS {
+        run_somewhere(cluster, &[first.node().clone()], ws, soon, true).await.unwrap();
+    }
+    let second = launch(cluster, 2);
+    until(cluster, "each node owns half of the partitions", || {
+        count(first.node()) == 5 && count(second.node()) == 5
+    })
+    .await;
+    [first, second]
+}
+
+/// Runs a command on the node that owns its partition, and tries again while nothing was done.
+async fn run_somewhere(
+    cluster: &Cluster,
+    nodes: &[Node],
+    ws: u64,
+    deadline: Instant,
+    is_new: bool,
+) -> Result<Done, Refused> {
+    loop {
+        for node in nodes {
+            let app = node.app("acme", "shop").unwrap();
+            let Ok(here) = app.at(WsId(ws)) else { continue };
+            let command = match is_new {
+                true => create_workspace(ws, deadline),
+                false => cud(ws, article("a"), deadline),
+            };
+            match here.commands().run(command).await {
+                Err(Refused::Busy(_)) => {}
+                done => return done,
+            }
+        }
+        assert!(cluster.clock.now() < deadline, "nobody runs commands of {ws}");
+        cluster.clock.sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Runs commands in one workspace until it is told to stop. Returns how many were done, how many
+/// have an unknown outcome, and the longest time of one command.
+async fn load(
+    cluster: Arc<Cluster>,
+    nodes: Vec<Node>,
+    ws: u64,
+    stop: CancellationToken,
+) -> (u64, u64, Duration) {
+    let (mut done, mut unknown, mut longest) = (0, 0, Duration::ZERO);
+    while !stop.is_cancelled() {
+        let start = cluster.clock.now();
+        let ran = run_somewhere(&cluster, &nodes, ws, start + PATIENCE, false).await;
+        longest = longest.max(cluster.clock.now() - start);
+        match ran {
+            Ok(_) => done += 1,
+            Err(Refused::Unknown(_)) => unknown += 1,
+            Err(refused) => panic!("workspace {ws}: {refused}"),
+        }
+    }
+    (done, unknown, longest)
+}
+
+async fn events(node: &Node, ws: u64) -> u64 {
+    let here = node.app("acme", "shop").unwrap().at(WsId(ws)).unwrap();
+    let log = here.log(WsId(ws), eventlog::Offset::FIRST).unwrap();
+    log.try_fold(0, |count, _| async move { Ok(count + 1) }).await.unwrap()
+}
+
+fn member_of(status: &ClusterStatus, node: &Node) -> MemberId {
+    let member = status.members.iter().find(|member| member.advertised == node.advertised());
+    member.expect("the node has no row").id.parse().unwrap()
+}
+
+#[tokio::test]
+async fn nodes_share_the_partitions_and_a_node_that_stops_gives_its_own_away() {
+    let cluster = Cluster::new();
+    let [first, second] = two_nodes(&cluster).await;
+    for ws in 0..PARTITIONS {
+        assert!(is_here(first.node(), ws) != is_here(second.node(), ws), "workspace {ws}");
+    }
+    let start = cluster.clock.now();
+    second.shutdown().await.unwrap();
+    let took = cluster.clock.now() - start;
+    assert!(took < Duration::from_secs(4), "the stop took {took:?}");
+    until(&cluster, "the first node owns all again", || count(first.node()) == PARTITIONS as usize)
+        .await;
+    // A lone node has no one to give its partitions to, and does not wait.
+    let start = cluster.clock.now();
+    first.shutdown().await.unwrap();
+    assert!(cluster.clock.now() - start < Duration::from_secs(3));
+}
+
+/// The oracle: each command that was answered has exactly one event, and each command with an
+/// unknown outcome at most one.
+#[tokio::test]
+async fn partitions_that_move_under_load_lose_and_double_nothing() {
+    let cluster = Arc::new(Cluster::new());
+    let [first, second] = two_nodes(&cluster).await;
+    let nodes = [first.node().clone(), second.node().clone()];
+    nodes[0].order(ClusterOrder::Pause).await.unwrap();
+    let stop = CancellationToken::new();
+    let clients: Vec<_> = (0..PARTITIONS)
+        .map(|ws| tokio::spawn(load(Arc::clone(&cluster), nodes.to_vec(), ws, stop.clone())))
+        .collect();
+    for round in 0..10 {
+        let ws = round % 3;
+        let to = &nodes[usize::from(is_here(&nodes[0], ws))];
+        let status = nodes[round as usize % 2].cluster_status();
+        let partition = u16::try_from(ws).unwrap();
+        let to_member = member_of(&status, to);
+        let order = ClusterOrder::Move { app: "acme/shop".to_owned(), partition, to: to_member };
+        nodes[round as usize % 2].order(order).await.unwrap();
+        until(&cluster, "the partition moves", || is_here(to, ws)).await;
+        // The nodes see the new owner before the next order names it.
+        cluster.clock.sleep(Duration::from_millis(300)).await;
+    }
+    stop.cancel();
+    for (ws, client) in clients.into_iter().enumerate() {
+        let ws = ws as u64;
+        let (done, unknown, longest) = client.await.unwrap();
+        let owner = nodes.iter().find(|node| is_here(node, ws)).unwrap();
+        let events = events(owner, ws).await - 1;
+        assert!((done..=done + unknown).contains(&events), "{ws}: {done} {unknown} {events}");
+        assert!(done > 0);
+        assert_eq!(unknown, 0, "a planned move leaves no outcome unknown");
+        assert!(longest < Duration::from_millis(1_500), "workspace {ws} waited {longest:?}");
+    }
+    for node in [first, second] {
+        node.shutdown().await.unwrap();
+    }
+}
+
+/// A node that drains owns nothing, and takes partitions again after the drain.
+#[tokio::test]
+async fn a_node_drains_and_comes_back() {
+    let cluster = Cluster::new();
+    let [first, second] = two_nodes(&cluster).await;
+    let id = member_of(&first.node().cluster_status(), second.node());
+    first.node().order(ClusterOrder::Drain(id)).await.unwrap();
+    until(&cluster, "the node owns nothing", || {
+        count(first.node()) == PARTITIONS as usize && count(second.node()) == 0
+    })
+    .await;
+    assert!(second.node().is_draining());
+    let owner = first.node().advertised();
+    let app = second.node().app("acme", "shop").unwrap();
+    until(&cluster, "the node knows the other owner", || {
+        second.node().owner_of(app, 0).owner.is_some_and(|seen| seen.advertised == owner)
+    })
+    .await;
+    first.node().order(ClusterOrder::CancelDrain(id)).await.unwrap();
+    until(&cluster, "the node owns its half again", || count(second.node()) == 5).await;
+    assert!(!second.node().is_draining());
+    for node in [first, second] {
+        node.shutdown().await.unwrap();
+    }
+}
