@@ -58,6 +58,9 @@ pub(crate) struct OwnedPartitions<'a> {
     unproved: BTreeMap<PartitionId, Arc<PartitionFence>>,
     /// The partitions that nobody can take: their rows make no sense, or have the highest epoch.
     blocked: BTreeSet<PartitionId>,
+    /// The partitions whose moves operators have ordered, and the time at which this node saw the
+    /// order first.
+    ordered: BTreeMap<(PartitionId, OwnerEpoch), Instant>,
     /// The time at which the last read of the rows was sent.
     looked: Option<Instant>,
     /// Whether another node may give a partition to this one soon.
@@ -102,6 +105,7 @@ impl<'a> OwnedPartitions<'a> {
             stopping: BTreeSet::new(),
             unproved: BTreeMap::new(),
             blocked: BTreeSet::new(),
+            ordered: BTreeMap::new(),
             looked: None,
             is_expecting: false,
             next_attempt: (now, usize::MAX),

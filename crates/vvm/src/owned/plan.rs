@@ -31,7 +31,7 @@ impl OwnedPartitions<'_> {
         };
         let own = node.own_member();
         let partitions: BTreeSet<_> = self.available().collect();
-        let orders = self.orders(&seen);
+        let orders = self.orders(now, &seen);
         if drain.is_hurried {
             self.balancer.hurry();
         }
@@ -62,14 +62,21 @@ impl OwnedPartitions<'_> {
         self.all.keys().copied().filter(|id| !self.blocked.contains(id))
     }
 
-    fn orders(&self, seen: &ClusterSeen) -> Vec<MoveOrder> {
+    /// The moves that operators have ordered.
+    fn orders(&mut self, now: Instant, seen: &ClusterSeen) -> Vec<MoveOrder> {
         let order = |(_, order): &_| match *order {
             OperatorOrder::Move { partition, epoch, to } => {
                 Some(MoveOrder { partition, epoch, to: MemberId(to) })
             }
             OperatorOrder::Drain { .. } | OperatorOrder::CancelDrain { .. } => None,
         };
-        seen.orders.iter().filter_map(order).collect()
+        let orders: Vec<_> = seen.orders.iter().filter_map(order).collect();
+        let key = |order: &MoveOrder| (order.partition, order.epoch);
+        self.ordered.retain(|known, _| orders.iter().any(|order| key(order) == *known));
+        for order in &orders {
+            self.ordered.entry(key(order)).or_insert(now);
+        }
+        orders
     }
 
     /// Whether another node may give a partition to this one, although this one did not ask for it:
@@ -118,10 +125,13 @@ impl OwnedPartitions<'_> {
     }
 
     fn give_up(&mut self, now: Instant, steps: &[GiveUp], drain: DrainStage) {
-        let is_announced = drain.begun.is_none_or(|begun| now >= begun + ANNOUNCED_FOR);
+        // The successor looks for the partition once it has learned of the drain or of the order.
+        let is_announced =
+            |since: Option<Instant>| since.is_none_or(|since| now >= since + ANNOUNCED_FOR);
         for GiveUp { partition, epoch, to } in steps {
+            let ordered = self.ordered.get(&(*partition, *epoch)).copied();
             let may_go = match to {
-                Some(_) => is_announced,
+                Some(_) => is_announced(drain.begun) && is_announced(ordered),
                 None => !drain.is_final,
             };
             if may_go && self.end_other_work(*partition) {
