@@ -17,6 +17,7 @@ use sysvvm::{AppName, AppNumber, RepairRows};
 use crate::{
     AppSettings,
     lease_fence::PartitionFence,
+    partition_service::RunningServices,
     repair::RepairTasks,
     series::OpenedSeries,
     status::{AppStatus, DeclaredSequenceStatus, PartitionStatus},
@@ -61,6 +62,8 @@ pub(crate) struct StartedPartition {
     pub(crate) log: Arc<Log>,
     pub(crate) storage: Arc<PartitionStorage>,
     pub(crate) fence: Arc<PartitionFence>,
+    /// The services of the partition, until they are stopped.
+    pub(crate) services: Arc<Mutex<Option<RunningServices>>>,
 }
 
 /// The error of a node that does not own a partition, or does not work on it. Another node may own

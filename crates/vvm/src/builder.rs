@@ -10,8 +10,8 @@ use sysvvm::AppName;
 use tokio::runtime::Handle;
 
 use crate::{
-    AppSettings, Launched, Node, NodeSettings, Service, clients::Clients, parts::NodeParts,
-    problem::FirstProblem,
+    AppSettings, Launched, Node, NodeSettings, PartitionService, Service, clients::Clients,
+    parts::NodeParts, problem::FirstProblem,
 };
 
 /// A node that is not launched yet. Nothing of it runs.
@@ -26,6 +26,7 @@ pub struct Builder {
     apps: Vec<AppSettings>,
     admin: Vec<Box<dyn Service>>,
     services: Vec<Box<dyn Service>>,
+    partition_services: Vec<Arc<dyn PartitionService>>,
     kill: Option<KillFn>,
     lock: Option<LockFile>,
     requests: Option<(Handle, Arc<dyn StorageDriver>)>,
@@ -95,8 +96,19 @@ impl Vvm {
         settings: NodeSettings,
     ) -> Builder {
         let (apps, admin, services) = (Vec::new(), Vec::new(), Vec::new());
-        let (kill, lock, requests) = (None, None, None);
-        Builder { settings, driver, clock, apps, admin, services, kill, lock, requests }
+        let (partition_services, kill, lock, requests) = (Vec::new(), None, None, None);
+        Builder {
+            settings,
+            driver,
+            clock,
+            apps,
+            admin,
+            services,
+            partition_services,
+            kill,
+            lock,
+            requests,
+        }
     }
 
     /// Starts everything, in order, in tasks of its own, and does not wait for them.
@@ -104,13 +116,19 @@ impl Vvm {
     /// # Panics
     /// Outside of a tokio runtime with timers.
     pub fn launch(self) -> Launched {
-        let Builder { settings, driver, clock, apps, admin, services, kill, lock, requests } =
-            self.0;
+        let Builder { settings, driver, clock, apps, admin, services, kill, lock, .. } = self.0;
+        let (partition_services, requests) = (self.0.partition_services, self.0.requests);
         let (runtime, own) = requests.map_or((Handle::current(), None), |(runtime, own)| {
             (runtime, (!Arc::ptr_eq(&own, &driver)).then_some(own))
         });
         let problem = FirstProblem::default();
-        let node = Node::new(&settings, driver.name(), apps, clock.clone(), problem.clone());
+        let node = Node::new(
+            &settings,
+            driver.name(),
+            (apps, partition_services),
+            clock.clone(),
+            problem.clone(),
+        );
         let clients = Clients { elections: driver, requests: own, runtime };
         Launched::start(NodeParts {
             settings,
@@ -146,6 +164,14 @@ impl Builder {
     #[must_use]
     pub fn with_service(mut self, service: impl Service) -> Builder {
         self.services.push(Box::new(service));
+        self
+    }
+
+    /// Adds a service that runs for each partition while this node owns the partition, and on no
+    /// other node.
+    #[must_use]
+    pub fn with_partition_service(mut self, service: impl PartitionService) -> Builder {
+        self.partition_services.push(Arc::new(service));
         self
     }
 

@@ -31,6 +31,7 @@ mod membership;
 mod node;
 mod opening;
 mod owned;
+mod partition_service;
 mod partitions;
 mod parts;
 mod problem;
@@ -47,6 +48,7 @@ pub use cluster_status::{
 };
 pub use launch::{Launched, NotReady, StopShare};
 pub use node::{Node, NotLeading, Stage};
+pub use partition_service::{OwnedPartition, PartitionService};
 pub use problem::{Problem, ServiceError};
 pub use repair::{
     MarkRequest, NoResult, PlaceHint, ProposedPlace, RemoveRequest, RepairAction, RepairError,

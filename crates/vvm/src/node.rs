@@ -13,7 +13,7 @@ use istorage::KeyspaceName;
 use sysvvm::ownership::{OwnerRow, PartitionId};
 
 use crate::{
-    App, AppSettings, NodeSettings,
+    App, AppSettings, NodeSettings, PartitionService,
     cluster_view::{ClusterReport, ClusterView},
     drain::Drain,
     lease_fence::LeaseFence,
@@ -70,6 +70,7 @@ struct NodeInner {
     driver: &'static str,
     system: KeyspaceName,
     apps: Vec<App>,
+    partition_services: Vec<Arc<dyn PartitionService>>,
     stage: Mutex<Stage>,
     drain: Drain,
     membership: Membership,
@@ -86,7 +87,7 @@ impl Node {
     pub(crate) fn new(
         settings: &NodeSettings,
         driver: &'static str,
-        apps: Vec<AppSettings>,
+        (apps, partition_services): (Vec<AppSettings>, Vec<Arc<dyn PartitionService>>),
         clock: Clock,
         problem: FirstProblem,
     ) -> Node {
@@ -101,6 +102,7 @@ impl Node {
             driver,
             system: settings.system.clone(),
             apps,
+            partition_services,
             stage: Mutex::new(Stage::Opening),
             drain: Drain::new(),
             membership: Membership::new(&clock),
@@ -242,6 +244,10 @@ impl Node {
     pub fn cancel_drain(&self) {
         self.0.drain.cancel();
         self.0.view.ask_now();
+    }
+
+    pub(crate) fn partition_services(&self) -> &[Arc<dyn PartitionService>] {
+        &self.0.partition_services
     }
 
     pub(crate) fn drain(&self) -> &Drain {

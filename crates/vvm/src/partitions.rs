@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeSet,
     fmt::Display,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -23,6 +23,7 @@ use crate::{
     clients::Clients,
     lease_fence::PartitionFence,
     opening,
+    partition_service::{OwnedPartition, RunningServices},
     repair::RepairTasks,
     series::{self, OpenedSeries},
 };
@@ -96,9 +97,26 @@ impl Deployer<'_> {
             fence.finish();
             return Err(Problem::Refused(why.to_string()));
         }
-        let started = StartedPartition { log: kept, storage, fence };
+        let services = self.start_services(app, partition, &fence)?;
+        let services = Arc::new(Mutex::new(services));
+        let started = StartedPartition { log: kept, storage, fence, services };
         served.started().insert(partition, started);
         Ok(())
+    }
+
+    fn start_services(
+        &self,
+        app: &App,
+        partition: u16,
+        fence: &Arc<PartitionFence>,
+    ) -> Result<Option<RunningServices>, Problem> {
+        let services = self.node.partition_services();
+        if services.is_empty() {
+            return Ok(None);
+        }
+        let work = self.leadership.work().map_err(Problem::LeadershipLost)?;
+        let owned = OwnedPartition::new(self.node.clone(), app, partition, Arc::clone(fence));
+        Ok(Some(RunningServices::start(services, &owned, work, &self.clients.runtime)))
     }
 
     fn log_of(
@@ -184,20 +202,41 @@ pub(crate) struct PartitionEnds {
     pub(crate) is_late: bool,
 }
 
-/// Stops a partition in order. Returns the fence of a partition whose end is not proved.
+/// Stops the services of a partition, and then the partition, in order. Returns the fence of a
+/// partition whose end is not proved.
 pub(crate) async fn stop(
     app: &App,
     partition: u16,
     deadline: Instant,
 ) -> (PartitionEnd, Option<Arc<PartitionFence>>) {
+    let now = app.clock.now();
+    let for_services = now + deadline.saturating_since(now) / 2;
+    let have_ended = stop_services(app, partition, for_services).await;
     let end = app.partitions.undeploy(partition, deadline).await;
     let started = app.opened.get().and_then(|served| served.started().remove(&partition));
     let fence = started.map(|started| started.fence);
     if let (PartitionEnd::Stopped, Some(fence)) = (&end, &fence) {
         fence.finish();
-        return (end, None);
     }
-    (end, fence)
+    match have_ended {
+        true if end == PartitionEnd::Stopped => (end, None),
+        true => (end, fence),
+        // A service may still be at work, so nobody else may work on the partition.
+        false => (PartitionEnd::Late, fence),
+    }
+}
+
+/// Stops the services of a partition. Returns whether all of them have ended.
+async fn stop_services(app: &App, partition: u16, deadline: Instant) -> bool {
+    let started = app.opened.get().and_then(|served| {
+        served.started().get(&partition).map(|started| Arc::clone(&started.services))
+    });
+    let services =
+        started.and_then(|services| services.lock().unwrap_or_else(PoisonError::into_inner).take());
+    match services {
+        Some(services) => services.stop(&app.clock, deadline).await,
+        None => true,
+    }
 }
 
 /// Stops all partitions side by side.

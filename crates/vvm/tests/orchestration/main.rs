@@ -11,6 +11,7 @@ mod numbers;
 mod owners;
 mod reads;
 mod repair;
+mod services;
 
 use std::{
     num::{NonZeroU16, NonZeroU32},

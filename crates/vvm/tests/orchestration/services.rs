@@ -1,0 +1,119 @@
+//! Services that are bound to the owner of a partition.
+
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use vvm::{
+    CancellationToken, Launched, NodeSettings, OwnedPartition, PartitionService, Problem,
+    ServiceError, Stage, async_trait,
+};
+
+use crate::cluster::{Cluster, PATIENCE};
+
+/// The starts and stops of a service, on all nodes: node, partition, epoch, and whether it began.
+type Journal = Arc<Mutex<Vec<(u16, u16, u64, bool)>>>;
+
+#[derive(Debug)]
+struct JournalService {
+    node: u16,
+    journal: Journal,
+    hangs: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl PartitionService for JournalService {
+    fn name(&self) -> &'static str {
+        "journal"
+    }
+
+    async fn run(&self, at: OwnedPartition, stop: CancellationToken) -> Result<(), ServiceError> {
+        assert!(at.may_work(Duration::ZERO));
+        let note = |begins| {
+            let (number, epoch) = (at.number(), at.epoch().0);
+            self.journal.lock().unwrap().push((self.node, number, epoch, begins));
+        };
+        note(true);
+        stop.cancelled().await;
+        if self.hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        // The partition waits for this line.
+        at.node().clock().sleep(Duration::from_millis(20)).await;
+        note(false);
+        Ok(())
+    }
+}
+
+fn two_seats(settings: &mut NodeSettings) {
+    settings.seats = NonZeroU32::new(2).unwrap();
+}
+
+fn launch(cluster: &Cluster, node: u16, journal: &Journal) -> (Launched, Arc<AtomicBool>) {
+    let (journal, hangs) = (Arc::clone(journal), Arc::default());
+    let service = JournalService { node, journal, hangs: Arc::clone(&hangs) };
+    let node = cluster.node(node, two_seats).with_partition_service(service);
+    (node.build().unwrap().launch(), hangs)
+}
+
+/// The partitions at which a service of a node works now.
+fn at_work(journal: &Journal, node: u16) -> Vec<u16> {
+    let mut here = Vec::new();
+    for (_, partition, _, begins) in journal.lock().unwrap().iter().filter(|it| it.0 == node) {
+        match begins {
+            true => here.push(*partition),
+            false => here.retain(|it| it != partition),
+        }
+    }
+    here
+}
+
+async fn until_at_work(cluster: &Cluster, journal: &Journal, node: u16, count: usize) {
+    let deadline = cluster.clock.now() + PATIENCE;
+    while at_work(journal, node).len() != count {
+        assert!(cluster.clock.now() < deadline, "{:?}", journal.lock().unwrap());
+        cluster.clock.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_service_of_a_partition_runs_at_its_owner_only_and_ends_before_a_move() {
+    let (cluster, journal) = (Cluster::new(), Journal::default());
+    let (first, _) = launch(&cluster, 1, &journal);
+    until_at_work(&cluster, &journal, 1, 10).await;
+    let (second, _) = launch(&cluster, 2, &journal);
+    until_at_work(&cluster, &journal, 2, 5).await;
+    assert_eq!(at_work(&journal, 1).len(), 5);
+    second.shutdown().await.unwrap();
+    until_at_work(&cluster, &journal, 1, 10).await;
+    first.shutdown().await.unwrap();
+    assert!(at_work(&journal, 1).is_empty() && at_work(&journal, 2).is_empty());
+    for partition in 0..10 {
+        let journal = journal.lock().unwrap();
+        let of_it: Vec<_> = journal.iter().filter(|it| it.1 == partition).collect();
+        // Each service ends before the next one begins, under a higher epoch.
+        for pair in of_it.chunks(2) {
+            let [begun, ended] = pair else { panic!("{of_it:?}") };
+            assert!(begun.3 && !ended.3 && begun.0 == ended.0 && begun.2 == ended.2, "{of_it:?}");
+        }
+        assert!(of_it.chunks(2).is_sorted_by(|one, next| one[0].2 < next[0].2), "{of_it:?}");
+    }
+}
+
+/// A service that goes on could work beside that of the next owner.
+#[tokio::test]
+async fn a_service_that_does_not_end_costs_the_node_its_lease() {
+    let (cluster, journal) = (Cluster::new(), Journal::default());
+    let (node, hangs) = launch(&cluster, 1, &journal);
+    cluster.until(&node, Stage::Leading).await;
+    until_at_work(&cluster, &journal, 1, 10).await;
+    hangs.store(true, Ordering::SeqCst);
+    let ended = node.shutdown().await.unwrap_err();
+    assert!(matches!(&*ended, Problem::NotEnded(why) if why.len() == 10), "{ended}");
+    assert!(cluster.lease(1).await.is_some(), "another node could work beside the service");
+}
