@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod cluster;
 mod numbers;
 mod repair;
 mod sequences;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::{
     bench::{BenchArgs, BenchRequests},
+    cluster::{ClusterArgs, ClusterCommand, PartitionName},
     numbers::{NumbersArgs, NumbersCommand},
     repair::{MarkArgs, RepairCommand},
     sequences::{SequencesArgs, SequencesCommand},
@@ -44,6 +46,10 @@ pub(crate) enum CliCommand {
     Config(ConfigCommand),
     /// Show the state of a running node.
     Status(StatusArgs),
+    /// Show the cluster of a running node, move partitions between its nodes, drain a node, and pause
+    /// balancing.
+    #[command(subcommand, arg_required_else_help = true)]
+    Cluster(ClusterCommand),
     /// Send requests to a running node, and measure how long they take. The records and events of
     /// commands stay in the workspaces, and numbers that are drawn are used up.
     Bench(BenchArgs),
@@ -72,6 +78,7 @@ impl CliCommand {
             CliCommand::Elections(ElectionsCommand::Verify(args)) => args.json,
             CliCommand::Storage(StorageCommand::Verify(args)) => args.json,
             CliCommand::Status(args) => args.json,
+            CliCommand::Cluster(command) => command.args().json,
             CliCommand::Bench(args) => args.json,
             CliCommand::Numbers(command) => command.args().json,
             CliCommand::Sequences(command) => command.args().json,
@@ -143,6 +150,8 @@ pub(crate) enum ExampleFile {
     Cassandra,
     /// Amazon DynamoDB.
     Dynamodb,
+    /// One of three nodes on Cassandra that share the work, with all keys of a cluster.
+    Cluster,
     /// The tables of the demo, as a starting point for the tables of an application.
     Demo,
 }

@@ -34,6 +34,7 @@ fn example(storage: ExampleFile) -> &'static str {
         ExampleFile::Redb => include_str!("../config/vvm.toml"),
         ExampleFile::Cassandra => include_str!("../config/cassandra.toml"),
         ExampleFile::Dynamodb => include_str!("../config/dynamodb.toml"),
+        ExampleFile::Cluster => include_str!("../config/cluster.toml"),
         ExampleFile::Demo => include_str!("../config/demo.toml"),
     }
 }

@@ -7,6 +7,7 @@ mod answer_text;
 mod bench;
 mod cli;
 mod clock_skew;
+mod cluster_command;
 mod command_error;
 mod config;
 mod config_command;
@@ -83,6 +84,7 @@ fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
         }
         CliCommand::Config(command) => config_command::run(command),
         CliCommand::Status(args) => on_runtime(status::run(args)),
+        CliCommand::Cluster(command) => on_runtime(cluster_command::run(command)),
         CliCommand::Bench(args) => on_runtime(bench::run(args)),
         CliCommand::Numbers(command) => on_runtime(numbers_command::run(command)),
         CliCommand::Sequences(command) => on_runtime(sequences_command::run(command)),

@@ -127,7 +127,7 @@ fn provide(
     let admin = config.admin.listen;
     // A storage in memory has no lease that outlives the process.
     let lock = if target == StorageTarget::Mem { None } else { lock(&config.node.folder) };
-    let memory_mib = most_memory(&config, &target, connections, &settings, &apps) >> 20;
+    let memory_mib = most_memory(&config, &target, connections, &apps) >> 20;
     info!(storage = %target, api = %api.listen, %admin, memory_mib, "node starting");
     let driver = driver(&target, clock);
     let for_requests =

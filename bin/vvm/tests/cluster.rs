@@ -29,7 +29,8 @@ const LEASE: Duration = Duration::from_secs(10);
 
 fn config(fixture: &StorageFixture, storage: &Storage) -> String {
     let storage = fixture.config(storage);
-    format!("{storage}[node]\nlease_seconds = {}\nacquire_seconds = 0\n", LEASE.as_secs())
+    let node = format!("[node]\nlease_seconds = {}\nacquire_seconds = 0\n", LEASE.as_secs());
+    format!("{storage}{node}[cluster]\nseats = 1\n")
 }
 
 fn start(fixture: &StorageFixture, name: &str) -> NodeProcess {
@@ -224,7 +225,7 @@ fn in_turn(fixture: &StorageFixture) {
 /// Three nodes for two seats: two nodes lead one seat each, and the third takes over from the one
 /// that dies. The other leader does not notice.
 fn two_seats(fixture: &StorageFixture) {
-    let config = format!("{}seats = 2\n", config(fixture, &fixture.storage));
+    let config = config(fixture, &fixture.storage).replace("seats = 1", "seats = 2");
     let mut first = fixture.start("first", &config).ready();
     let second = fixture.start("second", &config).ready();
     let third = fixture.start("third", &config);

@@ -381,7 +381,7 @@ fn another_number_of_partitions_or_another_level_is_refused() {
 fn an_embedded_storage_has_one_seat() {
     let folder = tempfile::tempdir().unwrap();
     for driver in ["redb", "mem"] {
-        let config = format!("[node]\nseats = 10\n[storage]\ndriver = \"{driver}\"\n");
+        let config = format!("[cluster]\nseats = 10\n[storage]\ndriver = \"{driver}\"\n");
         let (code, log) = refused(folder.path(), &config);
         let file = folder.path().join("checked.toml");
         fs::write(&file, &config).unwrap();
@@ -390,13 +390,13 @@ fn an_embedded_storage_has_one_seat() {
         let checked = String::from_utf8(check.stderr).unwrap();
         for (code, log) in [(code, log), (check.status.code(), checked)] {
             assert_eq!(code, Some(3), "{log}");
-            for part in ["line 2", "node.seats", driver, "the other 9", "seats = 1"] {
+            for part in ["line 2", "cluster.seats", driver, "the other 9", "seats = 1"] {
                 assert!(log.contains(part), "{part}: {log}");
             }
         }
     }
     let mut dev = Command::new(env!("CARGO_BIN_EXE_vvm"));
-    let dev = dev.arg("dev").env("VVM__NODE__SEATS", "2").output().unwrap();
+    let dev = dev.arg("dev").env("VVM__CLUSTER__SEATS", "2").output().unwrap();
     assert_eq!(dev.status.code(), Some(3), "{}", String::from_utf8_lossy(&dev.stderr));
     assert!(!folder.path().join("data").exists(), "nothing was begun");
 }

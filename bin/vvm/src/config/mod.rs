@@ -4,6 +4,7 @@
 mod address;
 mod app_sequences;
 mod apps;
+mod cluster;
 mod demo;
 mod http;
 mod log;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command_error::CommandError;
 pub(crate) use apps::AppConfig;
+pub(crate) use cluster::ClusterConfig;
 pub(crate) use demo::demo;
 pub(crate) use http::{AdminConfig, HttpConfig};
 pub(crate) use log::LogConfig;
@@ -38,6 +40,7 @@ pub(crate) use storage::StorageConfig;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct VvmConfig {
     pub(crate) node: NodeConfig,
+    pub(crate) cluster: ClusterConfig,
     pub(crate) http: HttpConfig,
     pub(crate) admin: AdminConfig,
     #[serde(skip_serializing)]
@@ -75,6 +78,10 @@ impl VvmConfig {
         self.storage.complete(&mut storage).map_err(failed)?;
         hide_secrets(&mut storage);
         all.insert("storage".to_owned(), storage.into());
+        if let Some(cluster) = all.get_mut("cluster").and_then(toml::Value::as_table_mut) {
+            let seats = self.cluster.seats(self.storage.is_embedded());
+            cluster.insert("seats".to_owned(), i64::from(seats.get()).into());
+        }
         let text = toml::to_string(&all).map_err(failed)?;
         let demo = match self.apps.is_empty() {
             true => "# No application is configured, so the node runs the demo.\n",

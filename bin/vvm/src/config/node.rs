@@ -1,6 +1,6 @@
 //! The section `node` of the configuration.
 
-use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use ielections::Timing;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
@@ -23,9 +23,6 @@ pub(crate) struct NodeConfig {
     /// the API.
     #[serde(deserialize_with = "address")]
     pub(crate) advertised: Option<SocketAddr>,
-    /// The number of seats: so many nodes lead at the same time, and the others wait.
-    #[serde(deserialize_with = "seats")]
-    pub(crate) seats: NonZeroU32,
     /// The length of a lease.
     #[serde(deserialize_with = "lease")]
     pub(crate) lease_seconds: Seconds,
@@ -58,7 +55,6 @@ impl Default for NodeConfig {
         let usual = NodeSettings::new(HttpConfig::default().listen);
         NodeConfig {
             advertised: None,
-            seats: usual.seats,
             lease_seconds: Seconds::of(usual.lease.duration),
             acquire_seconds: usual.acquire_within.map(Seconds::of),
             stop_seconds: Seconds::of(usual.stop_within),
@@ -71,11 +67,6 @@ impl Default for NodeConfig {
             folder: PathBuf::from("data"),
         }
     }
-}
-
-fn seats<'de, D: Deserializer<'de>>(from: D) -> Result<NonZeroU32, D::Error> {
-    let seats = NonZeroU32::new(u32::deserialize(from)?);
-    seats.ok_or_else(|| D::Error::custom("the number of seats must be 1 or more"))
 }
 
 fn lease<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {

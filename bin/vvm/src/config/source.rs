@@ -20,6 +20,9 @@ use super::{
 };
 use crate::command_error::CommandError;
 
+/// The keys that have moved, with their new names.
+const MOVED: &[([&str; 2], &str)] = &[(["node", "seats"], "cluster.seats")];
+
 /// The settings that were set, without defaults.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigSource {
@@ -92,6 +95,12 @@ impl ConfigSource {
 
     /// Reads all settings.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, CommandError> {
+        for ([section, key], new) in MOVED {
+            if self.section(section).contains_key(*key) {
+                let why = format!("this key is called `{new}` now: set that one");
+                return Err(self.wrong(&[section, key], why));
+            }
+        }
         let read = reader::read(&Value::Table(self.values.clone()));
         read.map_err(|(key, why)| match key.rsplit('.').next() {
             // The reason shows the value.

@@ -68,6 +68,11 @@ impl StorageConfig {
         Ok(())
     }
 
+    /// Whether only one process can use the storage.
+    pub(super) fn is_embedded(&self) -> bool {
+        matches!(self.driver, DriverName::Mem | DriverName::Redb)
+    }
+
     /// Returns the storage in use.
     pub(crate) fn to_target(&self, source: &ConfigSource) -> Result<StorageTarget, CommandError> {
         let wrong = |driver, InvalidSetting { key, reason }| {

@@ -31,8 +31,9 @@ fn each_shipped_file_can_be_read_and_names_its_storage() {
         matches!(target("vvm.toml"), StorageTarget::Redb(config) if config.path == Path::new("data/vvm.redb"))
     );
     assert!(matches!(target("cassandra.toml"), StorageTarget::Cassandra(_)));
+    assert!(matches!(target("cluster.toml"), StorageTarget::Cassandra(_)));
     assert!(matches!(target("dynamodb.toml"), StorageTarget::DynamoDb(_)));
-    assert_eq!(std::fs::read_dir(shipped("")).unwrap().count(), 4);
+    assert_eq!(std::fs::read_dir(shipped("")).unwrap().count(), 5);
 }
 
 #[test]
@@ -66,6 +67,31 @@ fn each_setting_of_the_shipped_files_can_be_left_out() {
         }
     }
     assert_eq!(left_out, 9);
+}
+
+#[test]
+fn the_shipped_file_for_a_cluster_is_complete_and_can_be_used() {
+    let text = read("cluster.toml");
+    let config = VvmConfig::of_text(&text);
+    let cluster = &config.cluster;
+    assert_eq!(cluster.seats(false), ClusterConfig::default().seats(false));
+    assert_eq!(cluster.drain_seconds, ClusterConfig::default().drain_seconds);
+    assert_eq!(cluster.reached_at(), Some(("10.0.0.1:8823".parse().unwrap(), "listen")));
+    let tls = cluster.tls.as_ref().unwrap();
+    assert_eq!(tls.ca_file, Path::new("/etc/vvm/cluster-ca.pem"));
+    let all = toml::Table::try_from(cluster).unwrap();
+    let tls = all["tls"].as_table().unwrap();
+    let keys = all.keys().chain(tls.keys()).filter(|key| *key != "tls").map(String::as_str);
+    for key in keys.chain(["advertised"]) {
+        let is_there = text
+            .lines()
+            .any(|line| line.strip_prefix("# ").unwrap_or(line).starts_with(&format!("{key} = ")));
+        assert!(is_there, "{key}");
+    }
+    crate::serve::check(config).unwrap();
+    let other = text.replace("# advertised = \"10.0.0.1:8823\"", "advertised = \"10.0.0.9:1\"");
+    let reached = VvmConfig::of_text(&other).cluster.reached_at();
+    assert_eq!(reached, Some(("10.0.0.9:1".parse().unwrap(), "advertised")));
 }
 
 #[test]
@@ -115,6 +141,9 @@ fn the_shown_configuration_equals_the_read_one_except_for_secrets() {
     let again = VvmConfig::of_text(&shown);
     assert_eq!(again.http, HttpConfig::default());
     assert_eq!(again.node, NodeConfig::default());
+    let seats = |config: &VvmConfig, is_embedded| config.cluster.seats(is_embedded).get();
+    assert_eq!(seats(&again, false), 16, "the number of seats in force is shown");
+    assert!(redb.contains("[cluster]\n") && redb.contains("seats = 1\n"), "{redb}");
 }
 
 #[test]
@@ -137,6 +166,7 @@ fn the_commented_out_settings_are_the_defaults() {
         rest.lines().filter(is_setting).map(|line| line.trim_start_matches("# ")).collect();
     let config = VvmConfig::of_text(&format!("{settings}\n{}", rest.join("\n")));
     assert_eq!(config.node, NodeConfig::default());
+    assert_eq!(config.cluster, ClusterConfig::default());
     assert_eq!(config.http, HttpConfig::default());
     assert_eq!(config.admin, AdminConfig::default());
     assert_eq!(config.sequences, SequencesConfig::default());
@@ -159,21 +189,24 @@ fn the_commented_out_settings_are_the_defaults() {
 /// memory that a node printed did not count these rows: with 10 partitions 320 MiB were missing.
 #[test]
 fn the_memory_of_a_node_includes_the_rows_that_its_partitions_keep() {
-    let memory_mib = |seats: u32| {
-        let seats = variable("VVM__NODE__SEATS", &seats.to_string());
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("t.toml"), "[tables]\n").unwrap();
+    let path = folder.path().join("vvm.toml");
+    let memory_mib = |partitions: usize, seats: u32| {
+        let app = format!(
+            "[[apps]]\nname = \"a/b\"\ntables = \"t.toml\"\nworkspaces = {{}}\npartitions = {partitions}\n"
+        );
+        std::fs::write(&path, app).unwrap();
+        let seats = variable("VVM__CLUSTER__SEATS", &seats.to_string());
         let driver = variable("VVM__STORAGE__DRIVER", "dynamodb");
-        crate::serve::check(VvmConfig::read(None, &[seats, driver]).unwrap()).unwrap() >> 20
+        crate::serve::check(VvmConfig::read(Some(&path), &[seats, driver]).unwrap()).unwrap() >> 20
     };
-    let rest = memory_mib(10) - 35;
-    for (seats, partitions) in [(1, 10), (2, 5), (3, 4), (10, 1)] {
-        assert_eq!(memory_mib(seats), rest + partitions * 35, "{seats} seats");
+    let rest = memory_mib(10, 1) - 350;
+    // The last node that lives owns all partitions, however many seats there are.
+    for (partitions, seats) in [(1, 16), (4, 3), (10, 2), (10, 16), (100, 16)] {
+        assert_eq!(memory_mib(partitions, seats), rest + partitions * 35, "{seats} seats");
     }
-    let numbers = 30;
-    assert_eq!(
-        rest,
-        256 + 128 + 160 + 15_000 / 32 + numbers,
-        "bodies, answers, program, connections"
-    );
+    assert_eq!(rest, 256 + 128 + 160 + 15_000 / 32, "bodies, answers, program, connections");
 }
 
 /// Each fast series can hold 10,000 counters, and as many can wait to be given back. The memory that
@@ -211,7 +244,7 @@ fn each_number_of_the_configuration_has_its_default_in_the_docs() {
         .collect();
     let defaults = toml::Table::try_from(VvmConfig::default()).unwrap();
     let is_number = |value: &toml::Value| value.is_integer() || value.is_float();
-    let sections = ["node", "http", "sequences"].into_iter();
+    let sections = ["node", "cluster", "http", "sequences"].into_iter();
     let numbers = sections.flat_map(|section| {
         let keys = defaults[section].as_table().unwrap().iter();
         keys.filter(|(_, value)| is_number(value))

@@ -1,7 +1,7 @@
 //! The memory that a node may take.
 
 use processor::{KNOWN_ROWS_BYTES, SeriesPolicy};
-use vvm::{AppSettings, NodeSettings};
+use vvm::AppSettings;
 
 use crate::{config::VvmConfig, storage_target::StorageTarget};
 
@@ -13,7 +13,6 @@ pub(super) fn most_memory(
     VvmConfig { http, .. }: &VvmConfig,
     target: &StorageTarget,
     connections: usize,
-    settings: &NodeSettings,
     apps: &[AppSettings],
 ) -> usize {
     const CONNECTION: usize = 32 << 10;
@@ -23,7 +22,8 @@ pub(super) fn most_memory(
         StorageTarget::Mem | StorageTarget::Cassandra(_) | StorageTarget::DynamoDb(_) => 0,
     };
     let requests = http.bodies_bytes.get().saturating_add(http.answers_bytes.get());
-    let partitions = partitions_led(settings, apps);
+    // The last node that lives owns all partitions.
+    let partitions: usize = apps.iter().map(|app| usize::from(app.partitions.get())).sum();
     let parts = partitions * KNOWN_ROWS_BYTES + connections * CONNECTION + PROGRAM;
     requests.saturating_add(cache).saturating_add(parts).saturating_add(numbers(apps))
 }
@@ -36,10 +36,4 @@ fn numbers(apps: &[AppSettings]) -> usize {
         SeriesPolicy::Gapless { .. } => 0,
     });
     bytes.fold(0, usize::saturating_add)
-}
-
-/// Returns the maximum number of partitions that the node leads: the partitions of one seat.
-fn partitions_led(settings: &NodeSettings, apps: &[AppSettings]) -> usize {
-    let seats = settings.seats.get();
-    apps.iter().map(|app| u32::from(app.partitions.get()).div_ceil(seats) as usize).sum()
 }

@@ -9,7 +9,7 @@ use tracing::info;
 use vvm::{AppSettings, InvalidNodeSettings, NodeSettings, NumbersIn};
 
 use self::{
-    checks::{check_advertised, check_listens, check_memory, check_seats},
+    checks::{check_advertised, check_cluster, check_listens, check_memory, check_seats},
     lease::{check_lease, culprit},
 };
 use super::memory::most_memory;
@@ -24,9 +24,9 @@ use crate::{
 /// Returns the most memory that the node would take, in bytes.
 pub(crate) fn check(config: VvmConfig) -> Result<usize, CommandError> {
     let target = config.storage.to_target(&config.source)?;
-    let (settings, apps) = plan(&config, &target)?;
+    let (_, apps) = plan(&config, &target)?;
     let connections = config.http.connections.get();
-    Ok(most_memory(&config, &target, connections, &settings, &apps))
+    Ok(most_memory(&config, &target, connections, &apps))
 }
 
 /// Makes the settings of a node from the configuration, or the error that names the wrong key.
@@ -37,7 +37,8 @@ pub(super) fn plan(
     check_listens(config)?;
     check_memory(config)?;
     check_seats(config, target)?;
-    let settings = settings(config);
+    check_cluster(config, target)?;
+    let settings = settings(config, target);
     check_advertised(config, target, settings.advertised)?;
     let apps = apps(config)?;
     settings.check(&apps).map_err(|bad| {
@@ -48,7 +49,6 @@ pub(super) fn plan(
                 twice = second.unwrap_or_default().to_string();
                 &["apps", &twice, "name"]
             }
-            InvalidNodeSettings::IdleSeats { .. } => &["node", "seats"],
             InvalidNodeSettings::LongCalls { call, .. } if config.node.call_seconds.is_none() => {
                 let room = |node: &config::NodeConfig| {
                     let timing = node.timing();
@@ -68,13 +68,13 @@ pub(super) fn plan(
     Ok((settings, apps))
 }
 
-fn settings(config: &VvmConfig) -> NodeSettings {
+fn settings(config: &VvmConfig, target: &StorageTarget) -> NodeSettings {
     let node = &config.node;
     let lease = node.timing();
     let usual = NodeSettings::new(node.advertised.unwrap_or(config.http.listen));
     NodeSettings {
         system: config.storage.system_keyspace.clone().unwrap_or(usual.system),
-        seats: node.seats,
+        seats: config.cluster.seats(target.is_embedded()),
         lease,
         acquire_within: node.acquire_seconds.map(config::Seconds::get),
         request_call_timeout: node.call_seconds.map_or_else(
@@ -184,5 +184,21 @@ mod tests {
         let config = VvmConfig::read(Some(&path), &[]).unwrap();
         let (_, apps) = plan(&config, &target).unwrap();
         assert_eq!(apps[0].partition.queue_wait, Duration::ZERO, "refused at once");
+    }
+
+    #[test]
+    fn the_storage_decides_the_default_of_the_seats() {
+        let seats = |driver: &str, more: &str| {
+            let storage = format!("[storage]\ndriver = \"{driver}\"\n");
+            let point = "[storage.cassandra]\ncontact_points = [\"a\"]\n";
+            let config = VvmConfig::of_text(&format!("{storage}{point}[cluster]\n{more}"));
+            let target = config.storage.to_target(&config.source).unwrap();
+            plan(&config, &target).unwrap().0.seats.get()
+        };
+        for (driver, usual) in [("mem", 1), ("redb", 1), ("cassandra", 16), ("dynamodb", 16)] {
+            assert_eq!(seats(driver, ""), usual, "{driver}");
+            assert_eq!(seats(driver, "seats = 1"), 1, "{driver}");
+        }
+        assert_eq!(seats("dynamodb", "seats = 65535"), 65_535);
     }
 }

@@ -6,31 +6,31 @@ use super::*;
 fn flags_override_the_environment_and_the_environment_overrides_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vvm.toml");
-    let file = "[node]\nseats = 2\nstop_seconds = 3\n[http]\nlisten = \"127.0.0.1:1\"\n";
+    let file = "[cluster]\nseats = 2\ndrain_seconds = 3\n[http]\nlisten = \"127.0.0.1:1\"\n";
     std::fs::write(&path, file).unwrap();
     let overrides = [
-        variable("VVM__NODE__SEATS", "3"),
+        variable("VVM__CLUSTER__SEATS", "3"),
         variable("VVM__HTTP__LISTEN", "127.0.0.1:2"),
         variable("VVM__LOG__FILTER", "debug"),
         ConfigOverride::of_flag("--listen", ["http", "listen"], "127.0.0.1:3"),
     ];
     let config = VvmConfig::read(Some(&path), &overrides).unwrap();
-    assert_eq!((config.node.seats.get(), config.http.listen.port()), (3, 3));
-    assert_eq!(config.node.stop_seconds.get(), Duration::from_secs(3));
+    assert_eq!((config.cluster.seats(false).get(), config.http.listen.port()), (3, 3));
+    assert_eq!(config.cluster.drain_seconds.get(), Duration::from_secs(3));
     assert_eq!(config.node.lease_seconds, NodeConfig::default().lease_seconds);
     assert_eq!(config.log.filter, "debug");
     // All other keys that the file set in the section were dropped.
-    let section = VvmConfig::read(Some(&path), &[variable("VVM__NODE", "{ seats = 3 }")]);
+    let section = VvmConfig::read(Some(&path), &[variable("VVM__CLUSTER", "{ seats = 3 }")]);
     let message = section.unwrap_err().to_string();
-    assert!(message.contains("as VVM__NODE__"), "{message}");
+    assert!(message.contains("as VVM__CLUSTER__"), "{message}");
 }
 
 #[test]
 fn an_invalid_override_is_named() {
     for (one, what) in [
         (
-            variable("VVM__NODE__SEATS", "many"),
-            "VVM__NODE__SEATS=many: `node.seats`: a whole number from 0 to 4294967295 is expected",
+            variable("VVM__CLUSTER__SEATS", "many"),
+            "VVM__CLUSTER__SEATS=many: `cluster.seats`: a whole number from 1 to 65535 is expected",
         ),
         (variable("VVM__NODE__ADVERTISED", "localhost:1"), "such as 127.0.0.1:8822"),
         (variable("VVM__NODE", "[]"), "VVM__NODE=[]: `node`: a table is expected"),
@@ -38,8 +38,8 @@ fn an_invalid_override_is_named() {
             variable("VVM__STORAGE__DYNAMODB__ACCESS_KEY_ID", "11"),
             "`storage.dynamodb.access_key_id`: a text in quotes (in a shell: '\"…\"')",
         ),
-        (variable("VVM__NODE__SEAT", "1"), "unknown key `seat`, did you mean `seats`?"),
-        (variable("VVM__NODE__SEATS__MORE", "1"), "VVM__NODE__SEATS__MORE"),
+        (variable("VVM__CLUSTER__SEAT", "1"), "unknown key `seat`, did you mean `seats`?"),
+        (variable("VVM__CLUSTER__SEATS__MORE", "1"), "VVM__CLUSTER__SEATS__MORE"),
         (variable("VVM__", "1"), "VVM__=1"),
         (
             ConfigOverride::of_flag("--listen", ["http", "listen"], "here"),
@@ -55,7 +55,7 @@ fn an_invalid_override_is_named() {
 #[test]
 fn a_variable_counts_with_all_its_text() {
     for value in ["1#2", "1\nx = 2"] {
-        let error = VvmConfig::read(None, &[variable("VVM__NODE__SEATS", value)]).unwrap_err();
+        let error = VvmConfig::read(None, &[variable("VVM__CLUSTER__SEATS", value)]).unwrap_err();
         assert!(error.to_string().contains("a whole number"), "{value}: {error}");
     }
 }
@@ -88,6 +88,7 @@ fn overrides_are_read_together_and_their_secrets_are_not_shown() {
     let path = folder.path().join("vvm.toml");
     std::fs::write(&path, "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\n").unwrap();
     assert!(VvmConfig::read(Some(&path), &overrides[2..3]).is_ok());
-    let message = VvmConfig::read(Some(&path), &[variable("VVM__NODE__SEATS", "2")]).unwrap_err();
+    let message =
+        VvmConfig::read(Some(&path), &[variable("VVM__CLUSTER__SEATS", "2")]).unwrap_err();
     assert!(message.to_string().contains("contact_points"), "{message}");
 }

@@ -37,10 +37,10 @@ fn dynamodb(more: &str) -> String {
 fn a_value_of_another_type_or_range_is_refused_with_the_expected_values() {
     check_refusals(&[
         (
-            "[node]\nseats = \"many\"\n",
+            "[cluster]\nseats = \"many\"\n",
             [2, 1],
-            "node.seats",
-            "a whole number from 0 to 4294967295 is expected, and not `\"many\"`",
+            "cluster.seats",
+            "a whole number from 1 to 65535 is expected, and not `\"many\"`",
         ),
         (
             "[http]\nqueue = 0\n",
@@ -104,7 +104,7 @@ fn a_list_in_the_place_of_a_table_is_refused() {
     check_refusals(&[
         ("node = 5\n", [1, 1], "node", "a table is expected, and not `5`"),
         ("node = []\n", [1, 1], "node", TABLE),
-        ("\n[[node]]\nseats = 1\n", [2, 3], "node", TABLE),
+        ("\n[[node]]\nfolder = \"x\"\n", [2, 3], "node", TABLE),
         ("[[storage.redb]]\npath = \"x\"\n", [1, 11], "storage.redb", TABLE),
         ("admin = [\"127.0.0.1:1\", true]\n", [1, 1], "admin", TABLE),
         ("[storage]\nredb = [\"x.redb\", 5]\n", [2, 1], "storage.redb", TABLE),
@@ -168,7 +168,7 @@ fn an_unknown_name_is_refused_with_the_nearest_one() {
 #[test]
 fn a_value_without_use_is_refused_with_the_reason() {
     check_refusals(&[
-        ("[node]\nseats = 0\n", [2, 1], "node.seats", "1 or more"),
+        ("[cluster]\nseats = 0\n", [2, 1], "cluster.seats", "from 1 to 65535"),
         ("[node]\nlease_seconds = 0.5\n", [2, 1], "node.lease_seconds", "a second or more"),
         ("[node]\nstop_seconds = 0\n", [2, 1], "node.stop_seconds", "more than 0"),
         ("[node]\ncall_seconds = 0.0000001\n", [2, 1], "node.call_seconds", "0.001"),
@@ -189,13 +189,6 @@ fn a_value_without_use_is_refused_with_the_reason() {
 #[test]
 fn settings_of_a_node_that_do_not_fit_together_are_refused() {
     check_refusals(&[
-        (
-            &dynamodb("[node]\nseats = 11\nadvertised = \"10.0.0.1:1\""),
-            [5, 1],
-            "node.seats",
-            "10 partitions",
-        ),
-        ("[node]\nseats = 2\n", [2, 1], "node.seats", "set `seats = 1`"),
         ("[node]\nlease_seconds = 5\ncall_seconds = 2\n", [3, 1], "node.call_seconds", "1s"),
         (
             &dynamodb("[node]\nlease_seconds = 20\n[sequences]\ntrust_level = 2"),
@@ -240,6 +233,75 @@ fn settings_of_a_node_that_do_not_fit_together_are_refused() {
         // Ordinary answers have 3 of the 4 MiB. The log would take 2 MiB, and each document needs 2
         // MiB.
         ("[http]\nanswers_bytes = 4194304\nlogs = 1\n", [3, 1], "http.logs", "0 logs"),
+    ]);
+}
+
+#[test]
+fn the_old_key_of_the_seats_is_refused_with_the_new_one() {
+    const NEW: &str = "this key is called `cluster.seats` now";
+    check_refusals(&[("[node]\nfolder = \"x\"\nseats = 2\n", [3, 1], "node.seats", NEW)]);
+    let seats = [variable("VVM__NODE__SEATS", "2")];
+    let message = VvmConfig::read(None, &seats).unwrap_err().to_string();
+    assert!(message.starts_with("VVM__NODE__SEATS=2: `node.seats`: this key"), "{message}");
+}
+
+#[test]
+fn a_cluster_port_that_cannot_be_used_is_refused() {
+    let tls = "[cluster.tls]\ncert_file = \"c\"\nkey_file = \"k\"\nca_file = \"a\"";
+    let on_redb = format!("[cluster]\n{tls}");
+    let beyond = |more: &str| dynamodb(&format!("[cluster]\nlisten = \"0.0.0.0:1\"\n{more}{tls}"));
+    let listen = |more: &str| dynamodb(&format!("[cluster]\nlisten = \"127.0.0.1:1\"\n{more}"));
+    check_refusals(&[
+        ("[cluster]\nseats = 2\n", [2, 1], "cluster.seats", "set `seats = 1`"),
+        ("[cluster]\nlisten = \"127.0.0.1:1\"\n", [2, 1], "cluster.listen", "one node can run"),
+        (
+            "[cluster]\nadvertised = \"127.0.0.1:1\"\n",
+            [2, 1],
+            "cluster.advertised",
+            "no cluster port",
+        ),
+        (&on_redb, [2, 10], "cluster.tls", "without `cluster.listen`"),
+        ("[cluster]\ndrain_seconds = 0\n", [2, 1], "cluster.drain_seconds", "more than 0"),
+        ("[cluster]\nlisten = \"node1:1\"\n", [2, 1], "cluster.listen", "an IP and a port"),
+        (
+            &dynamodb("[cluster]\nlisten = \"10.0.0.1:1\""),
+            [5, 1],
+            "cluster.listen",
+            "set `cert_file`, `key_file` and `ca_file` in `[cluster.tls]`, or listen on 127.0.0.1",
+        ),
+        (&beyond(""), [4, 2], "cluster.advertised", "set an address"),
+        (&beyond("advertised = \"0.0.0.0:1\"\n"), [6, 1], "cluster.advertised", "set an address"),
+        (&beyond("advertised = \"10.0.0.1:0\"\n"), [6, 1], "cluster.advertised", "choose a port"),
+        (
+            &dynamodb("[cluster]\nlisten = \"127.0.0.1:0\""),
+            [5, 1],
+            "cluster.listen",
+            "choose a port",
+        ),
+        (
+            &listen("[http]\nlisten = \"127.0.0.1:1\""),
+            [5, 1],
+            "cluster.listen",
+            "the API already listens on 127.0.0.1:1",
+        ),
+        (
+            &listen("[admin]\nlisten = \"127.0.0.1:1\""),
+            [5, 1],
+            "cluster.listen",
+            "the admin endpoint already listens",
+        ),
+        (
+            &listen("[cluster.tls]\ncert_file = \"c\"\nkey_file = \"k\""),
+            [6, 10],
+            "cluster.tls",
+            "the key `ca_file` is missing",
+        ),
+        (
+            &listen("[cluster.tls]\ncert = \"c\""),
+            [7, 1],
+            "cluster.tls.cert",
+            "did you mean `cert_file`?",
+        ),
     ]);
 }
 

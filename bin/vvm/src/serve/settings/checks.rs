@@ -56,22 +56,69 @@ pub(super) fn check_advertised(
     Ok(())
 }
 
-/// Allows only one seat on an embedded storage: one process has the whole storage, and a node leads
+/// Allows only one seat on an embedded storage: one process has the whole storage, and a node holds
 /// one seat.
 pub(super) fn check_seats(
-    VvmConfig { node, source, .. }: &VvmConfig,
+    VvmConfig { cluster, source, .. }: &VvmConfig,
     target: &StorageTarget,
 ) -> Result<(), CommandError> {
-    let seats = node.seats.get();
+    let seats = cluster.seats(target.is_embedded()).get();
     if seats == 1 || !target.is_embedded() {
         return Ok(());
     }
     let why = format!(
-        "with {target} only one node can run, and a node leads one seat: the other {} would never have a leader, \
-         and their partitions would always answer 503: set `seats = 1`, or use Cassandra or DynamoDB",
+        "with {target} only one node can run, and a node holds one seat: nobody could hold the other {}; \
+         set `seats = 1`, or use Cassandra or DynamoDB",
         seats - 1
     );
-    Err(source.wrong(&["node", "seats"], why))
+    Err(source.wrong(&["cluster", "seats"], why))
+}
+
+/// Checks the cluster port. Whoever reaches the port without a certificate can act as a node, so
+/// other machines may reach the port only with TLS.
+pub(super) fn check_cluster(
+    VvmConfig { cluster, http, admin, source, .. }: &VvmConfig,
+    target: &StorageTarget,
+) -> Result<(), CommandError> {
+    let wrong = |key: &str, why: String| Err(source.wrong(&["cluster", key], why));
+    let Some((listen, (reached_at, key))) = cluster.listen.zip(cluster.reached_at()) else {
+        let idle = [("advertised", cluster.advertised.is_some()), ("tls", cluster.tls.is_some())];
+        return match idle.iter().find(|(_, is_set)| *is_set) {
+            Some((key, _)) => {
+                let why = "without `cluster.listen` the node has no cluster port: set that key, or leave this one out";
+                wrong(key, why.to_owned())
+            }
+            None => Ok(()),
+        };
+    };
+    if target.is_embedded() {
+        let why = format!(
+            "with {target} only one node can run, and it has no other node to talk to: leave the key out, \
+             or use Cassandra or DynamoDB"
+        );
+        return wrong("listen", why);
+    }
+    if !listen.ip().is_loopback() && cluster.tls.is_none() {
+        let why = format!(
+            "other machines can reach {listen}, and without TLS each of them can act as a node: \
+             set `cert_file`, `key_file` and `ca_file` in `[cluster.tls]`, or listen on 127.0.0.1"
+        );
+        return wrong("listen", why);
+    }
+    let others = [("the API", http.listen), ("the admin endpoint", admin.listen)];
+    if let Some((what, _)) = others.iter().find(|(_, other)| *other == listen && listen.port() != 0)
+    {
+        return wrong("listen", format!("{what} already listens on {listen}: choose another port"));
+    }
+    let unknown = format!("other nodes cannot reach this node at {reached_at}");
+    if reached_at.ip().is_unspecified() {
+        let why = format!("{unknown}: set an address that they can reach");
+        return wrong("advertised", why);
+    }
+    if reached_at.port() == 0 {
+        return wrong(key, format!("{unknown}: choose a port"));
+    }
+    Ok(())
 }
 
 /// Checks the limits of memory. A body must fit into the memory for all bodies. Logs may take half

@@ -1,0 +1,116 @@
+//! The arguments of the commands for a cluster.
+
+use std::{fmt, net::SocketAddr, str::FromStr};
+
+use clap::{Args, Subcommand};
+use sysvvm::AppName;
+
+use super::address;
+
+/// The help text about the exit codes of all commands for a cluster.
+const EXIT_HELP: &str = "\
+    Exit codes: 0 done, and of an order: the order is stored, and the nodes follow it within some seconds; 1 the node \
+    refused the request; 2 wrong usage, or NODE is no node of the cluster; 3 the address in VVM__ADMIN__LISTEN is wrong; \
+    4 no node answers, or the node cannot reach its storage.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Show the nodes of the cluster, and the partitions that need attention.
+    #[command(after_long_help = EXIT_HELP)]
+    Status {
+        /// Show all partitions.
+        #[arg(long)]
+        partitions: bool,
+        #[command(flatten)]
+        args: ClusterArgs,
+    },
+    /// Move a partition to another node. Balancing may move it again: pause balancing first if the
+    /// partition must stay there.
+    #[command(after_long_help = EXIT_HELP)]
+    Move {
+        /// The partition, as `vvm cluster status --partitions` shows it, such as acme/shop/3.
+        #[arg(value_name = "APP/PARTITION")]
+        partition: PartitionName,
+        #[command(flatten)]
+        node: NodeArg,
+        #[command(flatten)]
+        args: ClusterArgs,
+    },
+    /// Pause balancing: no partition moves only to even out the work. Free partitions are still
+    /// taken, and moves and drains of operators still happen.
+    #[command(after_long_help = EXIT_HELP)]
+    Pause(ClusterArgs),
+    /// Resume balancing after a pause.
+    #[command(after_long_help = EXIT_HELP)]
+    Resume(ClusterArgs),
+    /// Drain a node: its partitions move to the other nodes, and none come back. The process goes on
+    /// and forwards requests.
+    #[command(after_long_help = EXIT_HELP)]
+    Drain {
+        #[command(flatten)]
+        node: NodeArg,
+        /// End the drain: the node takes partitions again.
+        #[arg(long)]
+        cancel: bool,
+        #[command(flatten)]
+        args: ClusterArgs,
+    },
+}
+
+impl ClusterCommand {
+    pub(crate) fn args(&self) -> &ClusterArgs {
+        match self {
+            ClusterCommand::Pause(args)
+            | ClusterCommand::Resume(args)
+            | ClusterCommand::Status { args, .. }
+            | ClusterCommand::Move { args, .. }
+            | ClusterCommand::Drain { args, .. } => args,
+        }
+    }
+}
+
+/// A node of the cluster.
+#[derive(Debug, Args)]
+pub(crate) struct NodeArg {
+    /// The node: its advertised address, the number of its seat, or its id, as `vvm cluster status`
+    /// shows them.
+    pub(crate) node: String,
+}
+
+/// The arguments that all commands for a cluster have.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterArgs {
+    /// The admin endpoint of any node of the cluster. The default is the address in
+    /// VVM__ADMIN__LISTEN, or else 127.0.0.1:55555.
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
+    pub(crate) admin: Option<SocketAddr>,
+
+    /// Print the answer of the node as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A partition of an application.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PartitionName {
+    pub(crate) app: AppName,
+    pub(crate) number: u16,
+}
+
+impl FromStr for PartitionName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<PartitionName, &'static str> {
+        let parts = text.rsplit_once('/').and_then(|(app, number)| {
+            Some(PartitionName { app: app.parse().ok()?, number: number.parse().ok()? })
+        });
+        parts
+            .ok_or("an application and the number of a partition are expected, such as acme/shop/3")
+    }
+}
+
+impl fmt::Display for PartitionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.app, self.number)
+    }
+}

@@ -1,0 +1,139 @@
+//! The status of a cluster as text, for a person.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::answer_text::{array, shown, table_of};
+
+/// From so many events on whose numbers are not stored yet, a partition needs attention: after a
+/// crash, reading so many events again would take a moment.
+const FAR_BEHIND: u64 = 10_000;
+
+/// Describes a cluster: a line about all of it, a table of its nodes, and a table of its partitions.
+/// Without `with_all` the second table has only the partitions that need attention.
+pub(super) fn text_of_status(status: &Value, with_all: bool) -> String {
+    let (members, partitions) = (array(&status["members"]), array(&status["partitions"]));
+    let held = members.iter().filter(|member| member["leads"] == true).count();
+    let balancing = if status["paused"] == true { "paused" } else { "on" };
+    let age = status["ageMs"].as_u64().unwrap_or_default();
+    let mut text = format!(
+        "cluster {age} ms ago, as the node with * saw it: {} nodes, {held} of {} seats held, balancing is {balancing}\n",
+        members.iter().filter(|member| member["fresh"] == true).count(),
+        status["seats"]
+    );
+    if let Some(error) = status["lastError"].as_str() {
+        text += &format!("the last look at the cluster failed: {error}\n");
+    }
+    let this = &status["thisMember"];
+    text += &table_of(
+        [
+            "node",
+            "seat",
+            "state",
+            "partitions",
+            "lease left",
+            "asks for",
+            "cluster port",
+            "version",
+            "id",
+        ],
+        members.iter().map(|member| row_of_member(member, this)),
+    );
+    let listed: Vec<&Value> =
+        partitions.iter().filter(|one| with_all || needs_attention(one)).collect();
+    if !listed.is_empty() {
+        text += &table_of(
+            ["partition", "node", "epoch", "state", "waiting", "lag"],
+            listed.iter().map(|partition| row_of_partition(partition)),
+        );
+    }
+    text += &text_of_counts(partitions, listed.len(), with_all);
+    text
+}
+
+/// The name of a member in sentences: its address, and its seat.
+pub(super) fn name_of(member: &Value) -> String {
+    let address = shown(&member["advertised"]);
+    match &member["seat"] {
+        Value::Null => format!("{address} (no seat)"),
+        seat => format!("{address} (seat {seat})"),
+    }
+}
+
+fn row_of_member(member: &Value, this: &Value) -> [String; 9] {
+    let address = shown(&member["advertised"]);
+    let is_this = !this.is_null() && member["id"] == *this;
+    let state = match (member["fresh"] == true, member["leads"] == true) {
+        (false, _) => "no heartbeat".to_owned(),
+        (true, false) if member["state"] == "ready" => "standby".to_owned(),
+        (true, _) => shown(&member["state"]),
+    };
+    let wants: Vec<String> = array(&member["wants"]).iter().map(shown).collect();
+    let left = member["leftMs"].as_u64();
+    let left = left.map(|left| format!("{}.{} s", left / 1_000, left % 1_000 / 100));
+    [
+        if is_this { format!("{address} *") } else { address },
+        or_dash(&member["seat"]),
+        state,
+        or_dash(&member["partitions"]),
+        left.unwrap_or_else(|| "-".to_owned()),
+        if wants.is_empty() { "-".to_owned() } else { wants.join(", ") },
+        or_dash(&member["cluster"]),
+        or_dash(&member["version"]),
+        shown(&member["id"]),
+    ]
+}
+
+fn row_of_partition(partition: &Value) -> [String; 6] {
+    [
+        format!("{}/{}", shown(&partition["app"]), partition["number"]),
+        or_dash(&partition["owner"]),
+        or_dash(&partition["epoch"]),
+        state_of(partition),
+        or_dash(&partition["waiting"]),
+        or_dash(&partition["lag"]),
+    ]
+}
+
+/// The state of a partition. Its node may be gone, or nobody may own it.
+fn state_of(partition: &Value) -> String {
+    if partition["owner"].is_null() {
+        return "no owner".to_owned();
+    }
+    if partition["member"].is_null() {
+        return "its owner is gone".to_owned();
+    }
+    or_dash(&partition["state"])
+}
+
+fn needs_attention(partition: &Value) -> bool {
+    let number = |key: &str| partition[key].as_u64().unwrap_or_default();
+    state_of(partition) != "ready" || number("waiting") > 0 || number("lag") > FAR_BEHIND
+}
+
+/// The number of partitions of each application.
+fn text_of_counts(partitions: &[Value], listed: usize, with_all: bool) -> String {
+    let mut apps: BTreeMap<String, usize> = BTreeMap::new();
+    for partition in partitions {
+        *apps.entry(shown(&partition["app"])).or_default() += 1;
+    }
+    let apps: Vec<String> = apps.iter().map(|(app, count)| format!("{count} of {app}")).collect();
+    match (apps.is_empty(), with_all, listed) {
+        (true, ..) => "no partition has an owner yet\n".to_owned(),
+        (_, true, _) => format!("{} partitions: {}\n", partitions.len(), apps.join(", ")),
+        (_, false, 0) => {
+            format!("all {} partitions are ready: {}\n", partitions.len(), apps.join(", "))
+        }
+        (_, false, _) => format!(
+            "the other {} of {} partitions are ready: {}\n",
+            partitions.len() - listed,
+            partitions.len(),
+            apps.join(", ")
+        ),
+    }
+}
+
+fn or_dash(value: &Value) -> String {
+    if value.is_null() { "-".to_owned() } else { shown(value) }
+}
