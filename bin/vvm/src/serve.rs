@@ -6,6 +6,7 @@ mod memory;
 #[cfg(test)]
 mod processes;
 mod settings;
+mod starts;
 
 use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
 
@@ -24,6 +25,7 @@ use self::{
     killer::kill,
     memory::most_memory,
     settings::plan,
+    starts::note_start,
 };
 
 use crate::{
@@ -113,7 +115,7 @@ fn provide(
         Some(target) => target,
         None => config.storage.to_target(&config.source)?,
     };
-    let (settings, apps) = plan(&config, &target)?;
+    let (mut settings, apps) = plan(&config, &target)?;
     let advertised = settings.advertised;
     if !target.is_embedded() && advertised.ip().is_loopback() {
         warn!(
@@ -127,6 +129,9 @@ fn provide(
     let admin = config.admin.listen;
     // A storage in memory has no lease that outlives the process.
     let lock = if target == StorageTarget::Mem { None } else { lock(&config.node.folder) };
+    if !target.is_embedded() {
+        settings.earlier_starts = note_start(&config.node.folder, clock.wall());
+    }
     let memory_mib = most_memory(&config, &target, connections, &apps) >> 20;
     info!(storage = %target, api = %api.listen, %admin, memory_mib, "node starting");
     let driver = driver(&target, clock);

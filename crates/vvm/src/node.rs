@@ -29,6 +29,9 @@ const REDIRECT_WITHIN: Duration = Duration::from_millis(500);
 /// expect an answer at once.
 const STATUS_WITHIN: Duration = Duration::from_millis(50);
 
+/// The time for which a start of the node counts.
+const START_COUNTS_FOR: Duration = Duration::from_secs(600);
+
 /// The interval at which a request that waits for a partition checks whether the partition takes
 /// commands.
 const OWNER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -75,7 +78,7 @@ struct NodeInner {
     drain: Drain,
     membership: Membership,
     cluster: Option<SocketAddr>,
-    recent_starts: u32,
+    earlier_starts: Vec<Duration>,
     /// The time by which the task that owns partitions beats again, while it runs.
     beat: Mutex<Option<Instant>>,
     fence: RwLock<Option<(Seat, Arc<LeaseFence>)>>,
@@ -107,7 +110,7 @@ impl Node {
             drain: Drain::new(),
             membership: Membership::new(&clock),
             cluster: settings.cluster,
-            recent_starts: settings.recent_starts,
+            earlier_starts: settings.earlier_starts.clone(),
             beat: Mutex::new(None),
             fence: RwLock::new(None),
             problem,
@@ -284,8 +287,11 @@ impl Node {
         self.0.cluster
     }
 
+    /// The starts of this node in the last 10 minutes, this one included.
     pub(crate) fn recent_starts(&self) -> u32 {
-        self.0.recent_starts
+        let up = self.0.clock.now().saturating_since(self.0.launched);
+        let starts = self.0.earlier_starts.iter().chain([&Duration::ZERO]);
+        starts.filter(|before| **before + up < START_COUNTS_FOR).count() as u32
     }
 
     /// Notes that the task that owns partitions works, and beats again by a time; `None` when it

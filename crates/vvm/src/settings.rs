@@ -47,9 +47,9 @@ pub struct NodeSettings {
     pub drain_within: Duration,
     /// The time limit for stopping the whole node, after the drain.
     pub stop_within: Duration,
-    /// The starts of this node in the last 10 minutes, this one included. A node that starts again
-    /// and again gets no partitions from other nodes.
-    pub recent_starts: u32,
+    /// The time from each earlier start of this node to this one. A node that starts again and again
+    /// within 10 minutes gets no partitions from other nodes.
+    pub earlier_starts: Vec<Duration>,
 }
 
 impl NodeSettings {
@@ -75,7 +75,7 @@ impl NodeSettings {
             open_within: Duration::from_secs(60),
             drain_within: Duration::from_secs(30),
             stop_within: Duration::from_secs(10),
-            recent_starts: 1,
+            earlier_starts: Vec::new(),
         }
     }
 

@@ -81,6 +81,8 @@ fn settings(config: &VvmConfig, target: &StorageTarget) -> NodeSettings {
             || NodeSettings::usual_request_call_timeout(lease.duration),
             config::Seconds::get,
         ),
+        cluster: config.cluster.reached_at().map(|(at, _)| at),
+        drain_within: config.cluster.drain_seconds.get(),
         stop_within: node.stop_seconds.get(),
         ..usual
     }
