@@ -117,7 +117,7 @@ async fn last_heartbeat(database: &Database) {
     let (rows, other) = (of_node(database, 0).await, of_node(database, 1).await);
     let writes = (0..40_u64).map(|n| {
         // The heartbeats arrive in no order.
-        let rows = if n % 2 == 0 { &rows } else { &other };
+        let rows = if n.is_multiple_of(2) { &rows } else { &other };
         beat(database, rows, 5, n * 23 % 40 + 1, LONG)
     });
     join_all(writes).await;
@@ -158,7 +158,7 @@ async fn pauses(database: &Database) {
     let pause = async |node: usize| {
         let by = format!("node {node}");
         let rows = of_node(database, node).await;
-        rows.set_paused(node % 2 == 0, &by, database.soon()).await.unwrap()
+        rows.set_paused(node.is_multiple_of(2), &by, database.soon()).await.unwrap()
     };
     let all = join_all((0..NODES).map(pause)).await;
     let last = all.iter().max_by_key(|pause| pause.at).cloned();

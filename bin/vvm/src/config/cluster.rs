@@ -33,13 +33,13 @@ pub(crate) struct ClusterConfig {
     /// The most time for the partitions to move to other nodes before the node stops.
     pub(crate) drain_seconds: Seconds,
     /// The certificates of the cluster port.
-    pub(crate) tls: Option<ClusterTls>,
+    pub(crate) tls: Option<ClusterTlsConfig>,
 }
 
 /// The section `cluster.tls`: the files by which nodes recognize each other.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ClusterTls {
+pub(crate) struct ClusterTlsConfig {
     /// The certificate of this node, in PEM.
     pub(crate) cert_file: PathBuf,
     /// The key of the certificate, in PEM.

@@ -72,6 +72,7 @@ fn settings(config: &VvmConfig, target: &StorageTarget) -> NodeSettings {
     let node = &config.node;
     let lease = node.timing();
     let usual = NodeSettings::new(node.advertised.unwrap_or(config.http.listen));
+    // `cluster.listen`, `advertised`, `tls` and `drain_seconds` are checked, and not in use yet.
     NodeSettings {
         system: config.storage.system_keyspace.clone().unwrap_or(usual.system),
         seats: config.cluster.seats(target.is_embedded()),
