@@ -67,6 +67,20 @@ impl StorageFixture {
         NodeProcess::start(&folder, config)
     }
 
+    /// Starts a node in its folder, at addresses that it had before.
+    #[allow(dead_code, reason = "only the suite of clusters needs it")]
+    pub(crate) fn start_at(
+        &self,
+        name: &str,
+        config: &str,
+        api: SocketAddr,
+        admin: SocketAddr,
+    ) -> NodeProcess {
+        let folder = self.folder.path().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        NodeProcess::start_at(&folder, config, api, admin)
+    }
+
     /// Opens the storage. A file of redb must be that of a node that was stopped.
     async fn connect(&self, redb: &Path) -> Arc<dyn StorageDriver> {
         let clock = Clock::system();
