@@ -1,5 +1,8 @@
 //! The admin endpoint: the status of the node, and the actions of an operator.
 
+mod cluster;
+mod events;
+mod live_page;
 mod repair;
 mod sequences;
 
@@ -16,6 +19,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use vvm::{App, Node, Service, ServiceError, Stage, sysvvm::AppName};
 
+use self::{events::EventStreams, live_page::LivePage};
 use crate::{
     HttpLimits,
     check::check,
@@ -25,6 +29,7 @@ use crate::{
     response::{Body, bytes_response, json_response},
     server::{self, RequestHandler},
     shared_renderer::{MetricsRenderer, SharedRenderer},
+    web_pages::check_action,
 };
 
 /// The settings of the admin endpoint.
@@ -91,14 +96,42 @@ impl Service for AdminEndpoint {
         let (clock, limits) = (node.clock().clone(), settings.limits);
         let renderer = SharedRenderer::new(settings.metrics, clock.clone());
         let AdminSettings { version, only_local, .. } = settings;
-        let requests = AdminHandler { node, renderer, version, only_local };
+        let (page, streams) = (LivePage::new()?, EventStreams::new(clock.clone(), stop.clone()));
+        let requests = AdminHandler { node, renderer, page, streams, version, only_local };
         server::serve("admin", listener, requests, limits, &clock, &stop).await
     }
 }
 
+/// The paths that show something.
+const VIEWS: &[&str] = &[
+    "/",
+    "/livez",
+    "/readyz",
+    "/metrics",
+    "/status",
+    "/cluster",
+    "/cluster/events",
+    "/sequences",
+    "/repairs",
+];
+
+/// The paths that change something.
+const ACTIONS: &[&str] = &[
+    "/cluster/move",
+    "/cluster/pause",
+    "/cluster/resume",
+    "/cluster/drain",
+    "/drain",
+    "/step-down",
+    "/repairs/mark",
+    "/repairs/remove",
+];
+
 struct AdminHandler {
     node: Node,
     renderer: SharedRenderer,
+    page: LivePage,
+    streams: EventStreams,
     version: &'static str,
     only_local: bool,
 }
@@ -113,50 +146,73 @@ impl RequestHandler for AdminHandler {
 impl AdminHandler {
     async fn dispatch(&self, head: &Parts) -> Result<Response<Body>, ProblemDetails> {
         check(head, self.only_local)?;
-        let query = head.uri.query().unwrap_or_default();
-        Ok(match (&head.method, head.uri.path()) {
-            (&Method::GET | &Method::HEAD, "/livez") => text(StatusCode::OK, "ok\n"),
-            (&Method::GET | &Method::HEAD, "/readyz") => self.ready(query).await,
-            (&Method::GET | &Method::HEAD, "/metrics") => {
-                text(StatusCode::OK, self.renderer.text().await?)
-            }
-            (&Method::GET | &Method::HEAD, "/status") => {
-                let status = self.node.status().await;
+        let (path, query) = (head.uri.path(), head.uri.query());
+        let (allow, is_allowed) = if VIEWS.contains(&path) {
+            ("GET, HEAD", matches!(head.method, Method::GET | Method::HEAD))
+        } else if ACTIONS.contains(&path) {
+            ("POST", head.method == Method::POST)
+        } else {
+            return Err(not_found(path));
+        };
+        if !is_allowed {
+            let reason = format!("{path} does not support {}, but {allow}", head.method);
+            return Err(ProblemDetails::method_not_allowed(allow, reason));
+        }
+        if head.method == Method::POST {
+            check_action(head)?;
+            self.act(path, query).await
+        } else {
+            self.show(path, query).await
+        }
+    }
+
+    async fn show(
+        &self,
+        path: &str,
+        query: Option<&str>,
+    ) -> Result<Response<Body>, ProblemDetails> {
+        let node = &self.node;
+        Ok(match path {
+            "/" => self.page.response(),
+            "/livez" => text(StatusCode::OK, "ok\n"),
+            "/readyz" => self.ready(query.unwrap_or_default()).await,
+            "/metrics" => text(StatusCode::OK, self.renderer.text().await?),
+            "/status" => {
+                let status = node.status().await;
                 json_response(StatusCode::OK, &json!({ "version": self.version, "node": status }))
             }
-            (&Method::POST, "/step-down") => {
-                self.node.step_down().map_err(|error| {
+            "/cluster" => json_response(StatusCode::OK, &node.cluster_status()),
+            "/cluster/events" => {
+                let (shown, watched) = (node.clone(), node.clone());
+                let changed = move || {
+                    let node = watched.clone();
+                    async move { node.cluster_changed().await }
+                };
+                self.streams.open(move || cluster::event(&shown), changed)?
+            }
+            "/sequences" => sequences::list(node, query).await?,
+            "/repairs" => repair::list(node, query).await?,
+            _ => return Err(not_found(path)),
+        })
+    }
+
+    async fn act(&self, path: &str, query: Option<&str>) -> Result<Response<Body>, ProblemDetails> {
+        let node = &self.node;
+        Ok(match path {
+            "/cluster/move" | "/cluster/pause" | "/cluster/resume" | "/cluster/drain" => {
+                cluster::order(node, path, query).await?
+            }
+            "/drain" => cluster::drain(node, query)?,
+            "/step-down" => {
+                node.step_down().map_err(|error| {
                     let reason = error.to_string();
                     ProblemDetails::new(StatusCode::CONFLICT, "not_leading", reason)
                 })?;
                 json_response(StatusCode::ACCEPTED, &json!({ "steppingDown": true }))
             }
-            (&Method::GET | &Method::HEAD, "/repairs") => {
-                repair::list(&self.node, head.uri.query()).await?
-            }
-            (&Method::GET | &Method::HEAD, "/sequences") => {
-                sequences::list(&self.node, head.uri.query()).await?
-            }
-            (&Method::POST, "/repairs/mark") => repair::mark(&self.node, head.uri.query()).await?,
-            (&Method::POST, "/repairs/remove") => {
-                repair::remove(&self.node, head.uri.query()).await?
-            }
-            (
-                method,
-                path @ ("/livez" | "/readyz" | "/metrics" | "/status" | "/step-down" | "/repairs"
-                | "/repairs/mark" | "/repairs/remove" | "/sequences"),
-            ) => {
-                let is_action = matches!(path, "/step-down" | "/repairs/mark" | "/repairs/remove");
-                let allow = if is_action { "POST" } else { "GET, HEAD" };
-                let reason = format!("{path} does not support {method}, but {allow}");
-                return Err(ProblemDetails::method_not_allowed(allow, reason));
-            }
-            (_, path) => {
-                let all = "/livez, /readyz, /metrics, /status, /sequences, /repairs, POST /repairs/mark, POST /repairs/remove, POST /step-down";
-                return Err(ProblemDetails::not_found(format!(
-                    "the path {path} does not exist; the admin endpoint has {all}"
-                )));
-            }
+            "/repairs/mark" => repair::mark(node, query).await?,
+            "/repairs/remove" => repair::remove(node, query).await?,
+            _ => return Err(not_found(path)),
         })
     }
 
@@ -184,6 +240,13 @@ fn needed<T: FromStr<Err: Display>>(query: Option<&str>, name: &str) -> Result<T
 fn found_app<'a>(node: &'a Node, app: &AppName) -> Result<&'a App, ProblemDetails> {
     let found = node.app(app.owner(), app.name());
     found.ok_or_else(|| ProblemDetails::not_found(format!("the node has no application {app}")))
+}
+
+fn not_found(path: &str) -> ProblemDetails {
+    let (views, actions) = (VIEWS.join(", "), ACTIONS.join(", POST "));
+    ProblemDetails::not_found(format!(
+        "the path {path} does not exist; the admin endpoint has {views}, POST {actions}"
+    ))
 }
 
 fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {

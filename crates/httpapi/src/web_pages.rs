@@ -6,12 +6,17 @@
 
 use hyper::{
     StatusCode,
-    header::{HeaderMap, HeaderName, ORIGIN},
+    header::{HOST, HeaderMap, HeaderName, ORIGIN},
+    http::request::Parts,
 };
 
 use crate::{authority::Host, problem::ProblemDetails};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// The header of each action of the live page. A page of another site can send the header only after
+/// a preflight request, and the endpoint answers none.
+const ADMIN: HeaderName = HeaderName::from_static("x-vvm-admin");
 
 /// The advice to an operator of a node that serves other machines.
 const ALLOW: &str =
@@ -52,6 +57,35 @@ pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), ProblemDetails> {
     // Unknown values are ignored (Fetch Metadata, section 2).
     if headers.get_all(SEC_FETCH_SITE).iter().any(|site| site == "cross-site") {
         return foreign("`Sec-Fetch-Site` is cross-site".to_owned());
+    }
+    Ok(())
+}
+
+/// Refuses an action of a browser that the page of the endpoint itself did not ask for. This also
+/// protects an endpoint behind a proxy, which authenticates the user and not the page. A client that
+/// is no browser sends none of these headers.
+pub(crate) fn check_action(head: &Parts) -> Result<(), ProblemDetails> {
+    let Parts { headers, uri, .. } = head;
+    if !headers.contains_key(ORIGIN) && !headers.contains_key(SEC_FETCH_SITE) {
+        return Ok(());
+    }
+    let foreign = |reason| Err(ProblemDetails::new(StatusCode::FORBIDDEN, "foreign", reason));
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let host = uri.authority().map_or_else(|| text(HOST), |authority| authority.as_str());
+    let origin = text(ORIGIN);
+    let page = origin.split_once("://").map_or("", |(_, authority)| authority);
+    if !page.eq_ignore_ascii_case(host) || headers.get_all(ORIGIN).iter().count() > 1 {
+        return foreign(format!(
+            "the `Origin` is `{origin}` and the `Host` is `{host}`: only the page of this endpoint \
+             may send an action, and a proxy must not change these headers"
+        ));
+    }
+    if headers.get_all(SEC_FETCH_SITE).iter().any(|site| site != "same-origin") {
+        return foreign("`Sec-Fetch-Site` is not same-origin".to_owned());
+    }
+    if headers.get(&ADMIN).is_none_or(|value| value != "1") {
+        let reason = "an action of a browser needs the header `X-Vvm-Admin: 1`".to_owned();
+        return foreign(reason);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Storages for nodes as processes.
 
-use std::{path::Path, sync::Arc};
+use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use clock::Clock;
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};

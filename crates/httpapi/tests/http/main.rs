@@ -12,6 +12,7 @@ mod early_answers;
 mod frames;
 mod head;
 mod hosts;
+mod live_page;
 mod malformed;
 mod memory;
 mod numbers;

@@ -1,0 +1,124 @@
+//! The cluster as this node sees it, and the orders of an operator.
+
+use hyper::{Response, StatusCode};
+use serde_json::json;
+use vvm::{ClusterOrder, ClusterStatus, Node, OrderError, sysvvm::AppName};
+
+use super::needed;
+use crate::{
+    problem::ProblemDetails,
+    query::{check_query, parameter},
+    response::{Body, json_response},
+};
+
+/// The status of the cluster, as an event: the status without the times that change all the time,
+/// and the whole status as one line.
+pub(super) fn event(node: &Node) -> (ClusterStatus, Vec<u8>) {
+    let mut status = node.cluster_status();
+    // All keys are texts, so the conversion cannot fail.
+    let line = serde_json::to_vec(&status).unwrap_or_default();
+    status.age_ms = None;
+    status.members.iter_mut().for_each(|member| member.left_ms = None);
+    (status, line)
+}
+
+/// Begins or ends a drain of this node. This needs no storage.
+pub(super) fn drain(node: &Node, query: Option<&str>) -> Result<Response<Body>, ProblemDetails> {
+    check_query(&["cancel"], query)?;
+    let is_cancelled = is_cancelled(query)?;
+    match is_cancelled {
+        true => node.cancel_drain(),
+        false => node.begin_drain(),
+    }
+    Ok(json_response(StatusCode::ACCEPTED, &json!({ "draining": !is_cancelled })))
+}
+
+/// Gives an order to the cluster.
+pub(super) async fn order(
+    node: &Node,
+    path: &str,
+    query: Option<&str>,
+) -> Result<Response<Body>, ProblemDetails> {
+    let order = order_of(path, query)?;
+    node.order(order).await.map_err(|error| problem(&error))?;
+    Ok(json_response(StatusCode::ACCEPTED, &json!({ "ordered": true })))
+}
+
+fn order_of(path: &str, query: Option<&str>) -> Result<ClusterOrder, ProblemDetails> {
+    Ok(match path {
+        "/cluster/move" => {
+            check_query(&["app", "partition", "to"], query)?;
+            let app = needed::<AppName>(query, "app")?.to_string();
+            let (partition, to) = (needed(query, "partition")?, needed(query, "to")?);
+            ClusterOrder::Move { app, partition, to }
+        }
+        "/cluster/drain" => {
+            check_query(&["member", "cancel"], query)?;
+            let member = needed(query, "member")?;
+            match is_cancelled(query)? {
+                true => ClusterOrder::CancelDrain(member),
+                false => ClusterOrder::Drain(member),
+            }
+        }
+        pause_or_resume => {
+            check_query(&[], query)?;
+            match pause_or_resume {
+                "/cluster/pause" => ClusterOrder::Pause,
+                _ => ClusterOrder::Resume,
+            }
+        }
+    })
+}
+
+fn is_cancelled(query: Option<&str>) -> Result<bool, ProblemDetails> {
+    Ok(parameter(query, "cancel")?.unwrap_or(false))
+}
+
+fn problem(error: &OrderError) -> ProblemDetails {
+    let reason = error.to_string();
+    match error {
+        OrderError::Unknown(_) => ProblemDetails::not_found(reason),
+        OrderError::Refused(_) => ProblemDetails::new(StatusCode::CONFLICT, "refused", reason),
+        OrderError::Storage(_) => ProblemDetails::unavailable("storage", reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vvm::sysvvm::ownership::MemberId;
+
+    use super::*;
+
+    #[test]
+    fn a_path_and_its_parameters_give_an_order() {
+        let id = "000000000000000000000000000000ab";
+        let order = |path, query: &str| order_of(path, Some(&query.replace("ID", id))).unwrap();
+        assert_eq!(order("/cluster/pause", ""), ClusterOrder::Pause);
+        assert_eq!(order("/cluster/resume", ""), ClusterOrder::Resume);
+        let (app, to) = ("acme/shop".to_owned(), MemberId(0xab));
+        assert_eq!(
+            order("/cluster/move", "app=acme/shop&partition=7&to=ID"),
+            ClusterOrder::Move { app, partition: 7, to }
+        );
+        assert_eq!(order("/cluster/drain", "member=ID"), ClusterOrder::Drain(to));
+        assert_eq!(order("/cluster/drain", "member=ID&cancel=false"), ClusterOrder::Drain(to));
+        assert_eq!(order("/cluster/drain", "member=ID&cancel=true"), ClusterOrder::CancelDrain(to));
+    }
+
+    #[test]
+    fn missing_and_unknown_parameters_are_refused() {
+        let id = "000000000000000000000000000000ab";
+        for (path, query) in [
+            ("/cluster/pause", "app=acme/shop"),
+            ("/cluster/move", "app=acme/shop&partition=7"),
+            ("/cluster/move", "app=acme&partition=7&to=ID"),
+            ("/cluster/move", "app=acme/shop&partition=70000&to=ID"),
+            ("/cluster/move", "app=acme/shop&partition=7&to=10.0.0.1:8822"),
+            ("/cluster/drain", ""),
+            ("/cluster/drain", "member=ID&cancel=yes"),
+        ] {
+            let refused = order_of(path, Some(&query.replace("ID", id))).unwrap_err();
+            assert_eq!(refused.code(), "bad_request", "{path}?{query}");
+        }
+    }
+}
