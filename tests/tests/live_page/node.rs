@@ -1,0 +1,53 @@
+//! The page of real nodes.
+
+use std::sync::Arc;
+
+use clock::Clock;
+use istorage::mem::MemDriver;
+use trialkit::{Trial, trials};
+use vvm::Problem;
+
+use crate::{Stage, real_node::RealNode, site::url_of};
+
+pub(crate) const TRIALS: &[Trial<Stage>] = trials!(node: drains_pauses_and_steps_down);
+
+/// Two nodes share a storage. The page belongs to the first one, which owns all partitions.
+async fn drains_pauses_and_steps_down(stage: &Stage) {
+    let (page, driver) = (&stage.page, Arc::new(MemDriver::new(Clock::system())));
+    let first = RealNode::start_with(Arc::clone(&driver)).await;
+    page.open(&url_of(first.admin)).await;
+    page.wait_text("#link", "live").await;
+    page.wait_text("#headline", "All 10 partitions work").await;
+    page.wait_text("#nodes", "this node").await;
+    page.wait("document.querySelectorAll('.cell').length === 10").await;
+    let second = RealNode::start_with(driver).await;
+    page.wait_text("#log", &format!("{} joined", second.api)).await;
+    page.wait_text("#facts", "2 of 2").await;
+    let confirm = async |button: &str| {
+        page.click(button).await;
+        page.click("#ask-yes").await;
+        page.wait("!document.querySelector('#ask').open").await;
+    };
+    confirm("#pause").await;
+    page.wait_text("#facts", "paused").await;
+    page.wait_text("#log", "Balancing was paused").await;
+    confirm(&format!("[aria-label='Drain {}']", first.api)).await;
+    page.wait_text("#nodes", "draining").await;
+    page.wait_text("#log", &format!("{} → {}", first.api, second.api)).await;
+    page.wait("document.querySelectorAll('.owner').length === 1").await;
+    page.wait_text(".owner", &second.api.to_string()).await;
+    page.wait_text("#headline", "All 10 partitions work").await;
+    confirm(&format!("[aria-label='Cancel drain of {}']", first.api)).await;
+    page.wait_text("#log", ": draining → ready").await;
+    // The pause goes on, so the operator moves a partition by hand.
+    confirm("[data-key='acme/shop 7']").await;
+    page.wait_text("#log", &format!("acme/shop 7: {} → {}", second.api, first.api)).await;
+    confirm("#pause").await;
+    page.wait_text("#facts", "on").await;
+    assert_eq!(page.console().await, [""; 0]);
+    confirm(&format!("[aria-label='Step down {}']", first.api)).await;
+    let problem = first.problem().await;
+    assert!(matches!(*problem, Problem::SteppedDown), "{problem}");
+    page.wait_text("#lost", "No connection to the node").await;
+    second.stop().await;
+}

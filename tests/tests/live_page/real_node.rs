@@ -1,0 +1,74 @@
+//! A node in this process, with its rows in memory and an admin endpoint.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    num::NonZeroU32,
+    sync::Arc,
+    time::Duration,
+};
+
+use clock::Clock;
+use httpapi::{AdminEndpoint, AdminSettings};
+use istorage::mem::MemDriver;
+use shop::shop;
+use sysvvm::AppName;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use vvm::{AppSettings, Launched, NodeSettings, Problem, Vvm};
+
+/// The longest time for the start.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct RealNode {
+    pub(crate) admin: SocketAddr,
+    /// The address at which the node is advertised.
+    pub(crate) api: SocketAddr,
+    launched: Launched,
+}
+
+impl RealNode {
+    pub(crate) async fn start() -> RealNode {
+        RealNode::start_with(Arc::new(MemDriver::new(Clock::system()))).await
+    }
+
+    /// Starts a node of a cluster with two seats. The nodes of a cluster have the same driver.
+    pub(crate) async fn start_with(driver: Arc<MemDriver>) -> RealNode {
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (api, admin) = (free(), free());
+        let clock = Clock::system();
+        let endpoint = AdminEndpoint::new(AdminSettings::new(admin, Arc::new(String::new), "0"));
+        let two = NonZeroU32::new(2).unwrap();
+        let settings = NodeSettings { seats: two, ..NodeSettings::new(api) };
+        let launched = Vvm::builder(driver, clock.clone(), settings)
+            .with_app(AppSettings::new(AppName::new("acme", "shop").unwrap(), shop()))
+            .with_admin(endpoint)
+            .build()
+            .unwrap()
+            .launch();
+        launched.ready(clock.now() + PATIENCE).await.unwrap();
+        RealNode { admin, api, launched }
+    }
+
+    /// The whole answer to a request for the page.
+    pub(crate) async fn page(&self) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.admin).await.unwrap();
+        let request = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        answer
+    }
+
+    pub(crate) async fn stop(self) {
+        self.launched.shutdown().await.unwrap();
+    }
+
+    /// Waits until the node cannot go on, and stops it. Returns the problem of the node.
+    pub(crate) async fn problem(self) -> Arc<Problem> {
+        let problem = self.launched.problem().await;
+        let _ = self.launched.shutdown().await;
+        problem
+    }
+}
