@@ -21,7 +21,7 @@ use vvm::{Builder, Vvm};
 
 pub(crate) use self::settings::check;
 use self::{
-    http::{admin_limits, api_settings},
+    http::{admin_limits, api_settings, cluster_settings},
     killer::kill,
     memory::most_memory,
     settings::plan,
@@ -126,7 +126,7 @@ fn provide(
     let (metrics, upkeep) = metrics::install()?;
     let connections = allow_connections(config.http.connections.get());
     let api = api_settings(&config, connections);
-    let admin = config.admin.listen;
+    let (admin, admin_limits) = (config.admin.listen, admin_limits(&config, api.limits));
     // A storage in memory has no lease that outlives the process.
     let lock = if target == StorageTarget::Mem { None } else { lock(&config.node.folder) };
     if !target.is_embedded() {
@@ -137,18 +137,30 @@ fn provide(
     let driver = driver(&target, clock);
     let for_requests =
         if target.is_embedded() { Arc::clone(&driver) } else { self::driver(&target, clock) };
+    let (api, cluster_port) = match cluster_settings(&config.cluster) {
+        None => (HttpApi::new(api), None),
+        Some(cluster) => {
+            let both = HttpApi::with_cluster(api, cluster);
+            let wrong = |why| config.source.wrong(&["cluster", "listen"], why);
+            let (api, port) = both.map_err(wrong)?;
+            (api, Some(port))
+        }
+    };
     let mut builder = Vvm::builder(driver, clock.clone(), settings)
         .with_requests_on(requests, for_requests)
         .with_admin(upkeep)
         .with_admin(AdminEndpoint::new(AdminSettings {
             listen: admin,
-            limits: admin_limits(&config, api.limits),
+            limits: admin_limits,
             metrics,
             only_local: !config.admin.allow_unauthenticated,
             version: env!("CARGO_PKG_VERSION"),
         }))
-        .with_service(HttpApi::new(api))
+        .with_service(api)
         .with_killer(Arc::new(kill));
+    if let Some(cluster_port) = cluster_port {
+        builder = builder.with_service(cluster_port);
+    }
     for app in apps {
         builder = builder.with_app(app);
     }

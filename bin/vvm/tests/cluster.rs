@@ -225,18 +225,22 @@ fn in_turn(fixture: &StorageFixture) {
 /// Three nodes for two seats: two nodes share the partitions, and the third takes over from the one
 /// that dies. The other owner does not notice.
 fn two_seats(fixture: &StorageFixture) {
+    /// The partitions move in the order of their numbers, so there is a workspace in each.
+    const WORKSPACES: u64 = 10;
     let config = config(fixture, &fixture.storage).replace("seats = 1", "seats = 2");
     let mut first = fixture.start("first", &config).ready();
-    (1..=4).for_each(|ws| first.create_workspace(ws));
+    (1..=WORKSPACES).for_each(|ws| first.create_workspace(ws));
     let second = fixture.start("second", &config).ready();
     let third = fixture.start("third", &config);
     third.until("/livez", |status| status == 200);
     let start = Instant::now();
-    while !(1..=4).any(|ws| has(&second, ws)) || !(1..=4).any(|ws| has(&first, ws)) {
+    while !(1..=WORKSPACES).any(|ws| has(&second, ws))
+        || !(1..=WORKSPACES).any(|ws| has(&first, ws))
+    {
         assert!(start.elapsed() < node::PATIENCE, "the second node gets no partitions");
         std::thread::sleep(Duration::from_millis(100));
     }
-    for ws in 1..=4 {
+    for ws in 1..=WORKSPACES {
         let other = if has(&first, ws) { &second } else { &first };
         let (status, answer) = other.command(ws, "sys.CUD", "{}");
         assert_eq!((status, answer["code"].as_str()), (503, Some("not_leader")), "{answer}");
@@ -248,16 +252,16 @@ fn two_seats(fixture: &StorageFixture) {
         assert!(leaders.contains(&node.api.to_string().as_str()), "{status}");
     }
     let of_second: Vec<String> =
-        (1..=4).filter(|ws| has(&second, *ws)).map(|ws| format!("{ws}-")).collect();
+        (1..=WORKSPACES).filter(|ws| has(&second, *ws)).map(|ws| format!("{ws}-")).collect();
 
-    let load = CommandLoad::start("a", vec![first.api, second.api, third.api], 4, true);
+    let load = CommandLoad::start("a", vec![first.api, second.api, third.api], WORKSPACES, true);
     load.until_more(50);
     first.signal(Signal::KILL);
     first.ended();
     third.until("/readyz", |status| status == 200);
     load.until_more(50);
     let mut known = load.stop();
-    known.check(&[&second, &third], 4);
+    known.check(&[&second, &third], WORKSPACES);
     known.done.retain(|(name, ..)| of_second.iter().any(|of| name.starts_with(of)));
     let pause = longest_pause(&known);
     assert!(pause < LEASE / 2, "the partitions of the other owner paused for {pause:?}");

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use httpapi::{HttpApiSettings, HttpLimits};
+use httpapi::{ClusterSettings, ClusterTlsFiles, HttpApiSettings, HttpLimits};
 use vvm::StopShare;
 
-use crate::config::VvmConfig;
+use crate::config::{ClusterConfig, ClusterTlsConfig, VvmConfig};
 
 /// The most time for the head of a request to the admin endpoint: a client of this endpoint sends
 /// its request at once.
@@ -31,6 +31,17 @@ pub(super) fn api_settings(config: &VvmConfig, connections: usize) -> HttpApiSet
         logs: http.logs.get(),
         only_local: !http.allow_unauthenticated,
     }
+}
+
+/// Makes the settings of the cluster port; `None` if the node has none.
+pub(super) fn cluster_settings(cluster: &ClusterConfig) -> Option<ClusterSettings> {
+    let files = |tls: &ClusterTlsConfig| ClusterTlsFiles {
+        certificate: tls.cert_file.clone(),
+        key: tls.key_file.clone(),
+        authority: tls.ca_file.clone(),
+    };
+    let tls = cluster.tls.as_ref().map(files);
+    Some(ClusterSettings { tls, ..ClusterSettings::new(cluster.listen?) })
 }
 
 /// Makes the limits of the admin endpoint from those of the API.
