@@ -130,6 +130,12 @@ impl App {
         Ok(local)
     }
 
+    /// The reader of the stored rows, which needs no leadership; `None` if the node has not opened
+    /// the application. The rows may miss the effects of commands that were answered.
+    pub fn reader(&self) -> Option<&Reader> {
+        self.opened.get().map(|opened| &opened.reader)
+    }
+
     /// The fast series of an id. `None` if the application declares no fast series of this id, or
     /// if the node has not opened it yet: a node opens the series when it begins to lead.
     ///
