@@ -27,7 +27,7 @@ use crate::{
     query::{parameter, parameters},
     request_body::RequestBody,
     response::{Body, bytes_response, json_response},
-    server::{self, RequestHandler},
+    server::{self, ClientKind, RequestHandler},
     shared_renderer::{MetricsRenderer, SharedRenderer},
     web_pages::check_action,
 };
@@ -98,7 +98,8 @@ impl Service for AdminEndpoint {
         let AdminSettings { version, only_local, .. } = settings;
         let (page, streams) = (LivePage::new()?, EventStreams::new(clock.clone(), stop.clone()));
         let requests = AdminHandler { node, renderer, page, streams, version, only_local };
-        server::serve("admin", listener, requests, limits, &clock, &stop).await
+        server::serve("admin", listener, requests, (limits, ClientKind::Public), &clock, &stop)
+            .await
     }
 }
 

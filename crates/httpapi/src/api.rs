@@ -4,32 +4,60 @@ mod body;
 mod commands;
 mod dispatch;
 mod documents;
+mod eventual;
+mod forwarding;
 mod handler;
 mod headers;
 mod leader;
 mod numbers;
 mod reads;
+mod routing;
 mod settings;
+mod shared;
+mod tries;
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service, ServiceError};
 
-use self::handler::ApiHandler;
+use self::handler::ClientRequests;
 pub use self::settings::HttpApiSettings;
-use crate::server;
+pub(crate) use self::{handler::PeerRequests, shared::SharedApi};
+use crate::{
+    cluster::{ClusterPort, ClusterSettings, ClusterSettingsError},
+    server::{self, ClientKind},
+};
 
 /// The HTTP API of a node.
 #[derive(Debug)]
 pub struct HttpApi {
-    settings: HttpApiSettings,
+    shared: Arc<SharedApi>,
     listener: Option<std::net::TcpListener>,
 }
 
 impl HttpApi {
     /// Creates the API. It listens when the node is launched.
     pub fn new(settings: HttpApiSettings) -> HttpApi {
-        HttpApi { settings, listener: None }
+        HttpApi { shared: Arc::new(SharedApi::new(settings, None)), listener: None }
+    }
+
+    /// Creates the API of a node of a cluster, and the port on which the other nodes forward
+    /// requests to this node. Both are services of the same node, in any order. The API forwards a
+    /// request if another node owns its partition, and tries it again while a partition moves.
+    ///
+    /// # Errors
+    /// If the files for TLS cannot be used, or if other machines can reach the port and it has no
+    /// TLS.
+    pub fn with_cluster(
+        api: HttpApiSettings,
+        cluster: ClusterSettings,
+    ) -> Result<(HttpApi, ClusterPort), ClusterSettingsError> {
+        let tls = cluster.read_tls()?;
+        let shared = Arc::new(SharedApi::new(api, Some(tls.clone())));
+        let port = ClusterPort::new(cluster, tls, Arc::clone(&shared));
+        Ok((HttpApi { shared, listener: None }, port))
     }
 }
 
@@ -40,15 +68,15 @@ impl Service for HttpApi {
     }
 
     async fn bind(&mut self) -> Result<(), ServiceError> {
-        self.listener = Some(server::bind(self.settings.listen)?);
+        self.listener = Some(server::bind(self.shared.settings().listen)?);
         Ok(())
     }
 
     async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), ServiceError> {
-        let HttpApi { settings, listener } = *self;
+        let HttpApi { shared, listener } = *self;
         let listener = listener.ok_or("the API was not bound to its port")?;
-        let clock = node.clock().clone();
-        let requests = ApiHandler::new(node, settings);
-        server::serve("api", listener, requests, settings.limits, &clock, &stop).await
+        let (clock, limits) = (node.clock().clone(), shared.settings().limits);
+        let requests = ClientRequests(shared.handler(node));
+        server::serve("api", listener, requests, (limits, ClientKind::Public), &clock, &stop).await
     }
 }

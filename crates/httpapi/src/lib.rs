@@ -6,6 +6,7 @@ mod admin;
 mod api;
 mod authority;
 mod check;
+mod cluster;
 mod memory;
 mod numbers;
 mod problem;
@@ -18,10 +19,14 @@ mod route;
 mod rows;
 mod server;
 mod shared_renderer;
+mod stream;
 mod web_pages;
 
 pub use admin::{AdminEndpoint, AdminSettings};
 pub use api::{HttpApi, HttpApiSettings};
+pub use cluster::{
+    ClusterPort, ClusterSettings, ClusterSettingsError, ClusterTlsError, ClusterTlsFiles,
+};
 pub use read::READ_BYTES;
 pub use server::HttpLimits;
 pub use shared_renderer::MetricsRenderer;

@@ -114,7 +114,7 @@ impl MemoryShare {
     }
 
     /// Turns bytes into `Bytes` that keep the share for as long as they exist.
-    pub(crate) fn into_bytes(self, bytes: Vec<u8>) -> Bytes {
+    pub(crate) fn into_bytes(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         Bytes::from_owner(BytesWithShare { bytes, _share: self })
     }
 }
@@ -129,14 +129,14 @@ fn bytes_of(permit: &OwnedSemaphorePermit) -> f64 {
     (permit.num_permits() << 10) as f64
 }
 
-struct BytesWithShare {
-    bytes: Vec<u8>,
+struct BytesWithShare<B> {
+    bytes: B,
     _share: MemoryShare,
 }
 
-impl AsRef<[u8]> for BytesWithShare {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for BytesWithShare<B> {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_ref()
     }
 }
 

@@ -14,6 +14,12 @@ use crate::response::{Body, json_response};
 /// The code of a problem of a node that does not lead: the request belongs to another node.
 pub(crate) const NOT_LEADER: &str = "not_leader";
 
+/// The code of a problem of a request that another node forwarded to a node that is not the owner.
+pub(crate) const MISDIRECTED: &str = "misdirected";
+
+/// The code of a problem of a request that may have been done or not.
+pub(crate) const UNKNOWN: &str = "unknown";
+
 /// The code of a problem of a series that has no number for a request.
 pub(crate) const NO_NUMBER: &str = "no_number";
 
@@ -119,7 +125,7 @@ impl ProblemDetails {
                 ProblemDetails::new(status, "not_applied", reason).with("plogOffset", plog.0)
             }
             Refused::Unknown(_) => {
-                ProblemDetails::new(StatusCode::GATEWAY_TIMEOUT, "unknown", reason)
+                ProblemDetails::new(StatusCode::GATEWAY_TIMEOUT, UNKNOWN, reason)
             }
         }
     }

@@ -9,7 +9,7 @@ pub(crate) use self::{
     gaps::{GapQuery, list_gaps},
     list::list_docs,
     log::{LogPermits, stream_log},
-    record::{check_workspace_exists, read_problem, read_record},
+    record::{check_workspace_exists, of_table, read_problem, read_record},
 };
 
 /// The share of memory that an answer takes before it is read: for a page of the storage, and for

@@ -36,12 +36,20 @@ pub(crate) fn json_response(status: StatusCode, value: &impl Serialize) -> Respo
     }
 }
 
+pub(crate) fn full_body(bytes: Bytes) -> Body {
+    Either::Left(Full::new(bytes))
+}
+
+pub(crate) fn stream_body(pieces: BoxStream<'static, io::Result<Frame<Bytes>>>) -> Body {
+    Either::Right(StreamBody::new(pieces))
+}
+
 pub(crate) fn bytes_response(
     status: StatusCode,
     content_type: &'static str,
     bytes: impl Into<Bytes>,
 ) -> Response<Body> {
-    let mut response = Response::new(Either::Left(Full::new(bytes.into())));
+    let mut response = Response::new(full_body(bytes.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
@@ -53,7 +61,7 @@ pub(crate) fn stream_response(
     content_type: &'static str,
     pieces: BoxStream<'static, io::Result<Frame<Bytes>>>,
 ) -> Response<Body> {
-    let mut response = Response::new(Either::Right(StreamBody::new(pieces)));
+    let mut response = Response::new(stream_body(pieces));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }

@@ -10,6 +10,9 @@ use vvm::{
 
 use crate::problem::ProblemDetails;
 
+/// The parameter of a read that says from where the answer may come.
+pub(crate) const CONSISTENCY: &str = "consistency";
+
 /// A resource of a workspace.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Route<'p> {
@@ -55,9 +58,21 @@ impl ApiOperation {
         }
     }
 
+    /// Whether the request has a body that counts.
+    pub(crate) fn has_body(&self) -> bool {
+        use ApiOperation::{ChangeDoc, Command, CreateDoc, DrawNumbers};
+        matches!(self, Command(_) | CreateDoc(_) | ChangeDoc(..) | DrawNumbers(_))
+    }
+
+    /// Whether the request only reads.
+    pub(crate) fn is_read(&self) -> bool {
+        !self.has_body() && !matches!(self, ApiOperation::DeactivateDoc(..))
+    }
+
     /// The names of the parameters of the query.
     pub(crate) fn parameters(&self) -> &'static [&'static str] {
         match self {
+            ApiOperation::ReadDoc(..) => &[CONSISTENCY],
             ApiOperation::ListDocs(_) => &["after", "limit"],
             ApiOperation::Log => &["from", "limit"],
             ApiOperation::ListGaps(_) => &["period", "from", "limit"],

@@ -24,7 +24,9 @@ use tracing::{info, warn};
 use vvm::ServiceError;
 
 pub use self::limits::HttpLimits;
-pub(crate) use self::{connection::PeerAddress, listener::bind, state::RequestHandler};
+pub(crate) use self::{
+    connection::PeerAddress, limits::ClientKind, listener::bind, state::RequestHandler,
+};
 use self::{listener::pending_connections, state::ServerState};
 
 /// Serves connections until `stop` is cancelled, and then finishes the current requests.
@@ -32,14 +34,15 @@ pub(crate) async fn serve<A: RequestHandler>(
     name: &'static str,
     listener: std::net::TcpListener,
     answers: A,
-    limits: HttpLimits,
+    (limits, clients): (HttpLimits, ClientKind),
     clock: &Clock,
     stop: &CancellationToken,
 ) -> Result<(), ServiceError> {
     const PAUSE: Duration = Duration::from_millis(50);
     let listener = TcpListener::from_std(listener)?;
     let free_places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
-    let shared = Arc::new(ServerState::new(name, answers, limits, clock.clone(), stop.clone()));
+    let shared = ServerState::new(name, answers, limits, clients, clock.clone(), stop.clone());
+    let shared = Arc::new(shared);
     // With port 0 the system chooses the port, and the operator needs to know the number.
     if let Ok(address) = listener.local_addr() {
         info!(service = name, %address, "listening");

@@ -13,22 +13,105 @@ use crate::{
     rows::JsonObject,
 };
 
+/// The largest body that is kept while its request holds no memory.
+const SMALL_BYTES: usize = 1 << 10;
+
+/// The body of a request. It is received once, before the request is tried for the first time.
+pub(super) struct Payload<'r> {
+    stream: &'r mut RequestBody,
+    received: Option<ReceivedBody>,
+}
+
 /// The body of a command.
 pub(super) struct ReceivedBody {
     pub(super) bytes: Bytes,
     /// The share of the memory. The answer takes the share over.
-    pub(super) share: MemoryShare,
+    share: Option<MemoryShare>,
     /// The deadline of the command.
     pub(super) deadline: Instant,
+    /// Whether `bytes` is the body as it was received.
+    is_whole: bool,
+}
+
+impl<'r> Payload<'r> {
+    pub(super) fn new(stream: &'r mut RequestBody) -> Payload<'r> {
+        Payload { stream, received: None }
+    }
+
+    /// The bytes that were received; empty if none were.
+    pub(super) fn bytes(&self) -> Bytes {
+        self.received.as_ref().map(|body| body.bytes.clone()).unwrap_or_default()
+    }
+
+    /// The number of bytes that were received.
+    pub(super) fn len(&self) -> usize {
+        self.received.as_ref().map_or(0, |body| body.bytes.len())
+    }
+
+    /// Whether the request may be tried again.
+    pub(super) fn is_whole(&self) -> bool {
+        self.received.as_ref().is_none_or(|body| body.is_whole)
+    }
+
+    /// The share of the memory, for the answer.
+    pub(super) fn take_share(&mut self) -> Option<MemoryShare> {
+        self.received.as_mut().and_then(ReceivedBody::take_share)
+    }
+}
+
+impl ReceivedBody {
+    fn new(bytes: Bytes, share: MemoryShare, deadline: Instant) -> ReceivedBody {
+        ReceivedBody { bytes, share: Some(share), deadline, is_whole: true }
+    }
+
+    /// The share of the memory, for the answer.
+    pub(super) fn take_share(&mut self) -> Option<MemoryShare> {
+        self.share.take()
+    }
+
+    /// Gives the memory back, because a request that waits for memory holds none. Keeps a small
+    /// body, which another try of the request needs.
+    pub(super) fn release(&mut self) {
+        self.share = None;
+        if self.bytes.len() <= SMALL_BYTES {
+            // The bytes may be a part of a large buffer.
+            self.bytes = Bytes::copy_from_slice(&self.bytes);
+        } else {
+            (self.bytes, self.is_whole) = (Bytes::new(), false);
+        }
+    }
 }
 
 impl ApiHandler {
     /// Takes a share for a command without a body, which needs memory for its answer. The wait for
     /// that share counts into the time of the command.
-    pub(super) async fn empty_body(&self) -> Result<ReceivedBody, ProblemDetails> {
-        let deadline = self.deadline();
-        let share = self.bodies.reserve(1, deadline).await?;
-        Ok(ReceivedBody { bytes: Bytes::new(), share, deadline })
+    pub(super) async fn empty_body<'p>(
+        &self,
+        head: &RequestHead,
+        payload: &'p mut Payload<'_>,
+    ) -> Result<&'p mut ReceivedBody, ProblemDetails> {
+        let body = match payload.received.take() {
+            Some(body) => body,
+            None => {
+                let deadline = self.deadline(head);
+                let share = self.bodies.reserve(1, deadline).await?;
+                ReceivedBody::new(Bytes::new(), share, deadline)
+            }
+        };
+        Ok(payload.received.insert(body))
+    }
+
+    /// Receives a whole body, unless it was received before.
+    pub(super) async fn receive_body<'p>(
+        &self,
+        head: &RequestHead,
+        payload: &'p mut Payload<'_>,
+    ) -> Result<&'p mut ReceivedBody, ProblemDetails> {
+        let body = match payload.received.take() {
+            Some(body) => body,
+            None => self.receive(head, payload.stream).await?,
+        };
+        Ok(payload.received.insert(body))
     }
 
     /// Receives a whole body, within its limits, and its share of the memory. The share grows as
@@ -37,14 +120,14 @@ impl ApiHandler {
     /// Invariant: a body that has a share never waits for more. The first bytes wait for their
     /// share. If there is no memory for later bytes, the body is refused. Suppose that such bodies
     /// waited: bodies A and B each hold half of the memory, each waits for more, and neither ends.
-    pub(super) async fn receive_body(
+    async fn receive(
         &self,
         head: &RequestHead,
         body: &mut RequestBody,
     ) -> Result<ReceivedBody, ProblemDetails> {
         let HttpLimits { body_bytes, body_time, .. } = self.settings.limits;
         let clock = self.node.clock();
-        let deadline = clock.now() + body_time;
+        let deadline = head.until.min(clock.now() + body_time);
         let too_large = || {
             let reason = format!("the body is too large: the limit is {body_bytes} bytes");
             ProblemDetails::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", reason)
@@ -63,11 +146,11 @@ impl ApiHandler {
                         Some(share) => share,
                         None => self.bodies.reserve(1, deadline).await?,
                     };
-                    let (bytes, deadline) = (received.into_bytes(), self.deadline());
-                    return Ok(ReceivedBody { bytes, share, deadline });
+                    let (bytes, deadline) = (received.into_bytes(), self.deadline(head));
+                    return Ok(ReceivedBody::new(bytes, share, deadline));
                 }
                 Ok(Some(Err(error))) => {
-                    let reason = format!("the body of {} could not be read: {error}", head.path);
+                    let reason = format!("the body of {} could not be read: {error}", head.path());
                     return Err(ProblemDetails::bad_request(reason));
                 }
                 Err(_) => {

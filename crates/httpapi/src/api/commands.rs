@@ -13,14 +13,13 @@ use vvm::{
 };
 
 use super::{
-    body::{ReceivedBody, parsed},
+    body::{Payload, ReceivedBody, parsed},
     handler::{ApiHandler, RequestHead},
     headers::{idempotency_key, refuse_if_match},
 };
 use crate::{
     memory::MemoryShare,
     problem::{NOT_LEADER, ProblemDetails},
-    request_body::RequestBody,
     response::{Body, JSON, bytes_response},
     rows::{JsonObject, RowBody, json_of_bytes},
 };
@@ -44,19 +43,19 @@ impl ApiHandler {
         head: &RequestHead,
         app: &App,
         ws: WsId,
-        name: QName,
-        body: &mut RequestBody,
+        name: &QName,
+        payload: &mut Payload<'_>,
     ) -> Result<Response<Body>, ProblemDetails> {
         refuse_if_match(&head.headers)?;
-        let body = self.receive_body(head, body).await?;
+        let body = self.receive_body(head, payload).await?;
         let CommandBody { args, rows } = parsed(&body.bytes)?;
         let schema = app.application().schema();
         let rows = rows.into_iter().map(|JsonObject(row)| row.into_change(schema));
         let rows = rows.collect::<Result<_, _>>()?;
         let params = args.map(|args| Bytes::copy_from_slice(args.get().as_bytes()));
         let params = params.unwrap_or_default();
-        let done = self.run(head, app, ws, (name, params, rows), &body).await?;
-        Ok(done_response(StatusCode::OK, &done, body.share))
+        let done = self.run(head, app, ws, (name.clone(), params, rows), body).await?;
+        Ok(done_response(StatusCode::OK, &done, body.take_share()))
     }
 
     async fn run(
@@ -92,22 +91,31 @@ impl ApiHandler {
         app: &App,
         ws: WsId,
         row: RowChange,
-        body: ReceivedBody,
+        body: &mut ReceivedBody,
         status: StatusCode,
     ) -> Result<Response<Body>, ProblemDetails> {
         let command = (CUD.clone(), Bytes::new(), vec![row]);
-        let done = self.run(head, app, ws, command, &body).await?;
-        Ok(done_response(status, &done, body.share))
+        let done = self.run(head, app, ws, command, body).await?;
+        Ok(done_response(status, &done, body.take_share()))
     }
 }
 
 /// The answer of a command. It takes over the share of the body, and makes the share as large as
 /// the answer. If there is no free memory, the answer is sent anyway: the command is done.
-fn done_response(status: StatusCode, done: &Done, mut share: MemoryShare) -> Response<Body> {
+fn done_response(status: StatusCode, done: &Done, share: Option<MemoryShare>) -> Response<Body> {
     let json = json_of_done(done).to_string();
-    // The share stays as it is if there is no free memory.
-    let _ = share.resize(json.len());
-    bytes_response(status, JSON, share.into_bytes(json.into_bytes()))
+    bytes_response(status, JSON, within_share(share, json.into_bytes()))
+}
+
+/// The bytes of the answer of a request that is done, with the share of its body. The share stays as
+/// it is if there is no free memory.
+pub(super) fn within_share(
+    share: Option<MemoryShare>,
+    bytes: impl AsRef<[u8]> + Into<Bytes> + Send + 'static,
+) -> Bytes {
+    let Some(mut share) = share else { return bytes.into() };
+    let _ = share.resize(bytes.as_ref().len());
+    share.into_bytes(bytes)
 }
 
 fn json_of_done(done: &Done) -> Json {

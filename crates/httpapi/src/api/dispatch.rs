@@ -1,86 +1,189 @@
 //! The way of each request: its checks, its route, its operation and its metric.
 
-use hyper::{Request, Response, header::HeaderValue};
+use clock::Instant;
+use hyper::{
+    Request, Response, StatusCode,
+    header::{CONNECTION, HeaderName, HeaderValue},
+};
+use vvm::{App, eventlog::WsId};
 
 use super::{
+    body::Payload,
+    eventual::is_eventual,
     handler::{ApiHandler, RequestHead, table_of},
-    headers::request_id,
+    routing::RoutedRequest,
+    tries::Answer,
 };
 use crate::{
     check::check,
-    problem::ProblemDetails,
+    cluster::ForwardMark,
+    problem::{MISDIRECTED, ProblemDetails},
     query::check_query,
     request_body::RequestBody,
     response::{Body, REQUEST_ID},
     route::{ApiOperation, Route, route},
-    server::RequestHandler,
 };
 
-impl RequestHandler for ApiHandler {
-    async fn answer(&self, request: Request<&mut RequestBody>) -> Response<Body> {
+/// The header with the address of the node that answered.
+const SERVED_BY: HeaderName = HeaderName::from_static("x-vvm-served-by");
+
+/// The header with the code of a problem, in answers to other nodes.
+pub(super) const PROBLEM: HeaderName = HeaderName::from_static("x-vvm-problem");
+
+impl ApiHandler {
+    /// Answers a request of a client.
+    pub(super) async fn answer_client(&self, request: Request<&mut RequestBody>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let checked = check(&head, self.settings.only_local);
-        let request = request_id(&head.headers, self.node.clock());
-        let head = RequestHead {
-            request,
-            headers: head.headers,
-            path: head.uri.path().to_owned(),
-            query: head.uri.query().map(str::to_owned),
-            method: head.method,
-            version: head.version,
-        };
+        let mut head = self.head(head, Instant::FAR_FUTURE);
         let clock = self.node.clock();
         let start = clock.now();
-        let (kind, answered) = match checked.and_then(|()| route(&head.method, &head.path)) {
-            Ok(route) => (route.operation.kind(), self.dispatch(&head, route, body).await),
+        let uri = head.uri.clone();
+        let (kind, answered) = match checked.and_then(|()| route(&head.method, uri.path())) {
+            Ok(route) => {
+                let kind = route.operation.kind();
+                (kind, self.answer_route(&mut head, route, body).await)
+            }
             Err(problem) => ("none", Err(problem)),
         };
-        let mut response = answered.unwrap_or_else(|problem| {
-            metrics::counter!("httpapi_problems_total", "code" => problem.code()).increment(1);
-            problem.with("requestId", &*head.request).into_response()
-        });
-        if let Ok(id) = HeaderValue::from_str(&head.request) {
-            response.headers_mut().insert(REQUEST_ID, id);
+        let mut response = self.response(&head, answered);
+        // A load balancer opens its next connection to another node.
+        if self.node.is_draining() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let status = response.status().as_u16().to_string();
         metrics::histogram!("httpapi_request_seconds", "kind" => kind, "status" => status)
             .record(clock.now() - start);
         response
     }
-}
 
-impl ApiHandler {
-    async fn dispatch(
+    async fn answer_route(
         &self,
-        head: &RequestHead,
+        head: &mut RequestHead,
         Route { owner, app, ws, operation }: Route<'_>,
         body: &mut RequestBody,
-    ) -> Result<Response<Body>, ProblemDetails> {
+    ) -> Answer {
         let app = self.node.app(owner, app).ok_or_else(|| {
             ProblemDetails::not_found(format!("this node has no application {owner}/{app}"))
         })?;
-        check_query(operation.parameters(), head.query.as_deref())?;
-        match operation {
-            ApiOperation::Command(name) => self.run_command(head, app, ws, name, body).await,
-            ApiOperation::CreateDoc(name) => self.create_doc(head, app, ws, &name, body).await,
-            ApiOperation::ReadDoc(name, id) => {
-                self.read_doc(app, ws, table_of(app, &name)?, id).await
+        check_query(operation.parameters(), head.query())?;
+        let mut payload = Payload::new(body);
+        if let ApiOperation::ReadDoc(name, id) = &operation
+            && is_eventual(head.query())?
+        {
+            return self.read_eventually(head, app, ws, (table_of(app, name)?, *id)).await;
+        }
+        match &self.cluster {
+            None => self.dispatch(head, app, ws, &operation, &mut payload).await,
+            Some(cluster) => {
+                let request = RoutedRequest { app, ws, operation: &operation };
+                self.answer_routed(cluster, head, &request, &mut payload).await
             }
-            ApiOperation::ChangeDoc(name, id) => {
-                self.change_doc(head, app, ws, (&name, id), body).await
-            }
-            ApiOperation::DeactivateDoc(name, id) => {
-                self.deactivate_doc(head, app, ws, (&name, id)).await
-            }
-            ApiOperation::ListDocs(name) => {
-                self.list_docs(head, app, ws, table_of(app, &name)?).await
-            }
-            ApiOperation::Log => self.log(head, app, ws).await,
-            ApiOperation::ListSeries => self.list_series(app, ws).await,
-            ApiOperation::ReadSeries(id) => self.read_series(app, ws, &id).await,
-            ApiOperation::DrawNumbers(id) => self.draw_numbers(head, app, ws, &id, body).await,
-            ApiOperation::PeekNumber(id) => self.peek_number(app, ws, &id).await,
-            ApiOperation::ListGaps(id) => self.list_gaps(head, app, ws, &id).await,
         }
     }
+
+    /// Answers a request that another node forwarded. The request is never forwarded again.
+    pub(super) async fn answer_peer(&self, request: Request<&mut RequestBody>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let checked = check(&head, false);
+        let mark = ForwardMark::read(&head.headers);
+        let left = mark.map(|mark| mark.left).unwrap_or_default();
+        let head = self.head(head, self.node.clock().now() + left);
+        let route = checked.and_then(|()| route(&head.method, head.path()));
+        let answered = match route {
+            Ok(route) => self.answer_marked(&head, mark, route, body).await,
+            Err(problem) => Err(problem),
+        };
+        let code = answered.as_ref().err().map(ProblemDetails::code);
+        let mut response = self.response(&head, answered);
+        if let Some(code) = code {
+            response.headers_mut().insert(PROBLEM, HeaderValue::from_static(code));
+        }
+        if self.node.is_draining() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    async fn answer_marked(
+        &self,
+        head: &RequestHead,
+        mark: Option<ForwardMark>,
+        Route { owner, app, ws, operation }: Route<'_>,
+        body: &mut RequestBody,
+    ) -> Answer {
+        let app = self.node.app(owner, app);
+        let (Some(app), Some(mark)) = (app, mark) else {
+            return Err(misdirected("the request is not for this node"));
+        };
+        if self.node.incarnation() != Some(mark.incarnation)
+            || app.partition_of(ws) != mark.partition
+        {
+            return Err(misdirected("the request is for another process"));
+        }
+        let partition = self.at(app, ws).await?;
+        if partition.epoch().0 != u64::from(mark.epoch.0) {
+            let reason = format!(
+                "the request is for epoch {} of partition {}, and the present epoch is {}",
+                mark.epoch.0,
+                mark.partition,
+                partition.epoch().0
+            );
+            return Err(misdirected(reason));
+        }
+        drop(partition);
+        check_query(operation.parameters(), head.query())?;
+        self.dispatch(head, app, ws, &operation, &mut Payload::new(body)).await
+    }
+
+    /// Makes the response, with the headers that all responses have.
+    fn response(&self, head: &RequestHead, answered: Answer) -> Response<Body> {
+        let mut response = answered.unwrap_or_else(|problem| {
+            metrics::counter!("httpapi_problems_total", "code" => problem.code()).increment(1);
+            problem.with("requestId", &*head.request).into_response()
+        });
+        let headers = response.headers_mut();
+        if let Ok(id) = HeaderValue::from_str(&head.request) {
+            headers.insert(REQUEST_ID, id);
+        }
+        if self.cluster.is_some()
+            && !headers.contains_key(SERVED_BY)
+            && let Ok(address) = HeaderValue::try_from(self.node.advertised().to_string())
+        {
+            headers.insert(SERVED_BY, address);
+        }
+        response
+    }
+
+    /// Does a request on this node.
+    pub(super) async fn dispatch(
+        &self,
+        head: &RequestHead,
+        app: &App,
+        ws: WsId,
+        operation: &ApiOperation,
+        payload: &mut Payload<'_>,
+    ) -> Answer {
+        use ApiOperation as Op;
+        match operation {
+            Op::Command(name) => self.run_command(head, app, ws, name, payload).await,
+            Op::CreateDoc(name) => self.create_doc(head, app, ws, name, payload).await,
+            Op::ReadDoc(name, id) => self.read_doc(head, app, ws, table_of(app, name)?, *id).await,
+            Op::ChangeDoc(name, id) => self.change_doc(head, app, ws, (name, *id), payload).await,
+            Op::DeactivateDoc(name, id) => {
+                self.deactivate_doc(head, app, ws, (name, *id), payload).await
+            }
+            Op::ListDocs(name) => self.list_docs(head, app, ws, table_of(app, name)?).await,
+            Op::Log => self.log(head, app, ws).await,
+            Op::ListSeries => self.list_series(head, app, ws).await,
+            Op::ReadSeries(id) => self.read_series(head, app, ws, id).await,
+            Op::DrawNumbers(id) => self.draw_numbers(head, app, ws, id, payload).await,
+            Op::PeekNumber(id) => self.peek_number(head, app, ws, id).await,
+            Op::ListGaps(id) => self.list_gaps(head, app, ws, id).await,
+        }
+    }
+}
+
+fn misdirected(reason: impl Into<String>) -> ProblemDetails {
+    ProblemDetails::new(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED, reason)
 }

@@ -8,13 +8,12 @@ use vvm::{
 };
 
 use super::{
-    body::parsed,
+    body::{Payload, parsed},
     handler::{ApiHandler, RequestHead, table_of},
     headers::{if_match, refuse_if_match},
 };
 use crate::{
     problem::ProblemDetails,
-    request_body::RequestBody,
     response::Body,
     rows::{self, FieldsBody},
 };
@@ -43,10 +42,10 @@ impl ApiHandler {
         app: &App,
         ws: WsId,
         name: &QName,
-        body: &mut RequestBody,
+        payload: &mut Payload<'_>,
     ) -> Result<Response<Body>, ProblemDetails> {
         refuse_if_match(&head.headers)?;
-        let body = self.receive_body(head, body).await?;
+        let body = self.receive_body(head, payload).await?;
         // A document that was created by mistake could never be removed.
         if body.bytes.is_empty() {
             let reason = "the body is empty: send a new document as `{\"fields\": {…}}`, and one without fields as `{}`";
@@ -63,9 +62,9 @@ impl ApiHandler {
         app: &App,
         ws: WsId,
         (name, id): (&QName, RecordId),
-        body: &mut RequestBody,
+        payload: &mut Payload<'_>,
     ) -> Result<Response<Body>, ProblemDetails> {
-        let body = self.receive_body(head, body).await?;
+        let body = self.receive_body(head, payload).await?;
         let ChangeBody { fields, is_active } = parsed(&body.bytes)?;
         if fields.is_empty() && is_active.is_none() {
             let reason = "the body changes nothing: send `fields` or `isActive`";
@@ -82,11 +81,12 @@ impl ApiHandler {
         app: &App,
         ws: WsId,
         (name, id): (&QName, RecordId),
+        payload: &mut Payload<'_>,
     ) -> Result<Response<Body>, ProblemDetails> {
         let expected = if_match(&head.headers)?;
         let table = table_of(app, name)?;
         let row = rows::update(table, id, expected, Some(false), FieldsBody::default())?;
-        let body = self.empty_body().await?;
+        let body = self.empty_body(head, payload).await?;
         self.run_cud(head, app, ws, row, body, StatusCode::OK).await
     }
 }

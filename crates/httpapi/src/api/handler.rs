@@ -1,21 +1,37 @@
 //! The parts that all operations of the API share: the node, the settings, the memory of requests
 //! and the turns of reads.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use clock::Instant;
-use hyper::{Method, Version, header::HeaderMap};
+use hyper::{Method, Request, Response, Uri, Version, header::HeaderMap, http::request::Parts};
 use tokio::sync::Semaphore;
 use vvm::{
     App, Node,
     eventlog::{QName, Table},
 };
 
-use super::settings::HttpApiSettings;
-use crate::{memory::MemoryPool, problem::ProblemDetails, read_throttle::ReadThrottle, rows};
+use super::{headers::request_id, settings::HttpApiSettings};
+use crate::{
+    cluster::{Cluster, ClusterTls, ForwardMetrics, QuotaLimits},
+    memory::MemoryPool,
+    problem::ProblemDetails,
+    read_throttle::ReadThrottle,
+    request_body::RequestBody,
+    response::Body,
+    rows,
+    server::RequestHandler,
+};
+
+/// One partition or one peer may hold this part of the memory for bodies, and of the requests that
+/// connections can have.
+const PART: usize = 8;
+
+/// The least number of requests that one partition or one peer may hold.
+const LEAST_REQUESTS: usize = 64;
 
 /// Answers the requests to the API.
-pub(super) struct ApiHandler {
+pub(crate) struct ApiHandler {
     pub(super) node: Node,
     pub(super) settings: HttpApiSettings,
     pub(super) bodies: MemoryPool,
@@ -25,40 +41,105 @@ pub(super) struct ApiHandler {
     pub(super) large_answers: MemoryPool,
     pub(super) logs: Arc<Semaphore>,
     pub(super) throttle: ReadThrottle,
+    /// The other nodes, if the node is in a cluster.
+    pub(super) cluster: Option<Cluster>,
+    pub(super) metrics: ForwardMetrics,
+}
+
+/// Answers the requests of clients.
+pub(super) struct ClientRequests(pub(super) Arc<ApiHandler>);
+
+/// Answers the requests that other nodes forward.
+pub(crate) struct PeerRequests(pub(crate) Arc<ApiHandler>);
+
+impl RequestHandler for ClientRequests {
+    async fn answer(&self, request: Request<&mut RequestBody>) -> Response<Body> {
+        self.0.answer_client(request).await
+    }
+}
+
+impl RequestHandler for PeerRequests {
+    async fn answer(&self, request: Request<&mut RequestBody>) -> Response<Body> {
+        self.0.answer_peer(request).await
+    }
 }
 
 /// The properties of a request besides its body.
 pub(super) struct RequestHead {
     pub(super) request: String,
     pub(super) headers: HeaderMap,
-    pub(super) path: String,
-    pub(super) query: Option<String>,
+    pub(super) uri: Uri,
     pub(super) method: Method,
     pub(super) version: Version,
+    /// The end of the time of the request, if it is known already.
+    pub(super) until: Instant,
+}
+
+impl RequestHead {
+    pub(super) fn path(&self) -> &str {
+        self.uri.path()
+    }
+
+    pub(super) fn query(&self) -> Option<&str> {
+        self.uri.query()
+    }
 }
 
 impl ApiHandler {
-    pub(super) fn new(node: Node, settings: HttpApiSettings) -> ApiHandler {
+    pub(super) fn new(
+        node: Node,
+        settings: HttpApiSettings,
+        cluster: Option<Option<ClusterTls>>,
+    ) -> ApiHandler {
         let pool = |of, bytes| MemoryPool::new(of, bytes, node.clock().clone());
         let large = settings.answers_bytes / 4;
-        let bodies = pool("bodies", settings.bodies_bytes);
-        let answers = pool("answers", settings.answers_bytes - large);
-        let large_answers = pool("large answers", large);
-        let logs = Arc::new(Semaphore::new(settings.logs.min(Semaphore::MAX_PERMITS)));
+        let limits = QuotaLimits {
+            requests: (settings.limits.connections / PART).max(LEAST_REQUESTS),
+            bytes: settings.bodies_bytes / PART,
+        };
+        let cluster = cluster.map(|tls| Cluster::new(tls, limits, node.clock().clone()));
         ApiHandler {
+            bodies: pool("bodies", settings.bodies_bytes),
+            answers: pool("answers", settings.answers_bytes - large),
+            large_answers: pool("large answers", large),
+            logs: Arc::new(Semaphore::new(settings.logs.min(Semaphore::MAX_PERMITS))),
+            throttle: ReadThrottle::new(),
+            metrics: ForwardMetrics::new(),
             node,
             settings,
-            bodies,
-            answers,
-            large_answers,
-            logs,
-            throttle: ReadThrottle::new(),
+            cluster,
+        }
+    }
+
+    /// The head of a request. `until` bounds the time of the request.
+    pub(super) fn head(&self, head: Parts, until: Instant) -> RequestHead {
+        RequestHead {
+            request: request_id(&head.headers, self.node.clock()),
+            headers: head.headers,
+            uri: head.uri,
+            method: head.method,
+            version: head.version,
+            until,
         }
     }
 
     /// The deadline of a request that arrives now, for waiting and for its answer.
-    pub(super) fn deadline(&self) -> Instant {
-        self.node.clock().now() + self.settings.command_time
+    pub(super) fn deadline(&self, head: &RequestHead) -> Instant {
+        head.until.min(self.node.clock().now() + self.settings.command_time)
+    }
+
+    /// Closes connections to other nodes that nobody uses. Never returns.
+    pub(crate) async fn upkeep_peers(&self) {
+        match &self.cluster {
+            Some(cluster) => cluster.peers.upkeep().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl fmt::Debug for ApiHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiHandler").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 

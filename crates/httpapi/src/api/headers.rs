@@ -9,7 +9,7 @@ use vvm::eventlog::{Epoch, Offset, Version};
 use super::handler::RequestHead;
 use crate::{problem::ProblemDetails, response::REQUEST_ID};
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The largest length of a name in a header.
 const LONGEST_NAME: usize = 256;
@@ -42,7 +42,7 @@ pub(super) fn idempotency_key(
     }
     let method = head.method.as_str().as_bytes();
     let if_match = head.headers.get(IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
-    let all = [method, b"\0", head.path.as_bytes(), b"\0", if_match, b"\0", body].concat();
+    let all = [method, b"\0", head.path().as_bytes(), b"\0", if_match, b"\0", body].concat();
     Ok(Some(IdempotencyKey::new(ANONYMOUS, key.as_bytes(), &all)))
 }
 

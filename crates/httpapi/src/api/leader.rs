@@ -42,6 +42,10 @@ impl ApiHandler {
         ws: WsId,
         problem: ProblemDetails,
     ) -> ProblemDetails {
+        // In a cluster the request is forwarded to the owner.
+        if self.cluster.is_some() {
+            return problem;
+        }
         match self.node.find_owner(app, app.partition_of(ws)).await {
             Some(leader) => problem.with("leader", leader.to_string()),
             None => problem,

@@ -16,7 +16,7 @@ use vvm::{
 };
 
 use super::{
-    body::{ReceivedBody, parsed},
+    body::{Payload, parsed},
     handler::{ApiHandler, RequestHead},
     headers::{refuse_idempotency_key, refuse_if_match},
 };
@@ -25,7 +25,6 @@ use crate::{
     numbers::{draw_problem, gapless_problem, json_of_numbers, json_of_peeked, json_of_series},
     problem::ProblemDetails,
     read::{self, GapQuery, READ_BYTES},
-    request_body::RequestBody,
     response::{Body, JSON, bytes_response, json_response},
 };
 
@@ -48,21 +47,23 @@ fn one() -> u32 {
 impl ApiHandler {
     pub(super) async fn list_series(
         &self,
+        head: &RequestHead,
         app: &App,
         ws: WsId,
     ) -> Result<Response<Body>, ProblemDetails> {
-        self.in_workspace(app, ws, self.deadline()).await?;
+        self.in_workspace(app, ws, self.deadline(head)).await?;
         let series: Vec<_> = app.application().series().map(json_of_series).collect();
         Ok(json_response(StatusCode::OK, &json!({ "series": series })))
     }
 
     pub(super) async fn read_series(
         &self,
+        head: &RequestHead,
         app: &App,
         ws: WsId,
         id: &SeriesId,
     ) -> Result<Response<Body>, ProblemDetails> {
-        let (declared, _) = self.series_in(app, ws, id, self.deadline()).await?;
+        let (declared, _) = self.series_in(app, ws, id, self.deadline(head)).await?;
         Ok(json_response(StatusCode::OK, &json_of_series(declared)))
     }
 
@@ -72,15 +73,15 @@ impl ApiHandler {
         app: &App,
         ws: WsId,
         id: &SeriesId,
-        body: &mut RequestBody,
+        payload: &mut Payload<'_>,
     ) -> Result<Response<Body>, ProblemDetails> {
         refuse_if_match(&head.headers)?;
         refuse_idempotency_key(&head.headers)?;
         let declared = series_of(app, id)?;
-        let ReceivedBody { bytes, share, deadline } = self.receive_body(head, body).await?;
-        let DrawBody { count } = parsed(&bytes)?;
+        let body = self.receive_body(head, payload).await?;
+        let (DrawBody { count }, deadline) = (parsed(&body.bytes)?, body.deadline);
         // A request that waits for memory holds none.
-        drop((bytes, share));
+        body.release();
         self.in_workspace(app, ws, deadline).await?;
         let series = fast_series(app, declared)?;
         let most = count.min(series.settings().max_block);
@@ -108,11 +109,12 @@ impl ApiHandler {
 
     pub(super) async fn peek_number(
         &self,
+        head: &RequestHead,
         app: &App,
         ws: WsId,
         id: &SeriesId,
     ) -> Result<Response<Body>, ProblemDetails> {
-        let deadline = self.deadline();
+        let deadline = self.deadline(head);
         let (declared, partition) = self.series_in(app, ws, id, deadline).await?;
         let number = match declared.policy {
             SeriesPolicy::Fast(_) => {
@@ -140,10 +142,10 @@ impl ApiHandler {
         ws: WsId,
         id: &SeriesId,
     ) -> Result<Response<Body>, ProblemDetails> {
-        let deadline = self.deadline();
+        let deadline = self.deadline(head);
         let (declared, partition) = self.series_in(app, ws, id, deadline).await?;
         let now = self.node.clock().wall();
-        let query = GapQuery::of(&declared.series, head.query.as_deref(), now)?;
+        let query = GapQuery::of(&declared.series, head.query(), now)?;
         let read = || async {
             let gaps = read::list_gaps(&partition, ws, declared, &query, deadline);
             let gaps = self.throttle.run(gaps).await;

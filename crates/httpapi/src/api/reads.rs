@@ -27,13 +27,14 @@ use crate::{
 impl ApiHandler {
     pub(super) async fn read_doc(
         &self,
+        head: &RequestHead,
         app: &App,
         ws: WsId,
         table: &Table,
         id: RecordId,
     ) -> Result<Response<Body>, ProblemDetails> {
         let partition = self.at(app, ws).await?;
-        let deadline = self.deadline();
+        let deadline = self.deadline(head);
         let read = || async {
             let stored = self.throttle.run(read::read_record(&partition, ws, table, id)).await;
             // The leadership is checked even if the record was not found, because the present
@@ -55,9 +56,9 @@ impl ApiHandler {
         table: &Table,
     ) -> Result<Response<Body>, ProblemDetails> {
         let partition = self.at(app, ws).await?;
-        let deadline = self.deadline();
+        let deadline = self.deadline(head);
         let read = || async {
-            let docs = read::list_docs(&partition, ws, table, head.query.as_deref());
+            let docs = read::list_docs(&partition, ws, table, head.query());
             let docs = self.throttle.run(docs).await;
             self.check_leadership(app, ws, &partition).await?;
             Ok((docs?, ()))
@@ -105,19 +106,15 @@ impl ApiHandler {
         ws: WsId,
     ) -> Result<Response<Body>, ProblemDetails> {
         let partition = self.at(app, ws).await?;
-        if head.version < hyper::Version::HTTP_11 {
-            let reason = "an HTTP/1.0 client cannot see the end of a log: send the request by HTTP/1.1 (in nginx: proxy_http_version 1.1)";
-            let status = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
-            return Err(ProblemDetails::new(status, "http_version", reason));
-        }
-        let held = self.log_permits().await?;
-        let log = read::stream_log(&partition, ws, head.query.as_deref(), held).await;
+        check_log_version(head)?;
+        let held = self.log_permits(head).await?;
+        let log = read::stream_log(&partition, ws, head.query(), held).await;
         self.check_leadership(app, ws, &partition).await?;
         log
     }
 
-    async fn log_permits(&self) -> Result<LogPermits, ProblemDetails> {
-        let deadline = self.deadline();
+    async fn log_permits(&self, head: &RequestHead) -> Result<LogPermits, ProblemDetails> {
+        let deadline = self.deadline(head);
         let log = Arc::clone(&self.logs).acquire_owned();
         let Ok(Ok(log)) = self.node.clock().timeout_at(deadline, log).await else {
             let reason =
@@ -129,7 +126,17 @@ impl ApiHandler {
     }
 }
 
-fn with_version(mut response: Response<Body>, version: Version) -> Response<Body> {
+/// Refuses a log for a client that cannot see where the log ends.
+pub(super) fn check_log_version(head: &RequestHead) -> Result<(), ProblemDetails> {
+    if head.version >= hyper::Version::HTTP_11 {
+        return Ok(());
+    }
+    let reason = "an HTTP/1.0 client cannot see the end of a log: send the request by HTTP/1.1 (in nginx: proxy_http_version 1.1)";
+    let status = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
+    Err(ProblemDetails::new(status, "http_version", reason))
+}
+
+pub(super) fn with_version(mut response: Response<Body>, version: Version) -> Response<Body> {
     let tag = format!("\"{}.{}\"", version.epoch.0, version.plog.0);
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         response.headers_mut().insert(ETAG, tag);

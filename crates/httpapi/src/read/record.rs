@@ -43,6 +43,15 @@ pub(crate) async fn read_record(
     id: RecordId,
 ) -> Result<StoredRecord, ProblemDetails> {
     let stored = partition.record(ws, id).await.map_err(read_problem)?;
+    of_table(stored, table, id)
+}
+
+/// The record that was read, if it belongs to this table.
+pub(crate) fn of_table(
+    stored: Option<StoredRecord>,
+    table: &Table,
+    id: RecordId,
+) -> Result<StoredRecord, ProblemDetails> {
     let stored = stored.filter(|stored| stored.record.table == *table.name());
     stored.ok_or_else(|| {
         ProblemDetails::not_found(format!("{} {} does not exist", table.name(), id.0))

@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use clock::Clock;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tracing::debug;
 
 use super::{
     state::{RequestHandler, ServerState},
     transport::Transport,
 };
+use crate::stream::NodeStream;
 
 /// The time that a client may go on sending bytes that the node discards, if no pause of the client
 /// is longer than [`LINGER_QUIET`].
@@ -41,7 +39,7 @@ pub(super) async fn close<A: RequestHandler>(
 /// Reads the bytes that the client still sends, until the client hangs up. If the node closed the
 /// connection now, the kernel would answer those bytes with a reset, and the client could lose the
 /// answer before reading it (RFC 9112, section 9.6).
-async fn linger(stream: &mut TcpStream, clock: &Clock) {
+async fn linger(stream: &mut NodeStream, clock: &Clock) {
     let end = clock.now() + LINGER;
     let mut scrap = vec![0; 16 << 10];
     loop {

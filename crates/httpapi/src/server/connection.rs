@@ -14,21 +14,23 @@ use hyper::{
 };
 use hyper_util::rt::TokioTimer;
 use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Notify};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{
     active_requests::ActiveRequests,
     closing::close,
+    limits::ClientKind,
     malformed::{parse_problem, raw_response},
     state::{RequestHandler, ServerState},
     tracked_body::TrackedBody,
     transport::{ConnectionState, Transport},
 };
-use crate::{problem::ProblemDetails, request_body::RequestBody, response::Body};
+use crate::{
+    problem::ProblemDetails, request_body::RequestBody, response::Body, stream::NodeStream,
+};
 
-/// The time after the beginning of a stop at which a connection without a current request is
-/// closed.
-const QUIET: Duration = Duration::from_millis(200);
+/// The time in which a client must finish the handshake of TLS.
+const TLS_WITHIN: Duration = Duration::from_secs(5);
 
 /// The address of the client of a request, or of a proxy in front of the node.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,7 @@ pub(super) async fn run<A: RequestHandler>(
     if let Err(error) = set_user_timeout(&stream, limits.head_time) {
         debug!(%error, "TCP_USER_TIMEOUT could not be set");
     }
+    let Some(stream) = secured(stream, peer, shared).await else { return };
     let exchange = Arc::new(ConnectionState::default());
     let service = service_fn(|request| {
         let begun = exchange.begin();
@@ -77,11 +80,11 @@ pub(super) async fn run<A: RequestHandler>(
             // A graceful shutdown ends a connection at once if no request is under way. But the
             // first request may have arrived and not be read yet. So the connection gets this
             // signal only after its first request.
-            if exchange.has_request() {
+            if exchange.has_request() && matches!(shared.clients, ClientKind::Public) {
                 std::pin::Pin::new(&mut connection).graceful_shutdown();
             }
             let ends = poll_fn(|context| connection.poll_without_shutdown(context));
-            match clock.timeout_at(clock.now() + QUIET, ends).await {
+            match clock.timeout_at(clock.now() + shared.clients.quiet(), ends).await {
                 Ok(ended) => break ended,
                 // An incomplete head is not a request yet, so the connection may end.
                 Err(_) if exchange.under_way.is_idle() => return,
@@ -98,6 +101,28 @@ pub(super) async fn run<A: RequestHandler>(
         }
         Err(error) => debug!(%error, "connection broke"),
     }
+}
+
+/// Begins TLS if the service has it. Returns `None` if the client failed, or if the service stops.
+async fn secured<A: RequestHandler>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    shared: &ServerState<A>,
+) -> Option<NodeStream> {
+    let ClientKind::Peers(Some(tls)) = &shared.clients else {
+        return Some(NodeStream::Plain(stream));
+    };
+    let deadline = shared.clock.now() + TLS_WITHIN.min(shared.limits.head_time);
+    let secured = tokio::select! {
+        secured = shared.clock.timeout_at(deadline, tls.accept(stream)) => secured,
+        () = shared.stop.cancelled() => return None,
+    };
+    match secured {
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err(error)) => warn!(service = shared.service, %peer, %error, "TLS refused"),
+        Err(_) => debug!(service = shared.service, %peer, "TLS not finished in time"),
+    }
+    None
 }
 
 /// Answers a request that hyper could not read, and ends its connection.
@@ -164,6 +189,10 @@ async fn answered<A: RequestHandler>(
     if !body.drain(&shared.clock).await {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         exchange.leave_unread();
+    }
+    // A peer learns from the answer that the node stops, and sends no other request.
+    if matches!(shared.clients, ClientKind::Peers(_)) && shared.stop.is_cancelled() {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     answer
 }

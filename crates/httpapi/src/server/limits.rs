@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::cluster::{ClusterTls, ONCE_WITHIN};
+
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpLimits {
@@ -23,6 +25,28 @@ pub struct HttpLimits {
     /// The time that current requests may take to end when the node stops. In a node, use
     /// `vvm::StopShare::Requests`.
     pub drain_time: Duration,
+}
+
+/// The clients of a service.
+pub(crate) enum ClientKind {
+    /// Anybody who reaches the port.
+    Public,
+    /// The other nodes of the cluster.
+    Peers(Option<ClusterTls>),
+}
+
+impl ClientKind {
+    /// The time after the beginning of a stop at which a connection without a current request is
+    /// closed.
+    ///
+    /// A node sends a request that cannot be sent twice only on a connection that was used in the
+    /// last second. So such a request never meets a connection that is being closed.
+    pub(super) fn quiet(&self) -> Duration {
+        match self {
+            ClientKind::Public => Duration::from_millis(200),
+            ClientKind::Peers(_) => ONCE_WITHIN + Duration::from_millis(100),
+        }
+    }
 }
 
 impl Default for HttpLimits {

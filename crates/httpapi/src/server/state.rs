@@ -8,7 +8,7 @@ use metrics::Counter;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::limits::HttpLimits;
+use super::limits::{ClientKind, HttpLimits};
 use crate::{request_body::RequestBody, response::Body};
 
 /// Answers the requests of a service.
@@ -26,6 +26,7 @@ pub(super) struct ServerState<A> {
     pub(super) limits: HttpLimits,
     pub(super) clock: Clock,
     pub(super) stop: CancellationToken,
+    pub(super) clients: ClientKind,
     /// Asks the connection that has been idle longest to end.
     pub(super) give_way: Notify,
     pub(super) gave_way: Counter,
@@ -37,6 +38,7 @@ impl<A> ServerState<A> {
         service: &'static str,
         answers: A,
         limits: HttpLimits,
+        clients: ClientKind,
         clock: Clock,
         stop: CancellationToken,
     ) -> ServerState<A> {
@@ -46,6 +48,16 @@ impl<A> ServerState<A> {
         };
         let (gave_way, not_taken) = (closed("gave_way"), closed("answer_not_taken"));
         let give_way = Notify::new();
-        ServerState { service, answers, limits, clock, stop, give_way, gave_way, not_taken }
+        ServerState {
+            service,
+            answers,
+            limits,
+            clock,
+            stop,
+            clients,
+            give_way,
+            gave_way,
+            not_taken,
+        }
     }
 }

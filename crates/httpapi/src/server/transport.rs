@@ -16,9 +16,9 @@ use std::{
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 use super::active_requests::{ActiveRequest, ActiveRequests};
+use crate::stream::NodeStream;
 
 /// The state that the stream of a connection and its requests share.
 #[derive(Debug, Default)]
@@ -59,19 +59,19 @@ impl ConnectionState {
 /// The stream of a connection.
 #[derive(Debug)]
 pub(super) struct Transport {
-    stream: TokioIo<TcpStream>,
+    stream: TokioIo<NodeStream>,
     exchange: Arc<ConnectionState>,
     /// The bytes that hyper wrote by itself.
     withheld: Vec<u8>,
 }
 
 impl Transport {
-    pub(super) fn new(stream: TcpStream, exchange: Arc<ConnectionState>) -> Transport {
+    pub(super) fn new(stream: NodeStream, exchange: Arc<ConnectionState>) -> Transport {
         Transport { stream: TokioIo::new(stream), exchange, withheld: Vec::new() }
     }
 
     /// The stream itself, after hyper has finished with it.
-    pub(super) fn stream(&mut self) -> &mut TcpStream {
+    pub(super) fn stream(&mut self) -> &mut NodeStream {
         self.stream.inner_mut()
     }
 

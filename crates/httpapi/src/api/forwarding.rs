@@ -1,0 +1,290 @@
+//! Forwarding a request to the node that owns its partition.
+//!
+//! The whole answer is received before the client gets its first byte. So an answer that breaks is
+//! never passed on, and a slow client does not hold a connection to the owner. Only a log is passed
+//! on while it arrives.
+
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clock::Instant;
+use http_body_util::Full;
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    header::{
+        ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, HOST, HeaderName,
+        HeaderValue, IF_MATCH, TRANSFER_ENCODING,
+    },
+};
+use tokio::sync::OwnedSemaphorePermit;
+use vvm::sysvvm::ownership::{Owner, OwnerRow};
+
+use super::{
+    body::Payload,
+    commands::within_share,
+    dispatch::PROBLEM,
+    handler::{ApiHandler, RequestHead},
+    headers::IDEMPOTENCY_KEY,
+    routing::RoutedRequest,
+    tries::{Tries, TryEnd, is_tried_again},
+};
+use crate::{
+    cluster::{Cluster, ForwardMark, Peer, PeerBody, PeerFailure},
+    problem::{NOT_LEADER, ProblemDetails},
+    read::READ_BYTES,
+    response::{REQUEST_ID, full_body, stream_body},
+    route::ApiOperation,
+};
+
+/// The headers of a request that the owner gets, besides those that the node makes itself.
+static PASSED_ON: [HeaderName; 7] = [
+    AUTHORIZATION,
+    CONTENT_TYPE,
+    ACCEPT,
+    IF_MATCH,
+    IDEMPOTENCY_KEY,
+    HeaderName::from_static("last-event-id"),
+    HeaderName::from_static("traceparent"),
+];
+
+/// The headers of an answer that belong to the connection or to the body, and not to the client.
+static NOT_PASSED_ON: [HeaderName; 3] = [CONNECTION, TRANSFER_ENCODING, DATE];
+
+/// The time that the owner has for its answer after the deadline of the request.
+const SENDER_WAITS: Duration = Duration::from_millis(250);
+
+/// The interval at which a request that waits for its answer checks the owner of its partition.
+/// Most answers come sooner.
+const OWNER_CHECK: Duration = Duration::from_millis(250);
+
+/// The time that a former owner has for its answer.
+const FORMER_OWNER: Duration = Duration::from_millis(250);
+
+/// The reason why a node stopped waiting for an answer.
+enum GivenUp {
+    /// The partition has another owner.
+    Superseded,
+    Late,
+}
+
+impl ApiHandler {
+    /// Sends a request to the owner of its partition, and receives the answer.
+    pub(super) async fn forward(
+        &self,
+        cluster: &Cluster,
+        head: &RequestHead,
+        request: &RoutedRequest<'_>,
+        payload: &mut Payload<'_>,
+        tries: &Tries,
+        (seen, owner): (OwnerRow, Owner),
+    ) -> TryEnd {
+        let Some(peer) = owner.cluster.and_then(|address| cluster.peers.peer(address)) else {
+            let reason = format!("this node cannot forward requests to {}", owner.advertised);
+            let problem = ProblemDetails::unavailable(NOT_LEADER, reason);
+            return refused_for_good(problem.with("leader", owner.advertised.to_string()));
+        };
+        let Some(_place) = peer.quota.take(payload.len()) else {
+            let reason = format!("too many requests wait for the node {}", owner.advertised);
+            return refused_for_good(ProblemDetails::unavailable("peer_busy", reason));
+        };
+        let log = match self.log_place(head, request, &peer).await {
+            Ok(log) => log,
+            Err(problem) => return refused_for_good(problem),
+        };
+        let is_sent = AtomicBool::new(false);
+        let sent = self.forwarded(head, request, payload.bytes(), &peer, (seen, owner));
+        let answer = async {
+            let answer = peer.ask(sent, tries.can_be_sent_twice(), &is_sent).await?;
+            self.received(head, request, payload, answer, log).await
+        };
+        let answer = self.unless_superseded(head, request, seen, answer).await;
+        self.end_of(answer, owner, is_sent.load(Ordering::Acquire))
+    }
+
+    fn end_of(
+        &self,
+        answer: Result<Result<TryEnd, PeerFailure>, GivenUp>,
+        owner: Owner,
+        is_sent: bool,
+    ) -> TryEnd {
+        let (counter, reason, is_sent) = match answer {
+            Ok(Ok(end)) => {
+                let is_refused = matches!(end, TryEnd::Refused(_));
+                let counter =
+                    if is_refused { &self.metrics.refused } else { &self.metrics.answered };
+                counter.increment(1);
+                return end;
+            }
+            Ok(Err(PeerFailure::NotSent(why))) => (&self.metrics.not_sent, why, false),
+            Ok(Err(PeerFailure::Broken(why))) => {
+                let reason = format!("the connection to {} broke: {why}", owner.advertised);
+                (&self.metrics.broken, reason, true)
+            }
+            Err(GivenUp::Superseded) => {
+                let reason = format!("{} does not own the partition any more", owner.advertised);
+                (&self.metrics.abandoned, reason, is_sent)
+            }
+            Err(GivenUp::Late) => {
+                let reason = format!("{} did not answer in time", owner.advertised);
+                (&self.metrics.late, reason, is_sent)
+            }
+        };
+        counter.increment(1);
+        match is_sent {
+            true => TryEnd::Unknown(reason),
+            false => TryEnd::Refused(Err(ProblemDetails::unavailable("unreachable", reason))),
+        }
+    }
+
+    /// The place of a log among those that the owner sends to this node.
+    async fn log_place(
+        &self,
+        head: &RequestHead,
+        request: &RoutedRequest<'_>,
+        peer: &Peer,
+    ) -> Result<Option<OwnedSemaphorePermit>, ProblemDetails> {
+        if !matches!(request.operation, ApiOperation::Log) {
+            return Ok(None);
+        }
+        let place = Arc::clone(&peer.logs).acquire_owned();
+        match self.node.clock().timeout_at(head.until, place).await {
+            Ok(Ok(place)) => Ok(Some(place)),
+            _ => {
+                let reason = "too many logs of the owner are being sent already";
+                Err(ProblemDetails::unavailable("too_many_logs", reason))
+            }
+        }
+    }
+
+    /// The request for the owner.
+    fn forwarded(
+        &self,
+        head: &RequestHead,
+        request: &RoutedRequest<'_>,
+        body: Bytes,
+        peer: &Peer,
+        (seen, owner): (OwnerRow, Owner),
+    ) -> Request<Full<Bytes>> {
+        let mut headers = HeaderMap::with_capacity(16);
+        headers.insert(HOST, peer.host.clone());
+        for name in &PASSED_ON {
+            for value in head.headers.get_all(name) {
+                headers.append(name, value.clone());
+            }
+        }
+        if let Ok(id) = HeaderValue::from_str(&head.request) {
+            headers.insert(REQUEST_ID, id);
+        }
+        let mark = ForwardMark {
+            incarnation: owner.incarnation,
+            partition: request.app.partition_of(request.ws),
+            epoch: seen.epoch,
+            left: head.until - self.node.clock().now(),
+        };
+        mark.write(&mut headers);
+        let mut forwarded = Request::new(Full::new(body));
+        *forwarded.method_mut() = head.method.clone();
+        *forwarded.headers_mut() = headers;
+        // The target of a client may have the form `http://host/path`.
+        let target = head.uri.path_and_query().cloned().map(Into::into);
+        *forwarded.uri_mut() = target.unwrap_or_default();
+        forwarded
+    }
+
+    /// Receives the answer of the owner.
+    async fn received(
+        &self,
+        head: &RequestHead,
+        request: &RoutedRequest<'_>,
+        payload: &mut Payload<'_>,
+        answer: Response<PeerBody>,
+        log: Option<OwnedSemaphorePermit>,
+    ) -> Result<TryEnd, PeerFailure> {
+        let (mut parts, body) = answer.into_parts();
+        for name in &NOT_PASSED_ON {
+            parts.headers.remove(name);
+        }
+        let code = parts.headers.remove(PROBLEM);
+        let code = code.and_then(|code| code.to_str().ok().map(str::to_owned));
+        let Some(bytes) = body.len() else {
+            return Ok(TryEnd::Answered(
+                Ok(Response::from_parts(parts, stream_body(body.into_pieces(log)))),
+                code,
+            ));
+        };
+        let is_refused = parts.status == StatusCode::MISDIRECTED_REQUEST
+            || code.as_deref().is_some_and(is_tried_again);
+        // The head of an answer to HEAD tells the length of the answer to GET.
+        if head.method != Method::HEAD {
+            parts.headers.remove(CONTENT_LENGTH);
+        }
+        let bytes = match request.operation.is_read() && !is_refused {
+            true => {
+                let pool = if bytes > READ_BYTES { &self.large_answers } else { &self.answers };
+                match pool.reserve_in_half(bytes, head.until).await {
+                    Ok(share) => share.into_bytes(body.collect().await?),
+                    Err(problem) => return Ok(refused_for_good(problem)),
+                }
+            }
+            // A request that was done is answered, whether there is free memory or not.
+            false => {
+                let bytes = body.collect().await?;
+                let share = if is_refused { None } else { payload.take_share() };
+                within_share(share, bytes)
+            }
+        };
+        let is_misdirected = parts.status == StatusCode::MISDIRECTED_REQUEST;
+        let answer = Response::from_parts(parts, full_body(bytes));
+        Ok(match is_refused {
+            // Only nodes know what 421 means here.
+            true if is_misdirected => TryEnd::Refused(Err(ProblemDetails::unavailable(
+                NOT_LEADER,
+                "the owner of the partition is changing",
+            ))),
+            true => TryEnd::Refused(Ok(answer)),
+            false => TryEnd::Answered(Ok(answer), code),
+        })
+    }
+
+    /// Waits for an answer: until the deadline of the request, and a moment longer. An owner that
+    /// is replaced has only a moment.
+    async fn unless_superseded<T>(
+        &self,
+        head: &RequestHead,
+        &RoutedRequest { app, ws, .. }: &RoutedRequest<'_>,
+        seen: OwnerRow,
+        answer: impl Future<Output = T>,
+    ) -> Result<T, GivenUp> {
+        let clock = self.node.clock();
+        let partition = app.partition_of(ws);
+        let mut answer = pin!(answer);
+        let mut until = head.until + SENDER_WAITS;
+        let mut given_up = GivenUp::Late;
+        loop {
+            let now = clock.now();
+            if now >= until {
+                return Err(given_up);
+            }
+            let next: Instant = until.min(now + OWNER_CHECK);
+            if let Ok(answer) = clock.timeout_at(next, &mut answer).await {
+                return Ok(answer);
+            }
+            if matches!(given_up, GivenUp::Late) && self.node.owner_of(app, partition) != seen {
+                given_up = GivenUp::Superseded;
+                until = until.min(clock.now() + FORMER_OWNER);
+            }
+        }
+    }
+}
+
+/// The end of a try whose answer is final although nothing was done.
+fn refused_for_good(problem: ProblemDetails) -> TryEnd {
+    TryEnd::Answered(Err(problem), None)
+}

@@ -1,0 +1,213 @@
+//! The way of a request through a cluster: it is tried at the owner of its partition, here or on
+//! another node, until it is done or its time is over.
+//!
+//! A request waits while its partition has no owner, or while the owner is not ready. So a partition
+//! that moves looks like a slow partition. The first tries are made at once. All further tries of
+//! the requests for one partition take turns ([`Parking`](crate::cluster::Parking)).
+
+use std::{ptr, sync::Arc, time::Duration};
+
+use tokio::sync::OwnedSemaphorePermit;
+use vvm::{
+    App,
+    eventlog::WsId,
+    sysvvm::ownership::{Owner, OwnerRow},
+};
+
+use super::{
+    body::Payload,
+    handler::{ApiHandler, RequestHead},
+    headers::IDEMPOTENCY_KEY,
+    reads::check_log_version,
+    tries::{Answer, NextStep, Tries, TryEnd, is_tried_again},
+};
+use crate::{
+    cluster::{Cluster, Parked, ParkedPartition, QuotaShare},
+    problem::{NOT_LEADER, ProblemDetails},
+    route::ApiOperation,
+};
+
+/// The longest wait for another owner before the first further try. The wait doubles with each try.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// The shortest time between two tries.
+const LEAST_PAUSE: Duration = Duration::from_millis(2);
+
+/// A request and its route.
+pub(super) struct RoutedRequest<'r> {
+    pub(super) app: &'r App,
+    pub(super) ws: WsId,
+    pub(super) operation: &'r ApiOperation,
+}
+
+/// The places that a request holds from its first wait on, or while another node answers it.
+#[derive(Default)]
+struct HeldPlaces {
+    quota: Option<QuotaShare>,
+    lane: Option<OwnedSemaphorePermit>,
+}
+
+impl ApiHandler {
+    /// Answers a request on this node or by another one.
+    pub(super) async fn answer_routed(
+        &self,
+        cluster: &Cluster,
+        head: &mut RequestHead,
+        request: &RoutedRequest<'_>,
+        payload: &mut Payload<'_>,
+    ) -> Answer {
+        let &RoutedRequest { app, ws, operation } = request;
+        if matches!(operation, ApiOperation::Log) {
+            check_log_version(head)?;
+        }
+        // The body is received before the first try, because another try needs it again.
+        if operation.has_body() {
+            head.until = self.receive_body(head, payload).await?.deadline;
+        } else {
+            head.until = self.deadline(head);
+        }
+        let partition = app.partition_of(ws);
+        let mut tries = Tries::new(operation.is_read(), head.headers.contains_key(IDEMPOTENCY_KEY));
+        let (mut parked, mut held) = (None, HeldPlaces::default());
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let seen = self.node.owner_of(app, partition);
+            let end = match self.target(request, seen) {
+                RequestTarget::Here => self.try_here(head, request, payload).await,
+                RequestTarget::Nobody(why) => refused(why),
+                RequestTarget::Other(owner) => {
+                    let parked = self.parked(&mut parked, cluster, app, partition);
+                    match self.take_quota(&mut held, parked, payload) {
+                        Ok(()) => {
+                            let to = (seen, owner);
+                            self.forward(cluster, head, request, payload, &tries, to).await
+                        }
+                        Err(problem) => TryEnd::Answered(Err(problem), None),
+                    }
+                }
+            };
+            let last = match tries.next(end) {
+                NextStep::Answer(answer) => return answer,
+                NextStep::Again(answer) => answer,
+            };
+            if self.node.clock().now() >= head.until || !payload.is_whole() {
+                return last;
+            }
+            let parked = self.parked(&mut parked, cluster, app, partition);
+            if let Err(problem) = self.take_quota(&mut held, parked, payload) {
+                return tries.settled(Err(problem));
+            }
+            if !self.wait(head, request, seen, pause, parked, &mut held).await {
+                return last;
+            }
+            self.metrics.retries.increment(1);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Waits before the next try. Returns false if the time of the request is over.
+    async fn wait(
+        &self,
+        head: &RequestHead,
+        &RoutedRequest { app, ws, .. }: &RoutedRequest<'_>,
+        seen: OwnerRow,
+        pause: Duration,
+        parked: &ParkedPartition,
+        held: &mut HeldPlaces,
+    ) -> bool {
+        let clock = self.node.clock();
+        let _counted = Parked::new(&self.metrics.parked);
+        let began = clock.now();
+        if held.lane.is_none() {
+            let lane = Arc::clone(&parked.lanes).acquire_owned();
+            held.lane = clock.timeout_at(head.until, lane).await.ok().and_then(Result::ok);
+            if held.lane.is_none() {
+                return false;
+            }
+        }
+        let now = clock.now();
+        // The request may have waited long for its turn, so the owner is looked up again.
+        if now < began + pause {
+            let until = head.until.min(began + pause);
+            self.node.owner_changed(app, app.partition_of(ws), seen, until).await;
+            clock.sleep_until(began + LEAST_PAUSE).await;
+        }
+        clock.now() < head.until
+    }
+
+    fn parked<'p>(
+        &self,
+        parked: &'p mut Option<Arc<ParkedPartition>>,
+        cluster: &Cluster,
+        app: &App,
+        partition: u16,
+    ) -> &'p ParkedPartition {
+        parked.get_or_insert_with(|| {
+            let number = self.node.apps().iter().position(|one| ptr::eq(one, app));
+            cluster.parking.of(number.unwrap_or_default(), partition)
+        })
+    }
+
+    /// Counts the request among those that wait for the partition, or that another node answers.
+    fn take_quota(
+        &self,
+        held: &mut HeldPlaces,
+        parked: &ParkedPartition,
+        payload: &Payload<'_>,
+    ) -> Result<(), ProblemDetails> {
+        if held.quota.is_none() {
+            held.quota = Some(parked.quota.take(payload.len()).ok_or_else(|| {
+                let reason = "too many requests wait for this partition already";
+                ProblemDetails::unavailable("partition_busy", reason)
+            })?);
+        }
+        Ok(())
+    }
+
+    fn target(
+        &self,
+        &RoutedRequest { app, ws, .. }: &RoutedRequest<'_>,
+        seen: OwnerRow,
+    ) -> RequestTarget {
+        // The table may be a second old, and the node itself knows better.
+        let why = match app.at(ws) {
+            Ok(_) => return RequestTarget::Here,
+            Err(why) => why,
+        };
+        match seen.owner {
+            None => RequestTarget::Nobody(ProblemDetails::unavailable(NOT_LEADER, why.to_string())),
+            Some(owner) if self.node.incarnation() == Some(owner.incarnation) => {
+                let reason = format!("partition {} begins to work", why.partition);
+                RequestTarget::Nobody(ProblemDetails::unavailable("recovering", reason))
+            }
+            Some(owner) => RequestTarget::Other(owner),
+        }
+    }
+
+    async fn try_here(
+        &self,
+        head: &RequestHead,
+        &RoutedRequest { app, ws, operation }: &RoutedRequest<'_>,
+        payload: &mut Payload<'_>,
+    ) -> TryEnd {
+        match self.dispatch(head, app, ws, operation, payload).await {
+            Err(problem) if is_tried_again(problem.code()) => TryEnd::Refused(Err(problem)),
+            answer => {
+                let code = answer.as_ref().err().map(|problem| problem.code().to_owned());
+                TryEnd::Answered(answer, code)
+            }
+        }
+    }
+}
+
+/// The node that answers a request.
+enum RequestTarget {
+    Here,
+    Nobody(ProblemDetails),
+    Other(Owner),
+}
+
+fn refused(problem: ProblemDetails) -> TryEnd {
+    TryEnd::Refused(Err(problem))
+}

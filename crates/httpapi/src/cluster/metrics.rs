@@ -1,0 +1,47 @@
+//! The metrics of forwarding.
+
+use metrics::{Counter, Gauge};
+
+/// The metrics of forwarding. They exist from the beginning.
+#[derive(Clone, Debug)]
+pub(crate) struct ForwardMetrics {
+    /// Requests that a peer answered.
+    pub(crate) answered: Counter,
+    /// Requests of which the peer did nothing, and which may be tried again.
+    pub(crate) refused: Counter,
+    /// Requests that no peer got.
+    pub(crate) not_sent: Counter,
+    /// Requests whose connection broke before the whole answer.
+    pub(crate) broken: Counter,
+    /// Requests that were given up because the partition has another owner.
+    pub(crate) abandoned: Counter,
+    /// Requests that were not answered by their deadline.
+    pub(crate) late: Counter,
+    /// Requests that were tried again.
+    pub(crate) retries: Counter,
+    /// Requests that wait to be tried again.
+    pub(crate) parked: Gauge,
+}
+
+impl ForwardMetrics {
+    pub(crate) fn new() -> ForwardMetrics {
+        let forwarded = |outcome| {
+            let counter = metrics::counter!("httpapi_forwarded_total", "outcome" => outcome);
+            counter.increment(0);
+            counter
+        };
+        let metrics = ForwardMetrics {
+            answered: forwarded("answered"),
+            refused: forwarded("refused"),
+            not_sent: forwarded("not_sent"),
+            broken: forwarded("broken"),
+            abandoned: forwarded("abandoned"),
+            late: forwarded("late"),
+            retries: metrics::counter!("httpapi_retries_total"),
+            parked: metrics::gauge!("httpapi_parked_requests"),
+        };
+        metrics.retries.increment(0);
+        metrics.parked.increment(0);
+        metrics
+    }
+}

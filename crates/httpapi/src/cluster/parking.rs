@@ -1,0 +1,63 @@
+//! Requests that wait for a partition: until it has an owner, or until its owner is ready.
+//!
+//! Invariant: at most [`LANES`] requests of a partition that was not ready are tried at the same
+//! time. The others wait in order, behind them. Otherwise a thousand requests that wait would all
+//! ask the owner again and again, while the owner recovers the partition.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use metrics::Gauge;
+use tokio::sync::Semaphore;
+
+use super::quota::{Quota, QuotaLimits};
+
+/// The number of requests of a partition that are tried again at the same time.
+const LANES: usize = 16;
+
+/// The partitions of a node, by the number of the application and of the partition.
+#[derive(Debug)]
+pub(crate) struct Parking {
+    limits: QuotaLimits,
+    partitions: Mutex<HashMap<(usize, u16), Arc<ParkedPartition>>>,
+}
+
+/// The requests for a partition that wait, or that another node answers.
+#[derive(Debug)]
+pub(crate) struct ParkedPartition {
+    pub(crate) quota: Arc<Quota>,
+    pub(crate) lanes: Arc<Semaphore>,
+}
+
+impl Parking {
+    pub(super) fn new(limits: QuotaLimits) -> Parking {
+        Parking { limits, partitions: Mutex::default() }
+    }
+
+    pub(crate) fn of(&self, app: usize, partition: u16) -> Arc<ParkedPartition> {
+        let mut all = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry((app, partition)).or_insert_with(|| {
+            let lanes = Arc::new(Semaphore::new(LANES));
+            Arc::new(ParkedPartition { quota: Quota::new(self.limits), lanes })
+        }))
+    }
+}
+
+/// Counts a request that waits, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Parked(Gauge);
+
+impl Parked {
+    pub(crate) fn new(gauge: &Gauge) -> Parked {
+        gauge.increment(1);
+        Parked(gauge.clone())
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        self.0.decrement(1);
+    }
+}

@@ -1,0 +1,75 @@
+//! The cluster port, as a service of a node.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+use vvm::{Node, Service, ServiceError};
+
+use super::{settings::ClusterSettings, tls::ClusterTls};
+use crate::{
+    HttpLimits,
+    api::{PeerRequests, SharedApi},
+    server::{self, ClientKind},
+};
+
+/// The bytes of a head that a forwarding node adds to those of the client.
+const MARK_BYTES: usize = 4 << 10;
+
+/// The port on which other nodes of the cluster forward requests to this node.
+///
+/// The port trusts its clients. It has mutual TLS, or it is on loopback.
+#[derive(Debug)]
+pub struct ClusterPort {
+    settings: ClusterSettings,
+    tls: Option<ClusterTls>,
+    api: Arc<SharedApi>,
+    listener: Option<std::net::TcpListener>,
+}
+
+impl ClusterPort {
+    pub(crate) fn new(
+        settings: ClusterSettings,
+        tls: Option<ClusterTls>,
+        api: Arc<SharedApi>,
+    ) -> ClusterPort {
+        ClusterPort { settings, tls, api, listener: None }
+    }
+}
+
+#[async_trait]
+impl Service for ClusterPort {
+    fn name(&self) -> &'static str {
+        "cluster"
+    }
+
+    async fn bind(&mut self) -> Result<(), ServiceError> {
+        self.listener = Some(server::bind(self.settings.listen)?);
+        Ok(())
+    }
+
+    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), ServiceError> {
+        let ClusterPort { settings, tls, api, listener } = *self;
+        let listener = listener.ok_or("the cluster port was not bound")?;
+        let clock = node.clock().clone();
+        let handler = api.handler(node);
+        let limits = HttpLimits {
+            connections: settings.connections,
+            head_bytes: api.settings().limits.head_bytes + MARK_BYTES,
+            ..api.settings().limits
+        };
+        let requests = PeerRequests(Arc::clone(&handler));
+        let serve = server::serve(
+            "cluster",
+            listener,
+            requests,
+            (limits, ClientKind::Peers(tls)),
+            &clock,
+            &stop,
+        );
+        tokio::select! {
+            served = serve => served,
+            () = handler.upkeep_peers() => Ok(()),
+        }
+    }
+}
