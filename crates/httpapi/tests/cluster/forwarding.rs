@@ -1,0 +1,175 @@
+//! Requests to a node that does not own the partition: the client gets the answer of the owner.
+
+use std::io::{Read as _, Write as _};
+
+use shop::http_client::{command_path, logged, request, workspace_path};
+
+use crate::support::{Answer, NodeOptions, ROW, TestCluster, WS, connect};
+
+fn docs(rest: &str) -> String {
+    format!("{}/docs/shop.Article{rest}", workspace_path(WS))
+}
+
+#[test]
+fn each_operation_is_done_by_the_owner() {
+    let (owner, entry) = TestCluster::owner_and_entry(None);
+    let served_by = owner.api.to_string();
+    let path = command_path(WS, "sys.CUD");
+    let done = entry.ask("POST", &path, "x-request-id: one\r\n", ROW);
+    assert_eq!((done.status, done.header("x-vvm-served-by")), (200, Some(&*served_by)));
+    assert_eq!(done.header("x-request-id"), Some("one"));
+    assert_eq!(done.header("content-type"), Some("application/json"));
+    let id = done.json()["newIds"]["1"].as_u64().unwrap();
+    let made = entry.ask("POST", &docs(""), "", r#"{"fields":{}}"#);
+    assert_eq!(made.status, 201, "{made:?}");
+    let read = entry.ask("GET", &docs(&format!("/{id}")), "", "");
+    assert_eq!((read.status, read.json()["id"].as_u64()), (200, Some(id)));
+    let tag = read.header("etag").unwrap();
+    let expected = format!("if-match: {tag}\r\n");
+    let body = r#"{"isActive":false}"#;
+    let changed = entry.ask("PATCH", &docs(&format!("/{id}")), &expected, body);
+    assert_eq!(changed.status, 200, "{changed:?}");
+    let again = entry.ask("PATCH", &docs(&format!("/{id}")), &expected, body);
+    assert_eq!((again.status, again.code().as_str()), (409, "conflict"));
+    assert_eq!(entry.ask("DELETE", &docs(&format!("/{id}")), "", "").status, 200);
+    let list =
+        entry.ask("GET", &format!("{}/cdocs/shop.Article?limit=5", workspace_path(WS)), "", "");
+    assert_eq!(list.status, 200, "{list:?}");
+    let draw = format!("{}/numbers/order/next", workspace_path(WS));
+    let drawn = entry.ask("POST", &draw, "", r#"{"count":2}"#);
+    assert_eq!((drawn.status, drawn.header("x-vvm-served-by")), (200, Some(&*served_by)));
+    // The answers of both nodes are the same, but for the date.
+    for path in
+        ["/numbers", "/numbers/order", "/numbers/order/peek", "/numbers/order/gaps", "/none"]
+    {
+        let path = workspace_path(WS) + path;
+        let [here, there] =
+            [&owner, &entry].map(|node| node.ask("GET", &path, "x-request-id: x\r\n", ""));
+        let body = |answer: &Answer| (answer.status, answer.body.clone());
+        assert_eq!(body(&here), body(&there), "{path}");
+    }
+    // No connection is wasted: one connection did all this.
+    assert_eq!(
+        owner.metric("httpapi_connections{service=\"cluster\"}"),
+        1.0,
+        "{}",
+        owner.metrics()
+    );
+    assert!(entry.metrics().contains("httpapi_peer_connections{peer="), "{}", entry.metrics());
+    entry.stop();
+    owner.stop();
+}
+
+#[test]
+fn the_head_of_an_answer_is_that_of_the_owner() {
+    let (owner, entry) = TestCluster::owner_and_entry(None);
+    let (_, made) = request(owner.api, "POST", &docs(""), &[], r#"{"fields":{}}"#);
+    let path = docs(&format!("/{}", made["newIds"]["1"]));
+    for path in [path, workspace_path(WS) + "/wlog", docs("/70000")] {
+        let [here, there] = [&owner, &entry].map(|node| {
+            let mut stream = connect(node.api);
+            let head = format!(
+                "HEAD {path} HTTP/1.1\r\nhost: localhost\r\nx-request-id: h\r\nconnection: close\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            let mut lines: Vec<_> = text.lines().filter(|line| !line.starts_with("date")).collect();
+            lines.sort_unstable();
+            lines.join("\n")
+        });
+        assert_eq!(here, there, "{path}");
+    }
+    entry.stop();
+    owner.stop();
+}
+
+#[test]
+fn a_log_is_passed_on_while_it_arrives() {
+    const EVENTS: usize = 300;
+    let (owner, entry) = TestCluster::owner_and_entry(None);
+    // Events of 32 KiB: the log is much larger than the buffers between the nodes.
+    let text = "x".repeat(1_000);
+    let rows: Vec<_> = (1..=32)
+        .map(|id| format!(r#"{{"id":{id},"table":"shop.Article","fields":{{"name":"{text}"}}}}"#))
+        .collect();
+    let body = format!("{{\"rows\":[{}]}}", rows.join(","));
+    for _ in 0..EVENTS {
+        assert_eq!(entry.command(WS, "sys.CUD", &body).0, 200);
+    }
+    let path = format!("{}/wlog?limit=1000000", workspace_path(WS));
+    let [here, there] = [&owner, &entry]
+        .map(|node| shop::http_client::try_request(node.api, "GET", &path, &[], "").unwrap());
+    assert!(here.1.len() > 8 << 20, "{}", here.1.len());
+    assert!(here == there, "the logs differ: {} and {} bytes", here.1.len(), there.1.len());
+    assert_eq!(logged(entry.api, WS).len(), EVENTS + 1);
+    // A client that reads slowly holds the log back at the owner.
+    let mut slow = connect(entry.api);
+    let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    slow.write_all(head.as_bytes()).unwrap();
+    slow.read_exact(&mut [0; 100]).unwrap();
+    let buffered = entry.metric("httpapi_memory_reserved_bytes{of=\"answers\"}");
+    assert_eq!(buffered, 0.0, "the entry holds no log");
+    assert_eq!(entry.command(WS, "sys.CUD", ROW).0, 200, "a slow log is in nobody's way");
+    drop(slow);
+    entry.stop();
+    owner.stop();
+}
+
+#[test]
+fn large_bodies_and_answers_are_forwarded() {
+    let (owner, entry) = TestCluster::owner_and_entry(None);
+    let text = "é".repeat(300_000);
+    let body = format!(r#"{{"fields":{{"name":"{text}"}}}}"#);
+    let made = entry.ask("POST", &docs(""), "", &body);
+    assert_eq!(made.status, 201, "{:.300}", made.body);
+    let path = docs(&format!("/{}", made.json()["newIds"]["1"]));
+    let read = entry.ask("GET", &path, "", "");
+    assert_eq!(read.json()["fields"]["name"].as_str().unwrap(), text);
+    let large = "x".repeat((1 << 20) + 1);
+    assert_eq!(entry.ask("POST", &docs(""), "", &large).code(), "body_too_large");
+    assert_eq!(entry.metric("httpapi_memory_reserved_bytes{of=\"bodies\"}"), 0.0);
+    assert_eq!(owner.metric("httpapi_memory_reserved_bytes{of=\"bodies\"}"), 0.0);
+    entry.stop();
+    owner.stop();
+}
+
+#[test]
+fn one_document_can_be_read_from_the_storage() {
+    let cluster = TestCluster::new();
+    let options = || NodeOptions { seats: Some(2), ..Default::default() };
+    let (first, second) = (cluster.launch(options()), cluster.launch(options()));
+    first.wait_for(|node| node.owns(1) || node.owns(2));
+    second.wait_for(|node| node.owns(1) || node.owns(2));
+    let (owner, other) = if first.owns(WS) { (first, second) } else { (second, first) };
+    owner.create_workspace(WS);
+    let (_, made) = request(owner.api, "POST", &docs(""), &[], r#"{"fields":{}}"#);
+    let path = docs(&format!("/{}", made["newIds"]["1"]));
+    let own = other.api.to_string();
+    // A node need not ask the owner.
+    let forwarded = "httpapi_forwarded_total{outcome=\"answered\"}";
+    let before = other.metric(forwarded);
+    let read = other.ask("GET", &format!("{path}?consistency=eventual"), "", "");
+    assert_eq!(
+        (read.status, read.header("x-vvm-consistency")),
+        (200, Some("eventual")),
+        "{read:?}"
+    );
+    assert_eq!(read.header("x-vvm-served-by"), Some(&*own));
+    assert_eq!(other.metric(forwarded), before);
+    let strong = other.ask("GET", &path, "", "");
+    assert_eq!((strong.header("x-vvm-consistency"), &strong.body), (None, &read.body));
+    assert_eq!(other.metric(forwarded), before + 1.0);
+    for path in [
+        format!("{path}?consistency=strong"),
+        format!("{}/cdocs/shop.Article?consistency=eventual", workspace_path(WS)),
+        format!("{}/wlog?consistency=eventual", workspace_path(WS)),
+    ] {
+        let refused = other.ask("GET", &path, "", "");
+        assert_eq!((refused.status, refused.code().as_str()), (400, "bad_request"), "{path}");
+    }
+    let absent = other.ask("GET", &docs("/70000?consistency=eventual"), "", "");
+    assert_eq!(absent.status, 404, "{absent:?}");
+    other.stop();
+    owner.stop();
+}

@@ -1,0 +1,197 @@
+//! A peer that takes requests and never answers: its requests are bounded, and other partitions do
+//! not notice. The proxy in front of the peer holds back all bytes.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::SocketAddr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use httpapi::HttpApiSettings;
+use shop::http_client::{command_path, logged, request, try_request, workspace_path};
+
+use crate::support::{ClusterNode, NodeOptions, Oracle, Proxy, ROW, TestCluster, WS, connect};
+
+/// The entry waits for so long.
+const TIME: Duration = Duration::from_millis(1_500);
+
+/// The number of requests that one partition or one peer may hold.
+const MOST: usize = 64;
+
+fn limited(settings: &mut HttpApiSettings) {
+    settings.command_time = TIME;
+    settings.limits.connections = 8 * MOST;
+    settings.bodies_bytes = 8 * (200 << 10);
+}
+
+/// Nodes with two seats: one owns the even workspaces, and the other one, behind the proxy, the odd
+/// ones. A third node owns nothing.
+struct Nodes {
+    proxy: Proxy,
+    behind: ClusterNode,
+    other: ClusterNode,
+    entry: ClusterNode,
+}
+
+impl Nodes {
+    fn start() -> Nodes {
+        let cluster = TestCluster::new();
+        let options = |proxy| NodeOptions { seats: Some(2), proxy, ..NodeOptions::default() };
+        let proxies = [Proxy::start(), Proxy::start()];
+        let [first, second] = [0, 1].map(|at: usize| {
+            let node = cluster.launch(options(Some(proxies[at].address)));
+            node.wait_for(|node| node.owns(1) || node.owns(2));
+            proxies[at].leads_to(node.cluster);
+            node
+        });
+        let [proxy_of_first, proxy_of_second] = proxies;
+        let (proxy, behind, other) = match first.owns(WS) {
+            true => (proxy_of_first, first, second),
+            false => (proxy_of_second, second, first),
+        };
+        behind.create_workspace(1);
+        behind.create_workspace(3);
+        other.create_workspace(2);
+        let change: fn(&mut HttpApiSettings) = limited;
+        let entry = cluster.entry(NodeOptions { change: Some(change), ..options(None) });
+        Nodes { proxy, behind, other, entry }
+    }
+
+    fn stop(self) {
+        let Nodes { proxy, behind, other, entry } = self;
+        proxy.hold(false);
+        entry.stop();
+        behind.stop();
+        other.stop();
+    }
+}
+
+/// Sends commands at the same time. Returns the statuses, the codes and the times of the answers.
+fn burst(
+    api: SocketAddr,
+    ids: impl Iterator<Item = (u64, String)>,
+) -> Vec<(String, u16, String, Duration)> {
+    let send = |(ws, id): (u64, String)| {
+        thread::spawn(move || {
+            let start = Instant::now();
+            let headers = [("x-request-id", &*id)];
+            let (status, answer) =
+                request(api, "POST", &command_path(ws, "sys.CUD"), &headers, ROW);
+            let code = answer["code"].as_str().unwrap_or_default().to_owned();
+            (id, status, code, start.elapsed())
+        })
+    };
+    let sent: Vec<_> = ids.map(send).collect();
+    sent.into_iter().map(|client| client.join().unwrap()).collect()
+}
+
+#[test]
+fn requests_for_a_frozen_owner_are_bounded() {
+    let nodes = Nodes::start();
+    let entry = nodes.entry.api;
+    assert_eq!(nodes.entry.command(1, "sys.CUD", ROW).0, 200);
+    nodes.proxy.hold(true);
+    let mut oracle = Oracle::default();
+    let answers = burst(entry, (0..MOST + 20).map(|number| (1, format!("one-{number}"))));
+    let busy = answers.iter().filter(|(_, _, code, _)| code == "partition_busy").count();
+    assert_eq!(busy, 20, "{answers:?}");
+    for (id, status, code, time) in answers {
+        match &*code {
+            "partition_busy" => assert!(time < TIME / 2, "{time:?}"),
+            _ => assert!(time >= TIME && time < 2 * TIME, "{code}: {time:?}"),
+        }
+        oracle.note(id, status);
+    }
+    // Two partitions of the same owner share its limit.
+    let both =
+        (0..2 * (MOST - 10)).map(|number| (1 + 2 * (number as u64 % 2), format!("two-{number}")));
+    let answers = burst(entry, both);
+    let busy = answers.iter().filter(|(_, _, code, _)| code == "peer_busy").count();
+    assert_eq!(busy, MOST - 20, "{answers:?}");
+    answers.into_iter().filter(|answer| answer.0.ends_with('0')).for_each(|(id, status, ..)| {
+        oracle.note(id, status);
+    });
+    nodes.proxy.hold(false);
+    nodes.entry.wait_for(|node| node.command(1, "sys.CUD", ROW).0 == 200);
+    assert_eq!(oracle.count(200), 0);
+    oracle.check(&logged(nodes.behind.api, 1));
+    nodes.stop();
+}
+
+#[test]
+fn bodies_for_a_frozen_owner_are_bounded() {
+    let nodes = Nodes::start();
+    nodes.proxy.hold(true);
+    let text = "x".repeat(120 << 10);
+    let body = format!(r#"{{"fields":{{"name":"{text}"}}}}"#);
+    let path = |ws| format!("{}/docs/shop.Article", workspace_path(ws));
+    let (api, first, large) = (nodes.entry.api, path(1), body.clone());
+    let waits = thread::spawn(move || request(api, "POST", &first, &[], &large));
+    let memory = "httpapi_memory_reserved_bytes{of=\"bodies\"}";
+    nodes.entry.wait_for(|node| node.metric(memory) > 100_000.0);
+    thread::sleep(Duration::from_millis(100));
+    let start = Instant::now();
+    let second = nodes.entry.ask("POST", &path(1), "", &body);
+    assert_eq!((second.status, second.code().as_str()), (503, "partition_busy"));
+    assert!(start.elapsed() < TIME / 2);
+    assert_eq!(nodes.entry.ask("POST", &path(2), "", &body).status, 201, "another owner has room");
+    assert_eq!(waits.join().unwrap().0, 504);
+    nodes.stop();
+}
+
+#[test]
+fn a_frozen_owner_does_not_slow_other_partitions() {
+    const SPAN: Duration = Duration::from_millis(1_000);
+    let nodes = Nodes::start();
+    let entry = nodes.entry.api;
+    let rate = || {
+        let count = move || {
+            let (start, mut done) = (Instant::now(), 0);
+            while start.elapsed() < SPAN {
+                assert_eq!(request(entry, "POST", &command_path(2, "sys.CUD"), &[], ROW).0, 200);
+                done += 1;
+            }
+            done
+        };
+        let clients: Vec<_> = (0..4).map(|_| thread::spawn(count)).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>()
+    };
+    let before = rate();
+    nodes.proxy.hold(true);
+    let frozen = thread::spawn(move || burst(entry, (0..MOST + 40).map(|n| (1, format!("f-{n}")))));
+    let meanwhile = rate();
+    frozen.join().unwrap();
+    // The bench measures this exactly. Tests run beside other tests.
+    assert!(meanwhile * 2 > before, "{meanwhile} after {before}");
+    nodes.stop();
+}
+
+#[test]
+fn slow_logs_are_bounded_and_leave_room_for_commands() {
+    const LOGS: usize = 8;
+    let nodes = Nodes::start();
+    let text = "x".repeat(100 << 10);
+    let body =
+        format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
+    for _ in 0..100 {
+        let path = command_path(1, "sys.CUD");
+        assert_eq!(try_request(nodes.behind.api, "POST", &path, &[], &body).unwrap().0, 200);
+    }
+    let path = format!("{}/wlog?limit=1000", workspace_path(1));
+    let slow: Vec<_> = (0..LOGS)
+        .map(|_| {
+            let mut client = connect(nodes.entry.api);
+            let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+            client.write_all(head.as_bytes()).unwrap();
+            client.read_exact(&mut [0; 20]).unwrap();
+            client
+        })
+        .collect();
+    let refused = nodes.entry.ask("GET", &path, "", "");
+    assert_eq!((refused.status, refused.code().as_str()), (503, "too_many_logs"));
+    assert_eq!(nodes.entry.command(1, "sys.CUD", ROW).0, 200);
+    drop(slow);
+    nodes.entry.wait_for(|node| try_request(node.api, "GET", &path, &[], "").unwrap().0 == 200);
+    nodes.stop();
+}

@@ -1,0 +1,11 @@
+//! Forwarding between the nodes of a cluster in this process, over sockets.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod cuts;
+mod forwarding;
+mod frozen;
+mod marks;
+mod moves;
+mod support;
+mod tls;

@@ -1,0 +1,22 @@
+//! Nodes of a cluster in this process, a proxy between them, and requests to them.
+
+#[path = "../../http/support/client.rs"]
+mod client;
+mod node;
+mod oracle;
+mod proxy;
+mod tls;
+
+pub(crate) use self::{
+    client::{Answer, connect},
+    node::{ClusterNode, NodeOptions, TestCluster, ask, free_address},
+    oracle::Oracle,
+    proxy::{Cut, Proxy, Way},
+    tls::TestAuthority,
+};
+
+/// The number of the workspace that each cluster has.
+pub(crate) const WS: u64 = 1;
+
+/// The body of a command that makes one record.
+pub(crate) const ROW: &str = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
