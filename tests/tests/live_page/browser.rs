@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use url::{ParseError, Url};
 
 /// The longest wait for something that the page must show.
-const PATIENCE: Duration = Duration::from_secs(8);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs chromedriver until the standard input ends. The kernel closes the input when this test ends
 /// in any way, also by a signal.

@@ -34,7 +34,7 @@ use self::{
 };
 
 /// The longest time of a trial.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// The argument that asks for pictures in the place of trials.
 const SCREENSHOTS: &str = "--screenshots";
