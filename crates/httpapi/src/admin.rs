@@ -17,7 +17,7 @@ use bytes::Bytes;
 use hyper::{Method, Request, Response, StatusCode, http::request::Parts};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use vvm::{App, Node, Service, ServiceError, Stage, sysvvm::AppName};
+use vvm::{App, Node, Service, ServiceError, sysvvm::AppName};
 
 use self::{events::EventStreams, live_page::LivePage};
 use crate::{
@@ -217,9 +217,9 @@ impl AdminHandler {
         })
     }
 
-    /// Answers whether commands run on this node.
+    /// Answers whether the node can do commands, itself or by forwarding them.
     async fn ready(&self, query: &str) -> Response<Body> {
-        let is_ready = self.node.stage() == Stage::Leading;
+        let is_ready = self.node.is_ready();
         let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         if parameters(Some(query)).any(|(name, _)| name == "verbose") {
             return json_response(status, &self.node.status().await);

@@ -10,7 +10,7 @@ use std::{
 use clock::{Clock, Instant};
 use ielections::{Incarnation, Seat};
 use istorage::KeyspaceName;
-use sysvvm::ownership::{OwnerRow, PartitionId};
+use sysvvm::ownership::{Member, MemberState, OwnerRow, PartitionId};
 
 use crate::{
     App, AppSettings, NodeSettings, PartitionService,
@@ -234,6 +234,30 @@ impl Node {
     /// operator asked it to.
     pub fn is_draining(&self) -> bool {
         self.0.drain.stage().begun.is_some()
+    }
+
+    /// Whether the node can answer requests: its partitions work, or it can forward requests to
+    /// another node that works. A node that drains is not ready, so that load balancers leave it
+    /// before it stops.
+    pub fn is_ready(&self) -> bool {
+        !self.is_draining() && (self.stage() == Stage::Leading || self.can_forward())
+    }
+
+    fn can_forward(&self) -> bool {
+        let is_stopping = matches!(self.stage(), Stage::Stopping | Stage::Stopped);
+        let Some(seen) = self.0.view.last().answer.filter(|_| self.0.cluster.is_some()) else {
+            return false;
+        };
+        let is_old = self.0.clock.now() >= seen.sent + self.0.lease;
+        let works = |member: &Member| {
+            let leads = member.incarnation.is_some_and(|it| seen.living.contains(&it));
+            member.id != self.0.membership.id()
+                && member.state == MemberState::Ready
+                && member.cluster.is_some()
+                && leads
+                && seen.is_fresh(member.id)
+        };
+        !is_stopping && !is_old && seen.members.iter().any(|row| works(&row.member))
     }
 
     /// Begins to give all partitions to other nodes. The node goes on answering requests, by
