@@ -1,6 +1,7 @@
 //! Nodes of a cluster in this process, a proxy between them, and requests to them.
 
 #[path = "../../http/support/client.rs"]
+#[allow(dead_code, reason = "the suite `http` needs the rest")]
 mod client;
 mod node;
 mod oracle;
