@@ -138,11 +138,8 @@ fn large_bodies_and_answers_are_forwarded() {
 fn one_document_can_be_read_from_the_storage() {
     let cluster = TestCluster::new();
     let options = || NodeOptions { seats: Some(2), ..Default::default() };
-    let (first, second) = (cluster.launch(options()), cluster.launch(options()));
-    first.wait_for(|node| node.owns(1) || node.owns(2));
-    second.wait_for(|node| node.owns(1) || node.owns(2));
-    let (owner, other) = if first.owns(WS) { (first, second) } else { (second, first) };
-    owner.create_workspace(WS);
+    let owner = cluster.owner(options());
+    let other = cluster.beside(&owner, options());
     let (_, made) = request(owner.api, "POST", &docs(""), &[], r#"{"fields":{}}"#);
     let path = docs(&format!("/{}", made["newIds"]["1"]));
     let own = other.api.to_string();

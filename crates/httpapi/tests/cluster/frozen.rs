@@ -11,7 +11,7 @@ use std::{
 use httpapi::HttpApiSettings;
 use shop::http_client::{command_path, logged, request, try_request, workspace_path};
 
-use crate::support::{ClusterNode, NodeOptions, Oracle, Proxy, ROW, TestCluster, WS, connect};
+use crate::support::{ClusterNode, NodeOptions, Oracle, Proxy, ROW, TestCluster, connect};
 
 /// The entry waits for so long.
 const TIME: Duration = Duration::from_millis(1_500);
@@ -25,8 +25,8 @@ fn limited(settings: &mut HttpApiSettings) {
     settings.bodies_bytes = 8 * (200 << 10);
 }
 
-/// Nodes with two seats: one owns the even workspaces, and the other one, behind the proxy, the odd
-/// ones. A third node owns nothing.
+/// Nodes with two seats: one owns workspace 2, and the other one, behind the proxy, all the others. A
+/// third node owns nothing.
 struct Nodes {
     proxy: Proxy,
     behind: ClusterNode,
@@ -38,19 +38,11 @@ impl Nodes {
     fn start() -> Nodes {
         let cluster = TestCluster::new();
         let options = |proxy| NodeOptions { seats: Some(2), proxy, ..NodeOptions::default() };
-        let proxies = [Proxy::start(), Proxy::start()];
-        let [first, second] = [0, 1].map(|at: usize| {
-            let node = cluster.launch(options(Some(proxies[at].address)));
-            node.wait_for(|node| node.owns(1) || node.owns(2));
-            proxies[at].leads_to(node.cluster);
-            node
-        });
-        let [proxy_of_first, proxy_of_second] = proxies;
-        let (proxy, behind, other) = match first.owns(WS) {
-            true => (proxy_of_first, first, second),
-            false => (proxy_of_second, second, first),
-        };
-        behind.create_workspace(1);
+        let proxy = Proxy::start();
+        let behind = cluster.owner(options(Some(proxy.address)));
+        proxy.leads_to(behind.cluster);
+        let other = cluster.beside(&behind, options(None));
+        other.take(2);
         behind.create_workspace(3);
         other.create_workspace(2);
         let change: fn(&mut HttpApiSettings) = limited;

@@ -9,9 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use httpapi::vvm::ClusterOrder;
 use shop::http_client::{command_path, logged, try_request};
 
-use crate::support::{NodeOptions, Oracle, Proxy, ROW, TestCluster, WS, free_address};
+use crate::support::{ClusterNode, NodeOptions, Oracle, Proxy, ROW, TestCluster, WS, free_address};
 
 /// Clients that send commands to one node, each with an id of its own.
 struct Load {
@@ -70,7 +71,7 @@ fn requests_wait_for_the_next_owner() {
     let load = Load::begin(entry.api, 32, false);
     entry.wait_for(|_| load.done() > 200);
     owner.stop();
-    let owns = |node: &crate::support::ClusterNode| node.owns(WS);
+    let owns = |node: &ClusterNode| node.owns(WS);
     entry.wait_for(|entry| owns(entry) || owns(&second));
     let before = load.done();
     entry.wait_for(|_| load.done() > before + 200);
@@ -81,6 +82,56 @@ fn requests_wait_for_the_next_owner() {
     assert_eq!((oracle.count(503), oracle.count(504)), (0, 0), "slowest answer: {slowest:?}");
     second.stop();
     entry.stop();
+}
+
+/// Clients of a third node notice slow answers at most while a partition moves to and fro.
+#[test]
+fn a_planned_move_costs_no_client_an_error() {
+    let options = || NodeOptions { seats: Some(2), ..NodeOptions::default() };
+    let cluster = TestCluster::new();
+    let first = cluster.owner(options());
+    let second = cluster.beside(&first, options());
+    let entry = cluster.entry(options());
+    let load = Load::begin(entry.api, 16, false);
+    for round in 0..8 {
+        let before = load.done();
+        entry.wait_for(|_| load.done() > before + 50);
+        [&second, &first][round % 2].take(WS);
+        // The nodes see the new owner before the next order names it.
+        thread::sleep(Duration::from_millis(300));
+    }
+    let (oracle, slowest) = load.end();
+    oracle.check(&logged(entry.api, WS));
+    assert_eq!((oracle.count(503), oracle.count(504)), (0, 0), "slowest answer: {slowest:?}");
+    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    eprintln!("the slowest of {} answers took {slowest:?}", oracle.count(200));
+    entry.stop();
+    second.stop();
+    first.stop();
+}
+
+/// A load balancer learns that a node drains, and the requests that come all the same are answered.
+#[test]
+fn a_node_that_drains_closes_the_connections_of_its_clients() {
+    let options = || NodeOptions { seats: Some(2), ..NodeOptions::default() };
+    let cluster = TestCluster::new();
+    let first = cluster.owner(options());
+    let second = cluster.beside(&first, options());
+    let ask = || first.ask("POST", &command_path(WS, "sys.CUD"), "", ROW);
+    assert!(!ask().closes());
+    first.wait_for(|node| node.launched.node().cluster_status().members.len() == 2);
+    first.order(ClusterOrder::Drain(first.member()));
+    first.wait_for(|node| node.launched.node().is_draining());
+    for _ in 0..20 {
+        let answer = ask();
+        assert!(answer.status == 200 && answer.closes(), "{answer:?}");
+    }
+    second.wait_for(|node| node.owns(WS));
+    let answer = ask();
+    assert_eq!(answer.header("x-vvm-served-by"), Some(&*second.api.to_string()));
+    assert!(answer.closes(), "{answer:?}");
+    first.stop();
+    second.stop();
 }
 
 /// The address of a node that is gone belongs to another process now, which refuses the requests

@@ -1,5 +1,6 @@
 //! Nodes of a cluster in this process, a proxy between them, and requests to them.
 
+#[expect(dead_code, reason = "the file belongs to the suite `http`, which uses all of it")]
 #[path = "../../http/support/client.rs"]
 #[allow(dead_code, reason = "the suite `http` needs the rest")]
 mod client;

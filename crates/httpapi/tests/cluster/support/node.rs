@@ -18,13 +18,13 @@ use serde_json::Value;
 use shop::http_client::{command_path, request};
 use tokio::runtime::{Builder, Runtime};
 use vvm::{
-    AppSettings, Launched, NodeSettings, Stage, Vvm, async_trait,
+    AppSettings, ClusterOrder, Launched, NodeSettings, Stage, Vvm, async_trait,
     docnumbers::{Definition, FastSettings, Series},
     eventlog::{RecordId, WsId},
     ielections::Timing,
     isequencer::{Sequence, WsKind, standard},
     istorage::{KeyspaceName, Result, SharedStorage, StorageDriver, mem::MemDriver},
-    sysvvm::AppName,
+    sysvvm::{AppName, ownership::MemberId},
 };
 
 use super::{Answer, WS, connect};
@@ -113,6 +113,18 @@ impl TestCluster {
         node
     }
 
+    /// Starts a second node beside an owner, which owns no partition until it takes one. The
+    /// cluster moves no partitions by itself.
+    pub(crate) fn beside(&self, owner: &ClusterNode, options: NodeOptions) -> ClusterNode {
+        owner.order(ClusterOrder::Pause);
+        let node = self.launch(options);
+        let is_open = |node: &ClusterNode| {
+            node.launched.node().app("demo", "shop").unwrap().reader().is_some()
+        };
+        node.wait_for(|node| node.launched.node().incarnation().is_some() && is_open(node));
+        node
+    }
+
     /// Starts a node that owns no partition, because all seats are taken, and waits until it knows
     /// the owner.
     pub(crate) fn entry(&self, options: NodeOptions) -> ClusterNode {
@@ -181,6 +193,29 @@ impl ClusterNode {
 
     pub(crate) fn command(&self, ws: u64, name: &str, body: &str) -> (u16, Value) {
         request(self.api, "POST", &command_path(ws, name), &[], body)
+    }
+
+    /// Gives the order of an operator.
+    pub(crate) fn order(&self, order: ClusterOrder) {
+        let node = self.launched.node().clone();
+        self.runtime.block_on(async { node.order(order).await }).unwrap();
+    }
+
+    /// The id of this node among the members of the cluster.
+    pub(crate) fn member(&self) -> MemberId {
+        self.launched.node().cluster_status().this_member.parse().unwrap()
+    }
+
+    /// Orders that the partition of a workspace moves to this node, and waits until it has moved.
+    pub(crate) fn take(&self, ws: u64) {
+        let app = "demo/shop".to_owned();
+        let partition = u16::try_from(ws).unwrap();
+        self.wait_for(|node| {
+            let members = node.launched.node().cluster_status().members;
+            members.iter().any(|member| member.id == node.member().to_string() && member.fresh)
+        });
+        self.order(ClusterOrder::Move { app, partition, to: self.member() });
+        self.wait_for(|node| node.owns(ws));
     }
 
     /// Whether this node owns the partition of a workspace.
