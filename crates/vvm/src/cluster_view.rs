@@ -1,8 +1,8 @@
 //! The cluster, as the storage reported it last: the owners of partitions, the leases of seats and
 //! the members.
 //!
-//! Invariant: only [`ClusterView::watch`] asks the storage, one round of calls at a time, on the
-//! runtime of elections. Requests and `/status` read the last answer. They wait for a fresh answer
+//! Invariant: only [`ClusterView::watch`] reads, one round of reads at a time, and only
+//! [`ClusterView::announce`] writes the member row of the node, both on the runtime of elections. Requests and `/status` read the last answer. They wait for a fresh answer
 //! only for a short time of their own.
 
 use std::{
@@ -53,6 +53,7 @@ pub(crate) struct ClusterView {
     clock: Clock,
     source: OnceLock<ViewSource>,
     is_wanted: Notify,
+    is_changed: Notify,
     /// Whether the next round does not wait until the last one is no longer fresh.
     is_urgent: AtomicBool,
     last: watch::Sender<ClusterReport>,
@@ -126,6 +127,7 @@ impl ClusterView {
             clock,
             source: OnceLock::new(),
             is_wanted: Notify::new(),
+            is_changed: Notify::new(),
             is_urgent: AtomicBool::new(false),
             last: watch::Sender::new(ClusterReport::default()),
         }
@@ -138,7 +140,7 @@ impl ClusterView {
         let source = ViewSource { system, owners, members, leases, call_timeout: timeout };
         // The source is set only once.
         if self.source.set(source).is_ok() {
-            self.is_wanted.notify_one();
+            self.ask_now();
         }
     }
 
@@ -159,10 +161,12 @@ impl ClusterView {
         }
     }
 
-    /// Causes a round at once, although the last answer may be fresh.
+    /// Causes a read at once, although the last answer may be fresh. If the member row has changed,
+    /// it is written at once, too.
     pub(crate) fn ask_now(&self) {
         self.is_urgent.store(true, Ordering::Relaxed);
         self.is_wanted.notify_one();
+        self.is_changed.notify_one();
     }
 
     /// The rows of members, once the storage is open.
@@ -184,10 +188,8 @@ impl ClusterView {
         self.last()
     }
 
-    /// Reads the rows and writes the member row of the node: each second, and each time that a
-    /// reader wants a fresh answer.
+    /// Reads the rows each second, and each time that a reader wants a fresh answer.
     pub(crate) async fn watch(&self, node: &Node) -> Infallible {
-        let mut written = None;
         loop {
             let tick = self.clock.now() + READ_EVERY;
             // Either event causes a round.
@@ -199,16 +201,27 @@ impl ClusterView {
             {
                 let _ = self.clock.timeout_at(until, self.is_wanted.notified()).await;
             }
-            let (seen, ()) = tokio::join!(
-                source.read(&self.clock),
-                source.write_member(node, &self.clock, &mut written)
-            );
+            let seen = source.read(&self.clock).await;
             source.find_numbers(node.apps()).await;
             if let Ok(seen) = &seen {
                 node.obey(&seen.orders);
             }
             let now = self.clock.now();
             self.last.send_modify(|report| report.note_answer(now, seen));
+        }
+    }
+
+    /// Writes the member row of the node each second, and at once if other nodes must learn of a
+    /// change. A write that hangs does not delay the reads.
+    pub(crate) async fn announce(&self, node: &Node) -> Infallible {
+        let mut written = None;
+        loop {
+            let tick = self.clock.now() + READ_EVERY;
+            // Either event causes a write.
+            let _ = self.clock.timeout_at(tick, self.is_changed.notified()).await;
+            if let Some(source) = self.source.get() {
+                source.write_member(node, &self.clock, &mut written).await;
+            }
         }
     }
 

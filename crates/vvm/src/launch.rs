@@ -160,6 +160,7 @@ impl NodeParts {
         tokio::select! {
             () = self.work_until(shutdown) => {}
             never = node.view().watch(&node) => match never {},
+            never = node.view().announce(&node) => match never {},
         }
     }
 

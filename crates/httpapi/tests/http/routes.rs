@@ -125,7 +125,7 @@ fn a_path_without_a_route_is_refused() {
         assert_eq!((answer.status, &*answer.code()), expected, "{method} {path}");
         assert_eq!(answer.json()["requestId"], "tea", "{answer:?}");
     }
-    for path in ["/", "/livez/", "//livez", "/live%7A", "/none"] {
+    for path in ["/index.html", "/livez/", "//livez", "/live%7A", "/none"] {
         let answer = ask(node.admin, "GET", path, "");
         assert_eq!((answer.status, &*answer.code()), unknown, "{path}");
         assert!(answer.body.contains("POST /step-down"), "{path}: {answer:?}");
