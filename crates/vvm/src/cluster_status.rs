@@ -122,10 +122,14 @@ impl Node {
     /// The cluster as this node saw it last.
     pub fn cluster_status(&self) -> ClusterStatus {
         let (report, now) = (self.view().last(), self.clock().now());
-        let members = report.answer.as_ref().map(|seen| self.members(seen)).unwrap_or_default();
-        let partitions = match &report.answer {
-            Some(seen) => self.apps().iter().flat_map(|app| partitions(app, seen)).collect(),
-            None => Vec::new(),
+        let (members, partitions) = match &report.answer {
+            Some(seen) => {
+                let members = self.members(seen);
+                let of_app = |app| partitions(app, seen, &members);
+                let partitions = self.apps().iter().flat_map(of_app).collect();
+                (self.statuses(seen, &members), partitions)
+            }
+            None => Default::default(),
         };
         let age = |seen: &ClusterSeen| now.saturating_since(seen.sent).as_millis() as u64;
         ClusterStatus {
@@ -139,7 +143,15 @@ impl Node {
         }
     }
 
-    fn members(&self, seen: &ClusterSeen) -> Vec<MemberStatus> {
+    /// The members by their rows, and this node as it is now.
+    fn members(&self, seen: &ClusterSeen) -> Vec<Member> {
+        let own = self.own_member();
+        let others = seen.members.iter().map(|row| row.member.clone());
+        let others = others.filter(|member| member.id != own.id);
+        others.chain([own.clone()]).collect()
+    }
+
+    fn statuses(&self, seen: &ClusterSeen, members: &[Member]) -> Vec<MemberStatus> {
         let status = |member: &Member| {
             let owns = |owner: &sysvvm::ownership::OwnerRow| {
                 owner.owner.map(|owner| owner.incarnation) == member.incarnation
@@ -153,7 +165,7 @@ impl Node {
                 seat: member.seat,
                 version: member.version.clone(),
                 state: member.state,
-                fresh: seen.is_fresh(member.id),
+                fresh: is_me || seen.is_fresh(member.id),
                 leads: member.incarnation.is_some_and(|it| seen.living.contains(&it)),
                 left_ms: is_me.then(|| self.left_ms()).flatten(),
                 partitions: match member.incarnation {
@@ -163,7 +175,7 @@ impl Node {
                 wants: wants.collect(),
             }
         };
-        let mut all: Vec<_> = seen.members.iter().map(|row| status(&row.member)).collect();
+        let mut all: Vec<_> = members.iter().map(status).collect();
         all.sort_by_key(|member| (member.advertised, member.id.clone()));
         all
     }
@@ -256,7 +268,7 @@ impl Node {
 /// The longest time to store an order.
 const ORDER_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 
-fn partitions(app: &App, seen: &ClusterSeen) -> Vec<OwnedPartitionStatus> {
+fn partitions(app: &App, seen: &ClusterSeen, members: &[Member]) -> Vec<OwnedPartitionStatus> {
     let Some(number) = app.number() else { return Vec::new() };
     let status = |partition| {
         let id = PartitionId { app: number.get(), partition };

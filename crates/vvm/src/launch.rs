@@ -197,17 +197,16 @@ impl NodeParts {
     /// that it has given away.
     async fn drained(&self, shutdown: &CancellationToken) {
         let drain = self.node.drain();
-        let steps_down = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => false,
-            () = drain.step_down_requested() => true,
-        };
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = drain.step_down_requested() => {}
+        }
         let is_alone = self.node.seats().get() == 1;
         if !is_alone && self.node.owns_partitions() {
             self.node.view().ask_now();
             drain.run(&self.clock, self.settings.drain_within).await;
         }
-        if steps_down {
+        if drain.stage().steps_down {
             self.problem.report(Problem::SteppedDown);
         }
     }

@@ -104,7 +104,14 @@ fn the_page_runs_nothing_but_its_own_script_and_style() {
 #[test]
 fn the_status_of_the_cluster_is_json_and_the_first_event() {
     let node = TestNode::start();
-    let cluster = get(&node, "/cluster").json();
+    // The node reads the rows a moment after it has changed them.
+    let start = Instant::now();
+    let mut cluster = get(&node, "/cluster").json();
+    while cluster["partitions"][0]["owner"].is_null() {
+        assert!(start.elapsed() < PATIENCE, "{cluster}");
+        std::thread::sleep(Duration::from_millis(10));
+        cluster = get(&node, "/cluster").json();
+    }
     assert_eq!(cluster["seats"], 1, "{cluster}");
     assert_eq!(cluster["members"][0]["id"], cluster["thisMember"], "{cluster}");
     assert_eq!(cluster["members"][0]["advertised"], node.api.to_string(), "{cluster}");
