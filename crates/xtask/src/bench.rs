@@ -43,6 +43,13 @@ pub(crate) fn node(arguments: &[String]) -> Result<()> {
     process::run(command.args(arguments))
 }
 
+/// Measures requests that a node forwards to another one.
+pub(crate) fn hop(arguments: &[String]) -> Result<()> {
+    let program = ["--release", "--quiet", "--package", "vvm-tests", "--bin", "bench-hop", "--"];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    cargo::run(&[&["run"], &program[..], &arguments].concat())
+}
+
 fn on_servers(program: &str, usual: &str, arguments: &[String]) -> Result<()> {
     let program = ["--release", "--package", "vvm-tests", "--bin", program];
     // The program is built first. A compiler that runs beside a server would slow down both, and

@@ -114,6 +114,14 @@ enum BenchCommand {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measures requests that a node forwards to the owner of their partition, beside requests to
+    /// the owner.
+    Hop {
+        /// Arguments for the measuring program: --clients 1,64 --frozen 200 --rounds 5 --span-ms
+        /// 2000.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Measures the cost of drawing numbers.
     Sequencer,
 }
@@ -151,6 +159,7 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::Bench(BenchCommand::Recovery { arguments }) => bench::recovery(&arguments),
         XtaskCommand::Bench(BenchCommand::Node { arguments }) => bench::node(&arguments),
         XtaskCommand::Bench(BenchCommand::Numbers { arguments }) => bench::numbers(&arguments),
+        XtaskCommand::Bench(BenchCommand::Hop { arguments }) => bench::hop(&arguments),
         XtaskCommand::Bench(BenchCommand::Sequencer) => bench::sequencer(),
         XtaskCommand::Simulate { schedules, from, seed } => {
             simulate::elections(schedules, from, seed)

@@ -5,7 +5,7 @@
 //! on while it arrives.
 
 use std::{
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -104,7 +104,7 @@ impl ApiHandler {
             let answer = peer.ask(sent, tries.can_be_sent_twice(), &is_sent).await?;
             self.received(head, request, payload, answer, log).await
         };
-        let answer = self.unless_superseded(head, request, seen, answer).await;
+        let answer = self.unless_superseded(head, request, seen, pin!(answer)).await;
         self.end_of(answer, owner, is_sent.load(Ordering::Acquire))
     }
 
@@ -260,11 +260,10 @@ impl ApiHandler {
         head: &RequestHead,
         &RoutedRequest { app, ws, .. }: &RoutedRequest<'_>,
         seen: OwnerRow,
-        answer: impl Future<Output = T>,
+        mut answer: Pin<&mut impl Future<Output = T>>,
     ) -> Result<T, GivenUp> {
         let clock = self.node.clock();
         let partition = app.partition_of(ws);
-        let mut answer = pin!(answer);
         let mut until = head.until + SENDER_WAITS;
         let mut given_up = GivenUp::Late;
         loop {
@@ -273,7 +272,7 @@ impl ApiHandler {
                 return Err(given_up);
             }
             let next: Instant = until.min(now + OWNER_CHECK);
-            if let Ok(answer) = clock.timeout_at(next, &mut answer).await {
+            if let Ok(answer) = clock.timeout_at(next, answer.as_mut()).await {
                 return Ok(answer);
             }
             if matches!(given_up, GivenUp::Late) && self.node.owner_of(app, partition) != seen {

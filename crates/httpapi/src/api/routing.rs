@@ -81,7 +81,9 @@ impl ApiHandler {
                     match self.take_quota(&mut held, parked, payload) {
                         Ok(()) => {
                             let to = (seen, owner);
-                            self.forward(cluster, head, request, payload, &tries, to).await
+                            let forward = self.forward(cluster, head, request, payload, &tries, to);
+                            // A request that this node does has no room for this future.
+                            Box::pin(forward).await
                         }
                         Err(problem) => TryEnd::Answered(Err(problem), None),
                     }
