@@ -74,7 +74,8 @@ pub struct OwnedPartitionStatus {
     pub owner: Option<SocketAddr>,
     /// The id of the owner, if the owner has a member row.
     pub member: Option<String>,
-    /// The state of the partition at its owner; `no owner` or `unknown` without one.
+    /// The state of the partition at its owner; `unknown` if the owner has not said it within the
+    /// last seconds, and `no owner` without one.
     pub state: String,
     /// The commands that wait.
     pub waiting: u32,
@@ -125,7 +126,8 @@ impl Node {
         let (members, partitions) = match &report.answer {
             Some(seen) => {
                 let members = self.members(seen);
-                let of_app = |app| partitions(app, seen, &members);
+                let own = self.membership().id();
+                let of_app = |app| partitions(app, seen, (own, &members));
                 let partitions = self.apps().iter().flat_map(of_app).collect();
                 (self.statuses(seen, &members), partitions)
             }
@@ -268,17 +270,23 @@ impl Node {
 /// The longest time to store an order.
 const ORDER_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 
-fn partitions(app: &App, seen: &ClusterSeen, members: &[Member]) -> Vec<OwnedPartitionStatus> {
+/// The partitions of an application. `own` is the member that this node is.
+fn partitions(
+    app: &App,
+    seen: &ClusterSeen,
+    (own, members): (MemberId, &[Member]),
+) -> Vec<OwnedPartitionStatus> {
     let Some(number) = app.number() else { return Vec::new() };
     let status = |partition| {
         let id = PartitionId { app: number.get(), partition };
         let row = seen.owner(id);
-        let mut members = seen.members.iter().map(|row| &row.member);
-        let member = row
-            .owner
-            .and_then(|owner| members.find(|member| member.incarnation == Some(owner.incarnation)));
+        let member = row.owner.and_then(|owner| {
+            members.iter().find(|member| member.incarnation == Some(owner.incarnation))
+        });
         let ready = PartitionLoad { status: PartitionLoad::READY.to_owned(), ..Default::default() };
-        let load = match (row.owner, member) {
+        // A node that was killed has a row for some seconds. What it says of its partitions is old.
+        let known = member.filter(|member| member.id == own || seen.is_fresh(member.id));
+        let load = match (row.owner, known) {
             (Some(_), Some(member)) => member.loads.get(&id).cloned().unwrap_or(ready),
             (Some(_), None) => PartitionLoad { status: "unknown".to_owned(), ..ready },
             (None, _) => PartitionLoad { status: "no owner".to_owned(), ..ready },

@@ -4,11 +4,12 @@
 //! Invariant: a service of a partition starts after the recovery, and the partition changes its
 //! owner only after the service has ended. A service that does not end costs the node its lease.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
 use eventlog::{Epoch, Fence};
+use futures::FutureExt;
 use ielections::WorkGuard;
 use processor::Status;
 use sysvvm::AppName;
@@ -160,7 +161,8 @@ async fn work_until(
     stop: CancellationToken,
 ) {
     let clock = partition.node.clock().clone();
-    let [mut pause, longest] = RESTART_PAUSES;
+    let [shortest, longest] = RESTART_PAUSES;
+    let mut pause = shortest;
     while !is_recovered(&partition) {
         if stop.is_cancelled() {
             return;
@@ -170,11 +172,20 @@ async fn work_until(
     let (name, number) = (service.name(), partition.number);
     info!(service = name, app = %partition.app, partition = number, "partition service started");
     while !stop.is_cancelled() {
-        let ended = service.run(partition.clone(), stop.clone()).await;
+        let began = clock.now();
+        let running = AssertUnwindSafe(service.run(partition.clone(), stop.clone()));
+        let ended = running.catch_unwind().await;
         if stop.is_cancelled() {
             return;
         }
-        let why = ended.err().map_or_else(|| "it returned".to_owned(), |why| why.to_string());
+        let why = match ended {
+            Ok(Ok(())) => "the service returned".to_owned(),
+            Ok(Err(why)) => why.to_string(),
+            Err(_) => "the service panicked".to_owned(),
+        };
+        if clock.now() - began >= longest {
+            pause = shortest;
+        }
         warn!(service = name, app = %partition.app, partition = number, why, ?pause, "partition service ended");
         // Either the pause or the stop ends the wait.
         let _ = clock.timeout_at(clock.now() + pause, stop.cancelled()).await;

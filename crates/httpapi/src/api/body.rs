@@ -153,6 +153,11 @@ impl ApiHandler {
                     let reason = format!("the body of {} could not be read: {error}", head.path());
                     return Err(ProblemDetails::bad_request(reason));
                 }
+                // The time of the request is over, which the sender has set.
+                Err(_) if deadline == head.until => {
+                    let reason = "the body did not arrive before the deadline of the request";
+                    return Err(ProblemDetails::unavailable("timed_out", reason));
+                }
                 Err(_) => {
                     let reason = format!("the body did not arrive within {body_time:?}");
                     return Err(ProblemDetails::new(

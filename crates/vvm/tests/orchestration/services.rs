@@ -117,3 +117,47 @@ async fn a_service_that_does_not_end_costs_the_node_its_lease() {
     assert!(matches!(&*ended, Problem::NotEnded(why) if why.len() == 10), "{ended}");
     assert!(cluster.lease(1).await.is_some(), "another node could work beside the service");
 }
+
+#[derive(Debug, Default)]
+struct PanickingService {
+    runs: Arc<Mutex<usize>>,
+}
+
+#[async_trait]
+impl PartitionService for PanickingService {
+    fn name(&self) -> &'static str {
+        "panicking"
+    }
+
+    async fn run(&self, _: OwnedPartition, stop: CancellationToken) -> Result<(), ServiceError> {
+        let run = {
+            let mut runs = self.runs.lock().unwrap();
+            *runs += 1;
+            *runs
+        };
+        match run {
+            1 => panic!("the script says so"),
+            2 => return Err("the script says so".into()),
+            _ => {}
+        }
+        stop.cancelled().await;
+        Ok(())
+    }
+}
+
+/// A service that panicked was not started again until its partition was.
+#[tokio::test]
+async fn a_service_that_panics_or_fails_is_started_again() {
+    let (cluster, service) = (Cluster::new(), PanickingService::default());
+    let runs = Arc::clone(&service.runs);
+    let mut app = vvm::AppSettings::new("acme/shop".parse().unwrap(), shop::shop());
+    app.partitions = std::num::NonZeroU16::MIN;
+    let node = cluster.node_of(1, app, |_| {}).with_partition_service(service);
+    let node = node.build().unwrap().launch();
+    let deadline = cluster.clock.now() + PATIENCE;
+    while *runs.lock().unwrap() < 3 {
+        assert!(cluster.clock.now() < deadline, "the service is not started again");
+        cluster.clock.sleep(Duration::from_millis(10)).await;
+    }
+    node.shutdown().await.unwrap();
+}
