@@ -164,7 +164,8 @@ impl Node {
     }
 
     /// Gives all partitions to other nodes, and ends the leadership in order, so that another node
-    /// can lead. The host of the node learns [`Problem::SteppedDown`], and shuts the node down.
+    /// can lead. The host of the node learns [`SteppedDown`](crate::Problem::SteppedDown),
+    /// and shuts the node down.
     ///
     /// # Errors
     /// If the node does not lead.

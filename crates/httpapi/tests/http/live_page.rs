@@ -109,7 +109,7 @@ fn the_status_of_the_cluster_is_json_and_the_first_event() {
     let mut cluster = get(&node, "/cluster").json();
     while cluster["partitions"][0]["owner"].is_null() {
         assert!(start.elapsed() < PATIENCE, "{cluster}");
-        std::thread::sleep(Duration::from_millis(10));
+        sleep(Duration::from_millis(10));
         cluster = get(&node, "/cluster").json();
     }
     assert_eq!(cluster["seats"], 1, "{cluster}");

@@ -2,7 +2,6 @@
 
 #[expect(dead_code, reason = "the file belongs to the suite `http`, which uses all of it")]
 #[path = "../../http/support/client.rs"]
-#[allow(dead_code, reason = "the suite `http` needs the rest")]
 mod client;
 mod node;
 mod oracle;
