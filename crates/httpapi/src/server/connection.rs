@@ -53,9 +53,10 @@ pub(super) async fn run<A: RequestHandler>(
     let exchange = Arc::new(ConnectionState::default());
     let service = service_fn(|request| {
         let begun = exchange.begin();
-        let answer = answered(request, peer, shared, &exchange);
+        let exchange = &exchange;
+        // The future of the answer is made in its box: it is large, and a move would copy it.
         Box::pin(async move {
-            let answer = answer.await;
+            let answer = answered(request, peer, shared, exchange).await;
             Ok::<_, Infallible>(answer.map(|body| TrackedBody::new(body, begun, clock.clone())))
         })
     });
