@@ -151,7 +151,7 @@ fn the_commands_end_with_code_4_if_the_node_is_not_ready() {
     for args in [&["list"][..], &["show", "order"], &["next", "order"], &["gaps", "order"]] {
         let (code, stdout, stderr) = numbers(&node, args);
         assert_eq!((code, &*stdout), (Some(4), ""), "{args:?}: {stderr}");
-        assert!(stderr.contains("503") && stderr.contains("does not lead"), "{args:?}: {stderr}");
+        assert!(stderr.contains("503") && stderr.contains("does not own"), "{args:?}: {stderr}");
     }
 }
 

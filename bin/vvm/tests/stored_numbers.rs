@@ -73,9 +73,9 @@ fn the_stored_numbers_are_shown_from_both_places() {
     }
 }
 
-/// Another node may lead the partition, or this node may lead it later.
+/// Another node may own the partition, or this node may own it later.
 #[test]
-fn a_node_that_does_not_lead_is_named() {
+fn a_node_that_does_not_own_the_partition_is_named() {
     // The storage is a server that accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let storage = format!(
@@ -87,5 +87,5 @@ fn a_node_that_does_not_lead_is_named() {
     node.until("/livez", |status| status == 200);
     let (code, stdout, stderr) = show(&node.admin.to_string(), &[]);
     assert_eq!((code, &*stdout), (Some(4), ""), "{stderr}");
-    assert!(stderr.contains("503") && stderr.contains("does not lead partition 1"), "{stderr}");
+    assert!(stderr.contains("503") && stderr.contains("does not own partition 1"), "{stderr}");
 }

@@ -198,6 +198,8 @@ impl Node {
         let Some(rows) = self.view().member_rows() else {
             return Err(OrderError::Refused("the storage is not open yet".to_owned()));
         };
+        // The order may name a node or an owner that is new.
+        self.view().get(VIEW_WITHIN).await;
         let deadline = self.clock().now() + ORDER_WITHIN;
         let by = self.advertised().to_string();
         let storage = |error: sysvvm::Error| OrderError::Storage(with_causes(&error));
@@ -266,6 +268,9 @@ impl Node {
         }
     }
 }
+
+/// The longest wait for a fresh view of the cluster before an order.
+const VIEW_WITHIN: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// The longest time to store an order.
 const ORDER_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);

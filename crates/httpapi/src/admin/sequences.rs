@@ -22,7 +22,7 @@ pub(super) async fn list(
     let (name, ws) = (needed::<AppName>(query, "app")?, WsId(needed(query, "ws")?));
     let app = found_app(node, &name)?;
     let not_owner = |why: NotOwner| {
-        let reason = format!("{why}: ask the admin endpoint of its leader");
+        let reason = format!("{why}: ask the admin endpoint of its owner");
         ProblemDetails::unavailable(NOT_LEADER, reason)
     };
     let partition = app.at(ws).map_err(not_owner)?;

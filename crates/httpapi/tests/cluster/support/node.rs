@@ -18,7 +18,7 @@ use serde_json::Value;
 use shop::http_client::{command_path, request};
 use tokio::runtime::{Builder, Runtime};
 use vvm::{
-    AppSettings, ClusterOrder, Launched, NodeSettings, Stage, Vvm, async_trait,
+    AppSettings, ClusterOrder, Launched, NodeSettings, OrderError, Stage, Vvm, async_trait,
     docnumbers::{Definition, FastSettings, Series},
     eventlog::{RecordId, WsId},
     ielections::Timing,
@@ -195,10 +195,15 @@ impl ClusterNode {
         request(self.api, "POST", &command_path(ws, name), &[], body)
     }
 
-    /// Gives the order of an operator.
+    /// Gives the order of an operator. A node that has just started is not known at once.
     pub(crate) fn order(&self, order: ClusterOrder) {
-        let node = self.launched.node().clone();
-        self.runtime.block_on(async { node.order(order).await }).unwrap();
+        let start = Instant::now();
+        let node = self.launched.node();
+        while let Err(error) = self.runtime.block_on(node.order(order.clone())) {
+            assert!(matches!(error, OrderError::Unknown(_)), "{error}");
+            assert!(start.elapsed() < PATIENCE, "{error}");
+            sleep(Duration::from_millis(10));
+        }
     }
 
     /// The id of this node among the members of the cluster.
