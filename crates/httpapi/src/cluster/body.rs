@@ -44,7 +44,7 @@ impl PeerBody {
     /// Receives the whole body.
     pub(crate) async fn collect(mut self) -> Result<Bytes, PeerFailure> {
         let bytes = self.open.connection.collect(&mut self.body).await?;
-        self.give_back().await;
+        self.give_back();
         Ok(bytes)
     }
 
@@ -62,7 +62,7 @@ impl PeerBody {
                 Ok(Some(Ok(frame))) => Ok(Some((frame, (this, held)))),
                 Ok(Some(Err(error))) => Err(io::Error::other(with_causes(&error))),
                 Ok(None) => {
-                    this.give_back().await;
+                    this.give_back();
                     Ok(None)
                 }
                 Err(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -71,8 +71,8 @@ impl PeerBody {
         pieces.boxed()
     }
 
-    async fn give_back(mut self) {
-        if self.open.connection.is_reusable().await {
+    fn give_back(mut self) {
+        if self.open.connection.is_reusable() {
             self.peer.give_back(self.open);
         }
     }

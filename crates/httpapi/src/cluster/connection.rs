@@ -3,12 +3,16 @@
 //! No task drives the connection: the future of the request that uses it drives it. A connection
 //! that nobody uses is not driven. Its end shows when it is [checked](PeerConnection::is_alive)
 //! before the next request.
+//!
+//! Only the socket wakes the request. The driver and the request are polled by the same task, one
+//! after the other, so a wake-up from the one to the other would only poll both once more. For the
+//! same reason a connection that nobody uses wakes nobody.
 
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
     sync::atomic::{AtomicBool, Ordering},
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -58,12 +62,9 @@ impl PeerConnection {
     }
 
     /// Whether a request may be sent: the peer has not ended the connection.
-    pub(super) async fn is_alive(&mut self) -> bool {
-        poll_fn(|context| {
-            self.drive(context);
-            Poll::Ready(!self.is_over && self.sender.is_ready())
-        })
-        .await
+    pub(super) fn is_alive(&mut self) -> bool {
+        self.drive(&mut silent());
+        !self.is_over && self.sender.is_ready()
     }
 
     /// Sends a request, and waits for the head of its answer. Sets `is_sent` before the first byte
@@ -78,7 +79,7 @@ impl PeerConnection {
         let (driver, is_over) = (&mut self.driver, &mut self.is_over);
         let answered = poll_fn(|context| {
             drive(driver, is_over, context);
-            answer.as_mut().poll(context)
+            answer.as_mut().poll(&mut silent())
         });
         answered.await.map_err(|mut failed| {
             let request = failed.take_message();
@@ -97,11 +98,15 @@ impl PeerConnection {
         body: &mut Incoming,
         context: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(context) {
-            return Poll::Ready(frame);
+        // The poll of the body asks the driver for the next piece. If there is none, the second poll
+        // leaves the driver waiting for the socket.
+        for _ in 0..2 {
+            if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(&mut silent()) {
+                return Poll::Ready(frame);
+            }
+            self.drive(context);
         }
-        self.drive(context);
-        Pin::new(body).poll_frame(context)
+        Pin::new(body).poll_frame(&mut silent())
     }
 
     /// Receives a whole body.
@@ -131,18 +136,20 @@ impl PeerConnection {
     }
 
     /// Whether the connection takes another request, after a whole answer.
-    pub(super) async fn is_reusable(&mut self) -> bool {
-        poll_fn(|context| {
-            self.drive(context);
-            let is_ready = matches!(self.sender.poll_ready(context), Poll::Ready(Ok(())));
-            Poll::Ready(!self.is_over && is_ready)
-        })
-        .await
+    pub(super) fn is_reusable(&mut self) -> bool {
+        self.drive(&mut silent());
+        let is_ready = matches!(self.sender.poll_ready(&mut silent()), Poll::Ready(Ok(())));
+        !self.is_over && is_ready
     }
 
     fn drive(&mut self, context: &mut Context<'_>) {
         drive(&mut self.driver, &mut self.is_over, context);
     }
+}
+
+/// A context that wakes nobody.
+fn silent() -> Context<'static> {
+    Context::from_waker(Waker::noop())
 }
 
 /// Reads and writes what is possible now. An error of the connection reaches the request, or the

@@ -109,7 +109,7 @@ impl Peer {
         let slot = slot.map_err(|_| PeerFailure::NotSent("the node stops".to_owned()))?;
         let rest = if can_be_sent_twice { IDLE } else { ONCE_WITHIN };
         loop {
-            let (mut open, is_new) = match self.take_idle(rest).await {
+            let (mut open, is_new) = match self.take_idle(rest) {
                 Some(open) => (open, false),
                 None => (self.connect().await?, true),
             };
@@ -127,7 +127,7 @@ impl Peer {
     }
 
     /// Takes a connection that rested for at most this time and that the peer did not end.
-    async fn take_idle(&self, rest: Duration) -> Option<OpenConnection> {
+    fn take_idle(&self, rest: Duration) -> Option<OpenConnection> {
         loop {
             let now = self.clock.now();
             let mut open = {
@@ -136,7 +136,7 @@ impl Peer {
                 state.idle.last().filter(|(_, since)| now < *since + rest)?;
                 state.idle.pop()?.0
             };
-            if open.connection.is_alive().await {
+            if open.connection.is_alive() {
                 return Some(open);
             }
         }

@@ -87,11 +87,11 @@ async fn main() -> Result<(), BenchError> {
 /// Measures commands for other partitions while many clients wait for a frozen owner.
 async fn frozen(args: &Args, clock: &Clock, nodes: &BenchNodes) -> Result<(), BenchError> {
     const CLIENTS: usize = 32;
-    println!("\n| a frozen owner, {CLIENTS} clients of other partitions | commands/s |");
-    println!("|---|---:|");
-    let mut rates = [Vec::new(), Vec::new()];
+    println!("\n| a frozen owner, {CLIENTS} clients of other partitions | commands/s | CPU |");
+    println!("|---|---:|---:|");
+    let mut rounds = [Vec::new(), Vec::new()];
     for _ in 0..args.rounds {
-        rates[0].push(measure(clock, nodes.entry, CLIENTS, false, args.span_ms).await?.per_second);
+        rounds[0].push(measure(clock, nodes.entry, CLIENTS, false, args.span_ms).await?);
         let mut waiting = JoinSet::new();
         for _ in 0..args.frozen {
             let (entry, frozen) = (nodes.entry, nodes.frozen_workspace);
@@ -105,16 +105,16 @@ async fn frozen(args: &Args, clock: &Clock, nodes: &BenchNodes) -> Result<(), Be
             });
         }
         clock.sleep(Duration::from_millis(200)).await;
-        rates[1].push(measure(clock, nodes.entry, CLIENTS, false, args.span_ms).await?.per_second);
+        rounds[1].push(measure(clock, nodes.entry, CLIENTS, false, args.span_ms).await?);
         waiting.shutdown().await;
     }
-    let [before, meanwhile] = rates.map(|rates| median(rates).unwrap_or_default());
-    println!("| none waits | {before:.0} |");
-    println!(
-        "| {} clients wait for it | {meanwhile:.0} ({:.2}) |",
-        args.frozen,
-        meanwhile / before
-    );
+    let [before, meanwhile] = rounds.map(|rounds| medians(&rounds));
+    let waiting = format!("{} clients wait for it", args.frozen);
+    for (who, Round { per_second, cpu, .. }) in [("none waits", &before), (&waiting, &meanwhile)] {
+        println!("| {who} | {per_second:.0} | {:.0} us |", cpu.as_secs_f64() * 1e6);
+    }
+    let cpu = before.cpu.as_secs_f64() / meanwhile.cpu.as_secs_f64();
+    println!("| | {:.2} | {cpu:.2} |", meanwhile.per_second / before.per_second);
     Ok(())
 }
 
