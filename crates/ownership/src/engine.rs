@@ -228,7 +228,10 @@ impl OwnershipEngine {
             }
             // A change without an answer is settled by the next look, or by the same change. A
             // wish is forgotten: the host decides again from newer rows.
-            (_, _) => self.rest_until = now + RETRY_PAUSE,
+            (_, _) => {
+                self.wanted.clear();
+                self.rest_until = now + RETRY_PAUSE;
+            }
         }
         self.choose(now)
     }

@@ -62,20 +62,34 @@ pub(crate) struct PartitionFence {
     closed: OnceLock<String>,
     /// Each piece of work beside the log holds a clone; `None` when no more may begin.
     others: Mutex<Option<Arc<()>>>,
+    /// The guards of work beside the log that ended with a write which may still land.
+    unproved: Arc<Mutex<Vec<WorkGuard>>>,
 }
 
 /// A piece of work on a partition beside its log, such as a repair. The partition is not given to
 /// another node, and the lease is not released, before this work has ended.
 #[derive(Debug)]
 pub(crate) struct PartitionWork {
-    guard: WorkGuard,
+    guard: Option<WorkGuard>,
+    unproved: Arc<Mutex<Vec<WorkGuard>>>,
     _counted: Arc<()>,
 }
 
 impl PartitionWork {
     /// Confirms that the work has ended, and that every write it sent was answered.
-    pub(crate) fn finish(self) {
-        self.guard.finish();
+    pub(crate) fn finish(mut self) {
+        if let Some(guard) = self.guard.take() {
+            guard.finish();
+        }
+    }
+}
+
+impl Drop for PartitionWork {
+    fn drop(&mut self) {
+        // The guard stays until a later epoch fences the write, or the lease ends.
+        if let Some(guard) = self.guard.take() {
+            self.unproved.lock().unwrap_or_else(PoisonError::into_inner).push(guard);
+        }
     }
 }
 
@@ -83,7 +97,8 @@ impl PartitionFence {
     /// Makes the fence of a partition that works under this epoch.
     pub(crate) fn new(epoch: Epoch, work: WorkGuard) -> PartitionFence {
         let others = Mutex::new(Some(Arc::new(())));
-        PartitionFence { epoch, work: HeldGuard::new(work), closed: OnceLock::new(), others }
+        let (work, closed) = (HeldGuard::new(work), OnceLock::new());
+        PartitionFence { epoch, work, closed, others, unproved: Arc::default() }
     }
 
     /// Refuses all writes from now on, although the lease holds. A write that was sent before may
@@ -96,19 +111,30 @@ impl PartitionFence {
     /// written any more. Without this report the end of the work is not proved.
     pub(crate) fn finish(&self) {
         self.work.finish();
+        let unproved = std::mem::take(&mut *self.unproved());
+        unproved.into_iter().for_each(WorkGuard::finish);
     }
 
     /// Drops the guard without a proof: no work goes on, but a write may still be under way. A
     /// reader that still holds this value is refused from now on.
     pub(crate) fn abandon(&self) {
         self.work.abandon();
+        let unproved = std::mem::take(&mut *self.unproved());
+        drop(unproved);
     }
 
     /// Begins another piece of work on the partition, such as a repair.
     pub(crate) fn begin_work(&self) -> Result<PartitionWork, LeadershipLost> {
         self.ask(Duration::ZERO)?;
         let counted = self.others().clone().ok_or_else(ended)?;
-        Ok(PartitionWork { guard: self.work.begin_another()?, _counted: counted })
+        let guard = Some(self.work.begin_another()?);
+        Ok(PartitionWork { guard, unproved: Arc::clone(&self.unproved), _counted: counted })
+    }
+
+    /// Whether work beside the log ended with a write that may still land. The partition has not
+    /// stopped for certain then, even if its log has.
+    pub(crate) fn has_unproved_work(&self) -> bool {
+        !self.unproved().is_empty()
     }
 
     /// Refuses further work beside the log, if none is under way. Returns whether none is.
@@ -119,6 +145,10 @@ impl PartitionFence {
             *others = None;
         }
         is_idle
+    }
+
+    fn unproved(&self) -> MutexGuard<'_, Vec<WorkGuard>> {
+        self.unproved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn others(&self) -> MutexGuard<'_, Option<Arc<()>>> {

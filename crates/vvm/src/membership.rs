@@ -31,8 +31,9 @@ pub(crate) struct Membership {
     id: MemberId,
     heartbeat: AtomicU64,
     wishes: Mutex<Wishes>,
-    /// The last order to this node that it has obeyed.
-    obeyed: Mutex<Option<OrderId>>,
+    /// The orders to this node that it has obeyed and that have not expired. The ids have the times
+    /// of several clocks, so a later order may have a lower id.
+    obeyed: Mutex<BTreeSet<OrderId>>,
 }
 
 /// The state of balancing that other nodes must know.
@@ -76,20 +77,21 @@ impl Membership {
 }
 
 impl Node {
-    /// Obeys the orders to this node, each once and the oldest first.
+    /// Obeys the orders to this node, each once.
     pub(crate) fn obey(&self, orders: &[(OrderId, OperatorOrder)]) {
         let id = self.membership().id.0;
         let mut obeyed = self.membership().obeyed.lock().unwrap_or_else(PoisonError::into_inner);
+        obeyed.retain(|known| orders.iter().any(|(id, _)| id == known));
         for (order_id, order) in orders {
-            if obeyed.is_some_and(|last| *order_id <= last) {
-                continue;
-            }
+            let is_known = obeyed.contains(order_id);
             match order {
-                OperatorOrder::Drain { member } if *member == id => self.begin_drain(),
-                OperatorOrder::CancelDrain { member } if *member == id => self.cancel_drain(),
+                OperatorOrder::Drain { member } if *member == id && !is_known => self.begin_drain(),
+                OperatorOrder::CancelDrain { member } if *member == id && !is_known => {
+                    self.cancel_drain();
+                }
                 _ => continue,
             }
-            *obeyed = Some(*order_id);
+            obeyed.insert(*order_id);
         }
     }
 

@@ -31,7 +31,8 @@ use tracing::{error, info, warn};
 
 use self::stop::{PartitionStop, StopTimes, stop_partition};
 use crate::{
-    App, Node, Problem, app::ServedApp, lease_fence::PartitionFence, partitions::Deployer,
+    App, Node, Problem, app::ServedApp, lease_fence::PartitionFence, membership::Wishes,
+    partitions::Deployer,
 };
 
 /// The interval at which the rows are read while another node is about to give a partition to this
@@ -70,12 +71,15 @@ pub(crate) struct OwnedPartitions<'a> {
     log_at: Instant,
 }
 
-/// The beat of the task, which ends with it.
+/// The beat of the task, which ends with it. Then the node is no successor any more: nobody would
+/// start the partitions that it got.
 struct Beat<'a>(&'a Node);
 
 impl Drop for Beat<'_> {
     fn drop(&mut self) {
         self.0.note_beat(None);
+        *self.0.membership().wishes() = Wishes::default();
+        self.0.view().ask_now();
     }
 }
 
@@ -120,9 +124,7 @@ impl<'a> OwnedPartitions<'a> {
         let _beat = Beat(node);
         node.membership().wishes().is_ready = true;
         node.view().ask_now();
-        let ended = self.run_until_problem(settled).await;
-        node.membership().wishes().is_ready = false;
-        match ended {
+        match self.run_until_problem(settled).await {
             Ok(never) => match never {},
             Err(problem) => problem,
         }

@@ -215,6 +215,12 @@ pub(crate) async fn stop(
     let end = app.partitions.undeploy(partition, deadline).await;
     let started = app.opened.get().and_then(|served| served.started().remove(&partition));
     let fence = started.map(|started| started.fence);
+    let end = match (end, &fence) {
+        (PartitionEnd::Stopped, Some(fence)) if fence.has_unproved_work() => {
+            PartitionEnd::Unproved("a repair has a write without an answer".to_owned())
+        }
+        (end, _) => end,
+    };
     if let (PartitionEnd::Stopped, Some(fence)) = (&end, &fence) {
         fence.finish();
     }
@@ -227,7 +233,7 @@ pub(crate) async fn stop(
 }
 
 /// Stops the services of a partition. Returns whether all of them have ended.
-async fn stop_services(app: &App, partition: u16, deadline: Instant) -> bool {
+pub(crate) async fn stop_services(app: &App, partition: u16, deadline: Instant) -> bool {
     let started = app.opened.get().and_then(|served| {
         served.started().get(&partition).map(|started| Arc::clone(&started.services))
     });

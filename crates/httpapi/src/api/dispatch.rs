@@ -70,6 +70,8 @@ impl ApiHandler {
         let mut payload = Payload::new(body);
         if let ApiOperation::ReadDoc(name, id) = &operation
             && is_eventual(head.query())?
+            // A node without a seat has not opened the application, and forwards the request.
+            && app.reader().is_some()
         {
             return self.read_eventually(head, app, ws, (table_of(app, name)?, *id)).await;
         }

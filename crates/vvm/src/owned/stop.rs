@@ -58,8 +58,13 @@ pub(super) async fn stop_partition(
     StopTimes { brake, late }: StopTimes,
     clock: Clock,
 ) -> PartitionStop {
-    let start = clock.now();
     let started = served.started().get(&id.partition).cloned();
+    // The brake would end the partition while its services still use it.
+    let for_services = clock.now() + late / 2;
+    if !partitions::stop_services(app, id.partition, for_services).await {
+        return PartitionStop { id, epoch, end: PartitionEnd::Late, fence: None, log_epoch: epoch };
+    }
+    let start = clock.now();
     let mut stopping = std::pin::pin!(partitions::stop(app, id.partition, start + late));
     let (end, fence) = match clock.timeout_at(start + brake, &mut stopping).await {
         Ok(ended) => ended,

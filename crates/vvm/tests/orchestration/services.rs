@@ -115,7 +115,9 @@ async fn a_service_that_does_not_end_costs_the_node_its_lease() {
     hangs.store(true, Ordering::SeqCst);
     let ended = node.shutdown().await.unwrap_err();
     assert!(matches!(&*ended, Problem::NotEnded(why) if why.len() == 10), "{ended}");
-    assert!(cluster.lease(1).await.is_some(), "another node could work beside the service");
+    // The node has either of the two seats.
+    let leases = [cluster.lease(1).await, cluster.lease(2).await];
+    assert!(leases.iter().any(Option::is_some), "another node could work beside the service");
 }
 
 #[derive(Debug, Default)]
