@@ -54,8 +54,8 @@
 //!
 //! The host calls [`Balancer::plan`] after each read and at least once a second, and passes the
 //! result to the engine. It writes the member row once a second, and at once if the wishes or
-//! `is_recovering` differ. It reads again at once after a partition came or left. Before it stops a
-//! partition for a successor, it asks the successor whether it is there, and tells the balancer by
+//! `is_recovering` differ. It reads again at once after a partition came or left. A host that
+//! asks a successor whether it is there, before it stops a partition, tells the balancer by
 //! [`Balancer::successor_failed`] if there is no answer.
 
 mod cluster;

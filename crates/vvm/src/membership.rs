@@ -42,14 +42,12 @@ pub(crate) struct Wishes {
     /// Whether the node can own partitions: its applications are open.
     pub(crate) is_ready: bool,
     pub(crate) wants: BTreeMap<PartitionId, OwnerEpoch>,
-    pub(crate) refused: BTreeSet<PartitionId>,
     /// The starts of partitions on this node.
     pub(crate) starts: BTreeMap<PartitionId, Instant>,
 }
 
 /// The fields of a member row whose change must be seen at once.
-pub(crate) type UrgentFields =
-    (MemberState, Option<u32>, bool, BTreeMap<PartitionId, OwnerEpoch>, BTreeSet<PartitionId>);
+pub(crate) type UrgentFields = (MemberState, Option<u32>, bool, BTreeMap<PartitionId, OwnerEpoch>);
 
 impl Membership {
     pub(crate) fn new(clock: &Clock) -> Membership {
@@ -121,7 +119,6 @@ impl Node {
             recent_starts: self.recent_starts(),
             is_recovering,
             wants: wishes.wants,
-            refused: wishes.refused,
             loads,
             ..Member::new(self.membership().id(), self.advertised())
         }
@@ -150,6 +147,6 @@ const RECOVERING: &str = "recovering";
 
 /// Returns the fields of a member whose change is written at once.
 pub(crate) fn urgent(member: &Member) -> UrgentFields {
-    let Member { state, seat, is_recovering, wants, refused, .. } = member.clone();
-    (state, seat, is_recovering, wants, refused)
+    let Member { state, seat, is_recovering, wants, .. } = member.clone();
+    (state, seat, is_recovering, wants)
 }
