@@ -119,8 +119,7 @@ async fn a_second_node_waits_and_gives_up_in_time() {
 
 #[tokio::test]
 async fn a_released_seat_is_led_by_the_next_in_a_higher_epoch() {
-    let lines = LogLines::default();
-    let _lines = tracing::subscriber::set_default(lines.clone());
+    let (lines, _lines) = LogLines::of_this_thread();
     let world = World::new();
     let (first, second) = (world.node(1), world.node(2));
     let leadership = world.lead(&first).await;

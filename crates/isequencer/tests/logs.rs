@@ -62,8 +62,7 @@ async fn others_run() {
 
 #[tokio::test]
 async fn an_error_is_logged_with_its_causes_when_it_begins_changes_and_ends() {
-    let lines = LogLines::default();
-    let _lines = tracing::subscriber::set_default(lines.clone());
+    let (lines, _lines) = LogLines::of_this_thread();
     let (storage, manual) = (Arc::new(FailingStorage::default()), ManualClock::new(1));
     let params = Params { retry_after: Duration::from_millis(500), ..params() };
     let mut sequencer = Sequencer::new(params, Arc::clone(&storage) as _, manual.clock());

@@ -2,14 +2,22 @@
 
 use std::{
     fmt::{Debug, Write},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
 use tracing::{
-    Event, Level, Metadata, Subscriber,
+    Dispatch, Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
     span,
+    subscriber::DefaultGuard,
 };
+
+/// A second subscriber of the process, beside the one of a test.
+///
+/// While a process has a single subscriber, `tracing` asks only the thread that comes first to a
+/// log statement whether anybody wants its lines. If that is a thread without a subscriber, the
+/// line is off in all threads. With two subscribers `tracing` asks both.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(LogLines::default()));
 
 /// A subscriber that keeps log lines. Clones share the lines.
 ///
@@ -19,6 +27,15 @@ use tracing::{
 pub struct LogLines(Arc<Mutex<Vec<String>>>);
 
 impl LogLines {
+    /// Keeps the lines of this thread until the guard is dropped.
+    #[must_use]
+    pub fn of_this_thread() -> (LogLines, DefaultGuard) {
+        LazyLock::force(&SECOND);
+        let lines = LogLines::default();
+        let guard = tracing::subscriber::set_default(lines.clone());
+        (lines, guard)
+    }
+
     /// The lines so far.
     #[must_use]
     pub fn all(&self) -> Vec<String> {
@@ -69,11 +86,20 @@ mod tests {
 
     #[test]
     fn a_line_has_the_level_the_message_and_the_fields() {
-        let lines = LogLines::default();
-        tracing::subscriber::with_default(lines.clone(), || {
-            tracing::warn!(partition = 7, "storage error");
-            tracing::debug!("a detail");
-        });
+        let (lines, _guard) = LogLines::of_this_thread();
+        tracing::warn!(partition = 7, "storage error");
+        tracing::debug!("a detail");
         assert_eq!(lines.all(), ["WARN storage error partition=7"]);
+    }
+
+    /// A trial of elections found no line "leadership ended": a trial in another thread had come to
+    /// that log statement first.
+    #[test]
+    fn a_line_is_kept_although_another_thread_without_lines_logged_it_first() {
+        let (lines, _guard) = LogLines::of_this_thread();
+        let log = || tracing::info!("leadership ended");
+        std::thread::spawn(log).join().unwrap();
+        log();
+        assert_eq!(lines.all(), ["INFO leadership ended"]);
     }
 }

@@ -95,8 +95,7 @@ mod tests {
     /// not name the servers that it waited for.
     #[test]
     fn a_node_that_waits_for_servers_logs_the_reason_once_after_5_s() {
-        let lines = LogLines::default();
-        let _guard = tracing::subscriber::set_default(lines.clone());
+        let (lines, _guard) = LogLines::of_this_thread();
         let logged = || lines.all();
         let (start, name) =
             (ManualClock::new(1).clock().now(), KeyspaceName::new("app_one").unwrap());
