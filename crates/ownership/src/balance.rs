@@ -41,7 +41,7 @@
 //! # Drain
 //!
 //! A draining node gives all its partitions to the candidates with the lowest loads, [`DRAINS`] at
-//! a time. If no other node can run a partition, the partition is released.
+//! a time. Partitions that no other node can run come last, and are released.
 //!
 //! # A view that is older than 3 seconds
 //!
@@ -113,8 +113,11 @@ pub struct Balancer {
     times: BalanceTimes,
     watch: Watch,
     free: FreePartitions,
-    /// The partitions that were given away and that may be on their way, or were until just now.
-    given: BTreeMap<PartitionId, Given>,
+    /// The partitions that this node was giving away, or began to, at the last plan.
+    giving: BTreeSet<PartitionId>,
+    /// The partitions that this node gives away, or did until just now. The time is that of the
+    /// first plan at which the partition had left, or until then that of the last plan.
+    given: BTreeMap<PartitionId, Instant>,
     /// The nodes that did not answer, and the time until which they are no successors.
     unanswered: BTreeMap<Incarnation, Instant>,
     is_hurried: bool,
@@ -130,6 +133,9 @@ pub struct ClusterSight<'a> {
     /// epoch falls. A plain read alone may show a former row of this node, so that the node asks
     /// for a partition too many.
     pub rows: &'a OwnerRowsView,
+    /// The partitions that this node has begun to give up, as
+    /// [`OwnershipEngine::giving`](crate::OwnershipEngine::giving) has them.
+    pub giving: &'a [GiveUp],
     /// The incarnations whose leases exist, by a plain read.
     pub living: &'a BTreeSet<Incarnation>,
     /// The member rows. The row of this node may be among them, and is not used.
@@ -160,7 +166,7 @@ pub struct BalancePlan {
     pub take: Vec<PartitionId>,
     /// The moves to this node that it asks for, to be published in its member row.
     pub wants: BTreeMap<PartitionId, OwnerEpoch>,
-    /// The partitions to give up. They are named again until their rows have changed.
+    /// The partitions to begin to give up now. They are named again until the node has begun.
     pub give_up: Vec<GiveUp>,
 }
 
@@ -175,16 +181,6 @@ pub struct GiveUp {
     pub to: Option<Owner>,
 }
 
-/// A partition that was given away.
-#[derive(Clone, Copy, Debug)]
-struct Given {
-    epoch: OwnerEpoch,
-    to: Option<Incarnation>,
-    /// The time at which the row no longer named this node, or until then the last plan.
-    at: Instant,
-    is_settled: bool,
-}
-
 impl Balancer {
     /// Makes the balancer of a leadership that has just begun. The `seed` differs between nodes: it
     /// spreads the takes of nodes that wait for the same partition.
@@ -194,6 +190,7 @@ impl Balancer {
             times: BalanceTimes::default(),
             watch: Watch::new(BalanceTimes::default().fresh),
             free: FreePartitions::new(seed),
+            giving: BTreeSet::new(),
             given: BTreeMap::new(),
             unanswered: BTreeMap::new(),
             is_hurried: false,
@@ -218,14 +215,16 @@ impl Balancer {
     /// it. The node gives it nothing for 5 seconds.
     pub fn successor_failed(&mut self, now: Instant, successor: Incarnation) {
         self.unanswered.insert(successor, now + NO_ANSWER);
-        self.given.retain(|_, given| given.is_settled || given.to != Some(successor));
     }
 
     /// Returns the wishes of this node. `own` is what the node says of itself now, with the wishes
     /// of the plan before.
     pub fn plan(&mut self, now: Instant, sight: &ClusterSight<'_>, own: &Member) -> BalancePlan {
         self.watch.observe(sight);
-        self.settle(now, sight.rows);
+        self.unanswered.retain(|_, until| now < *until);
+        self.given.extend(std::mem::take(&mut self.giving).into_iter().map(|id| (id, now)));
+        self.given.retain(|_, at| now.saturating_since(*at) < self.times.not_back);
+        self.note_given(now, sight.giving);
         let cluster = Cluster::new(self.me, own, sight, &self.watch);
         let steady = cluster.steady().map(|node| (node.member.id, node.owner.incarnation));
         self.watch.note_steady(now, steady.collect());
@@ -237,7 +236,8 @@ impl Balancer {
             return BalancePlan::default();
         }
         if is_draining {
-            let give_up = self.drain(now, &cluster);
+            let give_up = self.drain(sight.giving, &cluster);
+            self.note_given(now, &give_up);
             return BalancePlan { give_up, ..BalancePlan::default() };
         }
         let dealt = self.free.deal(now, &cluster);
@@ -247,13 +247,19 @@ impl Balancer {
             && !cluster.is_recovering
             && self.watch.steady_for(now) >= self.times.quiet;
         let (mut give_up, wants) = if is_quiet && !sight.is_paused {
-            self.even_out(&cluster, &orders)
+            self.even_out(&cluster, &orders, sight.giving)
         } else {
             Default::default()
         };
         let orders = orders.iter().filter(|step| step.from == self.me.incarnation);
         give_up.extend(orders.map(Move::give_up));
-        BalancePlan { take, wants, give_up: self.give(now, give_up) }
+        give_up.retain(|step| {
+            let has_begun = sight.giving.iter().any(|begun| begun.partition == step.partition);
+            let is_silent = step.to.is_some_and(|to| self.is_unanswered(to.incarnation));
+            !has_begun && !is_silent
+        });
+        self.note_given(now, &give_up);
+        BalancePlan { take, wants, give_up }
     }
 
     /// Returns what this node gives up and what it asks for, to even out the loads.
@@ -261,50 +267,30 @@ impl Balancer {
         &self,
         cluster: &Cluster<'_>,
         orders: &[Move],
+        giving: &[GiveUp],
     ) -> (Vec<GiveUp>, BTreeMap<PartitionId, OwnerEpoch>) {
         let me = self.me.incarnation;
-        let on_their_way = self.given.iter().filter_map(|(&partition, given)| {
-            let to = cluster.candidate(given.to?).filter(|to| to.is_willing(partition))?.owner;
+        let on_their_way = giving.iter().filter_map(|&GiveUp { partition, epoch, to }| {
+            let to = cluster.candidate(to?.incarnation).filter(|to| to.is_willing(partition))?;
             let is_ordered = orders.iter().any(|step| step.partition == partition);
-            let step = Move { partition, epoch: given.epoch, from: me, to };
-            (!given.is_settled && !is_ordered).then_some(step)
+            (!is_ordered).then_some(Move { partition, epoch, from: me, to: to.owner })
         });
-        let mut steps: Vec<_> = on_their_way.collect();
-        let under_way: Vec<_> = orders.iter().chain(&steps).copied().collect();
+        let under_way: Vec<_> = orders.iter().copied().chain(on_their_way).collect();
         let moves = moves::even_out(cluster, &under_way);
         let to_me = moves.iter().filter(|step| step.to.incarnation == me);
         let wanted = to_me.filter(|step| !self.given.contains_key(&step.partition)).take(MOVES);
         let wants = wanted.map(|step| (step.partition, step.epoch)).collect();
-        steps.extend(moves.iter().filter(|step| step.from == me && cluster.wants(step)));
-        (steps.iter().take(MOVES).map(Move::give_up).collect(), wants)
+        let from_me = moves.iter().filter(|step| step.from == me && cluster.wants(step));
+        let room = MOVES.saturating_sub(giving.len());
+        (from_me.take(room).map(Move::give_up).collect(), wants)
     }
 
-    /// Notes what is given away, without what goes to a successor that did not answer.
-    fn give(&mut self, now: Instant, mut give_up: Vec<GiveUp>) -> Vec<GiveUp> {
-        give_up.retain(|step| !step.to.is_some_and(|to| self.is_unanswered(to.incarnation)));
-        for &GiveUp { partition, epoch, to } in &give_up {
-            let to = to.map(|to| to.incarnation);
-            self.given.insert(partition, Given { epoch, to, at: now, is_settled: false });
-        }
-        give_up
+    fn note_given(&mut self, now: Instant, steps: &[GiveUp]) {
+        self.giving.extend(steps.iter().map(|step| step.partition));
+        self.given.extend(steps.iter().map(|step| (step.partition, now)));
     }
 
     fn is_unanswered(&self, successor: Incarnation) -> bool {
         self.unanswered.contains_key(&successor)
-    }
-
-    /// Notes which partitions have left this node, and forgets what is past.
-    fn settle(&mut self, now: Instant, rows: &OwnerRowsView) {
-        self.unanswered.retain(|_, until| now < *until);
-        let me = self.me.incarnation;
-        self.given.retain(|partition, given| {
-            let row = rows.get(partition).copied().unwrap_or_default();
-            let is_mine = row.owner.is_some_and(|owner| owner.incarnation == me);
-            if !given.is_settled {
-                given.at = now;
-                given.is_settled = !is_mine || row.epoch != given.epoch;
-            }
-            now.saturating_since(given.at) < self.times.not_back
-        });
     }
 }

@@ -39,7 +39,7 @@ use self::held::{Held, HeldState, NextOwner};
 pub use self::messages::{
     OwnerChange, OwnerRowsView, OwnershipAction, OwnershipAnswer, OwnershipCall, OwnershipNotice,
 };
-use crate::{Owner, OwnerEpoch, OwnerRow, PartitionId};
+use crate::{GiveUp, Owner, OwnerEpoch, OwnerRow, PartitionId};
 
 /// The interval at which the engine looks at the rows.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -149,14 +149,37 @@ impl OwnershipEngine {
     }
 
     /// Tells that the node wants to give up a partition: to another node, or to nobody. Does
-    /// nothing unless the partition works under this epoch.
-    pub fn give_up(&mut self, partition: PartitionId, epoch: OwnerEpoch, to: Option<Owner>) {
+    /// nothing unless the partition works under this epoch, or has ended and waits for its restart.
+    pub fn give_up(&mut self, now: Instant, GiveUp { partition, epoch, to }: GiveUp) {
         let next = to.map_or(NextOwner::Release, NextOwner::HandOver);
         let Some(held) = self.held.get_mut(&partition) else { return };
-        if held.epoch == epoch && held.state == HeldState::Working && !self.is_over {
-            held.state = HeldState::Stopping(next);
-            self.notices.push(OwnershipNotice::Stop(partition, epoch));
+        if held.epoch != epoch || self.is_over {
+            return;
         }
+        match held.state {
+            HeldState::Working => {
+                held.state = HeldState::Stopping(next);
+                self.notices.push(OwnershipNotice::Stop(partition, epoch));
+            }
+            // The restart was not sent yet.
+            HeldState::Stopped(NextOwner::Restart { safe_at, .. }, at) if now < at => {
+                held.state = HeldState::Stopped(next, safe_at);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the partitions that the node has begun to give up and whose rows have not changed.
+    /// Neither the node nor another one can stop a partition from leaving.
+    pub fn giving(&self) -> Vec<GiveUp> {
+        let giving = self.held.iter().filter_map(|(&partition, &Held { epoch, state })| {
+            let to = match state {
+                HeldState::Stopping(next) | HeldState::Stopped(next, _) => next.successor()?,
+                HeldState::Taken | HeldState::Working => return None,
+            };
+            Some(GiveUp { partition, epoch, to })
+        });
+        giving.collect()
     }
 
     /// Tells that nothing of a partition sends any more: from `safe_at` on no write of this epoch
@@ -176,7 +199,8 @@ impl OwnershipEngine {
         let state = match held.state {
             HeldState::Working => {
                 let again_at = now + self.next_pause(now, partition);
-                HeldState::Stopped(NextOwner::Restart(log_epoch), safe_at.max(again_at))
+                let restart = NextOwner::Restart { above: log_epoch, safe_at };
+                HeldState::Stopped(restart, safe_at.max(again_at))
             }
             HeldState::Stopping(next) => HeldState::Stopped(next, safe_at),
             HeldState::Taken | HeldState::Stopped(..) => return,
@@ -370,7 +394,7 @@ impl OwnershipEngine {
             return;
         }
         match held.state {
-            HeldState::Stopped(NextOwner::Restart(_), _) if is_mine && is_unused => {
+            HeldState::Stopped(NextOwner::Restart { .. }, _) if is_mine && is_unused => {
                 self.hold(partition, row.epoch);
             }
             // The change was made, and the next owner may have changed the row since.

@@ -37,6 +37,7 @@ struct Sight {
     read_at: Instant,
     partitions: BTreeSet<PartitionId>,
     rows: OwnerRowsView,
+    giving: Vec<GiveUp>,
     living: BTreeSet<Incarnation>,
     members: BTreeMap<u128, MemberRow>,
     /// The nodes whose heartbeats do not rise.
@@ -55,6 +56,7 @@ impl Sight {
             read_at: now,
             partitions: BTreeSet::new(),
             rows: OwnerRowsView::new(),
+            giving: Vec::new(),
             living: BTreeSet::new(),
             members: BTreeMap::new(),
             silent: BTreeSet::new(),
@@ -104,6 +106,7 @@ impl Sight {
         let sight = ClusterSight {
             partitions: &self.partitions,
             rows: &self.rows,
+            giving: &self.giving,
             living: &self.living,
             members: &members,
             orders: &self.orders,
@@ -113,6 +116,20 @@ impl Sight {
         let plan = self.balancer.plan(self.now, &sight, &members[0].member);
         self.member(1).wants = plan.wants.clone();
         plan
+    }
+
+    /// Begins to give up all that the plan names.
+    fn begin(&mut self) -> Vec<GiveUp> {
+        let steps = self.plan().give_up;
+        self.giving.extend(&steps);
+        steps
+    }
+
+    /// A partition that this node gave up has left.
+    fn leave(&mut self, partition: u16, to: u128) {
+        let row = OwnerRow { epoch: OwnerEpoch(2), owner: Some(owner(to)) };
+        self.rows.insert(id(partition), row);
+        self.giving.retain(|step| step.partition != id(partition));
     }
 
     /// Waits so many seconds, with a read and a plan each second.
@@ -325,17 +342,28 @@ fn an_owner_gives_up_only_what_both_sides_name() {
 fn a_partition_on_its_way_keeps_its_successor() {
     let mut sight = Sight::new(&[6, 0, 0]);
     sight.wants(2, [0, 1]);
-    let mut expected = vec![give_up(0, 2), give_up(1, 2)];
-    assert_eq!(sight.after(10).give_up, expected);
+    sight.after(10);
+    assert_eq!(sight.begin(), [give_up(0, 2), give_up(1, 2)]);
     // Node 2 asks no more, and node 3 asks for all. Two are left for it.
     sight.wants(2, []);
     sight.wants(3, 0..6);
-    expected.extend([give_up(2, 3), give_up(3, 3)]);
-    assert_eq!(sight.after(1).give_up, expected);
-    // Node 2 does not live any more.
+    assert_eq!(sight.after(1).give_up, [give_up(2, 3), give_up(3, 3)]);
+    // Node 2 does not live any more. What is on its way to it cannot be given to another node.
     sight.living.remove(&Incarnation(2));
     let give_up = sight.after(10).give_up;
     assert!(give_up.iter().all(|step| step.to == Some(owner(3))), "{give_up:?}");
+    assert!(give_up.iter().all(|step| step.partition >= id(2)), "{give_up:?}");
+}
+
+/// A drain was announced and then cancelled, before any partition had stopped. Ten seconds later
+/// the node gave four partitions away all the same.
+#[test]
+fn a_node_whose_drain_was_cancelled_keeps_what_it_has_not_begun_to_give_away() {
+    let mut sight = Sight::new(&[3, 3]);
+    sight.member(1).state = MemberState::Draining;
+    assert_eq!(sight.plan().give_up, [give_up(0, 2), give_up(1, 2), give_up(2, 2)]);
+    sight.member(1).state = MemberState::Ready;
+    assert_eq!(sight.after(20).give_up, []);
 }
 
 #[test]
@@ -409,23 +437,21 @@ fn a_node_asks_for_eight_partitions_and_gives_up_eight_at_a_time() {
     let mut sight = Sight::new(&[60, 0, 0]);
     sight.wants(2, 0..8);
     sight.wants(3, 8..16);
-    let first = sight.after(10).give_up;
-    assert_eq!(first, (0..8).map(|partition| give_up(partition, 2)).collect::<Vec<_>>());
+    sight.after(10);
+    assert_eq!(sight.begin(), (0..8).map(|partition| give_up(partition, 2)).collect::<Vec<_>>());
+    assert_eq!(sight.after(1).give_up, []);
     // One has left: one more may go.
-    let row = OwnerRow { epoch: OwnerEpoch(2), owner: Some(owner(2)) };
-    sight.rows.insert(id(3), row);
-    let next = sight.after(1).give_up;
-    let rest = [0, 1, 2, 4, 5, 6, 7].map(|partition| give_up(partition, 2));
-    assert_eq!(next, [&rest[..], &[give_up(8, 3)]].concat());
+    sight.leave(3, 2);
+    assert_eq!(sight.after(1).give_up, [give_up(8, 3)]);
 }
 
 #[test]
 fn a_partition_that_was_given_away_is_not_taken_back_for_five_seconds() {
     let mut sight = Sight::new(&[2, 0]);
     sight.wants(2, [0]);
-    assert_eq!(sight.after(10).give_up, [give_up(0, 2)]);
-    let row = OwnerRow { epoch: OwnerEpoch(2), owner: Some(owner(2)) };
-    sight.rows.insert(id(0), row);
+    sight.after(10);
+    assert_eq!(sight.begin(), [give_up(0, 2)]);
+    sight.leave(0, 2);
     sight.after(1);
     // The successor is gone, and node 1 is the only one left.
     sight.living.remove(&Incarnation(2));
@@ -477,21 +503,35 @@ fn a_draining_node_gives_four_at_a_time_to_the_least_loaded() {
     let mut sight = Sight::new(&[6, 1, 0]);
     sight.member(1).state = MemberState::Draining;
     let four = [give_up(0, 3), give_up(1, 2), give_up(2, 3), give_up(3, 2)];
-    assert_eq!(sight.plan().give_up, four);
-    assert_eq!(sight.plan().give_up, four, "they are on their way");
+    assert_eq!(sight.begin(), four);
+    assert_eq!(sight.plan().give_up, [], "four are on their way");
     // Those that are on their way count: nodes 2 and 3 have 3 and 2 with them.
-    let row = OwnerRow { epoch: OwnerEpoch(2), owner: Some(owner(3)) };
-    sight.rows.insert(id(2), row);
-    let next = [give_up(0, 3), give_up(1, 2), give_up(3, 2), give_up(4, 3)];
-    assert_eq!(sight.plan().give_up, next);
+    sight.leave(2, 3);
+    assert_eq!(sight.begin(), [give_up(4, 3)]);
     sight.balancer.hurry();
-    assert_eq!(sight.plan().give_up.len(), 5);
+    assert_eq!(sight.plan().give_up, [give_up(5, 2)]);
     assert_eq!(sight.plan().take, []);
     // Nobody else can run them.
     sight.member(2).state = MemberState::Draining;
     sight.living.remove(&Incarnation(3));
-    let released = [0, 1, 3, 4, 5].map(|partition| give_up(partition, None));
-    assert_eq!(sight.plan().give_up, released);
+    assert_eq!(sight.plan().give_up, [give_up(5, None)]);
+}
+
+/// A node that stops keeps what no other node can run. Four such partitions took all the places,
+/// so the node ended its drain with the others still on it.
+#[test]
+fn a_draining_node_gives_away_first_what_others_can_run() {
+    let mut sight = Sight::new(&[2, 0]);
+    sight.member(1).state = MemberState::Draining;
+    for partition in 0..4 {
+        let partition = PartitionId { app: 0, partition };
+        sight.partitions.insert(partition);
+        let row = OwnerRow { epoch: OwnerEpoch(1), owner: Some(owner(1)) };
+        sight.rows.insert(partition, row);
+    }
+    let none =
+        |partition| GiveUp { partition: PartitionId { app: 0, partition }, ..give_up(0, None) };
+    assert_eq!(sight.plan().give_up, [give_up(0, 2), give_up(1, 2), none(0), none(1)]);
 }
 
 #[test]
@@ -500,7 +540,7 @@ fn a_successor_that_does_not_answer_gets_nothing_for_five_seconds() {
     sight.member(1).state = MemberState::Draining;
     assert_eq!(sight.plan().give_up, [give_up(0, 3), give_up(1, 2)]);
     sight.balancer.successor_failed(sight.now, Incarnation(3));
-    assert_eq!(sight.plan().give_up, [give_up(1, 2), give_up(0, 2)]);
+    assert_eq!(sight.plan().give_up, [give_up(0, 2), give_up(1, 2)]);
     sight.balancer.successor_failed(sight.now, Incarnation(2));
     assert_eq!(sight.plan().give_up, [], "a successor may answer soon");
     sight.balancer.hurry();

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 use clock::{Instant, ManualClock};
 use ielections::Incarnation;
 use ownership::{
-    LOOK_EVERY, Owner, OwnerChange, OwnerEpoch, OwnerRow, OwnerRowsView, OwnershipAction,
+    GiveUp, LOOK_EVERY, Owner, OwnerChange, OwnerEpoch, OwnerRow, OwnerRowsView, OwnershipAction,
     OwnershipAnswer, OwnershipCall, OwnershipEngine, OwnershipNotice, PartitionId,
 };
 
@@ -115,6 +115,10 @@ impl World {
         self.engine.notices()
     }
 
+    fn give_up(&mut self, (partition, epoch): (PartitionId, OwnerEpoch), to: Option<Owner>) {
+        self.engine.give_up(self.now, GiveUp { partition, epoch, to });
+    }
+
     fn changes(&mut self) -> Vec<Vec<OwnerChange>> {
         let changes = |call| match call {
             OwnershipCall::Change(changes) => Some(changes),
@@ -199,7 +203,7 @@ fn a_change_has_at_most_as_many_rows_as_the_storage_takes() {
     assert_eq!(world.take(&[4]), [started(4, 1)]);
     for partition in 0..5 {
         let (of, now) = ((id(partition), OwnerEpoch(1)), world.now);
-        world.engine.give_up(of.0, of.1, None);
+        world.give_up(of, None);
         world.engine.ended(now, of, now, of.1);
     }
     world.calls.clear();
@@ -227,7 +231,7 @@ fn a_node_whose_changes_fail_still_notices_that_it_lost_a_partition() {
         assert_eq!(world.take(&[0]), [started(0, 1)]);
         assert_eq!(world.take(&[1]), [started(1, 1)]);
         let (of, now) = ((id(0), OwnerEpoch(1)), world.now);
-        world.engine.give_up(of.0, of.1, None);
+        world.give_up(of, None);
         world.engine.ended(now, of, now, of.1);
         world.broken = Some(broken);
         world.pass(5 * SECOND);
@@ -247,7 +251,7 @@ fn a_node_that_lost_a_partition_makes_no_call_any_more() {
     world.pass(LOOK_EVERY);
     assert_eq!(world.engine.notices(), [OwnershipNotice::Foreign(id(0), row(2, other()))]);
     world.calls.clear();
-    world.engine.give_up(id(1), OwnerEpoch(1), None);
+    world.give_up((id(1), OwnerEpoch(1)), None);
     assert_eq!(world.take(&[2]), []);
     world.pass(10 * SECOND);
     assert_eq!(world.calls, []);
@@ -259,7 +263,7 @@ fn a_node_that_lost_a_partition_makes_no_call_any_more() {
 fn a_partition_that_has_stopped_never_starts_again_under_its_epoch() {
     let mut world = working();
     let (of, now) = ((id(0), OwnerEpoch(1)), world.now);
-    world.engine.give_up(of.0, of.1, Some(other()));
+    world.give_up(of, Some(other()));
     assert_eq!(world.engine.notices(), [OwnershipNotice::Stop(of.0, of.1)]);
     world.pass(3 * SECOND);
     assert_eq!(world.changes(), [] as [Vec<OwnerChange>; 0], "the partition has not stopped yet");
@@ -268,7 +272,7 @@ fn a_partition_that_has_stopped_never_starts_again_under_its_epoch() {
     world.engine.want([id(0)]);
     world.pass(3 * SECOND);
     // The wish to give the partition to nobody changes nothing: the first change may still land.
-    world.engine.give_up(of.0, of.1, None);
+    world.give_up(of, None);
     world.pass(3 * SECOND);
     let to = row(2, other());
     let change = OwnerChange { partition: id(0), from: row(1, me()), to };
@@ -286,9 +290,9 @@ fn the_owner_changes_only_when_nothing_can_be_sent_any_more() {
         let mut world = working();
         let of = (id(0), OwnerEpoch(1));
         // Another epoch is another start: its end says nothing.
-        world.engine.give_up(of.0, OwnerEpoch(2), to);
+        world.give_up((of.0, OwnerEpoch(2)), to);
         assert_eq!(world.engine.notices(), []);
-        world.engine.give_up(of.0, of.1, to);
+        world.give_up(of, to);
         assert_eq!(world.engine.notices(), [OwnershipNotice::Stop(of.0, of.1)]);
         let safe_at = world.now + 27 * SECOND;
         world.engine.ended(world.now, (of.0, OwnerEpoch(2)), world.now, of.1);
@@ -332,6 +336,60 @@ fn a_partition_that_ended_starts_again_above_the_epoch_of_its_log_after_a_pause(
     assert_eq!(world.engine.notices(), [started(0, epoch + 1)]);
 }
 
+/// A node that drains gave away only what worked. A partition that had failed stayed until its
+/// restart, for up to a minute.
+#[test]
+fn a_partition_that_waits_for_its_restart_can_be_given_up() {
+    for (to, after) in [(Some(other()), row(2, other())), (None, row(1, None))] {
+        let mut world = working();
+        let of = (id(0), OwnerEpoch(1));
+        let safe_at = world.now + SECOND / 2;
+        world.engine.ended(world.now, of, safe_at, of.1);
+        assert_eq!(world.engine.giving(), []);
+        world.give_up(of, to);
+        assert_eq!(world.engine.giving(), [GiveUp { partition: of.0, epoch: of.1, to }]);
+        world.pass(SECOND / 2 - Duration::from_nanos(1));
+        assert_eq!(world.rows[&id(0)], row(1, me()), "a write may still land");
+        world.pass(Duration::from_nanos(1));
+        assert_eq!(world.rows[&id(0)], after);
+        assert_eq!(world.engine.notices(), [OwnershipNotice::Left(id(0))]);
+        assert_eq!(world.engine.giving(), []);
+    }
+}
+
+/// The restart has no answer, so it may have been made or may still land.
+#[test]
+fn a_partition_whose_restart_was_sent_is_not_given_up() {
+    let mut world = working();
+    let of = (id(0), OwnerEpoch(1));
+    world.engine.ended(world.now, of, world.now, of.1);
+    world.broken = Some(OwnershipAnswer::Unknown);
+    world.pass(SECOND);
+    world.give_up(of, Some(other()));
+    assert_eq!(world.engine.giving(), []);
+    world.broken = None;
+    world.pass(SECOND);
+    assert_eq!(world.engine.notices(), [started(0, 2)]);
+}
+
+#[test]
+fn a_partition_is_on_its_way_until_its_row_has_changed() {
+    let mut world = working();
+    let of = (id(0), OwnerEpoch(1));
+    let step = GiveUp { partition: of.0, epoch: of.1, to: Some(other()) };
+    world.give_up(of, step.to);
+    assert_eq!(world.engine.giving(), [step]);
+    world.engine.ended(world.now, of, world.now, of.1);
+    world.broken = Some(OwnershipAnswer::Unknown);
+    world.pass(SECOND);
+    // Another wish comes too late.
+    world.give_up(of, None);
+    assert_eq!(world.engine.giving(), [step]);
+    world.broken = None;
+    world.pass(SECOND);
+    assert_eq!(world.engine.giving(), []);
+}
+
 /// A plain read may show a former row.
 #[test]
 fn a_plain_read_that_shows_a_former_row_is_ignored() {
@@ -352,7 +410,7 @@ fn the_highest_epoch_is_never_passed() {
     let notices = world.take(&[0, 1]);
     assert_eq!(notices, [OwnershipNotice::NoEpochLeft(id(0)), started(1, last)]);
     let (of, now) = ((id(1), OwnerEpoch::MAX), world.now);
-    world.engine.give_up(of.0, of.1, Some(other()));
+    world.give_up(of, Some(other()));
     let _ = world.engine.notices();
     world.engine.ended(now, of, now, of.1);
     world.pass(5 * SECOND);

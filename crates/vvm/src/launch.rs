@@ -235,7 +235,7 @@ impl NodeParts {
         };
         // The services draw numbers, so they end first. A node that has lost its leadership must
         // stop soon, and has no lease whose release could wait.
-        let was_lost = is_lost(held.as_ref());
+        let was_lost = is_lost(held.as_ref().map(HeldLease::leadership));
         let numbers = async {
             let deadline = if was_lost {
                 let calls = start + self.settings.request_call_timeout * 2;
@@ -252,7 +252,7 @@ impl NodeParts {
             // services that wait for slow clients must not delay the end of that work.
             tokio::select! {
                 biased;
-                () = until_lost(held.as_ref()) => {}
+                () = until_lost(held.as_ref().map(HeldLease::leadership)) => {}
                 () = have_stopped.cancelled() => {}
             }
             if let Some(held) = held {

@@ -18,7 +18,7 @@ use crate::{
     lease_fence::LeaseFence,
     node::STAGE_CHECK_INTERVAL,
     opening,
-    owned::{AllPartitions, OwnedPartitions},
+    owned::{AllPartitions, OwnedPartitions, PartitionStops},
     partitions::{self, Deployer},
     parts::NodeParts,
 };
@@ -27,17 +27,24 @@ use crate::{
 pub(crate) struct HeldLease {
     leadership: Leadership,
     fence: Arc<LeaseFence>,
+    stops: PartitionStops,
+}
+
+impl HeldLease {
+    pub(crate) fn leadership(&self) -> &Leadership {
+        &self.leadership
+    }
 }
 
 /// Whether the leadership is lost; false if there is no leadership.
-pub(crate) fn is_lost(held: Option<&HeldLease>) -> bool {
-    held.is_some_and(|held| held.leadership.lost().is_some())
+pub(crate) fn is_lost(leadership: Option<&Leadership>) -> bool {
+    leadership.is_some_and(|leadership| leadership.lost().is_some())
 }
 
 /// Waits until the leadership is lost; forever if there is no leadership.
-pub(crate) async fn until_lost(held: Option<&HeldLease>) {
-    match held {
-        Some(held) => drop(held.leadership.over().await),
+pub(crate) async fn until_lost(leadership: Option<&Leadership>) {
+    match leadership {
+        Some(leadership) => drop(leadership.over().await),
         None => std::future::pending().await,
     }
 }
@@ -79,21 +86,22 @@ impl NodeParts {
         &self,
         systems: &SystemClients,
         lock: Option<LockFile>,
-        held: &mut Option<HeldLease>,
+        lease: &mut Option<HeldLease>,
     ) -> Result<LossReason, Problem> {
         let leadership = self.acquire(&systems.elections, lock).await?;
         let seat = leadership.seat();
         let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadershipLost)?));
         self.node.set_fence(Some((seat, Arc::clone(&fence))));
         self.node.set_stage(Stage::Recovering);
-        let HeldLease { leadership, .. } = held.insert(HeldLease { leadership, fence });
+        let held = HeldLease { leadership, fence, stops: PartitionStops::default() };
+        let HeldLease { leadership, stops, .. } = lease.insert(held);
         let (node, settings, clients) = (&self.node, &self.settings, &self.clients);
         let deployer = Deployer { node, system: &systems.requests, settings, clients, leadership };
         let work = async {
             let partitions = self.open_apps(&deployer).await?;
             let rows = systems.elections.owners();
             let (sender, settled) = oneshot::channel();
-            let mut owned = OwnedPartitions::new(&deployer, rows, partitions);
+            let mut owned = OwnedPartitions::new(&deployer, rows, partitions, stops);
             tokio::select! {
                 problem = owned.run(sender) => Err(problem),
                 never = self.report_ready(settled, seat) => Ok::<Infallible, Problem>(never),
@@ -200,11 +208,11 @@ impl NodeParts {
     /// reserve the numbers after them, and they would be missing.
     pub(crate) async fn end_leadership(
         &self,
-        HeldLease { leadership, fence }: HeldLease,
+        HeldLease { leadership, fence, stops }: HeldLease,
         are_given_back: &CancellationToken,
         [partitions, deadline]: [Instant; 2],
     ) {
-        let ended = partitions::stop_all(&self.node, partitions).await;
+        let ended = partitions::stop_all(&self.node, stops, partitions).await;
         tokio::select! {
             biased;
             _ = leadership.over() => {}

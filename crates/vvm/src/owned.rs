@@ -6,6 +6,7 @@
 //! runtime of requests. So requests do not delay a takeover.
 
 mod calls;
+mod expected;
 mod plan;
 mod stop;
 
@@ -17,7 +18,6 @@ use std::{
 
 use clock::Instant;
 use eventlog::{Epoch, TrustLevel};
-use futures::{StreamExt, stream::FuturesUnordered};
 use processor::{PartitionEnd, Status};
 use sysvvm::{
     OwnerRows,
@@ -29,10 +29,17 @@ use sysvvm::{
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
-use self::stop::{PartitionStop, StopTimes, stop_partition};
+pub(crate) use self::stop::PartitionStops;
+use self::{
+    expected::ExpectedPartitions,
+    stop::{PartitionStop, StopTimes},
+};
 use crate::{
-    App, Node, Problem, app::ServedApp, lease_fence::PartitionFence, membership::Wishes,
-    partitions::Deployer,
+    App, Node, Problem,
+    app::ServedApp,
+    lease_fence::PartitionFence,
+    membership::Wishes,
+    partitions::{Deployer, StoppedPartition},
 };
 
 /// The interval at which the rows are read while another node is about to give a partition to this
@@ -51,9 +58,7 @@ pub(crate) struct OwnedPartitions<'a> {
     all: AllPartitions<'a>,
     /// The partitions that were started and did not leave this node since.
     started: BTreeMap<PartitionId, OwnerEpoch>,
-    stops: FuturesUnordered<futures::future::BoxFuture<'a, PartitionStop>>,
-    /// The partitions of `stops`.
-    stopping: BTreeSet<PartitionId>,
+    stops: &'a mut PartitionStops,
     /// The fences of partitions that ended without a proof. A later epoch in the ownership row
     /// proves that their writes are fenced.
     unproved: BTreeMap<PartitionId, Arc<PartitionFence>>,
@@ -64,8 +69,7 @@ pub(crate) struct OwnedPartitions<'a> {
     ordered: BTreeMap<(PartitionId, OwnerEpoch), Instant>,
     /// The time at which the last read of the rows was sent.
     looked: Option<Instant>,
-    /// Whether another node may give a partition to this one soon.
-    is_expecting: bool,
+    expected: ExpectedPartitions,
     /// The time of the next attempt to take partitions, and the number of partitions in the last.
     next_attempt: (Instant, usize),
     log_at: Instant,
@@ -89,6 +93,7 @@ impl<'a> OwnedPartitions<'a> {
         deployer: &'a Deployer<'a>,
         rows: OwnerRows,
         all: AllPartitions<'a>,
+        stops: &'a mut PartitionStops,
     ) -> OwnedPartitions<'a> {
         let clock = deployer.node.clock();
         let now = clock.now();
@@ -105,13 +110,12 @@ impl<'a> OwnedPartitions<'a> {
             balancer: Balancer::new(me, clock.random()),
             all,
             started: BTreeMap::new(),
-            stops: FuturesUnordered::new(),
-            stopping: BTreeSet::new(),
+            stops,
             unproved: BTreeMap::new(),
             blocked: BTreeSet::new(),
             ordered: BTreeMap::new(),
             looked: None,
-            is_expecting: false,
+            expected: ExpectedPartitions::new(now),
             next_attempt: (now, usize::MAX),
             log_at: now,
         }
@@ -167,17 +171,19 @@ impl<'a> OwnedPartitions<'a> {
         let (mut reports, mut drains) = (node.view().reports(), node.drain().stages());
         reports.mark_unchanged();
         drains.mark_unchanged();
-        let longest = if self.is_expecting { LOOK_OFTEN } else { LOOK_EVERY };
+        let longest = if self.expected.may_come(clock.now()) { LOOK_OFTEN } else { LOOK_EVERY };
         let until = until.min(clock.now() + longest);
         tokio::select! {
             () = clock.sleep_until(until) => {}
-            Some(stop) = self.stops.next() => self.note_stop(stop)?,
+            stop = self.stops.next() => self.note_stop(stop)?,
             // The senders live as long as the node.
             _ = reports.changed() => {}
             _ = drains.changed() => {}
         }
         let now = clock.now();
-        if self.is_expecting && self.looked.is_none_or(|looked| now >= looked + LOOK_OFTEN) {
+        if self.expected.may_come(now)
+            && self.looked.is_none_or(|looked| now >= looked + LOOK_OFTEN)
+        {
             self.engine.look_soon(now);
         }
         Ok(())
@@ -229,11 +235,8 @@ impl<'a> OwnedPartitions<'a> {
     }
 
     fn push_stop(&mut self, partition: PartitionId, epoch: OwnerEpoch, times: StopTimes) {
-        let Some(&(app, served)) = self.all.get(&partition) else { return };
-        if self.stopping.insert(partition) {
-            let clock = self.deployer.node.clock().clone();
-            let stop = stop_partition((app, served), (partition, epoch), times, clock);
-            self.stops.push(Box::pin(stop));
+        if let Some((app, _)) = self.all.get(&partition) {
+            self.stops.begin(self.deployer.node, app.name(), (partition, epoch), times);
         }
     }
 
@@ -259,8 +262,8 @@ impl<'a> OwnedPartitions<'a> {
     /// Notes that a partition has stopped. Its row may change when none of its writes can take
     /// effect any more.
     fn note_stop(&mut self, stop: PartitionStop) -> Result<(), Problem> {
-        let PartitionStop { id, epoch, end, fence, log_epoch } = stop;
-        self.stopping.remove(&id);
+        let PartitionStop { id, epoch, stopped, log_epoch } = stop;
+        let StoppedPartition { end, fence, .. } = stopped;
         let Some((app, served)) = self.all.get(&id) else { return Ok(()) };
         let now = self.deployer.node.clock().now();
         let why = match end {

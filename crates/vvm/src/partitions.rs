@@ -15,7 +15,7 @@ use futures::future::join_all;
 use ielections::Leadership;
 use processor::PartitionEnd;
 use seqstorage::PartitionStorage;
-use sysvvm::System;
+use sysvvm::{AppName, System};
 
 use crate::{
     App, Node, NodeSettings, NumbersIn, Problem,
@@ -23,6 +23,7 @@ use crate::{
     clients::Clients,
     lease_fence::PartitionFence,
     opening,
+    owned::PartitionStops,
     partition_service::{OwnedPartition, RunningServices},
     repair::RepairTasks,
     series::{self, OpenedSeries},
@@ -202,13 +203,18 @@ pub(crate) struct PartitionEnds {
     pub(crate) is_late: bool,
 }
 
-/// Stops the services of a partition, and then the partition, in order. Returns the fence of a
-/// partition whose end is not proved.
-pub(crate) async fn stop(
-    app: &App,
-    partition: u16,
-    deadline: Instant,
-) -> (PartitionEnd, Option<Arc<PartitionFence>>) {
+/// A partition that was stopped.
+#[derive(Debug)]
+pub(crate) struct StoppedPartition {
+    pub(crate) app: AppName,
+    pub(crate) partition: u16,
+    pub(crate) end: PartitionEnd,
+    /// The fence, if the end is not proved.
+    pub(crate) fence: Option<Arc<PartitionFence>>,
+}
+
+/// Stops the services of a partition, and then the partition, in order.
+pub(crate) async fn stop(app: &App, partition: u16, deadline: Instant) -> StoppedPartition {
     let now = app.clock.now();
     let for_services = now + deadline.saturating_since(now) / 2;
     let have_ended = stop_services(app, partition, for_services).await;
@@ -224,12 +230,10 @@ pub(crate) async fn stop(
     if let (PartitionEnd::Stopped, Some(fence)) = (&end, &fence) {
         fence.finish();
     }
-    match have_ended {
-        true if end == PartitionEnd::Stopped => (end, None),
-        true => (end, fence),
-        // A service may still be at work, so nobody else may work on the partition.
-        false => (PartitionEnd::Late, fence),
-    }
+    // A service may still be at work, so nobody else may work on the partition.
+    let end = if have_ended { end } else { PartitionEnd::Late };
+    let fence = fence.filter(|_| end != PartitionEnd::Stopped);
+    StoppedPartition { app: app.name().clone(), partition, end, fence }
 }
 
 /// Stops the services of a partition. Returns whether all of them have ended.
@@ -245,31 +249,35 @@ pub(crate) async fn stop_services(app: &App, partition: u16, deadline: Instant) 
     }
 }
 
-/// Stops all partitions side by side.
-pub(crate) async fn stop_all(node: &Node, deadline: Instant) -> PartitionEnds {
+/// Stops all partitions side by side, and waits for those that are stopping.
+pub(crate) async fn stop_all(
+    node: &Node,
+    stopping: PartitionStops,
+    deadline: Instant,
+) -> PartitionEnds {
     let stops = node.apps().iter().flat_map(|app| {
         // A stop that was given up has left its fence here.
         let started = app.opened.get().map(|served| served.started().keys().copied().collect());
         let mut here: BTreeSet<u16> = started.unwrap_or_default();
         here.extend(app.partitions.status().into_iter().map(|(partition, _)| partition));
-        here.into_iter().map(move |partition| async move {
-            let (end, fence) = stop(app, partition, deadline).await;
-            let (why, is_late) = match end {
-                PartitionEnd::Stopped => return None,
-                PartitionEnd::Unproved(why) | PartitionEnd::LeadershipLost(why) => (why, false),
-                // The work may go on. The log holds the guard, so the killer ends the process when
-                // the lease is nearly over.
-                PartitionEnd::Late => ("the partition did not end in time".to_owned(), true),
-            };
-            if let Some(fence) = fence.filter(|_| !is_late) {
-                fence.abandon();
-            }
-            Some((format!("partition {partition} of {}: {why}", app.name()), is_late))
-        })
+        here.retain(|partition| !stopping.has(app.name(), *partition));
+        here.into_iter().map(move |partition| stop(app, partition, deadline))
     });
+    let stops = join_all(stops.collect::<Vec<_>>());
+    let (begun, others) = tokio::join!(stopping.all(node.clock(), deadline), stops);
     let mut all = PartitionEnds::default();
-    for (why, is_late) in join_all(stops).await.into_iter().flatten() {
-        all.unproved.push(why);
+    for StoppedPartition { app, partition, end, fence } in begun.into_iter().chain(others) {
+        let (why, is_late) = match end {
+            PartitionEnd::Stopped => continue,
+            PartitionEnd::Unproved(why) | PartitionEnd::LeadershipLost(why) => (why, false),
+            // The work may go on. The log holds the guard, so the killer ends the process when
+            // the lease is nearly over.
+            PartitionEnd::Late => ("the partition did not end in time".to_owned(), true),
+        };
+        if let Some(fence) = fence.filter(|_| !is_late) {
+            fence.abandon();
+        }
+        all.unproved.push(format!("partition {partition} of {app}: {why}"));
         all.is_late |= is_late;
     }
     all

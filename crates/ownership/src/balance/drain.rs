@@ -1,52 +1,44 @@
 //! The drain of a node: all its partitions go to other nodes.
 
-use clock::Instant;
-
 use super::{Balancer, DRAINS, GiveUp, cluster::Cluster};
 
 impl Balancer {
-    /// Returns the partitions to give away now, and those that are on their way.
-    pub(super) fn drain(&mut self, now: Instant, cluster: &Cluster<'_>) -> Vec<GiveUp> {
+    /// Returns the partitions to begin to give away now. Those that no other node can run come
+    /// last, because a node that stops keeps them to the end.
+    pub(super) fn drain(&self, giving: &[GiveUp], cluster: &Cluster<'_>) -> Vec<GiveUp> {
         let me = self.me.incarnation;
         let mut candidates = cluster.candidates.clone();
-        let mut give_up = Vec::new();
-        let mut rest = Vec::new();
-        for (&partition, row) in cluster.rows {
-            if row.owner.is_none_or(|owner| owner.incarnation != me) {
-                continue;
-            }
-            // A partition that is on its way keeps its successor, which counts as an owner.
-            let given = self.given.get(&partition).filter(|given| given.epoch == row.epoch);
-            let to = given.and_then(|given| {
-                candidates.iter_mut().find(|to| Some(to.owner.incarnation) == given.to)
-            });
-            match to {
-                Some(to) => {
-                    to.load += 1;
-                    let to = Some(to.owner);
-                    give_up.push(GiveUp { partition, epoch: row.epoch, to });
-                }
-                None => rest.push((partition, row.epoch)),
+        // A successor owns what is on its way to it.
+        for to in giving.iter().filter_map(|step| step.to) {
+            let mut candidates = candidates.iter_mut();
+            if let Some(to) = candidates.find(|it| it.owner.incarnation == to.incarnation) {
+                to.load += 1;
             }
         }
-        for (partition, epoch) in rest {
-            if give_up.len() >= DRAINS && !self.is_hurried {
-                break;
+        let (mut give_up, mut without) = (Vec::new(), Vec::new());
+        for (&partition, row) in cluster.rows {
+            let is_mine = row.owner.is_some_and(|owner| owner.incarnation == me);
+            if !is_mine || giving.iter().any(|begun| begun.partition == partition) {
+                continue;
             }
+            let epoch = row.epoch;
             let able = candidates.iter_mut().filter(|candidate| candidate.can_run(partition));
             let (silent, able): (Vec<_>, Vec<_>) =
                 able.partition(|to| self.is_unanswered(to.owner.incarnation));
-            let to = able.into_iter().min_by_key(|to| to.place(partition));
-            // A successor that did not answer may answer soon.
-            if to.is_none() && !silent.is_empty() && !self.is_hurried {
-                continue;
+            match able.into_iter().min_by_key(|to| to.place(partition)) {
+                Some(to) => {
+                    to.load += 1;
+                    give_up.push(GiveUp { partition, epoch, to: Some(to.owner) });
+                }
+                // A successor that did not answer may answer soon.
+                None if !silent.is_empty() && !self.is_hurried => {}
+                None => without.push(GiveUp { partition, epoch, to: None }),
             }
-            let to = to.map(|to| {
-                to.load += 1;
-                to.owner
-            });
-            give_up.push(GiveUp { partition, epoch, to });
         }
-        self.give(now, give_up)
+        give_up.extend(without);
+        if !self.is_hurried {
+            give_up.truncate(DRAINS.saturating_sub(giving.len()));
+        }
+        give_up
     }
 }

@@ -21,8 +21,9 @@ pub(super) enum HeldState {
 /// change has no answer, only the same change can be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextOwner {
-    /// This node again, under an epoch that is higher than this one.
-    Restart(OwnerEpoch),
+    /// This node again, under an epoch that is higher than `above`. Another node may get the
+    /// partition from `safe_at` on.
+    Restart { above: OwnerEpoch, safe_at: Instant },
     /// Another node.
     HandOver(Owner),
     /// Nobody.
@@ -37,10 +38,19 @@ pub(super) struct Held {
 }
 
 impl NextOwner {
+    /// The node that gets the partition; `None` if this node keeps it.
+    pub(super) fn successor(self) -> Option<Option<Owner>> {
+        match self {
+            NextOwner::Restart { .. } => None,
+            NextOwner::HandOver(to) => Some(Some(to)),
+            NextOwner::Release => Some(None),
+        }
+    }
+
     /// Returns the row to write over the row of this node; `None` if there is no epoch left.
     pub(super) fn row(self, me: Owner, epoch: OwnerEpoch) -> Option<OwnerRow> {
         Some(match self {
-            NextOwner::Restart(above) => {
+            NextOwner::Restart { above, .. } => {
                 OwnerRow { epoch: epoch.max(above).next()?, owner: Some(me) }
             }
             NextOwner::HandOver(to) => OwnerRow { epoch: epoch.next()?, owner: Some(to) },

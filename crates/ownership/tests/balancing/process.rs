@@ -244,7 +244,8 @@ impl Process {
         if settings.mistake == Some(Mistake::OwnHeartbeatNeeded) && settings.members_fail {
             own.state = MemberState::Starting;
         }
-        let mut sight = shown.sight(at(*read_at), &settings.partitions);
+        let giving: Vec<_> = self.giving().collect();
+        let mut sight = shown.sight(at(*read_at), &settings.partitions, &giving);
         sight.is_paused &= settings.mistake != Some(Mistake::PauseIgnored);
         let plan = self.balancer.plan(at(now), &sight, &own);
         let BalancePlan { mut take, wants, give_up } = plan;
@@ -265,6 +266,14 @@ impl Process {
         for step in give_up {
             self.give_up(now, age, step, settings, events);
         }
+    }
+
+    fn giving(&self) -> impl Iterator<Item = GiveUp> {
+        let leaving = |(&partition, task): (&PartitionId, &Task)| {
+            let (_, to) = task.leaving?;
+            Some(GiveUp { partition, epoch: task.epoch, to })
+        };
+        self.tasks.iter().filter_map(leaving)
     }
 
     fn give_up(

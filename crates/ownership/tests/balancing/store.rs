@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use clock::Instant;
 use ielections::Incarnation;
 use ownership::{
-    ClusterSight, Member, MemberId, MemberRow, MoveOrder, OwnerRow, OwnerRowsView, PartitionId,
+    ClusterSight, GiveUp, Member, MemberId, MemberRow, MoveOrder, OwnerRow, OwnerRowsView,
+    PartitionId,
 };
 
 /// A member row expires so long after it was written, in milliseconds.
@@ -38,10 +39,12 @@ impl View {
         &'a self,
         read_at: Instant,
         partitions: &'a BTreeSet<PartitionId>,
+        giving: &'a [GiveUp],
     ) -> ClusterSight<'a> {
         ClusterSight {
             partitions,
             rows: &self.rows,
+            giving,
             living: &self.living,
             members: &self.members,
             orders: &self.orders,

@@ -5,7 +5,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use ownership::{OwnerEpoch, OwnershipAnswer, OwnershipCall, OwnershipNotice, PartitionId};
+use ownership::{GiveUp, OwnerEpoch, OwnershipAnswer, OwnershipCall, OwnershipNotice, PartitionId};
 
 use crate::{
     node::{LEASE, Node, RENEW_EVERY, Task, WORK, Work, at},
@@ -262,7 +262,9 @@ impl World {
             let to = self.random.usize(..=others.len());
             let to = others.get(to).copied().filter(|to| *to != process.me);
             if let Some(task) = process.tasks.get(&self.partitions[at]) {
-                process.engine.give_up(self.partitions[at], task.epoch, to);
+                let (partition, epoch) = (self.partitions[at], task.epoch);
+                let now = crate::node::at(self.now);
+                process.engine.give_up(now, GiveUp { partition, epoch, to });
             }
         }
     }

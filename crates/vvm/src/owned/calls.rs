@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use causes::with_causes;
 use clock::Instant;
-use futures::StreamExt;
 use sysvvm::{
     OwnerRows,
     ownership::{OwnershipAnswer, OwnershipCall},
@@ -29,7 +28,7 @@ impl OwnedPartitions<'_> {
             tokio::select! {
                 biased;
                 answered = &mut answer => break answered,
-                Some(stop) = self.stops.next() => self.note_stop(stop)?,
+                stop = self.stops.next() => self.note_stop(stop)?,
             }
         };
         let now = clock.now();

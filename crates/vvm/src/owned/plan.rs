@@ -1,11 +1,14 @@
 //! The wishes of the node: what it takes, asks for and gives up.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use clock::Instant;
 use sysvvm::{
     OperatorOrder,
-    ownership::{ClusterSight, GiveUp, MemberId, MemberState, MoveOrder, PartitionId},
+    ownership::{ClusterSight, GiveUp, MemberId, MemberState, MoveOrder, OwnerEpoch, PartitionId},
 };
 
 use super::OwnedPartitions;
@@ -36,9 +39,11 @@ impl OwnedPartitions<'_> {
             self.balancer.hurry();
         }
         let read_at = seen.sent.min(looked);
+        let giving = self.engine.giving();
         let sight = ClusterSight {
             partitions: &partitions,
             rows: self.engine.rows(),
+            giving: &giving,
             living: &seen.living,
             members: &seen.members,
             orders: &orders,
@@ -46,7 +51,8 @@ impl OwnedPartitions<'_> {
             read_at,
         };
         let plan = self.balancer.plan(now, &sight, &own);
-        self.is_expecting = !plan.wants.is_empty() || self.is_awaited(&seen, &orders, own.id);
+        let awaited = self.awaited(&seen, &orders, own.id);
+        self.expected.note(now, plan.wants.iter().map(|(&id, &epoch)| (id, epoch)).chain(awaited));
         self.publish(plan.wants);
         let has_told = self.take(now, &plan.take);
         self.give_up(now, &plan.give_up, drain);
@@ -79,30 +85,33 @@ impl OwnedPartitions<'_> {
         orders
     }
 
-    /// Whether another node may give a partition to this one, although this one did not ask for it:
-    /// the other one drains, or an operator has ordered a move.
-    fn is_awaited(&self, seen: &ClusterSeen, orders: &[MoveOrder], me: MemberId) -> bool {
-        let is_ordered = |order: &MoveOrder| {
+    /// Returns the partitions that another node may give to this one, although this one did not ask
+    /// for them: the other one drains, or an operator has ordered a move.
+    fn awaited(
+        &self,
+        seen: &ClusterSeen,
+        orders: &[MoveOrder],
+        me: MemberId,
+    ) -> Vec<(PartitionId, OwnerEpoch)> {
+        let ordered = orders.iter().filter(|order| {
             order.to == me && self.engine.row(order.partition).epoch == order.epoch
-        };
-        let rows = self.engine.rows();
+        });
+        let ordered = ordered.map(|order| (order.partition, order.epoch));
         let draining = seen
             .members
             .iter()
             .filter(|row| row.member.state == MemberState::Draining && row.member.id != me);
-        let mut leaving = draining.filter_map(|row| row.member.incarnation);
-        let owns = |incarnation| {
-            rows.values().any(|row| row.owner.is_some_and(|owner| owner.incarnation == incarnation))
-        };
-        orders.iter().any(is_ordered)
-            || leaving.any(|incarnation| seen.living.contains(&incarnation) && owns(incarnation))
+        let leaving = draining.filter_map(|row| row.member.incarnation);
+        let leaving: BTreeSet<_> = leaving.filter(|it| seen.living.contains(it)).collect();
+        let rows =
+            self.engine.rows().iter().filter(|(_, row)| {
+                row.owner.is_some_and(|owner| leaving.contains(&owner.incarnation))
+            });
+        ordered.chain(rows.map(|(&id, row)| (id, row.epoch))).collect()
     }
 
     /// Publishes the wishes in the member row.
-    fn publish(
-        &self,
-        wants: std::collections::BTreeMap<PartitionId, sysvvm::ownership::OwnerEpoch>,
-    ) {
+    fn publish(&self, wants: BTreeMap<PartitionId, OwnerEpoch>) {
         let node = self.deployer.node;
         let mut wishes = node.membership().wishes();
         if wishes.wants != wants {
@@ -128,14 +137,14 @@ impl OwnedPartitions<'_> {
         // The successor looks for the partition once it has learned of the drain or of the order.
         let is_announced =
             |since: Option<Instant>| since.is_none_or(|since| now >= since + ANNOUNCED_FOR);
-        for GiveUp { partition, epoch, to } in steps {
+        for step @ GiveUp { partition, epoch, to } in steps {
             let ordered = self.ordered.get(&(*partition, *epoch)).copied();
             let may_go = match to {
                 Some(_) => is_announced(drain.begun) && is_announced(ordered),
                 None => !drain.is_final,
             };
             if may_go && self.end_other_work(*partition) {
-                self.engine.give_up(*partition, *epoch, *to);
+                self.engine.give_up(now, *step);
             }
         }
     }
@@ -150,11 +159,10 @@ impl OwnedPartitions<'_> {
     /// A drain is done when this node owns nothing any more. Before a stop it is also done if no
     /// other node can own the rest, or the storage does not answer.
     fn note_drain(&self, drain: DrainStage, steps: &[GiveUp], is_sighted: bool) {
-        let is_idle = self.stops.is_empty();
-        let is_hopeless =
-            drain.is_final && (!is_sighted || steps.iter().all(|step| step.to.is_none()));
-        let has_no_steps = steps.is_empty() && is_sighted;
-        let is_done = is_idle && (self.started.is_empty() || (is_hopeless && !has_no_steps));
+        let is_idle = self.stops.is_empty() && self.engine.giving().is_empty();
+        let has_successor = steps.is_empty() || steps.iter().any(|step| step.to.is_some());
+        let is_hopeless = drain.is_final && !(is_sighted && has_successor);
+        let is_done = is_idle && (self.started.is_empty() || is_hopeless);
         self.deployer.node.drain().note_done(is_done);
     }
 

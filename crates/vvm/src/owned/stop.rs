@@ -1,12 +1,23 @@
 //! The stop of one partition while the node goes on leading.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
-use clock::Clock;
+use clock::{Clock, Instant};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use processor::PartitionEnd;
-use sysvvm::ownership::{OwnerEpoch, PartitionId};
+use sysvvm::{
+    AppName,
+    ownership::{OwnerEpoch, PartitionId},
+};
 
-use crate::{App, app::ServedApp, lease_fence::PartitionFence, partitions};
+use crate::{
+    Node,
+    partitions::{self, StoppedPartition},
+};
 
 /// The time after which a partition that goes to another node sends no write any more.
 const BRAKE: Duration = Duration::from_millis(500);
@@ -27,11 +38,84 @@ pub(super) struct StopTimes {
 pub(super) struct PartitionStop {
     pub(super) id: PartitionId,
     pub(super) epoch: OwnerEpoch,
-    pub(super) end: PartitionEnd,
-    /// The fence, if the end is not proved.
-    pub(super) fence: Option<Arc<PartitionFence>>,
+    pub(super) stopped: StoppedPartition,
     /// The highest epoch that the partition has seen in its log.
     pub(super) log_epoch: OwnerEpoch,
+}
+
+/// The partitions that are stopping.
+///
+/// They belong to the leadership, not to the task that begins their stops: the task may end first.
+/// A simpler version ended them with that task. A node whose drain took too long then dropped the
+/// stops of four partitions in the middle of their last writes. Their ends were not proved, so its
+/// lease was left to expire.
+#[derive(Default)]
+pub(crate) struct PartitionStops {
+    stops: FuturesUnordered<BoxFuture<'static, PartitionStop>>,
+    partitions: BTreeMap<AppName, BTreeSet<u16>>,
+}
+
+impl fmt::Debug for PartitionStops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(&self.partitions).finish()
+    }
+}
+
+impl PartitionStops {
+    /// Begins to stop a partition, unless it is stopping.
+    pub(super) fn begin(
+        &mut self,
+        node: &Node,
+        app: &AppName,
+        of: (PartitionId, OwnerEpoch),
+        times: StopTimes,
+    ) {
+        if self.partitions.entry(app.clone()).or_default().insert(of.0.partition) {
+            self.stops.push(stop_partition(node.clone(), app.clone(), of, times).boxed());
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.stops.is_empty()
+    }
+
+    /// Whether a partition is stopping.
+    pub(crate) fn has(&self, app: &AppName, partition: u16) -> bool {
+        self.partitions.get(app).is_some_and(|stopping| stopping.contains(&partition))
+    }
+
+    /// Waits until the next partition has stopped; forever if none is stopping.
+    ///
+    /// # Cancel safety
+    /// Safe: the stops go on with the next call.
+    pub(super) async fn next(&mut self) -> PartitionStop {
+        let Some(stop) = self.stops.next().await else { return std::future::pending().await };
+        if let Some(stopping) = self.partitions.get_mut(&stop.stopped.app) {
+            stopping.remove(&stop.stopped.partition);
+        }
+        stop
+    }
+
+    /// Waits until all partitions have stopped, or the deadline.
+    pub(crate) async fn all(mut self, clock: &Clock, deadline: Instant) -> Vec<StoppedPartition> {
+        let mut all = Vec::new();
+        while !self.is_empty() {
+            match clock.timeout_at(deadline, self.next()).await {
+                Ok(stop) => all.push(stop.stopped),
+                Err(_) => break,
+            }
+        }
+        for (app, late) in self.partitions {
+            let late = late.into_iter().map(|partition| StoppedPartition {
+                app: app.clone(),
+                partition,
+                end: PartitionEnd::Late,
+                fence: None,
+            });
+            all.extend(late);
+        }
+        all
+    }
 }
 
 impl StopTimes {
@@ -52,22 +136,31 @@ impl StopTimes {
 /// an answer is sent again until the lease ends. So one slow part of the storage would keep the
 /// partition from its next owner. The brake closes the fence, so that the task ends after at most
 /// one call.
-pub(super) async fn stop_partition(
-    (app, served): (&App, &ServedApp),
+async fn stop_partition(
+    node: Node,
+    app: AppName,
     (id, epoch): (PartitionId, OwnerEpoch),
     StopTimes { brake, late }: StopTimes,
-    clock: Clock,
 ) -> PartitionStop {
-    let started = served.started().get(&id.partition).cloned();
+    let clock = node.clock();
+    let partition = id.partition;
+    let stop = |stopped, log_epoch| PartitionStop { id, epoch, stopped, log_epoch };
+    // The applications of a node do not change.
+    let Some(here) = node.app(app.owner(), app.name()) else {
+        let stopped = StoppedPartition { app, partition, end: PartitionEnd::Stopped, fence: None };
+        return stop(stopped, epoch);
+    };
+    let started = here.opened.get().and_then(|it| it.started().get(&partition).cloned());
     // The brake would end the partition while its services still use it.
     let for_services = clock.now() + late / 2;
-    if !partitions::stop_services(app, id.partition, for_services).await {
-        return PartitionStop { id, epoch, end: PartitionEnd::Late, fence: None, log_epoch: epoch };
+    if !partitions::stop_services(here, partition, for_services).await {
+        let stopped = StoppedPartition { app, partition, end: PartitionEnd::Late, fence: None };
+        return stop(stopped, epoch);
     }
     let start = clock.now();
-    let mut stopping = std::pin::pin!(partitions::stop(app, id.partition, start + late));
-    let (end, fence) = match clock.timeout_at(start + brake, &mut stopping).await {
-        Ok(ended) => ended,
+    let mut stopping = std::pin::pin!(partitions::stop(here, partition, start + late));
+    let stopped = match clock.timeout_at(start + brake, &mut stopping).await {
+        Ok(stopped) => stopped,
         Err(_) => {
             if let Some(started) = &started {
                 started.fence.close("the partition goes to another node");
@@ -77,5 +170,5 @@ pub(super) async fn stop_partition(
     };
     let later = started.and_then(|started| started.log.later_leader());
     let log_epoch = later.and_then(|later| u32::try_from(later.0).ok()).map_or(epoch, OwnerEpoch);
-    PartitionStop { id, epoch, end, fence, log_epoch: log_epoch.min(OwnerEpoch::MAX) }
+    stop(stopped, log_epoch.min(OwnerEpoch::MAX))
 }
