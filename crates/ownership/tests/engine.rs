@@ -42,6 +42,8 @@ struct World {
     living: BTreeSet<Incarnation>,
     /// The answer to each change, in the place of the right one.
     broken: Option<OwnershipAnswer>,
+    /// The call that has no answer.
+    silent: Option<OwnershipCall>,
     /// All calls since the last look at them.
     calls: Vec<OwnershipCall>,
 }
@@ -51,10 +53,21 @@ impl World {
         let now = ManualClock::new(1).clock().now();
         let engine = OwnershipEngine::new(me(), (0..partitions).map(id), rows_at_once, now);
         let living = [me(), other()].map(|owner| owner.incarnation).into();
-        World { engine, now, rows: OwnerRowsView::new(), living, broken: None, calls: Vec::new() }
+        World {
+            engine,
+            now,
+            rows: OwnerRowsView::new(),
+            living,
+            broken: None,
+            silent: None,
+            calls: Vec::new(),
+        }
     }
 
     fn answer(&mut self, call: &OwnershipCall) -> OwnershipAnswer {
+        if self.silent.as_ref() == Some(call) {
+            return OwnershipAnswer::Unavailable;
+        }
         let changes = match call {
             OwnershipCall::LookAtRows | OwnershipCall::ReadRows => {
                 return OwnershipAnswer::Rows(self.rows.clone());
@@ -221,6 +234,24 @@ fn a_refused_take_is_decided_again_from_the_rows_that_are_there() {
     world.rows.insert(id(0), row(1, other()));
     world.broken = None;
     assert_eq!(world.take(&[0, 1]), [started(1, 1)]);
+}
+
+/// The node wanted a partition while the storage did not answer. Then it began to drain, and the
+/// balancer wanted nothing any more. The engine remembered the wish, and took the partition as soon
+/// as the storage answered.
+#[test]
+fn a_wish_is_forgotten_after_a_call_that_failed() {
+    for failed in [OwnershipCall::ReadRows, OwnershipCall::ReadLeases] {
+        let mut world = World::new(1, 10);
+        world.settle();
+        world.silent = Some(failed);
+        world.engine.want([id(0)]);
+        world.settle();
+        world.silent = None;
+        world.pass(5 * SECOND);
+        assert_eq!(world.engine.notices(), []);
+        assert_eq!(world.take(&[0]), [started(0, 1)], "the host decides again");
+    }
 }
 
 /// A change that failed again and again kept the node from looking at the rows.

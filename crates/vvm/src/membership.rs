@@ -72,24 +72,30 @@ impl Membership {
     pub(crate) fn wishes(&self) -> MutexGuard<'_, Wishes> {
         self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Returns the orders to this node that it did not return before.
+    fn new_orders(&self, orders: &[(OrderId, OperatorOrder)]) -> Vec<OperatorOrder> {
+        let mut obeyed = self.obeyed.lock().unwrap_or_else(PoisonError::into_inner);
+        obeyed.retain(|known| orders.iter().any(|(id, _)| id == known));
+        let to_me = orders.iter().filter(|(_, order)| match *order {
+            OperatorOrder::Drain { member } | OperatorOrder::CancelDrain { member } => {
+                member == self.id.0
+            }
+            OperatorOrder::Move { .. } => false,
+        });
+        to_me.filter(|(id, _)| obeyed.insert(*id)).map(|(_, order)| *order).collect()
+    }
 }
 
 impl Node {
     /// Obeys the orders to this node, each once.
     pub(crate) fn obey(&self, orders: &[(OrderId, OperatorOrder)]) {
-        let id = self.membership().id.0;
-        let mut obeyed = self.membership().obeyed.lock().unwrap_or_else(PoisonError::into_inner);
-        obeyed.retain(|known| orders.iter().any(|(id, _)| id == known));
-        for (order_id, order) in orders {
-            let is_known = obeyed.contains(order_id);
+        for order in self.membership().new_orders(orders) {
             match order {
-                OperatorOrder::Drain { member } if *member == id && !is_known => self.begin_drain(),
-                OperatorOrder::CancelDrain { member } if *member == id && !is_known => {
-                    self.cancel_drain();
-                }
-                _ => continue,
+                OperatorOrder::Drain { .. } => self.begin_drain(),
+                OperatorOrder::CancelDrain { .. } => self.cancel_drain(),
+                OperatorOrder::Move { .. } => {}
             }
-            obeyed.insert(*order_id);
         }
     }
 
@@ -149,4 +155,36 @@ const RECOVERING: &str = "recovering";
 pub(crate) fn urgent(member: &Member) -> UrgentFields {
     let Member { state, seat, is_recovering, wants, .. } = member.clone();
     (state, seat, is_recovering, wants)
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::{ManualClock, WallTime};
+
+    use super::*;
+
+    /// The clock of the node that wrote the second order was behind. The node skipped the order,
+    /// because its time was before that of the first one.
+    #[test]
+    fn each_order_is_obeyed_once_whatever_the_clock_of_its_node_says() {
+        let membership = Membership::new(&ManualClock::new(1).clock());
+        let member = membership.id().0;
+        let drain = (
+            OrderId { at: WallTime::from_nanos(9_000), random: 1 },
+            OperatorOrder::Drain { member },
+        );
+        let cancel = (
+            OrderId { at: WallTime::from_nanos(1_000), random: 2 },
+            OperatorOrder::CancelDrain { member },
+        );
+        let other = (
+            OrderId { at: WallTime::from_nanos(2_000), random: 3 },
+            OperatorOrder::Drain { member: !member },
+        );
+        assert_eq!(membership.new_orders(&[other, drain]), [drain.1]);
+        assert_eq!(membership.new_orders(&[cancel, other, drain]), [cancel.1]);
+        assert_eq!(membership.new_orders(&[cancel, other, drain]), []);
+        // The first order has expired.
+        assert_eq!(membership.new_orders(&[cancel]), []);
+    }
 }

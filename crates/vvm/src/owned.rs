@@ -26,7 +26,7 @@ use sysvvm::{
         OwnershipEngine, OwnershipNotice, PartitionId,
     },
 };
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
 pub(crate) use self::stop::PartitionStops;
@@ -37,6 +37,8 @@ use self::{
 use crate::{
     App, Node, Problem,
     app::ServedApp,
+    cluster_view::ClusterReport,
+    drain::DrainStage,
     lease_fence::PartitionFence,
     membership::Wishes,
     partitions::{Deployer, StoppedPartition},
@@ -73,6 +75,8 @@ pub(crate) struct OwnedPartitions<'a> {
     /// The time of the next attempt to take partitions, and the number of partitions in the last.
     next_attempt: (Instant, usize),
     log_at: Instant,
+    reports: watch::Receiver<ClusterReport>,
+    drains: watch::Receiver<DrainStage>,
 }
 
 /// The beat of the task, which ends with it. Then the node is no successor any more: nobody would
@@ -118,6 +122,8 @@ impl<'a> OwnedPartitions<'a> {
             expected: ExpectedPartitions::new(now),
             next_attempt: (now, usize::MAX),
             log_at: now,
+            reports: deployer.node.view().reports(),
+            drains: deployer.node.drain().stages(),
         }
     }
 
@@ -168,17 +174,15 @@ impl<'a> OwnedPartitions<'a> {
     async fn wait(&mut self, until: Instant) -> Result<(), Problem> {
         let node = self.deployer.node;
         let clock = node.clock();
-        let (mut reports, mut drains) = (node.view().reports(), node.drain().stages());
-        reports.mark_unchanged();
-        drains.mark_unchanged();
         let longest = if self.expected.may_come(clock.now()) { LOOK_OFTEN } else { LOOK_EVERY };
         let until = until.min(clock.now() + longest);
         tokio::select! {
             () = clock.sleep_until(until) => {}
             stop = self.stops.next() => self.note_stop(stop)?,
-            // The senders live as long as the node.
-            _ = reports.changed() => {}
-            _ = drains.changed() => {}
+            // The senders live as long as the node. A change since the last wait ends this one at
+            // once: it may have come after the last plan.
+            _ = self.reports.changed() => {}
+            _ = self.drains.changed() => {}
         }
         let now = clock.now();
         if self.expected.may_come(now)

@@ -134,6 +134,20 @@ fn large_bodies_and_answers_are_forwarded() {
     owner.stop();
 }
 
+/// A node without a seat has not opened the storage of the application. It refused such a read,
+/// although the owner can answer.
+#[test]
+fn a_node_without_a_seat_forwards_a_read_that_any_node_may_answer() {
+    let (owner, entry) = TestCluster::owner_and_entry(None);
+    let (_, made) = request(owner.api, "POST", &docs(""), &[], r#"{"fields":{}}"#);
+    let path = docs(&format!("/{}?consistency=eventual", made["newIds"]["1"]));
+    let read = entry.ask("GET", &path, "", "");
+    assert_eq!(read.status, 200, "{read:?}");
+    assert_eq!(read.header("x-vvm-served-by"), Some(&*owner.api.to_string()));
+    entry.stop();
+    owner.stop();
+}
+
 #[test]
 fn one_document_can_be_read_from_the_storage() {
     let cluster = TestCluster::new();

@@ -7,7 +7,7 @@ use eventlog::WsId;
 use futures::TryStreamExt;
 use processor::{Done, Refused};
 use shop::{article, create_workspace, cud};
-use sysvvm::ownership::MemberId;
+use sysvvm::ownership::{MemberId, MemberState};
 use tokio_util::sync::CancellationToken;
 use vvm::{ClusterOrder, ClusterStatus, Launched, Node, NodeSettings, Stage};
 
@@ -175,6 +175,29 @@ async fn partitions_that_move_under_load_lose_and_double_nothing() {
     for node in [first, second] {
         node.shutdown().await.unwrap();
     }
+}
+
+/// A node lost a partition to another one, by a mistake, and its host took its time to stop it.
+/// Meanwhile its member row said that the node was ready. A partition that was moved to it had an
+/// owner that did not start it.
+#[tokio::test]
+async fn a_node_that_ended_its_work_is_no_successor() {
+    let cluster = Cluster::new();
+    let [first, second] = two_nodes(&cluster).await;
+    let lost = (0..10).find(|ws| is_here(second.node(), *ws)).unwrap();
+    crate::owners::usurp_partition(&cluster, u16::try_from(lost).unwrap()).await;
+    second.problem().await;
+    let state = || {
+        let status = first.node().cluster_status();
+        let of_it = |member: &&vvm::MemberStatus| member.advertised == second.node().advertised();
+        status.members.iter().find(of_it).map(|member| member.state)
+    };
+    until(&cluster, "the node is no longer ready", || {
+        state().is_none_or(|it| it != MemberState::Ready)
+    })
+    .await;
+    second.shutdown().await.unwrap_err();
+    first.shutdown().await.unwrap();
 }
 
 /// A node that drains owns nothing, and takes partitions again after the drain.

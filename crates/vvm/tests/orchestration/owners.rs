@@ -65,6 +65,11 @@ async fn give_away(owners: &OwnerRows, partition: PartitionId) -> OwnerRow {
     to
 }
 
+/// Gives a partition to a stranger, although its owner has its lease.
+pub(crate) async fn usurp_partition(cluster: &Cluster, partition: u16) {
+    give_away(&system(cluster).await.owners(), id(partition)).await;
+}
+
 fn is_here(node: &Launched, ws: u64) -> bool {
     node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok()
 }

@@ -1,12 +1,20 @@
 //! Repairs of an operator whose client disconnects, and of a node that is stopped.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use eventlog::{AppRow, Entry, Offset, WsId};
-use istorage::{AppStorageExt, Fault};
-use shop::{StallPoint, article, cud};
-use vvm::{App, Launched, MarkRequest, RepairAction, RepairError, RepairNote};
+use clock::Instant;
+use eventlog::{AppRow, Entry, Offset, TrustLevel, WsId};
+use istorage::{
+    AppStorageExt, Call, CallAnswer, Capabilities, Fault, SharedStorage, StorageWrapper,
+    WrappedDriver,
+};
+use shop::{StallPoint, article, create_workspace, cud, shop};
+use sysvvm::{AppName, ownership::MemberState};
+use vvm::{
+    App, AppSettings, ClusterOrder, Launched, MarkRequest, MemberStatus, RepairAction, RepairError,
+    RepairNote, Stage, Vvm,
+};
 
 use crate::cluster::{Cluster, PATIENCE, run};
 
@@ -142,6 +150,86 @@ async fn a_repair_goes_on_after_its_client_is_gone() {
     let commands = app(&node).at(WsId(7)).unwrap().commands().clone();
     commands.ready(soon).await.unwrap();
     node.shutdown().await.unwrap();
+}
+
+/// The time after which a write of the next trial can no longer land.
+const LATE_WRITE: Duration = Duration::from_secs(3);
+
+/// A storage whose writes may land late.
+#[derive(Debug)]
+struct LateStorage(SharedStorage);
+
+impl StorageWrapper for LateStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.0
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { late_write: LATE_WRITE, ..self.0.capabilities() }
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        call.send(&self.0, deadline).await
+    }
+}
+
+/// At level 2 nothing fences a late write. A partition was given to another node right after a
+/// repair whose write had no answer. The write could land in the log of the next owner.
+#[tokio::test]
+async fn a_partition_with_an_unanswered_write_of_a_repair_is_held_back_at_level_2() {
+    let cluster = Cluster::new();
+    let launch = |number| {
+        let (driver, clock) = (Arc::clone(&cluster.driver) as _, cluster.clock.clone());
+        let driver = WrappedDriver::new(driver, |storage| Arc::new(LateStorage(storage)));
+        let name = AppName::new("acme", "shop").unwrap();
+        let app = AppSettings { level: TrustLevel::Two, ..AppSettings::new(name, shop()) };
+        let mut settings = cluster.settings(number);
+        settings.seats = NonZeroU32::new(2).unwrap();
+        Vvm::builder(Arc::new(driver), clock, settings).with_app(app).build().unwrap().launch()
+    };
+    let first = launch(1);
+    cluster.until(&first, Stage::Leading).await;
+    let soon = cluster.clock.now() + PATIENCE;
+    run(&first, create_workspace(7, soon)).await;
+    run(&first, cud(7, article("a"), soon)).await;
+    run(&first, cud(7, article("b"), soon)).await;
+    first.shutdown().await.unwrap();
+    for row in LOST {
+        damage(&cluster, row).await;
+    }
+    let first = launch(2);
+    while app(&first).stuck_partitions().await.iter().all(|stuck| stuck.row.is_none()) {
+        assert!(cluster.clock.now() < soon, "the damage was not noticed");
+        cluster.clock.sleep(Duration::from_millis(5)).await;
+    }
+    *cluster.driver.writes.lock().unwrap() = Fault::NotAppliedButError;
+    let failed = mark(&first).await.unwrap().unwrap_err();
+    assert!(matches!(failed, RepairError::Failed(_)), "{failed}");
+    *cluster.driver.writes.lock().unwrap() = Fault::None;
+
+    let second = launch(3);
+    let to = loop {
+        let members = first.node().cluster_status().members;
+        let is_it = |member: &&MemberStatus| member.advertised == second.node().advertised();
+        match members.iter().find(is_it) {
+            Some(member) if member.state == MemberState::Ready => break member.id.clone(),
+            _ => cluster.clock.sleep(Duration::from_millis(5)).await,
+        }
+        assert!(cluster.clock.now() < soon, "the second node is not seen");
+    };
+    let start = cluster.clock.now();
+    let name = "acme/shop".to_owned();
+    let order = ClusterOrder::Move { app: name, partition: 7, to: to.parse().unwrap() };
+    first.node().order(order).await.unwrap();
+    while app(&second).at(WsId(7)).is_err() {
+        assert!(cluster.clock.now() < start + PATIENCE, "the partition does not move");
+        cluster.clock.sleep(Duration::from_millis(5)).await;
+    }
+    let took = cluster.clock.now() - start;
+    assert!(took >= LATE_WRITE, "the partition moved after {took:?}");
+    for node in [first, second] {
+        node.shutdown().await.unwrap();
+    }
 }
 
 /// A node was stopped during a write of a repair, and released its lease at once. The write landed

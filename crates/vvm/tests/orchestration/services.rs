@@ -4,7 +4,7 @@ use std::{
     num::NonZeroU32,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -162,4 +162,97 @@ async fn a_service_that_panics_or_fails_is_started_again() {
         cluster.clock.sleep(Duration::from_millis(10)).await;
     }
     node.shutdown().await.unwrap();
+}
+
+/// A service that works for a second after it was told to stop.
+#[derive(Clone, Debug, Default)]
+struct SlowService {
+    /// The services that were told to stop.
+    stopping: Arc<AtomicUsize>,
+    /// Whether each service could work until it ended.
+    ends: Arc<Mutex<Vec<bool>>>,
+}
+
+#[async_trait]
+impl PartitionService for SlowService {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    async fn run(&self, at: OwnedPartition, stop: CancellationToken) -> Result<(), ServiceError> {
+        stop.cancelled().await;
+        self.stopping.fetch_add(1, Ordering::SeqCst);
+        at.node().clock().sleep(Duration::from_secs(1)).await;
+        self.ends.lock().unwrap().push(at.may_work(Duration::ZERO));
+        Ok(())
+    }
+}
+
+impl SlowService {
+    async fn until_stopping(&self, cluster: &Cluster) {
+        let deadline = cluster.clock.now() + PATIENCE;
+        while self.stopping.load(Ordering::SeqCst) == 0 {
+            assert!(cluster.clock.now() < deadline, "no service was told to stop");
+            cluster.clock.sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+/// Two nodes with slow services that share the partitions.
+async fn two_slow_nodes(cluster: &Cluster, service: &SlowService) -> [Launched; 2] {
+    let launch = |number| {
+        let hasty = |settings: &mut NodeSettings| {
+            two_seats(settings);
+            settings.drain_within = Duration::from_millis(100);
+        };
+        cluster.node(number, hasty).with_partition_service(service.clone()).build().unwrap()
+    };
+    let nodes = [launch(1).launch(), launch(2).launch()];
+    let deadline = cluster.clock.now() + PATIENCE;
+    let here = |node: &Launched| {
+        let app = node.node().app("acme", "shop").unwrap();
+        (0..10).filter(|ws| app.at(eventlog::WsId(*ws)).is_ok()).count()
+    };
+    while nodes.iter().any(|node| here(node) != 5) {
+        assert!(cluster.clock.now() < deadline, "the nodes do not share the partitions");
+        cluster.clock.sleep(Duration::from_millis(5)).await;
+    }
+    nodes
+}
+
+/// A partition that goes to another node sends nothing half a second after its stop has begun. That
+/// time began while its services still worked, so they could not write their last results.
+#[tokio::test]
+async fn a_service_works_until_it_ends_although_its_partition_goes_to_another_node() {
+    let (cluster, service) = (Cluster::new(), SlowService::default());
+    let [first, second] = two_slow_nodes(&cluster, &service).await;
+    service.ends.lock().unwrap().clear();
+    second.node().begin_drain();
+    let deadline = cluster.clock.now() + PATIENCE;
+    while service.ends.lock().unwrap().len() < 5 {
+        assert!(cluster.clock.now() < deadline, "the partitions do not leave");
+        cluster.clock.sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(*service.ends.lock().unwrap(), [true; 5]);
+    for node in [first, second] {
+        node.shutdown().await.unwrap();
+    }
+}
+
+/// A node stopped while a partition was on its way to another node, and its drain ended before the
+/// services of the partition. Their tasks were aborted. Nothing proved the end of their work, so
+/// the lease was left to expire.
+#[tokio::test]
+async fn a_node_that_stops_waits_for_partitions_that_are_on_their_way() {
+    let (cluster, service) = (Cluster::new(), SlowService::default());
+    let [first, second] = two_slow_nodes(&cluster, &service).await;
+    service.stopping.store(0, Ordering::SeqCst);
+    second.node().begin_drain();
+    service.until_stopping(&cluster).await;
+    second.shutdown().await.unwrap();
+    assert!(service.ends.lock().unwrap().iter().all(|could_work| *could_work));
+    first.shutdown().await.unwrap();
+    for seat in [1, 2] {
+        assert!(cluster.lease(seat).await.is_none(), "the lease of seat {seat} is left to expire");
+    }
 }
