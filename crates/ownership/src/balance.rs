@@ -72,6 +72,7 @@ use std::{
 use clock::Instant;
 use ielections::Incarnation;
 
+pub use self::deal::LONGEST_TAKE_WAIT;
 use self::{cluster::Cluster, deal::FreePartitions, moves::Move, watch::Watch};
 use crate::{
     Member, MemberId, MemberRow, MemberState, Owner, OwnerEpoch, OwnerRowsView, PartitionId,

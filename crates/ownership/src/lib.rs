@@ -17,7 +17,8 @@ mod row;
 
 pub use self::{
     balance::{
-        BalancePlan, BalanceTimes, Balancer, ClusterSight, DRAINS, GiveUp, MOVES, MoveOrder,
+        BalancePlan, BalanceTimes, Balancer, ClusterSight, DRAINS, GiveUp, LONGEST_TAKE_WAIT,
+        MOVES, MoveOrder,
     },
     engine::{
         LOOK_EVERY, OwnerChange, OwnerRowsView, OwnershipAction, OwnershipAnswer, OwnershipCall,

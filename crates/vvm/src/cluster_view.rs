@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// The interval at which the view is read again.
-const READ_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// The interval at which the member row is written, a bit less than that of the rounds.
 const WRITE_EVERY: Duration = Duration::from_millis(900);

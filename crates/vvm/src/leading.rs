@@ -3,11 +3,14 @@
 //! Invariant: the lease is released only if every partition has proved that it writes nothing any
 //! more.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use clock::Instant;
-use ielections::{Elections, Leadership, LockFile, LossReason, ReleaseOutcome, Seat};
-use sysvvm::{System, ownership::PartitionId};
+use ielections::{Budget, Elections, Leadership, LockFile, LossReason, ReleaseOutcome, Seat};
+use sysvvm::{
+    System,
+    ownership::{LONGEST_TAKE_WAIT, PartitionId},
+};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -15,6 +18,7 @@ use tracing::{info, warn};
 use crate::{
     NodeSettings, Problem, Stage,
     clients::SystemClients,
+    cluster_view::READ_EVERY,
     lease_fence::LeaseFence,
     node::STAGE_CHECK_INTERVAL,
     opening,
@@ -34,6 +38,16 @@ impl HeldLease {
     pub(crate) fn leadership(&self) -> &Leadership {
         &self.leadership
     }
+}
+
+/// Returns the longest time from the death of an owner to the start of its partitions on other
+/// nodes, which then recover them. The bound holds if a node that can run them has a lease, the
+/// storage answers each call in time, and one call can take all of them.
+fn takeover_bound(budget: &Budget) -> Duration {
+    // A read of the cluster, a look at the ownership rows that was under way, and the four calls
+    // that take and start a partition.
+    let calls = 6 * budget.timing().call_timeout;
+    budget.failover_bound() + READ_EVERY + LONGEST_TAKE_WAIT + calls
 }
 
 /// Whether the leadership is lost; false if there is no leadership.
@@ -186,10 +200,12 @@ impl NodeParts {
         let gives_up_after = self.settings.acquire_limit(storage.expiry_is_watched, budget);
         // `failover` counts from the death of a leader whose storage answers in time.
         // `failover_of_slow` counts from the last good renewal of a leader that lives and whose
-        // storage is slow; the delay of the storage comes on top.
+        // storage is slow; the delay of the storage comes on top. `takeover` counts from the death
+        // of an owner.
         info!(
             failover = ?budget.failover_bound(),
             failover_of_slow = ?budget.slow_store_bound(),
+            takeover = ?takeover_bound(&budget),
             stop = ?budget.stop_bound(),
             ?gives_up_after,
             "waiting for leadership"

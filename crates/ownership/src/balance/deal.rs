@@ -16,6 +16,11 @@ const LAST_RANK: u32 = 3;
 /// The longest random part of a wait, in milliseconds.
 const JITTER_MS: u64 = 500;
 
+/// A free partition is taken at most this time after the candidates have seen that it is free, as
+/// long as one of the first four candidates takes it.
+pub const LONGEST_TAKE_WAIT: Duration =
+    Duration::from_millis(RANK_WAIT.as_millis() as u64 * LAST_RANK as u64 + JITTER_MS);
+
 /// A partition that has been free for so long does not stop the moves of others.
 const HOPELESS: Duration = Duration::from_secs(60);
 
