@@ -24,7 +24,10 @@ use vvm::{Node, Service, ServiceError};
 
 use self::handler::ClientRequests;
 pub use self::settings::HttpApiSettings;
-pub(crate) use self::{handler::PeerRequests, shared::SharedApi};
+pub(crate) use self::{
+    handler::{ApiHandler, PeerRequests},
+    shared::SharedApi,
+};
 use crate::{
     cluster::{ClusterPort, ClusterSettings, ClusterSettingsError},
     server::{self, ClientKind},

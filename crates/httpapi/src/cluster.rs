@@ -11,6 +11,7 @@ mod peers;
 mod port;
 mod quota;
 mod settings;
+mod successor;
 mod tls;
 
 use clock::Clock;
@@ -24,6 +25,7 @@ pub(crate) use self::{
     peer::{ONCE_WITHIN, Peer},
     peers::Peers,
     quota::{QuotaLimits, QuotaShare},
+    successor::asked_successor,
     tls::ClusterTls,
 };
 pub use self::{

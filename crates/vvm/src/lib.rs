@@ -40,6 +40,7 @@ mod series;
 mod service;
 mod settings;
 mod status;
+mod successor;
 
 pub use app::{App, LocalPartition, NotOwner};
 pub use builder::{Builder, InvalidNodeSettings, Vvm};
@@ -61,6 +62,7 @@ pub use status::{
     AppStatus, DeclaredSequenceStatus, LeadershipStatus, NodeStatus, NumberRange, PartitionStatus,
     StorageStatus,
 };
+pub use successor::SuccessorCheck;
 
 // The types of these crates occur in the API. A host also has the crate `tokio`, because a node runs
 // on a runtime of tokio.

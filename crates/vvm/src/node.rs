@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     num::NonZeroU32,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -20,6 +20,7 @@ use crate::{
     membership::Membership,
     problem::FirstProblem,
     status::{LeadershipStatus, NodeStatus, StorageStatus},
+    successor::SuccessorCheck,
 };
 
 /// The longest time that a slow storage may delay an answer that names the owner of a partition.
@@ -83,6 +84,7 @@ struct NodeInner {
     beat: Mutex<Option<Instant>>,
     fence: RwLock<Option<(Seat, Arc<LeaseFence>)>>,
     view: ClusterView,
+    successor_check: OnceLock<Arc<dyn SuccessorCheck>>,
     problem: FirstProblem,
 }
 
@@ -113,6 +115,7 @@ impl Node {
             earlier_starts: settings.earlier_starts.clone(),
             beat: Mutex::new(None),
             fence: RwLock::new(None),
+            successor_check: OnceLock::new(),
             problem,
         }))
     }
@@ -259,6 +262,26 @@ impl Node {
                 && seen.is_fresh(member.id)
         };
         !is_stopping && !is_old && seen.members.iter().any(|row| works(&row.member))
+    }
+
+    /// Sets the way in which this node asks a successor whether it is there, before a partition is
+    /// given to it. Without one a node gives partitions to nodes whose rows look alive. The service
+    /// that connects the nodes sets it once; later calls change nothing.
+    pub fn set_successor_check(&self, check: Arc<dyn SuccessorCheck>) {
+        let _ = self.0.successor_check.set(check);
+    }
+
+    pub(crate) fn successor_check(&self) -> Option<&Arc<dyn SuccessorCheck>> {
+        self.0.successor_check.get()
+    }
+
+    /// Whether this node holds the lease of this incarnation, and starts partitions that are given
+    /// to it.
+    pub fn can_own(&self, incarnation: Incarnation) -> bool {
+        let holds = self.fence().is_some_and(|(_, fence)| {
+            fence.incarnation() == incarnation && fence.left(self.0.clock.now()).is_some()
+        });
+        holds && !self.is_draining() && self.membership().wishes().is_ready
     }
 
     /// Begins to give all partitions to other nodes. The node goes on answering requests, by

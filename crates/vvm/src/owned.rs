@@ -42,6 +42,7 @@ use crate::{
     lease_fence::PartitionFence,
     membership::Wishes,
     partitions::{Deployer, StoppedPartition},
+    successor::AskedSuccessors,
 };
 
 /// The interval at which the rows are read while another node is about to give a partition to this
@@ -72,6 +73,7 @@ pub(crate) struct OwnedPartitions<'a> {
     /// The time at which the last read of the rows was sent.
     looked: Option<Instant>,
     expected: ExpectedPartitions,
+    asked: AskedSuccessors,
     /// The time of the next attempt to take partitions, and the number of partitions in the last.
     next_attempt: (Instant, usize),
     log_at: Instant,
@@ -120,6 +122,7 @@ impl<'a> OwnedPartitions<'a> {
             ordered: BTreeMap::new(),
             looked: None,
             expected: ExpectedPartitions::new(now),
+            asked: AskedSuccessors::new(deployer.clients.runtime.clone()),
             next_attempt: (now, usize::MAX),
             log_at: now,
             reports: deployer.node.view().reports(),
@@ -179,6 +182,12 @@ impl<'a> OwnedPartitions<'a> {
         tokio::select! {
             () = clock.sleep_until(until) => {}
             stop = self.stops.next() => self.note_stop(stop)?,
+            missing = self.asked.answered(|| clock.now()) => {
+                if let Some(missing) = missing {
+                    warn!(successor = %missing, "successor does not answer");
+                    self.balancer.successor_failed(clock.now(), missing);
+                }
+            }
             // The senders live as long as the node. A change since the last wait ends this one at
             // once: it may have come after the last plan.
             _ = self.reports.changed() => {}

@@ -1,11 +1,12 @@
 //! The way of each request: its checks, its route, its operation and its metric.
 
+use bytes::Bytes;
 use clock::Instant;
 use hyper::{
     Request, Response, StatusCode,
     header::{CONNECTION, HeaderName, HeaderValue},
 };
-use vvm::{App, eventlog::WsId};
+use vvm::{App, eventlog::WsId, ielections::Incarnation};
 
 use super::{
     body::Payload,
@@ -16,11 +17,11 @@ use super::{
 };
 use crate::{
     check::check,
-    cluster::ForwardMark,
+    cluster::{ForwardMark, asked_successor},
     problem::{MISDIRECTED, ProblemDetails},
     query::check_query,
     request_body::RequestBody,
-    response::{Body, REQUEST_ID},
+    response::{Body, REQUEST_ID, full_body},
     route::{ApiOperation, Route, route},
 };
 
@@ -91,10 +92,13 @@ impl ApiHandler {
         let mark = ForwardMark::read(&head.headers);
         let left = mark.map(|mark| mark.left).unwrap_or_default();
         let head = self.head(head, self.node.clock().now() + left);
-        let route = checked.and_then(|()| route(&head.method, head.path()));
-        let answered = match route {
-            Ok(route) => self.answer_marked(&head, mark, route, body).await,
-            Err(problem) => Err(problem),
+        let answered = match (checked, asked_successor(head.path())) {
+            (Ok(()), Some(successor)) => self.answer_successor(successor),
+            (Ok(()), None) => match route(&head.method, head.path()) {
+                Ok(route) => self.answer_marked(&head, mark, route, body).await,
+                Err(problem) => Err(problem),
+            },
+            (Err(problem), _) => Err(problem),
         };
         let code = answered.as_ref().err().map(ProblemDetails::code);
         let mut response = self.response(&head, answered);
@@ -105,6 +109,18 @@ impl ApiHandler {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
+    }
+
+    /// Answers an owner that is about to give a partition to this node.
+    fn answer_successor(&self, successor: Incarnation) -> Answer {
+        match self.node.can_own(successor) {
+            true => {
+                let mut answer = Response::new(full_body(Bytes::new()));
+                *answer.status_mut() = StatusCode::NO_CONTENT;
+                Ok(answer)
+            }
+            false => Err(misdirected("this node does not take partitions as that successor")),
+        }
     }
 
     async fn answer_marked(

@@ -13,7 +13,7 @@ use vvm::{
 
 use super::{headers::request_id, settings::HttpApiSettings};
 use crate::{
-    cluster::{Cluster, ClusterTls, ForwardMetrics, QuotaLimits},
+    cluster::{Cluster, ClusterTls, ForwardMetrics, Peers, QuotaLimits},
     memory::MemoryPool,
     problem::ProblemDetails,
     read_throttle::ReadThrottle,
@@ -126,6 +126,11 @@ impl ApiHandler {
     /// The deadline of a request that arrives now, for waiting and for its answer.
     pub(super) fn deadline(&self, head: &RequestHead) -> Instant {
         head.until.min(self.node.clock().now() + self.settings.command_time)
+    }
+
+    /// The other nodes; `None` if the node is not in a cluster.
+    pub(crate) fn peers(&self) -> Option<&Peers> {
+        self.cluster.as_ref().map(|cluster| &cluster.peers)
     }
 
     /// Closes connections to other nodes that nobody uses. Never returns.

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service, ServiceError};
 
-use super::{settings::ClusterSettings, tls::ClusterTls};
+use super::{settings::ClusterSettings, successor::PeerCheck, tls::ClusterTls};
 use crate::{
     HttpLimits,
     api::{PeerRequests, SharedApi},
@@ -52,7 +52,8 @@ impl Service for ClusterPort {
         let ClusterPort { settings, tls, api, listener } = *self;
         let listener = listener.ok_or("the cluster port was not bound")?;
         let clock = node.clock().clone();
-        let handler = api.handler(node);
+        let handler = api.handler(node.clone());
+        node.set_successor_check(Arc::new(PeerCheck(Arc::downgrade(&handler))));
         let limits = HttpLimits {
             connections: settings.connections,
             head_bytes: api.settings().limits.head_bytes + MARK_BYTES,

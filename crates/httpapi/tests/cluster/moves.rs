@@ -184,3 +184,26 @@ fn an_owner_that_is_gone_is_unreachable() {
     entry.stop();
     owner.stop();
 }
+
+/// The cluster port of the successor is gone, or nobody answers there, as if the process had just
+/// died or stood still. Its lease and its member row still look alive. The partition was given to
+/// it, and had no owner that works until the lease had expired.
+#[test]
+fn a_partition_is_not_given_to_a_node_that_does_not_answer() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    for dead in [free_address(), silent.local_addr().unwrap()] {
+        let cluster = TestCluster::new();
+        let options = |proxy| NodeOptions { seats: Some(2), proxy, ..NodeOptions::default() };
+        let owner = cluster.owner(options(None));
+        let other = cluster.beside(&owner, options(Some(dead)));
+        let (app, partition) = ("demo/shop".to_owned(), u16::try_from(WS).unwrap());
+        owner.order(ClusterOrder::Move { app, partition, to: other.member() });
+        // A partition that is given away leaves within two seconds after the order.
+        thread::sleep(Duration::from_secs(3));
+        assert!(owner.owns(WS), "the partition was given to a node that does not answer");
+        let (status, answer) = owner.command(WS, "sys.CUD", ROW);
+        assert_eq!(status, 200, "{answer}");
+        other.stop();
+        owner.stop();
+    }
+}

@@ -134,6 +134,7 @@ impl OwnedPartitions<'_> {
     }
 
     fn give_up(&mut self, now: Instant, steps: &[GiveUp], drain: DrainStage) {
+        let node = self.deployer.node;
         // The successor looks for the partition once it has learned of the drain or of the order.
         let is_announced =
             |since: Option<Instant>| since.is_none_or(|since| now >= since + ANNOUNCED_FOR);
@@ -143,7 +144,9 @@ impl OwnedPartitions<'_> {
                 Some(_) => is_announced(drain.begun) && is_announced(ordered),
                 None => !drain.is_final,
             };
-            if may_go && self.end_other_work(*partition) {
+            // A node that must end soon does not wait for answers.
+            let is_there = drain.is_hurried || to.is_none_or(|to| self.asked.is_there(node, to));
+            if may_go && is_there && self.end_other_work(*partition) {
                 self.engine.give_up(now, *step);
             }
         }
