@@ -98,7 +98,7 @@ mod tests {
     fn a_line_is_kept_although_another_thread_without_lines_logged_it_first() {
         let (lines, _guard) = LogLines::of_this_thread();
         let log = || tracing::info!("leadership ended");
-        std::thread::spawn(log).join().unwrap();
+        std::thread::scope(|scope| scope.spawn(log).join().unwrap());
         log();
         assert_eq!(lines.all(), ["INFO leadership ended"]);
     }

@@ -205,7 +205,7 @@ impl NodeParts {
         info!(
             failover = ?budget.failover_bound(),
             failover_of_slow = ?budget.slow_store_bound(),
-            takeover = ?takeover_bound(&budget),
+            takeover = ?takeover_bound(budget),
             stop = ?budget.stop_bound(),
             ?gives_up_after,
             "waiting for leadership"
