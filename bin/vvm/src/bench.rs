@@ -1,20 +1,14 @@
-//! `vvm bench`: sends requests to a running node, and measures their latency.
+//! `vvm bench`: sends requests to running nodes, and measures what clients see.
 
+mod check;
 mod load;
 mod outcome;
 mod pace;
+mod progress;
 mod sender;
 mod shares;
 
-use std::{
-    pin::pin,
-    process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{pin::pin, process::ExitCode, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -23,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{cli::BenchArgs, command_error::CommandError, say, signals::Signals};
 use load::RequestLoad;
-use outcome::BenchOutcome;
+use outcome::{BenchOutcome, BenchTotals};
 use pace::RequestPace;
-use sender::send_requests;
+use progress::BenchProgress;
+use sender::BenchClient;
 
 /// The most time to wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,21 +28,25 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, CommandError> {
     let clock = Clock::system();
     let mut signals = Signals::install().map_err(CommandError::runtime)?;
-    let load = Arc::new(RequestLoad::new(&args)?);
+    let load = Arc::new(RequestLoad::new(&args, &clock)?);
     load.create_workspaces(&clock).await?;
-    let done = Arc::new(AtomicU64::new(0));
+    let progress = Arc::new(BenchProgress::new(clock.clone()));
     let start = clock.now();
     let end = start + Duration::from_secs(args.seconds);
     let mut clients = JoinSet::new();
     let stop = CancellationToken::new();
     for number in 0..args.clients {
-        let (load, clock, done) = (Arc::clone(&load), clock.clone(), Arc::clone(&done));
+        let (load, clock, progress) = (Arc::clone(&load), clock.clone(), Arc::clone(&progress));
         let pace = RequestPace::new(args.rate, args.clients, number, start);
         let stop = stop.clone();
-        clients.spawn(async move { send_requests(&load, &clock, pace, end, &stop, &done).await });
+        clients.spawn(async move {
+            let (load, progress) = (&*load, &*progress);
+            let client = BenchClient { load, clock, number, progress };
+            client.send_requests(pace, end, &stop).await
+        });
     }
-    let (mut all, mut watch) = (pin!(all(clients)), pin!(watch(&clock, &args, start, &done)));
-    let outcome = loop {
+    let (mut all, mut watch) = (pin!(all(clients)), pin!(watch(&clock, &args, start, &progress)));
+    let mut outcome = loop {
         tokio::select! {
             outcome = all.as_mut() => break outcome?,
             () = watch.as_mut() => return Err(CommandError::unfinished("the clients did not end in time")),
@@ -60,9 +59,16 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, CommandError> {
             }
         }
     };
-    let took = (clock.now() - start).as_secs_f64();
-    outcome.print(&args, took)?;
-    Ok(if outcome.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    progress.note_pause();
+    let seconds = (clock.now() - start).as_secs_f64();
+    let check = match load.is_checked {
+        true => Some(check::check(&load, &clock, std::mem::take(&mut outcome.sent)).await?),
+        false => None,
+    };
+    let is_clean = outcome.is_clean() && check.is_none_or(|check| check.is_clean());
+    let longest_pause = progress.longest_pause();
+    outcome.print(&args, &BenchTotals { seconds, longest_pause, check })?;
+    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn all(
@@ -78,7 +84,7 @@ async fn all(
 }
 
 /// Shows the progress. Returns only if the clients run on long after the end.
-async fn watch(clock: &Clock, args: &BenchArgs, start: Instant, done: &AtomicU64) {
+async fn watch(clock: &Clock, args: &BenchArgs, start: Instant, progress: &BenchProgress) {
     const EVERY: Duration = Duration::from_millis(200);
     let (end, requests) = (start + Duration::from_secs(args.seconds), args.send.name());
     let bar = ProgressBar::new((end - start).as_millis() as u64);
@@ -88,7 +94,7 @@ async fn watch(clock: &Clock, args: &BenchArgs, start: Instant, done: &AtomicU64
     let mut before = 0;
     while clock.now() < end + 2 * ANSWER_TIMEOUT {
         clock.sleep(EVERY).await;
-        let sum = done.load(Ordering::Relaxed);
+        let sum = progress.done();
         let now = (sum - before) as f64 / EVERY.as_secs_f64();
         before = sum;
         bar.set_position((clock.now() - start).as_millis() as u64);

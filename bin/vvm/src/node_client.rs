@@ -3,12 +3,13 @@
 use std::{fmt::Display, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
+use causes::with_causes;
 use clock::Clock;
 use http_body_util::{BodyExt, Full};
 use hyper::{
-    Method, Request, StatusCode,
+    HeaderMap, Method, Request, StatusCode,
     client::conn::http1::{self, SendRequest},
-    header::{CONTENT_TYPE, HOST, HeaderValue},
+    header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -16,7 +17,31 @@ use tokio::{net::TcpStream, task::JoinHandle};
 
 use crate::command_error::CommandError;
 
-type ClientError = Box<dyn std::error::Error + Send + Sync>;
+/// The reason why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoAnswer {
+    /// The node got no part of the request.
+    #[error("{0}")]
+    NotSent(String),
+    /// The node may have done the request.
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl NoAnswer {
+    fn not_sent(why: impl Display) -> NoAnswer {
+        NoAnswer::NotSent(why.to_string())
+    }
+}
+
+/// A request to a node.
+pub(crate) struct NodeRequest<'r> {
+    pub(crate) method: Method,
+    pub(crate) path: &'r str,
+    /// The headers besides those that every request has.
+    pub(crate) headers: &'r [(HeaderName, HeaderValue)],
+    pub(crate) body: Bytes,
+}
 
 /// A connection to a node. One request follows another.
 pub(crate) struct NodeClient {
@@ -26,14 +51,16 @@ pub(crate) struct NodeClient {
 }
 
 impl NodeClient {
-    pub(crate) async fn connect(address: SocketAddr) -> Result<NodeClient, ClientError> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    pub(crate) async fn connect(address: SocketAddr) -> Result<NodeClient, NoAnswer> {
+        let host = HeaderValue::from_str(&address.to_string()).map_err(NoAnswer::not_sent)?;
+        let stream = TcpStream::connect(address).await.map_err(NoAnswer::not_sent)?;
+        stream.set_nodelay(true).map_err(NoAnswer::not_sent)?;
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(NoAnswer::not_sent)?;
         // If the connection fails, the request under way returns the error.
         #[expect(clippy::disallowed_methods, reason = "the client owns the task and ends it")]
         let connection = tokio::spawn(async move { drop(connection.await) });
-        Ok(NodeClient { sender, host: HeaderValue::from_str(&address.to_string())?, connection })
+        Ok(NodeClient { sender, host, connection })
     }
 
     /// Sends one request on a connection of its own. The error says why no answer came in time.
@@ -45,7 +72,7 @@ impl NodeClient {
         let clock = Clock::system();
         let asked = async {
             let mut client = NodeClient::connect(address).await?;
-            client.send(method, path, body).await
+            client.send(NodeRequest { method, path, headers: &[], body }).await
         };
         let answer = clock.timeout_at(clock.now() + timeout, asked).await;
         let answer = answer.map_err(|_| format!("no answer within {timeout:?}"))?;
@@ -53,32 +80,30 @@ impl NodeClient {
     }
 
     /// Posts JSON, and reads the whole answer.
-    pub(crate) async fn post(
-        &mut self,
-        path: &str,
-        body: Bytes,
-    ) -> Result<NodeAnswer, ClientError> {
-        self.send(Method::POST, path, body).await
+    pub(crate) async fn post(&mut self, path: &str, body: Bytes) -> Result<NodeAnswer, NoAnswer> {
+        self.send(NodeRequest { method: Method::POST, path, headers: &[], body }).await
     }
 
     /// Sends a request, and reads the whole answer.
     pub(crate) async fn send(
         &mut self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<NodeAnswer, ClientError> {
-        self.sender.ready().await?;
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(HOST, &self.host)
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(body))?;
-        let answer = self.sender.send_request(request).await?;
-        let status = answer.status();
-        let body = answer.into_body().collect().await?.to_bytes();
-        Ok(NodeAnswer { status, body })
+        NodeRequest { method, path, headers, body }: NodeRequest<'_>,
+    ) -> Result<NodeAnswer, NoAnswer> {
+        self.sender.ready().await.map_err(|error| NoAnswer::not_sent(with_causes(&error)))?;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().map_err(NoAnswer::not_sent)?;
+        request.headers_mut().insert(HOST, self.host.clone());
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        request.headers_mut().extend(headers.iter().cloned());
+        let answer = self.sender.try_send_request(request).await.map_err(|mut failed| {
+            let is_sent = failed.take_message().is_none();
+            let why = with_causes(failed.error());
+            if is_sent { NoAnswer::Broken(why) } else { NoAnswer::NotSent(why) }
+        })?;
+        let (parts, body) = answer.into_parts();
+        let body = body.collect().await.map_err(|error| NoAnswer::Broken(with_causes(&error)))?;
+        Ok(NodeAnswer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
     }
 }
 
@@ -92,7 +117,8 @@ pub(crate) fn no_answer(address: SocketAddr, key: &str, why: impl Display) -> St
 /// The answer of a node.
 pub(crate) struct NodeAnswer {
     pub(crate) status: StatusCode,
-    body: Bytes,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl NodeAnswer {

@@ -297,6 +297,56 @@ fn the_bench_measures_a_node_that_runs() {
     node.stop();
 }
 
+/// A listener that ends each connection after the first bytes of a request.
+fn cutting_node() -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut head = [0; 16];
+            let _ = std::io::Read::read(&mut stream.unwrap(), &mut head);
+        }
+    });
+    address
+}
+
+/// One of the nodes refuses connections, or ends them after it got a request.
+#[test]
+fn the_bench_counts_what_clients_of_several_nodes_see() {
+    let (_folder, node) = node_with("");
+    let bench = |other: std::net::SocketAddr, rest: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_vvm"))
+            .args(["bench", "--json", "--check", "--seconds", "1", "--workspaces", "2"])
+            .args(["--node", &format!("{},{other}", node.api), "--clients", "4"])
+            .args(rest)
+            .output()
+            .unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), report)
+    };
+    let (code, report) = bench(node::free(), &[]);
+    assert_eq!(code, Some(0), "{report}");
+    assert!(report["triesAgain"].as_u64().unwrap() >= 1, "{report}");
+    let answers = &report["nodes"][node.api.to_string()];
+    assert_eq!(answers["answers"], report["done"], "{report}");
+    assert_eq!(report["check"]["events"], report["done"], "{report}");
+    assert!(report["longestPauseMicros"].as_u64().unwrap() > 0, "{report}");
+
+    // A command may have been done, so only a command with a key is sent again.
+    let cutting = cutting_node();
+    let (code, report) = bench(cutting, &[]);
+    assert_eq!(code, Some(1), "{report}");
+    let failed = report["failed"].as_object().unwrap();
+    let failed: u64 = failed.values().map(|count| count.as_u64().unwrap()).sum();
+    assert!(failed >= 1, "{report}");
+    assert_eq!(report["check"]["doneAlthoughUnknown"], 0, "{report}");
+    let (code, report) = bench(cutting, &["--keys"]);
+    assert_eq!(code, Some(0), "{report}");
+    assert!(report["triesAgain"].as_u64().unwrap() >= 1, "{report}");
+    assert_eq!(report["check"]["events"], report["done"], "{report}");
+    node.stop();
+}
+
 /// A node that stands still accepts connections and answers nothing. The bench waited 30 s for each
 /// request.
 #[test]

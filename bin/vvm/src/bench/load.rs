@@ -1,6 +1,11 @@
-//! The requests of a bench, and the node that gets them.
+//! The requests of a bench, and the nodes that get them.
 
-use std::{fmt::Display, net::SocketAddr, time::Duration};
+use std::{
+    fmt::Display,
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use clock::Clock;
@@ -18,10 +23,16 @@ use crate::{
 /// The most time for the first answer of a node.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The requests, and the node that gets them.
+/// The requests, and the nodes that get them.
 pub(super) struct RequestLoad {
-    pub(super) address: SocketAddr,
+    pub(super) nodes: Vec<SocketAddr>,
+    /// The number of connections so far. Each goes to the node after the one before.
+    connections: AtomicUsize,
     app: AppName,
+    /// The beginning of the ids of all requests of this bench.
+    id: String,
+    pub(super) has_keys: bool,
+    pub(super) is_checked: bool,
     /// The running sums of the shares of the workspaces. The last sum is 1.
     pub(super) sums: Vec<f64>,
     pub(super) method: Method,
@@ -32,11 +43,14 @@ pub(super) struct RequestLoad {
 }
 
 impl RequestLoad {
-    pub(super) fn new(args: &BenchArgs) -> Result<RequestLoad, CommandError> {
+    pub(super) fn new(args: &BenchArgs, clock: &Clock) -> Result<RequestLoad, CommandError> {
         let app =
             args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
         if !(args.zipf.is_finite() && args.zipf >= 0.0) {
             return Err(CommandError::usage("--zipf must be a number from 0 on"));
+        }
+        if args.check && args.send != BenchRequests::Commands {
+            return Err(CommandError::usage("--check needs --send commands"));
         }
         let (method, resource, body) = match args.send {
             BenchRequests::Commands => (Method::POST, "/commands/sys.CUD", order(args.records)),
@@ -46,8 +60,12 @@ impl RequestLoad {
             BenchRequests::Reads => (Method::GET, "/numbers/order", String::new()),
         };
         Ok(RequestLoad {
-            address: args.node,
+            nodes: args.nodes.clone(),
+            connections: AtomicUsize::new(0),
             app,
+            id: format!("bench-{:016x}", clock.random()),
+            has_keys: args.keys,
+            is_checked: args.check,
             sums: shares::sums(args.workspaces, args.zipf),
             method,
             resource,
@@ -55,7 +73,17 @@ impl RequestLoad {
         })
     }
 
-    fn base(&self, ws: u64) -> String {
+    /// The node of the next connection: each node in turn, as a load balancer does.
+    pub(super) fn next_node(&self) -> SocketAddr {
+        self.nodes[self.connections.fetch_add(1, Ordering::Relaxed) % self.nodes.len()]
+    }
+
+    /// The id of a request of a client.
+    pub(super) fn request_id(&self, client: u32, number: u64) -> String {
+        format!("{}-{client}-{number}", self.id)
+    }
+
+    pub(super) fn base(&self, ws: u64) -> String {
         let app = &self.app;
         format!("/api/v2/apps/{}/{}/workspaces/{ws}", app.owner(), app.name())
     }
@@ -64,38 +92,38 @@ impl RequestLoad {
         self.base(ws) + self.resource
     }
 
-    fn unreachable(&self, why: impl Display) -> CommandError {
-        CommandError::unreachable(no_answer(self.address, "http.listen", why))
-    }
-
-    /// Connects, and asks for a path that does not exist. A working node answers such a request at
-    /// once, even if its storage is slow.
-    async fn connect(&self, clock: &Clock) -> Result<NodeClient, CommandError> {
-        let asked = async {
-            let mut client = NodeClient::connect(self.address).await?;
-            client.post("/", Bytes::new()).await.map(|_| client)
-        };
-        match clock.timeout_at(clock.now() + GREETING_TIMEOUT, asked).await {
-            Ok(Ok(client)) => Ok(client),
-            Ok(Err(error)) => Err(self.unreachable(error)),
-            Err(_) => Err(self.unreachable(format!("no answer within {GREETING_TIMEOUT:?}"))),
+    /// Connects to the first node that works, and asks for a path that does not exist. A working
+    /// node answers such a request at once, even if its storage is slow.
+    async fn connect(&self, clock: &Clock) -> Result<(SocketAddr, NodeClient), CommandError> {
+        let mut failed = None;
+        for &node in &self.nodes {
+            let asked = async {
+                let mut client = NodeClient::connect(node).await?;
+                client.post("/", Bytes::new()).await.map(|_| client)
+            };
+            let unreachable = match clock.timeout_at(clock.now() + GREETING_TIMEOUT, asked).await {
+                Ok(Ok(client)) => return Ok((node, client)),
+                Ok(Err(error)) => unreachable(node, error),
+                Err(_) => unreachable(node, format!("no answer within {GREETING_TIMEOUT:?}")),
+            };
+            failed.get_or_insert(unreachable);
         }
+        Err(failed.unwrap_or_else(|| CommandError::usage("--node names no node")))
     }
 
     /// Makes the workspaces. Workspaces that exist stay as they are.
     pub(super) async fn create_workspaces(&self, clock: &Clock) -> Result<(), CommandError> {
-        let mut client = self.connect(clock).await?;
+        let (node, mut client) = self.connect(clock).await?;
         for ws in 1..=self.sums.len() as u64 {
             let body = json!({ "args": { "kind": "Shop", "name": "bench" } }).to_string();
             let path = self.base(ws) + "/commands/sys.CreateWorkspace";
             let answer =
                 clock.timeout_at(clock.now() + ANSWER_TIMEOUT, client.post(&path, body.into()));
-            let answer = answer.await.map_err(|late| self.unreachable(late))?;
-            let answer = answer.map_err(|error| self.unreachable(error))?;
+            let answer = answer.await.map_err(|late| unreachable(node, late))?;
+            let answer = answer.map_err(|error| unreachable(node, error))?;
             if !answer.status.is_success() && answer.status != StatusCode::CONFLICT {
                 return Err(CommandError::unfinished(format!(
-                    "{} did not create workspace {ws} of {}: {}",
-                    self.address,
+                    "{node} did not create workspace {ws} of {}: {}",
                     self.app,
                     answer.problem("reason")
                 )));
@@ -103,6 +131,10 @@ impl RequestLoad {
         }
         Ok(())
     }
+}
+
+fn unreachable(node: SocketAddr, why: impl Display) -> CommandError {
+    CommandError::unreachable(no_answer(node, "http.listen", why))
 }
 
 /// The body of a command that makes an order with so many records.

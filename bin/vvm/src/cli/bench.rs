@@ -8,9 +8,16 @@ use super::address;
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// The API of the node.
-    #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:8822")]
-    pub(crate) node: SocketAddr,
+    /// The APIs of the nodes, with commas. The clients are spread over them, as a load balancer
+    /// does. A client of several nodes sends a request again to the next node if nothing was done.
+    #[arg(
+        long = "node",
+        value_name = "IP:PORT",
+        value_parser = address,
+        value_delimiter = ',',
+        default_value = "127.0.0.1:8822"
+    )]
+    pub(crate) nodes: Vec<SocketAddr>,
 
     /// The application. It must have the tables of the demo.
     #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
@@ -51,13 +58,23 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: u32,
 
+    /// Give each command an `Idempotency-Key`. A client of several nodes then also sends a command
+    /// again whose outcome is not known.
+    #[arg(long)]
+    pub(crate) keys: bool,
+
+    /// After the bench, read the logs of the workspaces, and report commands that are lost or were
+    /// done twice. The other clients of these workspaces are ignored.
+    #[arg(long)]
+    pub(crate) check: bool,
+
     /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 /// The requests of a bench.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BenchRequests {
     /// Commands that make records.
     Commands,
