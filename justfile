@@ -31,6 +31,10 @@ bench *args:
 simulate *args:
     cargo xtask simulate {{ args }}
 
+# Starts three nodes on this machine that share a Cassandra server. Ctrl-C stops everything.
+cluster *args:
+    @cargo xtask cluster {{ args }}
+
 # Starts the test servers and prints the variables by which tests find them.
 up which="all":
     @cargo xtask up {{ which }}

@@ -10,6 +10,7 @@
 
 mod bench;
 mod cargo;
+mod cluster;
 mod error;
 mod examples;
 mod folders;
@@ -20,6 +21,8 @@ mod simulate;
 mod steps;
 mod test;
 mod tidy;
+
+use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -40,6 +43,15 @@ enum XtaskCommand {
     ///
     /// Use it as: eval "$(cargo xtask down)", so that the shell forgets the variables too.
     Down,
+    /// Starts three nodes on this machine that share a Cassandra server, and shows how to try them.
+    ///
+    /// Ctrl-C stops the nodes and the server, and removes their data. The nodes use the ports 8822
+    /// to 8824, 8832 to 8834, and 55555 to 55557.
+    Cluster {
+        /// Runs this program, and builds nothing.
+        #[arg(long, value_name = "VVM")]
+        binary: Option<PathBuf>,
+    },
     /// Checks and tests everything, with servers of its own.
     ///
     /// If the variable of a server is set (VVM_TEST_CASSANDRA, VVM_TEST_CASSANDRA_CLUSTER,
@@ -151,6 +163,7 @@ fn run(command: XtaskCommand) -> Result<()> {
     match command {
         XtaskCommand::Up { which } => up(which),
         XtaskCommand::Down => down(),
+        XtaskCommand::Cluster { binary } => cluster::run(binary),
         XtaskCommand::Test { quick, long, arguments } => test::test(quick, long, &arguments),
         XtaskCommand::Tidy => tidy::tidy(),
         XtaskCommand::Fix => tidy::fix(),

@@ -101,9 +101,50 @@ fn wait(child: &mut Child, what: &str, limit: Option<Duration>) -> Result<ExitSt
     }
 }
 
+/// A child that runs while this process does something else. It is killed when the value is dropped.
+pub(crate) struct RunningChild {
+    child: Child,
+    what: String,
+}
+
+impl RunningChild {
+    /// Starts a command. Its output goes where the command says.
+    pub(crate) fn start(command: &mut Command) -> Result<RunningChild> {
+        let (child, what) = start(command)?;
+        Ok(RunningChild { child, what })
+    }
+
+    /// Returns the exit status, if the child has ended.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().context(format!("cannot wait for `{}`", self.what))
+    }
+
+    /// Asks the child to end.
+    pub(crate) fn ask_to_end(&self) {
+        signal_group(&self.child, Signal::TERM);
+    }
+
+    /// Waits until the child has ended, and kills it after a time.
+    pub(crate) fn end_within(mut self, grace: Duration) {
+        end_within(&mut self.child, grace);
+    }
+}
+
+impl Drop for RunningChild {
+    fn drop(&mut self) {
+        signal_group(&self.child, Signal::KILL);
+        // If this call fails, only the exit status is lost.
+        let _ = self.child.wait();
+    }
+}
+
 fn end(child: &mut Child) {
     signal_group(child, Signal::TERM);
-    let deadline = Instant::now() + GRACE;
+    end_within(child, GRACE);
+}
+
+fn end_within(child: &mut Child, grace: Duration) {
+    let deadline = Instant::now() + grace;
     while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(20));
     }
