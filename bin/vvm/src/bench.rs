@@ -22,8 +22,8 @@ use pace::RequestPace;
 use progress::BenchProgress;
 use sender::BenchClient;
 
-/// The most time to wait for an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most time for a request, with all its tries. A crash of an owner takes less.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, CommandError> {
     let clock = Clock::system();

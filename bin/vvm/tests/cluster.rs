@@ -48,12 +48,12 @@ fn longest_pause(known: &AcknowledgedCommands) -> Duration {
     moments.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
 }
 
-/// Returns the bound of a takeover, which a node logs when it begins to wait.
-fn takeover_bound(node: &NodeProcess) -> Duration {
+/// Returns a bound that a node logs when it begins to wait.
+fn logged_bound(node: &NodeProcess, name: &str) -> Duration {
     let log = node.log_text();
     let line = log.lines().find(|line| line.contains("failover")).unwrap();
     let line: Value = serde_json::from_str(line).unwrap();
-    let bound = line["fields"]["failover"].as_str().unwrap().strip_suffix('s').unwrap();
+    let bound = line["fields"][name].as_str().unwrap().strip_suffix('s').unwrap();
     Duration::from_secs_f64(bound.parse().unwrap())
 }
 
@@ -72,7 +72,7 @@ fn killed(fixture: &StorageFixture) {
         first.ended();
         load.until_more(50);
         let known = load.stop();
-        let (pause, bound) = (longest_pause(&known), takeover_bound(&second));
+        let (pause, bound) = (longest_pause(&known), logged_bound(&second, "failover"));
         assert!(pause < bound, "nothing was done for {pause:?}, and {bound:?} are promised");
         known.check(&[&second], 4);
         second.stop();
@@ -306,45 +306,161 @@ fn until_more_events(node: &NodeProcess, ws: u64, count: usize) {
     }
 }
 
-/// Three nodes with cluster ports are restarted in turn under load. No client gets an error: a
-/// client asks the next node only if nothing was done, as a load balancer does.
-fn rolling(fixture: &StorageFixture) {
-    let storage = fixture.config(&fixture.storage);
-    let config = |port: std::net::SocketAddr| {
-        format!(
-            "{storage}[node]\nlease_seconds = {}\nacquire_seconds = 0\n\
-             [cluster]\nseats = 3\nlisten = \"{port}\"\n",
-            LEASE.as_secs()
-        )
-    };
-    let names = ["first", "second", "third"];
-    let ports = names.map(|_| node::free());
-    let mut nodes: Vec<NodeProcess> = Vec::new();
-    for (name, port) in names.iter().zip(ports) {
-        nodes.push(fixture.start(name, &config(port)).ready());
+/// Three nodes with cluster ports.
+struct ThreeNodes<'f> {
+    fixture: &'f StorageFixture,
+    ports: [std::net::SocketAddr; 3],
+    nodes: Vec<NodeProcess>,
+}
+
+impl ThreeNodes<'_> {
+    const NAMES: [&'static str; 3] = ["first", "second", "third"];
+
+    /// Starts the nodes, and waits until they share the partitions.
+    fn start(fixture: &StorageFixture) -> ThreeNodes<'_> {
+        let ports = Self::NAMES.map(|_| node::free());
+        let mut three = ThreeNodes { fixture, ports, nodes: Vec::new() };
+        for at in 0..3 {
+            three.nodes.push(fixture.start(Self::NAMES[at], &three.config(at)).ready());
+        }
+        three.nodes[0].create_workspace(1);
+        three.until_shared();
+        three
     }
-    nodes[0].create_workspace(1);
-    let bench = Bench::start(&nodes, &["--clients", "64", "--workspaces", "20"]);
-    until_more_events(&nodes[0], 1, 50);
-    for at in 0..nodes.len() {
-        let stopped = nodes.remove(at);
+
+    fn config(&self, at: usize) -> String {
+        format!(
+            "{}[node]\nlease_seconds = {}\nacquire_seconds = 0\n\
+             [cluster]\nseats = 3\nlisten = \"{}\"\n",
+            self.fixture.config(&self.fixture.storage),
+            LEASE.as_secs(),
+            self.ports[at]
+        )
+    }
+
+    fn until_shared(&self) {
+        let start = Instant::now();
+        let counts = || {
+            let (_, status) = request(self.nodes[0].admin, "GET", "/cluster", &[], "");
+            let members = status["members"].as_array().unwrap().iter();
+            let mut counts: Vec<_> =
+                members.map(|member| member["partitions"].as_u64().unwrap()).collect();
+            counts.sort_unstable();
+            counts
+        };
+        while counts() != [3, 3, 4] {
+            assert!(start.elapsed() < node::PATIENCE, "{:?}", counts());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn restart(&mut self, at: usize) {
+        let stopped = self.nodes.remove(at);
         let (api, admin) = (stopped.api, stopped.admin);
         stopped.stop();
-        until_more_events(&nodes[0], 1, 20);
-        let again = fixture.start_at(names[at], &config(ports[at]), api, admin).ready();
-        nodes.insert(at, again);
-        until_more_events(&nodes[0], 1, 20);
+        until_more_events(&self.nodes[0], 1, 20);
+        let config = self.config(at);
+        let again = self.fixture.start_at(Self::NAMES[at], &config, api, admin).ready();
+        self.nodes.insert(at, again);
     }
-    let report = bench.stop();
+
+    fn stop(self) {
+        self.nodes.into_iter().for_each(NodeProcess::stop);
+    }
+}
+
+/// No client got an error, and the logs agree with the answers.
+fn assert_clean(report: &Value) {
     assert_eq!(report["failed"], serde_json::json!({}), "{report}");
     let check = &report["check"];
     let faults = ["lost", "doubled", "doneAlthoughRefused"].map(|of| check[of].as_u64().unwrap());
     assert_eq!(faults, [0; 3], "{report}");
+}
+
+/// No client gets an error while three nodes are restarted in turn under load: a client asks the
+/// next node only if nothing was done, as a load balancer does.
+fn rolling(fixture: &StorageFixture) {
+    let mut three = ThreeNodes::start(fixture);
+    let bench = Bench::start(&three.nodes, &["--clients", "64", "--workspaces", "20"]);
+    until_more_events(&three.nodes[0], 1, 50);
+    for at in 0..3 {
+        three.restart(at);
+        until_more_events(&three.nodes[0], 1, 20);
+    }
+    let report = bench.stop();
+    assert_clean(&report);
     assert!(report["longestPauseMicros"].as_u64().unwrap() < 1_000_000, "{report}");
     // A debug build shares two processors with the database.
     assert!(report["micros"]["p999"].as_u64().unwrap() < 1_500_000, "{report}");
     assert_eq!(report["nodes"].as_object().unwrap().len(), 3, "{report}");
-    nodes.into_iter().for_each(NodeProcess::stop);
+    three.stop();
+}
+
+/// An owner is killed. Commands with keys are sent again, by clients and by nodes, and all of them
+/// are done once, within the bound that a node logs.
+fn killed_owner(fixture: &StorageFixture) {
+    let mut three = ThreeNodes::start(fixture);
+    let bench = Bench::start(&three.nodes, &["--clients", "16", "--workspaces", "20", "--keys"]);
+    until_more_events(&three.nodes[0], 1, 50);
+    let mut killed = three.nodes.remove(1);
+    killed.signal(Signal::KILL);
+    killed.ended();
+    until_these_own_all(&three.nodes);
+    let report = bench.stop();
+    assert_clean(&report);
+    assert_within_takeover(&report, &three.nodes[0]);
+    three.stop();
+}
+
+/// Two of three nodes stand still, as owners of partitions and as the nodes that clients ask. The
+/// third one takes over.
+fn frozen_nodes(fixture: &StorageFixture) {
+    let mut three = ThreeNodes::start(fixture);
+    let bench = Bench::start(&three.nodes, &["--clients", "16", "--workspaces", "20", "--keys"]);
+    until_more_events(&three.nodes[0], 1, 50);
+    let mut frozen = three.nodes.split_off(1);
+    frozen.iter().for_each(|node| node.signal(Signal::STOP));
+    until_these_own_all(&three.nodes);
+    until_more_events(&three.nodes[0], 1, 20);
+    frozen.iter().for_each(|node| node.signal(Signal::CONT));
+    for node in &mut frozen {
+        let code = node.ended().code();
+        assert!(matches!(code, Some(7 | 10)), "{code:?}: {}", node.log_text());
+    }
+    let report = bench.stop();
+    assert_clean(&report);
+    // A try at a frozen node takes 12 s, and up to three tries may be needed.
+    let longest = report["micros"]["max"].as_u64().unwrap();
+    assert!(longest < 45_000_000, "{report}");
+    three.stop();
+}
+
+/// Waits until the nodes that are left own all partitions, and the partitions are ready.
+fn until_these_own_all(nodes: &[NodeProcess]) {
+    let start = Instant::now();
+    let apis: Vec<String> = nodes.iter().map(|node| node.api.to_string()).collect();
+    loop {
+        let (_, status) = request(nodes[0].admin, "GET", "/cluster", &[], "");
+        let is_fine = |partition: &Value| {
+            let owner = partition["owner"].as_str();
+            partition["state"] == "ready"
+                && owner.is_some_and(|it| apis.iter().any(|api| api == it))
+        };
+        if status["partitions"].as_array().unwrap().iter().all(is_fine) {
+            return;
+        }
+        assert!(start.elapsed() < node::PATIENCE, "{status}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Each command was done within the bound of a takeover that a node logs.
+fn assert_within_takeover(report: &Value, node: &NodeProcess) {
+    let bound = logged_bound(node, "takeover");
+    let longest = Duration::from_micros(report["micros"]["max"].as_u64().unwrap());
+    assert!(longest < bound, "a command took {longest:?}, and {bound:?} are promised");
+    // The bound would show nothing if no command had waited for the takeover.
+    assert!(longest > LEASE / 4, "no command waited: {report}");
 }
 
 /// The command of the next trial, with all that it started.
@@ -403,7 +519,9 @@ type Run = fn(&StorageFixture);
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials: [(&str, Run); 8] = [
+    let trials: [(&str, Run); 10] = [
+        ("commands_with_keys_are_done_once_although_an_owner_is_killed", killed_owner),
+        ("commands_with_keys_are_done_once_although_two_of_three_nodes_stand_still", frozen_nodes),
         ("one_command_starts_three_nodes_and_stops_them", one_command),
         ("nodes_share_the_partitions_and_take_over_from_one_that_dies", two_seats),
         ("nodes_are_restarted_in_turn_under_load_and_no_client_gets_an_error", rolling),
