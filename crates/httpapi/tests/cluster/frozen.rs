@@ -36,6 +36,10 @@ struct Nodes {
 
 impl Nodes {
     fn start() -> Nodes {
+        Nodes::with(limited)
+    }
+
+    fn with(change: fn(&mut HttpApiSettings)) -> Nodes {
         let cluster = TestCluster::new();
         let options = |proxy| NodeOptions { seats: Some(2), proxy, ..NodeOptions::default() };
         let proxy = Proxy::start();
@@ -45,7 +49,6 @@ impl Nodes {
         other.take(2);
         behind.create_workspace(3);
         other.create_workspace(2);
-        let change: fn(&mut HttpApiSettings) = limited;
         let entry = cluster.entry(NodeOptions { change: Some(change), ..options(None) });
         Nodes { proxy, behind, other, entry }
     }
@@ -158,6 +161,45 @@ fn a_frozen_owner_does_not_slow_other_partitions() {
     let after = rate();
     // The bench measures this exactly. Tests run beside other tests.
     assert!(meanwhile * 3 > before.min(after), "{meanwhile} between {before} and {after}");
+    nodes.stop();
+}
+
+/// The owner got a request and does not answer, and another node takes the partition. The request
+/// is not waited for until its deadline. With a key it is sent to the new owner. Without one its
+/// outcome is unknown.
+#[test]
+fn a_request_at_a_former_owner_is_given_up_when_a_new_owner_is_seen() {
+    let nodes = Nodes::with(|settings| settings.command_time = Duration::from_secs(60));
+    let entry = nodes.entry.api;
+    nodes.proxy.hold(true);
+    let send = |id: &'static str, has_key: bool| {
+        thread::spawn(move || {
+            let headers = [("x-request-id", id), ("idempotency-key", id)];
+            let headers = &headers[..if has_key { 2 } else { 1 }];
+            let answer = request(entry, "POST", &command_path(1, "sys.CUD"), headers, ROW);
+            (answer, Instant::now())
+        })
+    };
+    let (plain, keyed) = (send("plain", false), send("keyed", true));
+    // Both are on their way to the owner.
+    thread::sleep(Duration::from_millis(300));
+    assert!(!plain.is_finished() && !keyed.is_finished());
+    nodes.other.take(1);
+    let moved = Instant::now();
+    for (sent, expected) in [(plain, 504), (keyed, 200)] {
+        let ((status, answer), at) = sent.join().unwrap();
+        assert_eq!(status, expected, "{answer}");
+        // A read of the owners, two checks of the owner, and the command itself.
+        let took = at.saturating_duration_since(moved);
+        assert!(took < Duration::from_secs(5), "{status} after {took:?}");
+    }
+    assert_eq!(nodes.entry.metric("httpapi_forwarded_total{outcome=\"abandoned\"}"), 2.0);
+    nodes.proxy.hold(false);
+    // The former owner gets both requests now, and refuses them.
+    thread::sleep(Duration::from_millis(300));
+    let log = logged(nodes.other.api, 1);
+    let count = |id: &str| log.iter().filter(|logged| *logged == id).count();
+    assert_eq!((count("plain"), count("keyed")), (0, 1), "{log:?}");
     nodes.stop();
 }
 
