@@ -27,6 +27,7 @@ use proxy::{Passing, Proxy};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use shop::http_client::{request, try_request, workspace_path};
+use trialkit::is_long;
 
 /// The length of a lease.
 const LEASE: Duration = Duration::from_secs(10);
@@ -533,8 +534,12 @@ fn main() {
     ];
     // Only one process can use a redb file.
     let servers = Storage::all().into_iter().filter(|(name, _)| *name != "redb");
-    let trials = servers.flat_map(|(server, storage)| {
-        trials.map(|(name, trial)| {
+    let three = std::env::var("VVM_TEST_CASSANDRA_CLUSTER").ok().filter(|_| is_long());
+    let on_three = [trials[0], trials[3], trials[4]];
+    let servers = servers.map(|(name, storage)| (name, storage, trials.to_vec()));
+    let three = ("three_cassandra_servers", three.map(Storage::Cassandra), on_three.to_vec());
+    let trials = servers.chain([three]).flat_map(|(server, storage, trials)| {
+        trials.into_iter().map(move |(name, trial)| {
             let (storage, is_ignored) = (storage.clone(), storage.is_none());
             let run = move || {
                 trial(&StorageFixture::new(storage.unwrap()));

@@ -50,8 +50,9 @@ impl StorageFixture {
                 "driver = \"redb\"\nredb = { path = \"vvm.redb\", cache_bytes = 33554432 }"
                     .to_owned()
             }
-            Storage::Cassandra(address) => format!(
-                "driver = \"cassandra\"\ncassandra = {{ contact_points = [\"{address}\"], replication = \"up_to_three\" }}"
+            Storage::Cassandra(addresses) => format!(
+                "driver = \"cassandra\"\ncassandra = {{ contact_points = [\"{}\"], replication = \"up_to_three\" }}",
+                addresses.replace(',', "\", \"")
             ),
             Storage::DynamoDb(endpoint) => format!(
                 "driver = \"dynamodb\"\ndynamodb = {{ endpoint = \"{endpoint}\", region = \"local\", access_key_id = \"local\", secret_access_key = \"local\", table_prefix = \"\" }}"
@@ -91,7 +92,8 @@ impl StorageFixture {
                 Arc::new(istorage_redb::RedbDriver::open(config, clock).await.unwrap())
             }
             Storage::Cassandra(address) => {
-                let config = istorage_cassandra::CassandraConfig::new([address.clone()]);
+                let config =
+                    istorage_cassandra::CassandraConfig::new(address.split(',').map(str::to_owned));
                 let driver = istorage_cassandra::CassandraDriver::connect(config, clock, soon);
                 Arc::new(driver.await.unwrap())
             }
