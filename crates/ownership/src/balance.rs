@@ -38,6 +38,12 @@
 //! A [`MoveOrder`] of an operator needs neither wishes nor the 10 seconds, and is done also while
 //! moves are paused. Afterwards the loads are evened out again, unless moves are paused.
 //!
+//! # Refused partitions
+//!
+//! An owner that cannot start a partition names it in its member row as refused. It gives the
+//! partition to the candidate with the lowest load among those that can run it and have not refused
+//! it, also while moves are paused. If there is none, the owner goes on trying.
+//!
 //! # Drain
 //!
 //! A draining node gives all its partitions to the candidates with the lowest loads, [`DRAINS`] at
@@ -254,6 +260,7 @@ impl Balancer {
         };
         let orders = orders.iter().filter(|step| step.from == self.me.incarnation);
         give_up.extend(orders.map(Move::give_up));
+        give_up.extend(cluster.refused(own));
         give_up.retain(|step| {
             let has_begun = sight.giving.iter().any(|begun| begun.partition == step.partition);
             let is_silent = step.to.is_some_and(|to| self.is_unanswered(to.incarnation));

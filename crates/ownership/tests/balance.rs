@@ -498,6 +498,23 @@ fn an_order_is_done_at_once_even_if_moves_are_paused() {
     assert_eq!(sight.plan().give_up, []);
 }
 
+/// A partition that could not be started stayed at its owner for ever, although another node could
+/// start it.
+#[test]
+fn an_owner_gives_away_what_it_has_refused_to_a_node_that_has_not() {
+    let mut sight = Sight::new(&[2, 1, 0, 0]);
+    sight.is_paused = true;
+    sight.member(1).refused = [id(0), id(2)].into();
+    assert_eq!(sight.plan().give_up, [give_up(0, 3)], "partition 2 belongs to another node");
+    sight.member(3).refused = [id(0)].into();
+    assert_eq!(sight.begin(), [give_up(0, 4)]);
+    assert_eq!(sight.plan().give_up, [], "it is on its way");
+    sight.giving.clear();
+    sight.member(2).apps.clear();
+    sight.member(4).refused = [id(0)].into();
+    assert_eq!(sight.plan().give_up, [], "nobody else can start it");
+}
+
 #[test]
 fn a_draining_node_gives_four_at_a_time_to_the_least_loaded() {
     let mut sight = Sight::new(&[6, 1, 0]);

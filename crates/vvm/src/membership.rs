@@ -22,6 +22,9 @@ use crate::{Node, app::App};
 /// The time for which a member row lives. A node writes its row each second.
 pub(crate) const MEMBER_TTL: Duration = Duration::from_secs(10);
 
+/// A partition that this node could not start goes to other nodes first for this time.
+const REFUSED_FOR: Duration = Duration::from_secs(600);
+
 /// A partition that recovers for longer does not keep the nodes from moving others.
 const LONG_RECOVERY: Duration = Duration::from_secs(60);
 
@@ -44,10 +47,19 @@ pub(crate) struct Wishes {
     pub(crate) wants: BTreeMap<PartitionId, OwnerEpoch>,
     /// The starts of partitions on this node.
     pub(crate) starts: BTreeMap<PartitionId, Instant>,
+    /// The partitions that this node could not start, and the times.
+    pub(crate) refused: BTreeMap<PartitionId, Instant>,
+    /// The applications of which another version is deployed.
+    pub(crate) outdated: BTreeSet<u32>,
 }
 
 /// The fields of a member row whose change must be seen at once.
-pub(crate) type UrgentFields = (MemberState, Option<u32>, bool, BTreeMap<PartitionId, OwnerEpoch>);
+pub(crate) type UrgentFields = (
+    (MemberState, Option<u32>, bool),
+    BTreeMap<PartitionId, OwnerEpoch>,
+    BTreeSet<PartitionId>,
+    BTreeSet<u32>,
+);
 
 impl Membership {
     pub(crate) fn new(clock: &Clock) -> Membership {
@@ -115,13 +127,17 @@ impl Node {
         };
         let mut recovering = loads.iter().filter(|(_, load)| load.status.starts_with(RECOVERING));
         let is_recovering = recovering.any(|(id, _)| is_new(id));
+        let numbers = self.apps().iter().filter_map(App::opened_number);
+        let is_recent = |at: Instant| now.saturating_since(at) < REFUSED_FOR;
+        let refused = wishes.refused.iter().filter(|(_, at)| is_recent(**at));
         Member {
             incarnation: self.incarnation(),
             seat: self.seat(),
             cluster: self.cluster_address(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             state,
-            apps: self.apps().iter().filter_map(App::opened_number).collect(),
+            apps: numbers.filter(|number| !wishes.outdated.contains(number)).collect(),
+            refused: refused.map(|(id, _)| *id).collect(),
             recent_starts: self.recent_starts(),
             is_recovering,
             wants: wishes.wants,
@@ -153,8 +169,8 @@ const RECOVERING: &str = "recovering";
 
 /// Returns the fields of a member whose change is written at once.
 pub(crate) fn urgent(member: &Member) -> UrgentFields {
-    let Member { state, seat, is_recovering, wants, .. } = member.clone();
-    (state, seat, is_recovering, wants)
+    let Member { state, seat, is_recovering, wants, refused, apps, .. } = member.clone();
+    ((state, seat, is_recovering), wants, refused, apps)
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@
 //! runtime of requests. So requests do not delay a takeover.
 
 mod calls;
+mod deployments;
 mod expected;
+mod failures;
 mod plan;
 mod stop;
 
@@ -31,7 +33,9 @@ use tracing::{error, info, warn};
 
 pub(crate) use self::stop::PartitionStops;
 use self::{
+    deployments::DeploymentChecks,
     expected::ExpectedPartitions,
+    failures::EarlyFailures,
     stop::{PartitionStop, StopTimes},
 };
 use crate::{
@@ -65,6 +69,8 @@ pub(crate) struct OwnedPartitions<'a> {
     /// The fences of partitions that ended without a proof. A later epoch in the ownership row
     /// proves that their writes are fenced.
     unproved: BTreeMap<PartitionId, Arc<PartitionFence>>,
+    checks: DeploymentChecks<'a>,
+    failures: EarlyFailures,
     /// The partitions that nobody can take: their rows make no sense, or have the highest epoch.
     blocked: BTreeSet<PartitionId>,
     /// The partitions whose moves operators have ordered, and the time at which this node saw the
@@ -118,6 +124,8 @@ impl<'a> OwnedPartitions<'a> {
             started: BTreeMap::new(),
             stops,
             unproved: BTreeMap::new(),
+            checks: DeploymentChecks::default(),
+            failures: EarlyFailures::default(),
             blocked: BTreeSet::new(),
             ordered: BTreeMap::new(),
             looked: None,
@@ -156,6 +164,7 @@ impl<'a> OwnedPartitions<'a> {
             self.end_failed();
             let action = self.engine.next(clock.now(), answer);
             self.handle_notices()?;
+            self.begin_checks();
             let (is_settled, has_told) = self.plan(clock.now());
             let has_told = self.handle_notices()? || has_told;
             if is_settled && let Some(settled) = settled.take() {
@@ -182,6 +191,7 @@ impl<'a> OwnedPartitions<'a> {
         tokio::select! {
             () = clock.sleep_until(until) => {}
             stop = self.stops.next() => self.note_stop(stop)?,
+            (checked, waiting) = self.checks.next() => self.note_check(checked, waiting)?,
             missing = self.asked.answered(|| clock.now()) => {
                 if let Some(missing) = missing {
                     warn!(successor = %missing, "successor does not answer");
@@ -208,7 +218,7 @@ impl<'a> OwnedPartitions<'a> {
         let is_some = !notices.is_empty();
         for notice in notices {
             match notice {
-                OwnershipNotice::Start(partition, epoch) => self.start(partition, epoch)?,
+                OwnershipNotice::Start(partition, epoch) => self.checks.add(partition, epoch),
                 OwnershipNotice::Stop(partition, epoch) => self.stop(partition, epoch),
                 OwnershipNotice::Left(partition) => self.leave(partition),
                 OwnershipNotice::Foreign(partition, row) => return Err(self.close(partition, row)),
@@ -242,6 +252,7 @@ impl<'a> OwnedPartitions<'a> {
     /// Stops a partition that goes to another node. Its client requests wait meanwhile, so writes
     /// without an answer must not delay the stop for long.
     fn stop(&mut self, partition: PartitionId, epoch: OwnerEpoch) {
+        self.checks.forget(partition);
         let settings = self.deployer.settings;
         let times = StopTimes::of_move(settings.request_call_timeout);
         self.push_stop(partition, epoch, times);
@@ -267,6 +278,11 @@ impl<'a> OwnedPartitions<'a> {
             }
         }
         for (id, epoch) in ended {
+            let is_stopping =
+                self.all.get(&id).is_some_and(|(app, _)| self.stops.has(app.name(), id.partition));
+            if !is_stopping {
+                self.note_failure(id);
+            }
             let times = StopTimes::of_failed(self.deployer.settings.request_call_timeout);
             self.push_stop(id, epoch, times);
         }
@@ -305,6 +321,7 @@ impl<'a> OwnedPartitions<'a> {
 
     fn leave(&mut self, partition: PartitionId) {
         self.started.remove(&partition);
+        self.failures.forget(partition);
         self.fenced(partition);
         let node = self.deployer.node;
         node.membership().wishes().starts.remove(&partition);

@@ -65,7 +65,8 @@ impl ApiHandler {
         body: &mut RequestBody,
     ) -> Answer {
         let app = self.node.app(owner, app).ok_or_else(|| {
-            ProblemDetails::not_found(format!("this node has no application {owner}/{app}"))
+            let reason = format!("this node has no application {owner}/{app}");
+            ProblemDetails::new(StatusCode::NOT_FOUND, "not_deployed", reason)
         })?;
         check_query(operation.parameters(), head.query())?;
         let mut payload = Payload::new(body);

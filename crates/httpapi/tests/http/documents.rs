@@ -85,7 +85,7 @@ fn each_invalid_request_for_documents_or_logs_gets_its_code_and_changes_nothing(
     assert_eq!(docs("GET", "cdocs/shop.Bill", &[]).0, 400);
     assert_eq!(docs("DELETE", "docs/shop.Article/1", &[("if-match", "1.2")]).0, 400);
     let elsewhere = code(request(node.api, "GET", "/api/v2/apps/a/b/workspaces/1/wlog", &[], ""));
-    assert_eq!(elsewhere, not_found);
+    assert_eq!(elsewhere, (404, "not_deployed".to_owned()));
     assert_eq!(node.logged(WS).len(), 1, "nothing was written");
     node.stop();
 }

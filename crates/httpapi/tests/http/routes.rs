@@ -84,7 +84,7 @@ fn each_route_is_answered_and_counted_by_its_kind() {
     ];
     let expected = expected.map(|(kind, status)| format!("kind=\"{kind}\",status=\"{status}\""));
     assert_eq!(counted, expected);
-    for (code, count) in [("not_found", 2), ("bad_request", 1)] {
+    for (code, count) in [("not_found", 1), ("not_deployed", 1), ("bad_request", 1)] {
         let line = format!("httpapi_problems_total{{code=\"{code}\"}} {count}");
         assert!(metrics.lines().any(|there| there == line), "{line}: {metrics}");
     }
@@ -95,6 +95,7 @@ fn each_route_is_answered_and_counted_by_its_kind() {
 fn a_path_without_a_route_is_refused() {
     let node = TestNode::start();
     let unknown = (404, "not_found");
+    let elsewhere = (404, "not_deployed");
     let bad = (400, "bad_request");
     for (method, path, expected) in [
         ("GET", "/".to_owned(), unknown),
@@ -111,8 +112,8 @@ fn a_path_without_a_route_is_refused() {
         ("GET", at("cdocs/shop%2EArticle"), bad),
         ("POST", at("docs/shop.Article%2F1"), bad),
         ("GET", at("docs/shop.Article/%31"), bad),
-        ("GET", "/api/v2/apps/%64emo/shop/workspaces/1/wlog".to_owned(), unknown),
-        ("GET", "/api/v2/apps/demo/none/workspaces/1/wlog".to_owned(), unknown),
+        ("GET", "/api/v2/apps/%64emo/shop/workspaces/1/wlog".to_owned(), elsewhere),
+        ("GET", "/api/v2/apps/demo/none/workspaces/1/wlog".to_owned(), elsewhere),
         ("GET", "/api/v2/apps/demo/shop/workspaces/x/wlog".to_owned(), bad),
         ("GET", "/api/v2/apps/demo/shop/workspaces/-1/wlog".to_owned(), bad),
         ("POST", at("commands/sys.CUD/1"), unknown),

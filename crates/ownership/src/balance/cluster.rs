@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ielections::Incarnation;
 
-use super::{ClusterSight, moves::Move, watch::Watch};
+use super::{ClusterSight, GiveUp, moves::Move, watch::Watch};
 use crate::{
     Member, MemberId, MemberState, Owner, OwnerRow, OwnerRowsView, PartitionId, PartitionLoad,
 };
@@ -85,6 +85,24 @@ impl<'a> Cluster<'a> {
 
     pub(super) fn candidate(&self, incarnation: Incarnation) -> Option<&Candidate<'a>> {
         self.candidates.iter().find(|candidate| candidate.owner.incarnation == incarnation)
+    }
+
+    /// The partitions that this node owns and has refused, with the candidates that get them.
+    pub(super) fn refused(&self, own: &Member) -> Vec<GiveUp> {
+        let mut candidates = self.candidates.clone();
+        let mut give_up = Vec::new();
+        for &partition in &own.refused {
+            let OwnerRow { epoch, owner } = self.row(partition);
+            if owner.is_none_or(|owner| owner.incarnation != self.me.incarnation) {
+                continue;
+            }
+            let willing = candidates.iter_mut().filter(|to| to.is_willing(partition));
+            if let Some(to) = willing.min_by_key(|to| to.place(partition)) {
+                to.load += 1;
+                give_up.push(GiveUp { partition, epoch, to: Some(to.owner) });
+            }
+        }
+        give_up
     }
 
     /// Whether the successor asks for this move.

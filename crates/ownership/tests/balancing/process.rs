@@ -23,6 +23,8 @@ pub(crate) const LEASE: u64 = 10_000;
 pub(crate) const WORK: u64 = 7_500;
 /// The process reads, beats and renews so often.
 const EVERY: u64 = 1_000;
+/// A partition that could not be started starts again after this time.
+const REFUSED_FOR: u64 = 5_000;
 /// The process plans so often between two reads.
 const PLAN_EVERY: u64 = 500;
 
@@ -72,6 +74,8 @@ pub(crate) struct Task {
     /// The time at which its row changes, and the next owner.
     pub(crate) leaving: Option<(u64, Option<Owner>)>,
     is_move: bool,
+    /// The process could not start the partition, and tries again later.
+    is_refused: bool,
 }
 
 /// What a step of a process did.
@@ -131,6 +135,10 @@ impl Process {
         now < self.valid_until && task.is_some_and(|task| now >= task.ready_at)
     }
 
+    fn is_recovering(&self, now: u64) -> bool {
+        self.tasks.values().any(|task| now < task.ready_at && !task.is_refused)
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.taking.is_none() && self.tasks.values().all(|task| task.leaving.is_none())
     }
@@ -160,7 +168,7 @@ impl Process {
         }
         let is_new = self.finish_read(now, store, settings);
         if is_new {
-            self.start_own_rows(now, settings, store, &mut events);
+            self.start_own_rows(now, settings);
         }
         if is_new || now >= self.plan_at {
             self.plan_at = now + PLAN_EVERY;
@@ -190,7 +198,7 @@ impl Process {
 
     fn begin_beat(&mut self, now: u64, settings: &mut Settings) {
         if self.beat.is_none() && !settings.is_lost() && !settings.members_fail {
-            self.own.is_recovering = self.tasks.values().any(|task| now < task.ready_at);
+            self.own.is_recovering = self.is_recovering(now);
             self.beat = Some((now + settings.delay(), self.own.clone()));
         }
     }
@@ -229,7 +237,7 @@ impl Process {
             None => MemberState::Starting,
         };
         let was_recovering = self.own.is_recovering;
-        self.own.is_recovering = self.tasks.values().any(|task| now < task.ready_at);
+        self.own.is_recovering = self.is_recovering(now);
         let Some((read_at, view)) = &self.view else { return };
         let age = now - read_at;
         let mut changed = None;
@@ -290,7 +298,8 @@ impl Process {
             return;
         }
         let is_order = settings.ordered.contains(&(partition, epoch));
-        task.is_move = self.drain.is_none() && !is_order;
+        let is_refused = self.own.refused.contains(&partition);
+        task.is_move = self.drain.is_none() && !is_order && !is_refused;
         task.leaving = Some((now + settings.stop_ms() + settings.delay(), to));
         let to = to.map(|to| to.incarnation);
         events.push(Event::Leaves(partition, to.filter(|_| task.is_move), age));
@@ -314,18 +323,12 @@ impl Process {
             let to = OwnerRow { epoch, owner: Some(self.me) };
             if store.change(now, partition, from, to) {
                 events.push(Event::Took(partition));
-                self.start(now, partition, epoch, store, settings, events);
+                self.start(now, partition, epoch, settings);
             }
         }
     }
 
-    fn start_own_rows(
-        &mut self,
-        now: u64,
-        settings: &mut Settings,
-        store: &mut Store,
-        events: &mut Vec<Event>,
-    ) {
+    fn start_own_rows(&mut self, now: u64, settings: &mut Settings) {
         let Some((_, view)) = &self.view else { return };
         let is_mine = |row: &OwnerRow| {
             row.owner.is_some_and(|owner| owner.incarnation == self.me.incarnation)
@@ -333,19 +336,17 @@ impl Process {
         let mine = view.rows.iter().filter(|(_, row)| is_mine(row));
         let mine: Vec<_> = mine.map(|(id, row)| (*id, row.epoch)).collect();
         for (partition, epoch) in mine {
-            self.start(now, partition, epoch, store, settings, events);
+            self.start(now, partition, epoch, settings);
         }
     }
 
-    /// Starts a partition under an epoch that was not used here, or releases it.
+    /// Starts a partition under an epoch that was not used here, or refuses it.
     pub(crate) fn start(
         &mut self,
         now: u64,
         partition: PartitionId,
         epoch: OwnerEpoch,
-        store: &mut Store,
         settings: &mut Settings,
-        events: &mut Vec<Event>,
     ) {
         if self.used.get(&partition).is_some_and(|used| *used >= epoch) {
             return;
@@ -353,15 +354,17 @@ impl Process {
         self.used.insert(partition, epoch);
         if settings.has_faults && settings.refuses && settings.random.u8(..10) == 0 {
             self.own.refused.insert(partition);
-            let from = OwnerRow { epoch, owner: Some(self.me) };
-            store.change(now, partition, from, OwnerRow { epoch, owner: None });
-            events.push(Event::Left(partition));
+            self.learn(partition, OwnerRow { epoch, owner: Some(self.me) });
+            let ready_at = now + REFUSED_FOR;
+            let task = Task { epoch, ready_at, leaving: None, is_move: false, is_refused: true };
+            self.tasks.insert(partition, task);
             return;
         }
         let ready_at = now + settings.random.u64(100..=600);
         self.is_outdated = true;
         self.learn(partition, OwnerRow { epoch, owner: Some(self.me) });
-        self.tasks.insert(partition, Task { epoch, ready_at, leaving: None, is_move: false });
+        let task = Task { epoch, ready_at, leaving: None, is_move: false, is_refused: false };
+        self.tasks.insert(partition, task);
     }
 
     fn learn(&mut self, partition: PartitionId, row: OwnerRow) {

@@ -254,9 +254,7 @@ impl World {
                     && now >= seat.frozen_until
             });
             if let Some(process) = seat.and_then(|seat| seat.process.as_mut()) {
-                let mut events = Vec::new();
-                let (store, settings) = (&mut self.store, &mut self.settings);
-                process.start(now, partition, epoch, store, settings, &mut events);
+                process.start(now, partition, epoch, &mut self.settings);
             }
         }
     }

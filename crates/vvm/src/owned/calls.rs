@@ -29,6 +29,7 @@ impl OwnedPartitions<'_> {
                 biased;
                 answered = &mut answer => break answered,
                 stop = self.stops.next() => self.note_stop(stop)?,
+                (checked, waiting) = self.checks.next() => self.note_check(checked, waiting)?,
             }
         };
         let now = clock.now();

@@ -12,6 +12,7 @@ mod owners;
 mod reads;
 mod repair;
 mod services;
+mod versions;
 
 use std::{
     num::{NonZeroU16, NonZeroU32},

@@ -11,7 +11,10 @@ use async_trait::async_trait;
 use clock::{Clock, Instant};
 use httpapi::{ClusterSettings, HttpApi, HttpApiSettings};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver};
-use tokio::{io::AsyncReadExt, task::JoinSet};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    task::JoinSet,
+};
 use vvm::{AppSettings, ClusterOrder, Launched, NodeSettings, Vvm, eventlog::WsId};
 use vvm_tests::bench::BenchError;
 
@@ -83,13 +86,18 @@ impl BenchNodes {
     }
 }
 
-/// Accepts connections, and answers nothing until the peer hangs up.
+/// Accepts connections, and answers only the owner that asks whether its successor is there.
 async fn hold_connections(silent: tokio::net::TcpListener) {
     let mut held = JoinSet::new();
     while let Ok((mut connection, _)) = silent.accept().await {
         held.spawn(async move {
             let mut scrap = vec![0; 4_096];
-            while matches!(connection.read(&mut scrap).await, Ok(1..)) {}
+            while let Ok(read @ 1..) = connection.read(&mut scrap).await {
+                if scrap[..read].starts_with(b"GET /successor/") {
+                    // An owner that gets no answer does not move the partition.
+                    let _ = connection.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+                }
+            }
         });
     }
 }

@@ -1,0 +1,152 @@
+//! The check of an application's deployment before each start of a partition.
+//!
+//! The nodes of a cluster may run different versions of a program. A newer node adds a table or a
+//! field to the deployment and writes rows with it. Suppose that a partition then comes to an older
+//! node, which has checked the deployment only once, at its own start. The older node refuses
+//! updates of such rows, and draws no number for a new number field. So a node reads the deployment
+//! again after it has got a partition and before it starts the partition.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causes::with_causes;
+use eventlog::{Deployment, DeploymentError};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use sysvvm::ownership::{OwnerEpoch, PartitionId};
+use tracing::{error, warn};
+
+use super::OwnedPartitions;
+use crate::Problem;
+
+/// The answer of a check: the application, and the result.
+type Checked = (u32, Result<Result<(), DeploymentError>, Problem>);
+
+/// The partitions that wait for the check of their application.
+#[derive(Default)]
+pub(super) struct DeploymentChecks<'a> {
+    /// The partitions whose check has not begun.
+    waiting: BTreeMap<PartitionId, OwnerEpoch>,
+    /// The partitions whose check is under way. One read serves all that were waiting.
+    checking: BTreeMap<PartitionId, OwnerEpoch>,
+    under_way: BTreeSet<u32>,
+    checks: FuturesUnordered<BoxFuture<'a, Checked>>,
+}
+
+impl<'a> DeploymentChecks<'a> {
+    pub(super) fn add(&mut self, partition: PartitionId, epoch: OwnerEpoch) {
+        self.waiting.insert(partition, epoch);
+    }
+
+    /// The partition is not to be started any more.
+    pub(super) fn forget(&mut self, partition: PartitionId) {
+        self.waiting.remove(&partition);
+        self.checking.remove(&partition);
+    }
+
+    /// Begins the checks that are waited for. An application has one check at a time: a partition
+    /// that comes during a check waits for the next one, because the read may be older than it.
+    fn begin(&mut self, check: impl Fn(u32) -> Option<BoxFuture<'a, Checked>>) {
+        let apps: BTreeSet<u32> = self.waiting.keys().map(|partition| partition.app).collect();
+        for app in apps {
+            if self.under_way.contains(&app) {
+                continue;
+            }
+            if let Some(check) = check(app) {
+                self.under_way.insert(app);
+                self.checks.push(check);
+                self.checking.extend(self.waiting.extract_if(.., |id, _| id.app == app));
+            }
+        }
+    }
+
+    /// Waits for the next answer; forever if no check is under way. Returns the partitions that
+    /// waited for it.
+    ///
+    /// # Cancel safety
+    /// Safe: no answer is lost.
+    pub(super) async fn next(&mut self) -> (Checked, Vec<(PartitionId, OwnerEpoch)>) {
+        let Some(checked) = self.checks.next().await else { return std::future::pending().await };
+        let app = checked.0;
+        self.under_way.remove(&app);
+        let of_app = self.checking.extract_if(.., |id, _| id.app == app).collect();
+        (checked, of_app)
+    }
+}
+
+impl OwnedPartitions<'_> {
+    /// Begins the checks of applications whose partitions wait for their start.
+    pub(super) fn begin_checks(&mut self) {
+        let (deployer, all) = (self.deployer, &self.all);
+        self.checks.begin(|number| {
+            let first = PartitionId { app: number, partition: 0 };
+            let (_, (app, served)) = all.range(first..).next()?;
+            let (level, schema) = (app.settings.level, app.application().schema().clone());
+            let (deployment, storage) = (Deployment { level, schema }, served.app.storage.clone());
+            let deadline = deployer.node.clock().now() + deployer.settings.request_call_timeout;
+            // The client of requests belongs to the runtime of requests.
+            let check = async move { Ok(deployment.check(&storage, deadline).await) };
+            let checked = deployer.clients.on_requests(check);
+            Some(async move { (number, checked.await) }.boxed())
+        });
+    }
+
+    /// Starts the partitions that waited for a check, or refuses them.
+    pub(super) fn note_check(
+        &mut self,
+        (number, checked): Checked,
+        waiting: Vec<(PartitionId, OwnerEpoch)>,
+    ) -> Result<(), Problem> {
+        let node = self.deployer.node;
+        match checked? {
+            Ok(()) => {
+                node.membership().wishes().outdated.remove(&number);
+                for (partition, epoch) in waiting {
+                    self.start(partition, epoch)?;
+                }
+                return Ok(());
+            }
+            Err(DeploymentError::Storage(why)) => {
+                warn!(app = number, error = %with_causes(&why), "deployment not known");
+            }
+            Err(why) => {
+                // The deployment does not change back, so the node gets no partitions of the
+                // application any more.
+                let is_new = node.membership().wishes().outdated.insert(number);
+                if is_new {
+                    let name = self
+                        .all
+                        .keys()
+                        .find(|id| id.app == number)
+                        .and_then(|id| self.all.get(id).map(|(app, _)| app.name().to_string()));
+                    error!(
+                        app = name, why = %with_causes(&why),
+                        "another version of the application is deployed: this node starts no partition of it; upgrade this node"
+                    );
+                }
+                waiting.iter().for_each(|(partition, _)| self.refuse(*partition));
+            }
+        }
+        let now = node.clock().now();
+        for (partition, epoch) in waiting {
+            // Nothing was started. The engine tries again after a pause, or gives the partition up.
+            self.engine.ended(now, (partition, epoch), now, epoch);
+        }
+        Ok(())
+    }
+
+    /// Notes that a partition has failed. One that fails again and again goes to another node.
+    pub(super) fn note_failure(&mut self, partition: PartitionId) {
+        let now = self.deployer.node.clock().now();
+        let started = self.deployer.node.membership().wishes().starts.get(&partition).copied();
+        let worked = started.map(|at| now.saturating_since(at)).unwrap_or_default();
+        if self.failures.note(partition, worked) {
+            self.refuse(partition);
+        }
+    }
+
+    /// Tells the other nodes that this one cannot run a partition.
+    fn refuse(&self, partition: PartitionId) {
+        let node = self.deployer.node;
+        node.membership().wishes().refused.insert(partition, node.clock().now());
+        node.view().ask_now();
+    }
+}

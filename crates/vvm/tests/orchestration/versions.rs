@@ -1,0 +1,89 @@
+//! Nodes that run different versions of an application.
+
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+
+use clock::Instant;
+use eventlog::WsId;
+use processor::Application;
+use sysvvm::{AppName, ownership::MemberId};
+use vvm::{AppSettings, ClusterOrder, Launched, Stage};
+
+use crate::cluster::{Cluster, PATIENCE};
+
+/// The tables of the older version.
+const OLDER: &str = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\nfields = { name = \"string\" }\n";
+
+/// The newer version adds a field.
+const NEWER: &str = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\nfields = { name = \"string\", cents = \"int64\" }\n";
+
+fn launch(cluster: &Cluster, number: u16, tables: &str) -> Launched {
+    let application = Application::new(tables.parse().unwrap()).unwrap();
+    let name = AppName::new("acme", "shop").unwrap();
+    let app = AppSettings::new(name, Arc::new(application));
+    let two_seats = |settings: &mut vvm::NodeSettings| {
+        settings.seats = NonZeroU32::new(2).unwrap();
+        settings.drain_within = Duration::from_secs(8);
+    };
+    cluster.node_of(number, app, two_seats).build().unwrap().launch()
+}
+
+fn owned(node: &Launched) -> Vec<u64> {
+    let app = node.node().app("acme", "shop").unwrap();
+    (0..10).filter(|ws| app.at(WsId(*ws)).is_ok()).collect()
+}
+
+async fn until(cluster: &Cluster, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline: Instant = cluster.clock.now() + PATIENCE;
+    while !holds() {
+        assert!(cluster.clock.now() < deadline, "not in time: {what}");
+        cluster.clock.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A newer node has written rows with a new field. Its partition moved back to a node of the older
+/// version, which checked the deployment only when it began to lead. That node refused to change
+/// such rows, and a document that needed a number got none.
+#[tokio::test]
+async fn a_partition_of_a_newer_version_does_not_start_on_an_older_node() {
+    let cluster = Cluster::new();
+    let older = launch(&cluster, 1, OLDER);
+    cluster.until(&older, Stage::Leading).await;
+    let newer = launch(&cluster, 2, NEWER);
+    until(&cluster, "the nodes share the partitions", || {
+        owned(&older).len() == 5 && owned(&newer).len() == 5
+    })
+    .await;
+    let kept = owned(&older);
+    newer.node().order(ClusterOrder::Pause).await.unwrap();
+
+    let back = owned(&newer)[0];
+    let partition = u16::try_from(back).unwrap();
+    let to: MemberId = older.node().cluster_status().this_member.parse().unwrap();
+    let app = "acme/shop".to_owned();
+    let epoch = |node: &Launched| {
+        let partitions = node.node().cluster_status().partitions;
+        partitions.into_iter().find(|it| it.number == partition).unwrap().epoch
+    };
+    let before = epoch(&newer);
+    newer.node().order(ClusterOrder::Move { app, partition, to }).await.unwrap();
+    // The older node gets the partition, does not start it, and gives it back.
+    until(&cluster, "the partition comes back", || {
+        assert!(!owned(&older).contains(&back), "the older node has started the partition");
+        epoch(&newer) >= before + 2 && owned(&newer).contains(&back)
+    })
+    .await;
+    assert_eq!(owned(&older), kept, "what worked before goes on working");
+    let order = ClusterOrder::Move { app: "acme/shop".to_owned(), partition, to };
+    newer.node().order(order).await.unwrap();
+    cluster.clock.sleep(Duration::from_secs(3)).await;
+    assert!(owned(&newer).contains(&back), "the older node is asked once only");
+
+    // The node takes no partition of the application any more, and the upgraded one takes all.
+    older.shutdown().await.unwrap();
+    until(&cluster, "the newer node owns all", || owned(&newer).len() == 10).await;
+    let older = launch(&cluster, 1, OLDER);
+    let refused = older.problem().await.to_string();
+    assert!(refused.contains("not compatible"), "{refused}");
+    older.shutdown().await.unwrap_err();
+    newer.shutdown().await.unwrap();
+}
