@@ -17,7 +17,10 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use clock::Instant;
 use tokio::runtime::Handle;
@@ -25,13 +28,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use self::{
-    context::SeriesContext, meters::SeriesMeters, queues::Place, shared::SharedSeries,
-    state::HeldCounters,
+    context::SeriesContext, meters::SeriesMeters, queues::Place, returns::ReturnState,
+    shared::SharedSeries, state::HeldCounters,
 };
 pub use self::{
     context::SeriesEnd, error::DocNumberError, owner::RangeOwner, settings::FastSettings,
 };
 use crate::{DocNumber, DocNumberRows, FixError, Policy, Series, WsId};
+
+/// The interval at which a call checks counters that wait to be given back.
+const RETURN_CHECK: Duration = Duration::from_millis(1);
 
 /// A series whose numbers a node draws from reserved ranges, in memory.
 ///
@@ -218,6 +224,27 @@ impl FastSeries {
             }
         };
         Ok(day.number(ws, value)?)
+    }
+
+    /// Gives back the counters of some workspaces, for example because another node serves these
+    /// workspaces from now on. Waits for the storage until `deadline`; what takes longer goes on.
+    ///
+    /// A later draw of these workspaces reserves a new range. A counter with a reservation under way
+    /// is kept, and so is a counter that all workspaces share.
+    ///
+    /// # Cancel safety
+    /// Safe: what has begun goes on.
+    pub async fn give_back(&self, is_of: impl Fn(WsId) -> bool, deadline: Instant) {
+        let shared = self.shared();
+        shared.retire_all(&is_of);
+        let clock = shared.context.rows.clock();
+        while clock.now() < deadline {
+            match shared.return_of(&is_of) {
+                ReturnState::Done => break,
+                ReturnState::Begun(task) => drop(clock.timeout_at(deadline, task).await),
+                ReturnState::Waiting => clock.sleep(RETURN_CHECK).await,
+            }
+        }
     }
 
     /// Gives back all counters that are not issued, until `deadline`. Draws fail from now on. A

@@ -12,7 +12,7 @@ use clock::Instant;
 use docnumbers::DocNumberRows;
 use eventlog::{Deployment, DeploymentError, Epoch, Log, Reader};
 use futures::future::join_all;
-use ielections::Leadership;
+use ielections::{Leadership, WorkGuard};
 use processor::PartitionEnd;
 use seqstorage::PartitionStorage;
 use sysvvm::{AppName, System};
@@ -78,7 +78,11 @@ impl Deployer<'_> {
         partition: u16,
         epoch: Epoch,
     ) -> Result<(), Problem> {
-        let guard = self.leadership.work().map_err(Problem::LeadershipLost)?;
+        let begin_work = || self.leadership.work().map_err(Problem::LeadershipLost);
+        let guard = begin_work()?;
+        // All guards are taken before anything starts. So nothing starts half.
+        let services = self.node.partition_services();
+        let services_work = if services.is_empty() { None } else { Some(begin_work()?) };
         let fence = Arc::new(PartitionFence::new(epoch, guard));
         let log = self.log_of(app, served, partition, Arc::clone(&fence));
         let numbers = match app.settings.numbers {
@@ -96,28 +100,18 @@ impl Deployer<'_> {
         let _entered = self.clients.runtime.enter();
         if let Err(why) = app.partitions.deploy(log, Arc::clone(&storage) as _, work) {
             fence.finish();
+            services_work.into_iter().for_each(WorkGuard::finish);
             return Err(Problem::Refused(why.to_string()));
         }
-        let services = self.start_services(app, partition, &fence)?;
+        let services = services_work.map(|work| {
+            let node = self.node.clone();
+            let owned = OwnedPartition::new(node, app, partition, Arc::clone(&fence));
+            RunningServices::start(services, &owned, work, &self.clients.runtime)
+        });
         let services = Arc::new(Mutex::new(services));
         let started = StartedPartition { log: kept, storage, fence, services };
         served.started().insert(partition, started);
         Ok(())
-    }
-
-    fn start_services(
-        &self,
-        app: &App,
-        partition: u16,
-        fence: &Arc<PartitionFence>,
-    ) -> Result<Option<RunningServices>, Problem> {
-        let services = self.node.partition_services();
-        if services.is_empty() {
-            return Ok(None);
-        }
-        let work = self.leadership.work().map_err(Problem::LeadershipLost)?;
-        let owned = OwnedPartition::new(self.node.clone(), app, partition, Arc::clone(fence));
-        Ok(Some(RunningServices::start(services, &owned, work, &self.clients.runtime)))
     }
 
     fn log_of(

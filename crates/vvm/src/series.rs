@@ -1,7 +1,7 @@
 //! The series of document numbers of an application on a node, from the beginning of the leadership
 //! to its end.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use causes::with_causes;
 use clock::Instant;
@@ -13,6 +13,9 @@ use sysvvm::AppName;
 use tracing::{info, warn};
 
 use crate::{App, Node, NodeSettings, Problem, clients::Clients};
+
+/// The longest time for which a partition that moves waits for its document numbers.
+const GIVE_BACK_WITHIN: Duration = Duration::from_millis(150);
 
 /// The open series of an application.
 #[derive(Debug)]
@@ -86,6 +89,16 @@ fn refused(app: &App, why: FixError) -> Problem {
             with_causes(&why)
         )),
     }
+}
+
+/// Gives back the numbers of the workspaces of a partition that goes to another node. Otherwise the
+/// next owner reserves the numbers after them, and they are missing. What takes too long becomes a
+/// gap, which the ledger shows.
+pub(crate) async fn give_back(app: &App, partition: u16) {
+    let Some(opened) = app.opened.get() else { return };
+    let until = app.clock.now() + GIVE_BACK_WITHIN;
+    let is_of = |ws: docnumbers::WsId| app.partition_of(eventlog::WsId(ws.0)) == partition;
+    join_all(opened.series.fast.values().map(|series| series.give_back(is_of, until))).await;
 }
 
 /// Gives back the numbers that the fast series of a node reserved and did not issue. Numbers that

@@ -6,9 +6,23 @@ use futures::FutureExt;
 use tokio::sync::oneshot;
 
 use super::{
-    context::SIDE_BY_SIDE, counter::CounterName, give_back::GivenUp, shared::SharedSeries,
+    context::SIDE_BY_SIDE,
+    counter::{CounterName, RowsTask},
+    give_back::GivenUp,
+    shared::SharedSeries,
     state::HeldCounters,
 };
+use crate::WsId;
+
+/// The state of counters that are being given back.
+pub(super) enum ReturnState {
+    /// All were given back.
+    Done,
+    /// A task gives one of them back.
+    Begun(RowsTask),
+    /// They wait for a task.
+    Waiting,
+}
 
 /// A counter that is being given back. When this is dropped, draws of the counter go on.
 struct Returning {
@@ -47,6 +61,24 @@ impl SharedSeries {
             // The task ends with the series, or when no counter waits.
             drop(self.spawn(give_old_back(Arc::clone(self))));
         }
+    }
+
+    /// Stops holding the idle counters of some workspaces, and lets tasks give them back.
+    pub(super) fn retire_all(self: &Arc<Self>, is_of: &impl Fn(WsId) -> bool) {
+        let mut held = self.held();
+        for name in held.idle().into_iter().filter(|name| name.ws.is_some_and(is_of)) {
+            self.retire(&mut held, name);
+        }
+    }
+
+    /// The state of the counters of some workspaces that are being given back.
+    pub(super) fn return_of(&self, is_of: &impl Fn(WsId) -> bool) -> ReturnState {
+        let held = self.held();
+        let is_it = |name: &CounterName| name.ws.is_some_and(is_of);
+        if let Some((_, task)) = held.returning.iter().find(|(name, _)| is_it(name)) {
+            return ReturnState::Begun(task.clone());
+        }
+        if held.old_names().any(is_it) { ReturnState::Waiting } else { ReturnState::Done }
     }
 
     /// Takes a counter that waits to be given back.

@@ -185,6 +185,11 @@ impl HeldCounters {
         has_room
     }
 
+    /// The names of the counters that wait to be given back.
+    pub(crate) fn old_names(&self) -> impl Iterator<Item = &CounterName> {
+        self.old.iter().map(|(name, _)| name)
+    }
+
     /// The number of counters that wait to be given back.
     pub(crate) fn waiting(&self) -> usize {
         self.old.len()

@@ -17,6 +17,7 @@ use sysvvm::{
 use crate::{
     Node,
     partitions::{self, StoppedPartition},
+    series,
 };
 
 /// The time after which a partition that goes to another node sends no write any more.
@@ -32,6 +33,8 @@ pub(super) struct StopTimes {
     brake: Duration,
     /// A partition that has not ended by this time is late.
     late: Duration,
+    /// Whether the partition goes to another node.
+    is_move: bool,
 }
 
 /// A partition that has stopped.
@@ -121,12 +124,12 @@ impl PartitionStops {
 impl StopTimes {
     /// The times of a partition that goes to another node.
     pub(super) fn of_move(call_timeout: Duration) -> StopTimes {
-        StopTimes { brake: BRAKE, late: BRAKE + call_timeout * 2 + REST }
+        StopTimes { brake: BRAKE, late: BRAKE + call_timeout * 2 + REST, is_move: true }
     }
 
     /// The times of a partition that has failed: its task has ended or ends now.
     pub(super) fn of_failed(call_timeout: Duration) -> StopTimes {
-        StopTimes { brake: Duration::ZERO, late: call_timeout * 2 + REST }
+        StopTimes { brake: Duration::ZERO, late: call_timeout * 2 + REST, is_move: false }
     }
 }
 
@@ -140,7 +143,7 @@ async fn stop_partition(
     node: Node,
     app: AppName,
     (id, epoch): (PartitionId, OwnerEpoch),
-    StopTimes { brake, late }: StopTimes,
+    StopTimes { brake, late, is_move }: StopTimes,
 ) -> PartitionStop {
     let clock = node.clock();
     let partition = id.partition;
@@ -168,6 +171,9 @@ async fn stop_partition(
             stopping.await
         }
     };
+    if is_move {
+        series::give_back(here, partition).await;
+    }
     let later = started.and_then(|started| started.log.later_leader());
     let log_epoch = later.and_then(|later| u32::try_from(later.0).ok()).map_or(epoch, OwnerEpoch);
     stop(stopped, log_epoch.min(OwnerEpoch::MAX))

@@ -9,9 +9,9 @@ use clock::{Clock, Instant};
 use eventlog::Schema;
 use istorage::{Call, CallAnswer, Error, Fault, Result, SharedStorage, StorageWrapper, Write};
 use processor::{Application, SeriesPolicy};
-use sysvvm::AppName;
+use sysvvm::{AppName, ownership::MemberState};
 use vvm::{
-    AppSettings, Builder, Launched, NodeSettings, Problem, Stage,
+    AppSettings, Builder, ClusterOrder, Launched, MemberStatus, NodeSettings, Problem, Stage,
     docnumbers::{Definition, DocNumberError, FastSeries, FastSettings, Series, WsId},
 };
 
@@ -265,5 +265,53 @@ async fn a_refused_application_leaves_no_definition_behind() {
         let next = launch(BILL, "X{counter:3}7", "B{counter:4}", usual);
         cluster.until(&next, Stage::Leading).await;
         next.shutdown().await.unwrap();
+    }
+}
+
+/// A workspace moved to another node. The numbers that its former owner had reserved for it and not
+/// issued were missing: the next owner reserved the numbers after them.
+#[tokio::test]
+async fn a_workspace_that_moves_leaves_no_gap_in_its_numbers() {
+    let cluster = Cluster::new();
+    let launch = |number| {
+        let two_seats = |settings: &mut NodeSettings| {
+            settings.seats = std::num::NonZeroU32::new(2).unwrap();
+        };
+        let node = node_with(&cluster, number, (series("T{counter:4}"), fast()), two_seats);
+        node.build().unwrap().launch()
+    };
+    let first = launch(1);
+    cluster.until(&first, Stage::Leading).await;
+    let soon = cluster.clock.now() + PATIENCE;
+    let draw = async |node: &Launched, ws: u64| {
+        tickets(node).unwrap().next(WsId(ws), soon).await.unwrap().counter
+    };
+    for expected in 0..3 {
+        assert_eq!([draw(&first, 7).await, draw(&first, 8).await], [expected; 2]);
+    }
+    first.node().order(ClusterOrder::Pause).await.unwrap();
+    let second = launch(2);
+    let to = loop {
+        let members = first.node().cluster_status().members;
+        let is_it = |member: &&MemberStatus| member.advertised == second.node().advertised();
+        match members.iter().find(is_it) {
+            Some(member) if member.state == MemberState::Ready => break member.id.clone(),
+            _ => cluster.clock.sleep(Duration::from_millis(5)).await,
+        }
+        assert!(cluster.clock.now() < soon, "the second node is not seen");
+    };
+    let app = "acme/tickets".to_owned();
+    let order = ClusterOrder::Move { app, partition: 7, to: to.parse().unwrap() };
+    first.node().order(order).await.unwrap();
+    let here =
+        |node: &Launched| node.node().app("acme", "tickets").unwrap().at(eventlog::WsId(7)).is_ok();
+    while !here(&second) {
+        assert!(cluster.clock.now() < soon, "the partition does not move");
+        cluster.clock.sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(draw(&second, 7).await, 3, "the next number");
+    assert_eq!(draw(&first, 8).await, 3, "the other workspace keeps its range");
+    for node in [first, second] {
+        node.shutdown().await.unwrap();
     }
 }
