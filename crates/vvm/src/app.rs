@@ -17,8 +17,8 @@ use sysvvm::{AppName, AppNumber, RepairRows};
 use crate::{
     AppSettings,
     lease_fence::PartitionFence,
-    partition_service::RunningServices,
     repair::RepairTasks,
+    running_services::RunningServices,
     series::OpenedSeries,
     status::{AppStatus, DeclaredSequenceStatus, PartitionStatus},
 };

@@ -10,8 +10,8 @@ use sysvvm::AppName;
 use tokio::runtime::Handle;
 
 use crate::{
-    AppSettings, Launched, Node, NodeSettings, PartitionService, Service, clients::Clients,
-    parts::NodeParts, problem::FirstProblem,
+    AppSettings, Launched, Node, NodeService, NodeSettings, PartitionService, Service,
+    clients::Clients, parts::NodeParts, problem::FirstProblem,
 };
 
 /// A node that is not launched yet. Nothing of it runs.
@@ -27,6 +27,7 @@ pub struct Builder {
     admin: Vec<Box<dyn Service>>,
     services: Vec<Box<dyn Service>>,
     partition_services: Vec<Arc<dyn PartitionService>>,
+    node_services: Vec<Arc<dyn NodeService>>,
     kill: Option<KillFn>,
     lock: Option<LockFile>,
     requests: Option<(Handle, Arc<dyn StorageDriver>)>,
@@ -105,6 +106,7 @@ impl Vvm {
             admin,
             services,
             partition_services,
+            node_services: Vec::new(),
             kill,
             lock,
             requests,
@@ -118,6 +120,7 @@ impl Vvm {
     pub fn launch(self) -> Launched {
         let Builder { settings, driver, clock, apps, admin, services, kill, lock, .. } = self.0;
         let (partition_services, requests) = (self.0.partition_services, self.0.requests);
+        let owner_services = (partition_services, self.0.node_services);
         let (runtime, own) = requests.map_or((Handle::current(), None), |(runtime, own)| {
             (runtime, (!Arc::ptr_eq(&own, &driver)).then_some(own))
         });
@@ -125,7 +128,7 @@ impl Vvm {
         let node = Node::new(
             &settings,
             driver.name(),
-            (apps, partition_services),
+            (apps, owner_services),
             clock.clone(),
             problem.clone(),
         );
@@ -172,6 +175,13 @@ impl Builder {
     #[must_use]
     pub fn with_partition_service(mut self, service: impl PartitionService) -> Builder {
         self.partition_services.push(Arc::new(service));
+        self
+    }
+
+    /// Adds a service that runs while this node holds a seat.
+    #[must_use]
+    pub fn with_node_service(mut self, service: impl NodeService) -> Builder {
+        self.node_services.push(Arc::new(service));
         self
     }
 

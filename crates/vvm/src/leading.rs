@@ -21,10 +21,11 @@ use crate::{
     cluster_view::READ_EVERY,
     lease_fence::LeaseFence,
     node::STAGE_CHECK_INTERVAL,
-    opening,
+    node_service, opening,
     owned::{AllPartitions, OwnedPartitions, PartitionStops},
     partitions::{self, Deployer},
     parts::NodeParts,
+    running_services::RunningServices,
 };
 
 /// The values that exist while the node leads.
@@ -32,6 +33,8 @@ pub(crate) struct HeldLease {
     leadership: Leadership,
     fence: Arc<LeaseFence>,
     stops: PartitionStops,
+    /// The services of the leadership, from the time when the applications are open.
+    services: Option<RunningServices>,
 }
 
 impl HeldLease {
@@ -107,12 +110,14 @@ impl NodeParts {
         let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadershipLost)?));
         self.node.set_fence(Some((seat, Arc::clone(&fence))));
         self.node.set_stage(Stage::Recovering);
-        let held = HeldLease { leadership, fence, stops: PartitionStops::default() };
-        let HeldLease { leadership, stops, .. } = lease.insert(held);
+        let stops = PartitionStops::default();
+        let held = HeldLease { leadership, fence, stops, services: None };
+        let HeldLease { leadership, fence, stops, services } = lease.insert(held);
         let (node, settings, clients) = (&self.node, &self.settings, &self.clients);
         let deployer = Deployer { node, system: &systems.requests, settings, clients, leadership };
         let work = async {
             let partitions = self.open_apps(&deployer).await?;
+            *services = node_service::start_services(node, leadership, fence, &clients.runtime)?;
             let rows = systems.elections.owners();
             let (sender, settled) = oneshot::channel();
             let mut owned = OwnedPartitions::new(&deployer, rows, partitions, stops);
@@ -224,11 +229,22 @@ impl NodeParts {
     /// reserve the numbers after them, and they would be missing.
     pub(crate) async fn end_leadership(
         &self,
-        HeldLease { leadership, fence, stops }: HeldLease,
+        HeldLease { leadership, fence, stops, services }: HeldLease,
         are_given_back: &CancellationToken,
         [partitions, deadline]: [Instant; 2],
     ) {
-        let ended = partitions::stop_all(&self.node, stops, partitions).await;
+        let stopping = partitions::stop_all(&self.node, stops, partitions);
+        let services = async {
+            match services {
+                Some(services) => services.end(&self.clock, partitions).await,
+                None => true,
+            }
+        };
+        let (mut ended, have_ended) = tokio::join!(stopping, services);
+        if !have_ended {
+            ended.unproved.push("a service of the node did not end in time".to_owned());
+            ended.is_late = true;
+        }
         tokio::select! {
             biased;
             _ = leadership.over() => {}

@@ -29,6 +29,7 @@ mod leading;
 mod lease_fence;
 mod membership;
 mod node;
+mod node_service;
 mod opening;
 mod owned;
 mod partition_service;
@@ -36,6 +37,7 @@ mod partitions;
 mod parts;
 mod problem;
 mod repair;
+mod running_services;
 mod series;
 mod service;
 mod settings;
@@ -49,6 +51,7 @@ pub use cluster_status::{
 };
 pub use launch::{Launched, NotReady, StopShare};
 pub use node::{Node, NotLeading, Stage};
+pub use node_service::{HeldSeat, NodeService};
 pub use partition_service::{OwnedPartition, PartitionService};
 pub use problem::{Problem, ServiceError};
 pub use repair::{

@@ -13,7 +13,7 @@ use istorage::KeyspaceName;
 use sysvvm::ownership::{Member, MemberState, OwnerRow, PartitionId};
 
 use crate::{
-    App, AppSettings, NodeSettings, PartitionService,
+    App, AppSettings, NodeService, NodeSettings, PartitionService,
     cluster_view::{ClusterReport, ClusterView},
     drain::Drain,
     lease_fence::LeaseFence,
@@ -60,6 +60,9 @@ pub enum Stage {
     Stopped,
 }
 
+/// The services of partitions and of the leadership.
+type OwnerServices = (Vec<Arc<dyn PartitionService>>, Vec<Arc<dyn NodeService>>);
+
 /// A node as its services see it. Clones are the same node.
 #[derive(Clone, Debug)]
 pub struct Node(Arc<NodeInner>);
@@ -75,6 +78,7 @@ struct NodeInner {
     system: KeyspaceName,
     apps: Vec<App>,
     partition_services: Vec<Arc<dyn PartitionService>>,
+    node_services: Vec<Arc<dyn NodeService>>,
     stage: Mutex<Stage>,
     drain: Drain,
     membership: Membership,
@@ -92,7 +96,7 @@ impl Node {
     pub(crate) fn new(
         settings: &NodeSettings,
         driver: &'static str,
-        (apps, partition_services): (Vec<AppSettings>, Vec<Arc<dyn PartitionService>>),
+        (apps, (partition_services, node_services)): (Vec<AppSettings>, OwnerServices),
         clock: Clock,
         problem: FirstProblem,
     ) -> Node {
@@ -108,6 +112,7 @@ impl Node {
             system: settings.system.clone(),
             apps,
             partition_services,
+            node_services,
             stage: Mutex::new(Stage::Opening),
             drain: Drain::new(),
             membership: Membership::new(&clock),
@@ -299,6 +304,10 @@ impl Node {
 
     pub(crate) fn partition_services(&self) -> &[Arc<dyn PartitionService>] {
         &self.0.partition_services
+    }
+
+    pub(crate) fn node_services(&self) -> &[Arc<dyn NodeService>] {
+        &self.0.node_services
     }
 
     pub(crate) fn drain(&self) -> &Drain {

@@ -4,26 +4,24 @@
 //! Invariant: a service of a partition starts after the recovery, and the partition changes its
 //! owner only after the service has ended. A service that does not end costs the node its lease.
 
-use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use clock::{Clock, Instant};
 use eventlog::{Epoch, Fence};
-use futures::FutureExt;
 use ielections::WorkGuard;
 use processor::Status;
 use sysvvm::AppName;
-use tokio::{runtime::Handle, task::JoinSet};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
 
-use crate::{App, LocalPartition, Node, NotOwner, ServiceError, lease_fence::PartitionFence};
+use crate::{
+    App, LocalPartition, Node, NotOwner, ServiceError,
+    lease_fence::PartitionFence,
+    running_services::{RunningServices, keep_running},
+};
 
 /// The interval at which a service waits for the recovery of its partition.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-
-/// The shortest and the longest pause before a service that ended by itself starts again.
-const RESTART_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
 /// A service that runs for each partition which the node owns.
 #[async_trait]
@@ -112,85 +110,30 @@ impl OwnedPartition {
     }
 }
 
-/// The services of one partition while it is at work here.
-#[derive(Debug)]
-pub(crate) struct RunningServices {
-    stop: CancellationToken,
-    tasks: JoinSet<()>,
-    /// Each task holds a clone. So the killer ends the process if a task does not end.
-    work: Arc<WorkGuard>,
-}
-
-impl RunningServices {
-    /// Starts the services on a runtime. Each waits for the recovery of the partition first.
-    pub(crate) fn start(
-        services: &[Arc<dyn PartitionService>],
-        partition: &OwnedPartition,
-        work: WorkGuard,
-        runtime: &Handle,
-    ) -> RunningServices {
-        let (stop, mut tasks, work) = (CancellationToken::new(), JoinSet::new(), Arc::new(work));
-        for service in services {
-            let (held, stop) = (Arc::clone(&work), stop.clone());
-            let service = work_until(Arc::clone(service), partition.clone(), stop);
-            let service = async move {
-                service.await;
-                drop(held);
-            };
-            tasks.spawn_on(service, runtime);
-        }
-        RunningServices { stop, tasks, work }
+/// Starts the services of a partition. Each waits for the recovery of the partition first.
+pub(crate) fn start_services(
+    services: &[Arc<dyn PartitionService>],
+    partition: &OwnedPartition,
+    work: WorkGuard,
+    runtime: &Handle,
+) -> RunningServices {
+    let mut running = RunningServices::new(work, CancellationToken::new(), runtime.clone());
+    for service in services {
+        let (service, partition, stop) = (Arc::clone(service), partition.clone(), running.stop());
+        running.start(async move {
+            let clock = partition.node.clock().clone();
+            while !is_recovered(&partition) {
+                if stop.is_cancelled() {
+                    return;
+                }
+                clock.sleep(CHECK_INTERVAL).await;
+            }
+            let of = format!("partition {} of {}", partition.number, partition.app);
+            let run = || service.run(partition.clone(), stop.clone());
+            keep_running((service.name(), &of), &clock, &stop, run).await;
+        });
     }
-
-    /// Stops the services. Returns whether all have ended by the deadline; the others are aborted.
-    pub(crate) async fn stop(mut self, clock: &Clock, deadline: Instant) -> bool {
-        self.stop.cancel();
-        let ended = async { while self.tasks.join_next().await.is_some() {} };
-        let has_ended = clock.timeout_at(deadline, ended).await.is_ok();
-        if has_ended && let Ok(work) = Arc::try_unwrap(self.work) {
-            work.finish();
-        }
-        has_ended
-    }
-}
-
-/// Runs a service, again and again if it ends by itself, until `stop` is cancelled.
-async fn work_until(
-    service: Arc<dyn PartitionService>,
-    partition: OwnedPartition,
-    stop: CancellationToken,
-) {
-    let clock = partition.node.clock().clone();
-    let [shortest, longest] = RESTART_PAUSES;
-    let mut pause = shortest;
-    while !is_recovered(&partition) {
-        if stop.is_cancelled() {
-            return;
-        }
-        clock.sleep(CHECK_INTERVAL).await;
-    }
-    let (name, number) = (service.name(), partition.number);
-    info!(service = name, app = %partition.app, partition = number, "partition service started");
-    while !stop.is_cancelled() {
-        let began = clock.now();
-        let running = AssertUnwindSafe(service.run(partition.clone(), stop.clone()));
-        let ended = running.catch_unwind().await;
-        if stop.is_cancelled() {
-            return;
-        }
-        let why = match ended {
-            Ok(Ok(())) => "the service returned".to_owned(),
-            Ok(Err(why)) => why.to_string(),
-            Err(_) => "the service panicked".to_owned(),
-        };
-        if clock.now() - began >= longest {
-            pause = shortest;
-        }
-        warn!(service = name, app = %partition.app, partition = number, why, ?pause, "partition service ended");
-        // Either the pause or the stop ends the wait.
-        let _ = clock.timeout_at(clock.now() + pause, stop.cancelled()).await;
-        pause = (pause * 2).min(longest);
-    }
+    running
 }
 
 fn is_recovered(partition: &OwnedPartition) -> bool {

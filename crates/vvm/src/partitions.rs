@@ -24,7 +24,7 @@ use crate::{
     lease_fence::PartitionFence,
     opening,
     owned::PartitionStops,
-    partition_service::{OwnedPartition, RunningServices},
+    partition_service::{self, OwnedPartition},
     repair::RepairTasks,
     series::{self, OpenedSeries},
 };
@@ -106,7 +106,7 @@ impl Deployer<'_> {
         let services = services_work.map(|work| {
             let node = self.node.clone();
             let owned = OwnedPartition::new(node, app, partition, Arc::clone(&fence));
-            RunningServices::start(services, &owned, work, &self.clients.runtime)
+            partition_service::start_services(services, &owned, work, &self.clients.runtime)
         });
         let services = Arc::new(Mutex::new(services));
         let started = StartedPartition { log: kept, storage, fence, services };
@@ -238,7 +238,7 @@ pub(crate) async fn stop_services(app: &App, partition: u16, deadline: Instant) 
     let services =
         started.and_then(|services| services.lock().unwrap_or_else(PoisonError::into_inner).take());
     match services {
-        Some(services) => services.stop(&app.clock, deadline).await,
+        Some(services) => services.end(&app.clock, deadline).await,
         None => true,
     }
 }

@@ -6,7 +6,10 @@
 //! updates of such rows, and draws no number for a new number field. So a node reads the deployment
 //! again after it has got a partition and before it starts the partition.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use causes::with_causes;
 use eventlog::{Deployment, DeploymentError};
@@ -80,7 +83,8 @@ impl OwnedPartitions<'_> {
             let first = PartitionId { app: number, partition: 0 };
             let (_, (app, served)) = all.range(first..).next()?;
             let (level, schema) = (app.settings.level, app.application().schema().clone());
-            let (deployment, storage) = (Deployment { level, schema }, served.app.storage.clone());
+            let storage = Arc::clone(&served.app.storage);
+            let deployment = Deployment { level, schema };
             let deadline = deployer.node.clock().now() + deployer.settings.request_call_timeout;
             // The client of requests belongs to the runtime of requests.
             let check = async move { Ok(deployment.check(&storage, deadline).await) };

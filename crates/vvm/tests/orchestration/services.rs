@@ -10,8 +10,8 @@ use std::{
 };
 
 use vvm::{
-    CancellationToken, Launched, NodeSettings, OwnedPartition, PartitionService, Problem,
-    ServiceError, Stage, async_trait,
+    CancellationToken, HeldSeat, Launched, NodeService, NodeSettings, OwnedPartition,
+    PartitionService, Problem, ServiceError, Stage, async_trait,
 };
 
 use crate::cluster::{Cluster, PATIENCE};
@@ -255,4 +255,99 @@ async fn a_node_that_stops_waits_for_partitions_that_are_on_their_way() {
     for seat in [1, 2] {
         assert!(cluster.lease(seat).await.is_none(), "the lease of seat {seat} is left to expire");
     }
+}
+
+/// The starts and ends of a service of a node: the epoch, and whether it began.
+type SeatJournal = Arc<Mutex<Vec<(u64, bool)>>>;
+
+/// A service of a node.
+#[derive(Debug)]
+struct SeatService {
+    journal: SeatJournal,
+    could_work: Arc<AtomicBool>,
+    hangs: bool,
+}
+
+#[async_trait]
+impl NodeService for SeatService {
+    fn name(&self) -> &'static str {
+        "of the seat"
+    }
+
+    async fn run(&self, seat: HeldSeat, stop: CancellationToken) -> Result<(), ServiceError> {
+        assert_eq!(seat.number(), 1);
+        self.journal.lock().unwrap().push((seat.epoch().0, true));
+        stop.cancelled().await;
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        seat.node().clock().sleep(Duration::from_millis(50)).await;
+        self.could_work.store(seat.may_work(Duration::ZERO), Ordering::SeqCst);
+        self.journal.lock().unwrap().push((seat.epoch().0, false));
+        Ok(())
+    }
+}
+
+fn launch_seat_service(
+    cluster: &Cluster,
+    number: u16,
+    hangs: bool,
+    settings: fn(&mut NodeSettings),
+) -> (Launched, SeatJournal, Arc<AtomicBool>) {
+    let (journal, could_work): (SeatJournal, _) = (Arc::default(), Arc::default());
+    let service =
+        SeatService { journal: Arc::clone(&journal), could_work: Arc::clone(&could_work), hangs };
+    let node = cluster.node(number, settings).with_node_service(service).build().unwrap();
+    (node.launch(), journal, could_work)
+}
+
+async fn until_entries(cluster: &Cluster, journal: &SeatJournal, count: usize) {
+    let deadline = cluster.clock.now() + PATIENCE;
+    while journal.lock().unwrap().len() < count {
+        assert!(cluster.clock.now() < deadline, "{:?}", journal.lock().unwrap());
+        cluster.clock.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_service_of_a_node_runs_while_the_node_holds_its_seat() {
+    let cluster = Cluster::new();
+    let (first, of_first, could_work) = launch_seat_service(&cluster, 1, false, |_| {});
+    until_entries(&cluster, &of_first, 1).await;
+    let (second, of_second, _) = launch_seat_service(&cluster, 2, false, |_| {});
+    cluster.until(&second, Stage::Waiting).await;
+    first.shutdown().await.unwrap();
+    assert_eq!(*of_first.lock().unwrap(), [(1, true), (1, false)]);
+    assert!(could_work.load(Ordering::SeqCst), "the lease was released before the service ended");
+    until_entries(&cluster, &of_second, 1).await;
+    assert_eq!(*of_second.lock().unwrap(), [(2, true)]);
+    second.shutdown().await.unwrap();
+    assert!(cluster.lease(1).await.is_none());
+}
+
+#[tokio::test]
+async fn a_service_of_a_node_ends_when_the_leadership_is_lost() {
+    let cluster = Cluster::new();
+    let (node, journal, _) = launch_seat_service(&cluster, 1, false, crate::cluster::hasty);
+    until_entries(&cluster, &journal, 1).await;
+    cluster.usurp(1).await;
+    // The host has not stopped the node yet.
+    until_entries(&cluster, &journal, 2).await;
+    assert!(matches!(*node.problem().await, Problem::LeadershipLost(_)));
+    node.shutdown().await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_service_of_a_node_that_does_not_end_leaves_the_lease_to_expire() {
+    let cluster = Cluster::new();
+    let short = |settings: &mut NodeSettings| settings.stop_within = Duration::from_secs(2);
+    let (node, journal, _) = launch_seat_service(&cluster, 1, true, short);
+    until_entries(&cluster, &journal, 1).await;
+    let ended = node.shutdown().await.unwrap_err();
+    let why = ended.to_string();
+    assert!(
+        matches!(&*ended, Problem::NotEnded(_)) && why.contains("service of the node"),
+        "{why}"
+    );
+    assert!(cluster.lease(1).await.is_some(), "another node could work beside the service");
 }
