@@ -58,6 +58,8 @@ pub struct MemberStatus {
     pub partitions: usize,
     /// The partitions that the node asks their owners for.
     pub wants: Vec<String>,
+    /// The partitions that the node could not start in the last 10 minutes.
+    pub refused: Vec<String>,
 }
 
 /// A partition and its owner.
@@ -175,6 +177,7 @@ impl Node {
                     None => 0,
                 },
                 wants: wants.collect(),
+                refused: member.refused.iter().map(|id| self.name_of(*id)).collect(),
             }
         };
         let mut all: Vec<_> = members.iter().map(status).collect();

@@ -47,9 +47,9 @@ impl HeldLease {
 /// nodes, which then recover them. The bound holds if a node that can run them has a lease, the
 /// storage answers each call in time, and one call can take all of them.
 fn takeover_bound(budget: &Budget) -> Duration {
-    // A read of the cluster, a look at the ownership rows that was under way, and the four calls
-    // that take and start a partition.
-    let calls = 6 * budget.timing().call_timeout;
+    // A read of the cluster, a look at the ownership rows that was under way, the four calls that
+    // take a partition, and the check of its deployment.
+    let calls = 7 * budget.timing().call_timeout;
     budget.failover_bound() + READ_EVERY + LONGEST_TAKE_WAIT + calls
 }
 

@@ -39,6 +39,7 @@ fn member(node: usize) -> Value {
         "id": id(node), "advertised": address(node), "cluster": format!("10.0.0.{}:8823", node + 1),
         "seat": node + 1, "version": "0.1.0", "state": "ready", "fresh": true, "leads": true,
         "leftMs": if node == 0 { json!(18_000) } else { Value::Null }, "partitions": 0, "wants": [],
+        "refused": [],
     })
 }
 

@@ -14,7 +14,7 @@ fn cluster() -> Value {
         json!({
             "id": id(number), "advertised": advertised, "cluster": null, "seat": seat,
             "version": "0.1.0", "state": "ready", "fresh": fresh, "leads": leads,
-            "leftMs": null, "partitions": 0, "wants": [],
+            "leftMs": null, "partitions": 0, "wants": [], "refused": [],
         })
     };
     let mut first = member(0xa, "10.0.0.1:8822", json!(3), true, true);
@@ -24,6 +24,7 @@ fn cluster() -> Value {
     let mut second = member(0xb, "10.0.0.2:8822", json!(11), true, true);
     second["state"] = "draining".into();
     second["wants"] = json!(["acme/shop 3", "acme/shop 4"]);
+    second["refused"] = json!(["acme/shop 6", "acme/shop 7"]);
     let partition = |number: u16, owner: Value, member: Value, state: Value| {
         json!({
             "app": "acme/shop", "number": number, "epoch": 4, "owner": owner, "member": member,
@@ -70,6 +71,10 @@ the last look at the cluster failed: no answer
     assert_eq!(line(&id(0xb))[2..6], ["draining", "0", "-", "acme/shop 3, acme/shop 4"]);
     assert_eq!(line(&id(0xc))[..4], ["10.0.0.3:8822", "-", "standby", "0"]);
     assert_eq!(line(&id(0xd))[..3], ["10.0.0.1:8822", "7", "no heartbeat"]);
+    let refused =
+        "\n10.0.0.2:8822 could not start acme/shop 6, acme/shop 7: its log has the reason\n";
+    assert_eq!(text.matches("could not start").count(), 1, "{text}");
+    assert!(text.contains(refused), "{text}");
     assert!(!text.contains("acme/shop/0"), "{text}");
     assert_eq!(line("acme/shop/1"), ["acme/shop/1", "-", "4", "no owner", "0", "0"]);
     let gone = ["acme/shop/2", "10.0.0.9:8822", "4", "its owner is gone", "0", "0"];

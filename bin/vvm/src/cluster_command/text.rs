@@ -40,6 +40,13 @@ pub(super) fn text_of_status(status: &Value, with_all: bool) -> String {
         ],
         members.iter().map(|member| row_of_member(member, this)),
     );
+    for member in members {
+        let refused: Vec<String> = array(&member["refused"]).iter().map(shown).collect();
+        if !refused.is_empty() {
+            let (node, refused) = (shown(&member["advertised"]), refused.join(", "));
+            text += &format!("{node} could not start {refused}: its log has the reason\n");
+        }
+    }
     let listed: Vec<&Value> =
         partitions.iter().filter(|one| with_all || needs_attention(one)).collect();
     if !listed.is_empty() {

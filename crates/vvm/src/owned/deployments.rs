@@ -9,9 +9,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use causes::with_causes;
+use clock::Instant;
 use eventlog::{Deployment, DeploymentError};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use sysvvm::ownership::{OwnerEpoch, PartitionId};
@@ -19,6 +21,9 @@ use tracing::{error, warn};
 
 use super::OwnedPartitions;
 use crate::Problem;
+
+/// The pause after a check that the storage did not answer.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The answer of a check: the application, and the result.
 type Checked = (u32, Result<Result<(), DeploymentError>, Problem>);
@@ -31,6 +36,8 @@ pub(super) struct DeploymentChecks<'a> {
     /// The partitions whose check is under way. One read serves all that were waiting.
     checking: BTreeMap<PartitionId, OwnerEpoch>,
     under_way: BTreeSet<u32>,
+    /// No check begins before this time: the storage has just failed.
+    rest_until: Option<Instant>,
     checks: FuturesUnordered<BoxFuture<'a, Checked>>,
 }
 
@@ -47,7 +54,10 @@ impl<'a> DeploymentChecks<'a> {
 
     /// Begins the checks that are waited for. An application has one check at a time: a partition
     /// that comes during a check waits for the next one, because the read may be older than it.
-    fn begin(&mut self, check: impl Fn(u32) -> Option<BoxFuture<'a, Checked>>) {
+    fn begin(&mut self, now: Instant, check: impl Fn(u32) -> Option<BoxFuture<'a, Checked>>) {
+        if self.rest_until.is_some_and(|until| now < until) {
+            return;
+        }
         let apps: BTreeSet<u32> = self.waiting.keys().map(|partition| partition.app).collect();
         for app in apps {
             if self.under_way.contains(&app) {
@@ -79,7 +89,8 @@ impl OwnedPartitions<'_> {
     /// Begins the checks of applications whose partitions wait for their start.
     pub(super) fn begin_checks(&mut self) {
         let (deployer, all) = (self.deployer, &self.all);
-        self.checks.begin(|number| {
+        let now = deployer.node.clock().now();
+        self.checks.begin(now, |number| {
             let first = PartitionId { app: number, partition: 0 };
             let (_, (app, served)) = all.range(first..).next()?;
             let (level, schema) = (app.settings.level, app.application().schema().clone());
@@ -108,8 +119,13 @@ impl OwnedPartitions<'_> {
                 }
                 return Ok(());
             }
+            // The partitions wait. A simpler version reports that they have ended: each attempt
+            // costs an epoch then, and the pauses between them grow to a minute.
             Err(DeploymentError::Storage(why)) => {
                 warn!(app = number, error = %with_causes(&why), "deployment not known");
+                self.checks.rest_until = Some(node.clock().now() + RETRY_PAUSE);
+                self.checks.waiting.extend(waiting);
+                return Ok(());
             }
             Err(why) => {
                 // The deployment does not change back, so the node gets no partitions of the

@@ -256,5 +256,6 @@ async fn a_partition_that_fails_starts_again_under_the_next_epoch() {
     }
     assert_eq!(epochs(&owners).await, [1, 1, 1, 1, 1, 1, 1, 2, 1, 1]);
     assert!(node.node().status().await.lead.is_some(), "the node goes on leading");
-    node.shutdown().await.unwrap_err();
+    // The later epoch fences the write without an answer.
+    node.shutdown().await.unwrap();
 }

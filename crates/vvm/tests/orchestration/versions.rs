@@ -1,12 +1,23 @@
 //! Nodes that run different versions of an application.
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use clock::Instant;
 use eventlog::WsId;
+use istorage::{
+    Call, CallAnswer, Consistency, Error, SharedStorage, StorageDriver, StorageWrapper,
+    WrappedDriver,
+};
 use processor::Application;
 use sysvvm::{AppName, ownership::MemberId};
-use vvm::{AppSettings, ClusterOrder, Launched, Stage};
+use vvm::{AppSettings, ClusterOrder, Launched, Stage, Vvm};
 
 use crate::cluster::{Cluster, PATIENCE};
 
@@ -86,4 +97,61 @@ async fn a_partition_of_a_newer_version_does_not_start_on_an_older_node() {
     assert!(refused.contains("not compatible"), "{refused}");
     older.shutdown().await.unwrap_err();
     newer.shutdown().await.unwrap();
+}
+
+/// The storage of the application fails while a node takes its partitions. They start when the
+/// storage works again, and under the epochs with which they were taken.
+#[tokio::test]
+async fn a_partition_waits_for_a_storage_that_cannot_show_the_deployment() {
+    let cluster = Cluster::new();
+    let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
+    let reads = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&reads);
+    // The node reads the deployment twice when it opens the application.
+    let driver = WrappedDriver::new(driver, move |inner| {
+        Arc::new(FailingDeployment { inner, reads: Arc::clone(&count), works: 2, fails: 3 })
+    });
+    let application = Application::new(OLDER.parse().unwrap()).unwrap();
+    let name = AppName::new("acme", "shop").unwrap();
+    let app = AppSettings::new(name, Arc::new(application));
+    let node = Vvm::builder(Arc::new(driver), cluster.clock.clone(), cluster.settings(1));
+    let node = node.with_app(app).build().unwrap().launch();
+    until(&cluster, "the partitions start", || owned(&node).len() == 10).await;
+    assert!(reads.load(Ordering::SeqCst) > 5, "no read has failed");
+    let partitions = node.node().cluster_status().partitions;
+    assert!(partitions.iter().all(|partition| partition.epoch == 1), "{partitions:?}");
+    node.shutdown().await.unwrap();
+}
+
+/// A storage in which some reads of the deployment of an application fail.
+#[derive(Debug)]
+struct FailingDeployment {
+    inner: SharedStorage,
+    reads: Arc<AtomicUsize>,
+    /// The number of reads that work, and of those that fail after them.
+    works: usize,
+    fails: usize,
+}
+
+impl StorageWrapper for FailingDeployment {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        let is_deployment = match &call {
+            // The key of the deployment is a prefix of two bytes, and nothing else.
+            Call::Get(key, Consistency::Linearizable) => {
+                key.pkey.len() == 2 && key.ccols.is_empty()
+            }
+            _ => false,
+        };
+        if is_deployment {
+            let read = self.reads.fetch_add(1, Ordering::SeqCst);
+            if (self.works..self.works + self.fails).contains(&read) {
+                return Err(Error::unavailable("a server hangs"));
+            }
+        }
+        call.send(&self.inner, deadline).await
+    }
 }
