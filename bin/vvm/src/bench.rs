@@ -5,8 +5,10 @@ mod load;
 mod outcome;
 mod pace;
 mod progress;
+mod report;
 mod sender;
 mod shares;
+mod tries;
 
 use std::{pin::pin, process::ExitCode, sync::Arc, time::Duration};
 
@@ -15,11 +17,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{cli::BenchArgs, command_error::CommandError, say, signals::Signals};
+use crate::{cli::BenchArgs, command_error::CommandError, print, say, signals::Signals};
+use check::LogCheck;
 use load::RequestLoad;
-use outcome::{BenchOutcome, BenchTotals};
+use outcome::{BenchOutcome, SentCommand};
 use pace::RequestPace;
 use progress::BenchProgress;
+use report::BenchReport;
 use sender::BenchClient;
 
 /// The most time for a request, with all its tries. A crash of an owner takes less.
@@ -29,14 +33,46 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, CommandError> {
     let clock = Clock::system();
     let mut signals = Signals::install().map_err(CommandError::runtime)?;
     let load = Arc::new(RequestLoad::new(&args, &clock)?);
-    load.create_workspaces(&clock).await?;
+    tokio::select! {
+        created = load.create_workspaces(&clock) => created?,
+        signal = signals.next() => {
+            return Err(CommandError::unfinished(format!("{signal} received: nothing was measured")));
+        }
+    }
     let progress = Arc::new(BenchProgress::new(clock.clone()));
     let start = clock.now();
+    let mut outcome = send((&args, &clock), &load, &progress, &mut signals, start).await?;
+    progress.note_pause();
+    let (took, sent) = (clock.now() - start, std::mem::take(&mut outcome.sent));
+    // The measurements are printed also if the logs cannot be checked.
+    let (check, unchecked) = match check_logs(&load, &clock, &mut signals, sent).await {
+        Ok(check) => (check, None),
+        Err(error) => (None, Some(error)),
+    };
+    let longest_pause = progress.longest_pause();
+    let report = BenchReport { args: &args, outcome: &outcome, took, longest_pause, check };
+    print(&report.text())?;
+    let is_clean = outcome.is_clean() && check.is_none_or(|check| check.is_clean());
+    match unchecked {
+        Some(error) => Err(error),
+        None if is_clean => Ok(ExitCode::SUCCESS),
+        None => Ok(ExitCode::FAILURE),
+    }
+}
+
+/// Runs the clients until their time is over, or a signal stops them.
+async fn send(
+    (args, clock): (&BenchArgs, &Clock),
+    load: &Arc<RequestLoad>,
+    progress: &Arc<BenchProgress>,
+    signals: &mut Signals,
+    start: Instant,
+) -> Result<BenchOutcome, CommandError> {
     let end = start + Duration::from_secs(args.seconds);
     let mut clients = JoinSet::new();
     let stop = CancellationToken::new();
     for number in 0..args.clients {
-        let (load, clock, progress) = (Arc::clone(&load), clock.clone(), Arc::clone(&progress));
+        let (load, clock, progress) = (Arc::clone(load), clock.clone(), Arc::clone(progress));
         let pace = RequestPace::new(args.rate, args.clients, number, start);
         let stop = stop.clone();
         clients.spawn(async move {
@@ -45,10 +81,10 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, CommandError> {
             client.send_requests(pace, end, &stop).await
         });
     }
-    let (mut all, mut watch) = (pin!(all(clients)), pin!(watch(&clock, &args, start, &progress)));
-    let mut outcome = loop {
+    let (mut all, mut watch) = (pin!(all(clients)), pin!(watch(clock, args, start, progress)));
+    loop {
         tokio::select! {
-            outcome = all.as_mut() => break outcome?,
+            outcome = all.as_mut() => return outcome,
             () = watch.as_mut() => return Err(CommandError::unfinished("the clients did not end in time")),
             signal = signals.next() => {
                 if stop.is_cancelled() {
@@ -58,17 +94,27 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, CommandError> {
                 stop.cancel();
             }
         }
-    };
-    progress.note_pause();
-    let seconds = (clock.now() - start).as_secs_f64();
-    let check = match load.is_checked {
-        true => Some(check::check(&load, &clock, std::mem::take(&mut outcome.sent)).await?),
-        false => None,
-    };
-    let is_clean = outcome.is_clean() && check.is_none_or(|check| check.is_clean());
-    let longest_pause = progress.longest_pause();
-    outcome.print(&args, &BenchTotals { seconds, longest_pause, check })?;
-    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// Checks the logs, if the bench was asked to. A signal ends the check.
+async fn check_logs(
+    load: &RequestLoad,
+    clock: &Clock,
+    signals: &mut Signals,
+    sent: Vec<SentCommand>,
+) -> Result<Option<LogCheck>, CommandError> {
+    if !load.is_checked {
+        return Ok(None);
+    }
+    say(format!("checking the logs of {} workspaces", load.sums.len()));
+    tokio::select! {
+        check = check::check(load, clock, sent) => check.map(Some),
+        signal = signals.next() => {
+            let why = format!("{signal} received: the logs were not checked to their ends");
+            Err(CommandError::unfinished(why))
+        }
+    }
 }
 
 async fn all(

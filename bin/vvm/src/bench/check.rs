@@ -8,11 +8,7 @@ use hyper::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{
-    ANSWER_TIMEOUT,
-    load::RequestLoad,
-    outcome::{EndKind, SentCommand},
-};
+use super::{ANSWER_TIMEOUT, load::RequestLoad, outcome::SentCommand, tries::EndKind};
 use crate::{command_error::CommandError, node_client::NodeClient};
 
 /// The events of one request for a log.

@@ -1,45 +1,15 @@
-//! The outcome of a bench, and its text.
+//! The outcome of the requests of a bench.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use serde_json::json;
 
-use super::check::LogCheck;
-use crate::{cli::BenchArgs, command_error::CommandError, print};
+use super::tries::{EndKind, RequestEnd};
+use crate::command_error::CommandError;
 
 /// The largest time that is recorded, in microseconds: one hour. Longer times count as this one.
 const LONGEST: u64 = 3_600_000_000;
-
-/// The end of a request, after all its tries.
-pub(super) enum RequestEnd {
-    Done,
-    /// Nothing was done.
-    Refused(String),
-    /// The request may have been done.
-    Unknown(String),
-    /// Nothing was done, and another try would change nothing.
-    Failed(String),
-}
-
-/// The end of a request, as the logs must show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EndKind {
-    Done,
-    NotDone,
-    Unknown,
-}
-
-impl RequestEnd {
-    pub(super) fn kind(&self) -> EndKind {
-        match self {
-            RequestEnd::Done => EndKind::Done,
-            RequestEnd::Refused(_) | RequestEnd::Failed(_) => EndKind::NotDone,
-            RequestEnd::Unknown(_) => EndKind::Unknown,
-        }
-    }
-}
 
 /// A command, for the check of the logs.
 #[derive(Clone, Copy, Debug)]
@@ -50,23 +20,40 @@ pub(super) struct SentCommand {
     pub(super) end: EndKind,
 }
 
-/// The answers of a node.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+/// The numbers of requests, by their ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EndCounts {
+    pub(super) done_at_first_try: u64,
+    /// Requests that were done after they were sent to several nodes.
+    pub(super) done_after_tries: u64,
+    /// Requests of which nothing was done.
+    pub(super) refused: u64,
+    /// Requests that may have been done.
+    pub(super) unknown: u64,
+    /// Requests with another answer: no success, no 503 and no 504.
+    pub(super) wrong: u64,
+}
+
+/// The requests that a node got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct NodeShare {
-    answers: u64,
+    /// The requests that clients sent to this node, or wanted to. Each try counts.
+    pub(super) requests: u64,
+    pub(super) answers: u64,
     /// The answers that came from another node.
-    forwarded: u64,
+    pub(super) forwarded: u64,
 }
 
 /// The outcome of the requests of one client, or of all clients.
 pub(super) struct BenchOutcome {
-    /// The times of the requests that were done, in microseconds.
+    /// The times of the requests that were done, in microseconds. A time includes all tries.
     pub(super) times: Histogram<u64>,
+    pub(super) ends: EndCounts,
     /// The numbers of requests that were not done, by the answer.
     pub(super) failed: BTreeMap<String, u64>,
-    /// The number of times that a request was sent again, to the next node.
-    pub(super) tries_again: u64,
-    /// The answers of each node.
+    /// The numbers of tries at the next node, by the reason for the try.
+    pub(super) tries_again: BTreeMap<String, u64>,
     pub(super) nodes: BTreeMap<SocketAddr, NodeShare>,
     /// All commands, if the logs are checked.
     pub(super) sent: Vec<SentCommand>,
@@ -75,38 +62,42 @@ pub(super) struct BenchOutcome {
     pub(super) unsent: u64,
 }
 
-/// What is known of all clients of a bench together.
-pub(super) struct BenchTotals {
-    /// The time of the bench, in seconds.
-    pub(super) seconds: f64,
-    /// The longest time in which no request was done, in microseconds.
-    pub(super) longest_pause: u64,
-    /// The check of the logs, if it was asked for.
-    pub(super) check: Option<LogCheck>,
-}
-
 impl BenchOutcome {
     pub(super) fn new() -> Result<BenchOutcome, CommandError> {
         let times = Histogram::new_with_bounds(1, LONGEST, 3);
         let times = times.map_err(|error| CommandError::unfinished(error.to_string()))?;
-        let (failed, tries_again, nodes, sent, unsent) = Default::default();
-        Ok(BenchOutcome { times, failed, tries_again, nodes, sent, unsent })
+        let (ends, failed, tries_again, nodes, sent, unsent) = Default::default();
+        Ok(BenchOutcome { times, ends, failed, tries_again, nodes, sent, unsent })
     }
 
     pub(super) fn add(&mut self, other: BenchOutcome) -> Result<(), CommandError> {
         self.times.add(other.times).map_err(|error| CommandError::unfinished(error.to_string()))?;
+        let EndCounts { done_at_first_try, done_after_tries, refused, unknown, wrong } = other.ends;
+        self.ends.done_at_first_try += done_at_first_try;
+        self.ends.done_after_tries += done_after_tries;
+        self.ends.refused += refused;
+        self.ends.unknown += unknown;
+        self.ends.wrong += wrong;
         for (why, count) in other.failed {
             *self.failed.entry(why).or_default() += count;
         }
-        for (node, NodeShare { answers, forwarded }) in other.nodes {
+        for (why, count) in other.tries_again {
+            *self.tries_again.entry(why).or_default() += count;
+        }
+        for (node, NodeShare { requests, answers, forwarded }) in other.nodes {
             let share = self.nodes.entry(node).or_default();
+            share.requests += requests;
             share.answers += answers;
             share.forwarded += forwarded;
         }
-        self.tries_again += other.tries_again;
         self.sent.extend(other.sent);
         self.unsent += other.unsent;
         Ok(())
+    }
+
+    /// Counts a try at a node.
+    pub(super) fn note_request(&mut self, node: SocketAddr) {
+        self.nodes.entry(node).or_default().requests += 1;
     }
 
     pub(super) fn note_answer(&mut self, node: SocketAddr, is_of_another_node: bool) {
@@ -115,74 +106,23 @@ impl BenchOutcome {
         share.forwarded += u64::from(is_of_another_node);
     }
 
+    /// Counts the end of a request, after all its tries.
+    pub(super) fn note_end(&mut self, end: &RequestEnd, were_several_tries: bool) {
+        let (count, why) = match end {
+            RequestEnd::Done if were_several_tries => (&mut self.ends.done_after_tries, None),
+            RequestEnd::Done => (&mut self.ends.done_at_first_try, None),
+            RequestEnd::Refused(why) => (&mut self.ends.refused, Some(why)),
+            RequestEnd::Unknown(why) => (&mut self.ends.unknown, Some(why)),
+            RequestEnd::Wrong { why, .. } => (&mut self.ends.wrong, Some(why)),
+        };
+        *count += 1;
+        if let Some(why) = why {
+            *self.failed.entry(why.clone()).or_default() += 1;
+        }
+    }
+
     /// Returns whether requests were done, and no request failed.
     pub(super) fn is_clean(&self) -> bool {
         self.failed.is_empty() && !self.times.is_empty()
-    }
-
-    /// Prints the outcome of a bench.
-    pub(super) fn print(
-        &self,
-        args: &BenchArgs,
-        BenchTotals { seconds: took, longest_pause, check }: &BenchTotals,
-    ) -> Result<(), CommandError> {
-        let BenchOutcome { times, failed, tries_again, nodes, unsent, .. } = self;
-        let requests = args.send.name();
-        let per_second = times.len() as f64 / took;
-        let at = |quantile: f64| times.value_at_quantile(quantile);
-        if args.json {
-            let result = json!({
-                "send": args.send.name(),
-                "clients": args.clients,
-                "rate": args.rate,
-                "workspaces": args.workspaces,
-                "zipf": args.zipf,
-                "records": args.records,
-                "count": args.count,
-                "seconds": took,
-                "done": times.len(),
-                "perSecond": per_second,
-                "micros": {
-                    "mean": times.mean(), "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "p999": at(0.999), "max": times.max(),
-                },
-                "longestPauseMicros": longest_pause,
-                "triesAgain": tries_again,
-                "nodes": nodes.iter().map(|(node, share)| (node.to_string(), share)).collect::<BTreeMap<_, _>>(),
-                "failed": failed,
-                "unsent": unsent,
-                "check": check,
-            });
-            return print(&format!("{result:#}\n"));
-        }
-        let mut text = format!(
-            "{} {requests} in {took:.1} s: {per_second:.0}/s\np50 {} µs, p90 {} µs, p99 {} µs, p99.9 {} µs, longest {} µs\n",
-            times.len(),
-            at(0.5),
-            at(0.9),
-            at(0.99),
-            at(0.999),
-            times.max()
-        );
-        if nodes.len() > 1 {
-            text += &format!(
-                "{tries_again} times a request was sent again to the next node; the longest time without an answer was {longest_pause} µs\n"
-            );
-            for (node, NodeShare { answers, forwarded }) in nodes {
-                text += &format!("{node} answered {answers}, and forwarded {forwarded} of them\n");
-            }
-        }
-        if let Some(check) = check {
-            text += &check.text();
-        }
-        for (why, count) in failed {
-            text += &format!("{count} times: {why}\n");
-        }
-        if *unsent > 0 {
-            text += &format!(
-                "{unsent} {requests} were due and not sent: {} clients do not reach this rate\n",
-                args.clients
-            );
-        }
-        print(&text)
     }
 }

@@ -63,8 +63,9 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) keys: bool,
 
-    /// After the bench, read the logs of the workspaces, and report commands that are lost or were
-    /// done twice. The other clients of these workspaces are ignored.
+    /// After the bench, read the logs of the workspaces, and report commands that are lost, were
+    /// done twice, or were done although they were refused. The other clients of these workspaces
+    /// are ignored.
     #[arg(long)]
     pub(crate) check: bool,
 
