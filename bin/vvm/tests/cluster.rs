@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "support/cluster_command.rs"]
+mod cluster_command;
 #[path = "support/fixture.rs"]
 mod fixture;
 #[path = "support/load.rs"]
@@ -12,19 +14,18 @@ mod node;
 mod proxy;
 
 use std::{
-    io::{BufRead, BufReader},
-    os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
+use cluster_command::{one_command, one_part_fails};
 use fixture::{Storage, StorageFixture};
 use libtest_mimic::{Arguments, Trial};
 use load::{AcknowledgedCommands, CommandLoad, has};
 use node::NodeProcess;
 use proxy::{Passing, Proxy};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use shop::http_client::{request, try_request, workspace_path};
 use trialkit::is_long;
@@ -464,66 +465,15 @@ fn assert_within_takeover(report: &Value, node: &NodeProcess) {
     assert!(longest > LEASE / 4, "no command waited: {report}");
 }
 
-/// The command of the next trial, with all that it started.
-struct ClusterCommand(Child);
-
-impl ClusterCommand {
-    fn interrupt(&self) {
-        kill_process_group(Pid::from_child(&self.0), Signal::INT).unwrap();
-    }
-}
-
-impl Drop for ClusterCommand {
-    fn drop(&mut self) {
-        if matches!(self.0.try_wait(), Ok(None)) {
-            self.interrupt();
-            let _ = self.0.wait();
-        }
-    }
-}
-
-/// The command that a newcomer calls to see a cluster. Ctrl-C ends it and all that it started.
-fn one_command(fixture: &StorageFixture) {
-    let Storage::Cassandra(address) = &fixture.storage else { return };
-    let command = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--package", "xtask", "--", "cluster", "--binary"])
-        .arg(env!("CARGO_BIN_EXE_vvm"))
-        .env("VVM_TEST_CASSANDRA", address)
-        .stdout(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .unwrap();
-    let mut command = ClusterCommand(command);
-    let lines = BufReader::new(command.0.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let lines: Vec<_> = lines.take_while(|line| line != "Try in another terminal:").collect();
-    assert!(lines.iter().any(|line| line == "The cluster is ready."), "{lines:?}");
-    let admins =
-        lines.iter().filter_map(|line| line.split("page http://").nth(1)?.split('/').next());
-    let admins: Vec<std::net::SocketAddr> = admins.map(|text| text.parse().unwrap()).collect();
-    assert_eq!(admins.len(), 3, "{lines:?}");
-    for admin in &admins {
-        let (_, status) = request(*admin, "GET", "/cluster", &[], "");
-        let members = status["members"].as_array().unwrap().iter();
-        let mut counts: Vec<_> =
-            members.map(|member| member["partitions"].as_u64().unwrap()).collect();
-        counts.sort_unstable();
-        assert_eq!(counts, [3, 3, 4], "{status}");
-    }
-    command.interrupt();
-    assert!(command.0.wait().unwrap().success());
-    for admin in admins {
-        assert!(std::net::TcpStream::connect(admin).is_err(), "a node goes on at {admin}");
-    }
-}
-
 type Run = fn(&StorageFixture);
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials: [(&str, Run); 10] = [
+    let trials: [(&str, Run); 11] = [
         ("commands_with_keys_are_done_once_although_an_owner_is_killed", killed_owner),
         ("commands_with_keys_are_done_once_although_two_of_three_nodes_stand_still", frozen_nodes),
         ("one_command_starts_three_nodes_and_stops_them", one_command),
+        ("one_command_stops_what_it_started_if_a_node_does_not_start", one_part_fails),
         ("nodes_share_the_partitions_and_take_over_from_one_that_dies", two_seats),
         ("nodes_are_restarted_in_turn_under_load_and_no_client_gets_an_error", rolling),
         ("another_node_takes_over_from_a_leader_that_is_killed_under_load", killed),
@@ -535,7 +485,7 @@ fn main() {
     // Only one process can use a redb file.
     let servers = Storage::all().into_iter().filter(|(name, _)| *name != "redb");
     let three = std::env::var("VVM_TEST_CASSANDRA_CLUSTER").ok().filter(|_| is_long());
-    let on_three = [trials[0], trials[3], trials[4]];
+    let on_three = [trials[0], trials[4], trials[5]];
     let servers = servers.map(|(name, storage)| (name, storage, trials.to_vec()));
     let three = ("three_cassandra_servers", three.map(Storage::Cassandra), on_three.to_vec());
     let trials = servers.chain([three]).flat_map(|(server, storage, trials)| {

@@ -1,51 +1,40 @@
 //! `cargo xtask cluster`: three nodes on this machine that share a Cassandra server.
+//!
+//! The command owns the nodes and the server. They end with it, also if a part does not start. The
+//! nodes end first, because a node without its storage cannot stop in order.
+
+mod node;
 
 use std::{
-    fs::{self, File},
-    io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    fs::{self, File, TryLockError},
     path::{Path, PathBuf},
-    process::Command,
     time::{Duration, Instant},
 };
 
 use crate::{
     cargo,
     error::{Error, ErrorContext, Result, failed},
-    folders, interrupt,
-    process::RunningChild,
+    interrupt,
     servers::{OwnServers, ServerKind},
 };
-
-/// The number of nodes.
-const NODES: u16 = 3;
-
-/// The ports of the first node: of the API, of the admin endpoint and for the other nodes. Each
-/// other node has the next ports.
-const PORTS: [u16; 3] = [8822, 55_555, 8832];
-
-/// The partitions of the demo application.
-const PARTITIONS: usize = 10;
+use node::{ClusterNode, NodePlace};
 
 /// The longest time until the nodes share the partitions. Partitions move 10 seconds after the
 /// last node has come.
 const SHARED_WITHIN: Duration = Duration::from_secs(90);
 
-/// A node stops within this time, with its drain: `drain_seconds` and `stop_seconds`.
+/// The nodes stop within this time, with their drains: `drain_seconds` and `stop_seconds`.
 const STOP_WITHIN: Duration = Duration::from_secs(45);
-
-/// A node of the cluster.
-struct ClusterNode {
-    child: RunningChild,
-    api: SocketAddr,
-    admin: SocketAddr,
-    log: PathBuf,
-}
 
 /// Starts a Cassandra server and three nodes, shows how to try them, and stops everything when the
 /// command is asked to stop.
 pub(crate) fn run(binary: Option<PathBuf>) -> Result<()> {
     let target = cargo::target_folder()?;
+    let folder = target.join("cluster");
+    let _lock = lock(&target.join("cluster.lock"))?;
+    let places = NodePlace::all(&folder);
+    // The build and the start of Cassandra take minutes, so the addresses are checked first.
+    node::make_room(&places)?;
     let binary = match binary {
         Some(binary) => binary,
         None => {
@@ -53,13 +42,11 @@ pub(crate) fn run(binary: Option<PathBuf>) -> Result<()> {
             target.join("release/vvm")
         }
     };
-    let folder = target.join("cluster");
     if folder.exists() {
         fs::remove_dir_all(&folder).context(folder.display())?;
     }
-    fs::create_dir_all(&folder).context(folder.display())?;
     let servers = OwnServers::new()?;
-    let ended = start_and_wait(&servers, &binary, &folder);
+    let ended = start_and_wait(&servers, &binary, places);
     drop(servers);
     match ended {
         Err(Error::Interrupted) => Ok(()),
@@ -67,37 +54,49 @@ pub(crate) fn run(binary: Option<PathBuf>) -> Result<()> {
     }
 }
 
-fn start_and_wait(servers: &OwnServers, binary: &Path, folder: &Path) -> Result<()> {
+/// Two of these commands would use the same folder and the same addresses.
+fn lock(path: &Path) -> Result<File> {
+    let file = File::create(path).context(path.display())?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            failed("`cargo xtask cluster` already runs in this checkout: stop it with Ctrl-C first")
+        }
+        Err(TryLockError::Error(error)) => Err(error).context(path.display()),
+    }
+}
+
+fn start_and_wait(servers: &OwnServers, binary: &Path, places: Vec<NodePlace>) -> Result<()> {
     let variables = servers.start(&[ServerKind::Cassandra])?;
     let Some((_, cassandra)) = variables.first() else {
         return failed("no Cassandra server was started");
     };
     let mut nodes = Vec::new();
-    let ended = run_nodes(&mut nodes, cassandra, binary, folder);
+    let ended = run_nodes(&mut nodes, places, cassandra, binary);
     // All nodes are asked first. A node that waited for the others would move partitions to nodes
     // that are about to stop.
-    nodes.iter().for_each(|node: &ClusterNode| node.child.ask_to_end());
-    nodes.into_iter().for_each(|node| node.child.end_within(STOP_WITHIN));
+    eprintln!("[nodes] stopping");
+    nodes.iter().for_each(ClusterNode::ask_to_end);
+    let deadline = Instant::now() + STOP_WITHIN;
+    nodes.into_iter().for_each(|node| node.end_by(deadline));
     ended
 }
 
-/// Runs the nodes until the command is asked to stop, or a node ends.
+/// Runs the nodes until the command is asked to stop, or all nodes have ended.
 fn run_nodes(
     nodes: &mut Vec<ClusterNode>,
+    places: Vec<NodePlace>,
     cassandra: &str,
     binary: &Path,
-    folder: &Path,
 ) -> Result<()> {
-    for number in 0..NODES {
-        nodes.push(start_node(number, cassandra, binary, folder)?);
+    for place in places {
+        nodes.push(ClusterNode::start(place, cassandra, binary)?);
         // The first node makes the keyspaces.
-        wait(nodes, "a node is not ready", |nodes| nodes.iter().all(is_ready))?;
+        wait(nodes, "a node is not ready", ClusterNode::is_ready)?;
     }
     eprintln!("[nodes] ready; waiting until they share the partitions, which takes some seconds");
-    wait(nodes, "the nodes do not share the partitions", |nodes| {
-        nodes.iter().all(|node| shares_partitions(node.admin))
-    })?;
-    print!("{}", guide(nodes));
+    wait(nodes, "the nodes do not share the partitions", ClusterNode::sees_fair_shares)?;
+    print!("{}", guide(nodes, cassandra, binary));
     // The nodes are for trying, so one that ends is no error.
     let mut running = nodes.len();
     while running > 0 {
@@ -105,46 +104,20 @@ fn run_nodes(
         let before = running;
         running = 0;
         for node in nodes.iter_mut() {
-            running += usize::from(node.child.ended()?.is_none());
+            running += usize::from(node.is_running()?);
         }
         if running != before {
-            eprintln!("[nodes] {running} are running");
+            eprintln!("[nodes] {running} of those that this command started are running");
         }
     }
     failed(format!("all nodes have ended: see {}", logs(nodes)))
 }
 
-fn start_node(number: u16, cassandra: &str, binary: &Path, folder: &Path) -> Result<ClusterNode> {
-    let [api, admin, peers] =
-        PORTS.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port + number)));
-    let name = format!("node{}", number + 1);
-    let log = folder.join(format!("{name}.log"));
-    let root = folders::root()?;
-    let mut command = Command::new(binary);
-    command
-        .args(["serve", "--config"])
-        .arg(root.join("config/cassandra.toml"))
-        .args(["--listen", &api.to_string(), "--admin", &admin.to_string()])
-        .env("VVM__STORAGE__CASSANDRA__CONTACT_POINTS", format!("['{cassandra}']"))
-        .env("VVM__STORAGE__CASSANDRA__REPLICATION", "up_to_three")
-        .env("VVM__CLUSTER__LISTEN", peers.to_string())
-        .env("VVM__NODE__FOLDER", folder.join(&name))
-        .current_dir(&root)
-        .stdout(File::create(&log).context(log.display())?)
-        .stderr(File::options().append(true).open(&log).context(log.display())?);
-    eprintln!("[{name}] starting at {api}");
-    Ok(ClusterNode { child: RunningChild::start(&mut command)?, api, admin, log })
-}
-
-/// Waits until a condition holds.
-fn wait(
-    nodes: &mut [ClusterNode],
-    what: &str,
-    holds: impl Fn(&[ClusterNode]) -> bool,
-) -> Result<()> {
+/// Waits until a condition holds for all nodes. Fails if a node ends.
+fn wait(nodes: &mut [ClusterNode], what: &str, holds: fn(&ClusterNode) -> bool) -> Result<()> {
     let started = Instant::now();
-    while !holds(nodes) {
-        check(nodes)?;
+    while !nodes.iter().all(holds) {
+        nodes.iter_mut().try_for_each(ClusterNode::check)?;
         if started.elapsed() > SHARED_WITHIN {
             return failed(format!("{what} after {SHARED_WITHIN:?}: see {}", logs(nodes)));
         }
@@ -153,65 +126,53 @@ fn wait(
     Ok(())
 }
 
-/// Fails if a node has ended.
-fn check(nodes: &mut [ClusterNode]) -> Result<()> {
-    for node in nodes {
-        if let Some(status) = node.child.ended()? {
-            let (api, log) = (node.api, node.log.display());
-            return failed(format!("the node at {api} ended with {status}: see {log}"));
-        }
-    }
-    Ok(())
-}
-
 fn logs(nodes: &[ClusterNode]) -> String {
-    nodes.iter().map(|node| node.log.display().to_string()).collect::<Vec<_>>().join(", ")
-}
-
-fn is_ready(node: &ClusterNode) -> bool {
-    get(node.admin, "/readyz").is_some_and(|(status, _)| status == 200)
-}
-
-/// Whether each node owns a fair share of the partitions, as one node sees the cluster.
-fn shares_partitions(admin: SocketAddr) -> bool {
-    let Some((200, body)) = get(admin, "/cluster") else { return false };
-    let status: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
-    let counts = status["members"].as_array().into_iter().flatten();
-    let counts: Vec<_> = counts.filter_map(|member| member["partitions"].as_u64()).collect();
-    counts.len() == usize::from(NODES)
-        && counts.iter().sum::<u64>() == PARTITIONS as u64
-        && counts.iter().max() <= counts.iter().min().map(|least| least + 1).as_ref()
-}
-
-/// Sends a request, and returns the status and the body of the answer.
-fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
-    const WITHIN: Duration = Duration::from_secs(2);
-    let mut stream = TcpStream::connect_timeout(&address, WITHIN).ok()?;
-    stream.set_read_timeout(Some(WITHIN)).ok()?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    nodes.iter().map(|node| node.place.log().display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// The text that tells how to try the cluster.
-fn guide(nodes: &[ClusterNode]) -> String {
-    let mut text = "\nThe cluster is ready.\n\n".to_owned();
+fn guide(nodes: &[ClusterNode], cassandra: &str, binary: &Path) -> String {
+    let mut text = format!("\nThe cluster is ready. Cassandra listens at {cassandra}.\n\n");
     for (node, number) in nodes.iter().zip(1..) {
-        let ClusterNode { api, admin, log, .. } = node;
-        text +=
-            &format!("node {number}: http://{api}  page http://{admin}/  log {}\n", log.display());
+        let NodePlace { api, admin, .. } = node.place;
+        text += &format!(
+            "node {number}: http://{api}  page http://{admin}/  pid {}  log {}\n",
+            node.pid(),
+            node.place.log().display()
+        );
     }
-    let apis: Vec<_> = nodes.iter().map(|node| node.api.to_string()).collect();
-    text + &format!(
+    let apis: Vec<_> = nodes.iter().map(|node| node.place.api.to_string()).collect();
+    let (apis, vvm) = (apis.join(","), binary.display());
+    text += &format!(
         "\nTry in another terminal:\n\
-         cargo run --release -- cluster status\n\
-         cargo run --release -- bench --node {} --clients 64 --check\n\
-         \nTo see how the others take over, stop the last node with `pkill -f 'listen {}'`.\n\
-         Ctrl-C stops everything.\n",
-        apis.join(","),
-        apis.last().map_or("", String::as_str)
-    )
+         {vvm} cluster status\n\
+         {vvm} bench --node {apis} --clients 64 --seconds 60 --check\n"
+    );
+    if let Some(last) = nodes.last() {
+        text += &format!(
+            "\nTo see how the others take over, stop the last node while the bench runs, and start it again:\n\
+             kill {}\n\
+             {vvm} serve --config {}\n",
+            last.pid(),
+            last.place.config().display()
+        );
+    }
+    text + "\nCtrl-C here stops everything that this command started.\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second command removed the folders of the nodes of the first one.
+    #[test]
+    fn only_one_cluster_runs_in_a_checkout() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.lock");
+        let first = lock(&path).unwrap();
+        let error = lock(&path).unwrap_err().to_string();
+        assert!(error.contains("already runs"), "{error}");
+        drop(first);
+        lock(&path).unwrap();
+    }
 }

@@ -114,6 +114,11 @@ impl RunningChild {
         Ok(RunningChild { child, what })
     }
 
+    /// Returns the process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns the exit status, if the child has ended.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().context(format!("cannot wait for `{}`", self.what))
@@ -124,9 +129,10 @@ impl RunningChild {
         signal_group(&self.child, Signal::TERM);
     }
 
-    /// Waits until the child has ended, and kills it after a time.
-    pub(crate) fn end_within(mut self, grace: Duration) {
-        end_within(&mut self.child, grace);
+    /// Waits until the child has ended, and kills it at the deadline. Returns whether it ended by
+    /// itself.
+    pub(crate) fn end_by(mut self, deadline: Instant) -> bool {
+        end_by(&mut self.child, deadline)
     }
 }
 
@@ -140,17 +146,19 @@ impl Drop for RunningChild {
 
 fn end(child: &mut Child) {
     signal_group(child, Signal::TERM);
-    end_within(child, GRACE);
+    end_by(child, Instant::now() + GRACE);
 }
 
-fn end_within(child: &mut Child, grace: Duration) {
-    let deadline = Instant::now() + grace;
-    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+fn end_by(child: &mut Child, deadline: Instant) -> bool {
+    let is_running = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+    while is_running(child) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(20));
     }
+    let ended = !is_running(child);
     signal_group(child, Signal::KILL);
     // If this call fails, only the exit status is lost.
     let _ = child.wait();
+    ended
 }
 
 fn signal_group(child: &Child, signal: Signal) {

@@ -161,6 +161,11 @@ impl Drop for OwnServers {
     }
 }
 
+/// Stops the processes whose ids are noted in these folders.
+pub(crate) fn stop_processes(folders: &[PathBuf]) -> Result<()> {
+    node::stop(folders)
+}
+
 fn run_folder() -> Result<PathBuf> {
     let folder = folders::cache()?.join("run");
     fs::create_dir_all(&folder).context(folder.display())?;

@@ -1,4 +1,4 @@
-//! One Java process of a server.
+//! One process of a server.
 //!
 //! The folder of the process holds everything about it: the data, the log and the process id. A
 //! process is taken for the node only if its command line names that folder. So a process that got
@@ -28,13 +28,12 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 const LOG_LINES: usize = 30;
 
-/// Starts a process that outlives this one. `folder` exists and belongs to the node alone.
+/// Starts a Java process that outlives this one. `folder` exists and belongs to the node alone.
 pub(crate) fn launch(java: &Path, arguments: &[String], folder: &Path) -> Result<()> {
     let temporary = folder.join("tmp");
     fs::create_dir(&temporary).context(temporary.display())?;
     let log = File::create(folder.join("log")).context("cannot create the log")?;
     let mut command = Command::new(java);
-    command.arg(format!("-Dvvm.node={}", folder.display()));
     command.arg(format!("-Djava.io.tmpdir={}", temporary.display()));
     command.args(arguments).current_dir(folder);
     command
@@ -89,7 +88,8 @@ pub(crate) fn wait_until(what: &str, folder: &Path, is_ready: impl Fn() -> bool)
 /// Returns the process of the node, if it runs.
 pub(crate) fn running(folder: &Path) -> Option<Pid> {
     let pid = fs::read_to_string(folder.join("pid")).ok()?.parse().ok().and_then(Pid::from_raw)?;
-    command_line(pid).contains(&format!("-Dvvm.node={}", folder.display())).then_some(pid)
+    // The slash tells the folder from others whose names begin with its name.
+    command_line(pid).contains(&format!("{}/", folder.display())).then_some(pid)
 }
 
 /// Returns the command line of a process. It is empty if the process is gone, or has ended and was
