@@ -133,8 +133,8 @@ pub struct Balancer {
 /// What a node sees of its cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterSight<'a> {
-    /// All partitions of the cluster, without those that nobody can take because their rows make
-    /// no sense.
+    /// The partitions that this node can work on, without those that nobody can take because
+    /// their rows make no sense.
     pub partitions: &'a BTreeSet<PartitionId>,
     /// The ownership rows, as [`OwnershipEngine::rows`](crate::OwnershipEngine::rows) has them: no
     /// epoch falls. A plain read alone may show a former row of this node, so that the node asks

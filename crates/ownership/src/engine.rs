@@ -120,7 +120,7 @@ impl OwnershipEngine {
         }
     }
 
-    /// The rows as the engine saw them last.
+    /// The rows as the engine saw them last, with those of partitions that this node cannot work on.
     pub fn rows(&self) -> &OwnerRowsView {
         &self.rows
     }
@@ -373,6 +373,12 @@ impl OwnershipEngine {
         for partition in self.partitions.clone() {
             let row = rows.get(&partition).copied().unwrap_or_default();
             self.learn(partition, row, is_linearizable);
+        }
+        // The other partitions count in the loads of their owners.
+        for (partition, row) in rows {
+            if !self.partitions.contains(&partition) && row.epoch >= self.row(partition).epoch {
+                self.rows.insert(partition, row);
+            }
         }
     }
 

@@ -430,6 +430,22 @@ fn partitions_that_few_nodes_can_run_move_first() {
     assert_eq!(sight.wanted(10), [1, 2]);
 }
 
+/// A node saw only the partitions that it can run itself. So it did not know which other moves were
+/// possible: its plan gave node 3 a partition that the owner kept for this node, and the loads
+/// stayed uneven.
+#[test]
+fn a_node_plans_the_moves_of_partitions_that_it_cannot_run() {
+    let mut sight = Sight::new(&[0, 2, 0]);
+    for node in [2, 3] {
+        sight.member(node).apps = [1, 2].into();
+    }
+    for partition in 0..4 {
+        let row = OwnerRow { epoch: OwnerEpoch(1), owner: Some(owner(2)) };
+        sight.rows.insert(PartitionId { app: 2, partition }, row);
+    }
+    assert_eq!(sight.wanted(10), [0, 1]);
+}
+
 #[test]
 fn a_node_asks_for_eight_partitions_and_gives_up_eight_at_a_time() {
     let mut sight = Sight::new(&[0, 40]);

@@ -433,6 +433,26 @@ fn a_plain_read_that_shows_a_former_row_is_ignored() {
     assert_eq!(world.engine.rows(), &now);
 }
 
+/// Two nodes shared an application, and one of them had another one alone. The other node did not
+/// count the partitions of the application that it did not have, and took too few of the shared one.
+#[test]
+fn the_rows_of_partitions_that_the_node_cannot_work_on_are_known_and_nothing_follows() {
+    let mut world = World::new(1, 10);
+    let others = [(7, other()), (8, me())];
+    let others =
+        others.map(|(partition, owner)| (PartitionId { app: 2, partition }, row(3, owner)));
+    world.rows = OwnerRowsView::from(others);
+    world.engine.want(others.map(|(id, _)| id));
+    world.pass(LOOK_EVERY);
+    assert_eq!(world.engine.notices(), []);
+    assert!(others.iter().all(|(id, row)| world.engine.row(*id) == *row));
+    // An epoch never falls, although a plain read may show a former row.
+    world.rows.insert(others[0].0, row(2, me()));
+    world.pass(LOOK_EVERY);
+    assert_eq!(world.engine.row(others[0].0), others[0].1);
+    assert_eq!(world.changes(), Vec::<Vec<OwnerChange>>::new());
+}
+
 #[test]
 fn the_highest_epoch_is_never_passed() {
     let mut world = World::new(2, 10);

@@ -101,7 +101,8 @@ impl<'a> Sketch<'a> {
         let loads = cluster.candidates.iter();
         let loads = loads.map(|candidate| (candidate.owner.incarnation, candidate.load)).collect();
         let mut movable: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-        for &partition in cluster.partitions {
+        // Also the partitions that this node cannot run: all nodes must make the same plan.
+        for &partition in cluster.rows.keys() {
             let from =
                 cluster.row(partition).owner.and_then(|it| cluster.candidate(it.incarnation));
             if let Some(from) = from.filter(|from| from.can_give(partition)) {

@@ -253,7 +253,9 @@ impl Process {
             own.state = MemberState::Starting;
         }
         let giving: Vec<_> = self.giving().collect();
-        let mut sight = shown.sight(at(*read_at), &settings.partitions, &giving);
+        let can_run = |id: &&PartitionId| own.apps.contains(&id.app);
+        let partitions = settings.partitions.iter().filter(can_run).copied().collect();
+        let mut sight = shown.sight(at(*read_at), &partitions, &giving);
         sight.is_paused &= settings.mistake != Some(Mistake::PauseIgnored);
         let plan = self.balancer.plan(at(now), &sight, &own);
         let BalancePlan { mut take, wants, give_up } = plan;

@@ -103,11 +103,10 @@ impl OwnedPartitions<'_> {
             .filter(|row| row.member.state == MemberState::Draining && row.member.id != me);
         let leaving = draining.filter_map(|row| row.member.incarnation);
         let leaving: BTreeSet<_> = leaving.filter(|it| seen.living.contains(it)).collect();
-        let rows =
-            self.engine.rows().iter().filter(|(_, row)| {
-                row.owner.is_some_and(|owner| leaving.contains(&owner.incarnation))
-            });
-        ordered.chain(rows.map(|(&id, row)| (id, row.epoch))).collect()
+        let rows = self.available().map(|id| (id, self.engine.row(id)));
+        let rows = rows
+            .filter(|(_, row)| row.owner.is_some_and(|owner| leaving.contains(&owner.incarnation)));
+        ordered.chain(rows.map(|(id, row)| (id, row.epoch))).collect()
     }
 
     /// Publishes the wishes in the member row.
