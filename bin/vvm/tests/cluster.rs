@@ -4,6 +4,8 @@
 
 #[path = "support/cluster_command.rs"]
 mod cluster_command;
+#[path = "support/cluster_moves.rs"]
+mod cluster_moves;
 #[path = "support/fixture.rs"]
 mod fixture;
 #[path = "support/load.rs"]
@@ -20,6 +22,7 @@ use std::{
 };
 
 use cluster_command::{one_command, one_part_fails};
+use cluster_moves::{different_applications, moved};
 use fixture::{Storage, StorageFixture};
 use libtest_mimic::{Arguments, Trial};
 use load::{AcknowledgedCommands, CommandLoad, has};
@@ -469,9 +472,11 @@ type Run = fn(&StorageFixture);
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials: [(&str, Run); 11] = [
+    let trials: [(&str, Run); 13] = [
         ("commands_with_keys_are_done_once_although_an_owner_is_killed", killed_owner),
         ("commands_with_keys_are_done_once_although_two_of_three_nodes_stand_still", frozen_nodes),
+        ("partitions_are_moved_under_load_and_no_client_gets_an_error", moved),
+        ("a_node_owns_only_partitions_of_applications_that_it_has", different_applications),
         ("one_command_starts_three_nodes_and_stops_them", one_command),
         ("one_command_stops_what_it_started_if_a_node_does_not_start", one_part_fails),
         ("nodes_share_the_partitions_and_take_over_from_one_that_dies", two_seats),
@@ -485,7 +490,7 @@ fn main() {
     // Only one process can use a redb file.
     let servers = Storage::all().into_iter().filter(|(name, _)| *name != "redb");
     let three = std::env::var("VVM_TEST_CASSANDRA_CLUSTER").ok().filter(|_| is_long());
-    let on_three = [trials[0], trials[4], trials[5]];
+    let on_three = [trials[0], trials[6], trials[7]];
     let servers = servers.map(|(name, storage)| (name, storage, trials.to_vec()));
     let three = ("three_cassandra_servers", three.map(Storage::Cassandra), on_three.to_vec());
     let trials = servers.chain([three]).flat_map(|(server, storage, trials)| {

@@ -38,6 +38,10 @@ pub(crate) struct StorageFixture {
 }
 
 impl StorageFixture {
+    /// The name of a second application, whose keyspace is dropped with that of the demo.
+    #[allow(dead_code, reason = "only the suite of clusters needs it")]
+    pub(crate) const SECOND_APP: &str = "demo/notes";
+
     pub(crate) fn new(storage: Storage) -> StorageFixture {
         let system = format!("node_{:x}", Clock::system().random() >> 24);
         StorageFixture { storage, system, folder: tempfile::tempdir().unwrap() }
@@ -66,6 +70,14 @@ impl StorageFixture {
         let folder = self.folder.path().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         NodeProcess::start(&folder, config)
+    }
+
+    /// Writes a file into the folder of a node.
+    #[allow(dead_code, reason = "only the suite of clusters needs it")]
+    pub(crate) fn write(&self, name: &str, file: &str, text: &str) {
+        let folder = self.folder.path().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(file), text).unwrap();
     }
 
     /// Starts a node in its folder, at addresses that it had before.
@@ -150,7 +162,8 @@ impl StorageFixture {
         runtime.block_on(async {
             let soon = Clock::system().now() + PATIENCE;
             let driver = self.connect(Path::new("")).await;
-            for name in [self.system.clone(), format!("{}_1_demo_shop", self.system)] {
+            let apps = ["1_demo_shop", "2_demo_notes"].map(|app| format!("{}_{app}", self.system));
+            for name in apps.into_iter().chain([self.system.clone()]) {
                 let name = KeyspaceName::new(name).unwrap();
                 driver.drop_keyspace(&name, soon).await.unwrap();
             }
