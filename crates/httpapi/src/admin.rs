@@ -21,7 +21,7 @@ use vvm::{App, Node, Service, ServiceError, sysvvm::AppName};
 
 use self::{events::EventStreams, live_page::LivePage};
 use crate::{
-    HttpLimits,
+    HttpLimits, ServerTls,
     check::check,
     problem::ProblemDetails,
     query::{parameter, parameters},
@@ -37,6 +37,8 @@ use crate::{
 pub struct AdminSettings {
     /// The address on which the endpoint listens.
     pub listen: SocketAddr,
+    /// TLS of the port. Without it the endpoint speaks plain HTTP.
+    pub tls: Option<ServerTls>,
     /// The limits of connections.
     pub limits: HttpLimits,
     /// The metrics of the process.
@@ -55,7 +57,7 @@ impl AdminSettings {
         version: &'static str,
     ) -> AdminSettings {
         let limits = HttpLimits::default();
-        AdminSettings { listen, limits, metrics, version, only_local: true }
+        AdminSettings { listen, tls: None, limits, metrics, version, only_local: true }
     }
 }
 
@@ -95,11 +97,11 @@ impl Service for AdminEndpoint {
         let listener = listener.ok_or("the admin endpoint was not bound to its port")?;
         let (clock, limits) = (node.clock().clone(), settings.limits);
         let renderer = SharedRenderer::new(settings.metrics, clock.clone());
-        let AdminSettings { version, only_local, .. } = settings;
+        let AdminSettings { version, only_local, tls, .. } = settings;
         let (page, streams) = (LivePage::new()?, EventStreams::new(clock.clone(), stop.clone()));
         let requests = AdminHandler { node, renderer, page, streams, version, only_local };
-        server::serve("admin", listener, requests, (limits, ClientKind::Public), &clock, &stop)
-            .await
+        let clients = ClientKind::Public(tls);
+        server::serve("admin", listener, requests, (limits, clients), &clock, &stop).await
     }
 }
 

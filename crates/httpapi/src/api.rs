@@ -51,15 +51,14 @@ impl HttpApi {
     /// request if another node owns its partition, and tries it again while a partition moves.
     ///
     /// # Errors
-    /// If the files for TLS cannot be used, or if other machines can reach the port and it has no
-    /// TLS.
+    /// If other machines can reach the port and it has no TLS.
     pub fn with_cluster(
         api: HttpApiSettings,
         cluster: ClusterSettings,
     ) -> Result<(HttpApi, ClusterPort), ClusterSettingsError> {
-        let tls = cluster.read_tls()?;
-        let shared = Arc::new(SharedApi::new(api, Some(tls.clone())));
-        let port = ClusterPort::new(cluster, tls, Arc::clone(&shared));
+        cluster.check()?;
+        let shared = Arc::new(SharedApi::new(api, Some(cluster.tls.clone())));
+        let port = ClusterPort::new(cluster, Arc::clone(&shared));
         Ok((HttpApi { shared, listener: None }, port))
     }
 }
@@ -79,7 +78,8 @@ impl Service for HttpApi {
         let HttpApi { shared, listener } = *self;
         let listener = listener.ok_or("the API was not bound to its port")?;
         let (clock, limits) = (node.clock().clone(), shared.settings().limits);
+        let clients = ClientKind::Public(shared.settings().tls.clone());
         let requests = ClientRequests(shared.handler(node));
-        server::serve("api", listener, requests, (limits, ClientKind::Public), &clock, &stop).await
+        server::serve("api", listener, requests, (limits, clients), &clock, &stop).await
     }
 }

@@ -7,7 +7,12 @@ use hyper::{
 };
 use tracing::info;
 
-use crate::{authority::Host, problem::ProblemDetails, server::PeerAddress, web_pages};
+use crate::{
+    authority::Host,
+    problem::ProblemDetails,
+    server::{PeerAddress, PortScheme},
+    web_pages,
+};
 
 /// Refuses a request that the standards refuse. If the node serves only this machine, it also
 /// refuses a request of a foreign web page.
@@ -16,7 +21,10 @@ pub(crate) fn check(head: &Parts, only_local: bool) -> Result<(), ProblemDetails
         transfer_coding(head)?;
         expectation(head)?;
         match host {
-            Some(host) if only_local => web_pages::check_host(head.uri.scheme_str(), host)?,
+            Some(host) if only_local => {
+                let served = head.extensions.get().map_or("http", |PortScheme(scheme)| scheme);
+                web_pages::check_host(head.uri.scheme_str(), served, host)?;
+            }
             _ => {}
         }
         if only_local { web_pages::check_page(&head.headers) } else { Ok(()) }

@@ -26,12 +26,11 @@ pub(crate) use self::{
     peers::Peers,
     quota::{QuotaLimits, QuotaShare},
     successor::asked_successor,
-    tls::ClusterTls,
 };
 pub use self::{
     port::ClusterPort,
     settings::{ClusterSettings, ClusterSettingsError},
-    tls::{ClusterTlsError, ClusterTlsFiles},
+    tls::ClusterTls,
 };
 
 /// The parts of the API that only a node of a cluster has.

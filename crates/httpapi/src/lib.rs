@@ -20,16 +20,16 @@ mod rows;
 mod server;
 mod shared_renderer;
 mod stream;
+mod tls;
 mod web_pages;
 
 pub use admin::{AdminEndpoint, AdminSettings};
 pub use api::{HttpApi, HttpApiSettings};
-pub use cluster::{
-    ClusterPort, ClusterSettings, ClusterSettingsError, ClusterTlsError, ClusterTlsFiles,
-};
+pub use cluster::{ClusterPort, ClusterSettings, ClusterSettingsError, ClusterTls};
 pub use read::READ_BYTES;
 pub use server::HttpLimits;
 pub use shared_renderer::MetricsRenderer;
+pub use tls::{ServerTls, TlsFile, TlsFileError, TlsFiles};
 
 // The types of these crates occur in the API.
 pub use vvm;

@@ -6,11 +6,12 @@ mod connection;
 mod limits;
 mod listener;
 mod malformed;
+mod secured;
 mod state;
 mod tracked_body;
 mod transport;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::pending, net::SocketAddr, sync::Arc, time::Duration};
 
 use clock::Clock;
 use futures::FutureExt;
@@ -25,11 +26,15 @@ use vvm::ServiceError;
 
 pub use self::limits::HttpLimits;
 pub(crate) use self::{
-    connection::PeerAddress, limits::ClientKind, listener::bind, state::RequestHandler,
+    connection::{PeerAddress, PortScheme},
+    limits::ClientKind,
+    listener::bind,
+    state::RequestHandler,
 };
 use self::{listener::pending_connections, state::ServerState};
 
-/// Serves connections until `stop` is cancelled, and then finishes the current requests.
+/// Serves connections until `stop` is cancelled, and then finishes the current requests. Follows the
+/// files of TLS all the time.
 pub(crate) async fn serve<A: RequestHandler>(
     name: &'static str,
     listener: std::net::TcpListener,
@@ -38,11 +43,28 @@ pub(crate) async fn serve<A: RequestHandler>(
     clock: &Clock,
     stop: &CancellationToken,
 ) -> Result<(), ServiceError> {
-    const PAUSE: Duration = Duration::from_millis(50);
-    let listener = TcpListener::from_std(listener)?;
-    let free_places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
     let shared = ServerState::new(name, answers, limits, clients, clock.clone(), stop.clone());
     let shared = Arc::new(shared);
+    let follow = async {
+        match shared.clients.tls() {
+            Some(tls) => tls.follow(name, clock).await,
+            None => pending().await,
+        }
+    };
+    tokio::select! {
+        served = accept(listener, &shared) => served,
+        () = follow => Ok(()),
+    }
+}
+
+async fn accept<A: RequestHandler>(
+    listener: std::net::TcpListener,
+    shared: &Arc<ServerState<A>>,
+) -> Result<(), ServiceError> {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let (name, limits) = (shared.service, &shared.limits);
+    let listener = TcpListener::from_std(listener)?;
+    let free_places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
     // With port 0 the system chooses the port, and the operator needs to know the number.
     if let Ok(address) = listener.local_addr() {
         info!(service = name, %address, "listening");
@@ -53,7 +75,7 @@ pub(crate) async fn serve<A: RequestHandler>(
                  (stream, peer): (TcpStream, SocketAddr),
                  permit: Option<OwnedSemaphorePermit>| {
         open.increment(1);
-        let shared = Arc::clone(&shared);
+        let shared = Arc::clone(shared);
         connections.spawn(async move {
             connection::run(stream, peer, &shared).await;
             drop(permit);
@@ -68,10 +90,10 @@ pub(crate) async fn serve<A: RequestHandler>(
             Some(_) = connections.join_next() => open.decrement(1),
             permit = Arc::clone(&free_places).acquire_owned(), if next.is_some() => {
                 if let Some(accepted) = next.take() {
-                    begin(&mut connections, accepted, permit.ok());
                     // If a connection ended by itself, no other connection has to give way any
-                    // more.
+                    // more. Least of all the new one, which is idle from its beginning.
                     let _ = shared.give_way.notified().now_or_never();
+                    begin(&mut connections, accepted, permit.ok());
                 }
             }
             accepted = listener.accept(), if next.is_none() => match accepted {

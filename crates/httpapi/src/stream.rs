@@ -6,8 +6,9 @@ use std::{
     task::{Context, Poll},
 };
 
+use futures::FutureExt;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::TcpStream,
 };
 use tokio_rustls::TlsStream;
@@ -17,6 +18,28 @@ use tokio_rustls::TlsStream;
 pub(crate) enum NodeStream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl NodeStream {
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self, NodeStream::Plain(_))
+    }
+
+    /// Whether TLS has taken bytes that the kernel has not taken from it.
+    pub(crate) fn has_unsent(&self) -> bool {
+        match self {
+            NodeStream::Plain(_) => false,
+            NodeStream::Tls(stream) => stream.get_ref().1.wants_write(),
+        }
+    }
+
+    /// Tells a client with TLS that the connection ends, if the kernel takes the message at once.
+    /// The client could not tell the end from a cut otherwise.
+    pub(crate) fn hang_up(&mut self) {
+        if let NodeStream::Tls(stream) = self {
+            let _ = stream.shutdown().now_or_never();
+        }
+    }
 }
 
 impl AsyncRead for NodeStream {

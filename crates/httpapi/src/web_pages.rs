@@ -23,15 +23,19 @@ const ALLOW: &str =
     "to serve other machines, put an authenticating proxy in front and set `allow_unauthenticated`";
 
 /// Refuses a request to another host than this machine. A browser sends such a request if the DNS
-/// resolves the host of a page to this machine (DNS rebinding).
-pub(crate) fn check_host(scheme: Option<&str>, host: Host<'_>) -> Result<(), ProblemDetails> {
+/// resolves the host of a page to this machine (DNS rebinding). The port serves one scheme.
+pub(crate) fn check_host(
+    scheme: Option<&str>,
+    served: &str,
+    host: Host<'_>,
+) -> Result<(), ProblemDetails> {
     let misdirected = |mismatch: String| {
         let reason = format!(
-            "{mismatch}: the node serves only requests to this machine over `http`; {ALLOW}"
+            "{mismatch}: the node serves only requests to this machine over `{served}`; {ALLOW}"
         );
         Err(ProblemDetails::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", reason))
     };
-    if let Some(scheme) = scheme.filter(|scheme| *scheme != "http") {
+    if let Some(scheme) = scheme.filter(|scheme| *scheme != served) {
         return misdirected(format!("the request is for a resource of `{scheme}`"));
     }
     match host {

@@ -65,7 +65,7 @@ pub fn try_request(
 ///
 /// # Errors
 /// If the connection fails, or if the head or a chunk of the answer is cut.
-pub fn answer(stream: &mut TcpStream) -> io::Result<(u16, String)> {
+pub fn answer(stream: &mut impl Read) -> io::Result<(u16, String)> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);

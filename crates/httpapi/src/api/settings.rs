@@ -2,13 +2,15 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use crate::HttpLimits;
+use crate::{HttpLimits, ServerTls};
 
 /// The settings of the API.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct HttpApiSettings {
     /// The address on which the API listens.
     pub listen: SocketAddr,
+    /// TLS of the port. Without it the API speaks plain HTTP.
+    pub tls: Option<ServerTls>,
     /// The limits of connections.
     pub limits: HttpLimits,
     /// The time that a command may take, or the reading of a document or a list. Waiting counts,
@@ -36,6 +38,7 @@ impl HttpApiSettings {
     pub fn new(listen: SocketAddr) -> HttpApiSettings {
         HttpApiSettings {
             listen,
+            tls: None,
             limits: HttpLimits::default(),
             command_time: Duration::from_secs(10),
             bodies_bytes: 256 << 20,

@@ -27,7 +27,7 @@ impl SharedApi {
     }
 
     pub(crate) fn handler(&self, node: Node) -> Arc<ApiHandler> {
-        let new = || Arc::new(ApiHandler::new(node, self.settings, self.cluster.clone()));
+        let new = || Arc::new(ApiHandler::new(node, self.settings.clone(), self.cluster.clone()));
         Arc::clone(self.handler.get_or_init(new))
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service, ServiceError};
 
-use super::{settings::ClusterSettings, successor::PeerCheck, tls::ClusterTls};
+use super::{settings::ClusterSettings, successor::PeerCheck};
 use crate::{
     HttpLimits,
     api::{PeerRequests, SharedApi},
@@ -22,18 +22,13 @@ const MARK_BYTES: usize = 4 << 10;
 #[derive(Debug)]
 pub struct ClusterPort {
     settings: ClusterSettings,
-    tls: Option<ClusterTls>,
     api: Arc<SharedApi>,
     listener: Option<std::net::TcpListener>,
 }
 
 impl ClusterPort {
-    pub(crate) fn new(
-        settings: ClusterSettings,
-        tls: Option<ClusterTls>,
-        api: Arc<SharedApi>,
-    ) -> ClusterPort {
-        ClusterPort { settings, tls, api, listener: None }
+    pub(crate) fn new(settings: ClusterSettings, api: Arc<SharedApi>) -> ClusterPort {
+        ClusterPort { settings, api, listener: None }
     }
 }
 
@@ -49,7 +44,7 @@ impl Service for ClusterPort {
     }
 
     async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), ServiceError> {
-        let ClusterPort { settings, tls, api, listener } = *self;
+        let ClusterPort { settings, api, listener } = *self;
         let listener = listener.ok_or("the cluster port was not bound")?;
         let clock = node.clock().clone();
         let handler = api.handler(node.clone());
@@ -64,7 +59,7 @@ impl Service for ClusterPort {
             "cluster",
             listener,
             requests,
-            (limits, ClientKind::Peers(tls)),
+            (limits, ClientKind::Peers(settings.tls)),
             &clock,
             &stop,
         );

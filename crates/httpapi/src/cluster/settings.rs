@@ -2,15 +2,15 @@
 
 use std::net::SocketAddr;
 
-use super::tls::{ClusterTls, ClusterTlsError, ClusterTlsFiles};
+use super::tls::ClusterTls;
 
 /// The settings of the cluster port.
 #[derive(Clone, Debug)]
 pub struct ClusterSettings {
     /// The address on which the node listens for its peers.
     pub listen: SocketAddr,
-    /// The files for mutual TLS. Without them the port must be on loopback.
-    pub tls: Option<ClusterTlsFiles>,
+    /// Mutual TLS. Without it the port must be on loopback.
+    pub tls: Option<ClusterTls>,
     /// The number of connections from peers. A peer opens at most 64.
     pub connections: usize,
 }
@@ -21,12 +21,11 @@ impl ClusterSettings {
         ClusterSettings { listen, tls: None, connections: 1_024 }
     }
 
-    /// Reads the files for TLS.
-    pub(crate) fn read_tls(&self) -> Result<Option<ClusterTls>, ClusterSettingsError> {
-        match &self.tls {
-            Some(files) => Ok(Some(ClusterTls::read(files)?)),
-            None if self.listen.ip().to_canonical().is_loopback() => Ok(None),
-            None => Err(ClusterSettingsError::Open(self.listen)),
+    /// Refuses a port that would trust other machines.
+    pub(crate) fn check(&self) -> Result<(), ClusterSettingsError> {
+        match self.tls.is_some() || self.listen.ip().to_canonical().is_loopback() {
+            true => Ok(()),
+            false => Err(ClusterSettingsError::Open(self.listen)),
         }
     }
 }
@@ -37,7 +36,4 @@ pub enum ClusterSettingsError {
     /// Other machines could reach the port, and the port would trust them.
     #[error("the cluster port {0} can be reached by other machines, so it needs TLS")]
     Open(SocketAddr),
-    /// A file for TLS is missing or unusable.
-    #[error(transparent)]
-    Tls(#[from] ClusterTlsError),
 }

@@ -4,131 +4,89 @@
 //! signed the certificate of the peer, and the certificate is for that name. The server checks the
 //! name, too: an authority may also sign certificates that are not for nodes.
 
-use std::{
-    fmt, io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{io, path::PathBuf, sync::Arc};
 
 use tokio::net::TcpStream;
-use tokio_rustls::{
-    TlsAcceptor, TlsConnector,
-    rustls::{
-        self, ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
-        SignatureScheme,
-        client::{danger::HandshakeSignatureValid, verify_server_name},
-        crypto::aws_lc_rs,
-        pki_types::{
-            CertificateDer, PrivateKeyDer, ServerName, UnixTime,
-            pem::{self, PemObject},
-        },
-        server::{
-            ParsedCertificate, WebPkiClientVerifier,
-            danger::{ClientCertVerified, ClientCertVerifier},
-        },
-        version::TLS13,
+use tokio_rustls::rustls::{
+    self, ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    SignatureScheme,
+    client::{danger::HandshakeSignatureValid, verify_server_name},
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    server::{
+        ParsedCertificate, WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
     },
+    version::TLS13,
 };
 
-use crate::stream::NodeStream;
+use crate::{
+    stream::NodeStream,
+    tls::{Credentials, PortFiles, PortTls, TlsFile, TlsFileError, TlsFiles},
+};
 
 /// The name in the certificates of all nodes.
 pub(super) const NODE_NAME: &str = "vvm-cluster";
 
-/// The PEM files of a node for TLS between nodes. They are read once, at the start.
+/// Mutual TLS of a node with its peers.
 #[derive(Clone, Debug)]
-pub struct ClusterTlsFiles {
-    /// The certificate of the node, followed by intermediate certificates. The certificate has the
-    /// DNS name `vvm-cluster`, and is for servers and for clients.
-    pub certificate: PathBuf,
-    /// The private key of the certificate.
-    pub key: PathBuf,
-    /// The certificates of the authorities that sign certificates of nodes.
-    pub authority: PathBuf,
-}
-
-/// The problem of a file for TLS between nodes.
-#[derive(Debug, thiserror::Error)]
-#[error("TLS between nodes: {}: {why}", path.display())]
-pub struct ClusterTlsError {
-    /// The file.
-    pub path: PathBuf,
-    why: TlsFileProblem,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum TlsFileProblem {
-    #[error("{0}")]
-    Pem(pem::Error),
-    #[error("the file has no certificate in PEM format")]
-    Empty,
-    #[error("{0}")]
-    Unusable(Box<dyn std::error::Error + Send + Sync>),
-}
-
-/// The keys of a node for TLS with its peers.
-#[derive(Clone)]
-pub(crate) struct ClusterTls {
-    acceptor: TlsAcceptor,
-    connector: TlsConnector,
-    name: ServerName<'static>,
-}
+pub struct ClusterTls(Arc<PortTls>);
 
 impl ClusterTls {
-    /// Reads the files.
-    pub(super) fn read(files: &ClusterTlsFiles) -> Result<ClusterTls, ClusterTlsError> {
-        let ClusterTlsFiles { certificate, key, authority } = files;
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let chain = certificates(certificate)?;
-        let own_key = PrivateKeyDer::from_pem_file(key)
-            .map_err(|error| problem(key, TlsFileProblem::Pem(error)))?;
-        let mut roots = RootCertStore::empty();
-        for root in certificates(authority)? {
-            roots.add(root).map_err(|error| unusable(authority, error))?;
-        }
-        let roots = Arc::new(roots);
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
-                .build()
-                .map_err(|error| unusable(authority, error))?;
-        let name = ServerName::try_from(NODE_NAME).map_err(|error| unusable(certificate, error))?;
-        let verifier = Arc::new(NodeVerifier { authority: verifier, name: name.clone() });
-        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&[&TLS13])
-            .map_err(|error| unusable(certificate, error))?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain.clone(), own_key.clone_key())
-            .map_err(|error| unusable(key, error))?;
-        let client = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])
-            .map_err(|error| unusable(certificate, error))?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(chain, own_key)
-            .map_err(|error| unusable(key, error))?;
-        Ok(ClusterTls {
-            acceptor: Arc::new(server).into(),
-            connector: Arc::new(client).into(),
-            name,
-        })
+    /// Reads the files. The certificate of the node has the DNS name `vvm-cluster`, and is for
+    /// servers and for clients. The authorities in the PEM file `authority` sign the certificates of
+    /// all nodes.
+    ///
+    /// # Errors
+    /// If a file cannot be used, or if the key is not that of the certificate.
+    pub fn read(
+        files: TlsFiles,
+        authority: impl Into<PathBuf>,
+    ) -> Result<ClusterTls, TlsFileError> {
+        let files = PortFiles { own: files, authority: Some(authority.into()) };
+        Ok(ClusterTls(Arc::new(PortTls::read(files, configs)?)))
     }
 
-    /// Accepts the connection of a peer.
-    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<NodeStream> {
-        let stream = self.acceptor.accept(stream).await?;
-        Ok(NodeStream::Tls(Box::new(stream.into())))
+    pub(crate) fn port(&self) -> &PortTls {
+        &self.0
     }
 
     /// Begins TLS with a peer.
     pub(super) async fn connect(&self, stream: TcpStream) -> io::Result<NodeStream> {
-        let stream = self.connector.connect(self.name.clone(), stream).await?;
-        Ok(NodeStream::Tls(Box::new(stream.into())))
+        let name = ServerName::try_from(NODE_NAME).map_err(io::Error::other)?;
+        self.0.connect(stream, name).await
     }
 }
 
-impl fmt::Debug for ClusterTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterTls").finish_non_exhaustive()
-    }
+/// The settings of rustls for both ends of a connection between nodes.
+fn configs(
+    credentials: &Credentials,
+) -> Result<(ServerConfig, Option<ClientConfig>), TlsFileError> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let unusable = |error: rustls::Error| credentials.refused(TlsFile::Certificate, error);
+    let refused_pair = |error| credentials.refused_pair(error);
+    let roots = credentials.authority.clone().unwrap_or_else(|| Arc::new(RootCertStore::empty()));
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| credentials.refused(TlsFile::Authority, error))?;
+    let name = ServerName::try_from(NODE_NAME)
+        .map_err(|error| credentials.refused(TlsFile::Certificate, error))?;
+    let verifier = Arc::new(NodeVerifier { authority: verifier, name });
+    let (chain, key) = (&credentials.chain, &credentials.key);
+    let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&TLS13])
+        .map_err(unusable)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain.clone(), key.clone_key())
+        .map_err(refused_pair)?;
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .map_err(unusable)?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain.clone(), key.clone_key())
+        .map_err(refused_pair)?;
+    Ok((server, Some(client)))
 }
 
 /// Checks that the certificate of a client is that of a node.
@@ -174,25 +132,6 @@ impl ClientCertVerifier for NodeVerifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.authority.supported_verify_schemes()
     }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ClusterTlsError> {
-    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match all.map_err(|error| problem(path, TlsFileProblem::Pem(error)))? {
-        none if none.is_empty() => Err(problem(path, TlsFileProblem::Empty)),
-        some => Ok(some),
-    }
-}
-
-fn problem(path: &Path, why: TlsFileProblem) -> ClusterTlsError {
-    ClusterTlsError { path: path.to_owned(), why }
-}
-
-fn unusable(
-    path: &Path,
-    error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> ClusterTlsError {
-    problem(path, TlsFileProblem::Unusable(error.into()))
 }
 
 /// Whether the peer refused the certificate of this node, or this node the certificate of the peer.

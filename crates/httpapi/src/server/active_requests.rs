@@ -78,20 +78,40 @@ impl ActiveRequest {
     }
 
     /// Notes that a piece of the answer waits for the client.
-    pub(super) fn add_piece(&self, now: Instant) {
+    fn add_piece(&self, now: Instant) {
         let mut state = self.0.state();
         state.pieces += 1;
         state.since.get_or_insert(now);
     }
 
     /// Notes that the kernel has taken a piece of the answer for the client.
-    pub(super) fn remove_piece(&self, now: Instant) {
+    fn remove_piece(&self, now: Instant) {
         let mut state = self.0.state();
         state.pieces -= 1;
         if state.pieces == 0 {
             state.before = state.taken(now);
             state.since = None;
         }
+    }
+}
+
+/// A piece of an answer that waits for the client until this value is dropped.
+#[derive(Debug)]
+pub(super) struct WaitingPiece {
+    begun: Arc<ActiveRequest>,
+    clock: Clock,
+}
+
+impl WaitingPiece {
+    pub(super) fn new(begun: Arc<ActiveRequest>, clock: Clock) -> WaitingPiece {
+        begun.add_piece(clock.now());
+        WaitingPiece { begun, clock }
+    }
+}
+
+impl Drop for WaitingPiece {
+    fn drop(&mut self) {
+        self.begun.remove_piece(self.clock.now());
     }
 }
 

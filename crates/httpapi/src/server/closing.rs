@@ -24,8 +24,17 @@ pub(super) async fn close<A: RequestHandler>(
     is_unread: bool,
     shared: &ServerState<A>,
 ) {
-    if let Err(error) = io.stream().shutdown().await {
-        return debug!(%error, "connection broke");
+    // TLS says that the connection ends, and the client may be slow to take that.
+    let soon = shared.clock.now() + LINGER;
+    let ended = tokio::select! {
+        biased;
+        ended = shared.clock.timeout_at(soon, io.stream().shutdown()) => ended,
+        () = shared.give_way.notified() => return shared.gave_way.increment(1),
+    };
+    match ended {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return debug!(%error, "connection broke"),
+        Err(_) => return debug!("the client takes no end of TLS"),
     }
     if is_unread {
         tokio::select! {

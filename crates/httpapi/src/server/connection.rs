@@ -14,27 +14,27 @@ use hyper::{
 };
 use hyper_util::rt::TokioTimer;
 use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Notify};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::{
     active_requests::ActiveRequests,
     closing::close,
     limits::ClientKind,
-    malformed::{parse_problem, raw_response},
+    malformed::{parse_problem, plain_request, raw_response},
+    secured::secured,
     state::{RequestHandler, ServerState},
     tracked_body::TrackedBody,
     transport::{ConnectionState, Transport},
 };
-use crate::{
-    problem::ProblemDetails, request_body::RequestBody, response::Body, stream::NodeStream,
-};
-
-/// The time in which a client must finish the handshake of TLS.
-const TLS_WITHIN: Duration = Duration::from_secs(5);
+use crate::{problem::ProblemDetails, request_body::RequestBody, response::Body};
 
 /// The address of the client of a request, or of a proxy in front of the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerAddress(pub(crate) SocketAddr);
+
+/// The scheme of the URIs of a port: `http` or `https`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortScheme(pub(crate) &'static str);
 
 /// Serves the requests of a connection until its client or the node ends the connection.
 pub(super) async fn run<A: RequestHandler>(
@@ -50,7 +50,7 @@ pub(super) async fn run<A: RequestHandler>(
         debug!(%error, "TCP_USER_TIMEOUT could not be set");
     }
     let Some(stream) = secured(stream, peer, shared).await else { return };
-    let exchange = Arc::new(ConnectionState::default());
+    let exchange = Arc::new(ConnectionState::new(stream.is_plain() && shared.is_secured()));
     let service = service_fn(|request| {
         let begun = exchange.begin();
         let exchange = &exchange;
@@ -64,15 +64,17 @@ pub(super) async fn run<A: RequestHandler>(
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_time)
         .max_buf_size(limits.head_bytes.max(8_192))
-        .serve_connection(Transport::new(stream, Arc::clone(&exchange)), service);
+        .serve_connection(Transport::new(stream, Arc::clone(&exchange), clock.clone()), service);
     let ends = poll_fn(|context| connection.poll_without_shutdown(context));
     let ended = tokio::select! {
         // A request that has arrived begins before the check whether the node stops.
         biased;
-        ended = run_until_evicted(ends, &exchange.under_way, &shared.give_way) => match ended {
-            Some(ended) => ended,
-            None => return shared.gave_way.increment(1),
-        },
+        ended = run_until_evicted(ends, &exchange.under_way, &shared.give_way) => {
+            if ended.is_none() {
+                shared.gave_way.increment(1);
+            }
+            ended
+        }
         () = exchange.under_way.overdue(limits.answer_time, clock) => {
             debug!("answer not received in time, connection cut");
             return shared.not_taken.increment(1);
@@ -81,49 +83,32 @@ pub(super) async fn run<A: RequestHandler>(
             // A graceful shutdown ends a connection at once if no request is under way. But the
             // first request may have arrived and not be read yet. So the connection gets this
             // signal only after its first request.
-            if exchange.has_request() && matches!(shared.clients, ClientKind::Public) {
+            if exchange.has_request() && matches!(shared.clients, ClientKind::Public(_)) {
                 std::pin::Pin::new(&mut connection).graceful_shutdown();
             }
             let ends = poll_fn(|context| connection.poll_without_shutdown(context));
             match clock.timeout_at(clock.now() + shared.clients.quiet(), ends).await {
-                Ok(ended) => break ended,
+                Ok(ended) => break Some(ended),
                 // An incomplete head is not a request yet, so the connection may end.
-                Err(_) if exchange.under_way.is_idle() => return,
+                Err(_) if exchange.under_way.is_idle() => break None,
                 Err(_) => {}
             }
         },
     };
-    let http1::Parts { io, read_buf, .. } = connection.into_parts();
+    let http1::Parts { mut io, read_buf, .. } = connection.into_parts();
     match ended {
-        Ok(()) => close(io, exchange.is_unread(), shared).await,
-        Err(error) if error.is_parse() => {
+        Some(Ok(())) => close(io, exchange.is_unread(), shared).await,
+        Some(Err(error)) if error.is_parse() => {
             let problem = parse_problem(&error, &read_buf, limits);
             refuse(problem, io, peer, shared).await;
         }
-        Err(error) => debug!(%error, "connection broke"),
+        Some(Err(error)) => {
+            debug!(%error, "connection broke");
+            io.stream().hang_up();
+        }
+        // The connection is idle, and ends at once.
+        None => io.stream().hang_up(),
     }
-}
-
-/// Begins TLS if the service has it. Returns `None` if the client failed, or if the service stops.
-async fn secured<A: RequestHandler>(
-    stream: TcpStream,
-    peer: SocketAddr,
-    shared: &ServerState<A>,
-) -> Option<NodeStream> {
-    let ClientKind::Peers(Some(tls)) = &shared.clients else {
-        return Some(NodeStream::Plain(stream));
-    };
-    let deadline = shared.clock.now() + TLS_WITHIN.min(shared.limits.head_time);
-    let secured = tokio::select! {
-        secured = shared.clock.timeout_at(deadline, tls.accept(stream)) => secured,
-        () = shared.stop.cancelled() => return None,
-    };
-    match secured {
-        Ok(Ok(stream)) => return Some(stream),
-        Ok(Err(error)) => warn!(service = shared.service, %peer, %error, "TLS refused"),
-        Err(_) => debug!(service = shared.service, %peer, "TLS not finished in time"),
-    }
-    None
 }
 
 /// Answers a request that hyper could not read, and ends its connection.
@@ -183,8 +168,18 @@ async fn answered<A: RequestHandler>(
 ) -> Response<Body> {
     let (mut head, body) = request.into_parts();
     head.extensions.insert(PeerAddress(peer));
+    head.extensions.insert(PortScheme(if shared.is_secured() { "https" } else { "http" }));
     let mut body = RequestBody::new(body, &head.headers);
-    let mut answer = shared.answers.answer(Request::from_parts(head, &mut body)).await;
+    let mut answer = if exchange.lacks_tls() {
+        let problem = plain_request();
+        let (status, reason) = (problem.status().as_u16(), problem.reason());
+        info!(service = shared.service, %peer, status, reason, "request refused");
+        let mut answer = problem.into_response();
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        answer
+    } else {
+        shared.answers.answer(Request::from_parts(head, &mut body)).await
+    };
     // hyper ends a connection on which a body is left unread. Without this header the client would
     // send its next request on a closed connection.
     if !body.drain(&shared.clock).await {

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::cluster::{ClusterTls, ONCE_WITHIN};
+use crate::{
+    ServerTls,
+    cluster::{ClusterTls, ONCE_WITHIN},
+    tls::PortTls,
+};
 
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
@@ -11,8 +15,9 @@ pub struct HttpLimits {
     /// connection that has been idle longest. If no connection is idle, the new one waits until a
     /// connection becomes idle or ends.
     pub connections: usize,
-    /// The time that the head of a request may take to arrive. A connection may be idle for the
-    /// same time, and its client may leave sent bytes unreceived for the same time.
+    /// The time that the head of a request may take to arrive, and before it the handshake of TLS.
+    /// A connection may be idle for the same time, and its client may leave sent bytes unreceived
+    /// for the same time.
     pub head_time: Duration,
     /// The number of bytes of a head.
     pub head_bytes: usize,
@@ -30,12 +35,19 @@ pub struct HttpLimits {
 /// The clients of a service.
 pub(crate) enum ClientKind {
     /// Anybody who reaches the port.
-    Public,
+    Public(Option<ServerTls>),
     /// The other nodes of the cluster.
     Peers(Option<ClusterTls>),
 }
 
 impl ClientKind {
+    pub(super) fn tls(&self) -> Option<&PortTls> {
+        match self {
+            ClientKind::Public(tls) => tls.as_ref().map(ServerTls::port),
+            ClientKind::Peers(tls) => tls.as_ref().map(ClusterTls::port),
+        }
+    }
+
     /// The time after the beginning of a stop at which a connection without a current request is
     /// closed.
     ///
@@ -43,7 +55,7 @@ impl ClientKind {
     /// last second. So such a request never meets a connection that is being closed.
     pub(super) fn quiet(&self) -> Duration {
         match self {
-            ClientKind::Public => Duration::from_millis(200),
+            ClientKind::Public(_) => Duration::from_millis(200),
             ClientKind::Peers(_) => ONCE_WITHIN + Duration::from_millis(100),
         }
     }

@@ -29,10 +29,17 @@ pub(super) fn parse_problem(
     }
     if read.starts_with(&TLS) {
         return ProblemDetails::bad_request(
-            "the client sent a TLS handshake, and this port speaks plain HTTP: use http://, or put a proxy in front that terminates TLS",
+            "the client sent a TLS handshake, and this port speaks plain HTTP: use http://, or give the port a certificate, or put a proxy in front that terminates TLS",
         );
     }
     ProblemDetails::bad_request(format!("the request is not valid HTTP/1.1: {error}"))
+}
+
+/// The problem of a request without TLS to a port with TLS.
+pub(super) fn plain_request() -> ProblemDetails {
+    ProblemDetails::bad_request(
+        "the client sent a plain HTTP request, and this port speaks TLS: use https://",
+    )
 }
 
 /// The first bytes of a TLS handshake.

@@ -31,6 +31,7 @@ pub(super) struct ServerState<A> {
     pub(super) give_way: Notify,
     pub(super) gave_way: Counter,
     pub(super) not_taken: Counter,
+    pub(super) tls_refused: Counter,
 }
 
 impl<A> ServerState<A> {
@@ -47,6 +48,7 @@ impl<A> ServerState<A> {
             metrics::counter!(of, "service" => service, "reason" => reason)
         };
         let (gave_way, not_taken) = (closed("gave_way"), closed("answer_not_taken"));
+        let tls_refused = closed("tls_refused");
         let give_way = Notify::new();
         ServerState {
             service,
@@ -58,6 +60,12 @@ impl<A> ServerState<A> {
             give_way,
             gave_way,
             not_taken,
+            tls_refused,
         }
+    }
+
+    /// Whether the port has TLS.
+    pub(super) fn is_secured(&self) -> bool {
+        self.clients.tls().is_some()
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use clock::Clock;
 use hyper::body::{Frame, SizeHint};
 
-use super::active_requests::ActiveRequest;
+use super::active_requests::{ActiveRequest, WaitingPiece};
 use crate::response::Body;
 
 /// The body of an answer.
@@ -32,21 +32,7 @@ impl TrackedBody {
 /// A piece of a body that waits for the client. The piece holds the request that it answers.
 struct BodyPiece {
     bytes: Bytes,
-    begun: Arc<ActiveRequest>,
-    clock: Clock,
-}
-
-impl BodyPiece {
-    fn new(bytes: Bytes, begun: Arc<ActiveRequest>, clock: Clock) -> BodyPiece {
-        begun.add_piece(clock.now());
-        BodyPiece { bytes, begun, clock }
-    }
-}
-
-impl Drop for BodyPiece {
-    fn drop(&mut self) {
-        self.begun.remove_piece(self.clock.now());
-    }
+    _waits: WaitingPiece,
 }
 
 impl AsRef<[u8]> for BodyPiece {
@@ -66,7 +52,7 @@ impl hyper::body::Body for TrackedBody {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         let held = |bytes| {
             let (begun, clock) = (Arc::clone(&self.begun), self.clock.clone());
-            Bytes::from_owner(BodyPiece::new(bytes, begun, clock))
+            Bytes::from_owner(BodyPiece { bytes, _waits: WaitingPiece::new(begun, clock) })
         };
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(held))))
     }

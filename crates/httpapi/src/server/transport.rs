@@ -14,14 +14,15 @@ use std::{
     task::{Context, Poll},
 };
 
+use clock::Clock;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 
-use super::active_requests::{ActiveRequest, ActiveRequests};
+use super::active_requests::{ActiveRequest, ActiveRequests, WaitingPiece};
 use crate::stream::NodeStream;
 
 /// The state that the stream of a connection and its requests share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ConnectionState {
     pub(super) under_way: ActiveRequests,
     /// Whether a request has arrived.
@@ -30,9 +31,25 @@ pub(super) struct ConnectionState {
     is_answering: AtomicBool,
     /// Whether a body was left unread.
     is_unread: AtomicBool,
+    /// Whether the client speaks plain HTTP to a port with TLS.
+    lacks_tls: bool,
 }
 
 impl ConnectionState {
+    pub(super) fn new(lacks_tls: bool) -> ConnectionState {
+        ConnectionState {
+            under_way: ActiveRequests::default(),
+            has_request: AtomicBool::new(false),
+            is_answering: AtomicBool::new(false),
+            is_unread: AtomicBool::new(false),
+            lacks_tls,
+        }
+    }
+
+    pub(super) fn lacks_tls(&self) -> bool {
+        self.lacks_tls
+    }
+
     /// Notes that a request has arrived.
     pub(super) fn begin(&self) -> ActiveRequest {
         self.has_request.store(true, Ordering::Release);
@@ -63,11 +80,19 @@ pub(super) struct Transport {
     exchange: Arc<ConnectionState>,
     /// The bytes that hyper wrote by itself.
     withheld: Vec<u8>,
+    /// Holds the request whose bytes TLS has taken and the kernel has not.
+    unsent: Option<WaitingPiece>,
+    clock: Clock,
 }
 
 impl Transport {
-    pub(super) fn new(stream: NodeStream, exchange: Arc<ConnectionState>) -> Transport {
-        Transport { stream: TokioIo::new(stream), exchange, withheld: Vec::new() }
+    pub(super) fn new(
+        stream: NodeStream,
+        exchange: Arc<ConnectionState>,
+        clock: Clock,
+    ) -> Transport {
+        let stream = TokioIo::new(stream);
+        Transport { stream, exchange, withheld: Vec::new(), unsent: None, clock }
     }
 
     /// The stream itself, after hyper has finished with it.
@@ -79,6 +104,18 @@ impl Transport {
     pub(super) fn date_of_withheld(&self) -> Option<String> {
         let head = String::from_utf8_lossy(&self.withheld);
         head.lines().find_map(|line| line.strip_prefix("date: ")).map(str::to_owned)
+    }
+
+    /// Notes whether TLS holds bytes that the kernel has not taken. To hyper these bytes are
+    /// written, and hyper drops the pieces of the answer. Without this note, the connection would
+    /// be idle while its client still waits for them.
+    fn note_unsent(&mut self) {
+        if !self.stream.inner().has_unsent() {
+            self.unsent = None;
+        } else if self.unsent.is_none() {
+            let begun = Arc::new(self.exchange.under_way.begin());
+            self.unsent = Some(WaitingPiece::new(begun, self.clock.clone()));
+        }
     }
 
     fn withholds(&self) -> bool {
@@ -106,7 +143,9 @@ impl Write for Transport {
             self.withheld.extend_from_slice(bytes);
             return Poll::Ready(Ok(bytes.len()));
         }
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note_unsent();
+        written
     }
 
     fn poll_write_vectored(
@@ -118,7 +157,9 @@ impl Write for Transport {
             slices.iter().for_each(|slice| self.withheld.extend_from_slice(slice));
             return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
         }
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.note_unsent();
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -130,6 +171,7 @@ impl Write for Transport {
     /// own.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.note_unsent();
         if flushed.is_ready() && self.exchange.under_way.is_idle() {
             self.exchange.is_answering.store(false, Ordering::Release);
         }

@@ -1,14 +1,17 @@
 //! TLS between nodes.
 
 use std::{
+    fs,
     io::{Read as _, Write as _},
     time::Duration,
 };
 
-use httpapi::{ClusterSettings, ClusterSettingsError, HttpApi, HttpApiSettings};
+use httpapi::{ClusterSettings, ClusterSettingsError, HttpApi, HttpApiSettings, TlsFile};
 use shop::http_client::{command_path, logged, workspace_path};
 
-use crate::support::{ClusterNode, NodeOptions, ROW, TestAuthority, TestCluster, WS, connect};
+use crate::support::{
+    ClusterNode, NodeOptions, ROW, TestAuthority, TestCluster, TestFiles, WS, connect,
+};
 
 /// The name in the certificate of a node.
 const NAME: &str = "vvm-cluster";
@@ -33,8 +36,8 @@ fn refused(cluster: &TestCluster, owner: &ClusterNode, options: NodeOptions) {
 fn nodes_of_one_authority_forward_to_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let authority = TestAuthority::new();
-    let files = |node| Some(authority.files(folder.path(), node, NAME));
-    let options = |node| NodeOptions { tls: files(node), ..NodeOptions::default() };
+    let files = |node| authority.files(folder.path(), node, NAME).cluster().unwrap();
+    let options = |node| NodeOptions { tls: Some(files(node)), ..NodeOptions::default() };
     let cluster = TestCluster::new();
     let owner = cluster.owner(options("owner"));
     let entry = cluster.entry(options("entry"));
@@ -59,8 +62,9 @@ fn nodes_of_one_authority_forward_to_each_other() {
 fn a_node_of_another_authority_or_name_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (authority, other) = (TestAuthority::new(), TestAuthority::new());
-    let tls =
-        |authority: &TestAuthority, node, name| Some(authority.files(folder.path(), node, name));
+    let tls = |authority: &TestAuthority, node, name| {
+        Some(authority.files(folder.path(), node, name).cluster().unwrap())
+    };
     let cluster = TestCluster::new();
     let owner = cluster
         .owner(NodeOptions { tls: tls(&authority, "owner", NAME), ..NodeOptions::default() });
@@ -71,7 +75,7 @@ fn a_node_of_another_authority_or_name_is_refused() {
     let mut half = authority.files(folder.path(), "half", NAME);
     let foreign = other.files(folder.path(), "foreign", NAME);
     (half.certificate, half.key) = (foreign.certificate, foreign.key);
-    refused(&cluster, &owner, NodeOptions { tls: Some(half), ..NodeOptions::default() });
+    refused(&cluster, &owner, NodeOptions { tls: half.cluster().ok(), ..NodeOptions::default() });
     // The certificate is for something else than a node.
     let web = tls(&authority, "web", "www.example.com");
     refused(&cluster, &owner, NodeOptions { tls: web, ..NodeOptions::default() });
@@ -84,24 +88,71 @@ fn a_node_of_another_authority_or_name_is_refused() {
 #[test]
 fn settings_that_trust_other_machines_are_refused() {
     let api = HttpApiSettings::new("127.0.0.1:0".parse().unwrap());
-    let with = |cluster| HttpApi::with_cluster(api, cluster).map(|_| ());
+    let with = |cluster| HttpApi::with_cluster(api.clone(), cluster).map(|_| ());
     let open = ClusterSettings::new("0.0.0.0:0".parse().unwrap());
     assert!(matches!(with(open.clone()), Err(ClusterSettingsError::Open(_))));
     let folder = tempfile::tempdir().unwrap();
     let files = TestAuthority::new().files(folder.path(), "node", NAME);
-    let tls = |change: fn(&mut httpapi::ClusterTlsFiles)| {
+    let tls = files.cluster().unwrap();
+    with(ClusterSettings { tls: Some(tls), ..open }).unwrap();
+    let foreign = TestAuthority::new().files(folder.path(), "other", NAME);
+    type Change<'c> = &'c dyn Fn(&mut TestFiles);
+    let changes: [(TlsFile, Change<'_>); 4] = [
+        (TlsFile::Key, &|files| files.key.clone_from(&files.certificate)),
+        (TlsFile::Key, &|files| files.key.clone_from(&foreign.key)),
+        (TlsFile::Certificate, &|files| files.certificate.clone_from(&files.key)),
+        (TlsFile::Authority, &|files| files.authority.push("none.pem")),
+    ];
+    for (file, change) in changes {
         let mut files = files.clone();
         change(&mut files);
-        with(ClusterSettings { tls: Some(files), ..open.clone() })
-    };
-    tls(|_| {}).unwrap();
-    for change in [
-        |files: &mut httpapi::ClusterTlsFiles| files.key = files.certificate.clone(),
-        |files: &mut httpapi::ClusterTlsFiles| files.certificate = files.key.clone(),
-        |files: &mut httpapi::ClusterTlsFiles| files.authority.push("none.pem"),
-    ] {
-        let error = tls(change).unwrap_err();
-        assert!(matches!(error, ClusterSettingsError::Tls(_)), "{error:?}");
+        let error = files.cluster().unwrap_err();
+        assert_eq!(error.file, file, "{error}");
         assert!(error.to_string().contains(".pem"), "{error}");
     }
+}
+
+/// A change of the authority of a cluster takes three steps: trust both authorities, replace the
+/// certificates, trust only the new one. Nodes were restarted after each of them.
+#[test]
+fn the_authority_of_a_cluster_changes_without_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (former, new) = (TestAuthority::new(), TestAuthority::new());
+    let files = ["owner", "entry"].map(|node| former.files(folder.path(), node, NAME));
+    let options = |files: &TestFiles| NodeOptions {
+        tls: Some(files.cluster().unwrap()),
+        ..NodeOptions::default()
+    };
+    let cluster = TestCluster::new();
+    let (owner, entry) = (cluster.owner(options(&files[0])), cluster.entry(options(&files[1])));
+    let taken = "httpapi_certificate_exchanges_total{service=\"cluster\",outcome=\"taken\"}";
+    let steps: [&dyn Fn(&TestFiles); 3] = [
+        &|files| fs::write(&files.authority, former.pem() + &new.pem()).unwrap(),
+        &|files| files.write(new.sign(NAME, |_| {})),
+        &|files| fs::write(&files.authority, new.pem()).unwrap(),
+    ];
+    let mut sent = 0;
+    let mut send = || {
+        let (status, answer) = entry.command(WS, "sys.CUD", ROW);
+        assert_eq!(status, 200, "{answer}");
+        sent += 1;
+    };
+    for (done, step) in (1..).zip(steps) {
+        for (node, files) in [&owner, &entry].into_iter().zip(&files) {
+            step(files);
+            while node.metric(taken) < f64::from(done) {
+                send();
+            }
+        }
+    }
+    // A connection that rests for 5 s is closed, so the next command begins a new one.
+    std::thread::sleep(Duration::from_millis(5_600));
+    assert_eq!(owner.metric("httpapi_connections{service=\"cluster\"}"), 0.0);
+    send();
+    assert_eq!(logged(owner.api, WS).len(), sent + 1);
+    entry.stop();
+    // A node of the former authority is no node of the cluster any more.
+    let stranger = former.files(folder.path(), "stranger", NAME);
+    refused(&cluster, &owner, options(&stranger));
+    owner.stop();
 }

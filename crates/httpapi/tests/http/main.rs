@@ -20,3 +20,5 @@ mod numbers_memory;
 mod routes;
 mod stalls;
 mod support;
+mod tls;
+mod tls_exchange;

@@ -1,19 +1,21 @@
 //! Nodes of a cluster in this process, a proxy between them, and requests to them.
 
 #[expect(dead_code, reason = "the file belongs to the suite `http`, which uses all of it")]
+#[path = "../../http/support/authority.rs"]
+mod authority;
+#[expect(dead_code, reason = "the file belongs to the suite `http`, which uses all of it")]
 #[path = "../../http/support/client.rs"]
 mod client;
 mod node;
 mod oracle;
 mod proxy;
-mod tls;
 
 pub(crate) use self::{
+    authority::{TestAuthority, TestFiles},
     client::{Answer, connect},
     node::{ClusterNode, NodeOptions, TestCluster, ask, free_address},
     oracle::Oracle,
     proxy::{Cut, Proxy, Way},
-    tls::TestAuthority,
 };
 
 /// The number of the workspace that each cluster has.

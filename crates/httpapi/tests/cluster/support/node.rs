@@ -11,7 +11,7 @@ use std::{
 };
 
 use clock::{Clock, Instant as Deadline};
-use httpapi::{ClusterSettings, ClusterTlsFiles, HttpApi, HttpApiSettings};
+use httpapi::{ClusterSettings, ClusterTls, HttpApi, HttpApiSettings};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use processor::{Application, SeriesPolicy};
 use serde_json::Value;
@@ -74,7 +74,7 @@ pub(crate) struct NodeOptions {
     pub(crate) proxy: Option<SocketAddr>,
     /// The address of the cluster port.
     pub(crate) cluster: Option<SocketAddr>,
-    pub(crate) tls: Option<ClusterTlsFiles>,
+    pub(crate) tls: Option<ClusterTls>,
     pub(crate) change: Option<fn(&mut HttpApiSettings)>,
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use clock::Clock;
-use httpapi::{AdminEndpoint, AdminSettings, HttpApi, HttpApiSettings, HttpLimits};
+use httpapi::{AdminEndpoint, AdminSettings, HttpApi, HttpApiSettings, MetricsRenderer};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use processor::{Application, SeriesPolicy};
 use serde_json::Value;
@@ -42,6 +42,7 @@ pub(crate) struct TestNode {
     runtime: Runtime,
     driver: Arc<MemDriver>,
     log: ShownLog,
+    metrics: MetricsRenderer,
 }
 
 impl TestNode {
@@ -52,18 +53,26 @@ impl TestNode {
 
     /// Starts a node with changed settings of the API, and with one workspace.
     pub(crate) fn with(change: impl FnOnce(&mut HttpApiSettings)) -> TestNode {
-        let node = TestNode::launch(change, Arc::new(MemDriver::new(Clock::system())));
-        let deadline = Clock::system().now() + PATIENCE;
-        node.runtime.block_on(node.launched.ready(deadline)).unwrap();
+        let node = TestNode::with_admin(|api, _| change(api));
         let body = r#"{"args":{"kind":"Shop"}}"#;
         let (status, answer) = node.command(WS, "sys.CreateWorkspace", body);
         assert_eq!(status, 200, "{answer}");
         node
     }
 
+    /// Starts a node with changed settings of both ports, and without a workspace.
+    pub(crate) fn with_admin(
+        change: impl FnOnce(&mut HttpApiSettings, &mut AdminSettings),
+    ) -> TestNode {
+        let node = TestNode::launch(change, Arc::new(MemDriver::new(Clock::system())));
+        let deadline = Clock::system().now() + PATIENCE;
+        node.runtime.block_on(node.launched.ready(deadline)).unwrap();
+        node
+    }
+
     /// Starts a second node over the rows of this node, and waits until the second one is a standby.
     pub(crate) fn start_standby(&self) -> TestNode {
-        let standby = TestNode::launch(|_| {}, Arc::clone(&self.driver));
+        let standby = TestNode::launch(|_, _| {}, Arc::clone(&self.driver));
         let (start, node) = (Instant::now(), standby.launched.node());
         while node.stage() != Stage::Waiting {
             assert!(start.elapsed() < PATIENCE, "{:?}", node.stage());
@@ -72,21 +81,19 @@ impl TestNode {
         standby
     }
 
-    fn launch(change: impl FnOnce(&mut HttpApiSettings), driver: Arc<MemDriver>) -> TestNode {
+    fn launch(
+        change: impl FnOnce(&mut HttpApiSettings, &mut AdminSettings),
+        driver: Arc<MemDriver>,
+    ) -> TestNode {
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (api, admin) = (free(), free());
         let mut settings = HttpApiSettings::new(api);
-        change(&mut settings);
         let log = Arc::new(Log::default());
         let recorder = PrometheusBuilder::new().build_recorder();
         let metrics = recorder.handle();
-        let admin_settings = AdminSettings {
-            listen: admin,
-            limits: HttpLimits::default(),
-            metrics: Arc::new(move || metrics.render()),
-            version: "1.2.3",
-            only_local: true,
-        };
+        let metrics = Arc::new(move || metrics.render());
+        let mut admin_settings = AdminSettings::new(admin, Arc::clone(&metrics) as _, "1.2.3");
+        change(&mut settings, &mut admin_settings);
         // Each thread of the node writes into the log and the metrics of this node.
         let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::clone(&log));
         let dispatch = Dispatch::new(lines.finish());
@@ -103,7 +110,7 @@ impl TestNode {
         let rows = Arc::clone(&driver);
         let launched = runtime.spawn(async move { launch(settings, admin_settings, rows) });
         let launched = runtime.block_on(launched).unwrap();
-        TestNode { api, admin, launched, runtime, driver, log: ShownLog(log) }
+        TestNode { api, admin, launched, runtime, driver, log: ShownLog(log), metrics }
     }
 
     /// Sends a command.
@@ -119,6 +126,13 @@ impl TestNode {
     /// Returns the metrics as the admin endpoint sends them.
     pub(crate) fn metrics(&self) -> String {
         try_request(self.admin, "GET", "/metrics", &[], "").unwrap().1
+    }
+
+    /// Returns the value of a metric, with its labels as Prometheus writes them.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let text = (self.metrics)();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map_or(0.0, |value| value.parse().unwrap())
     }
 
     /// Returns the log that the node wrote.

@@ -1,0 +1,19 @@
+//! TLS of a port: its files, what is made of them, and the exchange of files that change.
+//!
+//! Invariant: a handshake uses a certificate and a key that belong together. Both are replaced in
+//! one step, and only by files that can be used.
+
+mod files;
+mod port;
+mod server;
+mod validity;
+mod watch;
+
+pub(crate) use self::{
+    files::{Credentials, PortFiles},
+    port::PortTls,
+};
+pub use self::{
+    files::{TlsFile, TlsFileError, TlsFiles},
+    server::ServerTls,
+};

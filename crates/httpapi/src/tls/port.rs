@@ -1,0 +1,173 @@
+//! TLS of a port, and the task that follows its files.
+
+use std::{
+    fmt, io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use clock::{Clock, Instant};
+use tokio::net::TcpStream;
+use tokio_rustls::{
+    TlsAcceptor, TlsConnector,
+    rustls::{ClientConfig, ServerConfig, pki_types::ServerName},
+};
+use tracing::{info, warn};
+
+use super::{
+    files::{Credentials, FileTexts, FilesDigest, PortFiles, TlsFileError},
+    watch::FileWatch,
+};
+use crate::stream::NodeStream;
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// The days before the end of a certificate from which on the node warns.
+const WARN_DAYS: u64 = 14;
+
+/// TLS of a port. New connections use the files as they were last found usable. A connection keeps
+/// the keys with which it began.
+pub(crate) struct PortTls {
+    files: PortFiles,
+    configure: Configure,
+    current: Mutex<Arc<PortConfigs>>,
+    /// The files as they were read at first.
+    first: FilesDigest,
+}
+
+/// Makes the settings of rustls from the files.
+type Configure = fn(&Credentials) -> Result<(ServerConfig, Option<ClientConfig>), TlsFileError>;
+
+/// The settings of rustls for new connections.
+///
+/// New files give new settings, with nothing in them of the former ones. So no client resumes a
+/// connection that was begun under a former authority.
+struct PortConfigs {
+    server: Arc<ServerConfig>,
+    /// The settings of connections to other nodes.
+    client: Option<Arc<ClientConfig>>,
+    /// The moment at which the certificate is over, in seconds since 1970.
+    ends: u64,
+}
+
+impl PortTls {
+    /// Reads the files.
+    pub(crate) fn read(files: PortFiles, configure: Configure) -> Result<PortTls, TlsFileError> {
+        let texts = files.read();
+        let first = texts.digest();
+        let current = Mutex::new(Arc::new(configs(&files, configure, texts)?));
+        Ok(PortTls { files, configure, current, first })
+    }
+
+    /// Accepts the connection of a client.
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<NodeStream> {
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.current().server));
+        let stream = acceptor.accept(stream).await?;
+        Ok(NodeStream::Tls(Box::new(stream.into())))
+    }
+
+    /// Begins TLS with another node of this name.
+    pub(crate) async fn connect(
+        &self,
+        stream: TcpStream,
+        name: ServerName<'static>,
+    ) -> io::Result<NodeStream> {
+        let client = self.current().client.clone();
+        let client = client.ok_or_else(|| io::Error::other("the port connects to no other one"))?;
+        let stream = TlsConnector::from(client).connect(name, stream).await?;
+        Ok(NodeStream::Tls(Box::new(stream.into())))
+    }
+
+    /// Looks at the files again and again, until this future is dropped. Uses them when they change,
+    /// shows in the metrics when the certificate ends, and warns before that.
+    pub(crate) async fn follow(&self, service: &'static str, clock: &Clock) {
+        let ends =
+            metrics::gauge!("httpapi_certificate_ends_timestamp_seconds", "service" => service);
+        let exchanged = |outcome| {
+            let of = "httpapi_certificate_exchanges_total";
+            let counter = metrics::counter!(of, "service" => service, "outcome" => outcome);
+            counter.increment(0);
+            counter
+        };
+        let (taken, refused) = (exchanged("taken"), exchanged("refused"));
+        let mut watch = FileWatch::new(self.first);
+        let mut warned = None;
+        loop {
+            let current = self.current();
+            ends.set(current.ends as f64);
+            self.warn_of_end(service, current.ends, &mut warned, clock);
+            drop(current);
+            clock.sleep(self.files.own.look_every).await;
+            let texts = self.files.read_again().await;
+            if !watch.observe(texts.digest()) {
+                continue;
+            }
+            match configs(&self.files, self.configure, texts) {
+                Ok(new) => {
+                    let days_left = days_left(new.ends, clock);
+                    info!(service, days_left, "certificate exchanged");
+                    *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+                    taken.increment(1);
+                    warned = None;
+                }
+                Err(error) => {
+                    warn!(service, %error, "new files of TLS refused, the port keeps the former ones");
+                    refused.increment(1);
+                }
+            }
+        }
+    }
+
+    /// Warns once a day from some days before the end of the certificate on.
+    fn warn_of_end(
+        &self,
+        service: &'static str,
+        ends: u64,
+        warned: &mut Option<Instant>,
+        clock: &Clock,
+    ) {
+        let (days_left, now) = (days_left(ends, clock), clock.now());
+        if days_left >= WARN_DAYS || warned.is_some_and(|at| now < at + DAY) {
+            return;
+        }
+        *warned = Some(now);
+        let file = self.files.own.certificate.display();
+        if seconds_left(ends, clock) == 0 {
+            warn!(service, %file, "certificate is over, clients refuse it: replace the file");
+        } else {
+            warn!(service, %file, days_left, "certificate ends soon: replace the file");
+        }
+    }
+
+    fn current(&self) -> Arc<PortConfigs> {
+        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn configs(
+    files: &PortFiles,
+    configure: Configure,
+    texts: FileTexts,
+) -> Result<PortConfigs, TlsFileError> {
+    let credentials = Credentials::new(files, texts)?;
+    let (server, client) = configure(&credentials)?;
+    Ok(PortConfigs {
+        server: Arc::new(server),
+        client: client.map(Arc::new),
+        ends: credentials.ends,
+    })
+}
+
+fn seconds_left(ends: u64, clock: &Clock) -> u64 {
+    ends.saturating_sub(clock.wall().as_millis() / 1_000)
+}
+
+fn days_left(ends: u64, clock: &Clock) -> u64 {
+    seconds_left(ends, clock) / DAY.as_secs()
+}
+
+impl fmt::Debug for PortTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PortTls").field("files", &self.files).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,65 @@
+//! The decision when files that change are used.
+
+use super::files::FilesDigest;
+
+/// Decides when files that change are used.
+///
+/// A certificate and its key are two files, and a writer may be in the middle of one of them. A
+/// half-written chain of certificates may even look whole. So files count only when two looks in a
+/// row find the same. Files that were judged are not judged again, so that a problem is reported
+/// once.
+#[derive(Debug)]
+pub(super) struct FileWatch {
+    judged: FilesDigest,
+    seen: FilesDigest,
+}
+
+impl FileWatch {
+    /// `judged` are the files in use.
+    pub(super) fn new(judged: FilesDigest) -> FileWatch {
+        FileWatch { judged, seen: judged }
+    }
+
+    /// Notes a look at the files. Returns whether the files are to be judged now.
+    pub(super) fn observe(&mut self, now: FilesDigest) -> bool {
+        let is_settled = self.seen == now;
+        self.seen = now;
+        let is_due = is_settled && self.judged != now;
+        if is_due {
+            self.judged = now;
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_judged_once_and_when_nobody_writes_them() {
+        let mut watch = FileWatch::new(FilesDigest::of_text("a"));
+        for (look, (files, is_due)) in [
+            ("a", false),
+            ("a", false),
+            // A writer replaces the files one after the other.
+            ("ab", false),
+            ("abc", false),
+            ("abc", true),
+            ("abc", false),
+            // The files are gone for a moment.
+            ("", false),
+            ("abc", false),
+            ("abc", false),
+            // The former files come back.
+            ("a", false),
+            ("a", true),
+            ("a", false),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert_eq!(watch.observe(FilesDigest::of_text(files)), is_due, "look {look}: {files}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The exchange of certificates while a node works.
+
+use std::{
+    fs,
+    io::{self, Write},
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    thread::{scope, sleep},
+    time::{Duration, Instant, SystemTime},
+};
+
+use rcgen::{CertificateParams, date_time_ymd};
+use shop::http_client::{answer, command_path, workspace_path};
+use tokio_rustls::rustls::{
+    AlertDescription, Error,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+
+use crate::support::{
+    Answer, PATIENCE, ROW, TestAuthority, TestFiles, TestNode, TlsClient, TlsConnection, WS,
+};
+
+/// The name in the certificates of nodes.
+const NAME: &str = "localhost";
+
+const GET: &str = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+fn exchanges(outcome: &str, service: &str) -> String {
+    let of = "httpapi_certificate_exchanges_total";
+    format!("{of}{{service=\"{service}\",outcome=\"{outcome}\"}}")
+}
+
+fn wait_for(node: &TestNode, metric: &str, value: u32) {
+    let start = Instant::now();
+    while node.metric(metric) < f64::from(value) {
+        assert!(start.elapsed() < PATIENCE, "{metric} is not {value}: {}", node.log_text());
+        sleep(Duration::from_millis(2));
+    }
+    assert_eq!(node.metric(metric), f64::from(value), "{metric}");
+}
+
+/// The certificate that a node shows in a new handshake.
+fn shown(client: &TlsClient, address: SocketAddr) -> CertificateDer<'static> {
+    let connection = client.connect(address).unwrap();
+    connection.conn.peer_certificates().unwrap()[0].clone().into_owned()
+}
+
+fn der(pem: &[String; 2]) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem[0].as_bytes()).unwrap()
+}
+
+/// Sends commands, each batch of so many on a connection of its own, and returns how many.
+fn send_commands(
+    client: &TlsClient,
+    api: SocketAddr,
+    batch: u32,
+    stop: &AtomicBool,
+) -> io::Result<u32> {
+    let (mut done, mut connection): (u32, Option<TlsConnection>) = (0, None);
+    let head = format!("POST {} HTTP/1.1\r\nHost: localhost", command_path(WS, "sys.CUD"));
+    while !stop.load(Ordering::Relaxed) {
+        if done % batch == 0 {
+            connection = None;
+        }
+        if connection.is_none() {
+            connection = Some(client.connect(api)?);
+        }
+        let Some(stream) = &mut connection else { continue };
+        write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{ROW}", ROW.len())?;
+        let answer = Answer::read(stream)?;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        done += 1;
+    }
+    Ok(done)
+}
+
+#[test]
+fn certificates_that_change_under_load_lose_no_request() {
+    const EXCHANGES: u32 = 20;
+    let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
+    let files = authority.files(folder.path(), "node", NAME);
+    let node = TestNode::with_admin(|api, _| api.tls = Some(files.server().unwrap()));
+    let client = TlsClient::new(&authority.pem());
+    let body = r#"{"args":{"kind":"Shop"}}"#;
+    let path = command_path(WS, "sys.CreateWorkspace");
+    let length = body.len();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    assert_eq!(client.ask(node.api, &request).unwrap().status, 200);
+    let (stop, done) = (AtomicBool::new(false), AtomicU32::new(0));
+    scope(|scope| {
+        // New connections for each command, connections of a few commands, and kept ones.
+        for batch in [1, 1, 7, u32::MAX] {
+            let (stop, done, client, api) = (&stop, &done, &client, node.api);
+            scope.spawn(move || {
+                done.fetch_add(send_commands(client, api, batch, stop).unwrap(), Ordering::Relaxed);
+            });
+        }
+        for exchange in 1..=EXCHANGES {
+            let pair = authority.sign(NAME, |_| {});
+            if exchange % 2 == 0 {
+                files.write(pair.clone());
+            } else {
+                // As a manager of certificates does it: the key first, and both by renaming.
+                for (path, text) in [(&files.key, &pair[1]), (&files.certificate, &pair[0])] {
+                    let new = path.with_extension("new");
+                    fs::write(&new, text).unwrap();
+                    fs::rename(&new, path).unwrap();
+                }
+            }
+            wait_for(&node, &exchanges("taken", "api"), exchange);
+            assert_eq!(shown(&client, node.api), der(&pair), "exchange {exchange}");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let done = done.into_inner();
+    assert!(done > 100, "{done}");
+    println!("{done} commands during {EXCHANGES} exchanges");
+    // The log has the workspace and the commands.
+    let path = format!("{}/wlog?limit=1000000", workspace_path(WS));
+    let mut stream = client.connect(node.api).unwrap();
+    let headers = "Host: localhost\r\nConnection: close";
+    write!(stream, "GET {path} HTTP/1.1\r\n{headers}\r\n\r\n").unwrap();
+    let (status, log) = answer(&mut stream).unwrap();
+    assert_eq!((status, log.lines().count()), (200, done as usize + 1));
+    assert_eq!(node.metric(&exchanges("refused", "api")), 0.0, "{}", node.log_text());
+    node.stop();
+}
+
+#[test]
+fn files_that_do_not_fit_are_reported_once_and_the_former_ones_stay() {
+    let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
+    let files = authority.files(folder.path(), "node", NAME);
+    let node = TestNode::with_admin(|api, _| api.tls = Some(files.server().unwrap()));
+    let client = TlsClient::new(&authority.pem());
+    let first = shown(&client, node.api);
+    let pair = authority.sign(NAME, |_| {});
+    let half = &pair[0][..pair[0].len() / 2];
+    type Step<'s> = &'s dyn Fn(&TestFiles);
+    let steps: [(Step<'_>, &str); 4] = [
+        (&|files| fs::write(&files.key, &pair[1]).unwrap(), "does not belong to the first"),
+        (&|files| fs::write(&files.certificate, half).unwrap(), "not whole"),
+        (&|files| fs::remove_file(&files.certificate).unwrap(), "cannot be read"),
+        (&|files| fs::write(&files.certificate, "").unwrap(), "no certificate in PEM"),
+    ];
+    for (refused, (step, why)) in (1..).zip(steps) {
+        step(&files);
+        wait_for(&node, &exchanges("refused", "api"), refused);
+        sleep(Duration::from_millis(300));
+        let log = node.log_text();
+        let lines: Vec<_> = log.lines().filter(|line| line.contains(why)).collect();
+        assert_eq!(lines.len(), 1, "{why}: {log}");
+        assert!(lines[0].contains("the port keeps the former ones"), "{lines:?}");
+        assert_eq!(shown(&client, node.api), first);
+        assert_eq!(client.ask(node.api, GET).unwrap().status, 404);
+    }
+    fs::write(&files.certificate, &pair[0]).unwrap();
+    wait_for(&node, &exchanges("taken", "api"), 1);
+    assert_eq!(shown(&client, node.api), der(&pair));
+    node.stop();
+}
+
+#[test]
+fn the_end_of_a_certificate_is_shown_and_announced() {
+    let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
+    let files = authority.files(folder.path(), "node", NAME);
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let ends_in = |days: i64| {
+        let seconds = now.saturating_add_signed(days * 86_400 + 3_600);
+        let change = move |params: &mut CertificateParams| {
+            params.not_before = date_time_ymd(2020, 1, 1);
+            params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
+        };
+        (authority.sign(NAME, change), seconds as f64)
+    };
+    let (soon, at) = ends_in(13);
+    files.write(soon);
+    let node = TestNode::with_admin(|api, _| api.tls = Some(files.server().unwrap()));
+    let shown = "httpapi_certificate_ends_timestamp_seconds{service=\"api\"}";
+    let log_has = |text: &str| {
+        let start = Instant::now();
+        while !node.log_text().contains(text) {
+            assert!(start.elapsed() < PATIENCE, "{text}: {}", node.log_text());
+            sleep(Duration::from_millis(5));
+        }
+    };
+    log_has("certificate ends soon: replace the file");
+    log_has("days_left=13");
+    assert_eq!(node.metric(shown), at);
+    // An expired certificate is used as well: the clock of the node may be wrong. Clients refuse it.
+    let (over, at) = ends_in(-2);
+    files.write(over);
+    wait_for(&node, &exchanges("taken", "api"), 1);
+    log_has("certificate is over, clients refuse it");
+    assert_eq!(node.metric(shown), at);
+    let client = TlsClient::new(&authority.pem());
+    let error = client.connect(node.api).unwrap_err();
+    assert!(error.to_string().contains("expired"), "{error}");
+    let (late, at) = ends_in(15);
+    files.write(late);
+    wait_for(&node, &exchanges("taken", "api"), 2);
+    assert_eq!(client.ask(node.api, GET).unwrap().status, 404);
+    assert_eq!(node.metric(shown), at);
+    let warnings = node.log_text().matches("replace the file").count();
+    assert_eq!(warnings, 2, "{}", node.log_text());
+    node.stop();
+}
+
+#[test]
+fn clients_of_a_former_authority_are_refused() {
+    let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
+    let other = TestAuthority::new();
+    let files = authority.files(folder.path(), "node", NAME);
+    let node = TestNode::with_admin(|_, admin| {
+        admin.tls = Some(files.server_with_clients().unwrap());
+    });
+    let client = |of: &TestAuthority| {
+        let own = of.sign("a client", |_| {});
+        TlsClient::with(&authority.pem(), Some(&own), tokio_rustls::rustls::DEFAULT_VERSIONS)
+    };
+    let (former, new) = (client(&authority), client(&other));
+    let ask = |client: &TlsClient| client.ask(node.admin, GET).map(|answer| answer.status);
+    let refused = |client: &TlsClient| {
+        let error = ask(client).unwrap_err();
+        let error = error.get_ref().and_then(|error| error.downcast_ref::<Error>()).cloned();
+        assert_eq!(error, Some(Error::AlertReceived(AlertDescription::UnknownCA)));
+    };
+    assert_eq!(ask(&former).unwrap(), 200);
+    refused(&new);
+    fs::write(&files.authority, authority.pem() + &other.pem()).unwrap();
+    wait_for(&node, &exchanges("taken", "admin"), 1);
+    assert_eq!((ask(&former).unwrap(), ask(&new).unwrap()), (200, 200));
+    fs::write(&files.authority, other.pem()).unwrap();
+    wait_for(&node, &exchanges("taken", "admin"), 2);
+    assert_eq!(ask(&new).unwrap(), 200);
+    // The client remembers its earlier connections, and would resume one of them.
+    refused(&former);
+    node.stop();
+}
