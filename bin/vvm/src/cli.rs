@@ -2,6 +2,7 @@
 
 mod bench;
 mod cluster;
+mod node_address;
 mod numbers;
 mod repair;
 mod sequences;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use self::{
     bench::{BenchArgs, BenchRequests},
     cluster::{ClusterArgs, ClusterCommand, PartitionName},
+    node_address::{NodeAddress, TlsArgs},
     numbers::{NumbersArgs, NumbersCommand},
     repair::{MarkArgs, RepairCommand},
     sequences::{SequencesArgs, SequencesCommand},
@@ -167,12 +169,15 @@ pub(crate) struct ConfigArgs {
 pub(crate) struct StatusArgs {
     /// The admin endpoint of the node. The default is the address in VVM__ADMIN__LISTEN, or else
     /// 127.0.0.1:55555.
-    #[arg(long, value_name = "IP:PORT", value_parser = address)]
-    pub(crate) admin: Option<SocketAddr>,
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) admin: Option<NodeAddress>,
 
     /// Print the complete status, as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }
 
 /// Reads the address of an endpoint.

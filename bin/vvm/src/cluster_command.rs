@@ -18,7 +18,7 @@ use crate::{
     answer_text::{array, shown},
     cli::{ClusterArgs, ClusterCommand, PartitionName},
     command_error::CommandError,
-    node_client::{NodeClient, no_answer},
+    node_client::{NodeClient, NodeTarget, no_answer},
     print, serve,
 };
 
@@ -26,8 +26,8 @@ use crate::{
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) async fn run(command: ClusterCommand) -> Result<ExitCode, CommandError> {
-    let ClusterArgs { admin, json } = *command.args();
-    let admin = admin.map_or_else(serve::admin_listen, Ok)?;
+    let ClusterArgs { admin, json, tls } = command.args();
+    let (admin, json) = (&serve::admin_target(admin.clone(), tls)?, *json);
     let (answer, text) = match command {
         ClusterCommand::Status { partitions, .. } => {
             let status = status(admin).await?;
@@ -67,7 +67,7 @@ pub(crate) async fn run(command: ClusterCommand) -> Result<ExitCode, CommandErro
     Ok(ExitCode::SUCCESS)
 }
 
-async fn status(admin: SocketAddr) -> Result<Value, CommandError> {
+async fn status(admin: &NodeTarget) -> Result<Value, CommandError> {
     let request = (Method::GET, "/cluster", Bytes::new());
     let answer = NodeClient::ask(admin, request, ANSWER_TIMEOUT).await;
     let unreachable = |why| CommandError::unreachable(no_answer(admin, "admin.listen", why));
@@ -78,7 +78,7 @@ async fn status(admin: SocketAddr) -> Result<Value, CommandError> {
     Ok(status)
 }
 
-async fn order(admin: SocketAddr, path: &str) -> Result<Value, CommandError> {
+async fn order(admin: &NodeTarget, path: &str) -> Result<Value, CommandError> {
     const MAY_BE_GIVEN: &str =
         "; the order may be given: run `vvm cluster status` before you repeat it";
     let request = (Method::POST, path, Bytes::new());

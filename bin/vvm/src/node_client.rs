@@ -1,6 +1,8 @@
 //! A connection to a running node.
 
-use std::{fmt::Display, net::SocketAddr, time::Duration};
+mod target;
+
+use std::{fmt::Display, time::Duration};
 
 use bytes::Bytes;
 use causes::with_causes;
@@ -13,8 +15,10 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::{net::TcpStream, task::JoinHandle};
+use tokio::task::JoinHandle;
 
+pub(crate) use self::target::NodeTarget;
+use self::target::TcpPeer;
 use crate::command_error::CommandError;
 
 /// The reason why a request has no answer.
@@ -47,31 +51,35 @@ pub(crate) struct NodeRequest<'r> {
 pub(crate) struct NodeClient {
     sender: SendRequest<Full<Bytes>>,
     host: HeaderValue,
+    peer: TcpPeer,
     connection: JoinHandle<()>,
 }
 
 impl NodeClient {
-    pub(crate) async fn connect(address: SocketAddr) -> Result<NodeClient, NoAnswer> {
-        let host = HeaderValue::from_str(&address.to_string()).map_err(NoAnswer::not_sent)?;
-        let stream = TcpStream::connect(address).await.map_err(NoAnswer::not_sent)?;
-        stream.set_nodelay(true).map_err(NoAnswer::not_sent)?;
+    pub(crate) async fn connect(node: &NodeTarget) -> Result<NodeClient, NoAnswer> {
+        let (stream, peer) = node.connect().await?;
         let (sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(NoAnswer::not_sent)?;
         // If the connection fails, the request under way returns the error.
         #[expect(clippy::disallowed_methods, reason = "the client owns the task and ends it")]
         let connection = tokio::spawn(async move { drop(connection.await) });
-        Ok(NodeClient { sender, host, connection })
+        Ok(NodeClient { sender, host: node.host.clone(), peer, connection })
+    }
+
+    /// The IP and the port that the connection reached.
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer.0
     }
 
     /// Sends one request on a connection of its own. The error says why no answer came in time.
     pub(crate) async fn ask(
-        address: SocketAddr,
+        node: &NodeTarget,
         (method, path, body): (Method, &str, Bytes),
         timeout: Duration,
     ) -> Result<NodeAnswer, String> {
         let clock = Clock::system();
         let asked = async {
-            let mut client = NodeClient::connect(address).await?;
+            let mut client = NodeClient::connect(node).await?;
             client.send(NodeRequest { method, path, headers: &[], body }).await
         };
         let answer = clock.timeout_at(clock.now() + timeout, asked).await;
@@ -108,9 +116,9 @@ impl NodeClient {
 }
 
 /// The error if no node answers. `key` sets the address of the node in its configuration.
-pub(crate) fn no_answer(address: SocketAddr, key: &str, why: impl Display) -> String {
+pub(crate) fn no_answer(node: &NodeTarget, key: &str, why: impl Display) -> String {
     format!(
-        "no node answers at {address}: {why}: check that the node runs, and that its `{key}` is this address"
+        "no node answers at {node}: {why}: check that the node runs, and that its `{key}` is this address"
     )
 }
 
@@ -130,13 +138,13 @@ impl NodeAnswer {
     /// Returns the JSON object with which the node did the request.
     ///
     /// # Errors
-    /// Fails with the reason of the node at `address` if the node refused the request.
-    pub(crate) fn object(&self, address: SocketAddr) -> Result<Value, CommandError> {
+    /// Fails with the reason of the node if the node refused the request.
+    pub(crate) fn object(&self, node: &NodeTarget) -> Result<Value, CommandError> {
         let json = self.json();
         if self.status.is_success() && json.is_object() {
             return Ok(json);
         }
-        let mut why = format!("{address} refused the request: {}", self.problem("reason"));
+        let mut why = format!("{node} refused the request: {}", self.problem("reason"));
         // Only the API names the leader.
         if let Some(leader) = json["leader"].as_str() {
             why += &format!(": ask the leader with --node {leader}");

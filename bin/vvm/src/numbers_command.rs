@@ -13,7 +13,7 @@ use crate::{
     answer_text::{array, shown, table_of},
     cli::{NumbersArgs, NumbersCommand},
     command_error::CommandError,
-    node_client::{NodeClient, no_answer},
+    node_client::{NodeClient, NodeTarget, no_answer},
     print, say,
 };
 
@@ -78,18 +78,18 @@ fn in_query(text: &str) -> Result<&str, CommandError> {
 }
 
 /// The routes for document numbers of a workspace.
-struct NumbersApi<'a> {
-    args: &'a NumbersArgs,
+struct NumbersApi {
+    node: NodeTarget,
     base: String,
 }
 
-impl NumbersApi<'_> {
-    fn new(args: &NumbersArgs) -> Result<NumbersApi<'_>, CommandError> {
+impl NumbersApi {
+    fn new(args: &NumbersArgs) -> Result<NumbersApi, CommandError> {
         let app: AppName =
             args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
         let (owner, name, ws) = (app.owner(), app.name(), args.ws);
         let base = format!("/api/v2/apps/{owner}/{name}/workspaces/{ws}/numbers");
-        Ok(NumbersApi { args, base })
+        Ok(NumbersApi { node: args.tls.target(args.node.clone())?, base })
     }
 
     async fn get(&self, rest: &str) -> Result<Value, CommandError> {
@@ -101,7 +101,7 @@ impl NumbersApi<'_> {
     }
 
     async fn ask(&self, method: Method, rest: &str, body: Bytes) -> Result<Value, CommandError> {
-        let (node, path) = (self.args.node, format!("{}{rest}", self.base));
+        let (node, path) = (&self.node, format!("{}{rest}", self.base));
         let answer = NodeClient::ask(node, (method, &path, body), ANSWER_TIMEOUT).await;
         let unreachable = |why| CommandError::unreachable(no_answer(node, "http.listen", why));
         answer.map_err(unreachable)?.object(node)

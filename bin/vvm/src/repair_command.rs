@@ -3,7 +3,6 @@
 use std::{
     fmt::Display,
     io::{self, BufRead, IsTerminal, Write},
-    net::SocketAddr,
     process::ExitCode,
     time::Duration,
 };
@@ -18,7 +17,7 @@ use crate::{
     answer_text::array,
     cli::{MarkArgs, RepairCommand},
     command_error::CommandError,
-    node_client::{NodeClient, no_answer},
+    node_client::{NodeClient, NodeTarget, no_answer},
     print, serve,
 };
 
@@ -27,7 +26,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(command: RepairCommand) -> Result<ExitCode, CommandError> {
     let args = command.args();
-    let (admin, json) = (args.admin.map_or_else(serve::admin_listen, Ok)?, args.json);
+    let (admin, json) = (&serve::admin_target(args.admin.clone(), &args.tls)?, args.json);
     let (answer, text) = match command {
         RepairCommand::List(_) => {
             let answer = ask(admin, Method::GET, "/repairs", "").await?;
@@ -52,7 +51,7 @@ pub(crate) async fn run(command: RepairCommand) -> Result<ExitCode, CommandError
 
 /// Plans a repair, asks for a confirmation, and does the repair.
 async fn repair(
-    admin: SocketAddr,
+    admin: &NodeTarget,
     path: &str,
     is_dry_run: bool,
     is_confirmed: bool,
@@ -132,7 +131,7 @@ fn confirm(
 
 /// Asks the node. `without_answer` ends the error if there is no answer.
 async fn ask(
-    admin: SocketAddr,
+    admin: &NodeTarget,
     method: Method,
     path: &str,
     without_answer: &str,
@@ -147,7 +146,7 @@ fn word(value: &Value) -> &str {
     value.as_str().unwrap_or("?")
 }
 
-fn text_of_list(answer: &Value, admin: SocketAddr) -> String {
+fn text_of_list(answer: &Value, admin: &NodeTarget) -> String {
     let stuck = array(&answer["stuck"]);
     let mut text = match stuck {
         [] if answer["partitions"] == 0 => format!(
@@ -168,7 +167,7 @@ fn text_of_list(answer: &Value, admin: SocketAddr) -> String {
     text
 }
 
-fn text_of_stuck(stuck: &Value, admin: SocketAddr) -> String {
+fn text_of_stuck(stuck: &Value, admin: &NodeTarget) -> String {
     let (app, partition) = (word(&stuck["app"]), &stuck["partition"]);
     let mut text = format!("partition {partition} of {app}: {}\n", word(&stuck["status"]));
     if !stuck["row"].is_null() {
@@ -179,7 +178,7 @@ fn text_of_stuck(stuck: &Value, admin: SocketAddr) -> String {
     text
 }
 
-fn text_of_row(row: &Value, stuck: &Value, admin: SocketAddr) -> String {
+fn text_of_row(row: &Value, stuck: &Value, admin: &NodeTarget) -> String {
     let (app, partition) = (word(&stuck["app"]), &stuck["partition"]);
     let mut text = format!("  row: {}\n", word(&row["name"]));
     text += &format!("  found: {}\n", text_of_content(&row["found"]));

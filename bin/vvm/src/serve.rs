@@ -7,8 +7,9 @@ mod memory;
 mod processes;
 mod settings;
 mod starts;
+mod tls;
 
-use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
+use std::{path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
 
 use clock::Clock;
 use httpapi::{AdminEndpoint, AdminSettings, HttpApi};
@@ -26,14 +27,16 @@ use self::{
     memory::most_memory,
     settings::plan,
     starts::note_start,
+    tls::NodeTls,
 };
 
 use crate::{
-    cli::ServeArgs,
+    cli::{NodeAddress, ServeArgs, TlsArgs},
     command_error::CommandError,
     config::{ConfigOverride, VvmConfig},
     lazy_driver::LazyDriver,
     metrics,
+    node_client::NodeTarget,
     signals::Signals,
     storage_target::StorageTarget,
 };
@@ -50,13 +53,20 @@ pub(crate) fn configuration(args: &ServeArgs) -> Result<VvmConfig, CommandError>
     VvmConfig::read(args.config.as_deref(), &overrides)
 }
 
-/// Returns the address of the admin endpoint, from the defaults and the environment. The file of
-/// the node is not known here.
-pub(crate) fn admin_listen() -> Result<SocketAddr, CommandError> {
+/// Returns the admin endpoint that a command asks: at the given address, or else at the address from
+/// the environment or the defaults. The file of the node is not known here.
+pub(crate) fn admin_target(
+    given: Option<NodeAddress>,
+    tls: &TlsArgs,
+) -> Result<NodeTarget, CommandError> {
+    tls.target(given.map_or_else(admin_listen, Ok)?)
+}
+
+fn admin_listen() -> Result<NodeAddress, CommandError> {
     let mut overrides = environment();
     // Variables of other sections may need settings from the file.
     overrides.retain(|one| one.path.first().is_some_and(|section| section == "admin"));
-    Ok(VvmConfig::read(None, &overrides)?.admin.listen)
+    Ok(VvmConfig::read(None, &overrides)?.admin.listen.into())
 }
 
 fn environment() -> Vec<ConfigOverride> {
@@ -116,6 +126,7 @@ fn provide(
         None => config.storage.to_target(&config.source)?,
     };
     let (mut settings, apps) = plan(&config, &target)?;
+    let tls = NodeTls::read(&config)?;
     let advertised = settings.advertised;
     if !target.is_embedded() && advertised.ip().is_loopback() {
         warn!(
@@ -125,7 +136,7 @@ fn provide(
     }
     let (metrics, upkeep) = metrics::install()?;
     let connections = allow_connections(config.http.connections.get());
-    let api = api_settings(&config, connections);
+    let api = api_settings(&config, connections, &tls);
     let (admin, admin_limits) = (config.admin.listen, admin_limits(&config, api.limits));
     // A storage in memory has no lease that outlives the process.
     let lock = if target == StorageTarget::Mem { None } else { lock(&config.node.folder) };
@@ -137,7 +148,7 @@ fn provide(
     let driver = driver(&target, clock);
     let for_requests =
         if target.is_embedded() { Arc::clone(&driver) } else { self::driver(&target, clock) };
-    let (api, cluster_port) = match cluster_settings(&config.cluster) {
+    let (api, cluster_port) = match cluster_settings(&config.cluster, &tls) {
         None => (HttpApi::new(api), None),
         Some(cluster) => {
             let both = HttpApi::with_cluster(api, cluster);
@@ -153,7 +164,11 @@ fn provide(
             listen: admin,
             limits: admin_limits,
             metrics,
-            only_local: !config.admin.allow_unauthenticated,
+            // Clients with certificates know the node by its name. Actions of a browser need the page of
+            // the endpoint itself anyway.
+            only_local: !config.admin.allow_unauthenticated
+                && !config.admin.asks_for_certificates(),
+            tls: tls.admin,
             version: env!("CARGO_PKG_VERSION"),
         }))
         .with_service(api)

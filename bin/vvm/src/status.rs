@@ -20,12 +20,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// many events again would take a moment.
 const FAR_BEHIND: u64 = 10_000;
 
-pub(crate) async fn run(StatusArgs { admin, json }: StatusArgs) -> Result<ExitCode, CommandError> {
-    let admin = admin.map_or_else(serve::admin_listen, Ok)?;
+pub(crate) async fn run(
+    StatusArgs { admin, json, tls }: StatusArgs,
+) -> Result<ExitCode, CommandError> {
+    let admin = serve::admin_target(admin, &tls)?;
     let request = (Method::GET, "/status", Bytes::new());
-    let answer = NodeClient::ask(admin, request, ANSWER_TIMEOUT).await;
+    let answer = NodeClient::ask(&admin, request, ANSWER_TIMEOUT).await;
     let unreachable =
-        |why: String| CommandError::unreachable(no_answer(admin, "admin.listen", why));
+        |why: String| CommandError::unreachable(no_answer(&admin, "admin.listen", why));
     let status = answer.map_err(unreachable)?.json();
     if !status["node"].is_object() {
         return Err(unreachable("the server at this address is not an admin endpoint".to_owned()));

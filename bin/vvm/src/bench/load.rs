@@ -2,7 +2,6 @@
 
 use std::{
     fmt::Display,
-    net::SocketAddr,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
@@ -17,7 +16,7 @@ use super::{ANSWER_TIMEOUT, shares};
 use crate::{
     cli::{BenchArgs, BenchRequests},
     command_error::CommandError,
-    node_client::{NodeClient, no_answer},
+    node_client::{NodeClient, NodeTarget, no_answer},
 };
 
 /// The most time for the first answer of a node.
@@ -25,7 +24,7 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The requests, and the nodes that get them.
 pub(super) struct RequestLoad {
-    pub(super) nodes: Vec<SocketAddr>,
+    pub(super) nodes: Vec<NodeTarget>,
     /// The number of connections so far. Each goes to the node after the one before.
     connections: AtomicUsize,
     app: AppName,
@@ -60,7 +59,7 @@ impl RequestLoad {
             BenchRequests::Reads => (Method::GET, "/numbers/order", String::new()),
         };
         Ok(RequestLoad {
-            nodes: args.nodes.clone(),
+            nodes: args.tls.targets(&args.nodes)?,
             connections: AtomicUsize::new(0),
             app,
             id: format!("bench-{:016x}", clock.random()),
@@ -74,8 +73,8 @@ impl RequestLoad {
     }
 
     /// The node of the next connection: each node in turn, as a load balancer does.
-    pub(super) fn next_node(&self) -> SocketAddr {
-        self.nodes[self.connections.fetch_add(1, Ordering::Relaxed) % self.nodes.len()]
+    pub(super) fn next_node(&self) -> &NodeTarget {
+        &self.nodes[self.connections.fetch_add(1, Ordering::Relaxed) % self.nodes.len()]
     }
 
     /// The id of a request of a client.
@@ -94,9 +93,9 @@ impl RequestLoad {
 
     /// Connects to the first node that works, and asks for a path that does not exist. A working
     /// node answers such a request at once, even if its storage is slow.
-    async fn connect(&self, clock: &Clock) -> Result<(SocketAddr, NodeClient), CommandError> {
+    async fn connect(&self, clock: &Clock) -> Result<(&NodeTarget, NodeClient), CommandError> {
         let mut failed = None;
-        for &node in &self.nodes {
+        for node in &self.nodes {
             let asked = async {
                 let mut client = NodeClient::connect(node).await?;
                 client.post("/", Bytes::new()).await.map(|_| client)
@@ -133,7 +132,7 @@ impl RequestLoad {
     }
 }
 
-fn unreachable(node: SocketAddr, why: impl Display) -> CommandError {
+fn unreachable(node: &NodeTarget, why: impl Display) -> CommandError {
     CommandError::unreachable(no_answer(node, "http.listen", why))
 }
 

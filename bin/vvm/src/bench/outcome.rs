@@ -1,12 +1,12 @@
 //! The outcome of the requests of a bench.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::tries::{EndKind, RequestEnd};
-use crate::command_error::CommandError;
+use crate::{cli::NodeAddress, command_error::CommandError};
 
 /// The largest time that is recorded, in microseconds: one hour. Longer times count as this one.
 const LONGEST: u64 = 3_600_000_000;
@@ -54,7 +54,7 @@ pub(super) struct BenchOutcome {
     pub(super) failed: BTreeMap<String, u64>,
     /// The numbers of tries at the next node, by the reason for the try.
     pub(super) tries_again: BTreeMap<String, u64>,
-    pub(super) nodes: BTreeMap<SocketAddr, NodeShare>,
+    pub(super) nodes: BTreeMap<NodeAddress, NodeShare>,
     /// All commands, if the logs are checked.
     pub(super) sent: Vec<SentCommand>,
     /// The number of requests that were due before the end and were not sent, because their clients
@@ -96,12 +96,12 @@ impl BenchOutcome {
     }
 
     /// Counts a try at a node.
-    pub(super) fn note_request(&mut self, node: SocketAddr) {
-        self.nodes.entry(node).or_default().requests += 1;
+    pub(super) fn note_request(&mut self, node: &NodeAddress) {
+        self.nodes.entry(node.clone()).or_default().requests += 1;
     }
 
-    pub(super) fn note_answer(&mut self, node: SocketAddr, is_of_another_node: bool) {
-        let share = self.nodes.entry(node).or_default();
+    pub(super) fn note_answer(&mut self, node: &NodeAddress, is_of_another_node: bool) {
+        let share = self.nodes.entry(node.clone()).or_default();
         share.answers += 1;
         share.forwarded += u64::from(is_of_another_node);
     }

@@ -1,6 +1,6 @@
 //! A client that sends one request after another.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use clock::{Clock, Instant};
 use hyper::header::{CONNECTION, HeaderName, HeaderValue};
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     command_error::CommandError,
-    node_client::{NoAnswer, NodeAnswer, NodeClient, NodeRequest},
+    node_client::{NoAnswer, NodeAnswer, NodeClient, NodeRequest, NodeTarget},
 };
 
 #[cfg(test)]
@@ -44,9 +44,9 @@ pub(super) struct BenchClient<'l> {
 }
 
 /// The connection of a client, if there is one, and its node.
-type Connection = Option<(SocketAddr, NodeClient)>;
+type Connection<'l> = Option<(&'l NodeTarget, NodeClient)>;
 
-impl BenchClient<'_> {
+impl<'l> BenchClient<'l> {
     /// Sends one request after another, and returns the outcome.
     pub(super) async fn send_requests(
         &self,
@@ -82,7 +82,7 @@ impl BenchClient<'_> {
     /// Sends a request until it is done, or cannot be sent again. Counts its tries and its end.
     async fn request(
         &self,
-        connection: &mut Connection,
+        connection: &mut Connection<'l>,
         outcome: &mut BenchOutcome,
         ws: u64,
         number: u64,
@@ -113,7 +113,7 @@ impl BenchClient<'_> {
 
     async fn send_once(
         &self,
-        connection: &mut Connection,
+        connection: &mut Connection<'l>,
         outcome: &mut BenchOutcome,
         (ws, id): (u64, &str),
         until: Instant,
@@ -125,14 +125,14 @@ impl BenchClient<'_> {
                 (node, self.connect(node, until).await)
             }
         };
-        outcome.note_request(node);
+        outcome.note_request(&node.address);
         let mut client = match connected {
             Ok(client) => client,
             Err(why) => return RequestEnd::Refused(why),
         };
         match self.clock.timeout_at(until, self.send(&mut client, ws, id)).await {
             Ok(Ok(answer)) => {
-                outcome.note_answer(node, is_of_another_node(&answer, node));
+                outcome.note_answer(&node.address, is_of_another_node(&answer, client.peer()));
                 // A node that drains asks its clients to connect elsewhere.
                 if answer.headers.get(CONNECTION).is_none_or(|it| it != "close") {
                     *connection = Some((node, client));
@@ -145,7 +145,7 @@ impl BenchClient<'_> {
         }
     }
 
-    async fn connect(&self, node: SocketAddr, until: Instant) -> Result<NodeClient, String> {
+    async fn connect(&self, node: &NodeTarget, until: Instant) -> Result<NodeClient, String> {
         let until = until.min(self.clock.now() + CONNECT_TIMEOUT);
         match self.clock.timeout_at(until, NodeClient::connect(node)).await {
             Ok(connected) => connected.map_err(|error| error.to_string()),
@@ -168,8 +168,8 @@ impl BenchClient<'_> {
     }
 }
 
-/// Whether another node has done the request.
-fn is_of_another_node(answer: &NodeAnswer, node: SocketAddr) -> bool {
+/// Whether another node than that at the other end of the connection has done the request.
+fn is_of_another_node(answer: &NodeAnswer, peer: &str) -> bool {
     let served = answer.headers.get(SERVED_BY).and_then(|value| value.to_str().ok());
-    served.is_some_and(|served| served != node.to_string())
+    served.is_some_and(|served| served != peer)
 }

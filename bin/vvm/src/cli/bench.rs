@@ -1,10 +1,8 @@
 //! The arguments of `vvm bench`.
 
-use std::net::SocketAddr;
-
 use clap::{Args, ValueEnum};
 
-use super::address;
+use super::{NodeAddress, TlsArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -12,12 +10,11 @@ pub(crate) struct BenchArgs {
     /// does. A client of several nodes sends a request again to the next node if nothing was done.
     #[arg(
         long = "node",
-        value_name = "IP:PORT",
-        value_parser = address,
+        value_name = "ADDRESS",
         value_delimiter = ',',
         default_value = "127.0.0.1:8822"
     )]
-    pub(crate) nodes: Vec<SocketAddr>,
+    pub(crate) nodes: Vec<NodeAddress>,
 
     /// The application. It must have the tables of the demo.
     #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
@@ -72,6 +69,9 @@ pub(crate) struct BenchArgs {
     /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }
 
 /// The requests of a bench.

@@ -1,11 +1,11 @@
 //! The arguments of the commands for a cluster.
 
-use std::{fmt, net::SocketAddr, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use clap::{Args, Subcommand};
 use sysvvm::AppName;
 
-use super::address;
+use super::{NodeAddress, TlsArgs};
 
 /// The help text about the exit codes of all commands for a cluster.
 const EXIT_HELP: &str = "\
@@ -82,12 +82,15 @@ pub(crate) struct NodeArg {
 pub(crate) struct ClusterArgs {
     /// The admin endpoint of any node of the cluster. The default is the address in
     /// VVM__ADMIN__LISTEN, or else 127.0.0.1:55555.
-    #[arg(long, value_name = "IP:PORT", value_parser = address)]
-    pub(crate) admin: Option<SocketAddr>,
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) admin: Option<NodeAddress>,
 
     /// Print the answer of the node as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }
 
 /// A partition of an application.

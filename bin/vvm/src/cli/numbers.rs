@@ -1,10 +1,8 @@
 //! The arguments of the commands for document numbers.
 
-use std::net::SocketAddr;
-
 use clap::{Args, Subcommand};
 
-use super::address;
+use super::{NodeAddress, TlsArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NumbersCommand {
@@ -61,8 +59,8 @@ impl NumbersCommand {
 #[derive(Debug, Args)]
 pub(crate) struct NumbersArgs {
     /// The API of the node that leads the workspace.
-    #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:8822")]
-    pub(crate) node: SocketAddr,
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8822")]
+    pub(crate) node: NodeAddress,
 
     /// The application.
     #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
@@ -75,4 +73,7 @@ pub(crate) struct NumbersArgs {
     /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }

@@ -1,10 +1,8 @@
 //! The arguments of the commands for repairs.
 
-use std::net::SocketAddr;
-
 use clap::{Args, Subcommand};
 
-use super::address;
+use super::{NodeAddress, TlsArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RepairCommand {
@@ -115,10 +113,13 @@ pub(crate) struct RemoveArgs {
 pub(crate) struct RepairArgs {
     /// The admin endpoint of the node that leads the partition. The default is the address in
     /// VVM__ADMIN__LISTEN, or else 127.0.0.1:55555.
-    #[arg(long, value_name = "IP:PORT", value_parser = address)]
-    pub(crate) admin: Option<SocketAddr>,
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) admin: Option<NodeAddress>,
 
     /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }

@@ -1,10 +1,8 @@
 //! The arguments of the commands for sequences.
 
-use std::net::SocketAddr;
-
 use clap::{Args, Subcommand};
 
-use super::address;
+use super::{NodeAddress, TlsArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SequencesCommand {
@@ -25,8 +23,8 @@ impl SequencesCommand {
 pub(crate) struct SequencesArgs {
     /// The admin endpoint of the node that leads the workspace. The default is the address in
     /// VVM__ADMIN__LISTEN, or else 127.0.0.1:55555.
-    #[arg(long, value_name = "IP:PORT", value_parser = address)]
-    pub(crate) admin: Option<SocketAddr>,
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) admin: Option<NodeAddress>,
 
     /// The application.
     #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
@@ -39,4 +37,7 @@ pub(crate) struct SequencesArgs {
     /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }

@@ -3,6 +3,7 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroUsize,
+    path::PathBuf,
 };
 
 use httpapi::HttpApiSettings;
@@ -24,6 +25,8 @@ pub(crate) struct HttpConfig {
     /// Whether other machines may reach the API. The API has no authentication: every client can do
     /// everything.
     pub(crate) allow_unauthenticated: bool,
+    /// TLS of the API.
+    pub(crate) tls: Option<HttpTlsConfig>,
     /// The maximum number of connections.
     pub(crate) connections: NonZeroUsize,
     /// How long the head of a request may take. Also how long a connection may be idle, or take
@@ -57,6 +60,7 @@ impl Default for HttpConfig {
         HttpConfig {
             listen: api.listen,
             allow_unauthenticated: !api.only_local,
+            tls: None,
             connections: at_least_one(api.limits.connections),
             head_seconds: Seconds::of(api.limits.head_time),
             body_bytes: at_least_one(api.limits.body_bytes),
@@ -87,11 +91,44 @@ pub(crate) struct AdminConfig {
     /// every client can make the node step down, and can repair rows: mark an event, which loses its
     /// content, or remove a row.
     pub(crate) allow_unauthenticated: bool,
+    /// TLS of the admin endpoint.
+    pub(crate) tls: Option<AdminTlsConfig>,
+}
+
+/// The section `http.tls`: the files of TLS of the API.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HttpTlsConfig {
+    /// The certificate of this node, in PEM.
+    pub(crate) cert_file: PathBuf,
+    /// The key of the certificate, in PEM.
+    pub(crate) key_file: PathBuf,
+}
+
+/// The section `admin.tls`: the files of TLS of the admin endpoint.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AdminTlsConfig {
+    /// The certificate of this node, in PEM.
+    pub(crate) cert_file: PathBuf,
+    /// The key of the certificate, in PEM.
+    pub(crate) key_file: PathBuf,
+    /// The certificates of those who may certify clients, in PEM. With this file, each client needs
+    /// a certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) client_ca_file: Option<PathBuf>,
+}
+
+impl AdminConfig {
+    /// Whether each client needs a certificate.
+    pub(crate) fn asks_for_certificates(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.client_ca_file.is_some())
+    }
 }
 
 impl Default for AdminConfig {
     fn default() -> AdminConfig {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 55_555));
-        AdminConfig { listen, allow_unauthenticated: false }
+        AdminConfig { listen, allow_unauthenticated: false, tls: None }
     }
 }

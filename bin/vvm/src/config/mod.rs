@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command_error::CommandError;
 pub(crate) use apps::AppConfig;
-pub(crate) use cluster::{ClusterConfig, ClusterTlsConfig};
+pub(crate) use cluster::ClusterConfig;
 pub(crate) use demo::demo;
 pub(crate) use http::{AdminConfig, HttpConfig};
 pub(crate) use log::LogConfig;

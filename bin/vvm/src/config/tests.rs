@@ -88,7 +88,17 @@ fn the_shipped_file_for_a_cluster_is_complete_and_can_be_used() {
             .any(|line| line.strip_prefix("# ").unwrap_or(line).starts_with(&format!("{key} = ")));
         assert!(is_there, "{key}");
     }
-    crate::serve::check(config).unwrap();
+    // Each file is read, as a node does.
+    let missing = crate::serve::check(config).unwrap_err().to_string();
+    assert!(missing.contains("`cluster.tls.cert_file`: /etc/vvm/node.pem: "), "{missing}");
+    let folder = tempfile::tempdir().unwrap();
+    let signed = rcgen::generate_simple_self_signed(["vvm-cluster".to_owned()]).unwrap();
+    let (certificate, key) = (signed.cert.pem(), signed.signing_key.serialize_pem());
+    for (name, pem) in [("node", &certificate), ("node-key", &key), ("cluster-ca", &certificate)] {
+        std::fs::write(folder.path().join(format!("{name}.pem")), pem).unwrap();
+    }
+    let there = text.replace("/etc/vvm", folder.path().to_str().unwrap());
+    crate::serve::check(VvmConfig::of_text(&there)).unwrap();
     let other = text.replace("# advertised = \"10.0.0.1:8823\"", "advertised = \"10.0.0.9:1\"");
     let reached = VvmConfig::of_text(&other).cluster.reached_at();
     assert_eq!(reached, Some(("10.0.0.9:1".parse().unwrap(), "advertised")));

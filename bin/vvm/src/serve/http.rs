@@ -2,20 +2,26 @@
 
 use std::time::Duration;
 
-use httpapi::{ClusterSettings, ClusterTlsFiles, HttpApiSettings, HttpLimits};
+use httpapi::{ClusterSettings, HttpApiSettings, HttpLimits};
 use vvm::StopShare;
 
-use crate::config::{ClusterConfig, ClusterTlsConfig, VvmConfig};
+use super::tls::NodeTls;
+use crate::config::{ClusterConfig, VvmConfig};
 
 /// The most time for the head of a request to the admin endpoint: a client of this endpoint sends
 /// its request at once.
 const ADMIN_HEAD: Duration = Duration::from_secs(5);
 
 /// Makes the settings of the API, for a number of connections that the machine allows.
-pub(super) fn api_settings(config: &VvmConfig, connections: usize) -> HttpApiSettings {
+pub(super) fn api_settings(
+    config: &VvmConfig,
+    connections: usize,
+    tls: &NodeTls,
+) -> HttpApiSettings {
     let VvmConfig { http, node, .. } = config;
     HttpApiSettings {
         listen: http.listen,
+        tls: tls.http.clone(),
         limits: HttpLimits {
             drain_time: StopShare::Requests.of(node.stop_seconds.get()),
             connections,
@@ -34,13 +40,8 @@ pub(super) fn api_settings(config: &VvmConfig, connections: usize) -> HttpApiSet
 }
 
 /// Makes the settings of the cluster port; `None` if the node has none.
-pub(super) fn cluster_settings(cluster: &ClusterConfig) -> Option<ClusterSettings> {
-    let files = |tls: &ClusterTlsConfig| ClusterTlsFiles {
-        certificate: tls.cert_file.clone(),
-        key: tls.key_file.clone(),
-        authority: tls.ca_file.clone(),
-    };
-    let tls = cluster.tls.as_ref().map(files);
+pub(super) fn cluster_settings(cluster: &ClusterConfig, tls: &NodeTls) -> Option<ClusterSettings> {
+    let tls = tls.cluster.clone();
     Some(ClusterSettings { tls, ..ClusterSettings::new(cluster.listen?) })
 }
 
@@ -58,7 +59,7 @@ pub(super) fn admin_limits(config: &VvmConfig, api: HttpLimits) -> HttpLimits {
 mod tests {
     use std::time::Duration;
 
-    use super::{admin_limits, api_settings};
+    use super::{NodeTls, admin_limits, api_settings};
     use crate::config::VvmConfig;
 
     const TEXT: &str = "
@@ -84,7 +85,7 @@ mod tests {
     fn each_key_of_the_section_http_sets_its_limit() {
         let config = VvmConfig::of_text(TEXT);
         let connections = config.http.connections.get();
-        let api = api_settings(&config, connections);
+        let api = api_settings(&config, connections, &NodeTls::default());
         let limits = api.limits;
         assert_eq!(api.listen.port(), 7_001);
         assert!(!api.only_local);

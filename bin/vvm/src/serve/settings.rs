@@ -12,7 +12,7 @@ use self::{
     checks::{check_advertised, check_cluster, check_listens, check_memory, check_seats},
     lease::{check_lease, culprit},
 };
-use super::memory::most_memory;
+use super::{memory::most_memory, tls::NodeTls};
 use crate::{
     command_error::CommandError,
     config::{self, VvmConfig},
@@ -25,6 +25,7 @@ use crate::{
 pub(crate) fn check(config: VvmConfig) -> Result<usize, CommandError> {
     let target = config.storage.to_target(&config.source)?;
     let (_, apps) = plan(&config, &target)?;
+    NodeTls::read(&config)?;
     let connections = config.http.connections.get();
     Ok(most_memory(&config, &target, connections, &apps))
 }
@@ -72,7 +73,6 @@ fn settings(config: &VvmConfig, target: &StorageTarget) -> NodeSettings {
     let node = &config.node;
     let lease = node.timing();
     let usual = NodeSettings::new(node.advertised.unwrap_or(config.http.listen));
-    // `cluster.listen`, `advertised`, `tls` and `drain_seconds` are checked, and not in use yet.
     NodeSettings {
         system: config.storage.system_keyspace.clone().unwrap_or(usual.system),
         seats: config.cluster.seats(target.is_embedded()),

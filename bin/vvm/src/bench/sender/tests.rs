@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     sync::{Arc, Mutex},
 };
 
@@ -147,8 +148,8 @@ async fn a_refused_request_goes_to_the_next_node_and_the_client_stays_there() {
     assert_eq!(ends, [EndKind::Done; 2]);
     let expected = EndCounts { done_at_first_try: 1, done_after_tries: 1, ..EndCounts::default() };
     assert_eq!(outcome.ends, expected);
-    assert_eq!(outcome.nodes[&first.address], share(1, 1, 0));
-    assert_eq!(outcome.nodes[&second.address], share(2, 2, 1));
+    assert_eq!(outcome.nodes[&first.address.into()], share(1, 1, 0));
+    assert_eq!(outcome.nodes[&second.address.into()], share(2, 2, 1));
     assert_eq!(outcome.tries_again, counts(&[("503 Service Unavailable: stopping", 1)]));
     assert!(outcome.failed.is_empty());
     // All tries of a request have one id, and without `--keys` no request has a key.
@@ -162,7 +163,7 @@ async fn a_refused_connection_is_no_answer_and_leads_to_the_next_node() {
     let second = ScriptedNode::start(&[OK]).await;
     let (ends, outcome) = send(&[gone, second.address], &[], 1).await;
     assert_eq!(ends, [EndKind::Done]);
-    assert_eq!(outcome.nodes[&gone], share(1, 0, 0));
+    assert_eq!(outcome.nodes[&gone.into()], share(1, 0, 0));
     assert_eq!(outcome.tries_again.values().sum::<u64>(), 1);
     // A client of one node sends a request once.
     let (ends, outcome) = send(&[gone], &["--keys"], 1).await;

@@ -7,21 +7,22 @@ use tracing::warn;
 
 use crate::{command_error::CommandError, config::VvmConfig, storage_target::StorageTarget};
 
-/// Refuses an address that other machines can reach, unless the configuration allows it: neither
-/// the API nor the admin endpoint has authentication.
+/// Refuses an address that other machines can reach, unless the configuration allows it. The API
+/// has no authentication. The admin endpoint has one if its clients need certificates.
 pub(super) fn check_listens(config: &VvmConfig) -> Result<(), CommandError> {
+    const CERTIFICATES: &str = "set `client_ca_file` in `[admin.tls]`, ";
     let VvmConfig { http, admin, source, .. } = config;
-    for (section, listen, is_allowed) in [
-        ("http", http.listen, http.allow_unauthenticated),
-        ("admin", admin.listen, admin.allow_unauthenticated),
+    for (section, listen, is_allowed, other_way) in [
+        ("http", http.listen, http.allow_unauthenticated, ""),
+        ("admin", admin.listen, admin.allow_unauthenticated, CERTIFICATES),
     ] {
-        if listen.ip().is_loopback() {
+        if listen.ip().is_loopback() || section == "admin" && admin.asks_for_certificates() {
             continue;
         }
         if !is_allowed {
             let why = format!(
                 "other machines can reach {listen}, and the node has no authentication: listen on 127.0.0.1, \
-                 or put an authenticating proxy in front and set `{section}.allow_unauthenticated = true`"
+                 {other_way}or put an authenticating proxy in front and set `{section}.allow_unauthenticated = true`"
             );
             return Err(source.wrong(&[section, "listen"], why));
         }

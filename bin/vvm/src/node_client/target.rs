@@ -1,0 +1,138 @@
+//! A node that a command talks to, with TLS or without.
+
+use std::{fmt, fmt::Display, path::Path, sync::Arc};
+
+use hyper::header::HeaderValue;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::aws_lc_rs,
+        pki_types::{
+            CertificateDer, PrivateKeyDer, ServerName,
+            pem::{self, PemObject},
+        },
+        version::{TLS12, TLS13},
+    },
+};
+
+use super::NoAnswer;
+use crate::{
+    cli::{NodeAddress, TlsArgs},
+    command_error::CommandError,
+};
+
+/// A node that a command talks to.
+#[derive(Clone)]
+pub(crate) struct NodeTarget {
+    pub(crate) address: NodeAddress,
+    pub(super) host: HeaderValue,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+/// A stream of bytes to a node and back.
+pub(super) trait NodeStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> NodeStream for S {}
+
+impl TlsArgs {
+    /// Makes the targets of the addresses.
+    pub(crate) fn targets(
+        &self,
+        addresses: &[NodeAddress],
+    ) -> Result<Vec<NodeTarget>, CommandError> {
+        let connector = self.ca_file.as_deref().map(|ca_file| self.connector(ca_file));
+        let connector = connector.transpose()?;
+        addresses.iter().map(|address| NodeTarget::new(address, connector.as_ref())).collect()
+    }
+
+    pub(crate) fn target(&self, address: NodeAddress) -> Result<NodeTarget, CommandError> {
+        let connector = self.ca_file.as_deref().map(|ca_file| self.connector(ca_file));
+        NodeTarget::new(&address, connector.transpose()?.as_ref())
+    }
+
+    fn connector(&self, ca_file: &Path) -> Result<TlsConnector, CommandError> {
+        let mut roots = RootCertStore::empty();
+        for root in certificates("--ca-file", ca_file)? {
+            roots.add(root).map_err(|error| wrong("--ca-file", ca_file, error))?;
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(|error| wrong("--ca-file", ca_file, error))?
+            .with_root_certificates(roots);
+        let mut config = match (&self.cert_file, &self.key_file) {
+            (Some(certificate), Some(key)) => {
+                let chain = certificates("--cert-file", certificate)?;
+                let own = PrivateKeyDer::from_pem_file(key)
+                    .map_err(|error| wrong("--key-file", key, error))?;
+                config
+                    .with_client_auth_cert(chain, own)
+                    .map_err(|error| wrong("--key-file", key, error))?
+            }
+            _ => config.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config).into())
+    }
+}
+
+impl NodeTarget {
+    fn new(
+        address: &NodeAddress,
+        connector: Option<&TlsConnector>,
+    ) -> Result<NodeTarget, CommandError> {
+        let unusable = |error: &dyn Display| CommandError::usage(format!("{address}: {error}"));
+        let connector = match (address.is_secured, connector) {
+            (Some(false), _) | (None, None) => None,
+            (Some(true), None) => {
+                let missing = "give the certificate of the authority of the node: --ca-file FILE, \
+                               or VVM_CA_FILE";
+                return Err(unusable(&missing));
+            }
+            (_, Some(connector)) => Some(connector.clone()),
+        };
+        let tls = connector.map(|connector| {
+            let name = ServerName::try_from(address.host.clone());
+            Ok((connector, name.map_err(|error| unusable(&error))?))
+        });
+        let host = HeaderValue::from_str(&address.authority()).map_err(|error| unusable(&error))?;
+        Ok(NodeTarget { address: address.clone(), host, tls: tls.transpose()? })
+    }
+
+    /// Connects to the node, with TLS if the node has it.
+    pub(super) async fn connect(&self) -> Result<(Box<dyn NodeStream>, TcpPeer), NoAnswer> {
+        let address = (&*self.address.host, self.address.port);
+        let stream = TcpStream::connect(address).await.map_err(NoAnswer::not_sent)?;
+        stream.set_nodelay(true).map_err(NoAnswer::not_sent)?;
+        let peer = TcpPeer(stream.peer_addr().map_err(NoAnswer::not_sent)?.to_string());
+        let Some((connector, name)) = &self.tls else { return Ok((Box::new(stream), peer)) };
+        let secured = connector.connect(name.clone(), stream).await;
+        let stream = secured.map_err(|error| NoAnswer::NotSent(format!("TLS: {error}")))?;
+        Ok((Box::new(stream), peer))
+    }
+}
+
+/// The address that a connection reached, after the name of its node was looked up.
+pub(super) struct TcpPeer(pub(super) String);
+
+impl Display for NodeTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, CommandError> {
+    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match all {
+        Ok(none) if none.is_empty() => Err(wrong(flag, path, pem::Error::NoItemsFound)),
+        all => all.map_err(|error| wrong(flag, path, error)),
+    }
+}
+
+fn wrong(flag: &str, path: &Path, error: impl Display) -> CommandError {
+    CommandError::usage(format!("{flag}: {}: {error}", path.display()))
+}

@@ -1,0 +1,51 @@
+//! TLS of the ports, from the configuration.
+
+use httpapi::{ClusterTls, ServerTls, TlsFile, TlsFileError, TlsFiles};
+
+use crate::{command_error::CommandError, config::VvmConfig};
+
+/// TLS of the ports that have it.
+#[derive(Debug, Default)]
+pub(super) struct NodeTls {
+    pub(super) http: Option<ServerTls>,
+    pub(super) admin: Option<ServerTls>,
+    pub(super) cluster: Option<ClusterTls>,
+}
+
+impl NodeTls {
+    /// Reads the files. The error names the key of the wrong file.
+    pub(super) fn read(config: &VvmConfig) -> Result<NodeTls, CommandError> {
+        let VvmConfig { http, admin, cluster, .. } = config;
+        let wrong = |section, authority| {
+            move |error: TlsFileError| {
+                let key = match error.file {
+                    TlsFile::Certificate => "cert_file",
+                    TlsFile::Key => "key_file",
+                    TlsFile::Authority => authority,
+                };
+                config.source.wrong(&[section, "tls", key], error)
+            }
+        };
+        let http = http.tls.as_ref().map(|tls| {
+            let files = TlsFiles::new(&tls.cert_file, &tls.key_file);
+            ServerTls::read(files).map_err(wrong("http", ""))
+        });
+        let admin = admin.tls.as_ref().map(|tls| {
+            let files = TlsFiles::new(&tls.cert_file, &tls.key_file);
+            let read = match &tls.client_ca_file {
+                None => ServerTls::read(files),
+                Some(authority) => ServerTls::read_with_clients(files, authority),
+            };
+            read.map_err(wrong("admin", "client_ca_file"))
+        });
+        let cluster = cluster.tls.as_ref().map(|tls| {
+            let files = TlsFiles::new(&tls.cert_file, &tls.key_file);
+            ClusterTls::read(files, &tls.ca_file).map_err(wrong("cluster", "ca_file"))
+        });
+        Ok(NodeTls {
+            http: http.transpose()?,
+            admin: admin.transpose()?,
+            cluster: cluster.transpose()?,
+        })
+    }
+}
