@@ -52,7 +52,8 @@ pub(crate) struct NodeClient {
     sender: SendRequest<Full<Bytes>>,
     host: HeaderValue,
     peer: TcpPeer,
-    connection: JoinHandle<()>,
+    /// The task of the connection, until its end is known.
+    connection: Option<JoinHandle<hyper::Result<()>>>,
 }
 
 impl NodeClient {
@@ -60,10 +61,9 @@ impl NodeClient {
         let (stream, peer) = node.connect().await?;
         let (sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(NoAnswer::not_sent)?;
-        // If the connection fails, the request under way returns the error.
         #[expect(clippy::disallowed_methods, reason = "the client owns the task and ends it")]
-        let connection = tokio::spawn(async move { drop(connection.await) });
-        Ok(NodeClient { sender, host: node.host.clone(), peer, connection })
+        let connection = tokio::spawn(connection);
+        Ok(NodeClient { sender, host: node.host.clone(), peer, connection: Some(connection) })
     }
 
     /// The IP and the port that the connection reached.
@@ -87,6 +87,17 @@ impl NodeClient {
         answer.map_err(|error| error.to_string())
     }
 
+    /// The reason why a request failed. If the connection ended before, only its task knows why: with
+    /// TLS 1.3, a node refuses a client that already believes to be connected.
+    async fn end_of_connection(&mut self, error: hyper::Error) -> String {
+        let is_over = error.is_closed() || error.is_canceled();
+        let Some(task) = self.connection.take_if(|_| is_over) else { return with_causes(&error) };
+        match task.await {
+            Ok(Err(why)) => with_causes(&why),
+            _ => with_causes(&error),
+        }
+    }
+
     /// Posts JSON, and reads the whole answer.
     pub(crate) async fn post(&mut self, path: &str, body: Bytes) -> Result<NodeAnswer, NoAnswer> {
         self.send(NodeRequest { method: Method::POST, path, headers: &[], body }).await
@@ -97,18 +108,23 @@ impl NodeClient {
         &mut self,
         NodeRequest { method, path, headers, body }: NodeRequest<'_>,
     ) -> Result<NodeAnswer, NoAnswer> {
-        self.sender.ready().await.map_err(|error| NoAnswer::not_sent(with_causes(&error)))?;
+        if let Err(error) = self.sender.ready().await {
+            return Err(NoAnswer::NotSent(self.end_of_connection(error).await));
+        }
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().map_err(NoAnswer::not_sent)?;
         request.headers_mut().insert(HOST, self.host.clone());
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         request.headers_mut().extend(headers.iter().cloned());
-        let answer = self.sender.try_send_request(request).await.map_err(|mut failed| {
-            let is_sent = failed.take_message().is_none();
-            let why = with_causes(failed.error());
-            if is_sent { NoAnswer::Broken(why) } else { NoAnswer::NotSent(why) }
-        })?;
+        let answer = match self.sender.try_send_request(request).await {
+            Ok(answer) => answer,
+            Err(mut failed) => {
+                let is_sent = failed.take_message().is_none();
+                let why = self.end_of_connection(failed.into_error()).await;
+                return Err(if is_sent { NoAnswer::Broken(why) } else { NoAnswer::NotSent(why) });
+            }
+        };
         let (parts, body) = answer.into_parts();
         let body = body.collect().await.map_err(|error| NoAnswer::Broken(with_causes(&error)))?;
         Ok(NodeAnswer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
@@ -166,6 +182,8 @@ impl NodeAnswer {
 
 impl Drop for NodeClient {
     fn drop(&mut self) {
-        self.connection.abort();
+        if let Some(connection) = &self.connection {
+            connection.abort();
+        }
     }
 }

@@ -28,9 +28,12 @@ pub(crate) async fn run(
     let answer = NodeClient::ask(&admin, request, ANSWER_TIMEOUT).await;
     let unreachable =
         |why: String| CommandError::unreachable(no_answer(&admin, "admin.listen", why));
-    let status = answer.map_err(unreachable)?.json();
+    let answer = answer.map_err(unreachable)?;
+    let status = answer.json();
     if !status["node"].is_object() {
-        return Err(unreachable("the server at this address is not an admin endpoint".to_owned()));
+        let answer = answer.problem("reason");
+        let why = format!("the server at this address is not an admin endpoint ({answer})");
+        return Err(unreachable(why));
     }
     if json {
         print(&format!("{status:#}\n"))?;

@@ -1,6 +1,11 @@
 //! A node that a command talks to, with TLS or without.
 
-use std::{fmt, fmt::Display, path::Path, sync::Arc};
+use std::{
+    fmt::{self, Display},
+    io,
+    path::Path,
+    sync::Arc,
+};
 
 use hyper::header::HeaderValue;
 use tokio::{
@@ -10,7 +15,7 @@ use tokio::{
 use tokio_rustls::{
     TlsConnector,
     rustls::{
-        ClientConfig, RootCertStore,
+        self, ClientConfig, RootCertStore,
         crypto::aws_lc_rs,
         pki_types::{
             CertificateDer, PrivateKeyDer, ServerName,
@@ -111,8 +116,19 @@ impl NodeTarget {
         let peer = TcpPeer(stream.peer_addr().map_err(NoAnswer::not_sent)?.to_string());
         let Some((connector, name)) = &self.tls else { return Ok((Box::new(stream), peer)) };
         let secured = connector.connect(name.clone(), stream).await;
-        let stream = secured.map_err(|error| NoAnswer::NotSent(format!("TLS: {error}")))?;
+        let stream = secured.map_err(|error| NoAnswer::NotSent(without_tls(&error)))?;
         Ok((Box::new(stream), peer))
+    }
+}
+
+/// The reason why TLS failed.
+fn without_tls(error: &io::Error) -> String {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match inner {
+        Some(rustls::Error::InvalidMessage(_)) => {
+            format!("the port may speak plain HTTP ({error}): try http://")
+        }
+        _ => format!("TLS: {error}"),
     }
 }
 

@@ -1,0 +1,218 @@
+//! TLS of a node as a process, and the commands that talk to it.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[expect(dead_code, reason = "the file serves all suites, and most of them without TLS")]
+#[path = "support/node.rs"]
+mod node;
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use node::{NodeProcess, PATIENCE};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair,
+};
+use shop::http_client::try_request;
+
+/// An authority that signs certificates.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// Writes the certificate of the authority.
+    fn write(&self, path: &Path) {
+        fs::write(path, self.0.as_ref().pem()).unwrap();
+    }
+
+    /// Writes a certificate for some names, and its key.
+    fn sign(&self, folder: &Path, file: &str, names: &[&str]) {
+        let names: Vec<_> = names.iter().copied().map(str::to_owned).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let own = params.signed_by(&key, &self.0).unwrap();
+        fs::write(folder.join(format!("{file}.pem")), own.pem()).unwrap();
+        fs::write(folder.join(format!("{file}-key.pem")), key.serialize_pem()).unwrap();
+    }
+}
+
+/// Runs a command with the variables of the files in the folder.
+fn vvm(folder: &Path, line: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
+    command.args(line).current_dir(folder).env_remove("RUST_LOG");
+    command.envs(variables.iter().copied()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The variables of an operator who has a certificate.
+const OPERATOR: [(&str, &str); 3] = [
+    ("VVM_CA_FILE", "ca.pem"),
+    ("VVM_CERT_FILE", "operator.pem"),
+    ("VVM_KEY_FILE", "operator-key.pem"),
+];
+
+/// A folder with certificates, and the configuration of a node that uses them.
+fn secured() -> (tempfile::TempDir, Authority, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let (authority, operators) = (Authority::new("nodes"), Authority::new("operators"));
+    authority.write(&folder.path().join("ca.pem"));
+    operators.write(&folder.path().join("operators-ca.pem"));
+    authority.sign(folder.path(), "node", &["localhost", "127.0.0.1"]);
+    operators.sign(folder.path(), "operator", &["an operator"]);
+    let files = "cert_file = \"node.pem\"\nkey_file = \"node-key.pem\"";
+    let config = format!(
+        "[storage]\ndriver = \"mem\"\n[http.tls]\n{files}\n\
+         [admin.tls]\n{files}\nclient_ca_file = \"operators-ca.pem\"\n"
+    );
+    (folder, authority, config)
+}
+
+/// Waits until the node leads.
+fn wait(node: &NodeProcess, folder: &Path) {
+    let (start, admin) = (Instant::now(), node.admin.to_string());
+    loop {
+        let status = vvm(folder, &["status", "--admin", &admin], &OPERATOR);
+        if text(&status.stdout).contains("leads seat 1") {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{} {}", text(&status.stderr), node.log_text());
+        sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn every_command_for_a_node_talks_tls() {
+    let (folder, _, config) = secured();
+    let folder = folder.path();
+    let node = NodeProcess::start(folder, &config);
+    wait(&node, folder);
+    let port = |port: u16| format!("localhost:{port}");
+    let (api, admin) = (port(node.api.port()), port(node.admin.port()));
+    let (https_api, https_admin) = (format!("https://{api}"), format!("https://{admin}"));
+    let lines: [(&[&str], &str); 7] = [
+        (
+            &["bench", "--node", &api, "--seconds", "1", "--clients", "4", "--check"],
+            "0 commands are lost",
+        ),
+        (&["numbers", "list", "--node", &https_api], "order"),
+        (&["numbers", "next", "order", "--node", &api], "ORDER"),
+        (&["status", "--admin", &https_admin], "leads seat 1"),
+        (&["cluster", "status", "--admin", &admin], "127.0.0.1"),
+        (&["sequences", "show", "--admin", &admin], ""),
+        (&["repair", "list", "--admin", &admin], ""),
+    ];
+    for (line, part) in lines {
+        let output = vvm(folder, line, &OPERATOR);
+        let (out, error) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{line:?}: {out} {error}");
+        assert!(out.contains(part), "{line:?}: {out}");
+    }
+    let plain_admin = format!("http://{admin}");
+    let other = [("VVM_CA_FILE", "operators-ca.pem")];
+    let lines: [(&[&str], &[(&str, &str)], i32, &str); 6] = [
+        // The node says what is wrong with a plain request.
+        (&["status", "--admin", &admin], &[], 4, "this port speaks TLS"),
+        (&["status", "--admin", &plain_admin], &OPERATOR, 4, "this port speaks TLS"),
+        (&["numbers", "list", "--node", &api], &[], 1, "this port speaks TLS"),
+        (&["status", "--admin", &https_admin], &[], 2, "--ca-file FILE, or VVM_CA_FILE"),
+        (&["numbers", "list", "--node", &api], &other, 4, "UnknownIssuer"),
+        // The certificate of an operator is missing.
+        (&["status", "--admin", &admin], &OPERATOR[..1], 4, "CertificateRequired"),
+    ];
+    for (line, variables, code, part) in lines {
+        let output = vvm(folder, line, variables);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line:?}: {error}");
+        assert!(error.contains(part), "{line:?}: {error}");
+    }
+    let line = ["numbers", "list", "--node", &api, "--ca-file", "node-key.pem"];
+    let output = vvm(folder, &line, &[]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    // The certificate is not for this name.
+    let line = ["numbers", "list", "--node", &format!("127.0.0.2:{}", node.api.port())];
+    let output = vvm(folder, &line, &OPERATOR);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    node.stop();
+}
+
+#[test]
+fn a_command_with_tls_says_that_a_port_has_none() {
+    let (folder, ..) = secured();
+    let node = NodeProcess::start(folder.path(), "[storage]\ndriver = \"mem\"").ready();
+    let admin = node.admin.to_string();
+    let output = vvm(folder.path(), &["status", "--admin", &admin], &OPERATOR);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{error}");
+    assert!(error.contains("try http://"), "{error}");
+    let plain = format!("http://{admin}");
+    let output = vvm(folder.path(), &["status", "--admin", &plain], &OPERATOR);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    node.stop();
+}
+
+/// A node had to be restarted for each new certificate.
+#[test]
+fn a_node_uses_new_files_without_a_restart() {
+    let (folder, authority, config) = secured();
+    let folder = folder.path();
+    let node = NodeProcess::start(folder, &config);
+    wait(&node, folder);
+    let admin = node.admin.to_string();
+    let status = || vvm(folder, &["status", "--admin", &admin], &OPERATOR).status.code();
+    let until = |wanted| {
+        let start = Instant::now();
+        while status() != Some(wanted) {
+            assert!(start.elapsed() < PATIENCE, "{}", node.log_text());
+            sleep(Duration::from_millis(100));
+        }
+    };
+    // The new certificate is for another name, so the command refuses it.
+    authority.sign(folder, "node", &["node2.example"]);
+    until(4);
+    authority.sign(folder, "node", &["localhost", "127.0.0.1"]);
+    until(0);
+    let log = node.log_text();
+    assert!(log.matches("certificate exchanged").count() >= 4, "the API and the admin: {log}");
+    node.stop();
+}
+
+/// An admin endpoint that asks for certificates may be reached by other machines. Probes without a
+/// certificate get nothing.
+#[test]
+fn an_admin_endpoint_with_client_certificates_may_listen_beyond_loopback() {
+    let (folder, _, config) = secured();
+    let folder = folder.path();
+    let mut admin = node::free();
+    admin.set_ip([0, 0, 0, 0].into());
+    let node = NodeProcess::start_at(folder, &config, node::free(), admin);
+    let reached = format!("localhost:{}", admin.port());
+    let start = Instant::now();
+    while vvm(folder, &["status", "--admin", &reached], &OPERATOR).status.code() != Some(0) {
+        assert!(start.elapsed() < PATIENCE, "{}", node.log_text());
+        sleep(Duration::from_millis(50));
+    }
+    let plain = try_request(([127, 0, 0, 1], admin.port()).into(), "GET", "/livez", &[], "");
+    assert_eq!(plain.unwrap().0, 400);
+    node.stop();
+    let open = config.replace("client_ca_file = \"operators-ca.pem\"\n", "");
+    let mut refused = NodeProcess::start_at(folder, &open, node::free(), admin);
+    assert_eq!(refused.ended().code(), Some(3), "{}", refused.log_text());
+    assert!(refused.log_text().contains("client_ca_file"), "{}", refused.log_text());
+}
