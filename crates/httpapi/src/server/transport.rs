@@ -182,3 +182,85 @@ impl Write for Transport {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, time::Duration};
+
+    use clock::ManualClock;
+    use futures::FutureExt;
+    use rcgen::generate_simple_self_signed;
+    use tokio::{
+        io::AsyncReadExt,
+        net::{TcpListener, TcpStream},
+    };
+    use tokio_rustls::{
+        TlsAcceptor, TlsConnector,
+        rustls::{ClientConfig, RootCertStore, ServerConfig, crypto::aws_lc_rs},
+    };
+
+    use super::*;
+
+    /// Both ends of a connection with TLS.
+    async fn connected() -> (NodeStream, NodeStream) {
+        let signed = generate_simple_self_signed(["node".to_owned()]).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(signed.cert.der().clone()).unwrap();
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let key = signed.signing_key.serialize_der().try_into().unwrap();
+        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![signed.cert.der().clone()], key)
+            .unwrap();
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let connector = TlsConnector::from(Arc::new(client));
+        let (accepted, _) = listener.accept().await.unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(server));
+        let name = "node".try_into().unwrap();
+        let (server, client) =
+            tokio::join!(acceptor.accept(accepted), connector.connect(name, stream));
+        let [server, client] = [server.unwrap().into(), client.unwrap().into()];
+        (NodeStream::Tls(Box::new(server)), NodeStream::Tls(Box::new(client)))
+    }
+
+    /// TLS takes up to 64 KiB more than the kernel. To hyper these bytes are written, so the
+    /// connection was idle: it could give way to a new one, and a stop could end it, while its client
+    /// still received. The time of the client did not run.
+    #[tokio::test]
+    async fn a_connection_is_busy_until_the_kernel_has_what_tls_took() {
+        let manual = ManualClock::new(0);
+        let (server, mut client) = connected().await;
+        let exchange = Arc::new(ConnectionState::new(false));
+        let mut transport = Transport::new(server, Arc::clone(&exchange), manual.clock());
+        // A request whose answer hyper has written.
+        drop(exchange.begin());
+        let chunk = vec![0; 10_000];
+        let mut sent = 0;
+        loop {
+            let written = poll_fn(|context| Pin::new(&mut transport).poll_write(context, &chunk));
+            match written.now_or_never() {
+                Some(written) => sent += written.unwrap(),
+                None => break,
+            }
+        }
+        assert!(!exchange.under_way.is_idle(), "{sent} bytes, of which TLS holds the last");
+        manual.advance(Duration::from_secs(3));
+        assert_eq!(exchange.under_way.taken(manual.clock().now()), Duration::from_secs(3));
+        let receive = async {
+            let mut received = vec![0; sent];
+            client.read_exact(&mut received).await.unwrap();
+        };
+        let flush = poll_fn(|context| Pin::new(&mut transport).poll_flush(context));
+        tokio::join!(async { flush.await.unwrap() }, receive);
+        assert!(exchange.under_way.is_idle());
+        assert!(transport.withholds(), "the answer is over");
+    }
+}

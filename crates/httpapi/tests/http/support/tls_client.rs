@@ -51,11 +51,18 @@ impl TlsClient {
         TlsClient(Arc::new(config))
     }
 
-    /// Connects, and finishes the handshake.
-    pub(crate) fn connect(&self, address: SocketAddr) -> io::Result<TlsConnection> {
+    /// Connects, and sends the first message of the handshake.
+    pub(crate) fn begin(&self, address: SocketAddr) -> io::Result<TlsConnection> {
         let name = "localhost".try_into().unwrap();
         let tls = ClientConnection::new(Arc::clone(&self.0), name).map_err(io::Error::other)?;
         let mut connection = StreamOwned::new(tls, connect(address));
+        connection.conn.write_tls(&mut connection.sock)?;
+        Ok(connection)
+    }
+
+    /// Connects, and finishes the handshake.
+    pub(crate) fn connect(&self, address: SocketAddr) -> io::Result<TlsConnection> {
+        let mut connection = self.begin(address)?;
         while connection.conn.is_handshaking() {
             connection.conn.complete_io(&mut connection.sock)?;
         }
