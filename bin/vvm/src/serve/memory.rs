@@ -16,6 +16,7 @@ pub(super) fn most_memory(
     apps: &[AppSettings],
 ) -> usize {
     const CONNECTION: usize = 32 << 10;
+    const TLS: usize = 16 << 10;
     const PROGRAM: usize = 160 << 20;
     let cache = match target {
         StorageTarget::Redb(config) => config.cache_bytes,
@@ -24,7 +25,8 @@ pub(super) fn most_memory(
     let requests = http.bodies_bytes.get().saturating_add(http.answers_bytes.get());
     // The last node that lives owns all partitions.
     let partitions: usize = apps.iter().map(|app| usize::from(app.partitions.get())).sum();
-    let parts = partitions * KNOWN_ROWS_BYTES + connections * CONNECTION + PROGRAM;
+    let connection = if http.tls.is_some() { CONNECTION + TLS } else { CONNECTION };
+    let parts = partitions * KNOWN_ROWS_BYTES + connections * connection + PROGRAM;
     requests.saturating_add(cache).saturating_add(parts).saturating_add(numbers(apps))
 }
 
