@@ -61,7 +61,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The variables of an operator who has a certificate.
+/// The variables of an operator with a certificate.
 const OPERATOR: [(&str, &str); 3] = [
     ("VVM_CA_FILE", "ca.pem"),
     ("VVM_CERT_FILE", "operator.pem"),
@@ -126,7 +126,8 @@ fn every_command_for_a_node_talks_tls() {
     }
     let plain_admin = format!("http://{admin}");
     let other = [("VVM_CA_FILE", "operators-ca.pem")];
-    let lines: [(&[&str], &[(&str, &str)], i32, &str); 6] = [
+    type Refusal<'r> = (&'r [&'r str], &'r [(&'r str, &'r str)], i32, &'r str);
+    let lines: [Refusal<'_>; 6] = [
         // The node says what is wrong with a plain request.
         (&["status", "--admin", &admin], &[], 4, "this port speaks TLS"),
         (&["status", "--admin", &plain_admin], &OPERATOR, 4, "this port speaks TLS"),

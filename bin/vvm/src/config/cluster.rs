@@ -44,7 +44,7 @@ pub(crate) struct ClusterTlsConfig {
     pub(crate) cert_file: PathBuf,
     /// The key of the certificate, in PEM.
     pub(crate) key_file: PathBuf,
-    /// The certificates of those who may certify nodes of the cluster, in PEM.
+    /// The certificates of the authorities of nodes of the cluster, in PEM.
     pub(crate) ca_file: PathBuf,
 }
 

@@ -113,8 +113,8 @@ pub(crate) struct AdminTlsConfig {
     pub(crate) cert_file: PathBuf,
     /// The key of the certificate, in PEM.
     pub(crate) key_file: PathBuf,
-    /// The certificates of those who may certify clients, in PEM. With this file, each client needs
-    /// a certificate.
+    /// The certificates of the authorities of clients, in PEM. With this file, each client needs a
+    /// certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) client_ca_file: Option<PathBuf>,
 }

@@ -24,12 +24,14 @@ pub(super) async fn close<A: RequestHandler>(
     is_unread: bool,
     shared: &ServerState<A>,
 ) {
-    // TLS says that the connection ends, and the client may be slow to take that.
+    // TLS says that the connection ends. A client that is slow to take its answer is slow to take
+    // that, too, and must not delay a stop: the kernel has the answer already.
     let soon = shared.clock.now() + LINGER;
     let ended = tokio::select! {
         biased;
         ended = shared.clock.timeout_at(soon, io.stream().shutdown()) => ended,
         () = shared.give_way.notified() => return shared.gave_way.increment(1),
+        () = shared.stop.cancelled() => return,
     };
     match ended {
         Ok(Ok(())) => {}

@@ -122,7 +122,12 @@ async fn refuse<A: RequestHandler>(
     info!(service = shared.service, %peer, status, reason, "malformed request refused");
     if let Some(date) = io.date_of_withheld() {
         let answer = raw_response(problem, &date).await;
-        if let Err(error) = io.stream().write_all(&answer).await {
+        let stream = io.stream();
+        let sent = async {
+            stream.write_all(&answer).await?;
+            stream.flush().await
+        };
+        if let Err(error) = sent.await {
             return debug!(%error, "connection broke");
         }
     }

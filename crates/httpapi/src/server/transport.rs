@@ -80,7 +80,7 @@ pub(super) struct Transport {
     exchange: Arc<ConnectionState>,
     /// The bytes that hyper wrote by itself.
     withheld: Vec<u8>,
-    /// Holds the request whose bytes TLS has taken and the kernel has not.
+    /// Holds the request while TLS has bytes of its answer that the kernel has not taken.
     unsent: Option<WaitingPiece>,
     clock: Clock,
 }
@@ -240,7 +240,7 @@ mod tests {
         let (server, mut client) = connected().await;
         let exchange = Arc::new(ConnectionState::new(false));
         let mut transport = Transport::new(server, Arc::clone(&exchange), manual.clock());
-        // A request whose answer hyper has written.
+        // A request. hyper has written its answer.
         drop(exchange.begin());
         let chunk = vec![0; 10_000];
         let mut sent = 0;

@@ -26,7 +26,7 @@ const GET: &str = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
 /// The name in the certificates of nodes.
 const NAME: &str = "localhost";
 
-/// A node whose ports have TLS, and its authority.
+/// A node with TLS on both ports, and its authority.
 struct SecuredNode {
     node: TestNode,
     authority: TestAuthority,
@@ -121,7 +121,7 @@ fn both_versions_of_tls_serve_requests_and_say_when_a_connection_ends() {
 }
 
 #[test]
-fn who_does_not_trust_the_other_gets_nothing() {
+fn a_client_or_a_node_without_the_right_certificate_is_refused() {
     let secured = SecuredNode::with(|_| {});
     let (node, pem) = (&secured.node, secured.authority.pem());
     let other = TestAuthority::new();
@@ -230,8 +230,8 @@ fn a_handshake_that_is_not_finished_is_cut_or_gives_way() {
     secured.node.stop();
 }
 
-/// A stop cut off connections whose handshake was under way. Their clients did not know whether
-/// their requests were done.
+/// A stop cut off connections during their handshakes. The clients did not know whether their
+/// requests were done.
 #[test]
 fn a_handshake_under_way_is_finished_and_served_at_a_stop() {
     const CLIENTS: usize = 10;

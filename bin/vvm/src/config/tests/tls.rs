@@ -48,7 +48,7 @@ fn files_of_tls_that_cannot_be_used_are_refused_with_their_keys() {
         ("[http.tls]\ncert_file = \"c\"\n", [1, 7], "http.tls", "the key `key_file` is missing"),
         ("[http.tls]\nclient_ca_file = \"c\"\n", [2, 1], "http.tls.client_ca_file", "unknown key"),
     ]);
-    // An admin endpoint whose clients need certificates is authenticated, and the API is not.
+    // An admin endpoint with client certificates is authenticated, and the API is not.
     let open = |section: &str, more: &str| {
         let tls = tls(section, [&certificate, &key], more);
         let text = format!("[{section}]\nlisten = \"0.0.0.0:1\"\n{tls}");

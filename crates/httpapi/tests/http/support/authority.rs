@@ -58,7 +58,7 @@ impl TestAuthority {
         [params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem()]
     }
 
-    /// Writes the files of a node, whose certificate is for a name.
+    /// Writes the files of a node, with a certificate for a name.
     pub(crate) fn files(&self, folder: &Path, node: &str, name: &str) -> TestFiles {
         let path = |part: &str| folder.join(format!("{node}-{part}.pem"));
         let files = TestFiles {
