@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{self, Write},
     net::SocketAddr,
+    path::Path,
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread::{scope, sleep},
     time::{Duration, Instant, SystemTime},
@@ -37,6 +38,13 @@ fn wait_for(node: &TestNode, metric: &str, value: u32) {
         sleep(Duration::from_millis(2));
     }
     assert_eq!(node.metric(metric), f64::from(value), "{metric}");
+}
+
+/// Replaces a file, which is whole at each moment.
+fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(&new, path).unwrap();
 }
 
 /// The certificate that a node shows in a new handshake.
@@ -104,9 +112,7 @@ fn certificates_that_change_under_load_lose_no_request() {
             } else {
                 // As a manager of certificates does it: the key first, and both by renaming.
                 for (path, text) in [(&files.key, &pair[1]), (&files.certificate, &pair[0])] {
-                    let new = path.with_extension("new");
-                    fs::write(&new, text).unwrap();
-                    fs::rename(&new, path).unwrap();
+                    replace(path, text);
                 }
             }
             wait_for(&node, &exchanges("taken", "api"), exchange);
@@ -124,7 +130,6 @@ fn certificates_that_change_under_load_lose_no_request() {
     write!(stream, "GET {path} HTTP/1.1\r\n{headers}\r\n\r\n").unwrap();
     let (status, log) = answer(&mut stream).unwrap();
     assert_eq!((status, log.lines().count()), (200, done as usize + 1));
-    assert_eq!(node.metric(&exchanges("refused", "api")), 0.0, "{}", node.log_text());
     node.stop();
 }
 
@@ -139,10 +144,10 @@ fn files_that_do_not_fit_are_reported_once_and_the_former_ones_stay() {
     let half = &pair[0][..pair[0].len() / 2];
     type Step<'s> = &'s dyn Fn(&TestFiles);
     let steps: [(Step<'_>, &str); 4] = [
-        (&|files| fs::write(&files.key, &pair[1]).unwrap(), "does not belong to the first"),
-        (&|files| fs::write(&files.certificate, half).unwrap(), "not whole"),
+        (&|files| replace(&files.key, &pair[1]), "does not belong to the first"),
+        (&|files| replace(&files.certificate, half), "not whole"),
         (&|files| fs::remove_file(&files.certificate).unwrap(), "cannot be read"),
-        (&|files| fs::write(&files.certificate, "").unwrap(), "no certificate in PEM"),
+        (&|files| replace(&files.certificate, ""), "no certificate in PEM"),
     ];
     for (refused, (step, why)) in (1..).zip(steps) {
         step(&files);
@@ -155,7 +160,7 @@ fn files_that_do_not_fit_are_reported_once_and_the_former_ones_stay() {
         assert_eq!(shown(&client, node.api), first);
         assert_eq!(client.ask(node.api, GET).unwrap().status, 404);
     }
-    fs::write(&files.certificate, &pair[0]).unwrap();
+    replace(&files.certificate, &pair[0]);
     wait_for(&node, &exchanges("taken", "api"), 1);
     assert_eq!(shown(&client, node.api), der(&pair));
     node.stop();
