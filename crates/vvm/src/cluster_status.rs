@@ -46,13 +46,13 @@ pub struct MemberStatus {
     pub seat: Option<u32>,
     /// The version of the program.
     pub version: String,
-    /// `starting`, `ready` or `draining`.
+    /// `starting`, `ready` or `draining`. A node without a seat is `starting`, too.
     pub state: MemberState,
     /// Whether the heartbeat of the node rose within the last 3 seconds.
     pub fresh: bool,
     /// Whether the lease of the node exists.
     pub leads: bool,
-    /// The time until the lease ends unless it is renewed. Only the node itself knows it.
+    /// The time until the leadership ends unless the lease is renewed. Only the node itself knows it.
     pub left_ms: Option<u64>,
     /// The number of partitions that the node owns.
     pub partitions: usize,

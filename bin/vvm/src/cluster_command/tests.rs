@@ -25,6 +25,8 @@ fn cluster() -> Value {
     second["state"] = "draining".into();
     second["wants"] = json!(["acme/shop 3", "acme/shop 4"]);
     second["refused"] = json!(["acme/shop 6", "acme/shop 7"]);
+    let mut standby = member(0xc, "10.0.0.3:8822", Value::Null, true, false);
+    standby["state"] = "starting".into();
     let partition = |number: u16, owner: Value, member: Value, state: Value| {
         json!({
             "app": "acme/shop", "number": number, "epoch": 4, "owner": owner, "member": member,
@@ -40,7 +42,7 @@ fn cluster() -> Value {
         "seats": 16, "paused": true, "ageMs": 120, "lastError": "no answer", "thisMember": id(0xa),
         "members": [
             first, second,
-            member(0xc, "10.0.0.3:8822", Value::Null, true, false),
+            standby,
             member(0xd, "10.0.0.1:8822", json!(7), false, false),
         ],
         "partitions": [
@@ -70,19 +72,22 @@ the last look at the cluster failed: no answer
     assert_eq!(of_first, first);
     assert_eq!(line(&id(0xb))[2..6], ["draining", "0", "-", "acme/shop 3, acme/shop 4"]);
     assert_eq!(line(&id(0xc))[..4], ["10.0.0.3:8822", "-", "standby", "0"]);
-    assert_eq!(line(&id(0xd))[..3], ["10.0.0.1:8822", "7", "no heartbeat"]);
+    assert_eq!(line(&id(0xd))[..3], ["10.0.0.1:8822", "7", "not responding"]);
     let refused =
         "\n10.0.0.2:8822 could not start acme/shop 6, acme/shop 7: its log has the reason\n";
     assert_eq!(text.matches("could not start").count(), 1, "{text}");
     assert!(text.contains(refused), "{text}");
     assert!(!text.contains("acme/shop/0"), "{text}");
     assert_eq!(line("acme/shop/1"), ["acme/shop/1", "-", "4", "no owner", "0", "0"]);
-    let gone = ["acme/shop/2", "10.0.0.9:8822", "4", "its owner is gone", "0", "0"];
+    let gone = ["acme/shop/2", "10.0.0.9:8822", "4", "owner not responding", "0", "0"];
     assert_eq!(line("acme/shop/2"), gone);
     assert_eq!(line("acme/shop/3")[3], "recovering");
     assert_eq!(line("acme/shop/4")[4], "5");
     assert_eq!(line("acme/shop/5")[5], "10001");
-    assert!(text.ends_with("\nthe other 1 of 6 partitions are ready: 6 of acme/shop\n"), "{text}");
+    assert!(
+        text.ends_with("\n6 partitions: 6 of acme/shop; the other 1 need no attention\n"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -96,7 +101,7 @@ fn all_partitions_are_shown_on_request() {
     healthy["partitions"].as_array_mut().unwrap().truncate(1);
     let text = text_of_status(&healthy, false);
     assert!(text.contains("balancing is on\n") && !text.contains("failed"), "{text}");
-    assert!(text.ends_with("\nall 1 partitions are ready: 1 of acme/shop\n"), "{text}");
+    assert!(text.ends_with("\n1 partitions: 1 of acme/shop; all are ready\n"), "{text}");
     healthy["partitions"] = json!([]);
     assert!(text_of_status(&healthy, false).ends_with("\nno partition has an owner yet\n"));
 }

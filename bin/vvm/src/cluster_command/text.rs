@@ -32,7 +32,7 @@ pub(super) fn text_of_status(status: &Value, with_all: bool) -> String {
             "seat",
             "state",
             "partitions",
-            "lease left",
+            "leadership left",
             "asks for",
             "cluster port",
             "version",
@@ -72,8 +72,9 @@ fn row_of_member(member: &Value, this: &Value) -> [String; 9] {
     let address = shown(&member["advertised"]);
     let is_this = !this.is_null() && member["id"] == *this;
     let state = match (member["fresh"] == true, member["leads"] == true) {
-        (false, _) => "no heartbeat".to_owned(),
-        (true, false) if member["state"] == "ready" => "standby".to_owned(),
+        (false, _) => "not responding".to_owned(),
+        // A node without a seat is `starting`, or `draining`.
+        (true, false) if member["state"] != "draining" => "standby".to_owned(),
         (true, _) => shown(&member["state"]),
     };
     let wants: Vec<String> = array(&member["wants"]).iter().map(shown).collect();
@@ -103,13 +104,13 @@ fn row_of_partition(partition: &Value) -> [String; 6] {
     ]
 }
 
-/// The state of a partition. Its node may be gone, or nobody may own it.
+/// The state of a partition. Nobody may own it, or its owner may have said nothing for seconds.
 fn state_of(partition: &Value) -> String {
     if partition["owner"].is_null() {
         return "no owner".to_owned();
     }
-    if partition["member"].is_null() {
-        return "its owner is gone".to_owned();
+    if partition["member"].is_null() || partition["state"] == "unknown" {
+        return "owner not responding".to_owned();
     }
     or_dash(&partition["state"])
 }
@@ -119,26 +120,23 @@ fn needs_attention(partition: &Value) -> bool {
     state_of(partition) != "ready" || number("waiting") > 0 || number("lag") > FAR_BEHIND
 }
 
-/// The number of partitions of each application.
+/// The number of partitions of each application, and what the table of partitions leaves out.
 fn text_of_counts(partitions: &[Value], listed: usize, with_all: bool) -> String {
     let mut apps: BTreeMap<String, usize> = BTreeMap::new();
     for partition in partitions {
         *apps.entry(shown(&partition["app"])).or_default() += 1;
     }
     let apps: Vec<String> = apps.iter().map(|(app, count)| format!("{count} of {app}")).collect();
-    match (apps.is_empty(), with_all, listed) {
-        (true, ..) => "no partition has an owner yet\n".to_owned(),
-        (_, true, _) => format!("{} partitions: {}\n", partitions.len(), apps.join(", ")),
-        (_, false, 0) => {
-            format!("all {} partitions are ready: {}\n", partitions.len(), apps.join(", "))
-        }
-        (_, false, _) => format!(
-            "the other {} of {} partitions are ready: {}\n",
-            partitions.len() - listed,
-            partitions.len(),
-            apps.join(", ")
-        ),
+    if apps.is_empty() {
+        return "no partition has an owner yet\n".to_owned();
     }
+    let state = match (with_all, listed, partitions.len() - listed) {
+        (true, ..) => String::new(),
+        (false, 0, _) => "; all are ready".to_owned(),
+        (false, _, 0) => "; all need attention".to_owned(),
+        (false, _, others) => format!("; the other {others} need no attention"),
+    };
+    format!("{} partitions: {}{state}\n", partitions.len(), apps.join(", "))
 }
 
 fn or_dash(value: &Value) -> String {
