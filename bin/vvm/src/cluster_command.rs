@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use hyper::Method;
+use hyper::{Method, StatusCode};
 use serde_json::Value;
 
 use self::text::{name_of, text_of_status};
@@ -71,9 +71,15 @@ async fn status(admin: &NodeTarget) -> Result<Value, CommandError> {
     let request = (Method::GET, "/cluster", Bytes::new());
     let answer = NodeClient::ask(admin, request, ANSWER_TIMEOUT).await;
     let unreachable = |why| CommandError::unreachable(no_answer(admin, "admin.listen", why));
-    let status = answer.map_err(unreachable)?.object(admin)?;
+    let no_endpoint = || unreachable("the server there is not an admin endpoint".to_owned());
+    let answer = answer.map_err(unreachable)?;
+    // The API has no such path.
+    if answer.status == StatusCode::NOT_FOUND {
+        return Err(no_endpoint());
+    }
+    let status = answer.object(admin)?;
     if !status["members"].is_array() {
-        return Err(unreachable("the server at this address is not an admin endpoint".to_owned()));
+        return Err(no_endpoint());
     }
     Ok(status)
 }
