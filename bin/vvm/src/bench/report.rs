@@ -76,7 +76,7 @@ impl BenchReport<'_> {
             outcome.ends;
         text += &format!(
             "{done_at_first_try} done at the first try, {done_after_tries} after tries at other nodes; {refused} refused, {unknown} of unknown outcome, {wrong} with another error\n\
-             the longest time without an answer was {longest_pause} µs\n"
+             the longest time in which no request was done was {longest_pause} µs\n"
         );
         if args.nodes.len() > 1 {
             for (why, count) in &outcome.tries_again {

@@ -6,11 +6,12 @@ use super::{NodeAddress, TlsArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// The APIs of the nodes, with commas. The clients are spread over them, as a load balancer
-    /// does. A client of several nodes sends a request again to the next node if nothing was done.
+    /// The APIs of the nodes, separated by commas. The clients are spread over the nodes, as a load
+    /// balancer does. A client of several nodes sends a request again to the next node if nothing
+    /// was done.
     #[arg(
         long = "node",
-        value_name = "ADDRESS",
+        value_name = "ADDRESS,...",
         value_delimiter = ',',
         default_value = "127.0.0.1:8822"
     )]
@@ -55,14 +56,14 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: u32,
 
-    /// Give each command an `Idempotency-Key`. A client of several nodes then also sends a command
-    /// again whose outcome is not known.
+    /// Give each command an `Idempotency-Key`. Then a client of several nodes sends a command again
+    /// also if its outcome is not known.
     #[arg(long)]
     pub(crate) keys: bool,
 
     /// After the bench, read the logs of the workspaces, and report commands that are lost, were
-    /// done twice, or were done although they were refused. The other clients of these workspaces
-    /// are ignored.
+    /// done twice, or were done although they were refused. Events of other clients in these
+    /// workspaces do not count.
     #[arg(long)]
     pub(crate) check: bool,
 

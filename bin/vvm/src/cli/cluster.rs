@@ -9,7 +9,7 @@ use super::{NodeAddress, TlsArgs};
 
 /// The help text about the exit codes of all commands for a cluster.
 const EXIT_HELP: &str = "\
-    Exit codes: 0 done, and of an order: the order is stored, and the nodes follow it within some seconds; 1 the node \
+    Exit codes: 0 the status is shown, or the order is stored, and the nodes follow it within some seconds; 1 the node \
     refused the request; 2 wrong usage, or NODE is no node of the cluster; 3 the address in VVM__ADMIN__LISTEN is wrong; \
     4 no node answers, or the node cannot reach its storage.";
 
@@ -24,8 +24,8 @@ pub(crate) enum ClusterCommand {
         #[command(flatten)]
         args: ClusterArgs,
     },
-    /// Move a partition to another node. Balancing may move it again: pause balancing first if the
-    /// partition must stay there.
+    /// Move a partition to another node. Balancing may move the partition again: pause balancing
+    /// first if the partition must stay there.
     #[command(after_long_help = EXIT_HELP)]
     Move {
         /// The partition, as `vvm cluster status --partitions` shows it, such as acme/shop/3.
@@ -36,20 +36,21 @@ pub(crate) enum ClusterCommand {
         #[command(flatten)]
         args: ClusterArgs,
     },
-    /// Pause balancing: no partition moves only to even out the work. Free partitions are still
-    /// taken, and moves and drains of operators still happen.
+    /// Pause balancing: partitions no longer move to even out the loads of the nodes. Nodes still
+    /// take free partitions, and still obey `move` and `drain`.
     #[command(after_long_help = EXIT_HELP)]
     Pause(ClusterArgs),
-    /// Resume balancing after a pause.
+    /// End the pause of balancing.
     #[command(after_long_help = EXIT_HELP)]
     Resume(ClusterArgs),
-    /// Drain a node: its partitions move to the other nodes, and none come back. The process goes on
-    /// and forwards requests.
+    /// Drain a node: it gives its partitions to the other nodes, and takes none. The node goes on,
+    /// and forwards requests. If no other node can own a partition, the partition has no owner until
+    /// the drain ends.
     #[command(after_long_help = EXIT_HELP)]
     Drain {
         #[command(flatten)]
         node: NodeArg,
-        /// End the drain: the node takes partitions again.
+        /// End the drain: the node takes partitions again. The start of a process ends it, too.
         #[arg(long)]
         cancel: bool,
         #[command(flatten)]

@@ -58,7 +58,8 @@ impl NumbersCommand {
 /// The arguments that all commands for document numbers have.
 #[derive(Debug, Args)]
 pub(crate) struct NumbersArgs {
-    /// The API of the node that leads the workspace.
+    /// The API of a node. If the nodes have no cluster port: of the node that owns the partition of
+    /// the workspace.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8822")]
     pub(crate) node: NodeAddress,
 

@@ -111,7 +111,7 @@ pub(crate) struct RemoveArgs {
 /// The arguments that all commands for repairs have.
 #[derive(Debug, Args)]
 pub(crate) struct RepairArgs {
-    /// The admin endpoint of the node that leads the partition. The default is the address in
+    /// The admin endpoint of the node that owns the partition. The default is the address in
     /// VVM__ADMIN__LISTEN, or else 127.0.0.1:55555.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<NodeAddress>,

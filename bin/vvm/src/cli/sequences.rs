@@ -21,7 +21,7 @@ impl SequencesCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct SequencesArgs {
-    /// The admin endpoint of the node that leads the workspace. The default is the address in
+    /// The admin endpoint of the node that owns the partition. The default is the address in
     /// VVM__ADMIN__LISTEN, or else 127.0.0.1:55555.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<NodeAddress>,
