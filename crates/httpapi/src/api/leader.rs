@@ -1,4 +1,4 @@
-//! The redirection of a client to the leader of its partition.
+//! The owner of a partition, for clients of a node that does not own it. Answers call it the leader.
 
 use vvm::{App, LocalPartition, NotOwner, eventlog::WsId};
 
@@ -6,7 +6,7 @@ use super::handler::ApiHandler;
 use crate::problem::{NOT_LEADER, ProblemDetails};
 
 impl ApiHandler {
-    /// The partition of a workspace if this node leads it; otherwise a problem with the leader.
+    /// The partition of a workspace if this node owns it; otherwise a problem with the owner.
     pub(super) async fn at<'a>(
         &self,
         app: &'a App,
@@ -35,7 +35,7 @@ impl ApiHandler {
         self.with_leader(app, ws, ProblemDetails::unavailable(NOT_LEADER, why.to_string())).await
     }
 
-    /// Adds the address of the leader to a problem, if the leader is known.
+    /// Adds the address of the owner to a problem, if the owner is known.
     pub(super) async fn with_leader(
         &self,
         app: &App,

@@ -178,7 +178,10 @@ impl ApiHandler {
             Err(why) => why,
         };
         match seen.owner {
-            None => RequestTarget::Nobody(ProblemDetails::unavailable(NOT_LEADER, why.to_string())),
+            None => {
+                let reason = format!("no node owns partition {} now", why.partition);
+                RequestTarget::Nobody(ProblemDetails::unavailable(NOT_LEADER, reason))
+            }
             Some(owner) if self.node.incarnation() == Some(owner.incarnation) => {
                 let reason = format!("partition {} begins to work", why.partition);
                 RequestTarget::Nobody(ProblemDetails::unavailable("recovering", reason))
