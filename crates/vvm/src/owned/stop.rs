@@ -20,18 +20,20 @@ use crate::{
     series,
 };
 
-/// The time after which a partition that goes to another node sends no write any more.
+/// The time from the end of its services after which a partition that goes to another node sends no
+/// write any more.
 const BRAKE: Duration = Duration::from_millis(500);
 
 /// The time that the task of a partition needs to end after its last call has ended.
 const REST: Duration = Duration::from_secs(2);
 
-/// The times of a stop, from its beginning.
+/// The times of a stop. They count from the end of the services of the partition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StopTimes {
     /// The partition sends no write after this time.
     brake: Duration,
-    /// A partition that has not ended by this time is late.
+    /// A partition that has not ended by this time is late. Its services, which end first, have half
+    /// of this time.
     late: Duration,
     /// Whether the partition goes to another node.
     is_move: bool,
@@ -166,7 +168,12 @@ async fn stop_partition(
         Ok(stopped) => stopped,
         Err(_) => {
             if let Some(started) = &started {
-                started.fence.close("the partition goes to another node");
+                let why = if is_move {
+                    "the partition goes to another node"
+                } else {
+                    "the partition has failed"
+                };
+                started.fence.close(why);
             }
             stopping.await
         }
