@@ -103,7 +103,7 @@ fn command_of(pid: u32) -> Option<Vec<String>> {
 
 /// The folder of a node, as the command line of the node names the folder.
 fn folder_of(command: &[String]) -> Option<PathBuf> {
-    command.iter().find_map(|word| word.strip_prefix("-Dvvm.node=")).map(PathBuf::from)
+    command.iter().find_map(|word| word.strip_prefix("-Dcassandra.logdir=")).map(PathBuf::from)
 }
 
 /// Finds the process of the node that answers at an address. The command line of the process names
