@@ -1,6 +1,6 @@
 //! The task that renews a lease until the leadership ends.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -67,7 +67,7 @@ async fn renew(
         let input = match input {
             EngineInput::Woke => match term.lost() {
                 Some(why) => EngineInput::Ends(why),
-                None if runner.is_healthy() => EngineInput::Woke,
+                None if is_healthy(&runner).await => EngineInput::Woke,
                 None => EngineInput::Ends(LossReason::Unhealthy),
             },
             input => input,
@@ -92,6 +92,19 @@ async fn renew(
         }
         next = step.next;
     }
+}
+
+/// The time in which the host can show that it was not stuck, but stood still with the process.
+const SECOND_LOOK_AFTER: Duration = Duration::from_millis(100);
+
+/// Whether the host can go on. A process that stood still wakes with all its tasks late, so a host
+/// that looks stuck is looked at twice.
+async fn is_healthy(runner: &EngineRunner) -> bool {
+    if runner.is_healthy() {
+        return true;
+    }
+    runner.clock.sleep(SECOND_LOOK_AFTER).await;
+    runner.is_healthy()
 }
 
 /// Ends the leadership when the renewing task ends. The task ends early if it panics, or if its

@@ -248,6 +248,22 @@ async fn a_failed_health_check_ends_the_leadership_by_the_next_renewal() {
     assert_eq!(leadership.lost(), Some(LossReason::Unhealthy));
 }
 
+/// A process stood still for a moment, shorter than its lease. The renewal woke first and found that
+/// the host was late. So the node lost its leadership, although the host went on at once.
+#[tokio::test]
+async fn a_host_that_is_late_for_a_moment_does_not_lose_the_leadership() {
+    let world = World::new();
+    let late = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&late);
+    // The host is late once.
+    let health = Arc::new(move || !asked.swap(false, Ordering::Relaxed));
+    let leadership = world.lead(&world.node(1).with_health(health)).await;
+    late.store(true, Ordering::Relaxed);
+    world.pass(LEASE).await;
+    assert!(!late.load(Ordering::Relaxed), "the host was not asked");
+    assert_eq!(leadership.lost(), None);
+}
+
 #[tokio::test]
 async fn a_dropped_leadership_is_renewed_no_more() {
     let world = World::new();
