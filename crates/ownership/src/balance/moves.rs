@@ -86,6 +86,11 @@ pub(super) fn even_out(cluster: &Cluster<'_>, under_way: &[Move]) -> Vec<Move> {
     sketch.moves
 }
 
+/// Returns the number of candidates that can run a partition.
+fn choices(cluster: &Cluster<'_>, partition: PartitionId) -> usize {
+    cluster.steady().filter(|to| to.is_willing(partition)).count()
+}
+
 /// The loads and the partitions of the steady candidates after some moves.
 #[derive(Clone, Debug)]
 struct Sketch<'a> {
@@ -106,17 +111,16 @@ impl<'a> Sketch<'a> {
             let from =
                 cluster.row(partition).owner.and_then(|it| cluster.candidate(it.incarnation));
             if let Some(from) = from.filter(|from| from.can_give(partition)) {
-                let choices = cluster.steady().filter(|to| to.is_willing(partition)).count();
                 let there = movable.entry(from.owner.incarnation).or_default();
-                there.insert((choices, partition));
+                there.insert((choices(cluster, partition), partition));
             }
         }
         Sketch { cluster, loads, movable, moves: Vec::new() }
     }
 
     fn has(&self, from: Incarnation, partition: PartitionId) -> bool {
-        let mut movable = self.movable.get(&from).into_iter().flatten();
-        movable.any(|(_, id)| *id == partition)
+        let key = (choices(self.cluster, partition), partition);
+        self.movable.get(&from).is_some_and(|movable| movable.contains(&key))
     }
 
     fn gap(&self, from: Incarnation, to: Incarnation) -> usize {
@@ -128,7 +132,7 @@ impl<'a> Sketch<'a> {
         self.loads.entry(step.from).and_modify(|load| *load = load.saturating_sub(1));
         self.loads.entry(step.to.incarnation).and_modify(|load| *load += 1);
         if let Some(movable) = self.movable.get_mut(&step.from) {
-            movable.retain(|(_, id)| *id != step.partition);
+            movable.remove(&(choices(self.cluster, step.partition), step.partition));
         }
         self.moves.push(step);
     }
