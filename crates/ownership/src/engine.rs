@@ -208,6 +208,17 @@ impl OwnershipEngine {
         self.held.insert(partition, Held { epoch, state });
     }
 
+    /// Tells that the row of a partition makes no sense. One call changes the rows of several
+    /// partitions, or none of them. So the engine does not try to change this one any more.
+    pub fn set_aside(&mut self, partition: PartitionId) {
+        self.wanted.remove(&partition);
+        if let Some(held) = self.held.get_mut(&partition)
+            && let HeldState::Stopped(next, _) = held.state
+        {
+            held.state = HeldState::Stopped(next, Instant::FAR_FUTURE);
+        }
+    }
+
     /// The pause before a partition that ended by itself starts again. It doubles as long as the
     /// partition ends soon after its starts.
     fn next_pause(&mut self, now: Instant, partition: PartitionId) -> Duration {

@@ -274,6 +274,29 @@ fn a_node_whose_changes_fail_still_notices_that_it_lost_a_partition() {
     }
 }
 
+/// The row of one of two partitions that had stopped was damaged. Each change named both rows and
+/// was refused, so the other partition never left.
+#[test]
+fn a_partition_with_a_damaged_row_does_not_keep_others_from_leaving() {
+    let mut world = World::new(2, 10);
+    assert_eq!(world.take(&[0, 1]), [started(0, 1), started(1, 1)]);
+    world.broken = Some(OwnershipAnswer::Unavailable);
+    for partition in 0..2 {
+        let (of, now) = ((id(partition), OwnerEpoch(1)), world.now);
+        world.give_up(of, Some(other()));
+        world.engine.ended(now, of, now, of.1);
+    }
+    world.pass(SECOND);
+    let _ = world.engine.notices();
+    assert!(world.changes().iter().all(|changes| changes.len() == 2));
+    world.engine.set_aside(id(0));
+    world.broken = None;
+    world.pass(SECOND);
+    assert_eq!(world.engine.notices(), [OwnershipNotice::Left(id(1))]);
+    assert_eq!(world.rows[&id(1)], row(2, other()));
+    assert_eq!(world.rows[&id(0)], row(1, me()), "the damaged row was changed");
+}
+
 #[test]
 fn a_node_that_lost_a_partition_makes_no_call_any_more() {
     let mut world = World::new(3, 10);
