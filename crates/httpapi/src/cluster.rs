@@ -41,8 +41,11 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// `limits` bounds the requests of one partition, and those of one peer.
+    /// `limits` bounds the requests of one partition. A peer may have twice as many, so that one
+    /// partition that is slow leaves room for the others.
     pub(crate) fn new(tls: Option<ClusterTls>, limits: QuotaLimits, clock: Clock) -> Cluster {
-        Cluster { peers: Peers::new(tls, limits, clock), parking: Parking::new(limits) }
+        let QuotaLimits { requests, bytes } = limits;
+        let of_peer = QuotaLimits { requests: 2 * requests, bytes: 2 * bytes };
+        Cluster { peers: Peers::new(tls, of_peer, clock), parking: Parking::new(limits) }
     }
 }

@@ -36,7 +36,7 @@ use super::{
     tries::{Tries, TryEnd, is_tried_again},
 };
 use crate::{
-    cluster::{Cluster, ForwardMark, Peer, PeerBody, PeerFailure},
+    cluster::{Cluster, ForwardMark, ParkedPartition, Peer, PeerBody, PeerFailure},
     problem::{NOT_LEADER, ProblemDetails},
     read::READ_BYTES,
     response::{REQUEST_ID, full_body, stream_body},
@@ -74,33 +74,44 @@ enum GivenUp {
     Late,
 }
 
+/// The node that gets a request, and the way to it.
+pub(super) struct ForwardTarget<'a> {
+    pub(super) cluster: &'a Cluster,
+    /// The ownership row by which the node was chosen.
+    pub(super) seen: OwnerRow,
+    pub(super) owner: Owner,
+    pub(super) parked: &'a ParkedPartition,
+}
+
 impl ApiHandler {
     /// Sends a request to the owner of its partition, and receives the answer.
     pub(super) async fn forward(
         &self,
-        cluster: &Cluster,
+        ForwardTarget { cluster, seen, owner, parked }: ForwardTarget<'_>,
         head: &RequestHead,
         request: &RoutedRequest<'_>,
         payload: &mut Payload<'_>,
         tries: &Tries,
-        (seen, owner): (OwnerRow, Owner),
     ) -> TryEnd {
         let Some(peer) = owner.cluster.and_then(|address| cluster.peers.peer(address)) else {
             let reason = format!("this node cannot forward requests to {}", owner.advertised);
             let problem = ProblemDetails::unavailable(NOT_LEADER, reason);
             return refused_for_good(problem.with("leader", owner.advertised.to_string()));
         };
-        let Some(_place) = peer.quota.take(payload.len()) else {
-            let reason = format!("too many requests wait for the node {}", owner.advertised);
-            return refused_for_good(ProblemDetails::unavailable("peer_busy", reason));
-        };
+        // A request for a log waits here, and takes no place of other requests meanwhile.
         let log = match self.log_place(head, request, &peer).await {
             Ok(log) => log,
             Err(problem) => return refused_for_good(problem),
         };
+        let Some(_place) = peer.quota.take(payload.len()) else {
+            let reason = format!("too many requests wait for the node {}", owner.advertised);
+            return refused_for_good(ProblemDetails::unavailable("peer_busy", reason));
+        };
         let is_sent = AtomicBool::new(false);
         let sent = self.forwarded(head, request, payload.bytes(), &peer, (seen, owner));
         let answer = async {
+            // The semaphore is never closed.
+            let _connection = parked.connections.acquire().await;
             let answer = peer.ask(sent, tries.can_be_sent_twice(), &is_sent).await?;
             self.received(head, request, payload, answer, log).await
         };
@@ -213,11 +224,18 @@ impl ApiHandler {
         }
         let code = parts.headers.remove(PROBLEM);
         let code = code.and_then(|code| code.to_str().ok().map(str::to_owned));
-        let Some(bytes) = body.len() else {
-            return Ok(TryEnd::Answered(
-                Ok(Response::from_parts(parts, stream_body(body.into_pieces(log)))),
-                code,
-            ));
+        let bytes = match body.len() {
+            Some(bytes) if bytes <= self.settings.answers_bytes => bytes,
+            None if log.is_some() => {
+                let pieces = stream_body(body.into_pieces(log));
+                return Ok(TryEnd::Answered(Ok(Response::from_parts(parts, pieces)), code));
+            }
+            Some(bytes) => {
+                let most = self.settings.answers_bytes;
+                let why = format!("the answer has {bytes} bytes, and this node takes {most}");
+                return Err(PeerFailure::Broken(why));
+            }
+            None => return Err(PeerFailure::Broken("the answer has no length".to_owned())),
         };
         let is_refused = parts.status == StatusCode::MISDIRECTED_REQUEST
             || code.as_deref().is_some_and(is_tried_again);

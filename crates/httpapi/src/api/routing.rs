@@ -16,6 +16,7 @@ use vvm::{
 
 use super::{
     body::Payload,
+    forwarding::ForwardTarget,
     handler::{ApiHandler, RequestHead},
     headers::IDEMPOTENCY_KEY,
     reads::check_log_version,
@@ -80,8 +81,8 @@ impl ApiHandler {
                     let parked = self.parked(&mut parked, cluster, app, partition);
                     match self.take_quota(&mut held, parked, payload) {
                         Ok(()) => {
-                            let to = (seen, owner);
-                            let forward = self.forward(cluster, head, request, payload, &tries, to);
+                            let to = ForwardTarget { cluster, seen, owner, parked };
+                            let forward = self.forward(to, head, request, payload, &tries);
                             // A request that this node does has no room for this future.
                             Box::pin(forward).await
                         }

@@ -17,6 +17,10 @@ use super::quota::{Quota, QuotaLimits};
 /// The number of requests of a partition that are tried again at the same time.
 const LANES: usize = 16;
 
+/// The number of requests of a partition that use connections to its owner at the same time: half
+/// of the connections. The partition may be slow, and the owner has others.
+const FORWARDED: usize = 32;
+
 /// The partitions of a node, by the number of the application and of the partition.
 #[derive(Debug)]
 pub(crate) struct Parking {
@@ -29,6 +33,8 @@ pub(crate) struct Parking {
 pub(crate) struct ParkedPartition {
     pub(crate) quota: Arc<Quota>,
     pub(crate) lanes: Arc<Semaphore>,
+    /// The connections to the owner that the requests may use at the same time.
+    pub(crate) connections: Semaphore,
 }
 
 impl Parking {
@@ -39,8 +45,11 @@ impl Parking {
     pub(crate) fn of(&self, app: usize, partition: u16) -> Arc<ParkedPartition> {
         let mut all = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry((app, partition)).or_insert_with(|| {
-            let lanes = Arc::new(Semaphore::new(LANES));
-            Arc::new(ParkedPartition { quota: Quota::new(self.limits), lanes })
+            Arc::new(ParkedPartition {
+                quota: Quota::new(self.limits),
+                lanes: Arc::new(Semaphore::new(LANES)),
+                connections: Semaphore::new(FORWARDED),
+            })
         }))
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Invariant: a peer has at most [`CONNECTIONS_PER_PEER`] connections. A request holds a slot of the
 //! peer while it uses a connection. Before a new connection begins, connections without a request
-//! are closed if there are too many.
+//! are closed if there are too many. One slot is for [questions](Peer::question), so that they do
+//! not wait behind requests.
 //!
 //! A peer that stops ends its idle connections. A request that was sent at this moment may have been
 //! handled or not, and only some requests can be sent twice. So a request that cannot be sent twice
@@ -60,6 +61,7 @@ pub(crate) struct Peer {
     tls: Option<ClusterTls>,
     pub(super) clock: Clock,
     slots: Arc<Semaphore>,
+    question_slot: Arc<Semaphore>,
     /// The requests that the peer answers, and the bytes of their bodies.
     pub(crate) quota: Arc<Quota>,
     pub(crate) logs: Arc<Semaphore>,
@@ -88,7 +90,8 @@ impl Peer {
             address,
             host: host.unwrap_or(HeaderValue::from_static("localhost")),
             tls,
-            slots: Arc::new(Semaphore::new(CONNECTIONS_PER_PEER)),
+            slots: Arc::new(Semaphore::new(CONNECTIONS_PER_PEER - 1)),
+            question_slot: Arc::new(Semaphore::new(1)),
             quota: Quota::new(limits),
             logs: Arc::new(Semaphore::new(LOGS_PER_PEER)),
             state: Mutex::new(PeerState { idle: Vec::new(), down_until: clock.now() }),
@@ -101,11 +104,30 @@ impl Peer {
     /// this future whether the peer may have got the request.
     pub(crate) async fn ask(
         self: &Arc<Peer>,
+        request: Request<Full<Bytes>>,
+        can_be_sent_twice: bool,
+        is_sent: &AtomicBool,
+    ) -> Result<Response<PeerBody>, PeerFailure> {
+        self.ask_on(&self.slots, request, can_be_sent_twice, is_sent).await
+    }
+
+    /// Sends a question of this node itself, which changes nothing. The question waits only for
+    /// other questions.
+    pub(super) async fn question(
+        self: &Arc<Peer>,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<PeerBody>, PeerFailure> {
+        self.ask_on(&self.question_slot, request, true, &AtomicBool::new(false)).await
+    }
+
+    async fn ask_on(
+        self: &Arc<Peer>,
+        slots: &Arc<Semaphore>,
         mut request: Request<Full<Bytes>>,
         can_be_sent_twice: bool,
         is_sent: &AtomicBool,
     ) -> Result<Response<PeerBody>, PeerFailure> {
-        let slot = Arc::clone(&self.slots).acquire_owned().await;
+        let slot = Arc::clone(slots).acquire_owned().await;
         let slot = slot.map_err(|_| PeerFailure::NotSent("the node stops".to_owned()))?;
         let rest = if can_be_sent_twice { IDLE } else { ONCE_WITHIN };
         loop {

@@ -1,6 +1,6 @@
 //! The question of an owner whether its successor is there.
 
-use std::sync::{Weak, atomic::AtomicBool};
+use std::sync::Weak;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -28,9 +28,7 @@ impl SuccessorCheck for PeerCheck {
         let mut request = Request::new(Full::new(Bytes::new()));
         request.headers_mut().insert(HOST, peer.host.clone());
         *request.uri_mut() = question(successor.incarnation);
-        let Ok(answer) = peer.ask(request, true, &AtomicBool::new(false)).await else {
-            return false;
-        };
+        let Ok(answer) = peer.question(request).await else { return false };
         let is_there = answer.status() == StatusCode::NO_CONTENT;
         // The connection serves the next request.
         let _ = answer.into_body().collect().await;

@@ -110,6 +110,29 @@ fn numbers_are_drawn_at_most_once() {
     owner.stop();
 }
 
+/// Something else than a node listened at the address of the owner. The entry received its endless
+/// answer, and kept all of it in memory.
+#[test]
+fn an_answer_without_a_length_or_with_a_huge_one_is_not_received() {
+    let (proxy, owner, entry) = with_proxy();
+    let path = format!("{}/docs/shop.Article/70000", workspace_path(WS));
+    let answers = [
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", "no length"),
+        ("HTTP/1.1 200 OK\r\n\r\nhello", "no length"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 9999999999\r\n\r\nhello", "9999999999 bytes"),
+    ];
+    for (answer, why) in answers {
+        proxy.answers(Some(answer));
+        let command = entry.ask("POST", &command_path(WS, "sys.CUD"), "", ROW);
+        assert_eq!(command.status, 504, "{command:?}");
+        assert!(command.body.contains(why), "{command:?}");
+        proxy.answers(None);
+        assert_eq!(entry.ask("GET", &path, "", "").status, 404);
+    }
+    entry.stop();
+    owner.stop();
+}
+
 /// The client sees that a log is not whole.
 #[test]
 fn a_log_that_breaks_is_cut_for_the_client() {

@@ -11,12 +11,14 @@ use std::{
 use httpapi::HttpApiSettings;
 use shop::http_client::{command_path, logged, request, try_request, workspace_path};
 
-use crate::support::{ClusterNode, NodeOptions, Oracle, Proxy, ROW, TestCluster, connect};
+use crate::support::{
+    ClusterNode, HANGING_WS, NodeOptions, Oracle, Proxy, ROW, TestCluster, WS, connect,
+};
 
 /// The entry waits for so long.
 const TIME: Duration = Duration::from_millis(1_500);
 
-/// The number of requests that one partition or one peer may hold.
+/// The number of requests that one partition may hold. A peer may hold twice as many.
 const MOST: usize = 64;
 
 fn limited(settings: &mut HttpApiSettings) {
@@ -48,6 +50,7 @@ impl Nodes {
         let other = cluster.beside(&behind, options(None));
         other.take(2);
         behind.create_workspace(3);
+        behind.create_workspace(5);
         other.create_workspace(2);
         let entry = cluster.entry(NodeOptions { change: Some(change), ..options(None) });
         Nodes { proxy, behind, other, entry }
@@ -98,15 +101,16 @@ fn requests_for_a_frozen_owner_are_bounded() {
         }
         oracle.note(id, status);
     }
-    // Two partitions of the same owner share its limit.
-    let both =
-        (0..2 * (MOST - 10)).map(|number| (1 + 2 * (number as u64 % 2), format!("two-{number}")));
-    let answers = burst(entry, both);
+    // Three partitions of the same owner share its limit.
+    let all =
+        (0..3 * (MOST - 10)).map(|number| (1 + 2 * (number as u64 % 3), format!("all-{number}")));
+    let answers = burst(entry, all);
     let busy = answers.iter().filter(|(_, _, code, _)| code == "peer_busy").count();
-    assert_eq!(busy, MOST - 20, "{answers:?}");
-    answers.into_iter().filter(|answer| answer.0.ends_with('0')).for_each(|(id, status, ..)| {
+    assert_eq!(busy, MOST - 30, "{answers:?}");
+    let of_first = |id: &str| id[4..].parse::<usize>().unwrap().is_multiple_of(3);
+    for (id, status, ..) in answers.into_iter().filter(|answer| of_first(&answer.0)) {
         oracle.note(id, status);
-    });
+    }
     nodes.proxy.hold(false);
     nodes.entry.wait_for(|node| node.command(1, "sys.CUD", ROW).0 == 200);
     assert_eq!(oracle.count(200), 0);
@@ -162,6 +166,38 @@ fn a_frozen_owner_does_not_slow_other_partitions() {
     // The bench measures this exactly. Tests run beside other tests.
     assert!(meanwhile * 3 > before.min(after), "{meanwhile} between {before} and {after}");
     nodes.stop();
+}
+
+/// The storage of one partition hung. Its requests took all connections to the owner, and the owner
+/// got no request for its other partitions.
+#[test]
+fn a_partition_that_hangs_leaves_connections_for_others() {
+    let cluster = TestCluster::new();
+    let owner = cluster.owner(NodeOptions::default());
+    let entry = cluster.entry(NodeOptions::default());
+    owner.create_workspace(HANGING_WS);
+    let read = |ws| format!("{}/docs/shop.Article/70000", workspace_path(ws));
+    assert_eq!(entry.ask("GET", &read(HANGING_WS), "", "").status, 404);
+    cluster.hang(true);
+    let (api, path) = (entry.api, read(HANGING_WS));
+    let waiting: Vec<_> = (0..100)
+        .map(|_| {
+            let path = path.clone();
+            thread::spawn(move || request(api, "GET", &path, &[], "").0)
+        })
+        .collect();
+    // Half of the connections.
+    owner.wait_for(|node| node.metric("httpapi_connections{service=\"cluster\"}") >= 32.0);
+    for _ in 0..20 {
+        let start = Instant::now();
+        assert_eq!(entry.ask("GET", &read(WS), "", "").status, 404);
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    }
+    cluster.hang(false);
+    let statuses: Vec<_> = waiting.into_iter().map(|client| client.join().unwrap()).collect();
+    assert_eq!(statuses, [404; 100]);
+    entry.stop();
+    owner.stop();
 }
 
 /// The owner got a request and does not answer, and another node takes the partition. The request

@@ -13,7 +13,7 @@ mod proxy;
 pub(crate) use self::{
     authority::{TestAuthority, TestFiles},
     client::{Answer, connect},
-    node::{ClusterNode, NodeOptions, TestCluster, ask, free_address},
+    node::{ClusterNode, HANGING_WS, NodeOptions, TestCluster, ask, free_address},
     oracle::Oracle,
     proxy::{Cut, Proxy, Way},
 };

@@ -5,7 +5,10 @@ use std::{
     mem,
     net::{SocketAddr, TcpListener},
     num::NonZeroU32,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -23,7 +26,10 @@ use vvm::{
     eventlog::{RecordId, WsId},
     ielections::Timing,
     isequencer::{Sequence, WsKind, standard},
-    istorage::{KeyspaceName, Result, SharedStorage, StorageDriver, mem::MemDriver},
+    istorage::{
+        Call, CallAnswer, KeyspaceName, Result, SharedStorage, StorageDriver, StorageWrapper,
+        WrappedDriver, mem::MemDriver,
+    },
     sysvvm::{AppName, ownership::MemberId},
 };
 
@@ -31,9 +37,35 @@ use super::{Answer, WS, connect};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The workspace whose reads hang while a test says so.
+pub(crate) const HANGING_WS: u64 = 0x0102_0304_0506_0708;
+
 /// A database in memory.
 pub(crate) struct TestCluster {
     driver: Arc<dyn StorageDriver>,
+    hangs: Arc<AtomicBool>,
+}
+
+/// A storage whose reads of one workspace hang while a test says so.
+#[derive(Debug)]
+struct HangingStorage {
+    inner: SharedStorage,
+    hangs: Arc<AtomicBool>,
+}
+
+impl StorageWrapper for HangingStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Deadline) -> Result<CallAnswer> {
+        let ws = HANGING_WS.to_be_bytes();
+        let is_of_ws = matches!(&call, Call::Get(key, _) if key.pkey.windows(8).any(|it| it == ws));
+        while is_of_ws && self.hangs.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        call.send(&self.inner, deadline).await
+    }
 }
 
 /// A database that stays open when a node closes it, because other nodes use it.
@@ -93,7 +125,18 @@ pub(crate) fn free_address() -> SocketAddr {
 
 impl TestCluster {
     pub(crate) fn new() -> TestCluster {
-        TestCluster { driver: Arc::new(SharedDriver(MemDriver::new(Clock::system()))) }
+        let hangs = Arc::new(AtomicBool::new(false));
+        let driver = Arc::new(SharedDriver(MemDriver::new(Clock::system()))) as _;
+        let of_storage = Arc::clone(&hangs);
+        let driver = WrappedDriver::new(driver, move |inner| {
+            Arc::new(HangingStorage { inner, hangs: Arc::clone(&of_storage) })
+        });
+        TestCluster { driver: Arc::new(driver), hangs }
+    }
+
+    /// Lets reads of [`HANGING_WS`] hang, or go on.
+    pub(crate) fn hang(&self, hangs: bool) {
+        self.hangs.store(hangs, Ordering::SeqCst);
     }
 
     /// Starts a node that owns all partitions, with one workspace, and a second node that owns none.

@@ -30,6 +30,8 @@ struct ProxyState {
     target: Mutex<Option<SocketAddr>>,
     cut: Mutex<Option<Cut>>,
     holds: AtomicBool,
+    /// The answer that is sent in the place of that of the server.
+    false_answer: Mutex<Option<&'static str>>,
     /// The number of connections so far.
     accepted: AtomicUsize,
 }
@@ -85,6 +87,11 @@ impl Proxy {
         self.state.holds.store(holds, Ordering::SeqCst);
     }
 
+    /// Sends this in the place of each further answer of the server.
+    pub(crate) fn answers(&self, answer: Option<&'static str>) {
+        *self.state.false_answer.lock().unwrap() = answer;
+    }
+
     pub(crate) fn accepted(&self) -> usize {
         self.state.accepted.load(Ordering::SeqCst)
     }
@@ -95,6 +102,11 @@ fn pass(way: Way, mut from: TcpStream, mut to: TcpStream, state: &ProxyState) {
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         while state.holds.load(Ordering::SeqCst) {
             thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let false_answer = *state.false_answer.lock().unwrap();
+        if let (Way::Answer, Some(answer)) = (way, false_answer) {
+            let _ = to.write_all(answer.as_bytes());
+            break;
         }
         let mut cut = state.cut.lock().unwrap();
         match &mut *cut {
