@@ -46,11 +46,11 @@ impl HeldLease {
 /// Returns the longest time from the death of an owner to the start of its partitions on other
 /// nodes, which then recover them. The bound holds if a node that can run them has a lease, the
 /// storage answers each call in time, and one call can take all of them.
-fn takeover_bound(budget: &Budget) -> Duration {
-    // A read of the cluster, a look at the ownership rows that was under way, the four calls that
-    // take a partition, and the check of its deployment.
-    let calls = 7 * budget.timing().call_timeout;
-    budget.failover_bound() + READ_EVERY + LONGEST_TAKE_WAIT + calls
+fn takeover_bound(budget: &Budget, check_of_deployment: Duration) -> Duration {
+    // A read of the cluster, a look at the ownership rows that was under way, and the four calls
+    // that take a partition.
+    let calls = 6 * budget.timing().call_timeout;
+    budget.failover_bound() + READ_EVERY + LONGEST_TAKE_WAIT + calls + check_of_deployment
 }
 
 /// Whether the leadership is lost; false if there is no leadership.
@@ -210,7 +210,7 @@ impl NodeParts {
         info!(
             failover = ?budget.failover_bound(),
             failover_of_slow = ?budget.slow_store_bound(),
-            takeover = ?takeover_bound(budget),
+            takeover = ?takeover_bound(budget, self.settings.request_call_timeout),
             stop = ?budget.stop_bound(),
             ?gives_up_after,
             "waiting for leadership"
