@@ -1,14 +1,9 @@
-//! The cluster for people and programs: its members and the owners of all partitions, and the orders
-//! of operators.
+//! The cluster for people and programs: its members and the owners of all partitions.
 
 use std::net::SocketAddr;
 
-use causes::with_causes;
 use serde::Serialize;
-use sysvvm::{
-    OperatorOrder,
-    ownership::{Member, MemberId, MemberState, PartitionId, PartitionLoad},
-};
+use sysvvm::ownership::{Member, MemberId, MemberState, PartitionId, PartitionLoad};
 
 use crate::{App, Node, cluster_view::ClusterSeen};
 
@@ -85,42 +80,6 @@ pub struct OwnedPartitionStatus {
     pub lag: u64,
 }
 
-/// An order of an operator to a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClusterOrder {
-    /// Stop the moves that even out the loads. Partitions without an owner are taken all the same.
-    Pause,
-    /// End the pause.
-    Resume,
-    /// Move a partition to a member.
-    Move {
-        /// The owner and the name of the application, such as `acme/shop`.
-        app: String,
-        /// The number of the partition.
-        partition: u16,
-        /// The id of the member.
-        to: MemberId,
-    },
-    /// Let a member give all its partitions away.
-    Drain(MemberId),
-    /// End the drain of a member.
-    CancelDrain(MemberId),
-}
-
-/// The reason why an order was not given.
-#[derive(Debug, thiserror::Error)]
-pub enum OrderError {
-    /// The order names an application, a partition or a member that does not exist.
-    #[error("{0}")]
-    Unknown(String),
-    /// The order makes no sense now.
-    #[error("{0}")]
-    Refused(String),
-    /// The storage did not take the order. Try again.
-    #[error("the order was not stored: {0}")]
-    Storage(String),
-}
-
 impl Node {
     /// The cluster as this node saw it last.
     pub fn cluster_status(&self) -> ClusterStatus {
@@ -148,7 +107,7 @@ impl Node {
     }
 
     /// The members by their rows, and this node as it is now.
-    fn members(&self, seen: &ClusterSeen) -> Vec<Member> {
+    pub(crate) fn members(&self, seen: &ClusterSeen) -> Vec<Member> {
         let own = self.own_member();
         let others = seen.members.iter().map(|row| row.member.clone());
         let others = others.filter(|member| member.id != own.id);
@@ -192,91 +151,7 @@ impl Node {
             None => id.to_string(),
         }
     }
-
-    /// Gives an order to the cluster. The nodes obey within about a second.
-    ///
-    /// # Errors
-    /// The reason why the order was not given.
-    pub async fn order(&self, order: ClusterOrder) -> Result<(), OrderError> {
-        let Some(rows) = self.view().member_rows() else {
-            return Err(OrderError::Refused("the storage is not open yet".to_owned()));
-        };
-        // The order may name a node or an owner that is new.
-        self.view().get(VIEW_WITHIN).await;
-        let deadline = self.clock().now() + ORDER_WITHIN;
-        let by = self.advertised().to_string();
-        let storage = |error: sysvvm::Error| OrderError::Storage(with_causes(&error));
-        let order = match order {
-            ClusterOrder::Pause | ClusterOrder::Resume => {
-                let paused = order == ClusterOrder::Pause;
-                rows.set_paused(paused, &by, deadline).await.map_err(storage)?;
-                self.view().ask_now();
-                return Ok(());
-            }
-            ClusterOrder::Drain(member) => OperatorOrder::Drain { member: self.known(member)?.0 },
-            ClusterOrder::CancelDrain(member) => {
-                OperatorOrder::CancelDrain { member: self.known(member)?.0 }
-            }
-            ClusterOrder::Move { app, partition, to } => self.move_order(&app, partition, to)?,
-        };
-        rows.order(&order, OperatorOrder::TTL, deadline).await.map_err(storage)?;
-        self.view().ask_now();
-        Ok(())
-    }
-
-    fn known(&self, member: MemberId) -> Result<MemberId, OrderError> {
-        let seen = self.view().last().answer;
-        let is_there =
-            seen.is_some_and(|seen| seen.members.iter().any(|row| row.member.id == member));
-        is_there.then_some(member).ok_or_else(|| {
-            OrderError::Unknown(format!("no node of the cluster has the id {member}"))
-        })
-    }
-
-    fn move_order(
-        &self,
-        name: &str,
-        partition: u16,
-        to: MemberId,
-    ) -> Result<OperatorOrder, OrderError> {
-        let app = self.apps().iter().find(|app| app.name().to_string() == name);
-        let app = app
-            .ok_or_else(|| OrderError::Unknown(format!("this node has no application `{name}`")))?;
-        let count = app.settings.partitions.get();
-        let number = app.number().ok_or_else(|| {
-            OrderError::Refused(format!("the application `{name}` is not deployed yet"))
-        })?;
-        if partition >= count {
-            let why = format!("`{name}` has {count} partitions, and no partition {partition}");
-            return Err(OrderError::Unknown(why));
-        }
-        let row = self.owner_of(app, partition);
-        let owner = row.owner.ok_or_else(|| {
-            OrderError::Refused(format!("nobody owns partition {partition} of `{name}` now"))
-        })?;
-        let to = self.known(to)?;
-        let seen = self.view().last().answer;
-        let members = seen.iter().flat_map(|seen| &seen.members);
-        let incarnation =
-            members.filter(|row| row.member.id == to).find_map(|row| row.member.incarnation);
-        match incarnation {
-            None => Err(OrderError::Refused(format!("the node {to} has no seat"))),
-            Some(it) if it == owner.incarnation => {
-                Err(OrderError::Refused(format!("partition {partition} is at that node already")))
-            }
-            Some(_) => {
-                let partition = PartitionId { app: number.get(), partition };
-                Ok(OperatorOrder::Move { partition, epoch: row.epoch, to: to.0 })
-            }
-        }
-    }
 }
-
-/// The longest wait for a fresh view of the cluster before an order.
-const VIEW_WITHIN: std::time::Duration = std::time::Duration::from_millis(500);
-
-/// The longest time to store an order.
-const ORDER_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The partitions of an application. `own` is the member that this node is.
 fn partitions(

@@ -21,6 +21,7 @@
 mod app;
 mod builder;
 mod clients;
+mod cluster_orders;
 mod cluster_status;
 mod cluster_view;
 mod drain;
@@ -46,9 +47,8 @@ mod successor;
 
 pub use app::{App, LocalPartition, NotOwner};
 pub use builder::{Builder, InvalidNodeSettings, Vvm};
-pub use cluster_status::{
-    ClusterOrder, ClusterStatus, MemberStatus, OrderError, OwnedPartitionStatus,
-};
+pub use cluster_orders::{ClusterOrder, OrderError};
+pub use cluster_status::{ClusterStatus, MemberStatus, OwnedPartitionStatus};
 pub use launch::{Launched, NotReady, StopShare};
 pub use node::{Node, NotLeading, Stage};
 pub use node_service::{HeldSeat, NodeService};

@@ -1,0 +1,166 @@
+//! The orders of operators to a cluster.
+//!
+//! A node refuses an order that nobody would obey, as far as its view of the cluster shows it.
+
+use std::time::Duration;
+
+use causes::with_causes;
+use clock::Instant;
+use sysvvm::{
+    MemberRows, OperatorOrder,
+    ownership::{Member, MemberId, MemberState, PartitionId},
+};
+
+use crate::Node;
+
+/// The longest wait for a fresh view of the cluster before an order.
+const VIEW_WITHIN: Duration = Duration::from_millis(500);
+
+/// The longest time to store an order.
+const ORDER_WITHIN: Duration = Duration::from_secs(5);
+
+/// An order of an operator to a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterOrder {
+    /// Stop the moves that even out the loads. Partitions without an owner are taken all the same.
+    Pause,
+    /// End the pause.
+    Resume,
+    /// Move a partition to a member.
+    Move {
+        /// The owner and the name of the application, such as `acme/shop`.
+        app: String,
+        /// The number of the partition.
+        partition: u16,
+        /// The id of the member.
+        to: MemberId,
+    },
+    /// Let a member give all its partitions away.
+    Drain(MemberId),
+    /// End the drain of a member.
+    CancelDrain(MemberId),
+}
+
+/// The reason why an order was not given.
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    /// The order names an application, a partition or a member that does not exist.
+    #[error("{0}")]
+    Unknown(String),
+    /// The order makes no sense now.
+    #[error("{0}")]
+    Refused(String),
+    /// The storage failed. Try again: an order that is given twice is obeyed once.
+    #[error("the storage failed, and the order may not be stored: {0}")]
+    Storage(String),
+}
+
+impl Node {
+    /// Gives an order to the cluster. The nodes obey within about a second.
+    ///
+    /// # Errors
+    /// The reason why the order was not given.
+    pub async fn order(&self, order: ClusterOrder) -> Result<(), OrderError> {
+        let Some(rows) = self.view().member_rows() else {
+            return Err(OrderError::Refused("the storage is not open yet".to_owned()));
+        };
+        // The order may name a node or an owner that is new.
+        self.view().get(VIEW_WITHIN).await;
+        let deadline = self.clock().now() + ORDER_WITHIN;
+        let by = self.advertised().to_string();
+        let storage = |error: sysvvm::Error| OrderError::Storage(with_causes(&error));
+        let order = match order {
+            ClusterOrder::Pause | ClusterOrder::Resume => {
+                let paused = order == ClusterOrder::Pause;
+                rows.set_paused(paused, &by, deadline).await.map_err(storage)?;
+                self.view().ask_now();
+                return Ok(());
+            }
+            ClusterOrder::Drain(member) => {
+                OperatorOrder::Drain { member: self.known(member)?.id.0 }
+            }
+            ClusterOrder::CancelDrain(member) => self.cancel_order(rows, member, deadline).await?,
+            ClusterOrder::Move { app, partition, to } => self.move_order(&app, partition, to)?,
+        };
+        rows.order(&order, OperatorOrder::TTL, deadline).await.map_err(storage)?;
+        self.view().ask_now();
+        Ok(())
+    }
+
+    fn known(&self, id: MemberId) -> Result<Member, OrderError> {
+        let seen = self.view().last().answer;
+        let members = seen.map(|seen| self.members(&seen)).unwrap_or_default();
+        let member = members.into_iter().find(|member| member.id == id);
+        member.ok_or_else(|| OrderError::Unknown(format!("no node of the cluster has the id {id}")))
+    }
+
+    async fn cancel_order(
+        &self,
+        rows: &MemberRows,
+        id: MemberId,
+        deadline: Instant,
+    ) -> Result<OperatorOrder, OrderError> {
+        let cancel = OperatorOrder::CancelDrain { member: id.0 };
+        if self.known(id)?.state == MemberState::Draining {
+            return Ok(cancel);
+        }
+        // The node, and the view of this one, may not have seen the order to drain yet.
+        let stored = rows.read(deadline).await;
+        let orders = stored.map_err(|error| OrderError::Storage(with_causes(&error)))?.orders;
+        let drain = OperatorOrder::Drain { member: id.0 };
+        match orders.iter().any(|(_, order)| *order == drain) {
+            true => Ok(cancel),
+            false => Err(OrderError::Refused(format!("the node {id} does not drain"))),
+        }
+    }
+
+    fn move_order(
+        &self,
+        name: &str,
+        partition: u16,
+        to: MemberId,
+    ) -> Result<OperatorOrder, OrderError> {
+        let app = self.apps().iter().find(|app| app.name().to_string() == name);
+        let app = app
+            .ok_or_else(|| OrderError::Unknown(format!("this node has no application `{name}`")))?;
+        let count = app.settings.partitions.get();
+        let number = app.number().ok_or_else(|| {
+            OrderError::Refused(format!("the application `{name}` is not deployed yet"))
+        })?;
+        if partition >= count {
+            let why = format!("`{name}` has {count} partitions, and no partition {partition}");
+            return Err(OrderError::Unknown(why));
+        }
+        let row = self.owner_of(app, partition);
+        let owner = row.owner.ok_or_else(|| {
+            OrderError::Refused(format!("nobody owns partition {partition} of `{name}` now"))
+        })?;
+        let member = self.known(to)?;
+        if member.incarnation == Some(owner.incarnation) {
+            let why = format!("partition {partition} is at that node already");
+            return Err(OrderError::Refused(why));
+        }
+        if let Some(why) = self.obstacle(&member, number.get()) {
+            return Err(OrderError::Refused(format!("the node {to} {why}")));
+        }
+        let partition = PartitionId { app: number.get(), partition };
+        Ok(OperatorOrder::Move { partition, epoch: row.epoch, to: to.0 })
+    }
+
+    /// Returns why a node gets no partition of an application now.
+    fn obstacle(&self, member: &Member, app: u32) -> Option<&'static str> {
+        let seen = self.view().last().answer;
+        let is_fresh = member.id == self.membership().id()
+            || seen.is_some_and(|seen| seen.is_fresh(member.id));
+        match member.state {
+            _ if !is_fresh => Some("has not written its member row for 3 seconds"),
+            _ if member.incarnation.is_none() => Some("has no seat"),
+            MemberState::Draining => Some("drains"),
+            MemberState::Starting => Some("starts"),
+            MemberState::Ready if !member.apps.contains(&app) => {
+                Some("does not have the application, or only an older version of it")
+            }
+            MemberState::Ready => None,
+        }
+    }
+}
