@@ -22,8 +22,8 @@ use crate::{Node, app::App};
 /// The time for which a member row lives. A node writes its row each second.
 pub(crate) const MEMBER_TTL: Duration = Duration::from_secs(10);
 
-/// A partition that this node could not start goes to other nodes first for this time.
-const REFUSED_FOR: Duration = Duration::from_secs(600);
+/// A node remembers for this time that it has obeyed an order. Orders expire much earlier.
+const OBEYED_FOR: Duration = Duration::from_secs(600);
 
 /// A partition that recovers for longer does not keep the nodes from moving others.
 const LONG_RECOVERY: Duration = Duration::from_secs(60);
@@ -34,9 +34,9 @@ pub(crate) struct Membership {
     id: MemberId,
     heartbeat: AtomicU64,
     wishes: Mutex<Wishes>,
-    /// The orders to this node that it has obeyed and that have not expired. The ids have the times
-    /// of several clocks, so a later order may have a lower id.
-    obeyed: Mutex<BTreeSet<OrderId>>,
+    /// The orders to this node that it has obeyed, and the times at which it saw them last. The ids have the times of several
+    /// clocks, so a later order may have a lower id.
+    obeyed: Mutex<BTreeMap<OrderId, Instant>>,
 }
 
 /// The state of balancing that other nodes must know.
@@ -47,7 +47,8 @@ pub(crate) struct Wishes {
     pub(crate) wants: BTreeMap<PartitionId, OwnerEpoch>,
     /// The starts of partitions on this node.
     pub(crate) starts: BTreeMap<PartitionId, Instant>,
-    /// The partitions that this node could not start, and the times.
+    /// The partitions that this node could not start. Until these times they go to other nodes
+    /// first.
     pub(crate) refused: BTreeMap<PartitionId, Instant>,
     /// The applications of which another version is deployed.
     pub(crate) outdated: BTreeSet<u32>,
@@ -86,23 +87,24 @@ impl Membership {
     }
 
     /// Returns the orders to this node that it did not return before.
-    fn new_orders(&self, orders: &[(OrderId, OperatorOrder)]) -> Vec<OperatorOrder> {
+    fn new_orders(&self, now: Instant, orders: &[(OrderId, OperatorOrder)]) -> Vec<OperatorOrder> {
         let mut obeyed = self.obeyed.lock().unwrap_or_else(PoisonError::into_inner);
-        obeyed.retain(|known| orders.iter().any(|(id, _)| id == known));
+        // A plain read may lack an order that the read before had and the next read has again.
+        obeyed.retain(|_, at| now.saturating_since(*at) < OBEYED_FOR);
         let to_me = orders.iter().filter(|(_, order)| match *order {
             OperatorOrder::Drain { member } | OperatorOrder::CancelDrain { member } => {
                 member == self.id.0
             }
             OperatorOrder::Move { .. } => false,
         });
-        to_me.filter(|(id, _)| obeyed.insert(*id)).map(|(_, order)| *order).collect()
+        to_me.filter(|(id, _)| obeyed.insert(*id, now).is_none()).map(|(_, order)| *order).collect()
     }
 }
 
 impl Node {
     /// Obeys the orders to this node, each once.
     pub(crate) fn obey(&self, orders: &[(OrderId, OperatorOrder)]) {
-        for order in self.membership().new_orders(orders) {
+        for order in self.membership().new_orders(self.clock().now(), orders) {
             match order {
                 OperatorOrder::Drain { .. } => self.begin_drain(),
                 OperatorOrder::CancelDrain { .. } => self.cancel_drain(),
@@ -119,7 +121,7 @@ impl Node {
             (true, false) => MemberState::Ready,
             (false, false) => MemberState::Starting,
         };
-        let loads = self.loads();
+        let loads = self.loads(&wishes.starts);
         let now = self.clock().now();
         let is_new = |id: &PartitionId| {
             let started = wishes.starts.get(id);
@@ -128,8 +130,7 @@ impl Node {
         let mut recovering = loads.iter().filter(|(_, load)| load.status.starts_with(RECOVERING));
         let is_recovering = recovering.any(|(id, _)| is_new(id));
         let numbers = self.apps().iter().filter_map(App::opened_number);
-        let is_recent = |at: Instant| now.saturating_since(at) < REFUSED_FOR;
-        let refused = wishes.refused.iter().filter(|(_, at)| is_recent(**at));
+        let refused = wishes.refused.iter().filter(|(_, until)| now < **until);
         Member {
             incarnation: self.incarnation(),
             seat: self.seat(),
@@ -146,21 +147,47 @@ impl Node {
         }
     }
 
-    /// The partitions here that are not ready, or have waiting commands or events to replay.
-    fn loads(&self) -> BTreeMap<PartitionId, PartitionLoad> {
-        let of_app = |app: &App| {
-            let number = app.opened_number();
-            let load = move |here: crate::PartitionStatus| {
-                let id = PartitionId { app: number?, partition: here.number };
+    /// The partitions of this node that are not ready, or have waiting commands or events to replay.
+    fn loads(
+        &self,
+        starts: &BTreeMap<PartitionId, Instant>,
+    ) -> BTreeMap<PartitionId, PartitionLoad> {
+        let mut loads = self.not_running(starts);
+        for app in self.apps() {
+            let Some(number) = app.opened_number() else { continue };
+            for here in app.partition_statuses() {
+                let id = PartitionId { app: number, partition: here.number };
                 let waiting = u32::try_from(here.waiting).unwrap_or(u32::MAX);
                 let unflushed_events = here.unflushed_events;
                 let load = PartitionLoad { status: here.status, waiting, unflushed_events };
-                let is_idle = load.is_ready() && waiting == 0 && unflushed_events == 0;
-                (!is_idle).then_some((id, load))
-            };
-            app.partition_statuses().filter_map(load).collect::<Vec<_>>()
+                if load.is_ready() && waiting == 0 && unflushed_events == 0 {
+                    loads.remove(&id);
+                } else {
+                    loads.insert(id, load);
+                }
+            }
+        }
+        loads
+    }
+
+    /// The partitions whose rows name this node, as if none of them ran. Others take a partition
+    /// without a load for ready.
+    fn not_running(
+        &self,
+        starts: &BTreeMap<PartitionId, Instant>,
+    ) -> BTreeMap<PartitionId, PartitionLoad> {
+        let (Some(me), Some(seen)) = (self.incarnation(), self.view().last().answer) else {
+            return BTreeMap::new();
         };
-        self.apps().iter().flat_map(of_app).collect()
+        let mine = seen
+            .owners
+            .iter()
+            .filter(|(_, row)| row.owner.is_some_and(|owner| owner.incarnation == me));
+        let load = |id: &PartitionId| {
+            let status = if starts.contains_key(id) { "stopped" } else { "starting" };
+            PartitionLoad { status: status.to_owned(), ..PartitionLoad::default() }
+        };
+        mine.map(|(&id, _)| (id, load(&id))).collect()
     }
 }
 
@@ -183,7 +210,8 @@ mod tests {
     /// because its time was before that of the first one.
     #[test]
     fn each_order_is_obeyed_once_whatever_the_clock_of_its_node_says() {
-        let membership = Membership::new(&ManualClock::new(1).clock());
+        let clock = ManualClock::new(1).clock();
+        let membership = Membership::new(&clock);
         let member = membership.id().0;
         let drain = (
             OrderId { at: WallTime::from_nanos(9_000), random: 1 },
@@ -197,10 +225,28 @@ mod tests {
             OrderId { at: WallTime::from_nanos(2_000), random: 3 },
             OperatorOrder::Drain { member: !member },
         );
-        assert_eq!(membership.new_orders(&[other, drain]), [drain.1]);
-        assert_eq!(membership.new_orders(&[cancel, other, drain]), [cancel.1]);
-        assert_eq!(membership.new_orders(&[cancel, other, drain]), []);
-        // The first order has expired.
-        assert_eq!(membership.new_orders(&[cancel]), []);
+        let new = |orders: &[_]| membership.new_orders(clock.now(), orders);
+        assert_eq!(new(&[other, drain]), [drain.1]);
+        assert_eq!(new(&[cancel, other, drain]), [cancel.1]);
+        assert_eq!(new(&[cancel, other, drain]), []);
+    }
+
+    /// One plain read lacked the order to drain, and the next read had it again. The node had
+    /// cancelled the drain, and drained once more.
+    #[test]
+    fn an_order_that_one_read_lacks_is_not_obeyed_again() {
+        let clock = ManualClock::new(1);
+        let membership = Membership::new(&clock.clock());
+        let member = membership.id().0;
+        let order = |random, order| (OrderId { at: WallTime::from_nanos(1_000), random }, order);
+        let drain = order(1, OperatorOrder::Drain { member });
+        let cancel = order(2, OperatorOrder::CancelDrain { member });
+        let now = clock.clock().now();
+        assert_eq!(membership.new_orders(now, &[drain]), [drain.1]);
+        assert_eq!(membership.new_orders(now, &[cancel]), [cancel.1]);
+        assert_eq!(membership.new_orders(now + OperatorOrder::TTL, &[drain, cancel]), []);
+        assert!(OBEYED_FOR > 2 * OperatorOrder::TTL);
+        membership.new_orders(now + OperatorOrder::TTL + OBEYED_FOR, &[]);
+        assert!(membership.obeyed.lock().unwrap().is_empty(), "the ids are kept for ever");
     }
 }

@@ -218,7 +218,10 @@ impl<'a> OwnedPartitions<'a> {
         let is_some = !notices.is_empty();
         for notice in notices {
             match notice {
-                OwnershipNotice::Start(partition, epoch) => self.checks.add(partition, epoch),
+                OwnershipNotice::Start(partition, epoch) => {
+                    let now = self.deployer.node.clock().now();
+                    self.checks.add(now, partition, epoch);
+                }
                 OwnershipNotice::Stop(partition, epoch) => self.stop(partition, epoch),
                 OwnershipNotice::Left(partition) => self.leave(partition),
                 OwnershipNotice::Foreign(partition, row) => return Err(self.close(partition, row)),

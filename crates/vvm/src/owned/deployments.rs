@@ -25,16 +25,35 @@ use crate::Problem;
 /// The pause after a check that the storage did not answer.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
+/// A partition whose deployment is not known for so long goes to another node.
+const KNOWN_WITHIN: Duration = Duration::from_secs(10);
+
+/// A partition goes to other nodes first for this time after its deployment was not known.
+const UNKNOWN_FOR: Duration = Duration::from_secs(60);
+
+/// A partition goes to other nodes first for this time after this node could not run it.
+const REFUSED_FOR: Duration = Duration::from_secs(600);
+
 /// The answer of a check: the application, and the result.
 type Checked = (u32, Result<Result<(), DeploymentError>, Problem>);
+
+/// A partition that waits for the check of its application.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WaitingPartition {
+    epoch: OwnerEpoch,
+    since: Instant,
+}
+
+/// The partitions that wait, by their ids.
+type WaitingPartitions = BTreeMap<PartitionId, WaitingPartition>;
 
 /// The partitions that wait for the check of their application.
 #[derive(Default)]
 pub(super) struct DeploymentChecks<'a> {
     /// The partitions whose check has not begun.
-    waiting: BTreeMap<PartitionId, OwnerEpoch>,
+    waiting: WaitingPartitions,
     /// The partitions whose check is under way. One read serves all that were waiting.
-    checking: BTreeMap<PartitionId, OwnerEpoch>,
+    checking: WaitingPartitions,
     under_way: BTreeSet<u32>,
     /// No check begins before this time: the storage has just failed.
     rest_until: Option<Instant>,
@@ -42,8 +61,8 @@ pub(super) struct DeploymentChecks<'a> {
 }
 
 impl<'a> DeploymentChecks<'a> {
-    pub(super) fn add(&mut self, partition: PartitionId, epoch: OwnerEpoch) {
-        self.waiting.insert(partition, epoch);
+    pub(super) fn add(&mut self, now: Instant, partition: PartitionId, epoch: OwnerEpoch) {
+        self.waiting.insert(partition, WaitingPartition { epoch, since: now });
     }
 
     /// The partition is not to be started any more.
@@ -76,7 +95,7 @@ impl<'a> DeploymentChecks<'a> {
     ///
     /// # Cancel safety
     /// Safe: no answer is lost.
-    pub(super) async fn next(&mut self) -> (Checked, Vec<(PartitionId, OwnerEpoch)>) {
+    pub(super) async fn next(&mut self) -> (Checked, WaitingPartitions) {
         let Some(checked) = self.checks.next().await else { return std::future::pending().await };
         let app = checked.0;
         self.under_way.remove(&app);
@@ -108,22 +127,28 @@ impl OwnedPartitions<'_> {
     pub(super) fn note_check(
         &mut self,
         (number, checked): Checked,
-        waiting: Vec<(PartitionId, OwnerEpoch)>,
+        waiting: WaitingPartitions,
     ) -> Result<(), Problem> {
         let node = self.deployer.node;
         match checked? {
             Ok(()) => {
                 node.membership().wishes().outdated.remove(&number);
-                for (partition, epoch) in waiting {
+                for (partition, WaitingPartition { epoch, .. }) in waiting {
                     self.start(partition, epoch)?;
                 }
                 return Ok(());
             }
             // The partitions wait. A simpler version reports that they have ended: each attempt
-            // costs an epoch then, and the pauses between them grow to a minute.
+            // costs an epoch then, and the pauses between them grow to a minute. The storage may
+            // answer another node, so a partition that waits for long goes there.
             Err(DeploymentError::Storage(why)) => {
                 warn!(app = number, error = %with_causes(&why), "deployment not known");
-                self.checks.rest_until = Some(node.clock().now() + RETRY_PAUSE);
+                let now = node.clock().now();
+                self.checks.rest_until = Some(now + RETRY_PAUSE);
+                let late = |it: &WaitingPartition| now.saturating_since(it.since) >= KNOWN_WITHIN;
+                for (partition, _) in waiting.iter().filter(|(_, it)| late(it)) {
+                    self.refuse(*partition, UNKNOWN_FOR);
+                }
                 self.checks.waiting.extend(waiting);
                 return Ok(());
             }
@@ -142,11 +167,11 @@ impl OwnedPartitions<'_> {
                         "another version of the application is deployed: this node starts no partition of it; upgrade this node"
                     );
                 }
-                waiting.iter().for_each(|(partition, _)| self.refuse(*partition));
+                waiting.keys().for_each(|partition| self.refuse(*partition, REFUSED_FOR));
             }
         }
         let now = node.clock().now();
-        for (partition, epoch) in waiting {
+        for (partition, WaitingPartition { epoch, .. }) in waiting {
             // Nothing was started. The engine tries again after a pause, or gives the partition up.
             self.engine.ended(now, (partition, epoch), now, epoch);
         }
@@ -159,14 +184,17 @@ impl OwnedPartitions<'_> {
         let started = self.deployer.node.membership().wishes().starts.get(&partition).copied();
         let worked = started.map(|at| now.saturating_since(at)).unwrap_or_default();
         if self.failures.note(partition, worked) {
-            self.refuse(partition);
+            self.refuse(partition, REFUSED_FOR);
         }
     }
 
-    /// Tells the other nodes that this one cannot run a partition.
-    fn refuse(&self, partition: PartitionId) {
+    /// Tells the other nodes for some time that this one cannot run a partition.
+    fn refuse(&self, partition: PartitionId, lasts: Duration) {
         let node = self.deployer.node;
-        node.membership().wishes().refused.insert(partition, node.clock().now());
-        node.view().ask_now();
+        let now = node.clock().now();
+        let before = node.membership().wishes().refused.insert(partition, now + lasts);
+        if before.is_none_or(|until| until <= now) {
+            node.view().ask_now();
+        }
     }
 }

@@ -16,7 +16,10 @@ use istorage::{
     WrappedDriver,
 };
 use processor::Application;
-use sysvvm::{AppName, ownership::MemberId};
+use sysvvm::{
+    AppName,
+    ownership::{MemberId, MemberState},
+};
 use vvm::{AppSettings, ClusterOrder, Launched, Stage, Vvm};
 
 use crate::cluster::{Cluster, PATIENCE};
@@ -85,7 +88,8 @@ async fn a_partition_of_a_newer_version_does_not_start_on_an_older_node() {
     .await;
     assert_eq!(owned(&older), kept, "what worked before goes on working");
     let order = ClusterOrder::Move { app: "acme/shop".to_owned(), partition, to };
-    newer.node().order(order).await.unwrap();
+    let why = newer.node().order(order).await.unwrap_err().to_string();
+    assert!(why.contains("only an older version of it"), "{why}");
     cluster.clock.sleep(Duration::from_secs(3)).await;
     assert!(owned(&newer).contains(&back), "the older node is asked once only");
 
@@ -121,6 +125,56 @@ async fn a_partition_waits_for_a_storage_that_cannot_show_the_deployment() {
     let partitions = node.node().cluster_status().partitions;
     assert!(partitions.iter().all(|partition| partition.epoch == 1), "{partitions:?}");
     node.shutdown().await.unwrap();
+}
+
+/// One node could never read the deployment, for example because of the network between it and a
+/// server. It took a partition, did not start it, and kept it. Meanwhile the cluster showed the
+/// partition as ready.
+#[tokio::test]
+async fn a_partition_whose_deployment_stays_unknown_goes_back() {
+    let cluster = Cluster::new();
+    let well = launch(&cluster, 1, OLDER);
+    cluster.until(&well, Stage::Leading).await;
+    well.node().order(ClusterOrder::Pause).await.unwrap();
+    let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
+    let reads = Arc::new(AtomicUsize::new(0));
+    let driver = WrappedDriver::new(driver, move |inner| {
+        Arc::new(FailingDeployment { inner, reads: Arc::clone(&reads), works: 2, fails: 100_000 })
+    });
+    let application = Application::new(OLDER.parse().unwrap()).unwrap();
+    let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), Arc::new(application));
+    let settings = vvm::NodeSettings {
+        seats: NonZeroU32::new(2).unwrap(),
+        drain_within: Duration::from_secs(8),
+        ..cluster.settings(2)
+    };
+    let ill = Vvm::builder(Arc::new(driver), cluster.clock.clone(), settings);
+    let ill = ill.with_app(app).build().unwrap().launch();
+
+    let to: MemberId = ill.node().cluster_status().this_member.parse().unwrap();
+    let is_ready = |member: &vvm::MemberStatus| {
+        member.id == to.to_string() && member.fresh && member.state == MemberState::Ready
+    };
+    until(&cluster, "the other node is ready", || {
+        well.node().cluster_status().members.iter().any(is_ready)
+    })
+    .await;
+    let order = ClusterOrder::Move { app: "acme/shop".to_owned(), partition: 3, to };
+    well.node().order(order).await.unwrap();
+    let there = || well.node().cluster_status().partitions.swap_remove(3);
+    let taken = Some(to.to_string());
+    until(&cluster, "the partition moves", || there().member == taken).await;
+    let moved = cluster.clock.now();
+    until(&cluster, "the cluster shows that the partition does not work", || {
+        there().state == "starting"
+    })
+    .await;
+    until(&cluster, "the partition comes back", || owned(&well).contains(&3)).await;
+    let took = cluster.clock.now() - moved;
+    assert!(took > Duration::from_secs(9) && took < Duration::from_secs(15), "{took:?}");
+    assert_eq!(there().epoch, 3, "a partition that was not started costs no further epoch");
+    ill.shutdown().await.unwrap();
+    well.shutdown().await.unwrap();
 }
 
 /// A storage in which some reads of the deployment of an application fail.
