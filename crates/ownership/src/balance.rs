@@ -103,13 +103,16 @@ pub struct BalanceTimes {
     pub not_back: Duration,
 }
 
+/// A view of the cluster, and the heartbeat of a node, say nothing about the present after this time.
+pub const FRESH: Duration = Duration::from_secs(3);
+
 /// A node that did not answer is no successor for this time.
 const NO_ANSWER: Duration = Duration::from_secs(5);
 
 impl Default for BalanceTimes {
     fn default() -> BalanceTimes {
-        let [fresh, quiet, not_back] = [3, 10, 5].map(Duration::from_secs);
-        BalanceTimes { fresh, quiet, not_back }
+        let [quiet, not_back] = [10, 5].map(Duration::from_secs);
+        BalanceTimes { fresh: FRESH, quiet, not_back }
     }
 }
 

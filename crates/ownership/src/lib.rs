@@ -17,8 +17,8 @@ mod row;
 
 pub use self::{
     balance::{
-        BalancePlan, BalanceTimes, Balancer, ClusterSight, DRAINS, GiveUp, LONGEST_TAKE_WAIT,
-        MOVES, MoveOrder,
+        BalancePlan, BalanceTimes, Balancer, ClusterSight, DRAINS, FRESH, GiveUp,
+        LONGEST_TAKE_WAIT, MOVES, MoveOrder,
     },
     engine::{
         LOOK_EVERY, OwnerChange, OwnerRowsView, OwnershipAction, OwnershipAnswer, OwnershipCall,

@@ -21,7 +21,9 @@ use ielections::{Incarnation, Leaders, Observer};
 use istorage::Consistency;
 use sysvvm::{
     MemberRows, OperatorOrder, OrderId, OwnerRows, SeenMember, System,
-    ownership::{Member, MemberId, MemberRow, OwnerRow, OwnerRowsView, PartitionId},
+    ownership::{
+        FRESH as HEARTBEAT_FRESH, Member, MemberId, MemberRow, OwnerRow, OwnerRowsView, PartitionId,
+    },
 };
 use tokio::sync::{Notify, watch};
 use tracing::debug;
@@ -40,9 +42,6 @@ const WRITE_EVERY: Duration = Duration::from_millis(900);
 /// The time for which an answer of the storage is fresh. A reader that wants a fresh answer causes
 /// a read at most this often.
 const FRESH: Duration = Duration::from_millis(100);
-
-/// The heartbeat of a member that lives rises within this time.
-const FRESH_MEMBER: Duration = Duration::from_secs(3);
 
 /// The longest time that a reader waits while nothing is known.
 const FIRST_WITHIN: Duration = Duration::from_millis(500);
@@ -107,7 +106,7 @@ impl ClusterSeen {
     /// Whether the heartbeat of a member rose within the last 3 seconds before the read.
     pub(crate) fn is_fresh(&self, id: MemberId) -> bool {
         let rose = self.heartbeats.get(&id);
-        rose.is_some_and(|(_, at)| self.sent.saturating_since(*at) <= FRESH_MEMBER)
+        rose.is_some_and(|(_, at)| self.sent.saturating_since(*at) <= HEARTBEAT_FRESH)
     }
 
     /// Notes which heartbeats rose since the read before.

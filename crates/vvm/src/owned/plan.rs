@@ -8,7 +8,9 @@ use std::{
 use clock::Instant;
 use sysvvm::{
     OperatorOrder,
-    ownership::{ClusterSight, GiveUp, MemberId, MemberState, MoveOrder, OwnerEpoch, PartitionId},
+    ownership::{
+        ClusterSight, FRESH, GiveUp, MemberId, MemberState, MoveOrder, OwnerEpoch, PartitionId,
+    },
 };
 
 use super::OwnedPartitions;
@@ -19,9 +21,6 @@ use crate::{
 
 /// The pause between two attempts to take the same partitions.
 const TAKE_EVERY: Duration = Duration::from_secs(1);
-
-/// A view that is older says nothing about the present.
-const SIGHTED: Duration = Duration::from_secs(3);
 
 impl OwnedPartitions<'_> {
     /// Plans by the last view of the cluster. Returns whether the node has nothing left to take or
@@ -56,7 +55,7 @@ impl OwnedPartitions<'_> {
         self.publish(plan.wants);
         let has_told = self.take(now, &plan.take);
         self.give_up(now, &plan.give_up, drain);
-        let is_sighted = now.saturating_since(read_at) <= SIGHTED
+        let is_sighted = now.saturating_since(read_at) <= FRESH
             && own.incarnation.is_some_and(|me| seen.living.contains(&me));
         if drain.begun.is_some() {
             self.note_drain(drain, &plan.give_up, is_sighted);
