@@ -40,7 +40,9 @@ impl NodeTls {
         });
         let cluster = cluster.tls.as_ref().map(|tls| {
             let files = TlsFiles::new(&tls.cert_file, &tls.key_file);
-            ClusterTls::read(files, &tls.ca_file).map_err(wrong("cluster", "ca_file"))
+            let read = ClusterTls::read(files, &tls.ca_file);
+            let checked = read.and_then(|tls| tls.check_own().map(|()| tls));
+            checked.map_err(wrong("cluster", "ca_file"))
         });
         Ok(NodeTls {
             http: http.transpose()?,

@@ -8,9 +8,13 @@ use std::{io, path::PathBuf, sync::Arc};
 
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::{
-    self, ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
-    SignatureScheme,
-    client::{danger::HandshakeSignatureValid, verify_server_name},
+    self, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore,
+    ServerConfig, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerifier},
+        verify_server_name,
+    },
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, ServerName, UnixTime},
     server::{
@@ -45,6 +49,26 @@ impl ClusterTls {
     ) -> Result<ClusterTls, TlsFileError> {
         let files = PortFiles { own: files, authority: Some(authority.into()) };
         Ok(ClusterTls(Arc::new(PortTls::read(files, configs)?)))
+    }
+
+    /// Checks the certificate of this node as the other nodes do: a connection in either direction
+    /// needs it. A certificate that is over or not valid yet passes, because the node warns of its
+    /// end, and takes a new one while it works.
+    ///
+    /// # Errors
+    /// If a file cannot be used, or if the other nodes would refuse the certificate.
+    pub fn check_own(&self) -> Result<(), TlsFileError> {
+        let credentials = self.0.read_credentials()?;
+        let refused = |error| credentials.refused(TlsFile::Certificate, RefusedByPeers(error));
+        check_own(&credentials).or_else(|error| match error {
+            rustls::Error::InvalidCertificate(
+                CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. },
+            ) => Ok(()),
+            error => Err(refused(error)),
+        })
     }
 
     pub(crate) fn port(&self) -> &PortTls {
@@ -87,6 +111,31 @@ fn configs(
         .with_client_auth_cert(chain.clone(), key.clone_key())
         .map_err(refused_pair)?;
     Ok((server, Some(client)))
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the other nodes refuse the certificate ({0}): it needs the DNS name `{NODE_NAME}`, an authority \
+     in the file of authorities, and the purposes of servers and of clients"
+)]
+struct RefusedByPeers(rustls::Error);
+
+fn check_own(credentials: &Credentials) -> Result<(), rustls::Error> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let roots = credentials.authority.clone().unwrap_or_else(|| Arc::new(RootCertStore::empty()));
+    let general = |error: &dyn std::fmt::Display| rustls::Error::General(error.to_string());
+    let name = ServerName::try_from(NODE_NAME).map_err(|error| general(&error))?;
+    let Some((own, intermediates)) = credentials.chain.split_first() else { return Ok(()) };
+    let now = UnixTime::now();
+    WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+        .build()
+        .map_err(|error| general(&error))?
+        .verify_server_cert(own, intermediates, &name, &[], now)?;
+    WebPkiClientVerifier::builder_with_provider(roots, provider)
+        .build()
+        .map_err(|error| general(&error))?
+        .verify_client_cert(own, intermediates, now)?;
+    Ok(())
 }
 
 /// Checks that the certificate of a client is that of a node.

@@ -59,6 +59,11 @@ impl PortTls {
         Ok(PortTls { files, configure, current, first })
     }
 
+    /// Reads the files again, and uses none of them.
+    pub(crate) fn read_credentials(&self) -> Result<Credentials, TlsFileError> {
+        Credentials::new(&self.files, self.files.read())
+    }
+
     /// Accepts the connection of a client.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<NodeStream> {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.current().server));

@@ -7,6 +7,7 @@ use std::{
 };
 
 use httpapi::{ClusterSettings, ClusterSettingsError, HttpApi, HttpApiSettings, TlsFile};
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
 use shop::http_client::{command_path, logged, workspace_path};
 
 use crate::support::{
@@ -83,6 +84,35 @@ fn a_node_of_another_authority_or_name_is_refused() {
     refused(&cluster, &owner, NodeOptions::default());
     assert_eq!(owner.command(WS, "sys.CUD", ROW).0, 200);
     owner.stop();
+}
+
+/// A node with such a certificate started, and the other nodes refused all its connections.
+#[test]
+fn a_node_can_see_that_the_others_will_refuse_its_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = TestAuthority::new();
+    let check = |name, change: &dyn Fn(&mut CertificateParams)| {
+        let files = authority.files(folder.path(), "node", NAME);
+        files.write(authority.sign(name, change));
+        files.cluster().unwrap().check_own().map_err(|error| error.to_string())
+    };
+    check(NAME, &|_| {}).unwrap();
+    let over = |params: &mut CertificateParams| params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    check(NAME, &over).expect("the node warns of the end of a certificate");
+    use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+    let of_servers = |params: &mut CertificateParams| params.extended_key_usages = vec![ServerAuth];
+    let of_clients = |params: &mut CertificateParams| params.extended_key_usages = vec![ClientAuth];
+    type Change<'c> = &'c dyn Fn(&mut CertificateParams);
+    let refused: [(&str, Change<'_>); 3] =
+        [("www.example.com", &|_| {}), (NAME, &of_servers), (NAME, &of_clients)];
+    for (name, change) in refused {
+        let why = check(name, change).unwrap_err();
+        assert!(why.contains("node-certificate.pem: the other nodes refuse"), "{why}");
+    }
+    let mut foreign = authority.files(folder.path(), "foreign", NAME);
+    foreign.authority = TestAuthority::new().files(folder.path(), "other", NAME).authority;
+    let why = foreign.cluster().unwrap().check_own().unwrap_err();
+    assert_eq!(why.file, TlsFile::Certificate, "{why}");
 }
 
 #[test]
