@@ -59,12 +59,24 @@ pub(crate) async fn run(command: ClusterCommand) -> Result<ExitCode, CommandErro
                 false => "gives its partitions away, and takes none",
                 true => "takes partitions again",
             };
-            let text = format!("ordered: {} {what}\n", name_of(member));
+            let mut text = format!("ordered: {} {what}\n", name_of(member));
+            if !cancel && is_last(&status, member) {
+                text += "no other node is ready: the partitions stop and have no owner until the drain is \
+                         cancelled with `--cancel`, or another node is ready\n";
+            }
             (order(admin, &path).await?, text)
         }
     };
     print(&if json { format!("{answer:#}\n") } else { text })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether no other node can own partitions now.
+fn is_last(status: &Value, member: &Value) -> bool {
+    let is_ready = |other: &&Value| {
+        other["fresh"] == true && other["leads"] == true && other["state"] == "ready"
+    };
+    !array(&status["members"]).iter().filter(is_ready).any(|other| other["id"] != member["id"])
 }
 
 async fn status(admin: &NodeTarget) -> Result<Value, CommandError> {

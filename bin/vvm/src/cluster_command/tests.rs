@@ -85,7 +85,7 @@ the last look at the cluster failed: no answer
     assert_eq!(line("acme/shop/4")[4], "5");
     assert_eq!(line("acme/shop/5")[5], "10001");
     assert!(
-        text.ends_with("\n6 partitions: 6 of acme/shop; the other 1 need no attention\n"),
+        text.ends_with("\n6 partitions: 6 of acme/shop; the other one needs no attention\n"),
         "{text}"
     );
 }
@@ -101,9 +101,19 @@ fn all_partitions_are_shown_on_request() {
     healthy["partitions"].as_array_mut().unwrap().truncate(1);
     let text = text_of_status(&healthy, false);
     assert!(text.contains("balancing is on\n") && !text.contains("failed"), "{text}");
-    assert!(text.ends_with("\n1 partitions: 1 of acme/shop; all are ready\n"), "{text}");
+    assert!(text.ends_with("\n1 partition: 1 of acme/shop; all are ready\n"), "{text}");
     healthy["partitions"] = json!([]);
     assert!(text_of_status(&healthy, false).ends_with("\nno partition has an owner yet\n"));
+}
+
+#[test]
+fn the_last_node_that_can_own_partitions_is_known() {
+    let mut status = cluster();
+    let is_last = |status: &Value, index: usize| is_last(status, &status["members"][index]);
+    // The others drain, have no seat, or do not respond.
+    assert!(is_last(&status, 0) && !is_last(&status, 1));
+    status["members"][1]["state"] = "ready".into();
+    assert!(!is_last(&status, 0) && !is_last(&status, 1));
 }
 
 #[test]

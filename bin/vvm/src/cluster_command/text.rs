@@ -18,8 +18,8 @@ pub(super) fn text_of_status(status: &Value, with_all: bool) -> String {
     let balancing = if status["paused"] == true { "paused" } else { "on" };
     let age = status["ageMs"].as_u64().unwrap_or_default();
     let mut text = format!(
-        "cluster {age} ms ago, as the node with * saw it: {} nodes, {held} of {} seats held, balancing is {balancing}\n",
-        members.iter().filter(|member| member["fresh"] == true).count(),
+        "cluster {age} ms ago, as the node with * saw it: {}, {held} of {} seats held, balancing is {balancing}\n",
+        counted(members.iter().filter(|member| member["fresh"] == true).count(), "node"),
         status["seats"]
     );
     if let Some(error) = status["lastError"].as_str() {
@@ -134,9 +134,15 @@ fn text_of_counts(partitions: &[Value], listed: usize, with_all: bool) -> String
         (true, ..) => String::new(),
         (false, 0, _) => "; all are ready".to_owned(),
         (false, _, 0) => "; all need attention".to_owned(),
+        (false, _, 1) => "; the other one needs no attention".to_owned(),
         (false, _, others) => format!("; the other {others} need no attention"),
     };
-    format!("{} partitions: {}{state}\n", partitions.len(), apps.join(", "))
+    format!("{}: {}{state}\n", counted(partitions.len(), "partition"), apps.join(", "))
+}
+
+/// A number with the name of what is counted.
+fn counted(count: usize, of: &str) -> String {
+    if count == 1 { format!("1 {of}") } else { format!("{count} {of}s") }
 }
 
 fn or_dash(value: &Value) -> String {
