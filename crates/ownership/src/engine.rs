@@ -47,6 +47,9 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The pause after a call that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
+/// The pause between two attempts to change a row that makes no sense.
+const ASIDE: Duration = Duration::from_secs(60);
+
 /// The shortest and the longest pause before a partition that ended by itself starts again.
 const RESTART_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
@@ -63,6 +66,8 @@ pub struct OwnershipEngine {
     used: BTreeMap<PartitionId, OwnerEpoch>,
     restarts: BTreeMap<PartitionId, Restarts>,
     wanted: BTreeSet<PartitionId>,
+    /// The partitions whose rows make no sense.
+    aside: BTreeSet<PartitionId>,
     step: Step,
     look_at: Instant,
     /// No call is made before this time.
@@ -112,6 +117,7 @@ impl OwnershipEngine {
             used: BTreeMap::new(),
             restarts: BTreeMap::new(),
             wanted: BTreeSet::new(),
+            aside: BTreeSet::new(),
             step: Step::Idle,
             look_at: now,
             rest_until: now,
@@ -172,7 +178,8 @@ impl OwnershipEngine {
     /// Returns the partitions that the node has begun to give up and whose rows have not changed.
     /// Neither the node nor another one can stop a partition from leaving.
     pub fn giving(&self) -> Vec<GiveUp> {
-        let giving = self.held.iter().filter_map(|(&partition, &Held { epoch, state })| {
+        let held = self.held.iter().filter(|(partition, _)| !self.aside.contains(partition));
+        let giving = held.filter_map(|(&partition, &Held { epoch, state })| {
             let to = match state {
                 HeldState::Stopping(next) | HeldState::Stopped(next, _) => next.successor()?,
                 HeldState::Taken | HeldState::Working => return None,
@@ -209,13 +216,15 @@ impl OwnershipEngine {
     }
 
     /// Tells that the row of a partition makes no sense. One call changes the rows of several
-    /// partitions, or none of them. So the engine does not try to change this one any more.
-    pub fn set_aside(&mut self, partition: PartitionId) {
+    /// partitions, or none of them. So the engine tries to change this row only once a minute, and
+    /// the partition does not count as one that the node gives up.
+    pub fn set_aside(&mut self, now: Instant, partition: PartitionId) {
         self.wanted.remove(&partition);
         if let Some(held) = self.held.get_mut(&partition)
             && let HeldState::Stopped(next, _) = held.state
         {
-            held.state = HeldState::Stopped(next, Instant::FAR_FUTURE);
+            held.state = HeldState::Stopped(next, now + ASIDE);
+            self.aside.insert(partition);
         }
     }
 
@@ -382,8 +391,13 @@ impl OwnershipEngine {
 
     fn see(&mut self, rows: OwnerRowsView, is_linearizable: bool) {
         for partition in self.partitions.clone() {
-            let row = rows.get(&partition).copied().unwrap_or_default();
-            self.learn(partition, row, is_linearizable);
+            match rows.get(&partition) {
+                Some(row) => self.learn(partition, *row, is_linearizable),
+                // No row is ever removed, so this one cannot be read. A partition that works goes
+                // on under its epoch: nobody can take it without a change of its row.
+                None if self.works(partition) => {}
+                None => self.learn(partition, OwnerRow::default(), is_linearizable),
+            }
         }
         // The other partitions count in the loads of their owners.
         for (partition, row) in rows {
@@ -393,12 +407,18 @@ impl OwnershipEngine {
         }
     }
 
+    /// Whether a partition was started here and has not left.
+    fn works(&self, partition: PartitionId) -> bool {
+        self.held.get(&partition).is_some_and(|held| held.state != HeldState::Taken)
+    }
+
     /// Learns what the row of a partition holds. A plain read may show a former value.
     fn learn(&mut self, partition: PartitionId, row: OwnerRow, is_linearizable: bool) {
         if !is_linearizable && row.epoch < self.row(partition).epoch {
             return;
         }
         self.rows.insert(partition, row);
+        self.aside.remove(&partition);
         let is_mine = row.owner.is_some_and(|owner| owner.incarnation == self.me.incarnation);
         let is_unused = self.used.get(&partition).is_none_or(|used| row.epoch > *used);
         let Some(held) = self.held.get(&partition).copied() else {

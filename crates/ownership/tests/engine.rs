@@ -289,12 +289,34 @@ fn a_partition_with_a_damaged_row_does_not_keep_others_from_leaving() {
     world.pass(SECOND);
     let _ = world.engine.notices();
     assert!(world.changes().iter().all(|changes| changes.len() == 2));
-    world.engine.set_aside(id(0));
+    world.engine.set_aside(world.now, id(0));
+    assert_eq!(world.engine.giving().len(), 1, "a drain waits for a damaged row");
     world.broken = None;
+    let damaged = world.rows.remove(&id(0)).unwrap();
     world.pass(SECOND);
     assert_eq!(world.engine.notices(), [OwnershipNotice::Left(id(1))]);
     assert_eq!(world.rows[&id(1)], row(2, other()));
-    assert_eq!(world.rows[&id(0)], row(1, me()), "the damaged row was changed");
+    // An operator restores the row.
+    world.rows.insert(id(0), damaged);
+    world.pass(90 * SECOND);
+    assert_eq!(world.engine.notices(), [OwnershipNotice::Left(id(0))]);
+    assert_eq!(world.rows[&id(0)], row(2, other()));
+}
+
+/// The row of a partition that worked was damaged. A read before the start of another partition did
+/// not show the row, and the node ended all its work.
+#[test]
+fn a_partition_with_a_damaged_row_does_not_end_the_work_of_the_node() {
+    let mut world = World::new(2, 10);
+    assert_eq!(world.take(&[0]), [started(0, 1)]);
+    world.rows.remove(&id(0));
+    assert_eq!(world.take(&[1]), [started(1, 1)]);
+    world.pass(5 * SECOND);
+    assert_eq!(world.engine.notices(), []);
+    // The row says that somebody else owns the partition.
+    world.rows.insert(id(0), row(2, other()));
+    world.pass(LOOK_EVERY);
+    assert_eq!(world.engine.notices(), [OwnershipNotice::Foreign(id(0), row(2, other()))]);
 }
 
 #[test]

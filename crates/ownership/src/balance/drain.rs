@@ -18,7 +18,9 @@ impl Balancer {
         let (mut give_up, mut without) = (Vec::new(), Vec::new());
         for (&partition, row) in cluster.rows {
             let is_mine = row.owner.is_some_and(|owner| owner.incarnation == me);
-            if !is_mine || giving.iter().any(|begun| begun.partition == partition) {
+            // A partition whose row makes no sense cannot be given away.
+            let can_leave = cluster.partitions.contains(&partition);
+            if !is_mine || !can_leave || giving.iter().any(|begun| begun.partition == partition) {
                 continue;
             }
             let epoch = row.epoch;

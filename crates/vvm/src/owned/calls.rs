@@ -54,11 +54,11 @@ impl OwnedPartitions<'_> {
     }
 
     /// Notes an error of a call that changed nothing. A partition whose row makes no sense is
-    /// neither taken nor given away any more.
+    /// not taken any more.
     fn note(&mut self, error: &sysvvm::Error, now: Instant) {
         let blocked = OwnerRows::partition_of(error);
         if let Some(partition) = blocked {
-            self.engine.set_aside(partition);
+            self.engine.set_aside(now, partition);
         }
         let is_new = blocked.is_some_and(|partition| self.blocked.insert(partition));
         if is_new || now >= self.log_at {
