@@ -60,6 +60,9 @@ static NOT_PASSED_ON: [HeaderName; 3] = [CONNECTION, TRANSFER_ENCODING, DATE];
 /// The time that the owner has for its answer after the deadline of the request.
 const SENDER_WAITS: Duration = Duration::from_millis(250);
 
+/// The most bytes of the answer to a request that was refused.
+const PROBLEM_BYTES: usize = 64 << 10;
+
 /// The interval at which a request that waits for its answer checks the owner of its partition.
 /// Most answers come sooner.
 const OWNER_CHECK: Duration = Duration::from_millis(250);
@@ -98,7 +101,7 @@ impl ApiHandler {
             let problem = ProblemDetails::unavailable(NOT_LEADER, reason);
             return refused_for_good(problem.with("leader", owner.advertised.to_string()));
         };
-        // A request for a log waits here, and takes no place of other requests meanwhile.
+        // A request for a log that waits here takes no place of the peer meanwhile.
         let log = match self.log_place(head, request, &peer).await {
             Ok(log) => log,
             Err(problem) => return refused_for_good(problem),
@@ -108,11 +111,17 @@ impl ApiHandler {
             return refused_for_good(ProblemDetails::unavailable("peer_busy", reason));
         };
         let is_sent = AtomicBool::new(false);
-        let sent = self.forwarded(head, request, payload.bytes(), &peer, (seen, owner));
         let answer = async {
             // The semaphore is never closed.
             let _connection = parked.connections.acquire().await;
-            let answer = peer.ask(sent, tries.can_be_sent_twice(), &is_sent).await?;
+            let slot = peer.slot().await?;
+            if self.node.clock().now() >= head.until {
+                let why = format!("no connection to {} was free in time", owner.advertised);
+                return Err(PeerFailure::NotSent(why));
+            }
+            // The owner gets the time that is left now.
+            let sent = self.forwarded(head, request, payload.bytes(), &peer, (seen, owner));
+            let answer = peer.ask(slot, sent, tries.can_be_sent_twice(), &is_sent).await?;
             self.received(head, request, payload, answer, log).await
         };
         let answer = self.unless_superseded(head, request, seen, pin!(answer)).await;
@@ -224,21 +233,26 @@ impl ApiHandler {
         }
         let code = parts.headers.remove(PROBLEM);
         let code = code.and_then(|code| code.to_str().ok().map(str::to_owned));
+        let is_refused = parts.status == StatusCode::MISDIRECTED_REQUEST
+            || code.as_deref().is_some_and(is_tried_again);
+        let most = match (request.operation.is_read(), request.operation) {
+            _ if is_refused => PROBLEM_BYTES,
+            (true, _) => self.settings.answers_bytes,
+            (false, ApiOperation::DrawNumbers(_)) => self.settings.answers_bytes / 4,
+            (false, _) => READ_BYTES.max(self.settings.limits.body_bytes),
+        };
         let bytes = match body.len() {
-            Some(bytes) if bytes <= self.settings.answers_bytes => bytes,
+            Some(bytes) if bytes <= most => bytes,
             None if log.is_some() => {
                 let pieces = stream_body(body.into_pieces(log));
                 return Ok(TryEnd::Answered(Ok(Response::from_parts(parts, pieces)), code));
             }
             Some(bytes) => {
-                let most = self.settings.answers_bytes;
                 let why = format!("the answer has {bytes} bytes, and this node takes {most}");
                 return Err(PeerFailure::Broken(why));
             }
             None => return Err(PeerFailure::Broken("the answer has no length".to_owned())),
         };
-        let is_refused = parts.status == StatusCode::MISDIRECTED_REQUEST
-            || code.as_deref().is_some_and(is_tried_again);
         // The head of an answer to HEAD tells the length of the answer to GET.
         if head.method != Method::HEAD {
             parts.headers.remove(CONTENT_LENGTH);

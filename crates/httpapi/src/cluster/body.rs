@@ -7,11 +7,10 @@ use bytes::Bytes;
 use causes::with_causes;
 use futures::{StreamExt, stream, stream::BoxStream};
 use hyper::body::{Body as _, Frame, Incoming};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     connection::PeerFailure,
-    peer::{OpenConnection, Peer},
+    peer::{OpenConnection, Peer, PeerSlot},
 };
 
 /// The longest pause of a peer that sends a log. Then the answer is cut.
@@ -22,7 +21,7 @@ const QUIET: Duration = Duration::from_secs(30);
 pub(crate) struct PeerBody {
     body: Incoming,
     open: OpenConnection,
-    _slot: OwnedSemaphorePermit,
+    _slot: PeerSlot,
     peer: Arc<Peer>,
 }
 
@@ -30,7 +29,7 @@ impl PeerBody {
     pub(super) fn new(
         body: Incoming,
         open: OpenConnection,
-        slot: OwnedSemaphorePermit,
+        slot: PeerSlot,
         peer: Arc<Peer>,
     ) -> PeerBody {
         PeerBody { body, open, _slot: slot, peer }

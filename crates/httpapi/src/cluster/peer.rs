@@ -24,7 +24,10 @@ use clock::{Clock, Instant};
 use http_body_util::Full;
 use hyper::{Request, Response, header::HeaderValue};
 use metrics::Gauge;
-use tokio::{net::TcpStream, sync::Semaphore};
+use tokio::{
+    net::TcpStream,
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
 use tracing::warn;
 
 use super::{
@@ -100,15 +103,9 @@ impl Peer {
         }
     }
 
-    /// Sends a request, and waits for the head of its answer. `is_sent` tells a caller that drops
-    /// this future whether the peer may have got the request.
-    pub(crate) async fn ask(
-        self: &Arc<Peer>,
-        request: Request<Full<Bytes>>,
-        can_be_sent_twice: bool,
-        is_sent: &AtomicBool,
-    ) -> Result<Response<PeerBody>, PeerFailure> {
-        self.ask_on(&self.slots, request, can_be_sent_twice, is_sent).await
+    /// Waits for a slot for a request.
+    pub(crate) async fn slot(&self) -> Result<PeerSlot, PeerFailure> {
+        PeerSlot::of(&self.slots).await
     }
 
     /// Sends a question of this node itself, which changes nothing. The question waits only for
@@ -117,18 +114,19 @@ impl Peer {
         self: &Arc<Peer>,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<PeerBody>, PeerFailure> {
-        self.ask_on(&self.question_slot, request, true, &AtomicBool::new(false)).await
+        let slot = PeerSlot::of(&self.question_slot).await?;
+        self.ask(slot, request, true, &AtomicBool::new(false)).await
     }
 
-    async fn ask_on(
+    /// Sends a request, and waits for the head of its answer. `is_sent` tells a caller that drops
+    /// this future whether the peer may have got the request.
+    pub(crate) async fn ask(
         self: &Arc<Peer>,
-        slots: &Arc<Semaphore>,
+        slot: PeerSlot,
         mut request: Request<Full<Bytes>>,
         can_be_sent_twice: bool,
         is_sent: &AtomicBool,
     ) -> Result<Response<PeerBody>, PeerFailure> {
-        let slot = Arc::clone(slots).acquire_owned().await;
-        let slot = slot.map_err(|_| PeerFailure::NotSent("the node stops".to_owned()))?;
         let rest = if can_be_sent_twice { IDLE } else { ONCE_WITHIN };
         loop {
             let (mut open, is_new) = match self.take_idle(rest) {
@@ -226,6 +224,20 @@ impl Peer {
 impl fmt::Debug for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Peer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// The right to use a connection to a peer.
+#[derive(Debug)]
+pub(crate) struct PeerSlot {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl PeerSlot {
+    async fn of(slots: &Arc<Semaphore>) -> Result<PeerSlot, PeerFailure> {
+        let permit = Arc::clone(slots).acquire_owned().await;
+        let _permit = permit.map_err(|_| PeerFailure::NotSent("the node stops".to_owned()))?;
+        Ok(PeerSlot { _permit })
     }
 }
 
