@@ -19,6 +19,9 @@ const VIEW_WITHIN: Duration = Duration::from_millis(500);
 /// The longest time to store an order.
 const ORDER_WITHIN: Duration = Duration::from_secs(5);
 
+/// What is said of a node that is not fresh.
+const SILENT: &str = "has not written its member row for 3 seconds";
+
 /// An order of an operator to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterOrder {
@@ -76,9 +79,7 @@ impl Node {
                 self.view().ask_now();
                 return Ok(());
             }
-            ClusterOrder::Drain(member) => {
-                OperatorOrder::Drain { member: self.known(member)?.id.0 }
-            }
+            ClusterOrder::Drain(member) => self.drain_order(member)?,
             ClusterOrder::CancelDrain(member) => self.cancel_order(rows, member, deadline).await?,
             ClusterOrder::Move { app, partition, to } => self.move_order(&app, partition, to)?,
         };
@@ -92,6 +93,13 @@ impl Node {
         let members = seen.map(|seen| self.members(&seen)).unwrap_or_default();
         let member = members.into_iter().find(|member| member.id == id);
         member.ok_or_else(|| OrderError::Unknown(format!("no node of the cluster has the id {id}")))
+    }
+
+    fn drain_order(&self, id: MemberId) -> Result<OperatorOrder, OrderError> {
+        if !self.is_fresh(self.known(id)?.id) {
+            return Err(OrderError::Refused(format!("the node {id} {SILENT}")));
+        }
+        Ok(OperatorOrder::Drain { member: id.0 })
     }
 
     async fn cancel_order(
@@ -140,6 +148,13 @@ impl Node {
             let why = format!("partition {partition} is at that node already");
             return Err(OrderError::Refused(why));
         }
+        let seen = self.view().last().answer;
+        let members = seen.map(|seen| self.members(&seen)).unwrap_or_default();
+        let mut from = members.iter().filter(|it| it.incarnation == Some(owner.incarnation));
+        if from.any(|member| member.state == MemberState::Draining) {
+            let why = format!("partition {partition} leaves its node already, which drains");
+            return Err(OrderError::Refused(why));
+        }
         if let Some(why) = self.obstacle(&member, number.get()) {
             return Err(OrderError::Refused(format!("the node {to} {why}")));
         }
@@ -147,14 +162,18 @@ impl Node {
         Ok(OperatorOrder::Move { partition, epoch: row.epoch, to: to.0 })
     }
 
+    fn is_fresh(&self, id: MemberId) -> bool {
+        let seen = self.view().last().answer;
+        id == self.membership().id() || seen.is_some_and(|seen| seen.is_fresh(id))
+    }
+
     /// Returns why a node gets no partition of an application now.
     fn obstacle(&self, member: &Member, app: u32) -> Option<&'static str> {
         let seen = self.view().last().answer;
-        let is_fresh = member.id == self.membership().id()
-            || seen.is_some_and(|seen| seen.is_fresh(member.id));
+        let is_living = |it| seen.as_ref().is_some_and(|seen| seen.living.contains(&it));
         match member.state {
-            _ if !is_fresh => Some("has not written its member row for 3 seconds"),
-            _ if member.incarnation.is_none() => Some("has no seat"),
+            _ if !self.is_fresh(member.id) => Some(SILENT),
+            _ if !member.incarnation.is_some_and(is_living) => Some("has no seat"),
             MemberState::Draining => Some("drains"),
             MemberState::Starting => Some("starts"),
             MemberState::Ready if !member.apps.contains(&app) => {

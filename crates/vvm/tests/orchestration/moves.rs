@@ -214,6 +214,9 @@ async fn an_order_that_nobody_would_obey_is_refused() {
     let why = refused(ClusterOrder::CancelDrain(id)).await;
     assert!(why.contains("does not drain"), "{why}");
 
+    let leaves = (0..10).find(|ws| is_here(second.node(), *ws)).unwrap();
+    let there = u16::try_from(leaves).unwrap();
+
     // The second node sees the order to drain only later.
     node.order(ClusterOrder::Drain(id)).await.unwrap();
     node.order(ClusterOrder::CancelDrain(id)).await.unwrap();
@@ -226,6 +229,12 @@ async fn an_order_that_nobody_would_obey_is_refused() {
     let why = refused(order()).await;
     assert!(why.ends_with("drains"), "{why}");
 
+    let to = member_of(&node.cluster_status(), node);
+    let order = ClusterOrder::Move { app: "acme/shop".to_owned(), partition: there, to };
+    let why = refused(order).await;
+    // Or the partition is at the first node by now.
+    assert!(why.contains("already"), "{why}");
+
     // A node that stands still writes no row, and its row stays for 10 seconds.
     let stays = cluster.node(3, three_seats).build().unwrap().launch();
     let third = stays.node().cluster_status().this_member;
@@ -237,8 +246,11 @@ async fn an_order_that_nobody_would_obey_is_refused() {
     stays.shutdown().await.unwrap();
     until(&cluster, "the third node is gone", || is_there(false)).await;
     let to = third.parse().unwrap();
-    let why = refused(ClusterOrder::Move { app: "acme/shop".to_owned(), partition, to }).await;
-    assert!(why.contains("has not written its member row"), "{why}");
+    let order = ClusterOrder::Move { app: "acme/shop".to_owned(), partition, to };
+    for order in [order, ClusterOrder::Drain(to)] {
+        let why = refused(order).await;
+        assert!(why.contains("has not written its member row"), "{why}");
+    }
     for node in [first, second] {
         node.shutdown().await.unwrap();
     }
