@@ -48,9 +48,9 @@ impl HeldLease {
 /// storage answers each call in time, and one call can take all of them.
 fn takeover_bound(budget: &Budget, check_of_deployment: Duration) -> Duration {
     // A read of the cluster, a look at the ownership rows that was under way, and the four calls
-    // that take a partition.
+    // that take a partition. A check of the deployment that was under way counts, too.
     let calls = 6 * budget.timing().call_timeout;
-    budget.failover_bound() + READ_EVERY + LONGEST_TAKE_WAIT + calls + check_of_deployment
+    budget.failover_bound() + READ_EVERY + LONGEST_TAKE_WAIT + calls + 2 * check_of_deployment
 }
 
 /// Whether the leadership is lost; false if there is no leadership.

@@ -28,9 +28,6 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// A partition whose deployment is not known for so long goes to another node.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 
-/// A partition goes to other nodes first for this time after its deployment was not known.
-const UNKNOWN_FOR: Duration = Duration::from_secs(60);
-
 /// A partition goes to other nodes first for this time after this node could not run it.
 const REFUSED_FOR: Duration = Duration::from_secs(600);
 
@@ -55,6 +52,10 @@ pub(super) struct DeploymentChecks<'a> {
     /// The partitions whose check is under way. One read serves all that were waiting.
     checking: WaitingPartitions,
     under_way: BTreeSet<u32>,
+    /// The partitions that were refused because the storage did not show the deployment, by their
+    /// applications. The check is repeated until the storage shows it, and then they are not
+    /// refused any more.
+    unknown: BTreeMap<u32, BTreeSet<PartitionId>>,
     /// No check begins before this time: the storage has just failed.
     rest_until: Option<Instant>,
     checks: FuturesUnordered<BoxFuture<'a, Checked>>,
@@ -77,7 +78,8 @@ impl<'a> DeploymentChecks<'a> {
         if self.rest_until.is_some_and(|until| now < until) {
             return;
         }
-        let apps: BTreeSet<u32> = self.waiting.keys().map(|partition| partition.app).collect();
+        let waiting = self.waiting.keys().map(|partition| partition.app);
+        let apps: BTreeSet<u32> = waiting.chain(self.unknown.keys().copied()).collect();
         for app in apps {
             if self.under_way.contains(&app) {
                 continue;
@@ -132,7 +134,7 @@ impl OwnedPartitions<'_> {
         let node = self.deployer.node;
         match checked? {
             Ok(()) => {
-                node.membership().wishes().outdated.remove(&number);
+                self.readmit(number);
                 for (partition, WaitingPartition { epoch, .. }) in waiting {
                     self.start(partition, epoch)?;
                 }
@@ -145,10 +147,7 @@ impl OwnedPartitions<'_> {
                 warn!(app = number, error = %with_causes(&why), "deployment not known");
                 let now = node.clock().now();
                 self.checks.rest_until = Some(now + RETRY_PAUSE);
-                let late = |it: &WaitingPartition| now.saturating_since(it.since) >= KNOWN_WITHIN;
-                for (partition, _) in waiting.iter().filter(|(_, it)| late(it)) {
-                    self.refuse(*partition, UNKNOWN_FOR);
-                }
+                self.refuse_late(now, number, &waiting);
                 self.checks.waiting.extend(waiting);
                 return Ok(());
             }
@@ -167,7 +166,7 @@ impl OwnedPartitions<'_> {
                         "another version of the application is deployed: this node starts no partition of it; upgrade this node"
                     );
                 }
-                waiting.keys().for_each(|partition| self.refuse(*partition, REFUSED_FOR));
+                waiting.keys().for_each(|partition| self.refuse(*partition));
             }
         }
         let now = node.clock().now();
@@ -184,16 +183,38 @@ impl OwnedPartitions<'_> {
         let started = self.deployer.node.membership().wishes().starts.get(&partition).copied();
         let worked = started.map(|at| now.saturating_since(at)).unwrap_or_default();
         if self.failures.note(partition, worked) {
-            self.refuse(partition, REFUSED_FOR);
+            self.refuse(partition);
         }
     }
 
-    /// Tells the other nodes for some time that this one cannot run a partition.
-    fn refuse(&self, partition: PartitionId, lasts: Duration) {
+    /// Tells the other nodes for 10 minutes that this one cannot run a partition.
+    fn refuse(&self, partition: PartitionId) {
         let node = self.deployer.node;
-        let now = node.clock().now();
-        let before = node.membership().wishes().refused.insert(partition, now + lasts);
-        if before.is_none_or(|until| until <= now) {
+        node.membership().wishes().refused.insert(partition, node.clock().now() + REFUSED_FOR);
+        node.view().ask_now();
+    }
+
+    /// Refuses the partitions that have waited for too long, unless they are refused already.
+    fn refuse_late(&mut self, now: Instant, number: u32, waiting: &WaitingPartitions) {
+        for (&partition, WaitingPartition { since, .. }) in waiting {
+            let is_late = now.saturating_since(*since) >= KNOWN_WITHIN;
+            let until = self.deployer.node.membership().wishes().refused.get(&partition).copied();
+            if is_late && until.is_none_or(|until| until <= now) {
+                self.refuse(partition);
+                self.checks.unknown.entry(number).or_default().insert(partition);
+            }
+        }
+    }
+
+    /// The storage has shown the deployment of an application, and it is that of this node.
+    fn readmit(&mut self, number: u32) {
+        let node = self.deployer.node;
+        let unknown = self.checks.unknown.remove(&number).unwrap_or_default();
+        let mut wishes = node.membership().wishes();
+        wishes.outdated.remove(&number);
+        wishes.refused.retain(|partition, _| !unknown.contains(partition));
+        drop(wishes);
+        if !unknown.is_empty() {
             node.view().ask_now();
         }
     }

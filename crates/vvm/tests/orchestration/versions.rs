@@ -177,6 +177,38 @@ async fn a_partition_whose_deployment_stays_unknown_goes_back() {
     well.shutdown().await.unwrap();
 }
 
+/// The storage of one node failed for more than 10 s. After that the node was still said to be unable
+/// to run the partitions, so that they left it, and nobody else could give one to it.
+#[tokio::test]
+async fn a_node_takes_partitions_again_when_it_can_read_the_deployment() {
+    let cluster = Cluster::new();
+    let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
+    let reads = Arc::new(AtomicUsize::new(0));
+    let driver = WrappedDriver::new(driver, move |inner| {
+        // 24 reads with pauses of half a second between them.
+        Arc::new(FailingDeployment { inner, reads: Arc::clone(&reads), works: 2, fails: 24 })
+    });
+    let application = Application::new(OLDER.parse().unwrap()).unwrap();
+    let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), Arc::new(application));
+    let node = Vvm::builder(Arc::new(driver), cluster.clock.clone(), cluster.settings(1));
+    let node = node.with_app(app).build().unwrap().launch();
+    let refused = || node.node().cluster_status().members.iter().map(|it| it.refused.len()).sum();
+    until(&cluster, "the node says that it cannot run the partitions", || {
+        let refused: usize = refused();
+        refused == 10
+    })
+    .await;
+    until(&cluster, "the partitions start", || owned(&node).len() == 10).await;
+    until(&cluster, "the node can run the partitions", || {
+        let refused: usize = refused();
+        refused == 0
+    })
+    .await;
+    let partitions = node.node().cluster_status().partitions;
+    assert!(partitions.iter().all(|partition| partition.epoch == 1), "{partitions:?}");
+    node.shutdown().await.unwrap();
+}
+
 /// A storage in which some reads of the deployment of an application fail.
 #[derive(Debug)]
 struct FailingDeployment {
