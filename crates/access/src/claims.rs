@@ -1,0 +1,109 @@
+//! The parts of a token.
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The most bytes of a token.
+pub(crate) const MAX_BYTES: usize = 8 << 10;
+
+/// A token that is not a JWT.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a token: {0}")]
+pub struct UnreadableToken(pub(crate) &'static str);
+
+/// The parts of a token as they are written. Nothing about them is checked.
+#[derive(Debug)]
+pub struct TokenContent {
+    /// The header.
+    pub header: Value,
+    /// The claims.
+    pub claims: Value,
+}
+
+/// A token in its parts.
+pub(crate) struct TokenParts<'t> {
+    pub(crate) header: Header,
+    pub(crate) claims: Vec<u8>,
+    /// What was signed.
+    pub(crate) message: &'t [u8],
+    pub(crate) signature: Vec<u8>,
+}
+
+/// The header of a token, as far as it matters.
+#[derive(Deserialize)]
+pub(crate) struct Header {
+    pub(crate) alg: String,
+    pub(crate) kid: Option<String>,
+    /// Members of the header that a reader must understand. This program knows none.
+    pub(crate) crit: Option<serde::de::IgnoredAny>,
+}
+
+/// The claims of a token, as far as they matter.
+#[derive(Deserialize)]
+pub(crate) struct Claims {
+    pub(crate) iss: Option<String>,
+    pub(crate) sub: Option<String>,
+    pub(crate) aud: Option<Audience>,
+    pub(crate) exp: Option<f64>,
+    pub(crate) nbf: Option<f64>,
+    pub(crate) vvm: Option<Value>,
+}
+
+/// The audiences of a token: one, or a list.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Audience {
+    One(String),
+    Some(Vec<String>),
+}
+
+impl Audience {
+    pub(crate) fn has(&self, audience: &str) -> bool {
+        match self {
+            Audience::One(one) => one == audience,
+            Audience::Some(some) => some.iter().any(|one| one == audience),
+        }
+    }
+}
+
+impl TokenContent {
+    /// Reads a token without a check of anything.
+    ///
+    /// # Errors
+    /// If the text is not a token.
+    pub fn read(token: &str) -> Result<TokenContent, UnreadableToken> {
+        let (header, claims, _) = split(token)?;
+        let json =
+            |part, why| serde_json::from_slice(&decoded(part)?).map_err(|_| UnreadableToken(why));
+        Ok(TokenContent {
+            header: json(header, "the header is not JSON")?,
+            claims: json(claims, "the claims are not JSON")?,
+        })
+    }
+}
+
+impl TokenParts<'_> {
+    pub(crate) fn read(token: &str) -> Result<TokenParts<'_>, UnreadableToken> {
+        let (header, claims, signature) = split(token)?;
+        let message = &token.as_bytes()[..header.len() + 1 + claims.len()];
+        let header = serde_json::from_slice(&decoded(header)?)
+            .map_err(|_| UnreadableToken("the header is not that of a signed token"))?;
+        Ok(TokenParts { header, claims: decoded(claims)?, message, signature: decoded(signature)? })
+    }
+}
+
+fn split(token: &str) -> Result<(&str, &str, &str), UnreadableToken> {
+    if token.len() > MAX_BYTES {
+        return Err(UnreadableToken("the token has more than 8 KiB"));
+    }
+    let mut parts = token.split('.');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(header), Some(claims), Some(signature), None) => Ok((header, claims, signature)),
+        _ => Err(UnreadableToken("a token has three parts with dots between them")),
+    }
+}
+
+fn decoded(part: &str) -> Result<Vec<u8>, UnreadableToken> {
+    URL_SAFE_NO_PAD.decode(part).map_err(|_| UnreadableToken("a part is not in base64url"))
+}

@@ -1,0 +1,288 @@
+//! The public keys of issuers, as a JWKS file has them.
+
+use std::collections::BTreeMap;
+
+use aws_lc_rs::signature::{
+    self, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RsaParameters,
+    RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde::Deserialize;
+
+/// The least bytes of the modulus of an RSA key: 2048 bits.
+const LEAST_MODULUS: usize = 256;
+
+/// The public keys by which tokens are checked.
+///
+/// Each key has an id and one algorithm. The header of a token names the key, and never chooses the
+/// algorithm.
+#[derive(Clone, Debug)]
+pub struct KeySet {
+    keys: BTreeMap<String, PublicKey>,
+    skipped: Vec<String>,
+}
+
+/// A file of keys that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeySetError {
+    /// The file is not a JWKS.
+    #[error("the file is not a set of keys in JSON (JWKS, `{{\"keys\": [...]}}`): {0}")]
+    NotJwks(serde_json::Error),
+    /// A key cannot be used.
+    #[error("key {number} ({id}): {why}", id = id.as_deref().unwrap_or("without an id"))]
+    Key {
+        /// The place of the key in the file, from 1 on.
+        number: usize,
+        /// The id of the key.
+        id: Option<String>,
+        /// The reason.
+        why: &'static str,
+    },
+    /// The file has no key that can be used.
+    #[error("the file has no key for signatures that this program can check")]
+    Empty,
+}
+
+/// A public key, with its algorithm.
+#[derive(Clone, Debug)]
+pub(crate) struct PublicKey {
+    algorithm: Algorithm,
+    bytes: KeyBytes,
+}
+
+#[derive(Clone, Debug)]
+enum KeyBytes {
+    /// A point of a curve.
+    Point(Vec<u8>),
+    Rsa {
+        modulus: Vec<u8>,
+        exponent: Vec<u8>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Algorithm {
+    EdDsa,
+    Es256,
+    Es384,
+    Rs256,
+    Rs384,
+    Rs512,
+    Ps256,
+    Ps384,
+    Ps512,
+}
+
+#[derive(Deserialize)]
+struct Jwks {
+    keys: Vec<Jwk>,
+}
+
+/// A key of a JWKS. Members that do not matter are ignored.
+#[derive(Deserialize)]
+struct Jwk {
+    kty: String,
+    kid: Option<String>,
+    alg: Option<String>,
+    #[serde(rename = "use")]
+    purpose: Option<String>,
+    crv: Option<String>,
+    x: Option<String>,
+    y: Option<String>,
+    n: Option<String>,
+    e: Option<String>,
+    d: Option<serde::de::IgnoredAny>,
+}
+
+/// The reason why a key is not used.
+enum Unused {
+    /// The file is wrong: nobody should go on with it.
+    Wrong(&'static str),
+    /// The key is for something else, or newer than this program.
+    Skipped(&'static str),
+}
+
+impl KeySet {
+    /// Reads a JWKS file (RFC 7517). Keys for encryption, and those of unknown algorithms, are
+    /// skipped.
+    ///
+    /// # Errors
+    /// If the file is not a JWKS, or has no usable key. A file with a private or a shared key is
+    /// refused, and so is one with a key without an id, with one id twice, or with a damaged key.
+    pub fn parse(jwks: &[u8]) -> Result<KeySet, KeySetError> {
+        let all: Jwks = serde_json::from_slice(jwks).map_err(KeySetError::NotJwks)?;
+        let mut set = KeySet { keys: BTreeMap::new(), skipped: Vec::new() };
+        for (number, jwk) in (1..).zip(all.keys) {
+            let id = jwk.kid.clone();
+            let wrong = |why| KeySetError::Key { number, id: id.clone(), why };
+            match PublicKey::from_jwk(jwk) {
+                Ok((id, _)) if set.keys.contains_key(&id) => {
+                    return Err(wrong("another key has the same `kid`"));
+                }
+                Ok((id, key)) => drop(set.keys.insert(id, key)),
+                Err(Unused::Wrong(why)) => return Err(wrong(why)),
+                Err(Unused::Skipped(why)) => set.skipped.push(wrong(why).to_string()),
+            }
+        }
+        if set.keys.is_empty() { Err(KeySetError::Empty) } else { Ok(set) }
+    }
+
+    /// The keys of the file that are not used, each with the reason.
+    pub fn skipped(&self) -> &[String] {
+        &self.skipped
+    }
+
+    /// The ids of the keys.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.keys.keys().map(String::as_str)
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<&PublicKey> {
+        self.keys.get(id)
+    }
+}
+
+impl PublicKey {
+    fn from_jwk(jwk: Jwk) -> Result<(String, PublicKey), Unused> {
+        if jwk.kty == "oct" {
+            return Err(Unused::Wrong(
+                "a shared key: each node that checks tokens could also make them. Use a pair of keys",
+            ));
+        }
+        if jwk.d.is_some() {
+            return Err(Unused::Wrong(
+                "a private key: nodes need only public keys. Keep this file secret, and give the node the file with the public keys",
+            ));
+        }
+        if jwk.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {
+            return Err(Unused::Skipped("the key is not for signatures"));
+        }
+        let algorithm = Algorithm::of(&jwk)?;
+        let missing = Unused::Wrong("a part of the key is missing, or not in base64url");
+        let bytes = |text: Option<&String>| URL_SAFE_NO_PAD.decode(text?).ok();
+        let key = match (bytes(jwk.x.as_ref()), bytes(jwk.y.as_ref())) {
+            (Some(x), _) if algorithm == Algorithm::EdDsa => KeyBytes::Point(x),
+            (Some(x), Some(y)) if matches!(algorithm, Algorithm::Es256 | Algorithm::Es384) => {
+                let length = if algorithm == Algorithm::Es256 { 32 } else { 48 };
+                if x.len() != length || y.len() != length {
+                    return Err(Unused::Wrong("the key has not the length of its curve"));
+                }
+                KeyBytes::Point([&[4], &*x, &*y].concat())
+            }
+            _ if algorithm.rsa().is_some() => {
+                let parts = (bytes(jwk.n.as_ref()), bytes(jwk.e.as_ref()));
+                let (Some(modulus), Some(exponent)) = parts else { return Err(missing) };
+                if modulus.iter().skip_while(|byte| **byte == 0).count() < LEAST_MODULUS {
+                    return Err(Unused::Wrong("the RSA key has less than 2048 bits"));
+                }
+                KeyBytes::Rsa { modulus, exponent }
+            }
+            _ => return Err(missing),
+        };
+        let key = PublicKey { algorithm, bytes: key };
+        if !key.is_whole() {
+            return Err(Unused::Wrong("the bytes are not a key of this kind"));
+        }
+        let id = jwk.kid.filter(|id| !id.is_empty());
+        Ok((id.ok_or(Unused::Wrong("the key needs an id (`kid`)"))?, key))
+    }
+
+    /// The name of the algorithm in the header of a token.
+    pub(crate) fn algorithm(&self) -> &'static str {
+        self.algorithm.name()
+    }
+
+    /// Whether a signature is that of the message.
+    pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        match &self.bytes {
+            KeyBytes::Point(point) => self.algorithm.curve().is_some_and(|curve| {
+                UnparsedPublicKey::new(curve, point).verify(message, signature).is_ok()
+            }),
+            KeyBytes::Rsa { modulus, exponent } => self.algorithm.rsa().is_some_and(|rsa| {
+                let key = RsaPublicKeyComponents { n: modulus, e: exponent };
+                key.verify(rsa, message, signature).is_ok()
+            }),
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        match &self.bytes {
+            KeyBytes::Point(point) => self
+                .algorithm
+                .curve()
+                .is_some_and(|curve| signature::ParsedPublicKey::new(curve, point).is_ok()),
+            KeyBytes::Rsa { .. } => true,
+        }
+    }
+}
+
+impl Algorithm {
+    const ALL: [Algorithm; 9] = [
+        Algorithm::EdDsa,
+        Algorithm::Es256,
+        Algorithm::Es384,
+        Algorithm::Rs256,
+        Algorithm::Rs384,
+        Algorithm::Rs512,
+        Algorithm::Ps256,
+        Algorithm::Ps384,
+        Algorithm::Ps512,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Algorithm::EdDsa => "EdDSA",
+            Algorithm::Es256 => "ES256",
+            Algorithm::Es384 => "ES384",
+            Algorithm::Rs256 => "RS256",
+            Algorithm::Rs384 => "RS384",
+            Algorithm::Rs512 => "RS512",
+            Algorithm::Ps256 => "PS256",
+            Algorithm::Ps384 => "PS384",
+            Algorithm::Ps512 => "PS512",
+        }
+    }
+
+    /// The algorithm of a key. An RSA key without `alg` is for RS256, as issuers use it.
+    fn of(jwk: &Jwk) -> Result<Algorithm, Unused> {
+        let usual = match (jwk.kty.as_str(), jwk.crv.as_deref()) {
+            ("OKP", Some("Ed25519")) => Algorithm::EdDsa,
+            ("EC", Some("P-256")) => Algorithm::Es256,
+            ("EC", Some("P-384")) => Algorithm::Es384,
+            ("RSA", _) => Algorithm::Rs256,
+            _ => {
+                return Err(Unused::Skipped("this program has no algorithm for keys of this kind"));
+            }
+        };
+        let Some(name) = jwk.alg.as_deref() else { return Ok(usual) };
+        let named = Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name);
+        match named {
+            None => Err(Unused::Skipped("this program does not have the algorithm of the key")),
+            Some(named) if named == usual || (named.rsa().is_some() && usual.rsa().is_some()) => {
+                Ok(named)
+            }
+            Some(_) => Err(Unused::Wrong("`alg` is not an algorithm for keys of this kind")),
+        }
+    }
+
+    fn curve(self) -> Option<&'static dyn VerificationAlgorithm> {
+        match self {
+            Algorithm::EdDsa => Some(&ED25519),
+            Algorithm::Es256 => Some(&ECDSA_P256_SHA256_FIXED),
+            Algorithm::Es384 => Some(&ECDSA_P384_SHA384_FIXED),
+            _ => None,
+        }
+    }
+
+    fn rsa(self) -> Option<&'static RsaParameters> {
+        match self {
+            Algorithm::Rs256 => Some(&signature::RSA_PKCS1_2048_8192_SHA256),
+            Algorithm::Rs384 => Some(&signature::RSA_PKCS1_2048_8192_SHA384),
+            Algorithm::Rs512 => Some(&signature::RSA_PKCS1_2048_8192_SHA512),
+            Algorithm::Ps256 => Some(&signature::RSA_PSS_2048_8192_SHA256),
+            Algorithm::Ps384 => Some(&signature::RSA_PSS_2048_8192_SHA384),
+            Algorithm::Ps512 => Some(&signature::RSA_PSS_2048_8192_SHA512),
+            Algorithm::EdDsa | Algorithm::Es256 | Algorithm::Es384 => None,
+        }
+    }
+}

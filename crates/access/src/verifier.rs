@@ -1,0 +1,185 @@
+//! The check of tokens.
+
+use std::{
+    fmt,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use lru::LruCache;
+use sha2::{Digest, Sha256};
+
+use crate::{
+    Caller, Grants, InvalidGrants, InvalidPrincipal, KeySet, Principal, UnreadableToken,
+    claims::{Claims, TokenParts},
+};
+
+/// The number of tokens that a verifier remembers: about 5 MB.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(10_000).expect("10,000 is not zero");
+
+/// The demands on tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenRules {
+    /// The issuer that each token must name.
+    pub issuer: String,
+    /// The audience that each token must name.
+    pub audience: String,
+    /// The difference between the clocks of the issuer and of this machine that does no harm.
+    pub leeway: Duration,
+}
+
+impl TokenRules {
+    /// Rules with a leeway of 30 s.
+    pub fn new(issuer: impl Into<String>, audience: impl Into<String>) -> TokenRules {
+        let leeway = Duration::from_secs(30);
+        TokenRules { issuer: issuer.into(), audience: audience.into(), leeway }
+    }
+}
+
+/// The reason why a token is refused. The text has no part of the token that could be a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenRefusal {
+    /// The text is not a signed token.
+    #[error(transparent)]
+    Unreadable(#[from] UnreadableToken),
+    /// The token names no key, or one that the file of keys does not have. The file may be older
+    /// than the key.
+    #[error("no key has the id that the token names")]
+    UnknownKey,
+    /// The token names another algorithm than that of its key.
+    #[error("the token names another algorithm than {0}, which is that of its key")]
+    OtherAlgorithm(&'static str),
+    /// The signature is not that of the key.
+    #[error("the signature is not that of the key")]
+    BadSignature,
+    /// The header demands something that this program does not know.
+    #[error("the header demands something that this program does not know (`crit`)")]
+    Critical,
+    /// A claim is missing, or has another form.
+    #[error("the claim `{0}` is missing, or has another form")]
+    BadClaim(&'static str),
+    /// The issuer is another one.
+    #[error("the token is of another issuer")]
+    OtherIssuer,
+    /// The token is for somebody else.
+    #[error("the token is for another audience")]
+    OtherAudience,
+    /// The token is over.
+    #[error("the token is over")]
+    Expired,
+    /// The token is not valid yet.
+    #[error("the token is not valid yet")]
+    NotYetValid,
+    /// The name of the principal cannot be used.
+    #[error("the principal cannot be used: {0}")]
+    BadPrincipal(#[from] InvalidPrincipal),
+    /// The grants cannot be used.
+    #[error("the claim `vvm` cannot be used: {0}")]
+    BadGrants(#[from] InvalidGrants),
+}
+
+/// Checks tokens, and remembers those that it has checked.
+///
+/// New keys need a new verifier. So nothing is remembered that a former key has signed.
+pub struct TokenVerifier {
+    rules: TokenRules,
+    keys: KeySet,
+    /// The callers of checked tokens, by the digests of the tokens.
+    remembered: Mutex<LruCache<[u8; 32], Remembered>>,
+}
+
+#[derive(Clone)]
+struct Remembered {
+    caller: Arc<Caller>,
+    from: u64,
+}
+
+impl TokenVerifier {
+    /// A verifier for tokens that these keys have signed.
+    pub fn new(rules: TokenRules, keys: KeySet) -> TokenVerifier {
+        TokenVerifier { rules, keys, remembered: Mutex::new(LruCache::new(REMEMBERED)) }
+    }
+
+    /// The keys.
+    pub fn keys(&self) -> &KeySet {
+        &self.keys
+    }
+
+    /// Checks a token at a time, in seconds since 1970. Returns who sends it.
+    ///
+    /// # Errors
+    /// The reason why the token is refused.
+    pub fn verify(&self, token: &str, now: u64) -> Result<Arc<Caller>, TokenRefusal> {
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        let remembered = self.remembered().get(&digest).cloned();
+        if let Some(Remembered { caller, from }) = remembered {
+            self.check_time(now, from, caller.expires)?;
+            return Ok(caller);
+        }
+        let checked = self.check(token, now)?;
+        self.remembered().put(digest, checked.clone());
+        Ok(checked.caller)
+    }
+
+    fn check(&self, token: &str, now: u64) -> Result<Remembered, TokenRefusal> {
+        let TokenParts { header, claims, message, signature } = TokenParts::read(token)?;
+        let key = header.kid.as_deref().and_then(|id| self.keys.get(id));
+        let key = key.ok_or(TokenRefusal::UnknownKey)?;
+        if header.alg != key.algorithm() {
+            return Err(TokenRefusal::OtherAlgorithm(key.algorithm()));
+        }
+        if !key.verifies(message, &signature) {
+            return Err(TokenRefusal::BadSignature);
+        }
+        if header.crit.is_some() {
+            return Err(TokenRefusal::Critical);
+        }
+        let claims: Claims =
+            serde_json::from_slice(&claims).map_err(|_| TokenRefusal::BadClaim("vvm"))?;
+        let issuer = claims.iss.ok_or(TokenRefusal::BadClaim("iss"))?;
+        if issuer != self.rules.issuer {
+            return Err(TokenRefusal::OtherIssuer);
+        }
+        let audience = claims.aud.ok_or(TokenRefusal::BadClaim("aud"))?;
+        if !audience.has(&self.rules.audience) {
+            return Err(TokenRefusal::OtherAudience);
+        }
+        let expires = seconds(claims.exp.ok_or(TokenRefusal::BadClaim("exp"))?, "exp")?;
+        let from = claims.nbf.map_or(Ok(0), |from| seconds(from, "nbf"))?;
+        self.check_time(now, from, expires)?;
+        let subject = claims.sub.ok_or(TokenRefusal::BadClaim("sub"))?;
+        let principal = Principal::new(&issuer, &subject)?;
+        let grants = Grants::from_claim(claims.vvm)?;
+        Ok(Remembered { caller: Arc::new(Caller { principal, grants, expires }), from })
+    }
+
+    fn check_time(&self, now: u64, from: u64, expires: u64) -> Result<(), TokenRefusal> {
+        let leeway = self.rules.leeway.as_secs();
+        if now >= expires.saturating_add(leeway) {
+            return Err(TokenRefusal::Expired);
+        }
+        if now.saturating_add(leeway) < from {
+            return Err(TokenRefusal::NotYetValid);
+        }
+        Ok(())
+    }
+
+    fn remembered(&self) -> MutexGuard<'_, LruCache<[u8; 32], Remembered>> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for TokenVerifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TokenVerifier { rules, keys, .. } = self;
+        f.debug_struct("TokenVerifier").field("rules", rules).field("keys", keys).finish()
+    }
+}
+
+/// A time of a claim in whole seconds. A claim may have a fraction.
+fn seconds(time: f64, claim: &'static str) -> Result<u64, TokenRefusal> {
+    // Larger numbers of seconds are not exact.
+    const MOST: f64 = (1_u64 << 53) as f64;
+    if (0.0..MOST).contains(&time) { Ok(time as u64) } else { Err(TokenRefusal::BadClaim(claim)) }
+}

@@ -1,0 +1,364 @@
+//! Tokens of several issuers, and tokens that nobody should take.
+
+#![allow(clippy::unwrap_used)]
+
+use access::{
+    Caller, Grants, InvalidPrincipal, KeySet, KeySetError, NewToken, Right, SigningKey,
+    TokenContent, TokenRefusal, TokenRules, TokenVerifier,
+};
+use aws_lc_rs::{
+    encoding::{AsBigEndian as _, Curve25519SeedBin},
+    rand::SystemRandom,
+    rsa::{KeyPair as RsaKeyPair, KeySize},
+    signature::{
+        self, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
+        EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair as _, RsaEncoding,
+    },
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+
+const ISSUER: &str = "https://issuer.example";
+const NOW: u64 = 1_800_000_000;
+
+fn base64(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// Signs a message.
+type Sign = Box<dyn Fn(&[u8]) -> Vec<u8>>;
+
+/// A key of an issuer.
+struct IssuerKey {
+    jwk: Value,
+    algorithm: &'static str,
+    sign: Sign,
+}
+
+impl IssuerKey {
+    fn ed25519(id: &str) -> IssuerKey {
+        let pair = Ed25519KeyPair::generate().unwrap();
+        let x = base64(pair.public_key());
+        let jwk = json!({"kty": "OKP", "crv": "Ed25519", "kid": id, "x": x});
+        let sign: Sign = Box::new(move |message| pair.sign(message).as_ref().to_vec());
+        IssuerKey { jwk, algorithm: "EdDSA", sign }
+    }
+
+    fn ecdsa(id: &str, crv: &str, with: &'static EcdsaSigningAlgorithm) -> IssuerKey {
+        let pair = EcdsaKeyPair::generate(with).unwrap();
+        let point = pair.public_key().as_ref()[1..].to_vec();
+        let (x, y) = point.split_at(point.len() / 2);
+        let jwk = json!({"kty": "EC", "crv": crv, "kid": id, "x": base64(x), "y": base64(y)});
+        let sign: Sign = Box::new(move |message| {
+            pair.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec()
+        });
+        let algorithm = if crv == "P-256" { "ES256" } else { "ES384" };
+        IssuerKey { jwk, algorithm, sign }
+    }
+
+    fn rsa(id: &str, algorithm: &'static str, with: &'static dyn RsaEncoding) -> IssuerKey {
+        let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
+        // The heads of the sequence and of the modulus, the modulus, and the exponent in DER.
+        let der = pair.public_key().as_ref().to_vec();
+        let (n, e) = (&der[9..265], &der[267..]);
+        let jwk = json!({
+            "kty": "RSA", "kid": id, "alg": algorithm, "n": base64(n), "e": base64(e),
+        });
+        let sign: Sign = Box::new(move |message| {
+            let mut signature = vec![0; pair.public_modulus_len()];
+            pair.sign(with, &SystemRandom::new(), message, &mut signature).unwrap();
+            signature
+        });
+        IssuerKey { jwk, algorithm, sign }
+    }
+
+    /// Signs a token with this header, in which `null` removes a member, and these claims.
+    fn token_with(&self, header: Value, claims: &Value) -> String {
+        let mut all = json!({"alg": self.algorithm, "kid": self.jwk["kid"]});
+        for (name, value) in header.as_object().unwrap() {
+            all[name] = value.clone();
+        }
+        let all: Value = all
+            .as_object()
+            .unwrap()
+            .clone()
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
+            .collect();
+        let message = format!("{}.{}", base64(all.to_string()), base64(claims.to_string()));
+        let signature = (self.sign)(message.as_bytes());
+        format!("{message}.{}", base64(signature))
+    }
+
+    fn token(&self, claims: &Value) -> String {
+        self.token_with(json!({}), claims)
+    }
+}
+
+fn key_set(keys: &[&IssuerKey]) -> String {
+    json!({"keys": keys.iter().map(|key| key.jwk.clone()).collect::<Vec<_>>()}).to_string()
+}
+
+fn verifier(keys: &[&IssuerKey]) -> TokenVerifier {
+    let keys = KeySet::parse(key_set(keys).as_bytes()).unwrap();
+    TokenVerifier::new(TokenRules::new(ISSUER, "vvm"), keys)
+}
+
+/// Claims that are right, with these in their place. `null` removes a claim.
+fn claims(change: Value) -> Value {
+    let grants = json!([{"app": "acme/shop", "workspaces": [7], "rights": ["read"]}]);
+    let mut claims = json!({
+        "iss": ISSUER, "aud": "vvm", "sub": "billing", "exp": NOW + 60, "vvm": grants,
+    });
+    for (name, value) in change.as_object().unwrap() {
+        claims[name] = value.clone();
+    }
+    claims.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    claims
+}
+
+#[test]
+fn each_kind_of_key_verifies_its_tokens_and_no_others() {
+    let keys = [
+        IssuerKey::ed25519("ed"),
+        IssuerKey::ecdsa("p256", "P-256", &ECDSA_P256_SHA256_FIXED_SIGNING),
+        IssuerKey::ecdsa("p384", "P-384", &ECDSA_P384_SHA384_FIXED_SIGNING),
+        IssuerKey::rsa("rs256", "RS256", &signature::RSA_PKCS1_SHA256),
+        IssuerKey::rsa("rs512", "RS512", &signature::RSA_PKCS1_SHA512),
+        IssuerKey::rsa("ps384", "PS384", &signature::RSA_PSS_SHA384),
+    ];
+    let verifier = verifier(&keys.iter().collect::<Vec<_>>());
+    for key in &keys {
+        let caller = verifier.verify(&key.token(&claims(json!({}))), NOW).unwrap();
+        assert_eq!(caller.principal.to_string(), format!("{ISSUER}|billing"));
+        assert_eq!(caller.expires, NOW + 60);
+        assert!(caller.grants.may("acme/shop", Some(7), Right::Read));
+        for other in keys.iter().filter(|other| other.jwk["kid"] != key.jwk["kid"]) {
+            let header = json!({"kid": key.jwk["kid"], "alg": key.algorithm});
+            let forged = other.token_with(header, &claims(json!({})));
+            assert_eq!(verifier.verify(&forged, NOW), Err(TokenRefusal::BadSignature));
+        }
+    }
+}
+
+/// The table of wrong tokens. Each differs from a right one in one thing.
+#[test]
+fn wrong_tokens_are_refused_for_their_reasons() {
+    let key = IssuerKey::ed25519("ed");
+    let rsa = IssuerKey::rsa("rsa", "RS256", &signature::RSA_PKCS1_SHA256);
+    let verifier = verifier(&[&key, &rsa]);
+    let good = claims(json!({}));
+    let none = |header: Value| key.token_with(header, &good);
+    let unsigned = none(json!({"alg": "none"}));
+    let unsigned = format!("{}.", unsigned.rsplit_once('.').unwrap().0);
+    // The attacker signs with the public key as if it were a shared secret.
+    let confused = rsa.token_with(json!({"alg": "HS256"}), &good);
+    let refused = |token: &str| verifier.verify(token, NOW).unwrap_err();
+    for (token, why) in [
+        (unsigned, TokenRefusal::OtherAlgorithm("EdDSA")),
+        (confused, TokenRefusal::OtherAlgorithm("RS256")),
+        (rsa.token_with(json!({"alg": "RS384"}), &good), TokenRefusal::OtherAlgorithm("RS256")),
+        (none(json!({"alg": "none", "kid": null})), TokenRefusal::UnknownKey),
+        (none(json!({"kid": "other"})), TokenRefusal::UnknownKey),
+        (none(json!({"crit": ["b64"], "b64": false})), TokenRefusal::Critical),
+        (IssuerKey::ed25519("ed").token(&good), TokenRefusal::BadSignature),
+    ] {
+        assert_eq!(refused(&token), why, "{token}");
+    }
+    for (change, why) in [
+        (json!({"iss": null}), TokenRefusal::BadClaim("iss")),
+        (json!({"iss": "https://other.example"}), TokenRefusal::OtherIssuer),
+        (json!({"iss": "https://issuer.example/"}), TokenRefusal::OtherIssuer),
+        (json!({"aud": null}), TokenRefusal::BadClaim("aud")),
+        (json!({"aud": "web"}), TokenRefusal::OtherAudience),
+        (json!({"aud": ["web", "VVM"]}), TokenRefusal::OtherAudience),
+        (json!({"aud": []}), TokenRefusal::OtherAudience),
+        (json!({"exp": null}), TokenRefusal::BadClaim("exp")),
+        (json!({"exp": -1}), TokenRefusal::BadClaim("exp")),
+        (json!({"exp": 1e300}), TokenRefusal::BadClaim("exp")),
+        (json!({"exp": NOW - 30}), TokenRefusal::Expired),
+        (json!({"nbf": NOW + 31}), TokenRefusal::NotYetValid),
+        (json!({"nbf": -1}), TokenRefusal::BadClaim("nbf")),
+        (json!({"sub": null}), TokenRefusal::BadClaim("sub")),
+        (json!({"sub": ""}), TokenRefusal::BadPrincipal(InvalidPrincipal::Empty)),
+    ] {
+        assert_eq!(refused(&key.token(&claims(change.clone()))), why, "{change}");
+    }
+    for change in [json!({"exp": "soon"}), json!({"sub": 7}), json!({"vvm": "all"})] {
+        assert!(verifier.verify(&key.token(&claims(change.clone())), NOW).is_err(), "{change}");
+    }
+    let typo = json!({"vvm": [{"app": "*", "workspaces": "*", "right": ["read"]}]});
+    assert!(matches!(refused(&key.token(&claims(typo))), TokenRefusal::BadGrants(_)));
+    let long = key.token(&claims(json!({"sub": "x".repeat(9_000)})));
+    for token in ["", ".", "..", "a.b", "a.b.c", "a.b.c.d", "e30.e30.", &long] {
+        assert!(matches!(refused(token), TokenRefusal::Unreadable(_)), "{token:.20}");
+    }
+}
+
+#[test]
+fn tokens_at_the_edges_of_their_time_are_taken() {
+    let key = IssuerKey::ed25519("ed");
+    let verifier = verifier(&[&key]);
+    for change in [
+        json!({"exp": NOW - 29}),
+        json!({"nbf": NOW + 30}),
+        json!({"exp": NOW as f64 + 0.5}),
+        json!({"aud": ["web", "vvm"]}),
+        json!({"vvm": null}),
+    ] {
+        let caller = verifier.verify(&key.token(&claims(change.clone())), NOW);
+        let caller: Caller = (*caller.unwrap_or_else(|why| panic!("{change}: {why}"))).clone();
+        let has_claim = change.get("vvm").is_none();
+        assert_eq!(caller.grants != Grants::default(), has_claim);
+    }
+}
+
+/// A token that was remembered was good for ever.
+#[test]
+fn a_remembered_token_ends_like_any_other() {
+    let key = IssuerKey::ed25519("ed");
+    let verifier = verifier(&[&key]);
+    let token = key.token(&claims(json!({"nbf": NOW - 5})));
+    for _ in 0..2 {
+        assert!(verifier.verify(&token, NOW).is_ok());
+    }
+    assert!(verifier.verify(&token, NOW + 89).is_ok());
+    assert_eq!(verifier.verify(&token, NOW + 90), Err(TokenRefusal::Expired));
+    assert_eq!(verifier.verify(&token, NOW - 36), Err(TokenRefusal::NotYetValid));
+    // A token with another signature is another token.
+    let (parts, signature) = token.rsplit_once('.').unwrap();
+    let flipped = if signature.starts_with('A') { "B" } else { "A" };
+    let forged = format!("{parts}.{flipped}{}", &signature[1..]);
+    assert_eq!(verifier.verify(&forged, NOW), Err(TokenRefusal::BadSignature));
+}
+
+/// Bytes of a token are changed one after another, and none of the results is taken.
+#[test]
+fn no_changed_token_is_taken() {
+    let key = IssuerKey::ecdsa("p256", "P-256", &ECDSA_P256_SHA256_FIXED_SIGNING);
+    let verifier = verifier(&[&key]);
+    let token = key.token(&claims(json!({})));
+    let mut random = fastrand::Rng::with_seed(7);
+    for at in 0..token.len() {
+        for _ in 0..3 {
+            let mut changed = token.clone().into_bytes();
+            let to = random.alphanumeric() as u8;
+            if changed[at] == to {
+                continue;
+            }
+            changed[at] = to;
+            let changed = String::from_utf8(changed).unwrap();
+            assert!(verifier.verify(&changed, NOW).is_err(), "{at}: {changed}");
+        }
+    }
+}
+
+#[test]
+fn files_of_keys_that_a_node_must_not_have_are_refused() {
+    let good = IssuerKey::ed25519("ed").jwk;
+    let with = |change: Value| {
+        let mut jwk = good.clone();
+        for (name, value) in change.as_object().unwrap() {
+            jwk[name] = value.clone();
+        }
+        jwk.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        jwk
+    };
+    let private: Value =
+        serde_json::from_str(&SigningKey::generate().unwrap().to_private().unwrap()).unwrap();
+    let small = base64([0xff; 255]);
+    for (jwk, expected) in [
+        (json!({"kty": "oct", "k": "c2VjcmV0", "kid": "a"}), "shared key"),
+        (private, "private key"),
+        (with(json!({"kid": null})), "needs an id"),
+        (with(json!({"kid": ""})), "needs an id"),
+        (with(json!({"x": null})), "missing"),
+        (with(json!({"x": "a+b"})), "missing"),
+        (with(json!({"x": base64([1; 31])})), "not a key"),
+        (with(json!({"alg": "ES256"})), "`alg`"),
+        (
+            json!({"kty": "EC", "crv": "P-256", "kid": "a", "x": base64([1; 32]), "y": base64([1; 32])}),
+            "not a key",
+        ),
+        (
+            json!({"kty": "EC", "crv": "P-256", "kid": "a", "x": base64([1; 31]), "y": base64([1; 33])}),
+            "length",
+        ),
+        (json!({"kty": "RSA", "kid": "a", "n": small, "e": "AQAB"}), "2048 bits"),
+    ] {
+        let file = json!({"keys": [good, jwk]}).to_string();
+        let error = KeySet::parse(file.as_bytes()).unwrap_err().to_string();
+        assert!(error.starts_with("key 2 (") && error.contains(expected), "{error}");
+    }
+    let twice = json!({"keys": [good, good]}).to_string();
+    let error = KeySet::parse(twice.as_bytes()).unwrap_err().to_string();
+    assert!(error.contains("same `kid`"), "{error}");
+    for file in ["", "[]", "{}", r#"{"keys": {}}"#, r#"{"keys": [{}]}"#] {
+        let error = KeySet::parse(file.as_bytes()).unwrap_err();
+        assert!(matches!(error, KeySetError::NotJwks(_)), "{error}");
+    }
+    for file in [json!({"keys": []}), json!({"keys": [with(json!({"use": "enc"}))]})] {
+        let error = KeySet::parse(file.to_string().as_bytes()).unwrap_err();
+        assert!(matches!(error, KeySetError::Empty), "{error}");
+    }
+}
+
+/// An issuer added a key of a kind that the node did not know, and the node refused the whole file.
+#[test]
+fn keys_of_unknown_kinds_are_skipped() {
+    let good = IssuerKey::ed25519("ed");
+    let others = [
+        json!({"kty": "EC", "crv": "P-521", "kid": "a", "x": "AA", "y": "AA"}),
+        json!({"kty": "RSA", "kid": "b", "alg": "RSA-OAEP", "n": "AA", "e": "AQAB"}),
+        json!({"kty": "AKP", "kid": "c", "alg": "ML-DSA-44", "pub": "AA"}),
+    ];
+    let file = json!({"keys": [good.jwk, others[0], others[1], others[2]]}).to_string();
+    let keys = KeySet::parse(file.as_bytes()).unwrap();
+    assert_eq!(keys.ids().collect::<Vec<_>>(), ["ed"]);
+    assert_eq!(keys.skipped().len(), 3, "{:?}", keys.skipped());
+    assert!(keys.skipped()[0].starts_with("key 2 (a): "), "{:?}", keys.skipped());
+    // RSA keys of some issuers have no `alg`.
+    let mut rsa = IssuerKey::rsa("rsa", "RS256", &signature::RSA_PKCS1_SHA256);
+    rsa.jwk.as_object_mut().unwrap().remove("alg");
+    assert!(verifier(&[&rsa]).verify(&rsa.token(&claims(json!({}))), NOW).is_ok());
+}
+
+#[test]
+fn a_key_is_read_as_it_was_written_and_its_tokens_are_taken() {
+    let key = SigningKey::generate().unwrap();
+    let again = SigningKey::from_private(&key.to_private().unwrap()).unwrap();
+    assert_eq!((key.id(), key.public_keys()), (again.id(), again.public_keys()));
+    let debug = format!("{key:?}");
+    let private: Value = serde_json::from_str(&key.to_private().unwrap()).unwrap();
+    assert!(!debug.contains(private["d"].as_str().unwrap()), "{debug}");
+    let new = NewToken {
+        issuer: ISSUER.to_owned(),
+        audience: "vvm".to_owned(),
+        subject: "operator".to_owned(),
+        issued: NOW,
+        expires: NOW + 60,
+        grants: Grants::everything(),
+    };
+    let token = again.sign(&new).unwrap();
+    let keys = KeySet::parse(key.public_keys().as_bytes()).unwrap();
+    let verifier = TokenVerifier::new(TokenRules::new(ISSUER, "vvm"), keys);
+    assert_eq!(verifier.verify(&token, NOW).unwrap().grants, Grants::everything());
+    let content = TokenContent::read(&token).unwrap();
+    assert_eq!(content.claims["sub"], "operator");
+    assert_eq!(content.header["kid"], key.id());
+    let long = NewToken { subject: "x".repeat(600), ..new.clone() };
+    assert!(key.sign(&long).is_err());
+    let workspaces = (0..10_000).collect();
+    let rights = [Right::Read].into();
+    let large =
+        access::Grant { app: None, workspaces: access::Workspaces::These(workspaces), rights };
+    let error = key.sign(&NewToken { grants: Grants::new([large]), ..new }).unwrap_err();
+    assert!(error.to_string().contains("8 KiB"), "{error}");
+
+    // Two parts that do not belong together.
+    let mut mixed = private;
+    let other = Ed25519KeyPair::generate().unwrap();
+    let seed: Curve25519SeedBin<'_> = other.seed().unwrap().as_be_bytes().unwrap();
+    mixed["d"] = base64(seed.as_ref()).into();
+    assert!(SigningKey::from_private(&mixed.to_string()).is_err());
+}
