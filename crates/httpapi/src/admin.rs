@@ -10,6 +10,7 @@ use std::{
     fmt::{self, Display},
     net::SocketAddr,
     str::FromStr,
+    sync::Arc,
 };
 
 use async_trait::async_trait;
@@ -21,7 +22,8 @@ use vvm::{App, Node, Service, ServiceError, sysvvm::AppName};
 
 use self::{events::EventStreams, live_page::LivePage};
 use crate::{
-    HttpLimits, ServerTls,
+    Authenticator, HttpLimits, ServerTls,
+    authentication::{PortAccess, check_operator},
     check::check,
     problem::ProblemDetails,
     query::{parameter, parameters},
@@ -47,6 +49,9 @@ pub struct AdminSettings {
     pub version: &'static str,
     /// Whether the endpoint serves only this machine, as for the API.
     pub only_local: bool,
+    /// Finds out who sends a request. Without it the endpoint asks nobody, and everybody may do
+    /// everything.
+    pub authenticator: Option<Arc<dyn Authenticator>>,
 }
 
 impl AdminSettings {
@@ -57,7 +62,8 @@ impl AdminSettings {
         version: &'static str,
     ) -> AdminSettings {
         let limits = HttpLimits::default();
-        AdminSettings { listen, tls: None, limits, metrics, version, only_local: true }
+        let (tls, authenticator) = (None, None);
+        AdminSettings { listen, tls, limits, metrics, version, only_local: true, authenticator }
     }
 }
 
@@ -97,11 +103,23 @@ impl Service for AdminEndpoint {
         let listener = listener.ok_or("the admin endpoint was not bound to its port")?;
         let (clock, limits) = (node.clock().clone(), settings.limits);
         let renderer = SharedRenderer::new(settings.metrics, clock.clone());
-        let AdminSettings { version, only_local, tls, .. } = settings;
+        let AdminSettings { version, only_local, tls, authenticator, .. } = settings;
+        let access = PortAccess::new(authenticator);
         let (page, streams) = (LivePage::new()?, EventStreams::new(clock.clone(), stop.clone()));
-        let requests = AdminHandler { node, renderer, page, streams, version, only_local };
+        let requests = AdminHandler {
+            node,
+            renderer,
+            page,
+            streams,
+            version,
+            only_local,
+            access: access.clone(),
+        };
         let clients = ClientKind::Public(tls);
-        server::serve("admin", listener, requests, (limits, clients), &clock, &stop).await
+        tokio::select! {
+            served = server::serve("admin", listener, requests, (limits, clients), &clock, &stop) => served,
+            () = access.follow() => Ok(()),
+        }
     }
 }
 
@@ -130,6 +148,9 @@ const ACTIONS: &[&str] = &[
     "/repairs/remove",
 ];
 
+/// The views that need no token: probes, the metrics, and the page, which has no data of its own.
+const OPEN: &[&str] = &["/", "/livez", "/readyz", "/metrics"];
+
 struct AdminHandler {
     node: Node,
     renderer: SharedRenderer,
@@ -137,6 +158,7 @@ struct AdminHandler {
     streams: EventStreams,
     version: &'static str,
     only_local: bool,
+    access: PortAccess,
 }
 
 impl RequestHandler for AdminHandler {
@@ -160,6 +182,9 @@ impl AdminHandler {
         if !is_allowed {
             let reason = format!("{path} does not support {}, but {allow}", head.method);
             return Err(ProblemDetails::method_not_allowed(allow, reason));
+        }
+        if !OPEN.contains(&path) {
+            check_operator(&*self.access.caller(&head.headers).await?)?;
         }
         if head.method == Method::POST {
             check_action(head)?;

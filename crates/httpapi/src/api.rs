@@ -79,7 +79,11 @@ impl Service for HttpApi {
         let listener = listener.ok_or("the API was not bound to its port")?;
         let (clock, limits) = (node.clock().clone(), shared.settings().limits);
         let clients = ClientKind::Public(shared.settings().tls.clone());
-        let requests = ClientRequests(shared.handler(node));
-        server::serve("api", listener, requests, (limits, clients), &clock, &stop).await
+        let handler = shared.handler(node);
+        let requests = ClientRequests(Arc::clone(&handler));
+        tokio::select! {
+            served = server::serve("api", listener, requests, (limits, clients), &clock, &stop) => served,
+            () = handler.follow_access() => Ok(()),
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 mod admin;
 mod api;
+mod authentication;
 mod authority;
 mod check;
 mod cluster;
@@ -25,6 +26,7 @@ mod web_pages;
 
 pub use admin::{AdminEndpoint, AdminSettings};
 pub use api::{HttpApi, HttpApiSettings};
+pub use authentication::{AccessFileError, Authenticator, NotAuthenticated, TokenAuthenticator};
 pub use cluster::{ClusterPort, ClusterSettings, ClusterSettingsError, ClusterTls};
 pub use read::READ_BYTES;
 pub use server::HttpLimits;
@@ -32,6 +34,7 @@ pub use shared_renderer::MetricsRenderer;
 pub use tls::{ServerTls, TlsFile, TlsFileError, TlsFiles};
 
 // The types of these crates occur in the API.
+pub use access;
 pub use vvm;
 
 /// The example of the README is compiled as a test.

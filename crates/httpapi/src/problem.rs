@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hyper::{
     Response, StatusCode,
-    header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
+    header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use processor::{Busy, Refused, RejectionKind};
 use serde_json::{Map, Value, json};
@@ -35,6 +35,8 @@ pub(crate) struct ProblemDetails {
     retry_after: Option<u32>,
     /// The allowed methods, if the method of the request is not allowed.
     allow: Option<&'static str>,
+    /// What a client needs, if the node does not know the client or refuses it.
+    challenge: Option<&'static str>,
     more: Map<String, Value>,
 }
 
@@ -45,7 +47,8 @@ impl ProblemDetails {
         reason: impl Into<String>,
     ) -> ProblemDetails {
         let (reason, more) = (reason.into(), Map::new());
-        ProblemDetails { status, code, reason, retry_after: None, allow: None, more }
+        let (retry_after, allow, challenge) = (None, None, None);
+        ProblemDetails { status, code, reason, retry_after, allow, challenge, more }
     }
 
     pub(crate) fn method_not_allowed(
@@ -55,6 +58,11 @@ impl ProblemDetails {
         let problem =
             ProblemDetails::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
         ProblemDetails { allow: Some(allow), ..problem }
+    }
+
+    /// Sets the header `WWW-Authenticate`.
+    pub(crate) fn challenge(self, challenge: &'static str) -> ProblemDetails {
+        ProblemDetails { challenge: Some(challenge), ..self }
     }
 
     /// The code, for programs.
@@ -143,7 +151,7 @@ impl ProblemDetails {
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
-        let ProblemDetails { status, code, reason, retry_after, allow, more } = self;
+        let ProblemDetails { status, code, reason, retry_after, allow, challenge, more } = self;
         let mut problem = json!({
             "type": "about:blank",
             "title": status.canonical_reason(),
@@ -162,6 +170,9 @@ impl ProblemDetails {
         }
         if let Some(methods) = allow {
             headers.insert(ALLOW, HeaderValue::from_static(methods));
+        }
+        if let Some(challenge) = challenge {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
         response
     }

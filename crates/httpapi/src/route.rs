@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use access::Right;
 use hyper::Method;
 use vvm::{
     docnumbers::{DefinitionError, SeriesId},
@@ -62,6 +63,11 @@ impl ApiOperation {
     pub(crate) fn has_body(&self) -> bool {
         use ApiOperation::{ChangeDoc, Command, CreateDoc, DrawNumbers};
         matches!(self, Command(_) | CreateDoc(_) | ChangeDoc(..) | DrawNumbers(_))
+    }
+
+    /// The right that a caller needs.
+    pub(crate) fn right(&self) -> Right {
+        if self.is_read() { Right::Read } else { Right::Write }
     }
 
     /// Whether the request only reads.

@@ -16,6 +16,7 @@ use super::{
     tries::Answer,
 };
 use crate::{
+    authentication::AllowedRoute,
     check::check,
     cluster::{ForwardMark, asked_successor},
     problem::{MISDIRECTED, ProblemDetails},
@@ -43,7 +44,14 @@ impl ApiHandler {
         let (kind, answered) = match checked.and_then(|()| route(&head.method, uri.path())) {
             Ok(route) => {
                 let kind = route.operation.kind();
-                (kind, self.answer_route(&mut head, route, body).await)
+                let answered = match self.access.allow(&head.headers, route).await {
+                    Ok((caller, route)) => {
+                        head.caller = caller;
+                        self.answer_route(&mut head, route, body).await
+                    }
+                    Err(problem) => Err(problem),
+                };
+                (kind, answered)
             }
             Err(problem) => ("none", Err(problem)),
         };
@@ -61,9 +69,10 @@ impl ApiHandler {
     async fn answer_route(
         &self,
         head: &mut RequestHead,
-        Route { owner, app, ws, operation }: Route<'_>,
+        route: AllowedRoute<'_>,
         body: &mut RequestBody,
     ) -> Answer {
+        let Route { owner, app, ws, operation } = route.into_route();
         let app = self.node.app(owner, app).ok_or_else(|| {
             let reason = format!("this node has no application {owner}/{app}");
             ProblemDetails::new(StatusCode::NOT_FOUND, "not_deployed", reason)
@@ -92,11 +101,18 @@ impl ApiHandler {
         let checked = check(&head, false);
         let mark = ForwardMark::read(&head.headers);
         let left = mark.map(|mark| mark.left).unwrap_or_default();
-        let head = self.head(head, self.node.clock().now() + left);
+        let mut head = self.head(head, self.node.clock().now() + left);
+        let uri = head.uri.clone();
         let answered = match (checked, asked_successor(head.path())) {
             (Ok(()), Some(successor)) => self.answer_successor(successor),
-            (Ok(()), None) => match route(&head.method, head.path()) {
-                Ok(route) => self.answer_marked(&head, mark, route, body).await,
+            (Ok(()), None) => match route(&head.method, uri.path()) {
+                Ok(route) => match self.access.allow(&head.headers, route).await {
+                    Ok((caller, route)) => {
+                        head.caller = caller;
+                        self.answer_marked(&head, mark, route, body).await
+                    }
+                    Err(problem) => Err(problem),
+                },
                 Err(problem) => Err(problem),
             },
             (Err(problem), _) => Err(problem),
@@ -128,9 +144,10 @@ impl ApiHandler {
         &self,
         head: &RequestHead,
         mark: Option<ForwardMark>,
-        Route { owner, app, ws, operation }: Route<'_>,
+        route: AllowedRoute<'_>,
         body: &mut RequestBody,
     ) -> Answer {
+        let Route { owner, app, ws, operation } = route.into_route();
         let app = self.node.app(owner, app);
         let (Some(app), Some(mark)) = (app, mark) else {
             return Err(misdirected("the request is not for this node"));

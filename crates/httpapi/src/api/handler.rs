@@ -3,6 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
+use access::Caller;
 use clock::Instant;
 use hyper::{Method, Request, Response, Uri, Version, header::HeaderMap, http::request::Parts};
 use tokio::sync::Semaphore;
@@ -13,6 +14,7 @@ use vvm::{
 
 use super::{headers::request_id, settings::HttpApiSettings};
 use crate::{
+    authentication::{PortAccess, nobody},
     cluster::{Cluster, ClusterTls, ForwardMetrics, Peers, QuotaLimits},
     memory::MemoryPool,
     problem::ProblemDetails,
@@ -33,6 +35,7 @@ const LEAST_REQUESTS: usize = 64;
 /// Answers the requests to the API.
 pub(crate) struct ApiHandler {
     pub(super) node: Node,
+    pub(super) access: PortAccess,
     pub(super) settings: HttpApiSettings,
     pub(super) bodies: MemoryPool,
     pub(super) answers: MemoryPool,
@@ -71,6 +74,8 @@ pub(super) struct RequestHead {
     pub(super) uri: Uri,
     pub(super) method: Method,
     pub(super) version: Version,
+    /// Who sends the request.
+    pub(super) caller: Arc<Caller>,
     /// The end of the time of the request, if it is known already.
     pub(super) until: Instant,
 }
@@ -104,6 +109,7 @@ impl ApiHandler {
             large_answers: pool("large answers", large),
             logs: Arc::new(Semaphore::new(settings.logs.min(Semaphore::MAX_PERMITS))),
             throttle: ReadThrottle::new(),
+            access: PortAccess::new(settings.authenticator.clone()),
             metrics: ForwardMetrics::new(),
             node,
             settings,
@@ -119,6 +125,7 @@ impl ApiHandler {
             uri: head.uri,
             method: head.method,
             version: head.version,
+            caller: nobody(),
             until,
         }
     }
@@ -131,6 +138,11 @@ impl ApiHandler {
     /// The other nodes; `None` if the node is not in a cluster.
     pub(crate) fn peers(&self) -> Option<&Peers> {
         self.cluster.as_ref().map(|cluster| &cluster.peers)
+    }
+
+    /// Keeps the keys of tokens up to date. Never returns.
+    pub(crate) async fn follow_access(&self) {
+        self.access.follow().await;
     }
 
     /// Closes connections to other nodes that nobody uses. Never returns.

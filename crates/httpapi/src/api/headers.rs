@@ -14,9 +14,6 @@ pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempote
 /// The largest length of a name in a header.
 const LONGEST_NAME: usize = 256;
 
-/// The principal of each command, because the API has no authentication yet.
-const ANONYMOUS: &str = "anybody";
-
 /// The id of a request: the id that the client sent, if it is valid, else a new one.
 pub(super) fn request_id(headers: &HeaderMap, clock: &Clock) -> String {
     let is_fit = |id: &&str| {
@@ -43,7 +40,7 @@ pub(super) fn idempotency_key(
     let method = head.method.as_str().as_bytes();
     let if_match = head.headers.get(IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
     let all = [method, b"\0", head.path().as_bytes(), b"\0", if_match, b"\0", body].concat();
-    Ok(Some(IdempotencyKey::new(ANONYMOUS, key.as_bytes(), &all)))
+    Ok(Some(IdempotencyKey::new(head.caller.principal.as_str(), key.as_bytes(), &all)))
 }
 
 /// Refuses an idempotency key on a request whose answer is not kept. Otherwise the client would

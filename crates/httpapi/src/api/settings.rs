@@ -1,8 +1,8 @@
 //! The settings of the API.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use crate::{HttpLimits, ServerTls};
+use crate::{Authenticator, HttpLimits, ServerTls};
 
 /// The settings of the API.
 #[derive(Clone, Debug)]
@@ -27,9 +27,11 @@ pub struct HttpApiSettings {
     /// [`READ_BYTES`](crate::READ_BYTES) of `answers_bytes` until its end. At least half of
     /// `answers_bytes` should be left for documents and lists.
     pub logs: usize,
-    /// Whether the API serves only this machine. The API has no authentication, so it then refuses
-    /// requests that a page of another site made, and requests to another host name.
+    /// Whether the API serves only this machine. It then refuses requests that a page of another site
+    /// made, and requests to another host name.
     pub only_local: bool,
+    /// Finds out who sends a request. Without it the API asks nobody, and everybody may do everything.
+    pub authenticator: Option<Arc<dyn Authenticator>>,
 }
 
 impl HttpApiSettings {
@@ -45,6 +47,7 @@ impl HttpApiSettings {
             answers_bytes: 128 << 20,
             logs: 32,
             only_local: true,
+            authenticator: None,
         }
     }
 }

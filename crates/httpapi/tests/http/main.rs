@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod access;
 mod admin;
 mod busy;
 mod clients;

@@ -6,6 +6,7 @@ use serde_json::Value;
 /// Each crate of this workspace, and the crates of this workspace on which it may depend. Any crate
 /// may depend on `vvm-clock` and on `vvm-causes`, and its tests on [`IN_TESTS`] and [`IN_SUITES`].
 const TABLE: &[(&str, &[&str])] = &[
+    ("vvm-access", &[]),
     ("vvm-causes", &[]),
     ("vvm-clock", &[]),
     ("istorage", &[]),
@@ -36,7 +37,7 @@ const TABLE: &[(&str, &[&str])] = &[
             "vvm-processor",
         ],
     ),
-    ("vvm-httpapi", &["vvm-node", "vvm-processor"]),
+    ("vvm-httpapi", &["vvm-access", "vvm-node", "vvm-processor"]),
     ("shop", &["isequencer", "istorage", "seqstorage", "sysvvm", "vvm-eventlog", "vvm-processor"]),
     ("xtask", &[]),
     ("vvm-cli", EVERYTHING),

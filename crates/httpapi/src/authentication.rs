@@ -1,0 +1,150 @@
+//! Who sends a request, and whether the sender may do it.
+
+mod tokens;
+
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+};
+
+use access::{Caller, Grants, Principal, Right};
+use async_trait::async_trait;
+use hyper::{HeaderMap, StatusCode};
+
+pub use self::tokens::{AccessFileError, TokenAuthenticator};
+use crate::{problem::ProblemDetails, route::Route};
+
+/// The principal of each request to a port that asks nobody for a token.
+static ANYBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
+    let principal = Principal::new("vvm", "anybody").expect("it is a principal");
+    Arc::new(Caller { principal, grants: Grants::everything(), expires: u64::MAX })
+});
+
+/// Finds out who sends a request.
+#[async_trait]
+pub trait Authenticator: fmt::Debug + Send + Sync {
+    /// Returns who sends a request with these headers.
+    ///
+    /// # Errors
+    /// If the sender is not known.
+    async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Caller>, NotAuthenticated>;
+
+    /// Keeps what the authenticator knows up to date, until the future is dropped. Several ports may
+    /// call it at the same time.
+    async fn follow(&self) {
+        std::future::pending().await
+    }
+}
+
+/// The reason why the sender of a request is not known. The client gets the text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAuthenticated {
+    /// The request has no token.
+    #[error("the request needs a token: `Authorization: Bearer TOKEN`")]
+    NoToken,
+    /// The token is refused.
+    #[error("the token is refused: {0}")]
+    Refused(String),
+}
+
+/// The caller of a request that no port has checked yet, which may do nothing.
+static NOBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
+    let principal = Principal::new("vvm", "nobody").expect("it is a principal");
+    Arc::new(Caller { principal, grants: Grants::default(), expires: 0 })
+});
+
+pub(crate) fn nobody() -> Arc<Caller> {
+    Arc::clone(&NOBODY)
+}
+
+/// The route of a request whose caller may do the operation. Only a check makes it.
+pub(crate) struct AllowedRoute<'p>(Route<'p>);
+
+impl<'p> AllowedRoute<'p> {
+    pub(crate) fn into_route(self) -> Route<'p> {
+        self.0
+    }
+}
+
+/// How a port checks its clients. The default asks nobody.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PortAccess(Option<Arc<dyn Authenticator>>);
+
+impl PortAccess {
+    pub(crate) fn new(authenticator: Option<Arc<dyn Authenticator>>) -> PortAccess {
+        PortAccess(authenticator)
+    }
+
+    /// Returns who sends a request.
+    pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, ProblemDetails> {
+        let Some(authenticator) = &self.0 else { return Ok(Arc::clone(&ANYBODY)) };
+        authenticator.authenticate(headers).await.map_err(|why| {
+            let challenge = match why {
+                NotAuthenticated::NoToken => r#"Bearer realm="vvm""#,
+                NotAuthenticated::Refused(_) => r#"Bearer realm="vvm", error="invalid_token""#,
+            };
+            let of = match why {
+                NotAuthenticated::NoToken => "none",
+                NotAuthenticated::Refused(_) => "refused",
+            };
+            metrics::counter!("httpapi_unauthenticated_total", "token" => of).increment(1);
+            let problem =
+                ProblemDetails::new(StatusCode::UNAUTHORIZED, "unauthenticated", why.to_string());
+            problem.challenge(challenge)
+        })
+    }
+
+    /// Checks that the caller of a request may do the operation of its route.
+    pub(crate) async fn allow<'p>(
+        &self,
+        headers: &HeaderMap,
+        route: Route<'p>,
+    ) -> Result<(Arc<Caller>, AllowedRoute<'p>), ProblemDetails> {
+        let caller = self.caller(headers).await?;
+        if self.0.is_some() {
+            let app = format!("{}/{}", route.owner, route.app);
+            check_right(&caller, &app, route.ws.0, route.operation.right())?;
+        }
+        Ok((caller, AllowedRoute(route)))
+    }
+
+    /// Follows the authenticator, as [`Authenticator::follow`].
+    pub(crate) async fn follow(&self) {
+        match &self.0 {
+            Some(authenticator) => authenticator.follow().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Checks that a caller may do an operation in a workspace.
+fn check_right(
+    caller: &Caller,
+    app: &str,
+    workspace: u64,
+    right: Right,
+) -> Result<(), ProblemDetails> {
+    match caller.grants.may(app, Some(workspace), right) {
+        true => Ok(()),
+        false => Err(forbidden(format!(
+            "the token does not grant `{}` in workspace {workspace} of {app}",
+            right.name()
+        ))),
+    }
+}
+
+/// Checks that a caller may act as an operator of the node.
+pub(crate) fn check_operator(caller: &Caller) -> Result<(), ProblemDetails> {
+    match caller.grants.may_administer() {
+        true => Ok(()),
+        false => Err(forbidden(
+            "the token does not grant `admin` in all workspaces of all applications".to_owned(),
+        )),
+    }
+}
+
+fn forbidden(reason: String) -> ProblemDetails {
+    metrics::counter!("httpapi_forbidden_total").increment(1);
+    ProblemDetails::new(StatusCode::FORBIDDEN, "forbidden", reason)
+        .challenge(r#"Bearer realm="vvm", error="insufficient_scope""#)
+}

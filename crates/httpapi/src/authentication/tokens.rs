@@ -1,0 +1,176 @@
+//! Tokens in the header `Authorization`, and the file of keys.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use access::{Caller, KeySet, KeySetError, TokenRefusal, TokenRules, TokenVerifier};
+use async_trait::async_trait;
+use clock::Clock;
+use hyper::{HeaderMap, header::AUTHORIZATION};
+use sha2::{Digest, Sha256};
+use tokio::sync::{Mutex, Notify, watch};
+use tracing::{info, warn};
+
+use super::{Authenticator, NotAuthenticated};
+
+/// The interval at which the file of keys is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// The shortest pause between two looks, if tokens name unknown keys.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest wait of a request for a look at the file.
+const LOOK_WITHIN: Duration = Duration::from_millis(1_500);
+
+/// A file of keys that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub struct AccessFileError {
+    path: PathBuf,
+    why: FileProblem,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum FileProblem {
+    #[error("the file cannot be read: {0}")]
+    Unread(io::Error),
+    #[error(transparent)]
+    Keys(KeySetError),
+}
+
+/// Knows the sender of a request by a token (JWT) that an issuer has signed.
+///
+/// The file of keys is read again when it changes, and when a token names an unknown key, at most
+/// once a second. A file that cannot be used changes nothing.
+#[derive(Debug)]
+pub struct TokenAuthenticator {
+    rules: TokenRules,
+    path: PathBuf,
+    clock: Clock,
+    current: watch::Sender<KeysInForce>,
+    is_wanted: Notify,
+    /// One port follows the file, and the others wait for it.
+    following: Mutex<()>,
+}
+
+/// The keys that were last found usable.
+#[derive(Clone, Debug)]
+struct KeysInForce {
+    verifier: Arc<TokenVerifier>,
+    digest: [u8; 32],
+    /// The number of looks at the file.
+    looks: u64,
+}
+
+impl TokenAuthenticator {
+    /// Reads the file of keys, a JWKS.
+    ///
+    /// # Errors
+    /// If the file cannot be used.
+    pub fn read(
+        rules: TokenRules,
+        keys_file: impl Into<PathBuf>,
+        clock: Clock,
+    ) -> Result<TokenAuthenticator, AccessFileError> {
+        let path = keys_file.into();
+        let (keys, digest) = parsed(&path, std::fs::read(&path))?;
+        warn_of_skipped(&path, &keys);
+        let verifier = Arc::new(TokenVerifier::new(rules.clone(), keys));
+        let current = watch::Sender::new(KeysInForce { verifier, digest, looks: 0 });
+        let (is_wanted, following) = (Notify::new(), Mutex::new(()));
+        Ok(TokenAuthenticator { rules, path, clock, current, is_wanted, following })
+    }
+
+    fn verify(&self, token: &str) -> Result<Arc<Caller>, TokenRefusal> {
+        let verifier = Arc::clone(&self.current.borrow().verifier);
+        verifier.verify(token, self.clock.wall().as_millis() / 1_000)
+    }
+
+    /// Waits until the file was looked at again.
+    async fn looked_again(&self) {
+        let mut current = self.current.subscribe();
+        let before = current.borrow().looks;
+        self.is_wanted.notify_one();
+        let looked = current.wait_for(|now| now.looks > before);
+        // If nobody looks in time, the token is checked with the keys of before.
+        let _ = self.clock.timeout_at(self.clock.now() + LOOK_WITHIN, looked).await;
+    }
+
+    async fn look(&self) {
+        let read = parsed(&self.path, tokio::fs::read(&self.path).await);
+        let before = self.current.borrow().clone();
+        let mut next = KeysInForce { looks: before.looks + 1, ..before };
+        match read {
+            Ok((_, digest)) if digest == next.digest => {}
+            Ok((keys, digest)) => {
+                info!(file = %self.path.display(), keys = keys.ids().count(), "keys of tokens exchanged");
+                warn_of_skipped(&self.path, &keys);
+                // Nothing is remembered that a former key has signed.
+                next.verifier = Arc::new(TokenVerifier::new(self.rules.clone(), keys));
+                next.digest = digest;
+            }
+            Err(error) => warn!(%error, "new keys of tokens refused, the former ones stay"),
+        }
+        self.current.send_replace(next);
+    }
+}
+
+#[async_trait]
+impl Authenticator for TokenAuthenticator {
+    async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Caller>, NotAuthenticated> {
+        let token = bearer(headers)?;
+        let verified = match self.verify(token) {
+            Err(TokenRefusal::UnknownKey) => {
+                self.looked_again().await;
+                self.verify(token)
+            }
+            verified => verified,
+        };
+        verified.map_err(|why| NotAuthenticated::Refused(why.to_string()))
+    }
+
+    async fn follow(&self) {
+        let _alone = self.following.lock().await;
+        loop {
+            self.clock.sleep(LOOK_PAUSE).await;
+            let tick = self.clock.now() + (LOOK_EVERY - LOOK_PAUSE);
+            // Either event causes a look.
+            let _ = self.clock.timeout_at(tick, self.is_wanted.notified()).await;
+            self.look().await;
+        }
+    }
+}
+
+/// The token of a request.
+fn bearer(headers: &HeaderMap) -> Result<&str, NotAuthenticated> {
+    let mut all = headers.get_all(AUTHORIZATION).iter();
+    let refused = |why: &str| NotAuthenticated::Refused(why.to_owned());
+    match (all.next(), all.next()) {
+        (None, _) => Err(NotAuthenticated::NoToken),
+        (Some(_), Some(_)) => Err(refused("the request has more than one `Authorization`")),
+        (Some(one), None) => {
+            let text = one.to_str().map_err(|_| refused("`Authorization` is not text"))?;
+            match text.split_once(' ') {
+                Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim()),
+                _ => Err(NotAuthenticated::NoToken),
+            }
+        }
+    }
+}
+
+fn parsed(path: &Path, text: io::Result<Vec<u8>>) -> Result<(KeySet, [u8; 32]), AccessFileError> {
+    let problem = |why| AccessFileError { path: path.to_owned(), why };
+    let text = text.map_err(|error| problem(FileProblem::Unread(error)))?;
+    let keys = KeySet::parse(&text).map_err(|error| problem(FileProblem::Keys(error)))?;
+    Ok((keys, Sha256::digest(&text).into()))
+}
+
+fn warn_of_skipped(path: &Path, keys: &KeySet) {
+    for why in keys.skipped() {
+        warn!(file = %path.display(), why, "key of tokens skipped");
+    }
+}

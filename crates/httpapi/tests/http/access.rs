@@ -1,0 +1,358 @@
+//! Who may do what: tokens at every route of the API and of the admin endpoint.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, sleep},
+    time::{Duration, SystemTime},
+};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use clock::Clock;
+use httpapi::{
+    TokenAuthenticator,
+    access::{NewToken, SigningKey, TokenRules},
+};
+use serde_json::{Value, json};
+use shop::http_client::{command_path, request, try_request, workspace_path};
+use tempfile::TempDir;
+
+use crate::support::{ROW, TestNode, WS};
+
+const ISSUER: &str = "https://issuer.example";
+
+const ALL: &str = r#"[{"app":"*","workspaces":"*","rights":["read","write","admin"]}]"#;
+
+/// An issuer of tokens, and its file of keys.
+struct Issuer {
+    key: SigningKey,
+    folder: TempDir,
+}
+
+fn now() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()
+}
+
+impl Issuer {
+    fn new() -> Issuer {
+        let issuer =
+            Issuer { key: SigningKey::generate().unwrap(), folder: tempfile::tempdir().unwrap() };
+        issuer.publish(&[&issuer.key]);
+        issuer
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("keys.json")
+    }
+
+    fn publish(&self, keys: &[&SigningKey]) {
+        let keys: Vec<Value> = keys
+            .iter()
+            .map(|key| {
+                serde_json::from_str::<Value>(&key.public_keys()).unwrap()["keys"][0].clone()
+            })
+            .collect();
+        let new = self.folder.path().join("new.json");
+        std::fs::write(&new, json!({ "keys": keys }).to_string()).unwrap();
+        std::fs::rename(new, self.file()).unwrap();
+    }
+
+    fn authenticator(&self) -> Arc<TokenAuthenticator> {
+        let rules = TokenRules::new(ISSUER, "vvm");
+        Arc::new(TokenAuthenticator::read(rules, self.file(), Clock::system()).unwrap())
+    }
+
+    /// Starts a node that wants tokens at both ports, with one workspace.
+    fn node(&self) -> TestNode {
+        let authenticator = self.authenticator();
+        let node = TestNode::with_admin(|api, admin| {
+            api.authenticator = Some(Arc::clone(&authenticator) as _);
+            admin.authenticator = Some(authenticator);
+        });
+        let body = r#"{"args":{"kind":"Shop"}}"#;
+        let token = self.token("maker", ALL);
+        let path = command_path(WS, "sys.CreateWorkspace");
+        assert_eq!(ask(&node, "POST", &path, Some(&token), body).0, 200);
+        node
+    }
+
+    fn token(&self, subject: &str, grants: &str) -> String {
+        self.token_with(subject, grants, |_| {})
+    }
+
+    fn token_with(
+        &self,
+        subject: &str,
+        grants: &str,
+        change: impl FnOnce(&mut NewToken),
+    ) -> String {
+        let mut new = NewToken {
+            issuer: ISSUER.to_owned(),
+            audience: "vvm".to_owned(),
+            subject: subject.to_owned(),
+            issued: now() - 1,
+            expires: now() + 600,
+            grants: grants.parse().unwrap(),
+        };
+        change(&mut new);
+        self.key.sign(&new).unwrap()
+    }
+}
+
+/// Sends a request to the API, or to the admin endpoint if the path is one of its own. Returns the
+/// status, the problem code and the challenge.
+fn ask(
+    node: &TestNode,
+    method: &str,
+    path: &str,
+    token: Option<&str>,
+    body: &str,
+) -> (u16, String, Value) {
+    let bearer = token.map(|token| format!("Bearer {token}"));
+    let headers: Vec<_> = bearer.iter().map(|bearer| ("authorization", bearer.as_str())).collect();
+    let address = if path.starts_with("/api/") { node.api } else { node.admin };
+    let (status, text) = try_request(address, method, path, &headers, body).unwrap();
+    let answer: Value = serde_json::from_str(&text).unwrap_or_default();
+    (status, answer["code"].as_str().unwrap_or_default().to_owned(), answer)
+}
+
+/// The routes of the API: the method, the path, the body, and whether the route only reads.
+fn routes() -> Vec<(&'static str, String, &'static str, bool)> {
+    let path = |rest: &str| workspace_path(WS) + rest;
+    vec![
+        ("POST", path("/commands/sys.CUD"), ROW, false),
+        ("POST", path("/docs/shop.Article"), r#"{"fields":{}}"#, false),
+        ("PATCH", path("/docs/shop.Article/70000"), r#"{"fields":{}}"#, false),
+        ("DELETE", path("/docs/shop.Article/70000"), "", false),
+        ("POST", path("/numbers/order/next"), "{}", false),
+        ("GET", path("/docs/shop.Article/70000"), "", true),
+        ("HEAD", path("/docs/shop.Article/70000"), "", true),
+        ("GET", path("/docs/shop.Article/70000?consistency=eventual"), "", true),
+        ("GET", path("/cdocs/shop.Article"), "", true),
+        ("GET", path("/wlog"), "", true),
+        ("GET", path("/numbers"), "", true),
+        ("GET", path("/numbers/order"), "", true),
+        ("GET", path("/numbers/order/peek"), "", true),
+        ("GET", path("/numbers/order/gaps"), "", true),
+    ]
+}
+
+/// The routes of the admin endpoint that need a token.
+const ADMIN: [(&str, &str); 13] = [
+    ("GET", "/status"),
+    ("GET", "/cluster"),
+    ("GET", "/cluster/events"),
+    ("GET", "/sequences"),
+    ("GET", "/repairs"),
+    ("POST", "/cluster/move"),
+    ("POST", "/cluster/pause"),
+    ("POST", "/cluster/resume"),
+    ("POST", "/cluster/drain"),
+    ("POST", "/drain"),
+    ("POST", "/step-down"),
+    ("POST", "/repairs/mark"),
+    ("POST", "/repairs/remove"),
+];
+
+/// Tokens that nobody should take, each with its name.
+fn wrong_tokens(issuer: &Issuer) -> Vec<(&'static str, Option<String>)> {
+    let good = issuer.token("a", ALL);
+    let parts: Vec<&str> = good.split('.').collect();
+    let with_header = |header: Value| {
+        format!("{}.{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), parts[1], parts[2])
+    };
+    let id = issuer.key.id();
+    let stranger = Issuer::new();
+    let forged = stranger.token("a", ALL);
+    let forged: Vec<&str> = forged.split('.').collect();
+    let changed = |change: fn(&mut NewToken)| Some(issuer.token_with("a", ALL, change));
+    vec![
+        ("none", None),
+        ("not a token", Some("secret".to_owned())),
+        ("expired", changed(|new| new.expires = now() - 31)),
+        ("not yet valid", changed(|new| new.issued = now() + 60)),
+        ("another issuer", changed(|new| new.issuer = "https://other.example".to_owned())),
+        ("another audience", changed(|new| new.audience = "web".to_owned())),
+        (
+            "another key",
+            Some(with_header(json!({"alg": "EdDSA", "kid": id})).replace(parts[2], forged[2])),
+        ),
+        ("alg none", Some(with_header(json!({"alg": "none", "kid": id})))),
+        ("alg HS256", Some(with_header(json!({"alg": "HS256", "kid": id})))),
+        ("alg RS256", Some(with_header(json!({"alg": "RS256", "kid": id})))),
+        ("no signature", Some(format!("{}.{}.", parts[0], parts[1]))),
+    ]
+}
+
+/// Every route times every kind of wrong token. Before a token is known to be right, the answer says
+/// nothing about what is there.
+#[test]
+fn every_route_refuses_every_wrong_token() {
+    let issuer = Issuer::new();
+    let node = issuer.node();
+    let before = logged(&node, &issuer);
+    let wrong = wrong_tokens(&issuer);
+    let mut routes: Vec<_> =
+        routes().into_iter().map(|(method, path, body, _)| (method, path, body)).collect();
+    routes.extend(ADMIN.map(|(method, path)| (method, path.to_owned(), "")));
+    for (method, path, body) in &routes {
+        for (name, token) in &wrong {
+            let (status, code, _) = ask(&node, method, path, token.as_deref(), body);
+            assert_eq!(status, 401, "{name}: {method} {path}: {code}");
+            if *method != "HEAD" {
+                assert_eq!(code, "unauthenticated", "{name}: {method} {path}");
+            }
+        }
+    }
+    assert_eq!(logged(&node, &issuer), before, "a refused request did something");
+    let count = node.metric("httpapi_unauthenticated_total{token=\"none\"}");
+    assert_eq!(count as usize, routes.len());
+    node.stop();
+}
+
+fn logged(node: &TestNode, issuer: &Issuer) -> usize {
+    let token = format!("Bearer {}", issuer.token("a", ALL));
+    let path = workspace_path(WS) + "/wlog";
+    let headers = [("authorization", token.as_str())];
+    try_request(node.api, "GET", &path, &headers, "").unwrap().1.lines().count()
+}
+
+/// Every route times grants that are not for it.
+#[test]
+fn every_route_refuses_tokens_without_its_right() {
+    let issuer = Issuer::new();
+    let node = issuer.node();
+    let before = logged(&node, &issuer);
+    let grants = |app: &str, workspaces: &str, right: &str| {
+        format!(r#"[{{"app":"{app}","workspaces":{workspaces},"rights":["{right}"]}}]"#)
+    };
+    for (method, path, body, is_read) in routes() {
+        let (right, other) = if is_read { ("read", "write") } else { ("write", "read") };
+        for (name, wrong) in [
+            ("the other right", grants("demo/shop", "[1]", other)),
+            ("admin", grants("*", "\"*\"", "admin")),
+            ("another workspace", grants("demo/shop", "[2,11]", right)),
+            ("another application", grants("demo/bank", "\"*\"", right)),
+            ("nothing", "[]".to_owned()),
+        ] {
+            let (status, code, _) =
+                ask(&node, method, &path, Some(&issuer.token("a", &wrong)), body);
+            assert_eq!(status, 403, "{name}: {method} {path}: {code}");
+        }
+        let fit = issuer.token("a", &grants("demo/shop", "[1]", right));
+        let (status, code, _) = ask(&node, method, &path, Some(&fit), body);
+        assert!(![401, 403].contains(&status), "{method} {path}: {status} {code}");
+    }
+    let after = logged(&node, &issuer);
+    assert_eq!(after, before + 2, "the command, and the new document");
+    for (method, path) in ADMIN {
+        for wrong in [
+            grants("*", "\"*\"", "write"),
+            grants("demo/shop", "\"*\"", "admin"),
+            grants("*", "[1]", "admin"),
+        ] {
+            let (status, code, _) = ask(&node, method, path, Some(&issuer.token("a", &wrong)), "");
+            assert_eq!((status, &*code), (403, "forbidden"), "{method} {path}");
+        }
+    }
+    let admin = issuer.token("a", &grants("*", "\"*\"", "admin"));
+    assert_eq!(ask(&node, "GET", "/status", Some(&admin), "").0, 200);
+    for open in ["/", "/livez", "/readyz", "/metrics"] {
+        assert_eq!(try_request(node.admin, "GET", open, &[], "").unwrap().0, 200, "{open}");
+    }
+    node.stop();
+}
+
+#[test]
+fn a_refused_client_learns_what_it_needs() {
+    let issuer = Issuer::new();
+    let node = issuer.node();
+    let path = workspace_path(WS) + "/numbers";
+    let challenge = |token: Option<String>| {
+        let bearer = token.map(|token| format!("authorization: bearer {token}\r\n"));
+        let head =
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{}\r\n", bearer.unwrap_or_default());
+        let answer = crate::support::answer_to(node.api, &head);
+        answer.header("www-authenticate").map(str::to_owned)
+    };
+    assert_eq!(challenge(None).unwrap(), r#"bearer realm="vvm""#);
+    let refused = challenge(Some("x".to_owned())).unwrap();
+    assert_eq!(refused, r#"bearer realm="vvm", error="invalid_token""#);
+    let forbidden = challenge(Some(issuer.token("a", "[]"))).unwrap();
+    assert_eq!(forbidden, r#"bearer realm="vvm", error="insufficient_scope""#);
+    assert_eq!(challenge(Some(issuer.token("a", ALL))), None);
+    let log = node.log_text();
+    assert!(!log.contains(&issuer.token("a", ALL)[..40]), "a token is in the log");
+    node.stop();
+}
+
+/// Two principals used the same idempotency key, and the second one got the answer of the first.
+#[test]
+fn an_idempotency_key_belongs_to_its_principal() {
+    let issuer = Issuer::new();
+    let node = issuer.node();
+    let send = |subject: &str| {
+        let bearer = format!("Bearer {}", issuer.token(subject, ALL));
+        let headers = [("authorization", bearer.as_str()), ("idempotency-key", "one")];
+        request(node.api, "POST", &command_path(WS, "sys.CUD"), &headers, ROW)
+    };
+    let (first, second, again) = (send("a"), send("b"), send("a"));
+    assert_eq!((first.0, second.0, again.0), (200, 200, 200));
+    assert_ne!(first.1["newIds"], second.1["newIds"]);
+    assert_eq!(first.1["newIds"], again.1["newIds"]);
+    node.stop();
+}
+
+/// The issuer signs with a new key at once, before the node has seen the new file. After that the
+/// issuer withdraws the former key. Meanwhile a damaged file changes nothing.
+#[test]
+fn keys_are_exchanged_under_load_and_no_request_is_lost() {
+    let issuer = Issuer::new();
+    let node = issuer.node();
+    let (api, stop) = (node.api, Arc::new(AtomicBool::new(false)));
+    let new = SigningKey::generate().unwrap();
+    let sign = |key: &SigningKey| {
+        let grants = ALL.parse().unwrap();
+        let (issued, expires) = (now() - 1, now() + 600);
+        let (issuer, audience, subject) = (ISSUER.into(), "vvm".into(), "a".into());
+        key.sign(&NewToken { issuer, audience, subject, issued, expires, grants }).unwrap()
+    };
+    let former = sign(&issuer.key);
+    let load = |token: String, stop: Arc<AtomicBool>| {
+        thread::spawn(move || {
+            let bearer = format!("Bearer {token}");
+            let mut sent = 0;
+            while !stop.load(Ordering::SeqCst) {
+                let headers = [("authorization", bearer.as_str())];
+                let path = command_path(WS, "sys.CUD");
+                let (status, answer) = request(api, "POST", &path, &headers, ROW);
+                assert_eq!(status, 200, "{answer}");
+                sent += 1;
+            }
+            sent
+        })
+    };
+    let with_former = load(former.clone(), Arc::clone(&stop));
+    issuer.publish(&[&issuer.key, &new]);
+    let with_new = load(sign(&new), Arc::clone(&stop));
+    sleep(Duration::from_millis(1_500));
+    std::fs::write(issuer.file(), "{").unwrap();
+    sleep(Duration::from_millis(2_500));
+    stop.store(true, Ordering::SeqCst);
+    assert!(with_former.join().unwrap() > 10 && with_new.join().unwrap() > 10);
+    assert!(node.log_text().contains("new keys of tokens refused"));
+    issuer.publish(&[&new]);
+    let path = workspace_path(WS) + "/numbers";
+    for _ in 0..400 {
+        if ask(&node, "GET", &path, Some(&former), "").0 == 401 {
+            break;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    assert_eq!(ask(&node, "GET", &path, Some(&former), "").0, 401, "the former key is withdrawn");
+    assert_eq!(ask(&node, "GET", &path, Some(&sign(&new)), "").0, 200);
+    node.stop();
+}
