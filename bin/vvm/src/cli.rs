@@ -7,6 +7,7 @@ mod numbers;
 mod repair;
 mod sequences;
 mod storage;
+mod token;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -15,13 +16,14 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use self::{
     bench::{BenchArgs, BenchRequests},
     cluster::{ClusterArgs, ClusterCommand, PartitionName},
-    node_address::{NodeAddress, TlsArgs},
+    node_address::{ConnectionArgs, NodeAddress},
     numbers::{NumbersArgs, NumbersCommand},
     repair::{MarkArgs, RepairCommand},
     sequences::{SequencesArgs, SequencesCommand},
     storage::{
         ElectionsCommand, StorageArgs, StorageCommand, VerifyArgs, VerifyElectionsArgs, filtered,
     },
+    token::{KeygenArgs, NewTokenArgs, ShowTokenArgs, TokenCommand},
 };
 
 /// A node of an event-sourced application platform.
@@ -65,6 +67,9 @@ pub(crate) enum CliCommand {
     /// event, or remove a foreign row.
     #[command(subcommand, arg_required_else_help = true)]
     Repair(RepairCommand),
+    /// Make keys and tokens for the clients of nodes, and show tokens.
+    #[command(subcommand, arg_required_else_help = true)]
+    Token(TokenCommand),
     /// Check elections over a storage.
     #[command(subcommand, arg_required_else_help = true)]
     Elections(ElectionsCommand),
@@ -87,6 +92,7 @@ impl CliCommand {
             CliCommand::Repair(command) => command.args().json,
             CliCommand::Storage(StorageCommand::Check(_))
             | CliCommand::Serve(_)
+            | CliCommand::Token(_)
             | CliCommand::Dev(_)
             | CliCommand::Config(_) => false,
         }
@@ -177,7 +183,7 @@ pub(crate) struct StatusArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) tls: TlsArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// Reads the address of an endpoint.

@@ -26,8 +26,8 @@ use crate::{
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) async fn run(command: ClusterCommand) -> Result<ExitCode, CommandError> {
-    let ClusterArgs { admin, json, tls } = command.args();
-    let (admin, json) = (&serve::admin_target(admin.clone(), tls)?, *json);
+    let ClusterArgs { admin, json, connection } = command.args();
+    let (admin, json) = (&serve::admin_target(admin.clone(), connection)?, *json);
     let (answer, text) = match command {
         ClusterCommand::Status { partitions, .. } => {
             let status = status(admin).await?;

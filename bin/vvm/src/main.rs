@@ -30,6 +30,7 @@ mod status;
 mod storage_check;
 mod storage_target;
 mod storage_verify;
+mod token_command;
 
 use std::{io::Write, process::ExitCode};
 
@@ -88,6 +89,7 @@ fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Bench(args) => on_runtime(bench::run(args)),
         CliCommand::Numbers(command) => on_runtime(numbers_command::run(command)),
         CliCommand::Sequences(command) => on_runtime(sequences_command::run(command)),
+        CliCommand::Token(command) => token_command::run(command),
         CliCommand::Repair(command) => on_runtime(repair_command::run(command)),
     }
 }

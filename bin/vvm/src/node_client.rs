@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{
     HeaderMap, Method, Request, StatusCode,
     client::conn::http1::{self, SendRequest},
-    header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue},
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -51,6 +51,7 @@ pub(crate) struct NodeRequest<'r> {
 pub(crate) struct NodeClient {
     sender: SendRequest<Full<Bytes>>,
     host: HeaderValue,
+    token: Option<HeaderValue>,
     peer: TcpPeer,
     /// The task of the connection, until its end is known.
     connection: Option<JoinHandle<hyper::Result<()>>>,
@@ -63,7 +64,8 @@ impl NodeClient {
             http1::handshake(TokioIo::new(stream)).await.map_err(NoAnswer::not_sent)?;
         #[expect(clippy::disallowed_methods, reason = "the client owns the task and ends it")]
         let connection = tokio::spawn(connection);
-        Ok(NodeClient { sender, host: node.host.clone(), peer, connection: Some(connection) })
+        let (host, token) = (node.host.clone(), node.token.clone());
+        Ok(NodeClient { sender, host, token, peer, connection: Some(connection) })
     }
 
     /// The IP and the port that the connection reached.
@@ -116,6 +118,9 @@ impl NodeClient {
         *request.uri_mut() = path.parse().map_err(NoAnswer::not_sent)?;
         request.headers_mut().insert(HOST, self.host.clone());
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(token) = &self.token {
+            request.headers_mut().insert(AUTHORIZATION, token.clone());
+        }
         request.headers_mut().extend(headers.iter().cloned());
         let answer = match self.sender.try_send_request(request).await {
             Ok(answer) => answer,

@@ -89,7 +89,7 @@ impl NumbersApi {
             args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
         let (owner, name, ws) = (app.owner(), app.name(), args.ws);
         let base = format!("/api/v2/apps/{owner}/{name}/workspaces/{ws}/numbers");
-        Ok(NumbersApi { node: args.tls.target(args.node.clone())?, base })
+        Ok(NumbersApi { node: args.connection.target(args.node.clone())?, base })
     }
 
     async fn get(&self, rest: &str) -> Result<Value, CommandError> {

@@ -26,7 +26,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(command: RepairCommand) -> Result<ExitCode, CommandError> {
     let args = command.args();
-    let (admin, json) = (&serve::admin_target(args.admin.clone(), &args.tls)?, args.json);
+    let (admin, json) = (&serve::admin_target(args.admin.clone(), &args.connection)?, args.json);
     let (answer, text) = match command {
         RepairCommand::List(_) => {
             let answer = ask(admin, Method::GET, "/repairs", "").await?;

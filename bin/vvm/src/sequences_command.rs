@@ -29,7 +29,7 @@ pub(crate) async fn run(command: SequencesCommand) -> Result<ExitCode, CommandEr
 async fn stored(args: &SequencesArgs) -> Result<Value, CommandError> {
     let app: AppName =
         args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
-    let admin = &serve::admin_target(args.admin.clone(), &args.tls)?;
+    let admin = &serve::admin_target(args.admin.clone(), &args.connection)?;
     let path = format!("/sequences?app={app}&ws={}", args.ws);
     let answer = NodeClient::ask(admin, (Method::GET, &path, Bytes::new()), ANSWER_TIMEOUT).await;
     let unreachable = |why| CommandError::unreachable(no_answer(admin, "admin.listen", why));

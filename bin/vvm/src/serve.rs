@@ -1,5 +1,6 @@
 //! `vvm serve`: a node, from its configuration to its exit code.
 
+mod access;
 mod http;
 mod killer;
 mod memory;
@@ -22,6 +23,7 @@ use vvm::{Builder, Vvm};
 
 pub(crate) use self::settings::check;
 use self::{
+    access::NodeAccess,
     http::{admin_limits, api_settings, cluster_settings},
     killer::kill,
     memory::most_memory,
@@ -31,7 +33,7 @@ use self::{
 };
 
 use crate::{
-    cli::{NodeAddress, ServeArgs, TlsArgs},
+    cli::{ConnectionArgs, NodeAddress, ServeArgs},
     command_error::CommandError,
     config::{ConfigOverride, VvmConfig},
     lazy_driver::LazyDriver,
@@ -57,9 +59,9 @@ pub(crate) fn configuration(args: &ServeArgs) -> Result<VvmConfig, CommandError>
 /// the environment or the defaults. The file of the node is not known here.
 pub(crate) fn admin_target(
     given: Option<NodeAddress>,
-    tls: &TlsArgs,
+    connection: &ConnectionArgs,
 ) -> Result<NodeTarget, CommandError> {
-    tls.target(given.map_or_else(admin_listen, Ok)?)
+    connection.target(given.map_or_else(admin_listen, Ok)?)
 }
 
 fn admin_listen() -> Result<NodeAddress, CommandError> {
@@ -127,6 +129,7 @@ fn provide(
     };
     let (mut settings, apps) = plan(&config, &target)?;
     let tls = NodeTls::read(&config)?;
+    let access = NodeAccess::read(&config, clock)?;
     let advertised = settings.advertised;
     if !target.is_embedded() && advertised.ip().is_loopback() {
         warn!(
@@ -136,7 +139,7 @@ fn provide(
     }
     let (metrics, upkeep) = metrics::install()?;
     let connections = allow_connections(config.http.connections.get());
-    let api = api_settings(&config, connections, &tls);
+    let api = api_settings(&config, connections, &tls, access.http);
     let (admin, admin_limits) = (config.admin.listen, admin_limits(&config, api.limits));
     // A storage in memory has no lease that outlives the process.
     let lock = if target == StorageTarget::Mem { None } else { lock(&config.node.folder) };
@@ -164,10 +167,12 @@ fn provide(
             listen: admin,
             limits: admin_limits,
             metrics,
-            // Clients with certificates know the node by its name. Actions of a browser need the page of
+            // Clients with certificates or tokens know the node by its name. Actions of a browser need the page of
             // the endpoint itself anyway.
             only_local: !config.admin.allow_unauthenticated
-                && !config.admin.asks_for_certificates(),
+                && !config.admin.asks_for_certificates()
+                && access.admin.is_none(),
+            authenticator: access.admin,
             tls: tls.admin,
             version: env!("CARGO_PKG_VERSION"),
         }))

@@ -21,9 +21,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const FAR_BEHIND: u64 = 10_000;
 
 pub(crate) async fn run(
-    StatusArgs { admin, json, tls }: StatusArgs,
+    StatusArgs { admin, json, connection }: StatusArgs,
 ) -> Result<ExitCode, CommandError> {
-    let admin = serve::admin_target(admin, &tls)?;
+    let admin = serve::admin_target(admin, &connection)?;
     let request = (Method::GET, "/status", Bytes::new());
     let answer = NodeClient::ask(&admin, request, ANSWER_TIMEOUT).await;
     let unreachable =

@@ -1,6 +1,6 @@
 //! What a principal may do: the claim `vvm` of a token.
 
-use std::{collections::BTreeSet, str::FromStr};
+use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -130,6 +130,12 @@ impl Grants {
             serde_json::json!({"app": app, "workspaces": workspaces, "rights": rights})
         };
         self.0.iter().map(entry).collect()
+    }
+}
+
+impl fmt::Display for Grants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_claim().fmt(f)
     }
 }
 

@@ -59,7 +59,7 @@ impl RequestLoad {
             BenchRequests::Reads => (Method::GET, "/numbers/order", String::new()),
         };
         Ok(RequestLoad {
-            nodes: args.tls.targets(&args.nodes)?,
+            nodes: args.connection.targets(&args.nodes)?,
             connections: AtomicUsize::new(0),
             app,
             id: format!("bench-{:016x}", clock.random()),

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::{NodeAddress, TlsArgs};
+use super::{ConnectionArgs, NodeAddress};
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -72,7 +72,7 @@ pub(crate) struct BenchArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) tls: TlsArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// The requests of a bench.

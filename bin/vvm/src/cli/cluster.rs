@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use clap::{Args, Subcommand};
 use sysvvm::AppName;
 
-use super::{NodeAddress, TlsArgs};
+use super::{ConnectionArgs, NodeAddress};
 
 /// The help text about the exit codes of all commands for a cluster.
 const EXIT_HELP: &str = "\
@@ -91,7 +91,7 @@ pub(crate) struct ClusterArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) tls: TlsArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// A partition of an application.

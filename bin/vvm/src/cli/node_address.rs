@@ -1,4 +1,4 @@
-//! The address of a node, and the arguments by which a command talks TLS with the node.
+//! The address of a node, and the arguments by which a command connects to the node.
 
 use std::{
     fmt,
@@ -74,9 +74,9 @@ impl fmt::Display for NodeAddress {
     }
 }
 
-/// The files by which a command talks TLS with a node.
+/// The files by which a command talks TLS with a node, and the token that it sends.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct TlsArgs {
+pub(crate) struct ConnectionArgs {
     /// The certificates of the authorities that sign the certificates of nodes, in PEM. With this
     /// file, an address without `http://` means `https://`.
     #[arg(long, value_name = "FILE", env = "VVM_CA_FILE", help_heading = "TLS")]
@@ -101,6 +101,10 @@ pub(crate) struct TlsArgs {
         requires = "cert_file"
     )]
     pub(crate) key_file: Option<PathBuf>,
+
+    /// The file with the token that the node wants.
+    #[arg(long, value_name = "FILE", env = "VVM_TOKEN_FILE", help_heading = "Access")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 #[cfg(test)]

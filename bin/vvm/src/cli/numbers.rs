@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{NodeAddress, TlsArgs};
+use super::{ConnectionArgs, NodeAddress};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NumbersCommand {
@@ -76,5 +76,5 @@ pub(crate) struct NumbersArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) tls: TlsArgs,
+    pub(crate) connection: ConnectionArgs,
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{NodeAddress, TlsArgs};
+use super::{ConnectionArgs, NodeAddress};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RepairCommand {
@@ -121,5 +121,5 @@ pub(crate) struct RepairArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) tls: TlsArgs,
+    pub(crate) connection: ConnectionArgs,
 }

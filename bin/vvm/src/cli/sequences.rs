@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{NodeAddress, TlsArgs};
+use super::{ConnectionArgs, NodeAddress};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SequencesCommand {
@@ -39,5 +39,5 @@ pub(crate) struct SequencesArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) tls: TlsArgs,
+    pub(crate) connection: ConnectionArgs,
 }

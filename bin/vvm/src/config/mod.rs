@@ -1,6 +1,7 @@
 //! The configuration: defaults, then the file, then the environment, then flags. A later source
 //! overrides an earlier one.
 
+mod access;
 mod address;
 mod app_sequences;
 mod apps;
@@ -22,6 +23,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::command_error::CommandError;
+pub(crate) use access::AccessConfig;
 pub(crate) use apps::AppConfig;
 pub(crate) use cluster::ClusterConfig;
 pub(crate) use demo::demo;
@@ -43,6 +45,7 @@ pub(crate) struct VvmConfig {
     pub(crate) cluster: ClusterConfig,
     pub(crate) http: HttpConfig,
     pub(crate) admin: AdminConfig,
+    pub(crate) access: Option<AccessConfig>,
     #[serde(skip_serializing)]
     pub(crate) storage: StorageConfig,
     pub(crate) sequences: SequencesConfig,

@@ -2,7 +2,8 @@
 
 use std::{
     fmt::{self, Display},
-    io,
+    fs, io,
+    net::IpAddr,
     path::Path,
     sync::Arc,
 };
@@ -27,7 +28,7 @@ use tokio_rustls::{
 
 use super::NoAnswer;
 use crate::{
-    cli::{NodeAddress, TlsArgs},
+    cli::{ConnectionArgs, NodeAddress},
     command_error::CommandError,
 };
 
@@ -37,6 +38,8 @@ pub(crate) struct NodeTarget {
     pub(crate) address: NodeAddress,
     pub(super) host: HeaderValue,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// The header `Authorization`.
+    pub(super) token: Option<HeaderValue>,
 }
 
 /// A stream of bytes to a node and back.
@@ -44,7 +47,7 @@ pub(super) trait NodeStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> NodeStream for S {}
 
-impl TlsArgs {
+impl ConnectionArgs {
     /// Makes the targets of the addresses.
     pub(crate) fn targets(
         &self,
@@ -52,12 +55,32 @@ impl TlsArgs {
     ) -> Result<Vec<NodeTarget>, CommandError> {
         let connector = self.ca_file.as_deref().map(|ca_file| self.connector(ca_file));
         let connector = connector.transpose()?;
-        addresses.iter().map(|address| NodeTarget::new(address, connector.as_ref())).collect()
+        let target = |address| self.with_token(NodeTarget::new(address, connector.as_ref())?);
+        addresses.iter().map(target).collect()
     }
 
     pub(crate) fn target(&self, address: NodeAddress) -> Result<NodeTarget, CommandError> {
         let connector = self.ca_file.as_deref().map(|ca_file| self.connector(ca_file));
-        NodeTarget::new(&address, connector.transpose()?.as_ref())
+        self.with_token(NodeTarget::new(&address, connector.transpose()?.as_ref())?)
+    }
+
+    /// Adds the token. A token that other machines can read on its way is no secret any more.
+    fn with_token(&self, target: NodeTarget) -> Result<NodeTarget, CommandError> {
+        let Some(path) = &self.token_file else { return Ok(target) };
+        let ip = target.address.host.parse::<IpAddr>();
+        let is_here = ip.map_or(target.address.host == "localhost", |ip| ip.is_loopback());
+        if target.tls.is_none() && !is_here {
+            return Err(CommandError::usage(format!(
+                "{}: the token would be sent without TLS: give the certificate of the authority of \
+                 the node with --ca-file FILE",
+                target.address
+            )));
+        }
+        let text = fs::read_to_string(path).map_err(|error| wrong("--token-file", path, error))?;
+        let header = HeaderValue::from_str(&format!("Bearer {}", text.trim()));
+        let mut header = header.map_err(|_| wrong("--token-file", path, "it is not a token"))?;
+        header.set_sensitive(true);
+        Ok(NodeTarget { token: Some(header), ..target })
     }
 
     fn connector(&self, ca_file: &Path) -> Result<TlsConnector, CommandError> {
@@ -105,7 +128,7 @@ impl NodeTarget {
             Ok((connector, name.map_err(|error| unusable(&error))?))
         });
         let host = HeaderValue::from_str(&address.authority()).map_err(|error| unusable(&error))?;
-        Ok(NodeTarget { address: address.clone(), host, tls: tls.transpose()? })
+        Ok(NodeTarget { address: address.clone(), host, tls: tls.transpose()?, token: None })
     }
 
     /// Connects to the node, with TLS if the node has it.

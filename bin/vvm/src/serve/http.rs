@@ -1,8 +1,8 @@
 //! The settings of the HTTP API and of the admin endpoint, from the configuration.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use httpapi::{ClusterSettings, HttpApiSettings, HttpLimits};
+use httpapi::{Authenticator, ClusterSettings, HttpApiSettings, HttpLimits};
 use vvm::StopShare;
 
 use super::tls::NodeTls;
@@ -17,6 +17,7 @@ pub(super) fn api_settings(
     config: &VvmConfig,
     connections: usize,
     tls: &NodeTls,
+    authenticator: Option<Arc<dyn Authenticator>>,
 ) -> HttpApiSettings {
     let VvmConfig { http, node, .. } = config;
     HttpApiSettings {
@@ -35,7 +36,9 @@ pub(super) fn api_settings(
         bodies_bytes: http.bodies_bytes.get(),
         answers_bytes: http.answers_bytes.get(),
         logs: http.logs.get(),
-        only_local: !http.allow_unauthenticated,
+        // Clients with tokens know the node by its name.
+        only_local: !http.allow_unauthenticated && authenticator.is_none(),
+        authenticator,
     }
 }
 
@@ -85,7 +88,7 @@ mod tests {
     fn each_key_of_the_section_http_sets_its_limit() {
         let config = VvmConfig::of_text(TEXT);
         let connections = config.http.connections.get();
-        let api = api_settings(&config, connections, &NodeTls::default());
+        let api = api_settings(&config, connections, &NodeTls::default(), None);
         let limits = api.limits;
         assert_eq!(api.listen.port(), 7_001);
         assert!(!api.only_local);

@@ -5,6 +5,7 @@ mod lease;
 
 use std::{sync::Arc, time::Duration};
 
+use clock::Clock;
 use tracing::info;
 use vvm::{AppSettings, InvalidNodeSettings, NodeSettings, NumbersIn};
 
@@ -12,7 +13,7 @@ use self::{
     checks::{check_advertised, check_cluster, check_listens, check_memory, check_seats},
     lease::{check_lease, culprit},
 };
-use super::{memory::most_memory, tls::NodeTls};
+use super::{access::NodeAccess, memory::most_memory, tls::NodeTls};
 use crate::{
     command_error::CommandError,
     config::{self, VvmConfig},
@@ -26,6 +27,7 @@ pub(crate) fn check(config: VvmConfig) -> Result<usize, CommandError> {
     let target = config.storage.to_target(&config.source)?;
     let (_, apps) = plan(&config, &target)?;
     NodeTls::read(&config)?;
+    NodeAccess::read(&config, &Clock::system())?;
     let connections = config.http.connections.get();
     Ok(most_memory(&config, &target, connections, &apps))
 }

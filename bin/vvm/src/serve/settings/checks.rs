@@ -7,22 +7,33 @@ use tracing::warn;
 
 use crate::{command_error::CommandError, config::VvmConfig, storage_target::StorageTarget};
 
-/// Refuses an address that other machines can reach, unless the configuration allows it. The API
-/// has no authentication. The admin endpoint has one if its clients need certificates.
+/// Refuses an address that other machines can reach, unless the configuration allows it, or clients
+/// need tokens. Clients of the admin endpoint may need certificates instead.
 pub(super) fn check_listens(config: &VvmConfig) -> Result<(), CommandError> {
     const CERTIFICATES: &str = "set `client_ca_file` in `[admin.tls]`, ";
+    if config.access.is_some() && config.http.allow_unauthenticated {
+        let why = "the section `access` demands tokens of all clients: remove one of both";
+        return Err(config.source.wrong(&["http", "allow_unauthenticated"], why));
+    }
     let VvmConfig { http, admin, source, .. } = config;
-    for (section, listen, is_allowed, other_way) in [
-        ("http", http.listen, http.allow_unauthenticated, ""),
-        ("admin", admin.listen, admin.allow_unauthenticated, CERTIFICATES),
+    let (has_tls, admin_has_tls) = (http.tls.is_some(), admin.tls.is_some());
+    for (section, listen, is_allowed, other_way, has_tls) in [
+        ("http", http.listen, http.allow_unauthenticated, "", has_tls),
+        ("admin", admin.listen, admin.allow_unauthenticated, CERTIFICATES, admin_has_tls),
     ] {
         if listen.ip().is_loopback() || section == "admin" && admin.asks_for_certificates() {
+            continue;
+        }
+        if config.access.is_some() && !is_allowed {
+            if !has_tls {
+                warn!(section, %listen, "tokens are sent without TLS: set the section `tls`, unless a proxy has TLS");
+            }
             continue;
         }
         if !is_allowed {
             let why = format!(
                 "other machines can reach {listen}, and the node has no authentication: listen on 127.0.0.1, \
-                 {other_way}or put an authenticating proxy in front and set `{section}.allow_unauthenticated = true`"
+                 demand tokens with the section `access`, {other_way}or put an authenticating proxy in front and set `{section}.allow_unauthenticated = true`"
             );
             return Err(source.wrong(&[section, "listen"], why));
         }

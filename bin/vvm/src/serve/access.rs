@@ -1,0 +1,31 @@
+//! The check of tokens, from the configuration.
+
+use std::sync::Arc;
+
+use clock::Clock;
+use httpapi::{Authenticator, TokenAuthenticator, access::TokenRules};
+
+use crate::{command_error::CommandError, config::VvmConfig};
+
+/// What the ports ask for tokens.
+#[derive(Debug, Default)]
+pub(super) struct NodeAccess {
+    pub(super) http: Option<Arc<dyn Authenticator>>,
+    pub(super) admin: Option<Arc<dyn Authenticator>>,
+}
+
+impl NodeAccess {
+    /// Reads the file of keys. The admin endpoint asks for no token if its clients need
+    /// certificates, or if it may be reached without authentication.
+    pub(super) fn read(config: &VvmConfig, clock: &Clock) -> Result<NodeAccess, CommandError> {
+        let Some(access) = &config.access else { return Ok(NodeAccess::default()) };
+        let leeway = access.leeway_seconds.get();
+        let rules = TokenRules { leeway, ..TokenRules::new(&access.issuer, &access.audience) };
+        let tokens = TokenAuthenticator::read(rules, &access.keys_file, clock.clone());
+        let wrong = |error| config.source.wrong(&["access", "keys_file"], error);
+        let tokens: Arc<dyn Authenticator> = Arc::new(tokens.map_err(wrong)?);
+        let admin = &config.admin;
+        let is_open = admin.asks_for_certificates() || admin.allow_unauthenticated;
+        Ok(NodeAccess { admin: (!is_open).then(|| Arc::clone(&tokens)), http: Some(tokens) })
+    }
+}

@@ -1,0 +1,114 @@
+//! `vvm token`: keys and tokens, for those who have no issuer.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    process::ExitCode,
+};
+
+use clock::Clock;
+use httpapi::access::{
+    Grant, Grants, KeySet, NewToken, SigningError, SigningKey, TokenContent, TokenRules,
+    TokenVerifier,
+};
+use serde_json::Value;
+
+use crate::{
+    cli::{KeygenArgs, NewTokenArgs, ShowTokenArgs, TokenCommand},
+    command_error::CommandError,
+    print,
+};
+
+/// Only the owner reads and writes the file.
+const PRIVATE: u32 = 0o600;
+const PUBLIC: u32 = 0o644;
+
+pub(crate) fn run(command: TokenCommand) -> Result<ExitCode, CommandError> {
+    let now = Clock::system().wall().as_millis() / 1_000;
+    match command {
+        TokenCommand::Keygen(args) => keygen(&args)?,
+        TokenCommand::New(args) => print(&format!("{}\n", new_token(args, now)?))?,
+        TokenCommand::Show(args) => print(&shown(&args, now)?)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn keygen(KeygenArgs { out, public }: &KeygenArgs) -> Result<(), CommandError> {
+    let failed = |error: SigningError| CommandError::unfinished(error.to_string());
+    let key = SigningKey::generate().map_err(failed)?;
+    write_new(out, PRIVATE, &key.to_private().map_err(failed)?)?;
+    write_new(public, PUBLIC, &key.public_keys())?;
+    print(&format!(
+        "private key {}: {}\npublic key for the nodes: {}\n",
+        key.id(),
+        out.display(),
+        public.display()
+    ))
+}
+
+/// Writes a file that does not exist yet. A key that is overwritten cannot be made again.
+fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), CommandError> {
+    let failed = |error| CommandError::unfinished(format!("{}: {error}", path.display()));
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(mode).open(path).map_err(failed)?;
+    file.write_all(format!("{text}\n").as_bytes()).map_err(failed)?;
+    file.sync_all().map_err(failed)
+}
+
+fn new_token(args: NewTokenArgs, now: u64) -> Result<String, CommandError> {
+    let NewTokenArgs { key, issuer, audience, subject, app, workspaces, rights, lifetime } = args;
+    let app = (app != "*").then_some(app);
+    let grants = Grants::new([Grant { app, workspaces, rights: rights.into_iter().collect() }]);
+    let checked: Result<Grants, _> = grants.to_string().parse();
+    let grants = checked.map_err(|error| CommandError::usage(error.to_string()))?;
+    let key = SigningKey::from_private(&text_of(&key)?)
+        .map_err(|error| CommandError::usage(format!("{}: {error}", key.display())))?;
+    let expires = now + lifetime.as_secs();
+    let token = NewToken { issuer, audience, subject, issued: now, expires, grants };
+    key.sign(&token).map_err(|error| CommandError::usage(error.to_string()))
+}
+
+fn shown(ShowTokenArgs { token, keys }: &ShowTokenArgs, now: u64) -> Result<String, CommandError> {
+    let mut read = String::new();
+    let token = match &**token {
+        "-" => {
+            let failed = |error| CommandError::unfinished(format!("the standard input: {error}"));
+            std::io::stdin().read_to_string(&mut read).map_err(failed)?;
+            read.trim()
+        }
+        token => token,
+    };
+    let content =
+        TokenContent::read(token).map_err(|error| CommandError::usage(error.to_string()))?;
+    let expires = content.claims["exp"].as_f64().unwrap_or_default() as u64;
+    let left = match expires.checked_sub(now) {
+        Some(left) => format!("it ends in {left} s"),
+        None => format!("it ended {} s ago", now - expires),
+    };
+    let checked = match keys {
+        None => "the signature was not checked: give the public keys with --keys FILE".to_owned(),
+        Some(path) => {
+            let keys = KeySet::parse(text_of(path)?.as_bytes())
+                .map_err(|error| CommandError::usage(format!("{}: {error}", path.display())))?;
+            checked(token, &content.claims, keys, now)
+        }
+    };
+    Ok(format!("header {:#}\nclaims {:#}\n{left}\n{checked}\n", content.header, content.claims))
+}
+
+/// Checks a token for the issuer and the audience that the token itself names.
+fn checked(token: &str, claims: &Value, keys: KeySet, now: u64) -> String {
+    let audience = claims["aud"].as_str().or(claims["aud"][0].as_str()).unwrap_or_default();
+    let rules = TokenRules::new(claims["iss"].as_str().unwrap_or_default(), audience);
+    match TokenVerifier::new(rules, keys).verify(token, now) {
+        Ok(caller) => format!("a node with these keys takes the token of {}", caller.principal),
+        Err(why) => format!("a node with these keys refuses the token: {why}"),
+    }
+}
+
+fn text_of(path: &Path) -> Result<String, CommandError> {
+    fs::read_to_string(path)
+        .map_err(|error| CommandError::usage(format!("{}: {error}", path.display())))
+}

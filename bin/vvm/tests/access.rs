@@ -1,0 +1,157 @@
+//! Tokens of a node as a process: made by `vvm token`, and sent by the commands.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[expect(dead_code, reason = "the file serves all suites, and most of them without tokens")]
+#[path = "support/node.rs"]
+mod node;
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Output},
+};
+
+use node::NodeProcess;
+
+const ISSUER: &str = "https://issuer.example";
+
+const CONFIG: &str = "[storage]\ndriver = \"mem\"\n\
+    [access]\nkeys_file = \"keys.json\"\nissuer = \"https://issuer.example\"\n";
+
+fn vvm(folder: &Path, line: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
+    command.args(line).current_dir(folder).env_remove("RUST_LOG").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a command that succeeds, and returns what it printed.
+fn printed(folder: &Path, line: &[&str]) -> String {
+    let output = vvm(folder, line);
+    assert!(output.status.success(), "{line:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// A folder with a key, and the public key for nodes.
+fn with_key() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let line = ["token", "keygen", "--out", "key.json", "--public", "keys.json"];
+    printed(folder.path(), &line);
+    folder
+}
+
+/// Makes a token in a file.
+fn token(folder: &Path, file: &str, rights: &str, more: &[&str]) -> String {
+    let line = ["token", "new", "--key", "key.json", "--issuer", ISSUER, "--rights", rights];
+    let line = [&line[..], &["--subject", file, "--for", "1h"], more].concat();
+    let token = printed(folder, &line);
+    fs::write(folder.join(file), &token).unwrap();
+    token.trim().to_owned()
+}
+
+const EVERYWHERE: [&str; 4] = ["--app", "*", "--workspaces", "*"];
+
+#[test]
+fn commands_for_a_node_send_a_token() {
+    let folder = with_key();
+    let folder = folder.path();
+    let node = NodeProcess::start(folder, CONFIG).ready();
+    token(folder, "operator", "admin", &EVERYWHERE);
+    token(folder, "client", "read,write", &["--app", "demo/shop", "--workspaces", "*"]);
+    let (api, admin) = (node.api.to_string(), node.admin.to_string());
+    let lines: [(&[&str], &str, &str); 5] = [
+        // The bench makes the workspaces.
+        (&["bench", "--node", &api, "--seconds", "1", "--clients", "2"], "client", "operator"),
+        (&["status", "--admin", &admin], "operator", "client"),
+        (&["cluster", "status", "--admin", &admin], "operator", "client"),
+        (&["sequences", "show", "--admin", &admin], "operator", "client"),
+        (&["repair", "list", "--admin", &admin], "operator", "client"),
+    ];
+    for (line, right, wrong) in lines {
+        let none = vvm(folder, line);
+        assert!(!none.status.success(), "{line:?}");
+        let why = text(&none.stderr) + &text(&none.stdout);
+        assert!(why.contains("token"), "{line:?}: {why}");
+        let with = |file| [line, &["--token-file", file]].concat();
+        let refused = vvm(folder, &with(wrong));
+        let why = text(&refused.stderr) + &text(&refused.stdout);
+        assert!(!refused.status.success() && why.contains("does not grant"), "{line:?}: {why}");
+        printed(folder, &with(right));
+    }
+    let log = node.log_text();
+    let secret = fs::read_to_string(folder.join("operator")).unwrap();
+    assert!(!log.contains(secret.trim()), "a token is in the log");
+    node.stop();
+}
+
+#[test]
+fn a_key_is_private_and_a_token_is_shown_as_it_is() {
+    let folder = with_key();
+    let folder = folder.path();
+    let mode = |file: &str| fs::metadata(folder.join(file)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("key.json"), mode("keys.json")), (0o600, 0o644));
+    let again = vvm(folder, &["token", "keygen", "--out", "key.json", "--public", "new.json"]);
+    assert_eq!(again.status.code(), Some(1), "a key was overwritten");
+    let token = token(folder, "reader", "read", &["--app", "acme/shop", "--workspaces", "7,8"]);
+    let shown = printed(folder, &["token", "show", &token]);
+    assert!(shown.contains("\"workspaces\": [\n        7,\n        8"), "{shown}");
+    assert!(shown.contains("was not checked") && shown.contains("it ends in 3"), "{shown}");
+    let shown = printed(folder, &["token", "show", &token, "--keys", "keys.json"]);
+    assert!(shown.contains(&format!("takes the token of {ISSUER}|reader")), "{shown}");
+    printed(folder, &["token", "keygen", "--out", "other.json", "--public", "others.json"]);
+    let shown = printed(folder, &["token", "show", &token, "--keys", "others.json"]);
+    assert!(shown.contains("refuses the token: no key has the id"), "{shown}");
+    for (wrong, why) in [
+        (["--app", "shop", "--workspaces", "*"], "`app`"),
+        (["--app", "*", "--workspaces", "x"], "numbers of workspaces"),
+    ] {
+        let line = ["token", "new", "--key", "key.json", "--issuer", ISSUER, "--rights", "read"];
+        let output = vvm(folder, &[&line[..], &["--subject", "a", "--for", "1h"], &wrong].concat());
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    }
+}
+
+/// A token that is sent without TLS to another machine is no secret any more.
+#[test]
+fn a_token_is_not_sent_in_clear_to_another_machine() {
+    let folder = with_key();
+    let folder = folder.path();
+    token(folder, "operator", "admin", &EVERYWHERE);
+    for node in ["10.255.255.1:1", "http://node.example:1"] {
+        let line = ["status", "--admin", node, "--token-file", "operator"];
+        let output = vvm(folder, &line);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("without TLS"), "{}", text(&output.stderr));
+    }
+}
+
+/// The configurations that a node refuses, and those that it takes although other machines can
+/// reach it.
+#[test]
+fn a_node_that_others_can_reach_needs_tokens_or_a_permission() {
+    let folder = with_key();
+    let folder = folder.path();
+    let check = |config: &str| {
+        fs::write(folder.join("node.toml"), config).unwrap();
+        let output = vvm(folder, &["config", "check", "--config", "node.toml"]);
+        (output.status.code().unwrap(), text(&output.stderr))
+    };
+    let open = "[http]\nlisten = \"0.0.0.0:1\"\n[admin]\nlisten = \"0.0.0.0:2\"\n";
+    let (code, why) = check(open);
+    assert!(code == 3 && why.contains("demand tokens with the section `access`"), "{why}");
+    let (code, why) = check(&format!("{CONFIG}{open}"));
+    assert_eq!(code, 0, "{why}");
+    let both = "[http]\nallow_unauthenticated = true\n";
+    let (code, why) = check(&format!("{CONFIG}{both}"));
+    assert!(code == 3 && why.contains("remove one of both"), "{why}");
+    let private = CONFIG.replace("keys.json", "key.json");
+    let (code, why) = check(&private);
+    assert!(code == 3 && why.contains("access.keys_file"), "{why}");
+    let (code, why) = check(&CONFIG.replace("keys.json", "none.json"));
+    assert!(code == 3 && why.contains("cannot be read"), "{why}");
+}
