@@ -65,8 +65,6 @@ pub struct DrawnNumber {
 /// first answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotency {
-    /// The sender of the command.
-    pub principal: String,
     /// The hash of the sender and of the idempotency key. The answer is stored under this hash.
     pub key: [u8; 32],
     /// The hash of the body of the command.
@@ -106,6 +104,8 @@ pub struct Event {
     pub time: WallTime,
     /// The name of the request that caused the event.
     pub request: String,
+    /// Who sent the command; empty if the sender was not asked for a name.
+    pub principal: String,
     /// The idempotency key and the answer, if the command may be sent again.
     pub idempotency: Option<Idempotency>,
     /// The name of the command.
@@ -119,12 +119,12 @@ pub struct Event {
 }
 
 impl Event {
-    /// Creates an event without params, changes, numbers, a name of the request, and an idempotency
-    /// key.
+    /// Creates an event without params, changes, numbers, a name of the request, a sender, and an
+    /// idempotency key.
     pub fn new(place: EventPlace, time: WallTime, command: QName) -> Event {
         let (params, changes, drawn) = (Bytes::new(), Vec::new(), Vec::new());
-        let (request, idempotency) = (String::new(), None);
-        Event { place, time, request, idempotency, command, params, changes, drawn }
+        let (request, principal, idempotency) = (String::new(), String::new(), None);
+        Event { place, time, request, principal, idempotency, command, params, changes, drawn }
     }
 }
 

@@ -27,6 +27,7 @@ fn empty() -> Entry {
         place: place(),
         time: WallTime::from_millis(1_700_000_000_000),
         request: String::new(),
+        principal: String::new(),
         idempotency: None,
         command: "sys.CUD".parse().unwrap(),
         params: Bytes::new(),
@@ -68,8 +69,8 @@ fn full() -> Entry {
     let Entry::Event(event) = empty() else { unreachable!() };
     Entry::Event(Box::new(Event {
         request: "r-1".to_owned(),
+        principal: "joe".to_owned(),
         idempotency: Some(Idempotency {
-            principal: "joe".to_owned(),
             key: [1; 32],
             body: [2; 32],
             answer: Bytes::from_static(b"{}"),

@@ -73,12 +73,8 @@ async fn an_answer_is_read_under_the_key_of_its_command() {
     let log = log(&storage, TrustLevel::Zero, 1);
     let mut event = event(1, 1, None);
     event.time = log.clock().wall();
-    event.idempotency = Some(Idempotency {
-        principal: "joe".to_owned(),
-        key: [4; 32],
-        body: [5; 32],
-        answer: Bytes::from_static(b"done"),
-    });
+    event.idempotency =
+        Some(Idempotency { key: [4; 32], body: [5; 32], answer: Bytes::from_static(b"done") });
     write(&storage, &log, &[event]).await;
     let row = AppRow::Answer(WS, [4; 32]);
     let answer = row.answer(&log.reader().row(row).await.unwrap().unwrap()).unwrap();

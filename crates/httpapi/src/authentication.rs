@@ -108,6 +108,11 @@ impl PortAccess {
         Ok((caller, AllowedRoute(route)))
     }
 
+    /// The name of a caller in events; empty if the port asks nobody.
+    pub(crate) fn name_of(&self, caller: &Caller) -> String {
+        if self.0.is_some() { caller.principal.to_string() } else { String::new() }
+    }
+
     /// Follows the authenticator, as [`Authenticator::follow`].
     pub(crate) async fn follow(&self) {
         match &self.0 {

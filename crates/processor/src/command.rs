@@ -21,6 +21,8 @@ pub struct Command {
     pub rows: Vec<RowChange>,
     /// The name of the request. Events and logs carry the name, so that a request can be traced.
     pub request: String,
+    /// Who sends the command. The event carries the name. It is empty if nobody was asked.
+    pub principal: String,
     /// The idempotency key, if the sender may send the command again.
     pub idempotency_key: Option<IdempotencyKey>,
     /// The time until which the command may begin and the sender waits for the answer.
@@ -28,10 +30,12 @@ pub struct Command {
 }
 
 impl Command {
-    /// Creates a command without params, rows, a name of the request, and an idempotency key.
+    /// Creates a command without params, rows, a name of the request, a sender, and an idempotency
+    /// key.
     pub fn new(ws: WsId, name: QName, deadline: Instant) -> Command {
         let (params, rows) = (Bytes::new(), Vec::new());
-        Command { ws, name, params, rows, request: String::new(), idempotency_key: None, deadline }
+        let (request, principal, idempotency_key) = (String::new(), String::new(), None);
+        Command { ws, name, params, rows, request, principal, idempotency_key, deadline }
     }
 
     /// Sets the params.
@@ -50,6 +54,12 @@ impl Command {
     #[must_use]
     pub fn with_request(self, request: impl Into<String>) -> Command {
         Command { request: request.into(), ..self }
+    }
+
+    /// Sets the sender.
+    #[must_use]
+    pub fn with_principal(self, principal: impl Into<String>) -> Command {
+        Command { principal: principal.into(), ..self }
     }
 
     /// Sets the idempotency key, so that the sender may send the command again.
@@ -94,8 +104,6 @@ pub enum RowChange {
 /// repetition gets the first answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey {
-    /// The sender of the command.
-    pub(crate) principal: String,
     /// The hash of the principal and the key.
     pub(crate) key: [u8; 32],
     /// The hash of the body of the command.
@@ -106,13 +114,12 @@ impl IdempotencyKey {
     /// Creates the idempotency key of a command. `key` is the name that the principal gave to the
     /// command. `body` is the whole content of the command: the same key with another body is
     /// refused.
-    pub fn new(principal: impl Into<String>, key: &[u8], body: &[u8]) -> IdempotencyKey {
-        let principal = principal.into();
+    pub fn new(principal: &str, key: &[u8], body: &[u8]) -> IdempotencyKey {
         let mut both = Sha256::new();
         both.update((principal.len() as u64).to_be_bytes());
-        both.update(&principal);
+        both.update(principal);
         both.update(key);
-        IdempotencyKey { key: both.finalize().into(), body: Sha256::digest(body).into(), principal }
+        IdempotencyKey { key: both.finalize().into(), body: Sha256::digest(body).into() }
     }
 }
 

@@ -73,12 +73,8 @@ fn events(epoch: u64, ws: u64, from: u64) -> Vec<Event> {
         place: EventPlace { epoch: Epoch(epoch), plog: Offset(n), ws: WsId(ws), wlog: Offset(n) },
         time: clock::WallTime::from_millis(4_000_000_000_000),
         request: format!("{n}"),
-        idempotency: Some(Idempotency {
-            principal: "joe".to_owned(),
-            key: [n as u8; 32],
-            body: [0; 32],
-            answer: Bytes::new(),
-        }),
+        principal: "joe".to_owned(),
+        idempotency: Some(Idempotency { key: [n as u8; 32], body: [0; 32], answer: Bytes::new() }),
         command: qname("sys.CUD"),
         params: Bytes::new(),
         changes: vec![RecordChange {

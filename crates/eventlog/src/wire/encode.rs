@@ -142,10 +142,11 @@ impl Serialize for RawBytes<'_> {
 impl Serialize for Encoded<'_, '_, Event> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let Encoded(event, names) = self;
-        let mut to = to.serialize_tuple(9)?;
+        let mut to = to.serialize_tuple(10)?;
         to.serialize_element(&WirePlace::from(event.place))?;
         to.serialize_element(&event.time.as_micros())?;
         to.serialize_element(&event.request)?;
+        to.serialize_element(&event.principal)?;
         to.serialize_element(&event.idempotency.as_ref().map(WireIdempotency::from))?;
         to.serialize_element(&names.names[..])?;
         to.serialize_element(&names.number(event.command.as_str()))?;

@@ -13,9 +13,9 @@ use crate::{
 };
 
 /// The first byte of a row. It names the kind of the row and the format of its bytes. A change of a
-/// format takes a number that was never used. 3 was a record without its workspace, 4 an answer
+/// format takes a number that was never used. 1 was an event without its principal, 3 was a record without its workspace, 4 an answer
 /// without its key, and 5 a deployment without the formats.
-pub(super) const EVENT: u8 = 1;
+pub(super) const EVENT: u8 = 9;
 pub(super) const CORRUPTED: u8 = 2;
 pub(super) const RECORD: u8 = 6;
 pub(super) const ANSWER: u8 = 7;
@@ -74,6 +74,7 @@ pub(super) struct WireEvent<'a> {
     pub(super) place: WirePlace,
     pub(super) time: u64,
     pub(super) request: &'a str,
+    pub(super) principal: &'a str,
     #[serde(borrow)]
     pub(super) idempotency: Option<WireIdempotency<'a>>,
     /// All names of the event, each once, in the order of their first use.
@@ -88,7 +89,6 @@ pub(super) struct WireEvent<'a> {
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct WireIdempotency<'a> {
-    pub(super) principal: &'a str,
     pub(super) key: [u8; 32],
     pub(super) body: [u8; 32],
     pub(super) answer: &'a [u8],
@@ -164,6 +164,7 @@ impl WireEvent<'_> {
             place: self.place.into(),
             time: WallTime::from_nanos(self.time.saturating_mul(1_000)),
             request: self.request.to_owned(),
+            principal: self.principal.to_owned(),
             idempotency: self.idempotency.map(Idempotency::from),
             command: named(names, self.command)?,
             params: Bytes::copy_from_slice(self.params),
@@ -263,15 +264,14 @@ impl From<WireDrawn> for DrawnNumber {
 
 impl<'a> From<&'a Idempotency> for WireIdempotency<'a> {
     fn from(from: &'a Idempotency) -> WireIdempotency<'a> {
-        let Idempotency { principal, key, body, answer } = from;
-        WireIdempotency { principal, key: *key, body: *body, answer }
+        let Idempotency { key, body, answer } = from;
+        WireIdempotency { key: *key, body: *body, answer }
     }
 }
 
 impl From<WireIdempotency<'_>> for Idempotency {
     fn from(from: WireIdempotency<'_>) -> Idempotency {
-        let WireIdempotency { principal, key, body, answer } = from;
-        let answer = Bytes::copy_from_slice(answer);
-        Idempotency { principal: principal.to_owned(), key, body, answer }
+        let WireIdempotency { key, body, answer } = from;
+        Idempotency { key, body, answer: Bytes::copy_from_slice(answer) }
     }
 }

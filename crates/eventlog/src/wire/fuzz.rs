@@ -59,8 +59,8 @@ fn entries() -> Vec<Bytes> {
         place: place(),
         time: WallTime::from_millis(1_700_000_000_000),
         request: "r-1".to_owned(),
+        principal: "joe".to_owned(),
         idempotency: Some(Idempotency {
-            principal: "joe".to_owned(),
             key: [1; 32],
             body: [2; 32],
             answer: Bytes::from_static(b"{}"),

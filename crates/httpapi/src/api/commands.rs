@@ -73,6 +73,7 @@ impl ApiHandler {
             params,
             rows,
             request: head.request.clone(),
+            principal: self.access.name_of(&head.caller),
             idempotency_key: idempotency_key(head, &body.bytes)?,
             deadline: body.deadline,
         };

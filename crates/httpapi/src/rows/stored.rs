@@ -48,9 +48,12 @@ pub(crate) fn json_of_entry(entry: &Entry) -> Json {
     let Some(object) = json.as_object_mut() else { return json };
     match entry {
         Entry::Event(event) => {
-            let Event { time, request, command, params, changes, .. } = &**event;
+            let Event { time, request, principal, command, params, changes, .. } = &**event;
             object.insert("timeMicros".to_owned(), json!(time.as_micros()));
             object.insert("requestId".to_owned(), json!(request));
+            if !principal.is_empty() {
+                object.insert("principal".to_owned(), json!(principal));
+            }
             object.insert("command".to_owned(), json!(command.as_str()));
             if !params.is_empty() {
                 object.insert("args".to_owned(), json_of_bytes(params));

@@ -299,10 +299,19 @@ fn an_idempotency_key_belongs_to_its_principal() {
         let headers = [("authorization", bearer.as_str()), ("idempotency-key", "one")];
         request(node.api, "POST", &command_path(WS, "sys.CUD"), &headers, ROW)
     };
-    let (first, second, again) = (send("a"), send("b"), send("a"));
+    let (first, second, again) = (send("a"), send("b|c"), send("a"));
     assert_eq!((first.0, second.0, again.0), (200, 200, 200));
     assert_ne!(first.1["newIds"], second.1["newIds"]);
     assert_eq!(first.1["newIds"], again.1["newIds"]);
+    // The events name who sent their commands.
+    let bearer = format!("Bearer {}", issuer.token("a", ALL));
+    let path = workspace_path(WS) + "/wlog";
+    let log = try_request(node.api, "GET", &path, &[("authorization", &bearer)], "").unwrap().1;
+    let principals: Vec<_> = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["principal"].clone())
+        .collect();
+    assert_eq!(principals, ["maker", "a", "b%7Cc"].map(|name| format!("{ISSUER}|{name}")));
     node.stop();
 }
 

@@ -168,16 +168,24 @@ impl CommandGroup {
         };
         let drawn =
             joined.drawn().map(|(key, last)| DrawnNumber { seq: key.seq.0, last }).collect();
-        let Command { name, params, request, idempotency_key, .. } = command;
+        let Command { name, params, request, principal, idempotency_key, .. } = command;
         let idempotency = idempotency_key.map(|own| Idempotency {
-            principal: own.principal,
             key: own.key,
             body: own.body,
             answer: answer.to_bytes(),
         });
         let time = partition.time.last();
-        let event =
-            Event { place, time, request, idempotency, command: name, params, changes, drawn };
+        let event = Event {
+            place,
+            time,
+            request,
+            principal,
+            idempotency,
+            command: name,
+            params,
+            changes,
+            drawn,
+        };
         let prepared = prepare(&event, &before, partition.log.largest_row())?;
         // From here on nothing can fail any more, so the offset and the numbers are given for good.
         let offset = joined.keep();
