@@ -13,11 +13,13 @@ use std::{
     sync::Arc,
 };
 
+use access::Caller;
 use async_trait::async_trait;
 use bytes::Bytes;
 use hyper::{Method, Request, Response, StatusCode, http::request::Parts};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
 use vvm::{App, Node, Service, ServiceError, sysvvm::AppName};
 
 use self::{events::EventStreams, live_page::LivePage};
@@ -104,7 +106,7 @@ impl Service for AdminEndpoint {
         let (clock, limits) = (node.clock().clone(), settings.limits);
         let renderer = SharedRenderer::new(settings.metrics, clock.clone());
         let AdminSettings { version, only_local, tls, authenticator, .. } = settings;
-        let access = PortAccess::new(authenticator);
+        let access = PortAccess::new(authenticator, 0);
         let (page, streams) = (LivePage::new()?, EventStreams::new(clock.clone(), stop.clone()));
         let requests = AdminHandler {
             node,
@@ -183,15 +185,36 @@ impl AdminHandler {
             let reason = format!("{path} does not support {}, but {allow}", head.method);
             return Err(ProblemDetails::method_not_allowed(allow, reason));
         }
-        if !OPEN.contains(&path) {
-            check_operator(&*self.access.caller(&head.headers).await?)?;
-        }
+        let operator = if OPEN.contains(&path) { None } else { Some(self.operator(head).await?) };
         if head.method == Method::POST {
             check_action(head)?;
-            self.act(path, query).await
+            let answer = self.act(path, query).await;
+            let status = match &answer {
+                Ok(response) => response.status(),
+                Err(problem) => problem.status(),
+            };
+            let principal = operator.map(|caller| caller.principal.to_string());
+            info!(
+                principal,
+                action = path,
+                query,
+                status = status.as_u16(),
+                "action of an operator"
+            );
+            answer
         } else {
             self.show(path, query).await
         }
+    }
+
+    /// Checks that the client may act as an operator, and returns who it is.
+    async fn operator(&self, head: &Parts) -> Result<Arc<Caller>, ProblemDetails> {
+        let caller = self.access.caller(&head.headers).await?;
+        check_operator(&caller).inspect_err(|_| {
+            let (principal, path) = (&caller.principal, head.uri.path());
+            warn!(%principal, action = path, status = 403, "action of an operator refused");
+        })?;
+        Ok(caller)
     }
 
     async fn show(

@@ -1,5 +1,6 @@
 //! Who sends a request, and whether the sender may do it.
 
+mod rate;
 mod tokens;
 
 use std::{
@@ -9,8 +10,10 @@ use std::{
 
 use access::{Caller, Grants, Principal, Right};
 use async_trait::async_trait;
+use clock::Instant;
 use hyper::{HeaderMap, StatusCode};
 
+use self::rate::CommandRate;
 pub use self::tokens::{AccessFileError, TokenAuthenticator};
 use crate::{problem::ProblemDetails, route::Route};
 
@@ -67,17 +70,24 @@ impl<'p> AllowedRoute<'p> {
 }
 
 /// How a port checks its clients. The default asks nobody.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PortAccess(Option<Arc<dyn Authenticator>>);
+#[derive(Clone, Debug)]
+pub(crate) struct PortAccess {
+    authenticator: Option<Arc<dyn Authenticator>>,
+    rate: Option<Arc<CommandRate>>,
+}
 
 impl PortAccess {
-    pub(crate) fn new(authenticator: Option<Arc<dyn Authenticator>>) -> PortAccess {
-        PortAccess(authenticator)
+    /// Without a number of commands in a second, or with 0, there is no limit.
+    pub(crate) fn new(
+        authenticator: Option<Arc<dyn Authenticator>>,
+        commands_per_second: u32,
+    ) -> PortAccess {
+        PortAccess { authenticator, rate: CommandRate::new(commands_per_second).map(Arc::new) }
     }
 
     /// Returns who sends a request.
     pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, ProblemDetails> {
-        let Some(authenticator) = &self.0 else { return Ok(Arc::clone(&ANYBODY)) };
+        let Some(authenticator) = &self.authenticator else { return Ok(Arc::clone(&ANYBODY)) };
         authenticator.authenticate(headers).await.map_err(|why| {
             let challenge = match why {
                 NotAuthenticated::NoToken => r#"Bearer realm="vvm""#,
@@ -94,14 +104,35 @@ impl PortAccess {
         })
     }
 
-    /// Checks that the caller of a request may do the operation of its route.
+    /// Checks that a client may do the operation of its route, and that it does not send too many
+    /// commands.
+    pub(crate) async fn allow_client<'p>(
+        &self,
+        headers: &HeaderMap,
+        route: Route<'p>,
+        now: Instant,
+    ) -> Result<(Arc<Caller>, AllowedRoute<'p>), ProblemDetails> {
+        let (caller, route) = self.allow(headers, route).await?;
+        if let Some(rate) = &self.rate
+            && route.0.operation.right() == Right::Write
+            && let Err(pause) = rate.take(caller.principal.as_str(), now)
+        {
+            let reason = "the principal sends more commands in a second than it may";
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            return Err(ProblemDetails::new(status, "rate_limited", reason).retry_after(pause));
+        }
+        Ok((caller, route))
+    }
+
+    /// Checks that the caller of a request may do the operation of its route. The node to which a
+    /// client sent the request has counted the command.
     pub(crate) async fn allow<'p>(
         &self,
         headers: &HeaderMap,
         route: Route<'p>,
     ) -> Result<(Arc<Caller>, AllowedRoute<'p>), ProblemDetails> {
         let caller = self.caller(headers).await?;
-        if self.0.is_some() {
+        if self.authenticator.is_some() {
             let app = format!("{}/{}", route.owner, route.app);
             check_right(&caller, &app, route.ws.0, route.operation.right())?;
         }
@@ -110,12 +141,12 @@ impl PortAccess {
 
     /// The name of a caller in events; empty if the port asks nobody.
     pub(crate) fn name_of(&self, caller: &Caller) -> String {
-        if self.0.is_some() { caller.principal.to_string() } else { String::new() }
+        if self.authenticator.is_some() { caller.principal.to_string() } else { String::new() }
     }
 
     /// Follows the authenticator, as [`Authenticator::follow`].
     pub(crate) async fn follow(&self) {
-        match &self.0 {
+        match &self.authenticator {
             Some(authenticator) => authenticator.follow().await,
             None => std::future::pending().await,
         }

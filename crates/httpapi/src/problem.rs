@@ -139,7 +139,7 @@ impl ProblemDetails {
     }
 
     /// Sets the time after which the client may try again, in whole seconds from 1 to 60.
-    fn retry_after(mut self, time: Duration) -> ProblemDetails {
+    pub(crate) fn retry_after(mut self, time: Duration) -> ProblemDetails {
         let seconds = time.as_secs_f64().ceil().clamp(1.0, 60.0);
         self.retry_after = Some(seconds as u32);
         self

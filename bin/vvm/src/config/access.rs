@@ -20,6 +20,9 @@ pub(crate) struct AccessConfig {
     /// The difference between the clocks of the issuer and of the node that does no harm.
     #[serde(default = "usual_leeway")]
     pub(crate) leeway_seconds: Seconds,
+    /// The most commands that a principal may send to the node in a second. 0 is no limit.
+    #[serde(default)]
+    pub(crate) commands_per_second: u32,
 }
 
 fn usual_audience() -> String {

@@ -6,6 +6,7 @@ use hyper::{
     Request, Response, StatusCode,
     header::{CONNECTION, HeaderName, HeaderValue},
 };
+use tracing::debug;
 use vvm::{App, eventlog::WsId, ielections::Incarnation};
 
 use super::{
@@ -44,7 +45,7 @@ impl ApiHandler {
         let (kind, answered) = match checked.and_then(|()| route(&head.method, uri.path())) {
             Ok(route) => {
                 let kind = route.operation.kind();
-                let answered = match self.access.allow(&head.headers, route).await {
+                let answered = match self.access.allow_client(&head.headers, route, start).await {
                     Ok((caller, route)) => {
                         head.caller = caller;
                         self.answer_route(&mut head, route, body).await
@@ -60,7 +61,12 @@ impl ApiHandler {
         if self.node.is_draining() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let status = response.status().as_u16().to_string();
+        let status = response.status().as_u16();
+        debug!(
+            principal = %head.caller.principal, request = head.request, method = %head.method,
+            path = head.path(), status, "request answered"
+        );
+        let status = status.to_string();
         metrics::histogram!("httpapi_request_seconds", "kind" => kind, "status" => status)
             .record(clock.now() - start);
         response

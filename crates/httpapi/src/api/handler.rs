@@ -109,7 +109,7 @@ impl ApiHandler {
             large_answers: pool("large answers", large),
             logs: Arc::new(Semaphore::new(settings.logs.min(Semaphore::MAX_PERMITS))),
             throttle: ReadThrottle::new(),
-            access: PortAccess::new(settings.authenticator.clone()),
+            access: PortAccess::new(settings.authenticator.clone(), settings.commands_per_second),
             metrics: ForwardMetrics::new(),
             node,
             settings,

@@ -32,6 +32,9 @@ pub struct HttpApiSettings {
     pub only_local: bool,
     /// Finds out who sends a request. Without it the API asks nobody, and everybody may do everything.
     pub authenticator: Option<Arc<dyn Authenticator>>,
+    /// The most commands, changes and draws that a principal may send to this node in a second. 0 is
+    /// no limit.
+    pub commands_per_second: u32,
 }
 
 impl HttpApiSettings {
@@ -48,6 +51,7 @@ impl HttpApiSettings {
             logs: 32,
             only_local: true,
             authenticator: None,
+            commands_per_second: 0,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod access;
 mod cuts;
 mod forwarding;
 mod frozen;

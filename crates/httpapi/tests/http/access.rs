@@ -365,3 +365,50 @@ fn keys_are_exchanged_under_load_and_no_request_is_lost() {
     assert_eq!(ask(&node, "GET", &path, Some(&sign(&new)), "").0, 200);
     node.stop();
 }
+
+/// One client took all the time of a node, and the others waited.
+#[test]
+fn a_principal_that_sends_too_many_commands_is_refused() {
+    let issuer = Issuer::new();
+    let authenticator = issuer.authenticator();
+    let node = TestNode::with_admin(|api, _| {
+        api.authenticator = Some(authenticator);
+        api.commands_per_second = 5;
+    });
+    let path = command_path(WS, "sys.CUD");
+    let make = command_path(WS, "sys.CreateWorkspace");
+    let maker = issuer.token("maker", ALL);
+    let body = r#"{"args":{"kind":"Shop"}}"#;
+    assert_eq!(ask(&node, "POST", &make, Some(&maker), body).0, 200);
+    let hasty = issuer.token("hasty", ALL);
+    let answers: Vec<_> = (0..20).map(|_| ask(&node, "POST", &path, Some(&hasty), ROW)).collect();
+    let refused = answers
+        .iter()
+        .filter(|(status, code, _)| (*status, code.as_str()) == (429, "rate_limited"));
+    assert!((5..=15).contains(&refused.count()), "{answers:?}");
+    assert_eq!(ask(&node, "POST", &path, Some(&maker), ROW).0, 200, "another principal");
+    let read = workspace_path(WS) + "/numbers";
+    assert!(
+        (0..20).all(|_| ask(&node, "GET", &read, Some(&hasty), "").0 == 200),
+        "reads have no limit"
+    );
+    node.stop();
+}
+
+/// Nobody could find out who had drained a node.
+#[test]
+fn the_log_names_the_operator_of_each_action() {
+    let issuer = Issuer::new();
+    let node = issuer.node();
+    let (operator, client) = (issuer.token("operator", ALL), issuer.token("client", "[]"));
+    assert_eq!(ask(&node, "POST", "/drain", Some(&operator), "").0, 202);
+    assert_eq!(ask(&node, "POST", "/drain?cancel=true", Some(&operator), "").0, 202);
+    assert_eq!(ask(&node, "POST", "/step-down", Some(&client), "").0, 403);
+    let log = node.log_text();
+    let line = |with: &[&str]| log.lines().any(|line| with.iter().all(|text| line.contains(text)));
+    let drain =
+        ["action of an operator", "https://issuer.example|operator", "/drain", "status=202"];
+    assert!(line(&drain) && line(&["cancel=true", "status=202"]), "{log}");
+    assert!(line(&["refused", "https://issuer.example|client", "/step-down"]), "{log}");
+    node.stop();
+}

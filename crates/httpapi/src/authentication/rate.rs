@@ -1,0 +1,72 @@
+//! A limit for the commands of one principal.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use clock::Instant;
+use lru::LruCache;
+
+/// The number of principals of which a limit remembers the last commands.
+const PRINCIPALS: NonZeroUsize = NonZeroUsize::new(10_000).expect("10,000 is not zero");
+
+/// A limit for the commands of each principal: so many in a second, and as many at once after a
+/// second without any.
+///
+/// For each principal the limit keeps the time at which all its commands so far would be done if
+/// they were done evenly.
+#[derive(Debug)]
+pub(super) struct CommandRate {
+    /// The time of one command.
+    interval: Duration,
+    done_at: Mutex<LruCache<String, Instant>>,
+}
+
+impl CommandRate {
+    /// A limit; `None` if there is no limit.
+    pub(super) fn new(commands_per_second: u32) -> Option<CommandRate> {
+        let interval = Duration::from_secs(1).checked_div(commands_per_second)?;
+        Some(CommandRate { interval, done_at: Mutex::new(LruCache::new(PRINCIPALS)) })
+    }
+
+    /// Counts a command.
+    ///
+    /// # Errors
+    /// The time after which the principal may send the next command. The command is not counted.
+    pub(super) fn take(&self, principal: &str, now: Instant) -> Result<(), Duration> {
+        const AT_ONCE: Duration = Duration::from_secs(1);
+        let mut all = self.done_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let done_at = all.get(principal).copied().unwrap_or(now).max(now) + self.interval;
+        if done_at > now + AT_ONCE {
+            return Err(done_at - (now + AT_ONCE));
+        }
+        all.put(principal.to_owned(), done_at);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn a_principal_sends_as_many_commands_as_the_limit_says() {
+        let rate = CommandRate::new(10).unwrap();
+        let start = ManualClock::new(1).clock().now();
+        let at = |millis| start + Duration::from_millis(millis);
+        assert!((0..10).all(|_| rate.take("a", at(0)).is_ok()));
+        assert_eq!(rate.take("a", at(0)), Err(Duration::from_millis(100)));
+        assert_eq!(rate.take("b", at(0)), Ok(()), "another principal");
+        assert_eq!(rate.take("a", at(99)), Err(Duration::from_millis(1)));
+        assert_eq!(rate.take("a", at(100)), Ok(()));
+        let sent = (100..=10_100).filter(|now| rate.take("a", at(*now)).is_ok()).count();
+        assert_eq!(sent, 100, "10 s");
+        assert!((0..10).all(|_| rate.take("a", at(60_000)).is_ok()));
+        assert!(rate.take("a", at(60_000)).is_err(), "a rest saves no more than a second");
+        assert!(CommandRate::new(0).is_none());
+    }
+}

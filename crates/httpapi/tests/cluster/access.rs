@@ -1,0 +1,81 @@
+//! Tokens of requests that another node forwards.
+
+use std::sync::Arc;
+
+use httpapi::{
+    Authenticator, HttpApiSettings, NotAuthenticated,
+    access::{Caller, Grants, Principal},
+};
+use serde_json::Value;
+use shop::http_client::{command_path, request, try_request, workspace_path};
+use vvm::async_trait;
+
+use crate::support::{NodeOptions, ROW, TestCluster, WS};
+
+/// An authenticator of an embedder: the name of the caller is in the header `x-name`.
+#[derive(Debug)]
+struct ByName;
+
+#[async_trait]
+impl Authenticator for ByName {
+    async fn authenticate(
+        &self,
+        headers: &hyper::HeaderMap,
+    ) -> Result<Arc<Caller>, NotAuthenticated> {
+        let bearer = headers.get("authorization").ok_or(NotAuthenticated::NoToken)?;
+        let name = bearer.to_str().unwrap().strip_prefix("Bearer ").unwrap();
+        let principal = Principal::new("test", name);
+        let principal = principal.map_err(|why| NotAuthenticated::Refused(why.to_string()))?;
+        let grants = if name == "reader" {
+            r#"[{"app":"*","workspaces":"*","rights":["read"]}]"#.parse().unwrap()
+        } else {
+            Grants::everything()
+        };
+        Ok(Arc::new(Caller { principal, grants, expires: u64::MAX }))
+    }
+}
+
+fn asks(settings: &mut HttpApiSettings) {
+    settings.authenticator = Some(Arc::new(ByName));
+}
+
+/// The entry checks a request, and so does the owner: each node may be the first that a request of
+/// an attacker reaches.
+#[test]
+fn the_owner_checks_the_caller_of_a_forwarded_request_again() {
+    let cluster = TestCluster::new();
+    let owner = cluster.owner(NodeOptions::default());
+    let options = || NodeOptions { change: Some(asks), ..NodeOptions::default() };
+    let entry = cluster.entry(options());
+    let send = |api, name: &str| {
+        let bearer = format!("Bearer {name}");
+        let headers = [("authorization", bearer.as_str())];
+        request(api, "POST", &command_path(WS, "sys.CUD"), &headers, ROW)
+    };
+    assert_eq!(send(entry.api, "joe").0, 200, "the owner asks nobody");
+    assert_eq!(send(entry.api, "reader").0, 403);
+    assert_eq!(entry.command(WS, "sys.CUD", ROW).0, 401);
+    entry.stop();
+    owner.stop();
+
+    let cluster = TestCluster::new();
+    let open = cluster.launch(NodeOptions::default());
+    open.wait_for(|node| node.launched.node().incarnation().is_some());
+    open.wait_for(|node| {
+        node.command(WS, "sys.CreateWorkspace", r#"{"args":{"kind":"Shop"}}"#).0 == 200
+    });
+    open.stop();
+    let owner = cluster.launch(options());
+    owner.wait_for(|node| node.launched.node().incarnation().is_some());
+    let entry = cluster.entry(NodeOptions::default());
+    let refused = entry.command(WS, "sys.CUD", ROW);
+    assert_eq!((refused.0, refused.1["code"].as_str()), (401, Some("unauthenticated")));
+    assert_eq!(send(entry.api, "reader").0, 403);
+    assert_eq!(send(entry.api, "joe").0, 200);
+    let path = format!("{}/wlog", workspace_path(WS));
+    let log = try_request(entry.api, "GET", &path, &[("authorization", "Bearer reader")], "");
+    let last: Value = serde_json::from_str(log.unwrap().1.lines().last().unwrap()).unwrap();
+    assert_eq!(last["principal"], "test|joe");
+    entry.stop();
+    owner.stop();
+}
