@@ -9,7 +9,8 @@ use vvm::Problem;
 
 use crate::{Stage, real_node::RealNode, site::url_of};
 
-pub(crate) const TRIALS: &[Trial<Stage>] = trials!(node: drains_pauses_and_steps_down);
+pub(crate) const TRIALS: &[Trial<Stage>] =
+    trials!(node: drains_pauses_and_steps_down, asks_for_a_token);
 
 /// Two nodes share a storage. The page belongs to the first one, which owns all partitions.
 async fn drains_pauses_and_steps_down(stage: &Stage) {
@@ -50,4 +51,32 @@ async fn drains_pauses_and_steps_down(stage: &Stage) {
     assert!(matches!(*problem, Problem::SteppedDown), "{problem}");
     page.wait_text("#lost", "No connection to the node").await;
     second.stop().await;
+}
+
+/// A browser sends no token by itself, so the page asks for it.
+async fn asks_for_a_token(stage: &Stage) {
+    let page = &stage.page;
+    let node = RealNode::start_with_token().await;
+    page.open(&url_of(node.admin)).await;
+    page.wait_text("#lost", "the request needs a token").await;
+    for (token, expected) in [("wrong", "it is another one"), ("secret", "")] {
+        page.wait("!document.querySelector('#token-form').hidden").await;
+        page.click("#token").await;
+        page.press(token).await;
+        page.press("\u{e007}").await;
+        if !expected.is_empty() {
+            page.wait_text("#lost", expected).await;
+        }
+    }
+    page.wait_text("#link", "live").await;
+    page.wait("document.querySelector('#token-form').hidden").await;
+    page.click("#pause").await;
+    page.click("#ask-yes").await;
+    page.wait_text("#facts", "paused").await;
+    let shown = page.text("document.documentElement.outerHTML").await;
+    assert!(!shown.contains("secret"), "the token stays in the page");
+    page.value("sessionStorage.clear()").await;
+    // The browser itself reports each refused request.
+    page.console().await;
+    node.stop().await;
 }

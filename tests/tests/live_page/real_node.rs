@@ -7,8 +7,13 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use clock::Clock;
-use httpapi::{AdminEndpoint, AdminSettings};
+use httpapi::{
+    AdminEndpoint, AdminSettings, Authenticator, NotAuthenticated,
+    access::{Caller, Grants, Principal},
+};
+use hyper::HeaderMap;
 use istorage::mem::MemDriver;
 use shop::shop;
 use sysvvm::AppName;
@@ -20,6 +25,23 @@ use vvm::{AppSettings, Launched, NodeSettings, Problem, Vvm};
 
 /// The longest time for the start.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Takes one token only.
+#[derive(Debug)]
+struct OneToken;
+
+#[async_trait]
+impl Authenticator for OneToken {
+    async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Caller>, NotAuthenticated> {
+        let token = headers.get("authorization").ok_or(NotAuthenticated::NoToken)?;
+        if token != "Bearer secret" {
+            return Err(NotAuthenticated::Refused("it is another one".to_owned()));
+        }
+        let principal = Principal::new("test", "operator").unwrap();
+        let grants = Grants::everything();
+        Ok(Arc::new(Caller { principal, grants, expires: u64::MAX }))
+    }
+}
 
 pub(crate) struct RealNode {
     pub(crate) admin: SocketAddr,
@@ -35,10 +57,24 @@ impl RealNode {
 
     /// Starts a node of a cluster with two seats. The nodes of a cluster have the same driver.
     pub(crate) async fn start_with(driver: Arc<MemDriver>) -> RealNode {
+        RealNode::launch(driver, None).await
+    }
+
+    /// Starts a node whose admin endpoint wants the token `secret`.
+    pub(crate) async fn start_with_token() -> RealNode {
+        let driver = Arc::new(MemDriver::new(Clock::system()));
+        RealNode::launch(driver, Some(Arc::new(OneToken))).await
+    }
+
+    async fn launch(
+        driver: Arc<MemDriver>,
+        authenticator: Option<Arc<dyn Authenticator>>,
+    ) -> RealNode {
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (api, admin) = (free(), free());
         let clock = Clock::system();
-        let endpoint = AdminEndpoint::new(AdminSettings::new(admin, Arc::new(String::new), "0"));
+        let usual = AdminSettings::new(admin, Arc::new(String::new), "0");
+        let endpoint = AdminEndpoint::new(AdminSettings { authenticator, ..usual });
         let two = NonZeroU32::new(2).unwrap();
         let settings = NodeSettings { seats: two, ..NodeSettings::new(api) };
         let launched = Vvm::builder(driver, clock.clone(), settings)
