@@ -1,4 +1,4 @@
-//! `vvm token`: keys and tokens, for those who have no issuer.
+//! `vvm token`: keys and tokens, without an issuer.
 
 use std::{
     fs::{self, OpenOptions},

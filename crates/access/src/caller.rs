@@ -10,7 +10,7 @@ const MAX_BYTES: usize = 512;
 /// The sender of a request, and what the sender may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Who sends the request.
+    /// The sender of the request.
     pub principal: Principal,
     /// What the principal may do.
     pub grants: Grants,

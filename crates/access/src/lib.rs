@@ -1,4 +1,4 @@
-//! Decides who sends a request, and what the sender may do.
+//! Decides whether a request comes from the sender that it names, and what the sender may do.
 //!
 //! A request has a *token*: a JWT that an issuer has signed. The token names its *principal*, and
 //! has *grants*: which applications and workspaces the principal may read, change or administer.

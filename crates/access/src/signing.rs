@@ -1,4 +1,4 @@
-//! Making tokens, for those who have no issuer.
+//! Making tokens, without an issuer.
 
 use std::fmt;
 
@@ -96,7 +96,7 @@ impl SigningKey {
         Ok(SigningKey { id: jwk.kid, pair })
     }
 
-    /// The private key as a JWK. Whoever has it can make tokens.
+    /// The private key as a JWK. Everybody with the key can make tokens.
     ///
     /// # Errors
     /// If the key does not show its private part.

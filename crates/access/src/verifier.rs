@@ -106,7 +106,7 @@ impl TokenVerifier {
         &self.keys
     }
 
-    /// Checks a token at a time, in seconds since 1970. Returns who sends it.
+    /// Checks a token at a time, in seconds since 1970. Returns the sender.
     ///
     /// # Errors
     /// The reason why the token is refused.

@@ -51,7 +51,7 @@ pub struct AdminSettings {
     pub version: &'static str,
     /// Whether the endpoint serves only this machine, as for the API.
     pub only_local: bool,
-    /// Finds out who sends a request. Without it the endpoint asks nobody, and everybody may do
+    /// Finds the sender of a request. Without it the endpoint asks nobody, and everybody may do
     /// everything.
     pub authenticator: Option<Arc<dyn Authenticator>>,
 }
@@ -207,7 +207,7 @@ impl AdminHandler {
         }
     }
 
-    /// Checks that the client may act as an operator, and returns who it is.
+    /// Checks that the client may act as an operator, and returns it.
     async fn operator(&self, head: &Parts) -> Result<Arc<Caller>, ProblemDetails> {
         let caller = self.access.caller(&head.headers).await?;
         check_operator(&caller).inspect_err(|_| {

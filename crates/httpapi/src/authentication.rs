@@ -1,4 +1,4 @@
-//! Who sends a request, and whether the sender may do it.
+//! The sender of a request, and whether the sender may do it.
 
 mod rate;
 mod tokens;
@@ -23,10 +23,10 @@ static ANYBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
     Arc::new(Caller { principal, grants: Grants::everything(), expires: u64::MAX })
 });
 
-/// Finds out who sends a request.
+/// Finds the sender of a request.
 #[async_trait]
 pub trait Authenticator: fmt::Debug + Send + Sync {
-    /// Returns who sends a request with these headers.
+    /// Returns the sender of a request with these headers.
     ///
     /// # Errors
     /// If the sender is not known.
@@ -85,7 +85,7 @@ impl PortAccess {
         PortAccess { authenticator, rate: CommandRate::new(commands_per_second).map(Arc::new) }
     }
 
-    /// Returns who sends a request.
+    /// Returns the sender of a request.
     pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, ProblemDetails> {
         let Some(authenticator) = &self.authenticator else { return Ok(Arc::clone(&ANYBODY)) };
         authenticator.authenticate(headers).await.map_err(|why| {

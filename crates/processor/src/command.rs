@@ -21,7 +21,7 @@ pub struct Command {
     pub rows: Vec<RowChange>,
     /// The name of the request. Events and logs carry the name, so that a request can be traced.
     pub request: String,
-    /// Who sends the command. The event carries the name. It is empty if nobody was asked.
+    /// The sender of the command. The event carries the name. It is empty if nobody was asked.
     pub principal: String,
     /// The idempotency key, if the sender may send the command again.
     pub idempotency_key: Option<IdempotencyKey>,

@@ -17,7 +17,7 @@ pub(crate) enum TokenCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct KeygenArgs {
-    /// The new file with the private key. Whoever can read it can make tokens.
+    /// The new file with the private key. Everybody with the file can make tokens.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
 
@@ -40,7 +40,7 @@ pub(crate) struct NewTokenArgs {
     #[arg(long, value_name = "TEXT", default_value = "vvm")]
     pub(crate) audience: String,
 
-    /// The name of the principal: who sends the requests.
+    /// The name of the principal, the sender of the requests.
     #[arg(long, value_name = "TEXT")]
     pub(crate) subject: String,
 

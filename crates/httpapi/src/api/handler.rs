@@ -74,7 +74,7 @@ pub(super) struct RequestHead {
     pub(super) uri: Uri,
     pub(super) method: Method,
     pub(super) version: Version,
-    /// Who sends the request.
+    /// The sender of the request.
     pub(super) caller: Arc<Caller>,
     /// The end of the time of the request, if it is known already.
     pub(super) until: Instant,

@@ -30,7 +30,7 @@ pub struct HttpApiSettings {
     /// Whether the API serves only this machine. It then refuses requests that a page of another site
     /// made, and requests to another host name.
     pub only_local: bool,
-    /// Finds out who sends a request. Without it the API asks nobody, and everybody may do everything.
+    /// Finds the sender of a request. Without it the API asks nobody, and everybody may do everything.
     pub authenticator: Option<Arc<dyn Authenticator>>,
     /// The most commands, changes and draws that a principal may send to this node in a second. 0 is
     /// no limit.

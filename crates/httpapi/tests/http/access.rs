@@ -1,4 +1,4 @@
-//! Who may do what: tokens at every route of the API and of the admin endpoint.
+//! The rights of senders: tokens at every route of the API and of the admin endpoint.
 
 use std::{
     path::PathBuf,
@@ -303,7 +303,7 @@ fn an_idempotency_key_belongs_to_its_principal() {
     assert_eq!((first.0, second.0, again.0), (200, 200, 200));
     assert_ne!(first.1["newIds"], second.1["newIds"]);
     assert_eq!(first.1["newIds"], again.1["newIds"]);
-    // The events name who sent their commands.
+    // The events name the senders of their commands.
     let bearer = format!("Bearer {}", issuer.token("a", ALL));
     let path = workspace_path(WS) + "/wlog";
     let log = try_request(node.api, "GET", &path, &[("authorization", &bearer)], "").unwrap().1;
@@ -395,7 +395,7 @@ fn a_principal_that_sends_too_many_commands_is_refused() {
     node.stop();
 }
 
-/// Nobody could find out who had drained a node.
+/// Nobody could find the operator that had drained a node.
 #[test]
 fn the_log_names_the_operator_of_each_action() {
     let issuer = Issuer::new();

@@ -61,7 +61,9 @@ const EVERYTHING: &[&str] = &["*"];
 /// Crates from outside, by the start of their names, and the only crates that may use them.
 const RESERVED: &[(&str, &[&str])] = &[
     ("scylla", &["istorage-cassandra", "vvm-tests"]),
-    ("aws-", &["istorage-dynamodb", "vvm-tests"]),
+    ("aws-config", &["istorage-dynamodb", "vvm-tests"]),
+    ("aws-sdk-", &["istorage-dynamodb", "vvm-tests"]),
+    ("aws-smithy-", &["istorage-dynamodb", "vvm-tests"]),
     ("redb", &["istorage-redb", "vvm-tests"]),
     ("getrandom", &["vvm-clock"]),
 ];
