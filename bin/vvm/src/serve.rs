@@ -8,6 +8,7 @@ mod memory;
 mod processes;
 mod settings;
 mod starts;
+mod supervisor;
 mod tls;
 
 use std::{path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
@@ -19,7 +20,7 @@ use istorage::{Metered, StorageDriver, WrappedDriver};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 use tracing::{info, warn};
-use vvm::{Builder, Vvm};
+use vvm::{Builder, Launched, Vvm};
 
 pub(crate) use self::settings::check;
 use self::{
@@ -29,6 +30,7 @@ use self::{
     memory::most_memory,
     settings::plan,
     starts::note_start,
+    supervisor::Supervisor,
     tls::NodeTls,
 };
 
@@ -83,12 +85,34 @@ pub(crate) async fn run(
     requests: Handle,
 ) -> Result<ExitCode, CommandError> {
     let signals = Signals::install().map_err(CommandError::runtime)?;
-    run_provided(provide(config, storage, &Clock::system(), requests)?, signals).await
+    let stop_time = config.cluster.drain_seconds.get() + config.node.stop_seconds.get();
+    let supervisor = Supervisor::from_environment(requests.clone(), stop_time);
+    let ended = match provide(config, storage, &Clock::system(), requests) {
+        Ok(provided) => run_provided(provided, signals, &supervisor).await,
+        Err(error) => Err(error),
+    };
+    ended.inspect_err(|error| supervisor.note_failure(error))
 }
 
-/// Runs a node until a signal or a problem ends it.
-async fn run_provided(provided: Builder, mut signals: Signals) -> Result<ExitCode, CommandError> {
+/// Runs a node until a signal or a problem ends it. Meanwhile its supervisor is told of it.
+async fn run_provided(
+    provided: Builder,
+    signals: Signals,
+    supervisor: &Supervisor,
+) -> Result<ExitCode, CommandError> {
     let launched = provided.build().map_err(|bad| CommandError::config(bad.to_string()))?.launch();
+    let node = launched.node().clone();
+    tokio::select! {
+        ended = run_launched(launched, signals, supervisor) => ended,
+        never = supervisor.watch(&node) => match never {},
+    }
+}
+
+async fn run_launched(
+    launched: Launched,
+    mut signals: Signals,
+    supervisor: &Supervisor,
+) -> Result<ExitCode, CommandError> {
     let problem = tokio::select! {
         problem = launched.problem() => Some(problem),
         signal = signals.next() => {
@@ -96,6 +120,7 @@ async fn run_provided(provided: Builder, mut signals: Signals) -> Result<ExitCod
             None
         }
     };
+    supervisor.note_stopping();
     let mut is_asked = problem.is_none();
     let mut stopping = pin!(launched.shutdown());
     let stopped = loop {

@@ -319,7 +319,7 @@ impl Node {
     }
 
     /// The seat of the node, while it leads.
-    pub(crate) fn seat(&self) -> Option<u32> {
+    pub fn seat(&self) -> Option<u32> {
         self.fence().map(|(seat, _)| seat.get())
     }
 

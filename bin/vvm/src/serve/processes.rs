@@ -54,7 +54,10 @@ mod tests {
     use vvm::{Node, NodeSettings, Service, ServiceError, Vvm};
 
     use super::{is_child, run};
-    use crate::{serve::run_provided, signals::Signals};
+    use crate::{
+        serve::{run_provided, supervisor::Supervisor},
+        signals::Signals,
+    };
 
     /// A service that does not end when it is told to stop.
     #[derive(Debug)]
@@ -87,7 +90,8 @@ mod tests {
             let node = Vvm::builder(Arc::new(MemDriver::new(clock.clone())), clock, settings);
             let work = async {
                 let signals = Signals::install().unwrap();
-                run_provided(node.with_service(LateService), signals).await
+                let none = Supervisor::none(tokio::runtime::Handle::current());
+                run_provided(node.with_service(LateService), signals, &none).await
             };
             let error = crate::on_runtime(work).unwrap_err();
             eprintln!("{error}");

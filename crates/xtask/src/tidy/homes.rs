@@ -24,6 +24,9 @@ const HOMES: &[&str] = &[
     // The end of the process.
     "bin/vvm/src/serve/killer.rs",
     "bin/vvm/src/serve/processes.rs",
+    // The task that proves that the runtime of requests is alive, and the variables of the
+    // supervisor.
+    "bin/vvm/src/serve/supervisor.rs",
     // The thread that writes logs.
     "bin/vvm/src/logs.rs",
     // The connection of a client.
