@@ -76,6 +76,18 @@ pub(crate) enum CliCommand {
     /// Check a storage.
     #[command(subcommand, arg_required_else_help = true)]
     Storage(StorageCommand),
+    /// Print the completions of a shell.
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages, one for each command.
+    Man {
+        /// The folder of the pages.
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
 }
 
 impl CliCommand {
@@ -94,7 +106,9 @@ impl CliCommand {
             | CliCommand::Serve(_)
             | CliCommand::Token(_)
             | CliCommand::Dev(_)
-            | CliCommand::Config(_) => false,
+            | CliCommand::Config(_)
+            | CliCommand::Completions { .. }
+            | CliCommand::Man { .. } => false,
         }
     }
 }

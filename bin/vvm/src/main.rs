@@ -16,6 +16,7 @@ mod latency;
 mod lazy_driver;
 mod log_filter;
 mod logs;
+mod manual;
 mod metrics;
 mod node_client;
 mod numbers_command;
@@ -91,6 +92,8 @@ fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Sequences(command) => on_runtime(sequences_command::run(command)),
         CliCommand::Token(command) => token_command::run(command),
         CliCommand::Repair(command) => on_runtime(repair_command::run(command)),
+        CliCommand::Completions { shell } => manual::completions(shell),
+        CliCommand::Man { folder } => manual::pages(&folder),
     }
 }
 

@@ -1,0 +1,68 @@
+//! The files by which `vvm` is installed and watched: unit, package, container file, manual pages,
+//! completions, alerts and dashboard. Tools that are not part of the project judge them. A trial whose
+//! tool is missing is reported as ignored.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod command_line;
+mod unit;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use libtest_mimic::{Arguments, Trial};
+
+/// A trial: its name, the programs that it needs, and the trial.
+type Row = (&'static str, &'static [&'static str], fn());
+
+const TRIALS: &[Row] = &[
+    ("the_unit_is_valid_and_hardened", &["systemd-analyze"], unit::valid),
+    ("the_unit_is_not_restarted_where_a_restart_is_in_vain", &[], unit::exit_codes),
+    ("each_command_has_a_manual_page", &[], command_line::pages),
+    ("the_manual_pages_are_valid", &["mandoc"], command_line::valid_pages),
+    ("the_manual_pages_are_rendered", &["man"], command_line::rendered_pages),
+    ("bash_completes_commands", &["bash"], command_line::bash),
+    ("zsh_completes_commands", &["zsh"], command_line::zsh),
+    ("fish_completes_commands", &["fish"], command_line::fish),
+];
+
+fn main() {
+    let trials = TRIALS.iter().map(|(name, tools, trial)| {
+        let missing = tools.iter().any(|tool| !is_installed(tool));
+        let run = || {
+            trial();
+            Ok(())
+        };
+        Trial::test(*name, run).with_ignored_flag(missing)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
+}
+
+fn is_installed(tool: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(tool).is_file())
+}
+
+/// Returns a path of the repository.
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Returns a command of the binary.
+fn vvm(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
+    command.args(arguments);
+    command
+}
+
+/// Runs a command that must succeed, and returns what it printed to stdout.
+fn output(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{text}\n{errors}", output.status);
+    text
+}
