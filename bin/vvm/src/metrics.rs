@@ -29,8 +29,21 @@ pub(crate) fn install() -> Result<(MetricsRenderer, MetricsUpkeep), CommandError
         .set_buckets(&AMOUNTS)
         .and_then(|all| all.set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS));
     let handle = builder.and_then(PrometheusBuilder::install_recorder).map_err(failed)?;
+    name_build();
     let upkeep = MetricsUpkeep(handle.clone());
     Ok((Arc::new(move || handle.render()), upkeep))
+}
+
+/// Exports the version of the program, so that a query can join it to other metrics.
+fn name_build() {
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let labels = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("profile", profile),
+        ("arch", std::env::consts::ARCH),
+        ("os", std::env::consts::OS),
+    ];
+    metrics::gauge!("vvm_build_info", &labels).set(1.0);
 }
 
 /// A service that sorts new values into the buckets, even if no client reads the metrics. Until a
@@ -89,5 +102,8 @@ mod tests {
         ] {
             assert!(text.lines().any(|there| there == line), "{line}: {text}");
         }
+        let build = concat!("vvm_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\",");
+        let is_build = |line: &str| line.starts_with(build) && line.ends_with("} 1");
+        assert!(text.lines().any(is_build), "{text}");
     }
 }

@@ -5,7 +5,11 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod command_line;
+#[allow(dead_code, reason = "this suite needs a part of it")]
+#[path = "../support/node.rs"]
+mod node;
 mod unit;
+mod watching;
 
 use std::{
     env,
@@ -27,6 +31,9 @@ const TRIALS: &[Row] = &[
     ("bash_completes_commands", &["bash"], command_line::bash),
     ("zsh_completes_commands", &["zsh"], command_line::zsh),
     ("fish_completes_commands", &["fish"], command_line::fish),
+    ("the_alerts_are_valid_and_tested", &["promtool"], watching::rules),
+    ("names_are_found_in_expressions", &[], watching::reader),
+    ("alerts_and_dashboard_name_metrics_of_a_node", &[], watching::names),
 ];
 
 fn main() {
