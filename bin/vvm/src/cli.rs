@@ -76,6 +76,12 @@ pub(crate) enum CliCommand {
     /// Check a storage.
     #[command(subcommand, arg_required_else_help = true)]
     Storage(StorageCommand),
+    /// Check whether a node could run on this machine: the configuration, limits, clocks, ports,
+    /// folders, the disk and the storage. No node is started.
+    #[command(
+        after_help = "The command ends with 1 if a check fails. A node starts in spite of warnings."
+    )]
+    Doctor(DoctorArgs),
     /// Print the completions of a shell.
     Completions {
         /// The shell.
@@ -102,6 +108,7 @@ impl CliCommand {
             CliCommand::Numbers(command) => command.args().json,
             CliCommand::Sequences(command) => command.args().json,
             CliCommand::Repair(command) => command.args().json,
+            CliCommand::Doctor(args) => args.json,
             CliCommand::Storage(StorageCommand::Check(_))
             | CliCommand::Serve(_)
             | CliCommand::Token(_)
@@ -183,6 +190,17 @@ pub(crate) struct ConfigArgs {
     /// The configuration file. Without the option the defaults apply.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// The configuration file of the node. Without the option the defaults apply.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print the checks as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

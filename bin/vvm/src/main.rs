@@ -11,6 +11,7 @@ mod cluster_command;
 mod command_error;
 mod config;
 mod config_command;
+mod doctor;
 mod elections_verify;
 mod latency;
 mod lazy_driver;
@@ -92,6 +93,7 @@ fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Sequences(command) => on_runtime(sequences_command::run(command)),
         CliCommand::Token(command) => token_command::run(command),
         CliCommand::Repair(command) => on_runtime(repair_command::run(command)),
+        CliCommand::Doctor(args) => on_runtime(doctor::run(args)),
         CliCommand::Completions { shell } => manual::completions(shell),
         CliCommand::Man { folder } => manual::pages(&folder),
     }

@@ -22,16 +22,17 @@ use tokio::runtime::Handle;
 use tracing::{info, warn};
 use vvm::{Builder, Launched, Vvm};
 
-pub(crate) use self::settings::check;
 use self::{
     access::NodeAccess,
     http::{admin_limits, api_settings, cluster_settings},
     killer::kill,
-    memory::most_memory,
-    settings::plan,
     starts::note_start,
     supervisor::Supervisor,
     tls::NodeTls,
+};
+pub(crate) use self::{
+    memory::most_memory,
+    settings::{check, plan},
 };
 
 use crate::{
@@ -224,7 +225,7 @@ fn driver(target: &StorageTarget, clock: &Clock) -> Arc<dyn StorageDriver> {
 }
 
 /// Files that are no connections: those of the storage, the admin endpoint and the node itself.
-const OTHER_FILES: u64 = 250;
+pub(crate) const OTHER_FILES: u64 = 250;
 
 /// Raises the limit of open files, and returns the number of connections that this limit allows.
 /// Each connection is an open file.

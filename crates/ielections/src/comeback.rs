@@ -32,9 +32,6 @@ use tracing::{debug, info};
 
 use crate::{Lease, file_identity::FileIdentity};
 
-/// The name of the file in a node's data folder.
-const FILE: &str = "lease.lock";
-
 /// The first line of the file. It names the format.
 const HEADER: &str = "vvm lease 2";
 
@@ -75,6 +72,9 @@ pub enum LockError {
 }
 
 impl LockFile {
+    /// The name of the file in a node's data folder.
+    pub const NAME: &str = "lease.lock";
+
     /// Locks the file in a folder that exists. Only the owner of a new file may open it, because any
     /// process that opens the file can lock it.
     ///
@@ -82,7 +82,7 @@ impl LockFile {
     /// Fails if another process holds the lock, if the file cannot be written, or if it is no
     /// regular file.
     pub fn lock(folder: &Path) -> Result<LockFile, LockError> {
-        let path = folder.join(FILE);
+        let path = folder.join(LockFile::NAME);
         let failed = |source| LockError::Io { path: path.clone(), source };
         let file = OpenOptions::new()
             .read(true)

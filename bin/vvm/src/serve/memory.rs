@@ -9,7 +9,7 @@ use crate::{config::VvmConfig, storage_target::StorageTarget};
 ///
 /// The sum counts bodies and answers as their limits allow, the cache of redb, the connections, the
 /// rows that partitions read ahead, the counters of fast series, and the rest of the program.
-pub(super) fn most_memory(
+pub(crate) fn most_memory(
     VvmConfig { http, .. }: &VvmConfig,
     target: &StorageTarget,
     connections: usize,

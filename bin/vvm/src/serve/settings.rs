@@ -33,7 +33,7 @@ pub(crate) fn check(config: VvmConfig) -> Result<usize, CommandError> {
 }
 
 /// Makes the settings of a node from the configuration, or the error that names the wrong key.
-pub(super) fn plan(
+pub(crate) fn plan(
     config: &VvmConfig,
     target: &StorageTarget,
 ) -> Result<(NodeSettings, Vec<AppSettings>), CommandError> {

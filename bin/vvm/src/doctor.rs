@@ -1,0 +1,100 @@
+//! `vvm doctor`: checks whether a node could run on this machine, without starting one. The checks
+//! change nothing; a file that measures the disk is removed at once.
+
+mod clocks;
+mod disk;
+mod finding;
+mod folders;
+mod limits;
+mod ports;
+mod running;
+mod storage;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clock::Clock;
+use ielections::LockFile;
+use serde_json::json;
+
+use self::finding::{Finding, Verdict};
+use crate::{
+    cli::{DoctorArgs, ServeArgs},
+    command_error::CommandError,
+    config::VvmConfig,
+    print, serve,
+    storage_target::StorageTarget,
+};
+
+/// Runs the command.
+pub(crate) async fn run(DoctorArgs { config, json }: DoctorArgs) -> Result<ExitCode, CommandError> {
+    let findings = examine(config).await;
+    let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count();
+    let text = if json {
+        format!("{:#}\n", json!({ "ok": failed == 0, "checks": findings }))
+    } else {
+        findings.iter().map(|finding| format!("{finding}\n")).collect()
+    };
+    print(&text)?;
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
+    let planned = serve::configuration(&ServeArgs { config: file, ..ServeArgs::default() })
+        .and_then(|config| {
+            let target = config.storage.to_target(&config.source)?;
+            let plan = serve::plan(&config, &target)?;
+            Ok((config, target, plan))
+        });
+    let (config, target, (settings, apps)) = match planned {
+        Ok(planned) => planned,
+        Err(error) => {
+            let advice = "correct the configuration; the other checks need it";
+            return vec![Finding::fail("configuration", error, advice)];
+        }
+    };
+    let clock = Clock::system();
+    let mut findings = vec![Finding::ok("configuration", "a node could start with it")];
+    findings.extend(limits::check(&config, &target, &apps));
+    findings.extend(clocks::check(&clock).await);
+    findings.extend(ports::check(&config));
+    let folders = folders(&config, &target);
+    findings.extend(folders.iter().flat_map(|folder| folders::check(folder)));
+    if let StorageTarget::Redb(redb) = &target {
+        findings.push(disk::sync(&clock, redb.path.parent(), settings.lease.call_timeout));
+    }
+    if is_in_use(&config, &target) {
+        let what = "a node works with this storage: `vvm status` shows its state";
+        findings.push(Finding::ok("storage", what));
+    } else {
+        findings.extend(storage::check(&clock, &target, &settings, &apps).await);
+    }
+    findings
+}
+
+/// Returns the folders that a node writes to.
+fn folders(config: &VvmConfig, target: &StorageTarget) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    if *target != StorageTarget::Mem {
+        folders.push(config.node.folder.clone());
+    }
+    if let StorageTarget::Redb(redb) = target {
+        folders.extend(redb.path.parent().map(PathBuf::from));
+    }
+    // The parent of a bare file name is empty.
+    for folder in &mut folders {
+        if folder.as_os_str().is_empty() {
+            *folder = PathBuf::from(".");
+        }
+    }
+    folders.dedup();
+    folders
+}
+
+/// Returns whether a node has an embedded storage for itself.
+fn is_in_use(config: &VvmConfig, target: &StorageTarget) -> bool {
+    let folder = &config.node.folder;
+    // The lock makes its file, and the doctor must not.
+    target.is_embedded()
+        && folder.join(LockFile::NAME).exists()
+        && matches!(LockFile::lock(folder), Err(ielections::LockError::Held(_)))
+}

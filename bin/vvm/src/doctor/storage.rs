@@ -1,0 +1,189 @@
+//! The storage: whether it answers, what was deployed there, and who has its leases.
+
+use std::{sync::Arc, time::Duration};
+
+use causes::with_causes;
+use clock::{Clock, Instant};
+use eventlog::Deployment;
+use ielections::{Lease, ObservedLease, TtlStore};
+use istorage::StorageDriver;
+use sysvvm::{AppName, System};
+use vvm::{AppSettings, NodeSettings};
+
+use super::finding::Finding;
+use crate::{clock_skew, storage_target::StorageTarget};
+
+/// The most time for the storage.
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The storage's clock may differ by this time.
+const SKEW_MAX_MS: i64 = 500;
+
+const CHECK: &str = "storage";
+
+pub(super) async fn check(
+    clock: &Clock,
+    target: &StorageTarget,
+    settings: &NodeSettings,
+    apps: &[AppSettings],
+) -> Vec<Finding> {
+    match target {
+        StorageTarget::Mem => {
+            let advice = "choose another `storage.driver` for data that must stay";
+            return vec![Finding::warn(CHECK, "all data are in memory", advice)];
+        }
+        StorageTarget::Redb(config) if !config.path.exists() => {
+            let what = format!("{} does not exist: the node makes it", config.path.display());
+            return vec![Finding::ok(CHECK, what)];
+        }
+        _ => {}
+    }
+    let deadline = clock.now() + TIMEOUT;
+    let driver = match target.connect(clock.clone(), deadline).await {
+        Ok(driver) => driver,
+        Err(error) => return vec![unreachable(target, &error)],
+    };
+    let findings = of_driver(clock, &driver, settings, apps, deadline).await;
+    driver.close().await;
+    findings.unwrap_or_else(|error| vec![unreachable(target, &error)])
+}
+
+fn unreachable(target: &StorageTarget, error: &istorage::Error) -> Finding {
+    let advice = match target {
+        StorageTarget::Redb(_) => "read docs/operations.md#when-the-storage-file-is-damaged",
+        _ => "check the addresses, the network and the credentials of `[storage]`",
+    };
+    Finding::fail(CHECK, format!("{target}: {}", with_causes(error)), advice)
+}
+
+async fn of_driver(
+    clock: &Clock,
+    driver: &Arc<dyn StorageDriver>,
+    settings: &NodeSettings,
+    apps: &[AppSettings],
+    deadline: Instant,
+) -> Result<Vec<Finding>, istorage::Error> {
+    let name = &settings.system;
+    // Opening the system keyspace would make it.
+    let Some(keyspace) = driver.open(name, deadline).await? else {
+        let what = format!("it answers; the keyspace `{name}` does not exist: the node makes it");
+        return Ok(vec![Finding::ok(CHECK, what)]);
+    };
+    let mut findings =
+        vec![Finding::ok(CHECK, format!("it answers, and has the keyspace `{name}`"))];
+    findings.extend(clock_skew::measure(&*keyspace, clock).await?.map(of_skew));
+    let system = match System::open(Arc::clone(driver), name.clone(), clock.clone(), deadline).await
+    {
+        Ok(system) => system,
+        Err(error) => {
+            let advice = "use a version of vvm that fits, or another `storage.system_keyspace`";
+            findings.push(Finding::fail("deployment", with_causes(&error), advice));
+            return Ok(findings);
+        }
+    };
+    let deployed = system.apps(TIMEOUT).await;
+    match deployed {
+        Ok(deployed) => {
+            let names: Vec<AppName> = deployed.into_iter().map(|(name, _)| name).collect();
+            for app in apps {
+                findings.push(of_app(&system, app, names.contains(&app.name), deadline).await);
+            }
+        }
+        Err(error) => findings.push(not_deployed("the registry", with_causes(&error))),
+    }
+    match system.elections().leases(deadline).await {
+        Ok(leases) => findings.push(of_leases(&leases, settings)),
+        Err(error) => {
+            let advice = "read docs/elections.md, and check the storage";
+            findings.push(Finding::fail("leases", with_causes(&error), advice));
+        }
+    }
+    Ok(findings)
+}
+
+fn of_skew(skew: clock_skew::ClockSkew) -> Finding {
+    match skew.server_ahead_ms.abs() - skew.uncertainty_ms > SKEW_MAX_MS {
+        true => Finding::warn("storage clock", skew, "synchronize both, for example with NTP"),
+        false => Finding::ok("storage clock", skew),
+    }
+}
+
+fn not_deployed(name: impl ToString, why: String) -> Finding {
+    let advice = "deploy it as before, or use another `storage.system_keyspace`";
+    Finding::fail("deployment", format!("{}: {why}", name.to_string()), advice)
+}
+
+/// Checks an application as a node does before it deploys it, and stores nothing.
+async fn of_app(
+    system: &System,
+    app: &AppSettings,
+    is_deployed: bool,
+    deadline: Instant,
+) -> Finding {
+    let name = &app.name;
+    if !is_deployed {
+        return Finding::ok("deployment", format!("{name} is new: the node deploys it"));
+    }
+    let opened = match system.open_app(name, deadline).await {
+        Ok(opened) => opened,
+        Err(error) => return not_deployed(name, with_causes(&error)),
+    };
+    let (stored, wanted) = (opened.entry.partitions, app.partitions);
+    if stored != wanted {
+        let why = format!("it has {stored} partitions, and the configuration says {wanted}");
+        return not_deployed(name, why);
+    }
+    let deployment = Deployment { level: app.level, schema: app.application.schema().clone() };
+    match deployment.check(&opened.storage, deadline).await {
+        Ok(()) => Finding::ok("deployment", format!("{name} is deployed as it is configured")),
+        Err(why) => not_deployed(name, with_causes(&why)),
+    }
+}
+
+fn of_leases(leases: &[ObservedLease], settings: &NodeSettings) -> Finding {
+    let owners: Vec<_> =
+        leases.iter().map(|lease| (lease, Lease::from_bytes(&lease.value))).collect();
+    if let Some((lease, _)) = owners.iter().find(|(_, owner)| owner.is_none()) {
+        let what = format!("the lease of seat {} cannot be read", lease.seat.get());
+        return Finding::fail("leases", what, "a newer vvm may have written it: use that version");
+    }
+    let seats = settings.seats;
+    let is_own = |owner: &Option<Lease>| owner.is_some_and(|it| it.owner == settings.advertised);
+    if let Some((lease, _)) = owners.iter().find(|(_, owner)| is_own(owner)) {
+        let (seat, advertised) = (lease.seat.get(), settings.advertised);
+        let left = lease.left.min(settings.lease.duration).as_secs();
+        let what = format!("seat {seat} is held by {advertised}, the address of this node");
+        let advice = format!(
+            "a node with this address runs, or its former process was killed: then it waits up to {left} s"
+        );
+        return Finding::warn("leases", what, advice);
+    }
+    let held = owners.len();
+    Finding::ok("leases", format!("{held} of {seats} seats are held by other nodes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use ielections::{Epoch, Incarnation, Seat};
+
+    use super::{super::finding::Verdict, *};
+
+    #[test]
+    fn the_own_lease_and_a_lease_of_another_format_are_told() {
+        let settings = NodeSettings::new("127.0.0.1:7001".parse().unwrap());
+        let lease =
+            |value| vec![ObservedLease { seat: Seat::FIRST, value, left: Duration::from_secs(7) }];
+        let of = |port: u16| {
+            let owner = format!("127.0.0.1:{port}").parse().unwrap();
+            lease(Lease { owner, incarnation: Incarnation(1), epoch: Epoch(1) }.to_bytes())
+        };
+        assert_eq!(of_leases(&[], &settings).verdict, Verdict::Ok);
+        assert_eq!(of_leases(&of(7_002), &settings).verdict, Verdict::Ok);
+        let own = of_leases(&of(7_001), &settings);
+        assert_eq!(own.verdict, Verdict::Warn);
+        assert!(own.advice.unwrap().contains("up to 7 s"));
+        let unknown = of_leases(&lease(Bytes::from_static(b"?")), &settings);
+        assert_eq!(unknown.verdict, Verdict::Fail);
+    }
+}

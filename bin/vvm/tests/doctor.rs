@@ -1,0 +1,273 @@
+//! `vvm doctor`: each problem that can be made on this machine is found, and nothing is changed.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[allow(dead_code, reason = "this suite needs a part of it")]
+#[path = "support/node.rs"]
+mod node;
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use libtest_mimic::{Arguments, Trial};
+use node::{NodeProcess, free};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const VVM: &str = env!("CARGO_BIN_EXE_vvm");
+
+/// The result of the command: its exit code and its checks.
+struct Diagnosis {
+    code: Option<i32>,
+    checks: Vec<Value>,
+}
+
+impl Diagnosis {
+    /// Runs a command that becomes `vvm doctor --json`, in a folder.
+    fn of(command: &mut Command, folder: &Path) -> Diagnosis {
+        let output = command.current_dir(folder).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let answer: Value = serde_json::from_slice(&output.stdout).expect(&errors);
+        assert_eq!(answer["ok"] == true, output.status.success(), "{answer}");
+        let checks = answer["checks"].as_array().unwrap().clone();
+        Diagnosis { code: output.status.code(), checks }
+    }
+
+    fn in_folder(folder: &Path, config: &str) -> Diagnosis {
+        fs::write(folder.join("doctor.toml"), config).unwrap();
+        Diagnosis::of(
+            Command::new(VVM).args(["doctor", "--json", "--config", "doctor.toml"]),
+            folder,
+        )
+    }
+
+    fn all(&self, verdict: &str) -> Vec<&Value> {
+        self.checks.iter().filter(|check| check["verdict"] == verdict).collect()
+    }
+
+    /// The only failure is this one, and its text has these parts. There is an advice.
+    fn fails(&self, check: &str, parts: &[&str]) {
+        assert_eq!(self.code, Some(1), "{:?}", self.checks);
+        let failures = self.all("fail");
+        assert!(
+            !failures.is_empty() && failures.iter().all(|it| it["check"] == check),
+            "{failures:?}"
+        );
+        has(failures[0], parts);
+    }
+
+    /// Nothing fails, and there is a warning of this check with these parts.
+    fn warns(&self, check: &str, parts: &[&str]) {
+        assert_eq!(self.code, Some(0), "{:?}", self.checks);
+        let warnings = self.all("warn");
+        let warning = warnings.iter().find(|it| it["check"] == check);
+        has(warning.unwrap_or_else(|| panic!("{:?}", self.checks)), parts);
+    }
+
+    fn is_ok(&self, check: &str, parts: &[&str]) {
+        let found = self.checks.iter().find(|it| it["check"] == check).unwrap();
+        assert_eq!(found["verdict"], "ok", "{found}");
+        let what = found["what"].as_str().unwrap();
+        assert!(parts.iter().all(|part| what.contains(part)), "{found}");
+    }
+}
+
+fn has(finding: &Value, parts: &[&str]) {
+    let (what, advice) = (finding["what"].as_str().unwrap(), finding["advice"].as_str());
+    for part in parts {
+        assert!(what.contains(part), "{part}: {finding}");
+    }
+    assert!(advice.is_some_and(|advice| !advice.is_empty()), "{finding}");
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// A configuration with free ports.
+fn with_ports(more: &str) -> String {
+    let (api, admin) = (free(), free());
+    format!("[http]\nlisten = \"{api}\"\n[admin]\nlisten = \"{admin}\"\n{more}\n")
+}
+
+fn new_machine() {
+    let folder = folder();
+    let found = Diagnosis::in_folder(folder.path(), &with_ports(""));
+    assert_eq!(found.code, Some(0), "{:?}", found.checks);
+    for check in ["configuration", "open files", "clock", "port", "folder", "sync"] {
+        found.is_ok(check, &[]);
+    }
+    found.is_ok("storage", &["the node makes it"]);
+    let left: Vec<_> = fs::read_dir(&folder).unwrap().collect();
+    assert_eq!(left.len(), 1, "the check left something behind: {left:?}");
+    let mut command = Command::new(VVM);
+    command.args(["doctor", "--config", "doctor.toml"]).current_dir(&folder);
+    let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(text.starts_with("ok    configuration  a node could start with it\n"), "{text}");
+}
+
+fn configuration() {
+    let folder = folder();
+    let found = Diagnosis::in_folder(folder.path(), "[http]\nlisten = \"nowhere\"\n");
+    found.fails("configuration", &["doctor.toml, line 2", "`http.listen`"]);
+}
+
+fn port() {
+    let (folder, taken) = (folder(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let config = with_ports(&format!("[cluster]\nlisten = \"{}\"\n", taken.local_addr().unwrap()));
+    let config = format!("{config}[storage]\ndriver = \"dynamodb\"\n");
+    let config =
+        format!("{config}dynamodb = {{ endpoint = \"http://127.0.0.1:9\", region = \"local\" }}\n");
+    let found = Diagnosis::in_folder(folder.path(), &config);
+    let process = format!("process {}", std::process::id());
+    let failures = found.all("fail");
+    let failed = failures.iter().find(|it| it["check"] == "port").unwrap();
+    has(failed, &["`cluster.listen`", "is held by doctor", &process]);
+    let failed = failures.iter().find(|it| it["check"] == "storage").unwrap();
+    has(failed, &["127.0.0.1:9"]);
+}
+
+fn address() {
+    let folder = folder();
+    // This network is for documents only (RFC 5737).
+    let config = "[http]\nlisten = \"192.0.2.1:8822\"\nallow_unauthenticated = true\n";
+    let config = format!("{config}[admin]\nlisten = \"{}\"\n", free());
+    let found = Diagnosis::in_folder(folder.path(), &config);
+    found.fails("port", &["192.0.2.1:8822", "does not belong to this machine"]);
+}
+
+fn folders() {
+    let folder = folder();
+    fs::write(folder.path().join("data"), "").unwrap();
+    let found = Diagnosis::in_folder(folder.path(), &with_ports(""));
+    found.fails("folder", &["data", "is no folder"]);
+    let other =
+        with_ports("[node]\nfolder = \"/proc/vvm\"\n[storage.redb]\npath = \"x/vvm.redb\"\n");
+    let found = Diagnosis::in_folder(folder.path(), &other);
+    found.fails("folder", &["/proc/vvm", "cannot write"]);
+    let open = folder.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    let other = with_ports("[node]\nfolder = \"open\"\n[storage.redb]\npath = \"open/vvm.redb\"\n");
+    Diagnosis::in_folder(folder.path(), &other).warns("folder", &["open", "every user"]);
+}
+
+fn limit_of_files() {
+    let folder = folder();
+    fs::write(folder.path().join("doctor.toml"), with_ports("")).unwrap();
+    let script = format!("ulimit -n 300 && exec {VVM} doctor --json --config doctor.toml");
+    let found = Diagnosis::of(Command::new("sh").args(["-c", &script]), folder.path());
+    found.warns("open files", &["up to 300", "50 connections"]);
+}
+
+/// A file system in memory that is nearly full.
+fn small_disk() {
+    let folder = folder();
+    let config =
+        with_ports("[node]\nfolder = \"small\"\n[storage.redb]\npath = \"small/vvm.redb\"\n");
+    fs::write(folder.path().join("doctor.toml"), config).unwrap();
+    fs::create_dir(folder.path().join("small")).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=8m,mode=700 none small && exec {VVM} doctor --json --config doctor.toml"
+    );
+    let found =
+        Diagnosis::of(Command::new("unshare").args(["-m", "sh", "-c", &script]), folder.path());
+    found.fails("disk space", &["small", "of 8 MiB"]);
+    let warnings = found.all("warn");
+    let warned = warnings.iter().find(|it| it["check"] == "file system").unwrap();
+    has(warned, &["is in memory"]);
+}
+
+fn can_mount() -> bool {
+    let folder = folder();
+    let mut mount = Command::new("unshare");
+    mount.args(["-m", "mount", "-t", "tmpfs", "none"]).arg(folder.path());
+    let mounted = mount.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    mounted.is_ok_and(|status| status.success())
+}
+
+/// A node works with the storage. It is not disturbed.
+fn running_node() {
+    let folder = folder();
+    let node = NodeProcess::start(folder.path(), "").ready();
+    let config =
+        format!("[http]\nlisten = \"{}\"\n[admin]\nlisten = \"{}\"\n", node.api, node.admin);
+    let found = Diagnosis::in_folder(folder.path(), &config);
+    let process = format!("held by vvm, process {}", node.pid().as_raw_nonzero());
+    found.warns("port", &["`http.listen`", &process]);
+    found.is_ok("storage", &["a node works with this storage"]);
+    node.create_workspace(1);
+    node.stop();
+}
+
+/// The storage of a node that was stopped is checked like the node checks it at its start.
+fn deployment() {
+    let folder = folder();
+    NodeProcess::start(folder.path(), "").ready().stop();
+    let found = Diagnosis::in_folder(folder.path(), &with_ports(""));
+    found.is_ok("deployment", &["demo/shop is deployed as it is configured"]);
+    found.is_ok("leases", &["0 of 1 seats"]);
+    let found = Diagnosis::in_folder(folder.path(), &with_ports("[sequences]\ntrust_level = 2\n"));
+    found.fails("deployment", &["demo/shop", "level"]);
+    fs::write(folder.path().join("tables.toml"), "[tables]\n").unwrap();
+    let app = "[[apps]]\nname = \"demo/shop\"\npartitions = 3\ntables = \"tables.toml\"\nworkspaces = {}\n";
+    let found = Diagnosis::in_folder(folder.path(), &with_ports(app));
+    found.fails("deployment", &["it has 10 partitions, and the configuration says 3"]);
+    // The checks changed nothing.
+    NodeProcess::start(folder.path(), "").ready().stop();
+    let file = folder.path().join("data/vvm.redb");
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    Diagnosis::in_folder(folder.path(), &with_ports("")).fails("storage", &["vvm.redb"]);
+}
+
+/// The lease of a process that was killed is in the storage.
+fn lease() {
+    let folder = folder();
+    let mut node = NodeProcess::start(folder.path(), "").ready();
+    node.signal(Signal::KILL);
+    node.ended();
+    let config = with_ports(&format!("[node]\nadvertised = \"{}\"\n", node.api));
+    let found = Diagnosis::in_folder(folder.path(), &config);
+    found.warns("leases", &["seat 1 is held by", &node.api.to_string()]);
+}
+
+fn memory() {
+    let folder = folder();
+    let found = Diagnosis::in_folder(folder.path(), &with_ports("[storage]\ndriver = \"mem\"\n"));
+    found.warns("storage", &["all data are in memory"]);
+    let huge = with_ports("[storage.redb]\ncache_bytes = 100000000000000\n");
+    Diagnosis::in_folder(folder.path(), &huge).warns("memory", &["takes up to"]);
+}
+
+fn main() {
+    let trials: [(&str, fn()); 11] = [
+        ("a_new_machine_has_nothing_to_complain_about", new_machine),
+        ("a_wrong_configuration_is_found", configuration),
+        ("a_port_that_is_held_and_a_storage_that_does_not_answer_are_found", port),
+        ("an_address_of_another_machine_is_found", address),
+        ("folders_that_cannot_be_used_are_found", folders),
+        ("a_small_limit_of_files_is_found", limit_of_files),
+        ("a_small_disk_is_found", small_disk),
+        ("a_node_at_work_is_found_and_not_disturbed", running_node),
+        ("a_deployment_that_does_not_fit_is_found", deployment),
+        ("the_lease_of_a_killed_process_is_found", lease),
+        ("a_storage_in_memory_and_too_little_memory_are_found", memory),
+    ];
+    let can_mount = can_mount();
+    let trials = trials.map(|(name, run)| {
+        let is_ignored = name == "a_small_disk_is_found" && !can_mount;
+        let run = move || {
+            run();
+            Ok(())
+        };
+        Trial::test(name, run).with_ignored_flag(is_ignored)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+}
