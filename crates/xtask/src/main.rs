@@ -11,6 +11,7 @@
 mod bench;
 mod cargo;
 mod cluster;
+mod deb;
 mod error;
 mod examples;
 mod folders;
@@ -71,6 +72,8 @@ enum XtaskCommand {
     Tidy,
     /// Formats the code, and applies the corrections that clippy can make.
     Fix,
+    /// Builds the package for Debian and Ubuntu, and prints its path.
+    Deb(deb::DebOptions),
     /// Measures the speed of a part of the project.
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -167,6 +170,7 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::Test { quick, long, arguments } => test::test(quick, long, &arguments),
         XtaskCommand::Tidy => tidy::tidy(),
         XtaskCommand::Fix => tidy::fix(),
+        XtaskCommand::Deb(options) => deb::run(options),
         XtaskCommand::Bench(BenchCommand::Storage { arguments }) => bench::storage(&arguments),
         XtaskCommand::Bench(BenchCommand::Commands { arguments }) => bench::commands(&arguments),
         XtaskCommand::Bench(BenchCommand::Recovery { arguments }) => bench::recovery(&arguments),

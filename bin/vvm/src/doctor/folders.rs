@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{StatVfs, statfs, statvfs},
+    fs::{StatVfs, statvfs},
     process::geteuid,
 };
 
@@ -20,9 +20,11 @@ const LEAST_SPACE: u64 = 64 << 20;
 const SMALL_SPACE: u64 = 1 << 30;
 
 /// File systems that lose the data at a restart of the machine: tmpfs and ramfs.
+#[cfg(target_os = "linux")]
 const VOLATILE: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// File systems over the network: NFS, CIFS, SMB2.
+#[cfg(target_os = "linux")]
 const NETWORK: [i64; 3] = [0x6969, 0xff53_4d42, 0xfe53_4d42];
 
 pub(super) fn check(folder: &Path) -> Vec<Finding> {
@@ -42,7 +44,8 @@ pub(super) fn check(folder: &Path) -> Vec<Finding> {
     {
         findings.push(of_space(folder, &space));
     }
-    if let Ok(system) = statfs(&existing) {
+    #[cfg(target_os = "linux")]
+    if let Ok(system) = rustix::fs::statfs(&existing) {
         findings.extend(of_file_system(folder, system.f_type));
     }
     findings
@@ -97,6 +100,7 @@ fn of_space(folder: &Path, space: &StatVfs) -> Finding {
     Finding::ok("disk space", what)
 }
 
+#[cfg(target_os = "linux")]
 fn of_file_system(folder: &Path, kind: i64) -> Option<Finding> {
     let shown = folder.display();
     if VOLATILE.contains(&kind) {
