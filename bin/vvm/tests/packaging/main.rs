@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod command_line;
+mod deb;
 #[allow(dead_code, reason = "this suite needs a part of it")]
 #[path = "../support/node.rs"]
 mod node;
@@ -25,6 +26,8 @@ type Row = (&'static str, &'static [&'static str], fn());
 const TRIALS: &[Row] = &[
     ("the_unit_is_valid_and_hardened", &["systemd-analyze"], unit::valid),
     ("the_unit_is_not_restarted_where_a_restart_is_in_vain", &[], unit::exit_codes),
+    ("the_package_is_built", &["dpkg-deb", "strip"], deb::built),
+    (INSTALLED, &["dpkg-deb", "strip", "unshare", "setpriv"], deb::installed),
     ("each_command_has_a_manual_page", &[], command_line::pages),
     ("the_manual_pages_are_valid", &["mandoc"], command_line::valid_pages),
     ("the_manual_pages_are_rendered", &["man"], command_line::rendered_pages),
@@ -36,9 +39,13 @@ const TRIALS: &[Row] = &[
     ("alerts_and_dashboard_name_metrics_of_a_node", &[], watching::names),
 ];
 
+/// This trial also needs the right to mount.
+const INSTALLED: &str = "the_package_is_installed_upgraded_removed_and_purged";
+
 fn main() {
     let trials = TRIALS.iter().map(|(name, tools, trial)| {
-        let missing = tools.iter().any(|tool| !is_installed(tool));
+        let missing = tools.iter().any(|tool| !is_installed(tool))
+            || (*name == INSTALLED && !deb::can_overlay());
         let run = || {
             trial();
             Ok(())
