@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod command_line;
+mod container;
 mod deb;
 #[allow(dead_code, reason = "this suite needs a part of it")]
 #[path = "../support/node.rs"]
@@ -19,6 +20,7 @@ use std::{
 };
 
 use libtest_mimic::{Arguments, Trial};
+use trialkit::is_long;
 
 /// A trial: its name, the programs that it needs, and the trial.
 type Row = (&'static str, &'static [&'static str], fn());
@@ -28,6 +30,10 @@ const TRIALS: &[Row] = &[
     ("the_unit_is_not_restarted_where_a_restart_is_in_vain", &[], unit::exit_codes),
     ("the_package_is_built", &["dpkg-deb", "strip"], deb::built),
     (INSTALLED, &["dpkg-deb", "strip", "unshare", "setpriv"], deb::installed),
+    ("the_container_file_names_what_exists", &[], container::sources),
+    ("the_container_file_fits_the_program", &[], container::settings),
+    ("the_base_image_has_the_libraries_of_the_program", &["ldd", "objdump"], container::libraries),
+    (CONTAINER, &[], container::built),
     ("each_command_has_a_manual_page", &[], command_line::pages),
     ("the_manual_pages_are_valid", &["mandoc"], command_line::valid_pages),
     ("the_manual_pages_are_rendered", &["man"], command_line::rendered_pages),
@@ -42,10 +48,14 @@ const TRIALS: &[Row] = &[
 /// This trial also needs the right to mount.
 const INSTALLED: &str = "the_package_is_installed_upgraded_removed_and_purged";
 
+/// This trial needs a builder that works, and takes as long as a release build.
+const CONTAINER: &str = "the_container_is_built";
+
 fn main() {
     let trials = TRIALS.iter().map(|(name, tools, trial)| {
         let missing = tools.iter().any(|tool| !is_installed(tool))
-            || (*name == INSTALLED && !deb::can_overlay());
+            || (*name == INSTALLED && !deb::can_overlay())
+            || (*name == CONTAINER && (!is_long() || container::builder().is_none()));
         let run = || {
             trial();
             Ok(())
