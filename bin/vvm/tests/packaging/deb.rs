@@ -15,8 +15,15 @@ use crate::{output, repository};
 const OVERLAY: &str = "set -eu; cd \"$1\"; mkdir changes copy
     mount -t tmpfs -o size=2g,mode=755 none changes; mkdir changes/upper changes/work
     mount -t overlay -o lowerdir=/,upperdir=changes/upper,workdir=changes/work none copy
-    mount -t proc none copy/proc; mount --bind /dev copy/dev; mount -t tmpfs none copy/tmp
+    mount -t proc none copy/proc; mount -t tmpfs none copy/tmp; mount -t tmpfs none copy/dev
+    mkdir copy/dev/shm copy/dev/pts; ln -s /proc/self/fd copy/dev/fd
+    for device in null zero full random urandom tty; do
+        touch copy/dev/$device; mount --bind /dev/$device copy/dev/$device
+    done
     ";
+
+/// The program of systemd.
+const SYSTEMD: &str = "/lib/systemd/systemd";
 
 /// Whether this process may make the copy. That needs root and overlays.
 pub(crate) fn can_overlay() -> bool {
@@ -26,6 +33,42 @@ pub(crate) fn can_overlay() -> bool {
         .stderr(Stdio::null())
         .status();
     made.is_ok_and(|status| status.success())
+}
+
+/// Whether systemd can be the first process of the copy.
+pub(crate) fn can_boot() -> bool {
+    Path::new(SYSTEMD).exists() && {
+        let folder = tempfile::tempdir().unwrap();
+        booted(folder.path(), "echo booted\n", None) == "booted\n"
+    }
+}
+
+/// Boots the copy, and returns the output of a script that runs as a service.
+fn booted(folder: &Path, script: &str, package: Option<&Path>) -> String {
+    let out = folder.join("out");
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("trial.sh"), script).unwrap();
+    fs::write(folder.join("boot.sh"), include_str!("boot.sh")).unwrap();
+    if let Some(package) = package {
+        fs::copy(package, out.join("vvm.deb")).unwrap();
+    }
+    let boot = "exec sh boot.sh \"$1\" trial.sh";
+    let unshare = overlay(folder, boot, &[]);
+    let mut command = Command::new("timeout");
+    command.arg("120").arg(unshare.get_program());
+    command.args(["--cgroup", "--net", "--ipc", "--uts"]).args(unshare.get_args());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // The first process ends as it likes: the output says how the script ended.
+    let _ = command.status().unwrap();
+    fs::read_to_string(out.join("log")).unwrap_or_default()
+}
+
+/// The node of the package works under systemd with all that its unit forbids.
+pub(crate) fn under_systemd() {
+    let folder = tempfile::tempdir().unwrap();
+    let package = package(folder.path(), None);
+    let told = booted(folder.path(), include_str!("under_systemd.sh"), Some(&package));
+    assert!(told.ends_with("== done\n"), "{told}");
 }
 
 /// Returns a command that runs a script beside the copy, which is in the folder `copy`.

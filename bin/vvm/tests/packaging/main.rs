@@ -33,6 +33,7 @@ const TRIALS: &[Row] = &[
     ("the_container_file_names_what_exists", &[], container::sources),
     ("the_container_file_fits_the_program", &[], container::settings),
     ("the_base_image_has_the_libraries_of_the_program", &["ldd", "objdump"], container::libraries),
+    (BOOTED, &["dpkg-deb", "strip", "unshare", "timeout", "pivot_root"], deb::under_systemd),
     (CONTAINER, &[], container::built),
     ("each_command_has_a_manual_page", &[], command_line::pages),
     ("the_manual_pages_are_valid", &["mandoc"], command_line::valid_pages),
@@ -48,13 +49,18 @@ const TRIALS: &[Row] = &[
 /// This trial also needs the right to mount.
 const INSTALLED: &str = "the_package_is_installed_upgraded_removed_and_purged";
 
+/// This trial also needs a kernel that lets systemd boot in namespaces.
+const BOOTED: &str = "the_package_works_under_systemd";
+
 /// This trial needs a builder that works, and takes as long as a release build.
 const CONTAINER: &str = "the_container_is_built";
 
 fn main() {
     let trials = TRIALS.iter().map(|(name, tools, trial)| {
+        // A condition that takes time is tested only if the trial could run.
         let missing = tools.iter().any(|tool| !is_installed(tool))
             || (*name == INSTALLED && !deb::can_overlay())
+            || (*name == BOOTED && !deb::can_boot())
             || (*name == CONTAINER && (!is_long() || container::builder().is_none()));
         let run = || {
             trial();
