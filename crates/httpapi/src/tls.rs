@@ -5,6 +5,7 @@
 
 mod files;
 mod port;
+mod reload;
 mod server;
 mod validity;
 mod watch;

@@ -71,6 +71,16 @@ impl ClusterTls {
         })
     }
 
+    /// Has the files read at once, without the wait for a second look. Returns whether new connections
+    /// use the files as they are now; the log has the reason if they are refused. The port must be
+    /// running: until then the future waits.
+    ///
+    /// # Cancel safety
+    /// Safe: the files are read all the same.
+    pub async fn reload(&self) -> bool {
+        self.0.reload().await
+    }
+
     pub(crate) fn port(&self) -> &PortTls {
         &self.0
     }

@@ -16,6 +16,7 @@ use tracing::{info, warn};
 
 use super::{
     files::{Credentials, FileTexts, FilesDigest, PortFiles, TlsFileError},
+    reload::Reloads,
     watch::FileWatch,
 };
 use crate::stream::NodeStream;
@@ -31,8 +32,7 @@ pub(crate) struct PortTls {
     files: PortFiles,
     configure: Configure,
     current: Mutex<Arc<PortConfigs>>,
-    /// The files as they were read at first.
-    first: FilesDigest,
+    reloads: Reloads,
 }
 
 /// Makes the settings of rustls from the files.
@@ -48,15 +48,15 @@ struct PortConfigs {
     client: Option<Arc<ClientConfig>>,
     /// The moment at which the certificate is over, in seconds since 1970.
     ends: u64,
+    /// The files from which the settings were made.
+    digest: FilesDigest,
 }
 
 impl PortTls {
     /// Reads the files.
     pub(crate) fn read(files: PortFiles, configure: Configure) -> Result<PortTls, TlsFileError> {
-        let texts = files.read();
-        let first = texts.digest();
-        let current = Mutex::new(Arc::new(configs(&files, configure, texts)?));
-        Ok(PortTls { files, configure, current, first })
+        let current = Mutex::new(Arc::new(configs(&files, configure, files.read())?));
+        Ok(PortTls { files, configure, current, reloads: Reloads::new() })
     }
 
     /// Reads the files again, and uses none of them.
@@ -83,6 +83,15 @@ impl PortTls {
         Ok(NodeStream::Tls(Box::new(stream.into())))
     }
 
+    /// Has the files read at once, and used if they can be. Returns whether the port uses them. Waits
+    /// until the task that follows the files has done so.
+    ///
+    /// # Cancel safety
+    /// Safe: the files are read all the same.
+    pub(crate) async fn reload(&self) -> bool {
+        self.reloads.order().await
+    }
+
     /// Looks at the files again and again, until this future is dropped. Uses them when they change,
     /// shows in the metrics when the certificate ends, and warns before that.
     pub(crate) async fn follow(&self, service: &'static str, clock: &Clock) {
@@ -95,30 +104,52 @@ impl PortTls {
             counter
         };
         let (taken, refused) = (exchanged("taken"), exchanged("refused"));
-        let mut watch = FileWatch::new(self.first);
+        let mut watch = FileWatch::new(self.current().digest);
         let mut warned = None;
         loop {
             let current = self.current();
             ends.set(current.ends as f64);
             self.warn_of_end(service, current.ends, &mut warned, clock);
+            let in_use = current.digest;
             drop(current);
-            clock.sleep(self.files.own.look_every).await;
+            let order = tokio::select! {
+                () = clock.sleep(self.files.own.look_every) => None,
+                order = self.reloads.next() => Some(order),
+            };
             let texts = self.files.read_again().await;
-            if !watch.observe(texts.digest()) {
-                continue;
+            let digest = texts.digest();
+            let is_due = match order {
+                None => watch.observe(digest),
+                Some(_) => {
+                    watch.note_judged(digest);
+                    digest != in_use
+                }
+            };
+            let is_usable = !is_due || self.exchange(service, texts, clock);
+            if is_due && is_usable {
+                taken.increment(1);
+                warned = None;
+            } else if is_due {
+                refused.increment(1);
             }
-            match configs(&self.files, self.configure, texts) {
-                Ok(new) => {
-                    let days_left = days_left(new.ends, clock);
-                    info!(service, days_left, "certificate exchanged");
-                    *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
-                    taken.increment(1);
-                    warned = None;
-                }
-                Err(error) => {
-                    warn!(service, %error, "new files of TLS refused, the port keeps the former ones");
-                    refused.increment(1);
-                }
+            if let Some(order) = order {
+                self.reloads.answer(order, is_usable);
+            }
+        }
+    }
+
+    /// Uses new files, unless they are refused. Returns whether the port uses them.
+    fn exchange(&self, service: &'static str, texts: FileTexts, clock: &Clock) -> bool {
+        match configs(&self.files, self.configure, texts) {
+            Ok(new) => {
+                let days_left = days_left(new.ends, clock);
+                info!(service, days_left, "certificate exchanged");
+                *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+                true
+            }
+            Err(error) => {
+                warn!(service, %error, "new files of TLS refused, the port keeps the former ones");
+                false
             }
         }
     }
@@ -154,12 +185,14 @@ fn configs(
     configure: Configure,
     texts: FileTexts,
 ) -> Result<PortConfigs, TlsFileError> {
+    let digest = texts.digest();
     let credentials = Credentials::new(files, texts)?;
     let (server, client) = configure(&credentials)?;
     Ok(PortConfigs {
         server: Arc::new(server),
         client: client.map(Arc::new),
         ends: credentials.ends,
+        digest,
     })
 }
 

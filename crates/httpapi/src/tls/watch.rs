@@ -30,6 +30,11 @@ impl FileWatch {
         }
         is_due
     }
+
+    /// Notes that the files are judged at once, because an operator says that they are whole.
+    pub(super) fn note_judged(&mut self, now: FilesDigest) {
+        *self = FileWatch::new(now);
+    }
 }
 
 #[cfg(test)]
@@ -60,6 +65,16 @@ mod tests {
         .enumerate()
         {
             assert_eq!(watch.observe(FilesDigest::of_text(files)), is_due, "look {look}: {files}");
+        }
+    }
+
+    #[test]
+    fn files_that_a_reload_judged_are_not_judged_again() {
+        let mut watch = FileWatch::new(FilesDigest::of_text("a"));
+        assert!(!watch.observe(FilesDigest::of_text("b")));
+        watch.note_judged(FilesDigest::of_text("c"));
+        for (files, is_due) in [("c", false), ("c", false), ("b", false), ("b", true)] {
+            assert_eq!(watch.observe(FilesDigest::of_text(files)), is_due, "{files}");
         }
     }
 }

@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use clock::Clock;
+use httpapi::{ServerTls, TlsFiles};
 use rcgen::{CertificateParams, date_time_ymd};
 use shop::http_client::{answer, command_path, workspace_path};
 use tokio_rustls::rustls::{
@@ -241,5 +243,45 @@ fn clients_of_a_former_authority_are_refused() {
     assert_eq!(ask(&new).unwrap(), 200);
     // The client remembers its earlier connections, and would resume one of them.
     refused(&former);
+    node.stop();
+}
+
+/// The port looks at its files once an hour, so only the reload reads them.
+#[test]
+fn a_reload_reads_the_files_at_once_and_tells_whether_they_are_used() {
+    let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
+    let files = authority.files(folder.path(), "node", NAME);
+    let look_every = Duration::from_secs(3_600);
+    let own = TlsFiles { look_every, ..TlsFiles::new(&files.certificate, &files.key) };
+    let tls = ServerTls::read(own).unwrap();
+    let node = TestNode::with_admin(|api, _| api.tls = Some(tls.clone()));
+    let client = TlsClient::new(&authority.pem());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let clock = Clock::system();
+    let reload = || {
+        let reload = clock.timeout_at(clock.now() + PATIENCE, tls.reload());
+        runtime.block_on(reload).expect("the reload did not end")
+    };
+    let counted = |taken, refused| {
+        wait_for(&node, &exchanges("taken", "api"), taken);
+        wait_for(&node, &exchanges("refused", "api"), refused);
+    };
+    assert!(reload(), "nothing has changed");
+    counted(0, 0);
+    let pair = authority.sign(NAME, |_| {});
+    files.write(pair.clone());
+    assert!(reload());
+    assert_eq!(shown(&client, node.api), der(&pair));
+    counted(1, 0);
+    // A reload that is repeated says again that the files are refused.
+    replace(&files.key, &authority.sign(NAME, |_| {})[1]);
+    for refused in 1..=2 {
+        assert!(!reload());
+        assert_eq!(shown(&client, node.api), der(&pair));
+        counted(1, refused);
+    }
+    replace(&files.key, &pair[1]);
+    assert!(reload(), "the former files are back");
+    counted(1, 2);
     node.stop();
 }
