@@ -122,7 +122,8 @@ impl CliCommand {
 
 /// The help text about the end of a node: signals and exit codes.
 const SERVE_EXIT_HELP: &str = "\
-    SIGTERM, Ctrl-C or SIGHUP stops the node in order. A second signal ends the process at once.\n\n\
+    SIGTERM, Ctrl-C or SIGHUP stops the node in order. A second signal ends the process at once. \
+    SIGUSR1 has all ports read their files of TLS at once.\n\n\
     Exit codes: 0 the node was asked to stop; 1 the node could not start; 2 wrong usage; 3 wrong configuration, or the \
     storage holds data of another program or version; 4 the storage could not be reached or opened; 5 a port is taken; \
     6 the node did not become the leader in time; 7 the node lost its leadership; 8 a service ended; 9 a part of the node \

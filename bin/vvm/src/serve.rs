@@ -6,6 +6,7 @@ mod killer;
 mod memory;
 #[cfg(test)]
 mod processes;
+mod reload;
 mod settings;
 mod starts;
 mod supervisor;
@@ -26,6 +27,7 @@ use self::{
     access::NodeAccess,
     http::{admin_limits, api_settings, cluster_settings},
     killer::kill,
+    reload::reload_on,
     starts::note_start,
     supervisor::Supervisor,
     tls::NodeTls,
@@ -42,7 +44,7 @@ use crate::{
     lazy_driver::LazyDriver,
     metrics,
     node_client::NodeTarget,
-    signals::Signals,
+    signals::{ReloadSignal, Signals},
     storage_target::StorageTarget,
 };
 
@@ -86,10 +88,15 @@ pub(crate) async fn run(
     requests: Handle,
 ) -> Result<ExitCode, CommandError> {
     let signals = Signals::install().map_err(CommandError::runtime)?;
+    let reloads = ReloadSignal::install().map_err(CommandError::runtime)?;
+    let clock = Clock::system();
     let stop_time = config.cluster.drain_seconds.get() + config.node.stop_seconds.get();
     let supervisor = Supervisor::from_environment(requests.clone(), stop_time);
-    let ended = match provide(config, storage, &Clock::system(), requests) {
-        Ok(provided) => run_provided(provided, signals, &supervisor).await,
+    let ended = match provide(config, storage, &clock, requests) {
+        Ok((provided, tls)) => tokio::select! {
+            ended = run_provided(provided, signals, &supervisor) => ended,
+            never = reload_on(reloads, &tls, &supervisor, &clock) => match never {},
+        },
         Err(error) => Err(error),
     };
     ended.inspect_err(|error| supervisor.note_failure(error))
@@ -142,13 +149,13 @@ async fn run_launched(
     }
 }
 
-/// Provides everything that a node needs. Nothing runs yet.
+/// Provides everything that a node needs, and TLS of its ports. Nothing runs yet.
 fn provide(
     config: VvmConfig,
     storage: Option<StorageTarget>,
     clock: &Clock,
     requests: Handle,
-) -> Result<Builder, CommandError> {
+) -> Result<(Builder, NodeTls), CommandError> {
     let target = match storage {
         Some(target) => target,
         None => config.storage.to_target(&config.source)?,
@@ -199,7 +206,7 @@ fn provide(
                 && !config.admin.asks_for_certificates()
                 && access.admin.is_none(),
             authenticator: access.admin,
-            tls: tls.admin,
+            tls: tls.admin.clone(),
             version: env!("CARGO_PKG_VERSION"),
         }))
         .with_service(api)
@@ -213,7 +220,7 @@ fn provide(
     if let Some(lock) = lock {
         builder = builder.with_comeback(lock);
     }
-    Ok(builder)
+    Ok((builder, tls))
 }
 
 /// Makes a driver that connects at its first use and counts its calls.

@@ -1,4 +1,4 @@
-//! The signals that ask the process to end, such as Ctrl-C.
+//! The signals that ask the process to end, such as Ctrl-C, and the signal that asks it to reload.
 
 use std::io;
 
@@ -47,6 +47,25 @@ impl Signals {
             _ = self.interrupt.recv() => "Ctrl-C",
             _ = self.terminate.recv() => "SIGTERM",
             _ = hangup => "SIGHUP",
+        }
+    }
+}
+
+/// SIGUSR1. From the moment of [`ReloadSignal::install`] on, the signal no longer ends the process.
+///
+/// SIGHUP is not used for this: the hangup of a terminal stops the process.
+pub(crate) struct ReloadSignal(Signal);
+
+impl ReloadSignal {
+    /// Begins to listen.
+    pub(crate) fn install() -> io::Result<ReloadSignal> {
+        signal(SignalKind::user_defined1()).map(ReloadSignal)
+    }
+
+    /// Waits for the next signal. Signals that arrive before they are awaited count as one.
+    pub(crate) async fn next(&mut self) {
+        if self.0.recv().await.is_none() {
+            std::future::pending().await
         }
     }
 }

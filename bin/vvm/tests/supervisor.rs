@@ -222,7 +222,51 @@ fn unread() {
     assert!(manager.has("WATCHDOG=1"));
 }
 
-/// The manager has gone. The node says so once, and works.
+/// Each reload has a beginning and an end for the supervisor. The node uses the new certificate from
+/// the end on.
+fn reload() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut manager = Manager::at_path(folder.path());
+    let path = |file: &str| folder.path().join(file);
+    let sign = || {
+        let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(path("node.pem"), own.cert.pem()).unwrap();
+        std::fs::write(path("node-key.pem"), own.signing_key.serialize_pem()).unwrap();
+    };
+    sign();
+    let tls = "[http.tls]\ncert_file = \"node.pem\"\nkey_file = \"node-key.pem\"\n";
+    let node = manager.start(folder.path(), &format!("{MEM}{tls}"), None);
+    manager.until("STATUS=leading seat 1");
+    let exchanged = || node.log_text().matches("certificate exchanged").count();
+    let reload = |manager: &mut Manager| {
+        manager.lines.clear();
+        node.signal(Signal::USR1);
+        manager.until("RELOADING=1");
+        manager.until("READY=1");
+        let at = |line: &str| manager.lines.iter().position(|there| there == line);
+        assert!(at("RELOADING=1") < at("READY=1"), "{:?}", manager.lines);
+        let times = manager.all("MONOTONIC_USEC=");
+        let [time] = times[..] else { panic!("{times:?}") };
+        assert!(time.parse::<u64>().unwrap() > 0, "{time}");
+    };
+    reload(&mut manager);
+    assert_eq!(exchanged(), 0, "nothing has changed");
+    sign();
+    reload(&mut manager);
+    assert_eq!(exchanged(), 1, "{}", node.log_text());
+    let refused = "STATUS=leading seat 1; the last reload was refused: the log has the reason";
+    assert!(!manager.has(refused));
+    std::fs::write(path("node-key.pem"), "no key").unwrap();
+    reload(&mut manager);
+    manager.until(refused);
+    sign();
+    reload(&mut manager);
+    manager.until("STATUS=leading seat 1");
+    assert_eq!(exchanged(), 2, "{}", node.log_text());
+    node.stop();
+}
+
+/// The supervisor has gone. The node says so once, and works.
 fn gone() {
     let folder = tempfile::tempdir().unwrap();
     let manager = Manager::at_path(folder.path());
@@ -274,7 +318,7 @@ fn until_shared(node: &NodeProcess) {
 }
 
 fn main() {
-    let alone: [(&str, fn()); 8] = [
+    let alone: [(&str, fn()); 9] = [
         ("a_node_tells_its_start_and_its_stop_by_path", by_path),
         ("a_node_tells_its_start_and_its_stop_by_abstract_name", by_abstract_name),
         ("a_node_that_cannot_start_tells_why", failure),
@@ -283,6 +327,7 @@ fn main() {
         ("a_node_that_stands_still_does_not_feed_the_watchdog", watchdog),
         ("a_socket_that_is_not_read_delays_nothing", unread),
         ("a_socket_that_is_gone_is_told_once", gone),
+        ("a_reload_has_a_beginning_and_an_end", reload),
     ];
     let alone = alone.map(|(name, run)| {
         let run = move || {

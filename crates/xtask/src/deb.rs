@@ -150,7 +150,7 @@ fn control(stage: &Path, binary: &Path, version: &str, architecture: &str) -> Re
          Architecture: {architecture}\n\
          Maintainer: The maintainers of VVM <maintainers@vvm.invalid>\n\
          Installed-Size: {size}\n\
-         Depends: libc6 (>= {libc}), libgcc-s1, passwd\n\
+         Depends: libc6 (>= {libc}), libgcc-s1, passwd, procps\n\
          Section: database\n\
          Priority: optional\n\
          Description: node of an event-sourced application platform\n \

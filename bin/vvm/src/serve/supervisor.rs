@@ -10,13 +10,14 @@ mod socket;
 use std::{convert::Infallible, ffi::OsString, future::pending, time::Duration};
 
 use clock::{Clock, Instant};
-use tokio::{runtime::Handle, task::JoinHandle};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::{runtime::Handle, sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use vvm::Node;
 
 use self::{
-    notices::{Notices, Seen},
+    notices::{Notices, Reloads, Seen},
     socket::NotifySocket,
 };
 use crate::command_error::CommandError;
@@ -37,6 +38,7 @@ pub(super) struct Supervisor {
     /// The runtime that must be alive.
     requests: Handle,
     stopping: CancellationToken,
+    reloads: watch::Sender<Reloads>,
 }
 
 impl Supervisor {
@@ -57,19 +59,39 @@ impl Supervisor {
             stop_time,
             requests,
             stopping: CancellationToken::new(),
+            reloads: watch::Sender::default(),
         }
     }
 
     /// No supervisor.
     #[cfg(test)]
     pub(super) fn none(requests: Handle) -> Supervisor {
-        let (stop_time, stopping) = (Duration::ZERO, CancellationToken::new());
-        Supervisor { socket: None, watchdog: None, stop_time, requests, stopping }
+        Supervisor {
+            socket: None,
+            watchdog: None,
+            stop_time: Duration::ZERO,
+            requests,
+            stopping: CancellationToken::new(),
+            reloads: watch::Sender::default(),
+        }
     }
 
     /// Notes that the node begins to stop.
     pub(super) fn note_stopping(&self) {
         self.stopping.cancel();
+    }
+
+    /// Notes that a reload begins.
+    pub(super) fn note_reload(&self) {
+        self.reloads.send_modify(|reloads| reloads.begun += 1);
+    }
+
+    /// Notes that the reload has ended, and whether all files are used.
+    pub(super) fn note_reloaded(&self, is_done: bool) {
+        self.reloads.send_modify(|reloads| {
+            reloads.ended = reloads.begun;
+            reloads.is_refused = !is_done;
+        });
     }
 
     /// Tells the error that ends the process.
@@ -87,6 +109,7 @@ impl Supervisor {
         let clock = node.clock();
         let mut notices = Notices::new(self.stop_time);
         let mut pulse = Pulse::new(&self.requests, self.beat_interval(), clock.now());
+        let mut reloads = self.reloads.subscribe();
         loop {
             let now = clock.now();
             let seen = Seen {
@@ -95,6 +118,8 @@ impl Supervisor {
                 is_ready: node.is_ready(),
                 is_draining: node.is_draining(),
                 is_stopping: self.stopping.is_cancelled(),
+                reloads: *reloads.borrow_and_update(),
+                uptime: uptime(),
             };
             let lines = notices.lines(seen, now);
             // If the message is not sent, the next round makes it again.
@@ -110,6 +135,7 @@ impl Supervisor {
             };
             tokio::select! {
                 () = stops => {}
+                _ = reloads.changed() => {}
                 () = pulse.beat(clock) => {
                     let lines = notices.beat_lines(self.watchdog.is_some());
                     if !lines.is_empty() {
@@ -130,6 +156,11 @@ impl Supervisor {
     fn send(&self, lines: &str) -> bool {
         self.socket.as_ref().is_some_and(|socket| socket.send(lines))
     }
+}
+
+/// The monotonic clock of the kernel, which a supervisor compares with its own.
+fn uptime() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
 fn number(variable: Option<OsString>) -> Option<u64> {

@@ -5,7 +5,7 @@ use httpapi::{ClusterTls, ServerTls, TlsFile, TlsFileError, TlsFiles};
 use crate::{command_error::CommandError, config::VvmConfig};
 
 /// TLS of the ports that have it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct NodeTls {
     pub(super) http: Option<ServerTls>,
     pub(super) admin: Option<ServerTls>,
@@ -49,5 +49,21 @@ impl NodeTls {
             admin: admin.transpose()?,
             cluster: cluster.transpose()?,
         })
+    }
+
+    /// Has all ports read their files at once. Returns whether each port uses its files as they are
+    /// now.
+    pub(super) async fn reload(&self) -> bool {
+        async fn of(port: Option<impl Future<Output = bool>>) -> bool {
+            match port {
+                None => true,
+                Some(reload) => reload.await,
+            }
+        }
+        let http = of(self.http.as_ref().map(ServerTls::reload));
+        let admin = of(self.admin.as_ref().map(ServerTls::reload));
+        let cluster = of(self.cluster.as_ref().map(ClusterTls::reload));
+        let (http, admin, cluster) = futures::join!(http, admin, cluster);
+        http && admin && cluster
     }
 }

@@ -39,12 +39,13 @@ pub(crate) fn can_overlay() -> bool {
 pub(crate) fn can_boot() -> bool {
     Path::new(SYSTEMD).exists() && {
         let folder = tempfile::tempdir().unwrap();
-        booted(folder.path(), "echo booted\n", None) == "booted\n"
+        booted(folder.path(), "echo booted\n", None, "20") == "booted\n"
     }
 }
 
-/// Boots the copy, and returns the output of a script that runs as a service.
-fn booted(folder: &Path, script: &str, package: Option<&Path>) -> String {
+/// Boots the copy, and returns the output of a script that runs as a service, for at most so many
+/// seconds.
+fn booted(folder: &Path, script: &str, package: Option<&Path>, seconds: &str) -> String {
     let out = folder.join("out");
     fs::create_dir(&out).unwrap();
     fs::write(out.join("trial.sh"), script).unwrap();
@@ -55,7 +56,7 @@ fn booted(folder: &Path, script: &str, package: Option<&Path>) -> String {
     let boot = "exec sh boot.sh \"$1\" trial.sh";
     let unshare = overlay(folder, boot, &[]);
     let mut command = Command::new("timeout");
-    command.arg("120").arg(unshare.get_program());
+    command.arg(seconds).arg(unshare.get_program());
     command.args(["--cgroup", "--net", "--ipc", "--uts"]).args(unshare.get_args());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // The first process ends as it likes: the output says how the script ended.
@@ -67,7 +68,7 @@ fn booted(folder: &Path, script: &str, package: Option<&Path>) -> String {
 pub(crate) fn under_systemd() {
     let folder = tempfile::tempdir().unwrap();
     let package = package(folder.path(), None);
-    let told = booted(folder.path(), include_str!("under_systemd.sh"), Some(&package));
+    let told = booted(folder.path(), include_str!("under_systemd.sh"), Some(&package), "120");
     assert!(told.ends_with("== done\n"), "{told}");
 }
 

@@ -26,7 +26,7 @@ mkdir -p /etc/systemd/system/vvm.service.d
 # A node whose watchdog bites is killed and started again soon.
 cat >/etc/systemd/system/vvm.service.d/trial.conf <<UNIT
 [Service]
-WatchdogSec=1
+WatchdogSec=3
 TimeoutAbortSec=1
 RestartSec=200ms
 UNIT
@@ -46,8 +46,20 @@ grep -q "^NoNewPrivs:.1" "$status" || fail "new rights are possible"
 grep -q "^CapBnd:.0000000000000000" "$status" || fail "there are capabilities"
 
 echo "== alive for longer than the watchdog"
-sleep 3
+sleep 5
 [ "$(property NRestarts)" = 0 ] || fail "the watchdog bit a node that works"
+
+echo "== reload"
+before=$(property MainPID)
+systemctl reload vvm || fail "the reload"
+until_is ActiveState active
+[ "$(property MainPID)" = "$before" ] || fail "the reload restarted the node"
+vvm status | grep -q "leads seat 1" || fail "the node does not lead after the reload"
+for _ in $(seq 50); do
+    journalctl --unit vvm --quiet | grep -q "reloaded: the ports use" && break
+    sleep 0.1
+done
+journalctl --unit vvm --quiet | grep -q "reloaded: the ports use" || fail "the node did not reload"
 
 echo "== watchdog"
 kill -STOP "$(property MainPID)"

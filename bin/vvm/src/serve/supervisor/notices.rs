@@ -27,10 +27,30 @@ pub(super) struct Seen {
     pub(super) is_ready: bool,
     pub(super) is_draining: bool,
     pub(super) is_stopping: bool,
+    pub(super) reloads: Reloads,
+    /// The monotonic clock of the kernel.
+    pub(super) uptime: Duration,
+}
+
+/// The reloads of a node until now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reloads {
+    pub(super) begun: u64,
+    pub(super) ended: u64,
+    /// The last reload that ended left a port with its former files.
+    pub(super) is_refused: bool,
 }
 
 impl Seen {
     fn status(&self) -> String {
+        let state = self.state();
+        match self.reloads.is_refused {
+            true => format!("{state}; the last reload was refused: the log has the reason"),
+            false => state,
+        }
+    }
+
+    fn state(&self) -> String {
         let seat =
             self.seat.map_or_else(|| "leading".to_owned(), |seat| format!("leading seat {seat}"));
         match self.stage {
@@ -51,6 +71,8 @@ impl Seen {
 struct Told {
     is_ready: bool,
     is_stopping: bool,
+    reloads_begun: u64,
+    reloads_ended: u64,
     status: String,
 }
 
@@ -77,14 +99,24 @@ impl Notices {
         let stands_by =
             self.waits_since.is_some_and(|since| now.saturating_since(since) >= STANDBY_AFTER);
         let is_up = seen.is_ready || seen.is_draining || stands_by;
+        let (reloads_begun, reloads_ended) = self.told_reloads(&seen);
         self.wanted = Told {
             is_ready: self.told.is_ready || (is_up && !seen.is_stopping),
             is_stopping: seen.is_stopping,
             status: seen.status(),
+            reloads_begun,
+            reloads_ended,
         };
         let (told, wanted) = (&self.told, &self.wanted);
         let mut lines = String::new();
         if wanted.is_ready && !told.is_ready {
+            lines += "READY=1\n";
+        }
+        if told.is_ready && wanted.reloads_ended < wanted.reloads_begun {
+            if wanted.reloads_begun > told.reloads_begun {
+                lines += &format!("RELOADING=1\nMONOTONIC_USEC={}\n", seen.uptime.as_micros());
+            }
+        } else if told.reloads_ended < told.reloads_begun && !wanted.is_stopping {
             lines += "READY=1\n";
         }
         if wanted.is_stopping && !told.is_stopping {
@@ -95,6 +127,21 @@ impl Notices {
             lines += &format!("STATUS={}\n", wanted.status);
         }
         lines
+    }
+
+    /// Returns how many reloads have begun, and how many have ended, as far as the supervisor is told
+    /// now. A reload that ends before the first message has two messages as well: in one message,
+    /// `READY=1` would replace `RELOADING=1`. The supervisor of a node that is not ready yet, or that
+    /// stops, waits for no reload.
+    fn told_reloads(&self, seen: &Seen) -> (u64, u64) {
+        let (Reloads { begun, ended, .. }, told) = (seen.reloads, &self.told);
+        if !told.is_ready || seen.is_stopping {
+            (begun, begun)
+        } else if begun > told.reloads_begun {
+            (begun, told.reloads_ended)
+        } else {
+            (told.reloads_begun, ended.max(told.reloads_ended))
+        }
     }
 
     /// Notes that the last message was sent.
@@ -146,7 +193,16 @@ mod tests {
 
     fn at(stage: Stage) -> Seen {
         let is_ready = stage == Stage::Leading;
-        Seen { stage, seat: Some(3), is_ready, is_draining: false, is_stopping: false }
+        let (reloads, uptime) = (Reloads::default(), Duration::from_micros(17));
+        Seen {
+            stage,
+            seat: Some(3),
+            is_ready,
+            is_draining: false,
+            is_stopping: false,
+            reloads,
+            uptime,
+        }
     }
 
     #[test]
@@ -202,5 +258,41 @@ mod tests {
         assert_eq!(rounds.notices.beat_lines(true), "WATCHDOG=1\n");
         let lines = rounds.sent(Seen { is_stopping: true, ..at(Stage::Stopping) });
         assert_eq!(lines, "STATUS=stopping\n");
+    }
+    fn reloading(begun: u64, ended: u64, is_refused: bool) -> Seen {
+        Seen { reloads: Reloads { begun, ended, is_refused }, ..at(Stage::Leading) }
+    }
+
+    #[test]
+    fn a_reload_has_a_beginning_and_an_end() {
+        const BEGIN: &str = "RELOADING=1\nMONOTONIC_USEC=17\n";
+        let mut rounds = Rounds::new();
+        rounds.sent(at(Stage::Leading));
+        assert_eq!(rounds.unsent(reloading(1, 0, false)), BEGIN);
+        assert_eq!(rounds.sent(reloading(1, 0, false)), BEGIN, "it was not sent");
+        assert_eq!(rounds.sent(reloading(1, 0, false)), "");
+        assert_eq!(rounds.unsent(reloading(1, 1, false)), "READY=1\n");
+        assert_eq!(rounds.sent(reloading(1, 1, false)), "READY=1\n", "it was not sent");
+        assert_eq!(rounds.sent(reloading(1, 1, false)), "");
+        // Two reloads end before the first message.
+        assert!(rounds.sent(reloading(3, 3, true)).starts_with(BEGIN));
+        assert_eq!(rounds.sent(reloading(3, 3, true)), "READY=1\n");
+        let status = rounds.sent(reloading(4, 4, false));
+        assert_eq!(status, format!("{BEGIN}STATUS=leading seat 3\n"));
+    }
+
+    #[test]
+    fn the_reload_of_a_node_that_starts_or_stops_is_not_told() {
+        let mut rounds = Rounds::new();
+        let early = Seen { is_ready: false, stage: Stage::Opening, ..reloading(1, 0, false) };
+        assert_eq!(rounds.sent(early), "STATUS=opening the storage\n");
+        assert_eq!(rounds.sent(reloading(1, 0, false)), "READY=1\nSTATUS=leading seat 3\n");
+        assert_eq!(rounds.sent(reloading(1, 1, false)), "");
+        assert!(rounds.sent(reloading(2, 1, false)).starts_with("RELOADING=1\n"));
+        // The stop ends the reload. A node that stops is never ready again.
+        let stopping = Seen { is_stopping: true, ..reloading(2, 1, false) };
+        assert!(rounds.sent(stopping).starts_with("STOPPING=1\n"));
+        let stopping = Seen { is_stopping: true, ..reloading(2, 2, false) };
+        assert_eq!(rounds.sent(stopping), "");
     }
 }
