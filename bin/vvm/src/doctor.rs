@@ -1,6 +1,7 @@
 //! `vvm doctor`: checks whether a node could run on this machine, without starting one. The checks
 //! change nothing; a file that measures the disk is removed at once.
 
+mod certificates;
 mod clocks;
 mod disk;
 mod finding;
@@ -43,9 +44,10 @@ async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
         .and_then(|config| {
             let target = config.storage.to_target(&config.source)?;
             let plan = serve::plan(&config, &target)?;
-            Ok((config, target, plan))
+            let tls = serve::NodeTls::read(&config)?;
+            Ok((config, target, plan, tls))
         });
-    let (config, target, (settings, apps)) = match planned {
+    let (config, target, (settings, apps), tls) = match planned {
         Ok(planned) => planned,
         Err(error) => {
             let advice = "correct the configuration; the other checks need it";
@@ -57,6 +59,7 @@ async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
     findings.extend(limits::check(&config, &target, &apps));
     findings.extend(clocks::check(&clock).await);
     findings.extend(ports::check(&config));
+    findings.extend(certificates::check(&tls, &clock));
     let folders = folders(&config, &target);
     findings.extend(folders.iter().flat_map(|folder| folders::check(folder)));
     if let StorageTarget::Redb(redb) = &target {

@@ -30,11 +30,11 @@ use self::{
     reload::reload_on,
     starts::note_start,
     supervisor::Supervisor,
-    tls::NodeTls,
 };
 pub(crate) use self::{
     memory::most_memory,
     settings::{check, plan},
+    tls::NodeTls,
 };
 
 use crate::{

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[allow(dead_code, reason = "this suite needs a part of it")]
+#[path = "support/fixture.rs"]
+mod fixture;
+#[allow(dead_code, reason = "this suite needs a part of it")]
 #[path = "support/node.rs"]
 mod node;
 
@@ -14,6 +17,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use fixture::{Storage, StorageFixture};
 use libtest_mimic::{Arguments, Trial};
 use node::{NodeProcess, free};
 use rustix::process::Signal;
@@ -116,6 +120,28 @@ fn configuration() {
     let folder = folder();
     let found = Diagnosis::in_folder(folder.path(), "[http]\nlisten = \"nowhere\"\n");
     found.fails("configuration", &["doctor.toml, line 2", "`http.listen`"]);
+}
+
+/// A node does not start with files of TLS that it cannot use, and clients refuse a certificate
+/// that is over.
+fn certificates() {
+    let folder = folder();
+    let path = |file: &str| folder.path().join(file);
+    let sign = |ends: (i32, u8)| {
+        let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(ends.0, ends.1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        fs::write(path("node.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(path("node-key.pem"), key.serialize_pem()).unwrap();
+    };
+    let tls = "[admin.tls]\ncert_file = \"node.pem\"\nkey_file = \"node-key.pem\"";
+    let diagnosis = || Diagnosis::in_folder(folder.path(), &with_ports(tls));
+    diagnosis().fails("configuration", &["`admin.tls.cert_file`", "node.pem"]);
+    sign((2090, 1));
+    diagnosis().is_ok("certificate", &["`admin.tls` ends in"]);
+    sign((2021, 1));
+    diagnosis().fails("certificate", &["`admin.tls` is over"]);
 }
 
 fn port() {
@@ -238,6 +264,23 @@ fn lease() {
     found.warns("leases", &["seat 1 is held by", &node.api.to_string()]);
 }
 
+/// The storage is a server, and another node works with it.
+fn server(fixture: &StorageFixture) {
+    let folder = folder();
+    let storage = fixture.config(&fixture.storage);
+    let found = Diagnosis::in_folder(folder.path(), &with_ports(&storage));
+    found.is_ok("storage", &["does not exist: the node makes it"]);
+    let node = fixture.start("node", &storage).ready();
+    let found = Diagnosis::in_folder(folder.path(), &with_ports(&storage));
+    assert_eq!(found.code, Some(0), "{:?}", found.checks);
+    found.is_ok("storage", &["it answers, and has the keyspace"]);
+    found.is_ok("storage clock", &[]);
+    found.is_ok("deployment", &["demo/shop is deployed as it is configured"]);
+    found.is_ok("leases", &["1 of 16 seats"]);
+    node.create_workspace(1);
+    node.stop();
+}
+
 fn memory() {
     let folder = folder();
     let found = Diagnosis::in_folder(folder.path(), &with_ports("[storage]\ndriver = \"mem\"\n"));
@@ -247,10 +290,11 @@ fn memory() {
 }
 
 fn main() {
-    let trials: [(&str, fn()); 11] = [
+    let trials: [(&str, fn()); 12] = [
         ("a_new_machine_has_nothing_to_complain_about", new_machine),
         ("a_wrong_configuration_is_found", configuration),
         ("a_port_that_is_held_and_a_storage_that_does_not_answer_are_found", port),
+        ("files_of_tls_and_certificates_that_are_over_are_found", certificates),
         ("an_address_of_another_machine_is_found", address),
         ("folders_that_cannot_be_used_are_found", folders),
         ("a_small_limit_of_files_is_found", limit_of_files),
@@ -261,7 +305,7 @@ fn main() {
         ("a_storage_in_memory_and_too_little_memory_are_found", memory),
     ];
     let can_mount = can_mount();
-    let trials = trials.map(|(name, run)| {
+    let alone = trials.map(|(name, run)| {
         let is_ignored = name == "a_small_disk_is_found" && !can_mount;
         let run = move || {
             run();
@@ -269,5 +313,17 @@ fn main() {
         };
         Trial::test(name, run).with_ignored_flag(is_ignored)
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+    // The trials above are on redb.
+    let servers = Storage::all().into_iter().filter(|(name, _)| *name != "redb");
+    let servers = servers.map(|(name, storage)| {
+        let is_ignored = storage.is_none();
+        let run = move || {
+            server(&StorageFixture::new(storage.unwrap()));
+            Ok(())
+        };
+        let name = format!("{name}::the_storage_of_a_node_at_work_is_checked");
+        Trial::test(name, run).with_ignored_flag(is_ignored)
+    });
+    let trials = alone.into_iter().chain(servers).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

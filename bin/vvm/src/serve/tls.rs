@@ -6,7 +6,7 @@ use crate::{command_error::CommandError, config::VvmConfig};
 
 /// TLS of the ports that have it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct NodeTls {
+pub(crate) struct NodeTls {
     pub(super) http: Option<ServerTls>,
     pub(super) admin: Option<ServerTls>,
     pub(super) cluster: Option<ClusterTls>,
@@ -14,7 +14,7 @@ pub(super) struct NodeTls {
 
 impl NodeTls {
     /// Reads the files. The error names the key of the wrong file.
-    pub(super) fn read(config: &VvmConfig) -> Result<NodeTls, CommandError> {
+    pub(crate) fn read(config: &VvmConfig) -> Result<NodeTls, CommandError> {
         let VvmConfig { http, admin, cluster, .. } = config;
         let wrong = |section, authority| {
             move |error: TlsFileError| {
@@ -49,6 +49,15 @@ impl NodeTls {
             admin: admin.transpose()?,
             cluster: cluster.transpose()?,
         })
+    }
+
+    /// Returns the section of each port with TLS, and the moment at which its certificate ends, in
+    /// seconds since 1970.
+    pub(crate) fn certificate_ends(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let http = self.http.as_ref().map(|tls| ("http.tls", tls.certificate_ends()));
+        let admin = self.admin.as_ref().map(|tls| ("admin.tls", tls.certificate_ends()));
+        let cluster = self.cluster.as_ref().map(|tls| ("cluster.tls", tls.certificate_ends()));
+        [http, admin, cluster].into_iter().flatten()
     }
 
     /// Has all ports read their files at once. Returns whether each port uses its files as they are

@@ -175,6 +175,11 @@ impl PortTls {
         }
     }
 
+    /// The moment at which the certificate is over, in seconds since 1970.
+    pub(crate) fn ends(&self) -> u64 {
+        self.current().ends
+    }
+
     fn current(&self) -> Arc<PortConfigs> {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }

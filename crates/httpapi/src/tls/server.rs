@@ -54,6 +54,12 @@ impl ServerTls {
         self.0.reload().await
     }
 
+    /// Returns the moment at which the certificate ends, or one between it and the authority, in
+    /// seconds since 1970.
+    pub fn certificate_ends(&self) -> u64 {
+        self.0.ends()
+    }
+
     pub(crate) fn port(&self) -> &PortTls {
         &self.0
     }
