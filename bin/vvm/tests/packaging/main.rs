@@ -42,6 +42,7 @@ const TRIALS: &[Row] = &[
     ("zsh_completes_commands", &["zsh"], command_line::zsh),
     ("fish_completes_commands", &["fish"], command_line::fish),
     ("the_alerts_are_valid_and_tested", &["promtool"], watching::rules),
+    ("the_panels_are_valid", &["promtool"], watching::panels),
     ("names_are_found_in_expressions", &[], watching::reader),
     ("alerts_and_dashboard_name_metrics_of_a_node", &[], watching::names),
 ];

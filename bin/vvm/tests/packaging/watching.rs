@@ -27,6 +27,21 @@ pub(crate) fn rules() {
     }
 }
 
+/// promtool reads no dashboards, so each expression becomes a rule of a file.
+pub(crate) fn panels() {
+    let mut rules = "groups:\n- name: panels\n  rules:\n".to_owned();
+    for (panel, expression) in expressions_of_dashboard().iter().enumerate() {
+        let expression = expression.replace("$__rate_interval", "5m").replace("$instance", "a");
+        assert!(!expression.contains('$'), "an unknown variable: {expression}");
+        // A text of JSON is one of YAML.
+        rules += &format!("  - record: panel:{panel}\n    expr: {}\n", Value::from(expression));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("panels.yml");
+    fs::write(&file, rules).unwrap();
+    output(Command::new("promtool").args(["check", "rules"]).arg(file));
+}
+
 fn text(path: &str) -> String {
     fs::read_to_string(repository(path)).unwrap()
 }
