@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -82,6 +83,48 @@ pub(crate) fn sources() {
         let folder = member.split('/').next().unwrap();
         assert!(copied.iter().any(|source| source == folder), "{member} is not copied");
     }
+}
+
+/// The copied files are a whole workspace, and each file that a source includes is among them.
+pub(crate) fn complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let copies = named("COPY").into_iter().take_while(|copy| copy.options.is_empty());
+    for copy in copies {
+        let (to, from) = copy.words.split_last().unwrap();
+        let from = from.iter().map(|source| repository(source));
+        let to = folder.path().join(to);
+        output(Command::new("cp").arg("-r").args(from).arg(to));
+    }
+    let mut metadata = Command::new(env!("CARGO"));
+    metadata.args(["metadata", "--locked", "--offline", "--no-deps", "--format-version=1"]);
+    output(metadata.current_dir(&folder));
+    let mut included = 0;
+    for source in sources_below(folder.path()) {
+        let text = fs::read_to_string(&source).unwrap();
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        for include in ["include_str!(\"", "include_bytes!(\""] {
+            for rest in text.split(include).skip(1) {
+                let path = source.with_file_name(rest.split('"').next().unwrap());
+                assert!(path.exists(), "{} is not copied", path.display());
+                included += 1;
+            }
+        }
+    }
+    assert!(included > 0, "no source includes a file");
+}
+
+/// Returns the sources of the program. Tests, in `tests` and `tests.rs`, are not built.
+fn sources_below(folder: &Path) -> Vec<PathBuf> {
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("tests") {
+            sources.extend(sources_below(&path));
+        } else if path.extension().is_some_and(|it| it == "rs") && !path.ends_with("tests.rs") {
+            sources.push(path);
+        }
+    }
+    sources
 }
 
 /// The compiler is that of the repository, the node is not root, and its ports are the default ones.

@@ -31,6 +31,7 @@ const TRIALS: &[Row] = &[
     ("the_package_is_built", &["dpkg-deb", "strip"], deb::built),
     (INSTALLED, &["dpkg-deb", "strip", "unshare", "setpriv"], deb::installed),
     ("the_container_file_names_what_exists", &[], container::sources),
+    ("the_container_has_all_files_of_its_build", &[], container::complete),
     ("the_container_file_fits_the_program", &[], container::settings),
     ("the_base_image_has_the_libraries_of_the_program", &["ldd", "objdump"], container::libraries),
     (BOOTED, &["dpkg-deb", "strip", "unshare", "timeout", "pivot_root"], deb::under_systemd),
