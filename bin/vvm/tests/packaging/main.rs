@@ -38,7 +38,7 @@ const TRIALS: &[Row] = &[
     (CONTAINER, &[], container::built),
     ("each_command_has_a_manual_page", &[], command_line::pages),
     ("the_manual_pages_are_valid", &["mandoc"], command_line::valid_pages),
-    ("the_manual_pages_are_rendered", &["man"], command_line::rendered_pages),
+    ("the_manual_pages_are_rendered", &["mandoc"], command_line::rendered_pages),
     ("bash_completes_commands", &["bash"], command_line::bash),
     ("zsh_completes_commands", &["zsh"], command_line::zsh),
     ("fish_completes_commands", &["fish"], command_line::fish),
