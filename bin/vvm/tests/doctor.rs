@@ -108,6 +108,12 @@ fn new_machine() {
         found.is_ok(check, &[]);
     }
     found.is_ok("storage", &["the node makes it"]);
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/install.md");
+    let manual = fs::read_to_string(manual).unwrap();
+    for found in &found.checks {
+        let row = format!("\n| `{}` | ", found["check"].as_str().unwrap());
+        assert!(manual.contains(&row), "docs/install.md does not list {found}");
+    }
     let left: Vec<_> = fs::read_dir(&folder).unwrap().collect();
     assert_eq!(left.len(), 1, "the check left something behind: {left:?}");
     let mut command = Command::new(VVM);
