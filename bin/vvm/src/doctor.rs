@@ -40,11 +40,13 @@ pub(crate) async fn run(DoctorArgs { config, json }: DoctorArgs) -> Result<ExitC
 }
 
 async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
+    let clock = Clock::system();
     let planned = serve::configuration(&ServeArgs { config: file, ..ServeArgs::default() })
         .and_then(|config| {
             let target = config.storage.to_target(&config.source)?;
             let plan = serve::plan(&config, &target)?;
             let tls = serve::NodeTls::read(&config)?;
+            serve::NodeAccess::read(&config, &clock)?;
             Ok((config, target, plan, tls))
         });
     let (config, target, (settings, apps), tls) = match planned {
@@ -54,7 +56,6 @@ async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
             return vec![Finding::fail("configuration", error, advice)];
         }
     };
-    let clock = Clock::system();
     let mut findings = vec![Finding::ok("configuration", "a node could start with it")];
     findings.extend(limits::check(&config, &target, &apps));
     findings.extend(clocks::check(&clock).await);

@@ -23,18 +23,18 @@ use tokio::runtime::Handle;
 use tracing::{info, warn};
 use vvm::{Builder, Launched, Vvm};
 
-use self::{
+pub(crate) use self::{
     access::NodeAccess,
+    memory::most_memory,
+    settings::{check, plan},
+    tls::NodeTls,
+};
+use self::{
     http::{admin_limits, api_settings, cluster_settings},
     killer::kill,
     reload::reload_on,
     starts::note_start,
     supervisor::Supervisor,
-};
-pub(crate) use self::{
-    memory::most_memory,
-    settings::{check, plan},
-    tls::NodeTls,
 };
 
 use crate::{

@@ -150,6 +150,26 @@ fn certificates() {
     diagnosis().fails("certificate", &["`admin.tls` is over"]);
 }
 
+/// Other machines reach the admin endpoint. A node does not start without the keys of its tokens.
+fn access() {
+    let folder = folder();
+    let mut admin = free();
+    admin.set_ip([0, 0, 0, 0].into());
+    let ports = format!("[http]\nlisten = \"{}\"\n[admin]\nlisten = \"{admin}\"\n", free());
+    let open = format!("{ports}allow_unauthenticated = true\n");
+    Diagnosis::in_folder(folder.path(), &open).warns("access", &["has no authentication"]);
+    let asks = "[access]\nkeys_file = \"keys.json\"\nissuer = \"https://issuer.example\"\n";
+    let config = format!("{ports}{asks}");
+    let found = Diagnosis::in_folder(folder.path(), &config);
+    found.fails("configuration", &["`access.keys_file`", "keys.json"]);
+    let mut keys = Command::new(VVM);
+    keys.args(["token", "keygen", "--out", "key.json", "--public", "keys.json"]);
+    assert!(keys.current_dir(&folder).output().unwrap().status.success());
+    let found = Diagnosis::in_folder(folder.path(), &config);
+    assert_eq!(found.code, Some(0), "{:?}", found.checks);
+    assert!(!found.checks.iter().any(|it| it["check"] == "access"), "{:?}", found.checks);
+}
+
 fn port() {
     let (folder, taken) = (folder(), TcpListener::bind("127.0.0.1:0").unwrap());
     let config = with_ports(&format!("[cluster]\nlisten = \"{}\"\n", taken.local_addr().unwrap()));
@@ -296,11 +316,12 @@ fn memory() {
 }
 
 fn main() {
-    let trials: [(&str, fn()); 12] = [
+    let trials: [(&str, fn()); 13] = [
         ("a_new_machine_has_nothing_to_complain_about", new_machine),
         ("a_wrong_configuration_is_found", configuration),
         ("a_port_that_is_held_and_a_storage_that_does_not_answer_are_found", port),
         ("files_of_tls_and_certificates_that_are_over_are_found", certificates),
+        ("open_access_and_missing_keys_are_found", access),
         ("an_address_of_another_machine_is_found", address),
         ("folders_that_cannot_be_used_are_found", folders),
         ("a_small_limit_of_files_is_found", limit_of_files),

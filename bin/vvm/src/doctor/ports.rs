@@ -13,14 +13,16 @@ pub(super) fn check(config: &VvmConfig) -> Vec<Finding> {
     let all = [("http.listen", config.http.listen), ("admin.listen", config.admin.listen)];
     let mut findings: Vec<_> =
         all.into_iter().chain(cluster).map(|(key, listen)| of_port(key, listen)).collect();
-    if !config.admin.listen.ip().is_loopback() {
+    let admin = &config.admin;
+    let is_open = admin.allow_unauthenticated && !admin.asks_for_certificates();
+    if is_open && !admin.listen.ip().is_loopback() {
         findings.push(Finding::warn(
             "access",
             format!(
                 "the admin endpoint listens on {}, and has no authentication",
-                config.admin.listen
+                admin.listen
             ),
-            "listen on 127.0.0.1, or put an authenticating proxy in front of the node",
+            "listen on 127.0.0.1, ask for tokens or certificates, or put an authenticating proxy in front",
         ));
     }
     findings

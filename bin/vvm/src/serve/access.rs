@@ -9,7 +9,7 @@ use crate::{command_error::CommandError, config::VvmConfig};
 
 /// What the ports ask for tokens.
 #[derive(Debug, Default)]
-pub(super) struct NodeAccess {
+pub(crate) struct NodeAccess {
     pub(super) http: Option<Arc<dyn Authenticator>>,
     pub(super) admin: Option<Arc<dyn Authenticator>>,
 }
@@ -17,7 +17,7 @@ pub(super) struct NodeAccess {
 impl NodeAccess {
     /// Reads the file of keys. The admin endpoint asks for no token if its clients need
     /// certificates, or if it may be reached without authentication.
-    pub(super) fn read(config: &VvmConfig, clock: &Clock) -> Result<NodeAccess, CommandError> {
+    pub(crate) fn read(config: &VvmConfig, clock: &Clock) -> Result<NodeAccess, CommandError> {
         let Some(access) = &config.access else { return Ok(NodeAccess::default()) };
         let leeway = access.leeway_seconds.get();
         let rules = TokenRules { leeway, ..TokenRules::new(&access.issuer, &access.audience) };
