@@ -28,6 +28,7 @@ mod readers;
 mod refusal;
 mod state;
 mod status;
+mod watchers;
 mod worker;
 
 pub use application::{
@@ -42,6 +43,7 @@ pub use partition::{Partition, PartitionSettings};
 pub use partitions::{NotDeployable, Partitions};
 pub use refusal::{Busy, FullQueue, Refused, Rejection, RejectionKind};
 pub use status::Status;
+pub use watchers::{LogName, LogWatch, PartitionEnded};
 pub use worker::PartitionEnd;
 
 // The types of these crates occur in the API.

@@ -10,7 +10,7 @@ use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt, stream::BoxStream};
 use isequencer::{SeqId, standard};
 use tracing::warn;
 
-use crate::{Busy, Commands};
+use crate::{Busy, Commands, LogName, LogWatch};
 
 impl Commands {
     /// Reads the WLog of a workspace from an event on, up to the last event that is applied.
@@ -49,6 +49,34 @@ impl Commands {
             Ok(entries.try_take_while(is_shown))
         };
         Ok(entries.try_flatten_stream().boxed())
+    }
+
+    /// Reads the PLog from an event on, up to the last event that is applied. If an event is missing
+    /// or damaged, the stream ends with an error, and [`Commands::damaged`] reports the row.
+    ///
+    /// # Errors
+    /// The reason why the PLog was not read yet.
+    pub fn plog(
+        &self,
+        from: Offset,
+    ) -> std::result::Result<BoxStream<'static, Result<Entry>>, Busy> {
+        let end = self.applied()?;
+        let (commands, partition) = (self.clone(), self.log.partition());
+        let known = end.0.checked_sub(1).map(Offset);
+        let mut next = from;
+        let entries = self.log.reader().plog(partition, from, known).inspect(move |read| {
+            let row = AppRow::Plog(partition, next);
+            commands.note_read(row..=row, read);
+            next = next.next();
+        });
+        let is_shown = move |entry: &Entry| std::future::ready(Ok(entry.place().plog < end));
+        Ok(entries.try_take_while(is_shown).boxed())
+    }
+
+    /// Watches a log of the partition.
+    #[must_use]
+    pub fn watch(&self, log: LogName) -> LogWatch {
+        LogWatch::new(Arc::clone(&self.shared), log)
     }
 
     /// Reads the records of a workspace, as [`Reader::records`](eventlog::Reader::records) does.

@@ -12,7 +12,10 @@ use std::{
 use clock::Clock;
 use eventlog::{Obstacle, Offset};
 
-use crate::{Busy, FullQueue, damage::Damage, event_time::EventTime, meters::PartitionMeters};
+use crate::{
+    Busy, FullQueue, damage::Damage, event_time::EventTime, meters::PartitionMeters,
+    watchers::LogWatchers,
+};
 
 /// The status of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +90,7 @@ pub(crate) struct PartitionShared {
     group_nanos: AtomicU64,
     pub(crate) time: EventTime,
     pub(crate) damage: Damage,
+    pub(crate) watchers: LogWatchers,
     pub(crate) clock: Clock,
     pub(crate) meters: PartitionMeters,
 }
@@ -108,6 +112,7 @@ impl PartitionShared {
             group_nanos: AtomicU64::new(0),
             time: EventTime::default(),
             damage: Damage::default(),
+            watchers: LogWatchers::default(),
             clock,
             meters,
         }

@@ -178,6 +178,7 @@ impl Worker {
         self.groups.partition.time.advance(time);
         let searched_to = self.groups.partition.search_to;
         self.groups.set_log_end(LogEnd { next, epoch, searched_to });
+        self.groups.shared.watchers.applied_some();
         self.groups.shared.set_obstacle(None);
         self.groups.set(Status::Ready);
         Ok(())

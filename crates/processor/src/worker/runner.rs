@@ -54,6 +54,7 @@ impl Drop for GroupRunner {
         } else if !matches!(self.shared.status(), Status::LeadershipLost(_) | Status::Failed(_)) {
             self.shared.set(Status::Stopped);
         }
+        self.shared.watchers.end();
     }
 }
 
@@ -171,6 +172,8 @@ impl GroupRunner {
                 epoch: self.partition.log.epoch(),
                 ..self.partition.log_end
             });
+            let applied = &self.group.events[..outcome.committed];
+            self.shared.watchers.applied(applied.iter().map(|event| event.place().ws));
         }
         if is_done && self.shared.busy().is_some() {
             self.set(Status::Ready);

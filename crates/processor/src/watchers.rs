@@ -1,0 +1,201 @@
+//! Readers that wait for events: each is told when events of its log were applied.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use eventlog::WsId;
+use tokio::sync::watch;
+
+use crate::status::PartitionShared;
+
+/// The logs of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LogName {
+    /// The log of the partition (PLog).
+    Partition,
+    /// The log of a workspace (WLog).
+    Workspace(WsId),
+}
+
+/// The readers that wait for events of a partition.
+///
+/// Each workspace has a channel of its own, so that a reader is not woken by the events of other
+/// workspaces.
+#[derive(Debug, Default)]
+pub(crate) struct LogWatchers(Mutex<WatchersState>);
+
+#[derive(Debug, Default)]
+struct WatchersState {
+    has_ended: bool,
+    /// The number of changes of each log that somebody watches.
+    changes: HashMap<LogName, watch::Sender<u64>>,
+}
+
+impl LogWatchers {
+    /// Tells that events of these workspaces were applied.
+    pub(crate) fn applied(&self, workspaces: impl IntoIterator<Item = WsId>) {
+        let state = self.state();
+        if state.changes.is_empty() {
+            return;
+        }
+        let mut last = None;
+        for ws in workspaces {
+            // The events of a workspace often stand side by side.
+            if last != Some(ws) {
+                state.note(LogName::Workspace(ws));
+            }
+            last = Some(ws);
+        }
+        state.note(LogName::Partition);
+    }
+
+    /// Tells that events of any workspace may have been applied.
+    pub(crate) fn applied_some(&self) {
+        let state = self.state();
+        state.changes.keys().for_each(|log| state.note(*log));
+    }
+
+    /// Tells that the partition has ended.
+    pub(crate) fn end(&self) {
+        let mut state = self.state();
+        state.has_ended = true;
+        state.changes.clear();
+    }
+
+    fn state(&self) -> MutexGuard<'_, WatchersState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WatchersState {
+    fn note(&self, log: LogName) {
+        if let Some(changes) = self.changes.get(&log) {
+            changes.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+/// Tells when the log of a partition or of a workspace may have more events.
+pub struct LogWatch {
+    shared: Arc<PartitionShared>,
+    log: LogName,
+    /// `None` only while the watch is being dropped.
+    changes: Option<watch::Receiver<u64>>,
+}
+
+/// The partition has ended at this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the partition has ended at this node")]
+pub struct PartitionEnded;
+
+impl LogWatch {
+    pub(crate) fn new(shared: Arc<PartitionShared>, log: LogName) -> LogWatch {
+        let changes = {
+            let mut state = shared.watchers.state();
+            match state.has_ended {
+                // The sender is dropped at once.
+                true => watch::channel(0).1,
+                false => {
+                    state.changes.entry(log).or_insert_with(|| watch::channel(0).0).subscribe()
+                }
+            }
+        };
+        LogWatch { shared, log, changes: Some(changes) }
+    }
+
+    /// The number of changes of the log. It counts from the first of the watches that exist at the
+    /// same time.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.as_ref().map_or(0, |changes| *changes.borrow())
+    }
+
+    /// Waits until the number of changes is higher than `known`. The events before a change are
+    /// applied: a read that begins after this call sees them.
+    ///
+    /// # Errors
+    /// If the partition has ended.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn changed(&mut self, known: u64) -> Result<u64, PartitionEnded> {
+        let Some(changes) = &mut self.changes else { return Err(PartitionEnded) };
+        let changed = changes.wait_for(|count| *count > known).await;
+        changed.map(|count| *count).map_err(|_| PartitionEnded)
+    }
+}
+
+impl Drop for LogWatch {
+    fn drop(&mut self) {
+        let mut state = self.shared.watchers.state();
+        // The receiver is dropped under the lock. Otherwise two last ones could each count the other.
+        self.changes = None;
+        if state.changes.get(&self.log).is_some_and(|changes| changes.receiver_count() == 0) {
+            state.changes.remove(&self.log);
+        }
+    }
+}
+
+impl fmt::Debug for LogWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogWatch").field("log", &self.log).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::ManualClock;
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::meters::PartitionMeters;
+
+    fn shared() -> Arc<PartitionShared> {
+        let clock = ManualClock::new(1).clock();
+        Arc::new(PartitionShared::new(clock, PartitionMeters::new("test"), 1))
+    }
+
+    #[test]
+    fn a_watch_is_told_of_the_events_of_its_log_and_of_no_others() {
+        let shared = shared();
+        let mut one = LogWatch::new(Arc::clone(&shared), LogName::Workspace(WsId(1)));
+        let mut all = LogWatch::new(Arc::clone(&shared), LogName::Partition);
+        shared.watchers.applied([WsId(2), WsId(2), WsId(3)]);
+        assert_eq!(one.changed(0).now_or_never(), None);
+        assert_eq!(all.changed(0).now_or_never(), Some(Ok(1)));
+        shared.watchers.applied([WsId(2), WsId(1)]);
+        assert_eq!(one.changed(0).now_or_never(), Some(Ok(1)));
+        assert_eq!(one.changed(1).now_or_never(), None);
+        shared.watchers.applied_some();
+        assert_eq!(one.changed(1).now_or_never(), Some(Ok(2)));
+        assert_eq!(all.changes(), 3);
+    }
+
+    #[test]
+    fn a_log_that_nobody_watches_any_more_is_forgotten() {
+        let shared = shared();
+        let watches: Vec<_> = (0..3)
+            .map(|_| LogWatch::new(Arc::clone(&shared), LogName::Workspace(WsId(1))))
+            .collect();
+        let count = || shared.watchers.state().changes.len();
+        assert_eq!(count(), 1);
+        drop(watches);
+        assert_eq!(count(), 0);
+    }
+
+    #[test]
+    fn the_end_of_the_partition_ends_each_watch() {
+        let shared = shared();
+        let mut before = LogWatch::new(Arc::clone(&shared), LogName::Partition);
+        shared.watchers.applied([WsId(1)]);
+        shared.watchers.end();
+        // What was applied before the end is still told.
+        assert_eq!(before.changed(0).now_or_never(), Some(Ok(1)));
+        assert_eq!(before.changed(1).now_or_never(), Some(Err(PartitionEnded)));
+        let mut after = LogWatch::new(shared, LogName::Partition);
+        assert_eq!(after.changed(0).now_or_never(), Some(Err(PartitionEnded)));
+    }
+}
