@@ -81,8 +81,10 @@ impl Service for HttpApi {
         let clients = ClientKind::Public(shared.settings().tls.clone());
         let handler = shared.handler(node);
         let requests = ClientRequests(Arc::clone(&handler));
+        let with = (limits, clients);
+        let served = server::serve("api", listener, requests, with, &clock, &stop);
         tokio::select! {
-            served = server::serve("api", listener, requests, (limits, clients), &clock, &stop) => served,
+            served = shared.run(&stop, served) => served,
             () = handler.follow_access() => Ok(()),
         }
     }

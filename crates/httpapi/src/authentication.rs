@@ -134,7 +134,7 @@ impl PortAccess {
         let caller = self.caller(headers).await?;
         if self.authenticator.is_some() {
             let app = format!("{}/{}", route.owner, route.app);
-            check_right(&caller, &app, route.ws.0, route.operation.right())?;
+            check_right(&caller, &app, &route)?;
         }
         Ok((caller, AllowedRoute(route)))
     }
@@ -153,20 +153,18 @@ impl PortAccess {
     }
 }
 
-/// Checks that a caller may do an operation in a workspace.
-fn check_right(
-    caller: &Caller,
-    app: &str,
-    workspace: u64,
-    right: Right,
-) -> Result<(), ProblemDetails> {
-    match caller.grants.may(app, Some(workspace), right) {
-        true => Ok(()),
-        false => Err(forbidden(format!(
-            "the token does not grant `{}` in workspace {workspace} of {app}",
-            right.name()
-        ))),
+/// Checks that a caller may do the operation of its route in an application.
+fn check_right(caller: &Caller, app: &str, route: &Route<'_>) -> Result<(), ProblemDetails> {
+    let (right, workspace) = (route.operation.right(), route.workspace());
+    if caller.grants.may(app, workspace, right) {
+        return Ok(());
     }
+    let place = match workspace {
+        Some(workspace) => format!("workspace {workspace}"),
+        None => "all workspaces".to_owned(),
+    };
+    let right = right.name();
+    Err(forbidden(format!("the token does not grant `{right}` in {place} of {app}")))
 }
 
 /// Checks that a caller may act as an operator of the node.

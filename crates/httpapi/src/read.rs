@@ -8,7 +8,7 @@ mod record;
 pub(crate) use self::{
     gaps::{GapQuery, list_gaps},
     list::list_docs,
-    log::{LogPermits, stream_log},
+    log::{LogPermits, LogReads, event_json, stream_log},
     record::{check_workspace_exists, of_table, read_problem, read_record},
 };
 

@@ -16,6 +16,10 @@ use serde::Serialize;
 pub(crate) type Body =
     Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>>;
 
+/// Marks an answer that goes on until its client leaves. Its pieces are timed one by one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Endless;
+
 /// The type of an answer in JSON.
 pub(crate) const JSON: &str = "application/json";
 

@@ -23,6 +23,17 @@ pub(crate) struct Route<'p> {
     pub(crate) operation: ApiOperation,
 }
 
+impl Route<'_> {
+    /// The workspace that the request is for; `None` stands for all workspaces of the application.
+    pub(crate) fn workspace(&self) -> Option<u64> {
+        match self.operation {
+            // The log of a partition has the events of all its workspaces.
+            ApiOperation::PartitionLog => None,
+            _ => Some(self.ws.0),
+        }
+    }
+}
+
 /// The request for a resource of a workspace.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ApiOperation {
@@ -33,6 +44,8 @@ pub(crate) enum ApiOperation {
     DeactivateDoc(QName, RecordId),
     ListDocs(QName),
     Log,
+    /// The log of a partition. The workspace of the route stands for its partition.
+    PartitionLog,
     ListSeries,
     ReadSeries(SeriesId),
     DrawNumbers(SeriesId),
@@ -51,6 +64,7 @@ impl ApiOperation {
             ApiOperation::DeactivateDoc(..) => "deactivate_doc",
             ApiOperation::ListDocs(_) => "list_docs",
             ApiOperation::Log => "wlog",
+            ApiOperation::PartitionLog => "plog",
             ApiOperation::ListSeries => "list_series",
             ApiOperation::ReadSeries(_) => "read_series",
             ApiOperation::DrawNumbers(_) => "draw_numbers",
@@ -70,6 +84,11 @@ impl ApiOperation {
         if self.is_read() { Right::Read } else { Right::Write }
     }
 
+    /// Whether the request reads a log.
+    pub(crate) fn is_log(&self) -> bool {
+        matches!(self, ApiOperation::Log | ApiOperation::PartitionLog)
+    }
+
     /// Whether the request only reads.
     pub(crate) fn is_read(&self) -> bool {
         !self.has_body() && !matches!(self, ApiOperation::DeactivateDoc(..))
@@ -80,7 +99,7 @@ impl ApiOperation {
         match self {
             ApiOperation::ReadDoc(..) => &[CONSISTENCY],
             ApiOperation::ListDocs(_) => &["after", "limit"],
-            ApiOperation::Log => &["from", "limit"],
+            ApiOperation::Log | ApiOperation::PartitionLog => &["from", "limit", "follow"],
             ApiOperation::ListGaps(_) => &["period", "from", "limit"],
             _ => &[],
         }
@@ -96,8 +115,20 @@ pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, Pro
         *parts.get_mut(count).ok_or_else(unknown)? = part;
         count += 1;
     }
-    let [owner, app, "workspaces", ws, resource @ ..] = &parts[..count] else {
-        return Err(unknown());
+    let (owner, app, ws, resource) = match &parts[..count] {
+        [owner, app, "workspaces", ws, resource @ ..] => (owner, app, ws, resource),
+        [owner, app, "partitions", partition, "plog"] => {
+            if !matches!(*method, Method::GET | Method::HEAD) {
+                return Err(other_method("GET, HEAD", method, path));
+            }
+            let number: u16 = partition.parse().map_err(|_| {
+                let reason = format!("`{partition}` is not the number of a partition");
+                ProblemDetails::bad_request(reason)
+            })?;
+            let (ws, operation) = (WsId(number.into()), ApiOperation::PartitionLog);
+            return Ok(Route { owner, app, ws, operation });
+        }
+        _ => return Err(unknown()),
     };
     let ws = WsId(ws.parse().map_err(|_| {
         ProblemDetails::bad_request(format!("`{ws}` is not the number of a workspace"))

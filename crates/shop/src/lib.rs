@@ -10,7 +10,7 @@
 //! Two wrappers of a storage disturb a node: a [`StallingStorage`] lets the node stand still at one
 //! of its calls, and a [`NarrowStorage`] cannot write groups atomically.
 //!
-//! [`http_client`] sends requests to a node that has the HTTP API.
+//! [`http_client`] sends requests to a node that has the HTTP API, and a [`Follower`] follows a log.
 //!
 //! The crate depends on no database client, so the tests of `processor`, `vvm` and `httpapi` build
 //! without one. It depends on `processor`, and unit tests of `processor` would see two versions of
@@ -19,6 +19,7 @@
 mod answer_ledger;
 mod application;
 mod database;
+mod follower;
 pub mod http_client;
 mod narrow_storage;
 mod stalling_storage;
@@ -30,6 +31,7 @@ pub use application::{
     Batch, article, bill, child, create_workspace, cud, new_row, qname, shop, text, update,
 };
 pub use database::{ShopDatabase, ShopNode, ShopNodeSettings};
+pub use follower::Follower;
 pub use narrow_storage::NarrowStorage;
 pub use stalling_storage::{StallPoint, StallingStorage};
 pub use stored_state::{CheckOptions, StoredState, check, check_with};

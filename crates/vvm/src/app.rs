@@ -7,16 +7,17 @@ use std::{
 
 use clock::Clock;
 use docnumbers::{FastSeries, SeriesId};
-use eventlog::{Entry, Epoch, Fence, Log, Offset, Reader, RecordId, StoredRecord, WsId};
-use futures::{Stream, stream::BoxStream};
-use isequencer::{SeqId, standard};
-use processor::{Application, Busy, Commands, Partitions};
+use eventlog::{Epoch, Fence, Log, Reader, RecordId, StoredRecord, WsId};
+use futures::Stream;
+use isequencer::SeqId;
+use processor::{Application, Commands, LogName, Partitions};
 use seqstorage::{PartitionStorage, StoredSequence};
 use sysvvm::{AppName, AppNumber, RepairRows};
 
 use crate::{
     AppSettings,
     lease_fence::PartitionFence,
+    owned_log::OwnedLog,
     repair::RepairTasks,
     running_services::RunningServices,
     series::OpenedSeries,
@@ -217,18 +218,9 @@ impl LocalPartition<'_> {
         &self.commands
     }
 
-    /// Reads the WLog of a workspace of the partition from an event on, up to the last event that
-    /// is applied. If an event is missing or damaged, the stream ends with an error, and the status
-    /// of the partition reports the row.
-    ///
-    /// # Errors
-    /// The reason why the PLog was not read yet.
-    pub fn log(
-        &self,
-        ws: WsId,
-        from: Offset,
-    ) -> Result<BoxStream<'static, eventlog::Result<Entry>>, Busy> {
-        self.commands.wlog(ws, from, self.stored(ws, standard::WLOG_OFFSET))
+    /// The log of the partition, or of a workspace of the partition.
+    pub fn log(&self, name: LogName) -> OwnedLog {
+        OwnedLog::new(self.commands.clone(), Arc::clone(&self.storage), name)
     }
 
     /// Reads a record. The status of the partition reports a damaged record.

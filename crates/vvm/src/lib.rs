@@ -33,6 +33,7 @@ mod node;
 mod node_service;
 mod opening;
 mod owned;
+mod owned_log;
 mod partition_service;
 mod partitions;
 mod parts;
@@ -52,6 +53,7 @@ pub use cluster_status::{ClusterStatus, MemberStatus, OwnedPartitionStatus};
 pub use launch::{Launched, NotReady, StopShare};
 pub use node::{Node, NotLeading, Stage};
 pub use node_service::{HeldSeat, NodeService};
+pub use owned_log::OwnedLog;
 pub use partition_service::{OwnedPartition, PartitionService};
 pub use problem::{Problem, ServiceError};
 pub use repair::{

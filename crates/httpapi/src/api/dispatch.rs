@@ -7,7 +7,7 @@ use hyper::{
     header::{CONNECTION, HeaderName, HeaderValue},
 };
 use tracing::debug;
-use vvm::{App, eventlog::WsId, ielections::Incarnation};
+use vvm::{App, eventlog::WsId, ielections::Incarnation, processor::LogName};
 
 use super::{
     body::Payload,
@@ -84,6 +84,7 @@ impl ApiHandler {
             ProblemDetails::new(StatusCode::NOT_FOUND, "not_deployed", reason)
         })?;
         check_query(operation.parameters(), head.query())?;
+        check_partition(app, ws, &operation)?;
         let mut payload = Payload::new(body);
         if let ApiOperation::ReadDoc(name, id) = &operation
             && is_eventual(head.query())?
@@ -216,7 +217,8 @@ impl ApiHandler {
                 self.deactivate_doc(head, app, ws, (name, *id), payload).await
             }
             Op::ListDocs(name) => self.list_docs(head, app, ws, table_of(app, name)?).await,
-            Op::Log => self.log(head, app, ws).await,
+            Op::Log => self.log(head, app, ws, LogName::Workspace(ws)).await,
+            Op::PartitionLog => self.log(head, app, ws, LogName::Partition).await,
             Op::ListSeries => self.list_series(head, app, ws).await,
             Op::ReadSeries(id) => self.read_series(head, app, ws, id).await,
             Op::DrawNumbers(id) => self.draw_numbers(head, app, ws, id, payload).await,
@@ -224,6 +226,15 @@ impl ApiHandler {
             Op::ListGaps(id) => self.list_gaps(head, app, ws, id).await,
         }
     }
+}
+
+/// The number of a partition must be one that the application has.
+fn check_partition(app: &App, ws: WsId, operation: &ApiOperation) -> Result<(), ProblemDetails> {
+    if matches!(operation, ApiOperation::PartitionLog) && u64::from(app.partition_of(ws)) != ws.0 {
+        let reason = format!("the application {} has no partition {}", app.name(), ws.0);
+        return Err(ProblemDetails::not_found(reason));
+    }
+    Ok(())
 }
 
 fn misdirected(reason: impl Into<String>) -> ProblemDetails {

@@ -37,9 +37,10 @@ use super::{
 };
 use crate::{
     cluster::{Cluster, ForwardMark, ParkedPartition, Peer, PeerBody, PeerFailure},
+    follow::is_followed,
     problem::{NOT_LEADER, ProblemDetails},
     read::READ_BYTES,
-    response::{REQUEST_ID, full_body, stream_body},
+    response::{Endless, REQUEST_ID, full_body, stream_body},
     route::ApiOperation,
 };
 
@@ -102,7 +103,7 @@ impl ApiHandler {
             return refused_for_good(problem.with("leader", owner.advertised.to_string()));
         };
         // A request for a log that waits here takes no place of the peer meanwhile.
-        let log = match self.log_place(head, request, &peer).await {
+        let log = match self.log_place(head, request, &peer, owner).await {
             Ok(log) => log,
             Err(problem) => return refused_for_good(problem),
         };
@@ -169,9 +170,18 @@ impl ApiHandler {
         head: &RequestHead,
         request: &RoutedRequest<'_>,
         peer: &Peer,
+        owner: Owner,
     ) -> Result<Option<OwnedSemaphorePermit>, ProblemDetails> {
-        if !matches!(request.operation, ApiOperation::Log) {
+        if !request.operation.is_log() {
             return Ok(None);
+        }
+        if is_followed(head.query())? {
+            let place = Arc::clone(&peer.followed).try_acquire_owned().map_err(|_| {
+                let reason = "this node follows too many logs of the owner already: follow the log at the owner itself";
+                let problem = ProblemDetails::unavailable("too_many_followers", reason);
+                problem.with("leader", owner.advertised.to_string())
+            })?;
+            return Ok(Some(place));
         }
         let place = Arc::clone(&peer.logs).acquire_owned();
         match self.node.clock().timeout_at(head.until, place).await {
@@ -245,7 +255,11 @@ impl ApiHandler {
             Some(bytes) if bytes <= most => bytes,
             None if log.is_some() => {
                 let pieces = stream_body(body.into_pieces(log));
-                return Ok(TryEnd::Answered(Ok(Response::from_parts(parts, pieces)), code));
+                let mut answer = Response::from_parts(parts, pieces);
+                if is_followed(head.query()).unwrap_or_default() {
+                    answer.extensions_mut().insert(Endless);
+                }
+                return Ok(TryEnd::Answered(Ok(answer), code));
             }
             Some(bytes) => {
                 let why = format!("the answer has {bytes} bytes, and this node takes {most}");

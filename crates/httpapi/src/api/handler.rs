@@ -7,6 +7,7 @@ use access::Caller;
 use clock::Instant;
 use hyper::{Method, Request, Response, Uri, Version, header::HeaderMap, http::request::Parts};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use vvm::{
     App, Node,
     eventlog::{QName, Table},
@@ -16,8 +17,10 @@ use super::{headers::request_id, settings::HttpApiSettings};
 use crate::{
     authentication::{PortAccess, nobody},
     cluster::{Cluster, ClusterTls, ForwardMetrics, Peers, QuotaLimits},
+    follow::{FollowContext, FollowedLogs},
     memory::MemoryPool,
     problem::ProblemDetails,
+    read::LogReads,
     read_throttle::ReadThrottle,
     request_body::RequestBody,
     response::Body,
@@ -42,7 +45,11 @@ pub(crate) struct ApiHandler {
     /// The memory for answers that are too large for their share of `answers`. Small answers do not
     /// wait behind them here.
     pub(super) large_answers: MemoryPool,
-    pub(super) logs: Arc<Semaphore>,
+    pub(super) log_reads: LogReads,
+    /// The places of clients that follow logs.
+    pub(super) followers: Arc<Semaphore>,
+    pub(super) followed: FollowedLogs,
+    pub(super) following: Arc<FollowContext>,
     pub(super) throttle: ReadThrottle,
     /// The other nodes, if the node is in a cluster.
     pub(super) cluster: Option<Cluster>,
@@ -95,6 +102,7 @@ impl ApiHandler {
         node: Node,
         settings: HttpApiSettings,
         cluster: Option<Option<ClusterTls>>,
+        stop: CancellationToken,
     ) -> ApiHandler {
         let pool = |of, bytes| MemoryPool::new(of, bytes, node.clock().clone());
         let large = settings.answers_bytes / 4;
@@ -103,12 +111,20 @@ impl ApiHandler {
             bytes: settings.bodies_bytes / PART,
         };
         let cluster = cluster.map(|tls| Cluster::new(tls, limits, node.clock().clone()));
+        let (clock, throttle) = (node.clock().clone(), ReadThrottle::new());
+        let answers = pool("answers", settings.answers_bytes - large);
+        let log_reads =
+            LogReads::new(throttle.clone(), settings.logs, answers.clone(), clock.clone());
+        let following = FollowContext { clock, reads: log_reads.clone(), stop };
         ApiHandler {
             bodies: pool("bodies", settings.bodies_bytes),
-            answers: pool("answers", settings.answers_bytes - large),
+            answers,
             large_answers: pool("large answers", large),
-            logs: Arc::new(Semaphore::new(settings.logs.min(Semaphore::MAX_PERMITS))),
-            throttle: ReadThrottle::new(),
+            log_reads,
+            followers: Arc::new(Semaphore::new(settings.followers.min(Semaphore::MAX_PERMITS))),
+            followed: FollowedLogs::default(),
+            following: Arc::new(following),
+            throttle,
             access: PortAccess::new(settings.authenticator.clone(), settings.commands_per_second),
             metrics: ForwardMetrics::new(),
             node,

@@ -3,7 +3,7 @@
 //! Each request takes its share of the memory for answers before it reads. Its computations run on
 //! the [throttle](crate::read_throttle).
 
-use std::sync::Arc;
+use std::{ptr, sync::Arc};
 
 use bytes::Bytes;
 use clock::Instant;
@@ -12,14 +12,16 @@ use hyper::{
     header::{ETAG, HeaderValue},
 };
 use vvm::{
-    App,
+    App, LocalPartition,
     eventlog::{RecordId, Table, Version, WsId},
+    processor::LogName,
 };
 
 use super::handler::{ApiHandler, RequestHead};
 use crate::{
+    follow::{FollowRequest, follow, is_followed},
     problem::ProblemDetails,
-    read::{self, LogPermits, READ_BYTES},
+    read::{self, READ_BYTES},
     response::{Body, JSON, bytes_response},
     rows::json_of_record,
 };
@@ -99,30 +101,52 @@ impl ApiHandler {
         }
     }
 
+    /// Sends a log, or begins to follow it.
     pub(super) async fn log(
         &self,
         head: &RequestHead,
         app: &App,
         ws: WsId,
+        name: LogName,
     ) -> Result<Response<Body>, ProblemDetails> {
         let partition = self.at(app, ws).await?;
         check_log_version(head)?;
-        let held = self.log_permits(head).await?;
-        let log = read::stream_log(&partition, ws, head.query(), held).await;
+        let log = match is_followed(head.query())? {
+            true => self.follow(head, app, &partition, name).await,
+            false => {
+                let held = self.log_reads.permits(self.deadline(head)).await?;
+                let with = (&self.throttle, held);
+                read::stream_log(&partition, name, head.query(), with).await
+            }
+        };
         self.check_leadership(app, ws, &partition).await?;
         log
     }
 
-    async fn log_permits(&self, head: &RequestHead) -> Result<LogPermits, ProblemDetails> {
-        let deadline = self.deadline(head);
-        let log = Arc::clone(&self.logs).acquire_owned();
-        let Ok(Ok(log)) = self.node.clock().timeout_at(deadline, log).await else {
+    async fn follow(
+        &self,
+        head: &RequestHead,
+        app: &App,
+        partition: &LocalPartition<'_>,
+        name: LogName,
+    ) -> Result<Response<Body>, ProblemDetails> {
+        let request = FollowRequest::new(head.query(), &head.headers)?;
+        if let LogName::Workspace(ws) = name {
+            read::check_workspace_exists(partition, ws).await?;
+        }
+        let place = Arc::clone(&self.followers).try_acquire_owned().map_err(|_| {
+            let most = self.settings.followers;
             let reason =
-                format!("{} logs are being sent already, which is the limit", self.settings.logs);
-            return Err(ProblemDetails::unavailable("too_many_logs", reason));
-        };
-        let share = self.answers.reserve_in_half(READ_BYTES, deadline).await?;
-        Ok(LogPermits { _log: log, _share: share, throttle: self.throttle.clone() })
+                format!("{most} clients follow logs of this node already, which is the limit");
+            ProblemDetails::unavailable("too_many_followers", reason)
+        })?;
+        let permits = self.log_reads.permits(self.deadline(head)).await?;
+        let number = self.node.apps().iter().position(|one| ptr::eq(one, app));
+        let log = partition.log(name);
+        let key = (number.unwrap_or_default(), partition.epoch().0);
+        let followed = self.followed.of(key, &log);
+        let context = Arc::clone(&self.following);
+        follow(context, log, followed, request, (place, permits)).await
     }
 }
 

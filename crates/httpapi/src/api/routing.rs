@@ -59,7 +59,7 @@ impl ApiHandler {
         payload: &mut Payload<'_>,
     ) -> Answer {
         let &RoutedRequest { app, ws, operation } = request;
-        if matches!(operation, ApiOperation::Log) {
+        if operation.is_log() {
             check_log_version(head)?;
         }
         // The body is received before the first try, because another try needs it again.

@@ -27,6 +27,8 @@ pub struct HttpApiSettings {
     /// [`READ_BYTES`](crate::READ_BYTES) of `answers_bytes` until its end. At least half of
     /// `answers_bytes` should be left for documents and lists.
     pub logs: usize,
+    /// The number of clients that may follow logs at the same time. Each takes some kilobytes.
+    pub followers: usize,
     /// Whether the API serves only this machine. It then refuses requests that a page of another site
     /// made, and requests to another host name.
     pub only_local: bool,
@@ -38,8 +40,8 @@ pub struct HttpApiSettings {
 }
 
 impl HttpApiSettings {
-    /// The default settings: 10 s for a command, 256 MiB for bodies, 128 MiB for answers, and 32
-    /// logs.
+    /// The default settings: 10 s for a command, 256 MiB for bodies, 128 MiB for answers, 32
+    /// logs and 2,000 followers.
     pub fn new(listen: SocketAddr) -> HttpApiSettings {
         HttpApiSettings {
             listen,
@@ -49,6 +51,7 @@ impl HttpApiSettings {
             bodies_bytes: 256 << 20,
             answers_bytes: 128 << 20,
             logs: 32,
+            followers: 2_000,
             only_local: true,
             authenticator: None,
             commands_per_second: 0,

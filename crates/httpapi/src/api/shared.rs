@@ -1,7 +1,11 @@
 //! The parts that the API and the cluster port of a node share.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    pin::pin,
+    sync::{Arc, OnceLock},
+};
 
+use tokio_util::sync::CancellationToken;
 use vvm::Node;
 
 use super::{handler::ApiHandler, settings::HttpApiSettings};
@@ -15,19 +19,43 @@ pub(crate) struct SharedApi {
     /// The keys for TLS with other nodes, if the node is in a cluster.
     cluster: Option<Option<ClusterTls>>,
     handler: OnceLock<Arc<ApiHandler>>,
+    /// Cancelled when a service stops, so that answers without an end do end.
+    stopping: CancellationToken,
 }
 
 impl SharedApi {
     pub(super) fn new(settings: HttpApiSettings, cluster: Option<Option<ClusterTls>>) -> SharedApi {
-        SharedApi { settings, cluster, handler: OnceLock::new() }
+        SharedApi {
+            settings,
+            cluster,
+            handler: OnceLock::new(),
+            stopping: CancellationToken::new(),
+        }
     }
 
     pub(crate) fn settings(&self) -> &HttpApiSettings {
         &self.settings
     }
 
+    /// Runs a service until it ends. Answers without an end end when the service must stop.
+    pub(crate) async fn run<T>(
+        &self,
+        stop: &CancellationToken,
+        service: impl Future<Output = T>,
+    ) -> T {
+        let mut service = pin!(service);
+        tokio::select! {
+            ended = service.as_mut() => return ended,
+            () = stop.cancelled() => self.stopping.cancel(),
+        }
+        service.await
+    }
+
     pub(crate) fn handler(&self, node: Node) -> Arc<ApiHandler> {
-        let new = || Arc::new(ApiHandler::new(node, self.settings.clone(), self.cluster.clone()));
+        let new = || {
+            let (settings, stop) = (self.settings.clone(), self.stopping.clone());
+            Arc::new(ApiHandler::new(node, settings, self.cluster.clone(), stop))
+        };
         Arc::clone(self.handler.get_or_init(new))
     }
 }

@@ -44,6 +44,9 @@ const CONNECTIONS_PER_PEER: usize = 64;
 /// The most logs that one peer sends to this node at the same time. Each needs a connection.
 const LOGS_PER_PEER: usize = 8;
 
+/// The most logs that this node follows at one peer for its clients. Each needs a connection.
+const FOLLOWED_PER_PEER: usize = 24;
+
 /// The time after which a connection without a request is closed.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -68,6 +71,7 @@ pub(crate) struct Peer {
     /// The requests that the peer answers, and the bytes of their bodies.
     pub(crate) quota: Arc<Quota>,
     pub(crate) logs: Arc<Semaphore>,
+    pub(crate) followed: Arc<Semaphore>,
     state: Mutex<PeerState>,
     open: Arc<OpenConnections>,
 }
@@ -97,6 +101,7 @@ impl Peer {
             question_slot: Arc::new(Semaphore::new(1)),
             quota: Quota::new(limits),
             logs: Arc::new(Semaphore::new(LOGS_PER_PEER)),
+            followed: Arc::new(Semaphore::new(FOLLOWED_PER_PEER)),
             state: Mutex::new(PeerState { idle: Vec::new(), down_until: clock.now() }),
             open: Arc::new(OpenConnections { number: AtomicUsize::new(0), shown }),
             clock,

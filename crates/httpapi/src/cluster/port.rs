@@ -64,7 +64,7 @@ impl Service for ClusterPort {
             &stop,
         );
         tokio::select! {
-            served = serve => served,
+            served = api.run(&stop, serve) => served,
             () = handler.upkeep_peers() => Ok(()),
         }
     }

@@ -1,22 +1,28 @@
-//! Sending the log of a workspace while it is read.
+//! Sending a log while it is read.
 
-use std::io;
+use std::{io, sync::Arc};
 
+use bytes::Bytes;
+use clock::{Clock, Instant};
 use futures::{
     StreamExt, TryStreamExt,
     stream::{self, BoxStream},
 };
 use hyper::{Response, body::Frame};
-use processor::{Commands, Refused};
-use tokio::sync::OwnedSemaphorePermit;
+use processor::{LogName, Refused};
+use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use vvm::{
-    LocalPartition,
-    eventlog::{self, Entry, Offset, WsId},
+    LocalPartition, OwnedLog,
+    eventlog::{self, Entry, Offset},
 };
 
-use super::record::{STEP_BYTES, check_workspace_exists, read_problem};
+use super::{
+    READ_BYTES,
+    record::{STEP_BYTES, check_workspace_exists, read_problem},
+};
 use crate::{
-    memory::MemoryShare,
+    memory::{MemoryPool, MemoryShare},
     problem::ProblemDetails,
     query::{limit, parameter},
     read_throttle::ReadThrottle,
@@ -27,20 +33,58 @@ use crate::{
 /// The largest number of events in an answer.
 const MOST_EVENTS: usize = 1_000_000;
 
-/// The resources that a log holds while it is being sent.
-pub(crate) struct LogPermits {
-    /// The permit of one of the logs that may be sent at the same time.
-    pub(crate) _log: OwnedSemaphorePermit,
-    pub(crate) _share: MemoryShare,
+/// The means of all readers of logs.
+#[derive(Clone, Debug)]
+pub(crate) struct LogReads {
     pub(crate) throttle: ReadThrottle,
+    logs: Arc<Semaphore>,
+    most: usize,
+    answers: MemoryPool,
+    clock: Clock,
 }
 
-/// Streams the log of a workspace, one event a line, up to the last event that is applied.
+/// The resources that a log holds while it is being sent.
+#[derive(Debug)]
+pub(crate) struct LogPermits {
+    /// The permit of one of the logs that may be sent at the same time.
+    _log: OwnedSemaphorePermit,
+    _share: MemoryShare,
+}
+
+impl LogReads {
+    /// At most `most` logs are sent at the same time.
+    pub(crate) fn new(
+        throttle: ReadThrottle,
+        most: usize,
+        answers: MemoryPool,
+        clock: Clock,
+    ) -> LogReads {
+        let logs = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        LogReads { throttle, logs, most, answers, clock }
+    }
+
+    /// Waits for the resources of a log.
+    pub(crate) async fn permits(&self, deadline: Instant) -> Result<LogPermits, ProblemDetails> {
+        let log = Arc::clone(&self.logs).acquire_owned();
+        let Ok(Ok(log)) = self.clock.timeout_at(deadline, log).await else {
+            let reason = format!("{} logs are being sent already, which is the limit", self.most);
+            return Err(ProblemDetails::unavailable("too_many_logs", reason));
+        };
+        Ok(LogPermits { _log: log, _share: self.share(deadline).await? })
+    }
+
+    /// Waits for the memory of one read.
+    pub(crate) async fn share(&self, deadline: Instant) -> Result<MemoryShare, ProblemDetails> {
+        self.answers.reserve_in_half(READ_BYTES, deadline).await
+    }
+}
+
+/// Streams a log, one event a line, up to the last event that is applied.
 pub(crate) async fn stream_log(
     partition: &LocalPartition<'_>,
-    ws: WsId,
+    name: LogName,
     query: Option<&str>,
-    held: LogPermits,
+    (throttle, held): (&ReadThrottle, LogPermits),
 ) -> Result<Response<Body>, ProblemDetails> {
     let from: u64 = parameter(query, "from")?.unwrap_or(Offset::FIRST.0);
     let limit = limit(query, MOST_EVENTS)?;
@@ -49,17 +93,20 @@ pub(crate) async fn stream_log(
             "`from` must be 1 or more: the first event of a log has offset 1",
         ));
     }
-    let commands = partition.commands().clone();
-    let entries = partition.log(ws, Offset(from));
-    let mut entries = entries.map_err(|busy| ProblemDetails::refused(Refused::Busy(busy)))?.boxed();
+    let log = partition.log(name);
+    let entries = log.read(Offset(from));
+    let mut entries = entries.map_err(|busy| ProblemDetails::refused(Refused::Busy(busy)))?;
     // The first read comes before the answer begins. If it fails, the client still gets a problem.
-    let first = held.throttle.run(entries.try_next()).await.map_err(read_problem)?;
-    if first.is_none() {
+    let first = throttle.run(entries.try_next()).await.map_err(read_problem)?;
+    if first.is_none()
+        && let LogName::Workspace(ws) = name
+    {
         check_workspace_exists(partition, ws).await?;
     }
     let entries = stream::iter(first.map(Ok)).chain(entries).take(limit).boxed();
-    let pieces = stream::try_unfold(LogLines { entries, commands, held }, |mut lines| async move {
-        let throttle = lines.held.throttle.clone();
+    let lines = LogLines { entries, log, throttle: throttle.clone(), _held: held };
+    let pieces = stream::try_unfold(lines, |mut lines| async move {
+        let throttle = lines.throttle.clone();
         let piece = throttle.run(lines.next()).await?;
         Ok(piece.map(|piece| (Frame::data(piece.into()), lines)))
     });
@@ -69,8 +116,9 @@ pub(crate) async fn stream_log(
 /// A log that is being sent.
 struct LogLines {
     entries: BoxStream<'static, eventlog::Result<Entry>>,
-    commands: Commands,
-    held: LogPermits,
+    log: OwnedLog,
+    throttle: ReadThrottle,
+    _held: LogPermits,
 }
 
 impl LogLines {
@@ -80,12 +128,23 @@ impl LogLines {
         while lines.len() < STEP_BYTES
             && let Some(entry) = self.entries.try_next().await.map_err(io::Error::other)?
         {
-            serde_json::to_writer(&mut lines, &json_of_entry(&entry))?;
+            lines.extend_from_slice(&event_json(&entry, self.log.name()));
             lines.push(b'\n');
         }
-        if !self.commands.may_answer() {
+        if !self.log.may_answer() {
             return Err(io::Error::other("this node no longer leads the partition"));
         }
         Ok((!lines.is_empty()).then_some(lines))
     }
+}
+
+/// An event as JSON. In the log of a partition it names its workspace.
+pub(crate) fn event_json(entry: &Entry, log: LogName) -> Bytes {
+    let mut json = json_of_entry(entry);
+    if log == LogName::Partition
+        && let Some(object) = json.as_object_mut()
+    {
+        object.insert("workspace".to_owned(), json!(entry.place().ws.0));
+    }
+    json.to_string().into()
 }

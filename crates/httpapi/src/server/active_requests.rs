@@ -26,6 +26,8 @@ struct ActiveState {
     since: Option<Instant>,
     /// The time for which pieces of the last answer waited before.
     before: Duration,
+    /// Whether the last answer has no end, so that each of its pieces has a time of its own.
+    is_endless: bool,
 }
 
 impl ActiveState {
@@ -71,8 +73,9 @@ pub(super) struct ActiveRequest(ActiveRequests);
 
 impl ActiveRequest {
     /// Begins the answer. The time of the client begins anew.
-    pub(super) fn begin_answer(&self, clock: &Clock) {
+    pub(super) fn begin_answer(&self, is_endless: bool, clock: &Clock) {
         let mut state = self.0.state();
+        state.is_endless = is_endless;
         state.before = Duration::ZERO;
         state.since = state.since.map(|_| clock.now());
     }
@@ -88,7 +91,10 @@ impl ActiveRequest {
     fn remove_piece(&self, now: Instant) {
         let mut state = self.0.state();
         state.pieces -= 1;
-        if state.pieces == 0 {
+        let is_last = state.pieces == 0;
+        if state.is_endless {
+            (state.before, state.since) = (Duration::ZERO, (!is_last).then_some(now));
+        } else if is_last {
             state.before = state.taken(now);
             state.since = None;
         }

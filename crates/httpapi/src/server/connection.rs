@@ -26,7 +26,11 @@ use super::{
     tracked_body::TrackedBody,
     transport::{ConnectionState, Transport},
 };
-use crate::{problem::ProblemDetails, request_body::RequestBody, response::Body};
+use crate::{
+    problem::ProblemDetails,
+    request_body::RequestBody,
+    response::{Body, Endless},
+};
 
 /// The address of the client of a request, or of a proxy in front of the node.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +61,9 @@ pub(super) async fn run<A: RequestHandler>(
         // The future of the answer is made in its box: it is large, and a move would copy it.
         Box::pin(async move {
             let answer = answered(request, peer, shared, exchange).await;
-            Ok::<_, Infallible>(answer.map(|body| TrackedBody::new(body, begun, clock.clone())))
+            let is_endless = answer.extensions().get::<Endless>().is_some();
+            let tracked = |body| TrackedBody::new(body, is_endless, begun, clock.clone());
+            Ok::<_, Infallible>(answer.map(tracked))
         })
     });
     let mut connection = http1::Builder::new()

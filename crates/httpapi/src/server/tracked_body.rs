@@ -23,8 +23,13 @@ pub(super) struct TrackedBody {
 
 impl TrackedBody {
     /// Creates the body of a new answer. The time of the client begins anew.
-    pub(super) fn new(body: Body, begun: ActiveRequest, clock: Clock) -> TrackedBody {
-        begun.begin_answer(&clock);
+    pub(super) fn new(
+        body: Body,
+        is_endless: bool,
+        begun: ActiveRequest,
+        clock: Clock,
+    ) -> TrackedBody {
+        begun.begin_answer(is_endless, &clock);
         TrackedBody { body, begun: Arc::new(begun), clock }
     }
 }
@@ -87,7 +92,7 @@ mod tests {
         for _ in 0..2 {
             let pieces = ["one", "two"].map(|piece| Ok(Frame::data(Bytes::from(piece))));
             let body = stream_response("text/plain", stream::iter(pieces).boxed()).into_body();
-            let mut body = TrackedBody::new(body, under_way.begin(), clock.clone());
+            let mut body = TrackedBody::new(body, false, under_way.begin(), clock.clone());
             let mut next = || {
                 let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
                 frame.now_or_never().unwrap()

@@ -10,6 +10,7 @@ mod clients;
 mod commands;
 mod documents;
 mod early_answers;
+mod follow;
 mod frames;
 mod head;
 mod hosts;

@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 use clock::Instant;
 use eventlog::WsId;
 use futures::TryStreamExt;
-use processor::{Done, Refused};
+use processor::{Done, LogName, Refused};
 use shop::{article, create_workspace, cud};
 use sysvvm::ownership::{MemberId, MemberState};
 use tokio_util::sync::CancellationToken;
@@ -109,7 +109,7 @@ async fn load(
 
 async fn events(node: &Node, ws: u64) -> u64 {
     let here = node.app("acme", "shop").unwrap().at(WsId(ws)).unwrap();
-    let log = here.log(WsId(ws), eventlog::Offset::FIRST).unwrap();
+    let log = here.log(LogName::Workspace(WsId(ws))).read(eventlog::Offset::FIRST).unwrap();
     log.try_fold(0, |count, _| async move { Ok(count + 1) }).await.unwrap()
 }
 

@@ -7,7 +7,7 @@ use eventlog::{AppRow, DamagedRow, Offset, Reader, RecordId, WsId};
 use futures::StreamExt;
 use isequencer::standard::FIRST_CRECORD_ID;
 use istorage::{AppStorageExt, Fault};
-use processor::{Busy, Refused};
+use processor::{Busy, LogName, Refused};
 use shop::{StallPoint, article, child, cud, new_row, text, update};
 use sysvvm::AppName;
 use vvm::{AppSettings, NumbersIn, Stage};
@@ -16,6 +16,8 @@ use crate::{
     PARTITIONS,
     cluster::{Cluster, PATIENCE, run, send},
 };
+
+const LOG: LogName = LogName::Workspace(WsId(7));
 
 /// One bit of the storage was wrong. The node returned the log of a workspace as if the log ended
 /// in front of the event that could not be found. The list of the documents ended too early in the
@@ -44,7 +46,7 @@ async fn a_log_with_a_missing_event_is_cut() {
         let gone = storage.compare_and_delete(row.key(), there.clone(), soon).await.unwrap();
         assert!(gone.is_applied());
         for from in [1, wlog] {
-            let read: Vec<_> = here.log(WsId(7), Offset(from)).unwrap().collect().await;
+            let read: Vec<_> = here.log(LOG).read(Offset(from)).unwrap().collect().await;
             let (last, whole) = read.split_last().unwrap();
             assert_eq!(whole.len() as u64, wlog - from);
             assert!(whole.iter().all(Result::is_ok), "{whole:?}");
@@ -58,13 +60,13 @@ async fn a_log_with_a_missing_event_is_cut() {
         assert!(rows.len() == 1 && rows[0].contains(&row.to_string()), "{rows:?}");
         // The events in front of the missing one can be read as before, and other commands run as
         // before.
-        let front: Vec<_> = here.log(WsId(7), Offset::FIRST).unwrap().take(2).collect().await;
+        let front: Vec<_> = here.log(LOG).read(Offset::FIRST).unwrap().take(2).collect().await;
         assert!(front.iter().all(Result::is_ok), "{front:?}");
         assert_eq!(damaged().await.len(), 1);
 
         let restored = storage.insert_if_not_exists(row.key(), there, None, soon).await.unwrap();
         assert!(restored.is_applied());
-        let read: Vec<_> = here.log(WsId(7), Offset::FIRST).unwrap().collect().await;
+        let read: Vec<_> = here.log(LOG).read(Offset::FIRST).unwrap().collect().await;
         assert_eq!(read.iter().filter(|read| read.is_ok()).count(), 4, "{read:?}");
         assert!(damaged().await.is_empty(), "it is whole again");
     }
@@ -128,12 +130,23 @@ async fn a_log_ends_with_the_last_event_that_is_applied() {
         cluster.clock.sleep(Duration::from_millis(2)).await;
     }
     let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
-    assert_eq!(here.log(WsId(7), Offset::FIRST).unwrap().count().await, 1);
-    assert_eq!(here.log(WsId(7), Offset(2)).unwrap().count().await, 0);
+    // The partition has no other workspace.
+    for log in [LOG, LogName::Partition].map(|name| here.log(name)) {
+        assert_eq!(log.read(Offset::FIRST).unwrap().count().await, 1, "{log:?}");
+        assert_eq!(log.read(Offset(2)).unwrap().count().await, 0, "{log:?}");
+        assert_eq!(log.end().await.unwrap().unwrap(), Offset(2), "{log:?}");
+    }
+    let mut watch = here.log(LOG).watch();
+    let known = watch.changes();
     *cluster.driver.writes.lock().unwrap() = Fault::None;
     under_way.await.unwrap().unwrap();
-    assert_eq!(here.log(WsId(7), Offset::FIRST).unwrap().count().await, 2);
+    watch.changed(known).await.unwrap();
+    for log in [LOG, LogName::Partition].map(|name| here.log(name)) {
+        assert_eq!(log.read(Offset::FIRST).unwrap().count().await, 2, "{log:?}");
+        assert_eq!(log.end().await.unwrap().unwrap(), Offset(3), "{log:?}");
+    }
     node.shutdown().await.unwrap();
+    watch.changed(u64::MAX).await.unwrap_err();
 }
 
 /// The log was returned as empty, although events had been acknowledged.
@@ -155,11 +168,11 @@ async fn a_log_is_not_answered_before_its_first_read() {
         }
         assert!(cluster.clock.now() < soon, "it is not deployed");
     };
-    let result = here.log(WsId(7), Offset::FIRST).map(|_| ());
+    let result = here.log(LOG).read(Offset::FIRST).map(|_| ());
     assert!(matches!(result, Err(Busy::Recovering(None))), "{result:?}");
     stall.go_on();
     cluster.until(&node, Stage::Leading).await;
-    assert_eq!(here.log(WsId(7), Offset::FIRST).unwrap().count().await, 1);
+    assert_eq!(here.log(LOG).read(Offset::FIRST).unwrap().count().await, 1);
     node.shutdown().await.unwrap();
 }
 

@@ -1,0 +1,236 @@
+//! Clients that follow logs.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use shop::{
+    Follower,
+    http_client::{request, workspace_path},
+};
+
+use crate::support::{PATIENCE, ROW, TestNode, WS};
+
+const PARTITION_LOG: &str = "/api/v2/apps/demo/shop/partitions/1/plog";
+
+fn wlog(query: &str) -> String {
+    format!("{}/wlog?follow=true{query}", workspace_path(WS))
+}
+
+/// Reads the next event.
+fn event(follower: &mut Follower) -> Value {
+    let line = follower.line().unwrap().expect("the answer has no end");
+    serde_json::from_str(&line).unwrap()
+}
+
+fn offsets(follower: &mut Follower, count: usize) -> Vec<u64> {
+    (0..count).map(|_| event(follower)["wlogOffset"].as_u64().unwrap()).collect()
+}
+
+fn write(node: &TestNode, count: usize) {
+    for _ in 0..count {
+        assert_eq!(node.command(WS, "sys.CUD", ROW).0, 200);
+    }
+}
+
+#[test]
+fn a_follower_gets_the_events_that_are_there_and_then_each_new_one() {
+    let node = TestNode::start();
+    write(&node, 2);
+    let follow = |query: &str| Follower::open(node.api, &wlog(query), &[]).unwrap();
+    let (mut all, mut new) = (follow(""), follow("&from=end"));
+    let (mut later, mut two) = (follow("&from=6"), follow("&from=2&limit=2"));
+    for one in [&all, &new, &later, &two] {
+        assert_eq!(one.status, 200, "{}", one.head);
+        assert!(one.head.contains("content-type: application/x-ndjson\r\n"), "{}", one.head);
+    }
+    assert_eq!(offsets(&mut all, 3), [1, 2, 3]);
+    assert_eq!(offsets(&mut two, 2), [2, 3]);
+    assert_eq!(two.line().unwrap(), None, "it wanted two events");
+    write(&node, 4);
+    assert_eq!(offsets(&mut all, 4), [4, 5, 6, 7]);
+    assert_eq!(offsets(&mut new, 4), [4, 5, 6, 7]);
+    assert_eq!(offsets(&mut later, 2), [6, 7]);
+
+    // The lines are those of the log.
+    let path = format!("{}/wlog", workspace_path(WS));
+    let (_, log) = shop::http_client::try_request(node.api, "GET", &path, &[], "").unwrap();
+    let mut again = follow("&limit=7");
+    let lines: Vec<_> = std::iter::from_fn(|| again.line().unwrap()).collect();
+    assert_eq!(lines, log.lines().collect::<Vec<_>>());
+    drop((all, new, later));
+    node.stop();
+}
+
+#[test]
+fn events_have_ids_with_which_a_client_goes_on() {
+    let node = TestNode::start();
+    write(&node, 2);
+    let accept = ("accept", "text/event-stream");
+    let mut events = Follower::open(node.api, &wlog(""), &[accept]).unwrap();
+    assert!(events.head.contains("content-type: text/event-stream\r\n"), "{}", events.head);
+    assert!(events.head.contains("cache-control: no-store\r\n"), "{}", events.head);
+    let mut line = || events.line().unwrap().unwrap();
+    assert_eq!(line(), "retry: 1000");
+    for offset in 1..=3 {
+        assert_eq!(line(), format!("id: {offset}"));
+        let data: Value = serde_json::from_str(line().strip_prefix("data: ").unwrap()).unwrap();
+        assert_eq!(data["wlogOffset"], offset);
+    }
+    let last = ("last-event-id", "2");
+    let mut events = Follower::open(node.api, &wlog(""), &[accept, last]).unwrap();
+    assert_eq!(events.line().unwrap().unwrap(), "retry: 1000");
+    assert_eq!(events.line().unwrap().unwrap(), "id: 3");
+    drop(events);
+    node.stop();
+}
+
+#[test]
+fn an_administrator_follows_the_log_of_a_partition() {
+    let node = TestNode::start();
+    // Workspace 11 is in the same partition, and workspace 2 is not.
+    for ws in [2, 11] {
+        let (status, answer) =
+            node.command(ws, "sys.CreateWorkspace", r#"{"args":{"kind":"Shop"}}"#);
+        assert_eq!(status, 200, "{answer}");
+    }
+    let (status, log) = request(node.api, "GET", PARTITION_LOG, &[], "");
+    assert_eq!(status, 200, "{log}");
+    let mut follower =
+        Follower::open(node.api, &format!("{PARTITION_LOG}?follow=true"), &[]).unwrap();
+    let mut place = || {
+        let event = event(&mut follower);
+        (event["plogOffset"].as_u64().unwrap(), event["workspace"].as_u64().unwrap())
+    };
+    assert_eq!([place(), place()], [(1, 1), (2, 11)]);
+    write(&node, 1);
+    assert_eq!(place(), (3, 1));
+    drop(follower);
+    for (path, status) in [
+        (PARTITION_LOG.replace("partitions/1/", "partitions/10/"), 404),
+        (PARTITION_LOG.replace("partitions/1/", "partitions/x/"), 400),
+        (PARTITION_LOG.replace("plog", "log"), 404),
+    ] {
+        assert_eq!(request(node.api, "GET", &path, &[], "").0, status, "{path}");
+    }
+    assert_eq!(request(node.api, "POST", PARTITION_LOG, &[], "").0, 405);
+    node.stop();
+}
+
+#[test]
+fn a_request_that_makes_no_sense_is_refused() {
+    let node = TestNode::start();
+    for query in ["&from=0", "&from=x", "&limit=0", "&after=1"] {
+        let (status, answer) = request(node.api, "GET", &wlog(query), &[], "");
+        assert_eq!((status, answer["code"].as_str()), (400, Some("bad_request")), "{query}");
+    }
+    let path = wlog("").replace("follow=true", "follow=yes");
+    assert_eq!(request(node.api, "GET", &path, &[], "").0, 400);
+    let path = wlog("").replace("workspaces/1/", "workspaces/21/");
+    assert_eq!(request(node.api, "GET", &path, &[], "").0, 404, "no such workspace");
+    node.stop();
+}
+
+/// Followers do not use the places of logs, and there is a limit of them.
+#[test]
+fn followers_are_limited_and_leave_room_for_others() {
+    let node = TestNode::with(|settings| {
+        settings.followers = 2;
+        settings.logs = 1;
+    });
+    let follow = || Follower::open(node.api, &wlog(""), &[]).unwrap();
+    let (mut first, mut second) = (follow(), follow());
+    assert_eq!((offsets(&mut first, 1), offsets(&mut second, 1)), (vec![1], vec![1]));
+    let (status, answer) = request(node.api, "GET", &wlog(""), &[], "");
+    assert_eq!((status, answer["code"].as_str()), (503, Some("too_many_followers")), "{answer}");
+    assert_eq!(node.logged(WS).len(), 1, "the whole log can be read");
+    drop(second);
+    // The node notices by its next write that the client has left.
+    let start = Instant::now();
+    loop {
+        write(&node, 1);
+        let third = follow();
+        if third.status == 200 {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "{}", third.head);
+    }
+    drop(first);
+    node.stop();
+}
+
+/// A node that stops ends its followers, in place of waiting for them.
+#[test]
+fn followers_end_when_the_node_stops() {
+    let node = TestNode::start();
+    let mut followers: Vec<_> =
+        (0..3).map(|_| Follower::open(node.api, &wlog(""), &[]).unwrap()).collect();
+    followers.iter_mut().for_each(|one| assert_eq!(offsets(one, 1), [1]));
+    let start = Instant::now();
+    node.stop();
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    for mut one in followers {
+        assert_eq!(one.line().unwrap(), None, "the answer ends, and is not cut");
+    }
+}
+
+/// A client that takes nothing holds nobody up, loses nothing, and is cut off at last.
+#[test]
+fn a_slow_follower_gets_all_events_and_holds_nobody_up() {
+    const EVENTS: u64 = 3_000;
+    let node = TestNode::start();
+    let text = "x".repeat(4_000);
+    let row =
+        format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
+    let mut slow = Follower::open(node.api, &wlog("&from=end"), &[]).unwrap();
+    let mut quick = Follower::open(node.api, &wlog("&from=end"), &[]).unwrap();
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let quick = scope.spawn(|| {
+            let offsets = offsets(&mut quick, EVENTS as usize);
+            assert!(!is_done.load(Ordering::SeqCst), "the slow follower holds up the quick one");
+            offsets
+        });
+        // 12 MB do not fit into the buffers of a connection.
+        for _ in 0..EVENTS {
+            assert_eq!(node.command(WS, "sys.CUD", &row).0, 200);
+        }
+        let expected: Vec<_> = (2..2 + EVENTS).collect();
+        assert!(quick.join().unwrap() == expected);
+        is_done.store(true, Ordering::SeqCst);
+        assert!(offsets(&mut slow, EVENTS as usize) == expected);
+    });
+    // It is at the end of the log again, and takes part in what all share.
+    write(&node, 1);
+    assert_eq!(offsets(&mut slow, 1), [EVENTS + 2]);
+    drop((quick, slow));
+    node.stop();
+}
+
+#[test]
+fn a_follower_that_takes_nothing_is_cut_off() {
+    let node = TestNode::with(|settings| settings.limits.answer_time = Duration::from_millis(400));
+    let text = "x".repeat(900_000);
+    let row =
+        format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
+    let mut follower = Follower::open(node.api, &wlog(""), &[]).unwrap();
+    // A follower that takes what there is may be silent for longer than that.
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(offsets(&mut follower, 1), [1]);
+    for _ in 0..20 {
+        assert_eq!(node.command(WS, "sys.CUD", &row).0, 200);
+    }
+    thread::sleep(Duration::from_secs(1));
+    let mut taken = 0;
+    let error = loop {
+        match follower.line() {
+            Ok(line) => taken += usize::from(line.is_some_and(|line| !line.is_empty())),
+            Err(error) => break error,
+        }
+    };
+    assert!(taken < 20, "{error}");
+    node.stop();
+}
