@@ -5,6 +5,7 @@ mod commands;
 mod dispatch;
 mod documents;
 mod eventual;
+mod forwarded_log;
 mod forwarding;
 mod handler;
 mod headers;

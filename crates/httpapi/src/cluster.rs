@@ -22,7 +22,7 @@ pub(crate) use self::{
     mark::ForwardMark,
     metrics::ForwardMetrics,
     parking::{Parked, ParkedPartition, Parking},
-    peer::{ONCE_WITHIN, Peer},
+    peer::{ONCE_WITHIN, Peer, PeerSlot},
     peers::Peers,
     quota::{QuotaLimits, QuotaShare},
     successor::asked_successor,

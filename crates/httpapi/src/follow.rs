@@ -1,9 +1,14 @@
 //! Following a log: events are sent as they are applied, until the client or the partition leaves.
 //!
-//! A follower first reads the events that are there, as the reader of a whole log does, and with the
-//! same permits. At the end of the log it takes the next events from the [tail](FollowedLog) that all
-//! followers of the log share. The first follower that finds the tail outdated reads for all.
+//! A follower first reads the events that are there, as the reader of a whole log does. At the end of
+//! the log it takes the next events from the [tail](FollowedLog) that all followers of the log share.
+//! The first follower that finds the tail outdated reads for all.
+//!
+//! A follower holds the means of a read only while it reads earlier events, and gives them back after
+//! [`READ_TIME`]. A follower at the end of the log holds its place, and waits without a thread.
 
+mod format;
+mod places;
 mod request;
 mod tail;
 
@@ -20,7 +25,6 @@ use hyper::{
     body::Frame,
     header::{CACHE_CONTROL, HeaderName, HeaderValue},
 };
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use vvm::{
     OwnedLog,
@@ -28,9 +32,14 @@ use vvm::{
     processor::{LogName, LogWatch, Refused},
 };
 
-use self::tail::{FollowedLog, TailEvents};
+use self::{
+    format::{EventFormat, EventPiece},
+    request::FollowStart,
+    tail::{FollowedLog, TailEvents},
+};
 pub(crate) use self::{
-    request::{EventFormat, FollowRequest, FollowStart, is_followed},
+    places::{FollowerPlace, FollowerPlaces},
+    request::{FollowRequest, is_followed},
     tail::FollowedLogs,
 };
 use crate::{
@@ -44,6 +53,9 @@ const PIECE_BYTES: usize = 8 << 10;
 
 /// The longest silence. A client notices by it that the connection is lost.
 const QUIET: Duration = Duration::from_secs(15);
+
+/// The time after which a follower that still reads earlier events lets others read.
+const READ_TIME: Duration = Duration::from_secs(5);
 
 /// Asks nginx to pass on each event at once.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
@@ -72,21 +84,23 @@ struct Follower {
     format: EventFormat,
     /// The events that were there, while the follower reads them itself.
     earlier: Option<EarlierEvents>,
-    _place: OwnedSemaphorePermit,
+    _place: FollowerPlace,
 }
 
 struct EarlierEvents {
     entries: BoxStream<'static, eventlog::Result<Entry>>,
+    /// The time at which the permits go to others.
+    until: Instant,
     _permits: LogPermits,
 }
 
-/// Begins to follow a log. `permits` are those of a reader of the log.
+/// Begins to follow a log. If events are there already, the first one is read by the deadline.
 pub(crate) async fn follow(
     context: Arc<FollowContext>,
     log: OwnedLog,
     followed: Arc<FollowedLog>,
-    request: FollowRequest,
-    (place, permits): (OwnedSemaphorePermit, LogPermits),
+    (request, deadline): (FollowRequest, Instant),
+    place: FollowerPlace,
 ) -> Result<Response<Body>, ProblemDetails> {
     let busy = |busy| ProblemDetails::refused(Refused::Busy(busy));
     let watch = log.watch();
@@ -97,13 +111,22 @@ pub(crate) async fn follow(
     };
     // A client may ask for events that do not exist yet.
     let next = from.min(end);
-    let mut entries = log.read(Offset(next)).map_err(busy)?;
-    // The first read comes before the answer begins. If it fails, the client still gets a problem.
-    let first = context.reads.throttle.run(entries.try_next()).await.map_err(read_problem)?;
-    let entries = stream::iter(first.map(Ok)).chain(entries).boxed();
+    let earlier = match next < end {
+        true => {
+            let permits = context.reads.of_follower(deadline).await?;
+            let mut entries = log.read(Offset(next)).map_err(busy)?;
+            // The first read comes before the answer begins. If it fails, the client still gets a
+            // problem.
+            let first = context.reads.throttle.run(entries.try_next()).await;
+            let first = first.map_err(read_problem)?;
+            let entries = stream::iter(first.map(Ok)).chain(entries).boxed();
+            Some(EarlierEvents::new(entries, permits, &context.clock))
+        }
+        false => None,
+    };
     let format = request.format;
     let follower = Follower {
-        earlier: Some(EarlierEvents { entries, _permits: permits }),
+        earlier,
         left: request.limit.unwrap_or(u64::MAX),
         _place: place,
         context,
@@ -116,8 +139,10 @@ pub(crate) async fn follow(
     };
     let pieces = stream::try_unfold(follower, |mut follower| async move {
         let piece = follower.piece().await?;
-        Ok::<_, io::Error>(piece.map(|piece| (Frame::data(piece.into()), follower)))
+        Ok::<_, io::Error>(piece.map(|piece| (piece, follower)))
     });
+    let frames = |piece: Vec<Bytes>| stream::iter(piece).map(|bytes| Ok(Frame::data(bytes)));
+    let pieces = pieces.map_ok(frames).try_flatten();
     let opening = stream::iter(format.opening().map(|text| Ok(Frame::data(text.into()))));
     let mut response = stream_response(format.content_type(), opening.chain(pieces).boxed());
     response.extensions_mut().insert(Endless);
@@ -130,9 +155,9 @@ pub(crate) async fn follow(
 impl Follower {
     /// Waits for the next events, or for the time at which the client must hear something. `None` at
     /// the end: the client has all that it wanted, or the partition leaves this node.
-    async fn piece(&mut self) -> io::Result<Option<Vec<u8>>> {
+    async fn piece(&mut self) -> io::Result<Option<Vec<Bytes>>> {
         let quiet_until = self.context.clock.now() + QUIET;
-        while self.left > 0 {
+        while self.left > 0 && !self.context.stop.is_cancelled() {
             if let Some(events) = self.earlier_events().await? {
                 if let Some(piece) = self.rendered(&events)? {
                     return Ok(Some(piece));
@@ -153,7 +178,7 @@ impl Follower {
                     let changed = self.context.clock.timeout_at(quiet_until, changed);
                     match self.context.stop.run_until_cancelled(changed).await {
                         Some(Ok(Ok(_))) => {}
-                        Some(Err(_)) => return Ok(Some(self.format.sign_of_life().to_vec())),
+                        Some(Err(_)) => return Ok(Some(vec![self.format.sign_of_life()])),
                         Some(Ok(Err(_))) | None => return Ok(None),
                     }
                 }
@@ -164,6 +189,10 @@ impl Follower {
 
     /// The next of the events that the follower reads itself; `None` if there are no more.
     async fn earlier_events(&mut self) -> io::Result<Option<Vec<Bytes>>> {
+        if self.earlier.as_ref().is_some_and(|it| it.until <= self.context.clock.now()) {
+            self.earlier = None;
+            self.read_earlier().await?;
+        }
         let Some(earlier) = &mut self.earlier else { return Ok(None) };
         let name = self.log.name();
         let events = some_events(&mut earlier.entries, name);
@@ -177,9 +206,9 @@ impl Follower {
 
     /// Begins to read events that the tail does not have any more.
     async fn read_earlier(&mut self) -> io::Result<()> {
-        let permits = self.context.reads.permits(self.deadline()).await.map_err(refused)?;
+        let permits = self.context.reads.of_follower(self.deadline()).await.map_err(refused)?;
         let entries = self.log.read(Offset(self.next)).map_err(other)?;
-        self.earlier = Some(EarlierEvents { entries, _permits: permits });
+        self.earlier = Some(EarlierEvents::new(entries, permits, &self.context.clock));
         Ok(())
     }
 
@@ -203,25 +232,36 @@ impl Follower {
     }
 
     /// The events as the client gets them; `None` if the client wants none of them.
-    fn rendered(&mut self, events: &[Bytes]) -> io::Result<Option<Vec<u8>>> {
+    fn rendered(&mut self, events: &[Bytes]) -> io::Result<Option<Vec<Bytes>>> {
         // The events may be shown only if this node was still the owner after they were read.
         if !self.log.may_answer() {
             return Err(other("this node no longer owns the partition"));
         }
-        let mut piece = Vec::new();
+        let mut piece = EventPiece::new(self.format);
         for event in events {
             if self.next >= self.from && self.left > 0 {
-                self.format.write(self.next, event, &mut piece);
+                piece.add(self.next, event);
                 self.left -= 1;
             }
             self.next += 1;
         }
+        let piece = piece.into_parts();
         Ok((!piece.is_empty()).then_some(piece))
     }
 
     /// The most time to wait for the memory or the turn of a read.
     fn deadline(&self) -> Instant {
         self.context.clock.now() + QUIET
+    }
+}
+
+impl EarlierEvents {
+    fn new(
+        entries: BoxStream<'static, eventlog::Result<Entry>>,
+        permits: LogPermits,
+        clock: &Clock,
+    ) -> EarlierEvents {
+        EarlierEvents { entries, until: clock.now() + READ_TIME, _permits: permits }
     }
 }
 

@@ -20,6 +20,9 @@ pub(crate) const MISDIRECTED: &str = "misdirected";
 /// The code of a problem of a request that may have been done or not.
 pub(crate) const UNKNOWN: &str = "unknown";
 
+/// The code of a problem of a request to follow a log that finds no place.
+pub(crate) const TOO_MANY_FOLLOWERS: &str = "too_many_followers";
+
 /// The code of a problem of a series that has no number for a request.
 pub(crate) const NO_NUMBER: &str = "no_number";
 

@@ -6,10 +6,7 @@
 
 use std::{
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -23,13 +20,13 @@ use hyper::{
         HeaderValue, IF_MATCH, TRANSFER_ENCODING,
     },
 };
-use tokio::sync::OwnedSemaphorePermit;
 use vvm::sysvvm::ownership::{Owner, OwnerRow};
 
 use super::{
     body::Payload,
     commands::within_share,
     dispatch::PROBLEM,
+    forwarded_log::LogPlace,
     handler::{ApiHandler, RequestHead},
     headers::IDEMPOTENCY_KEY,
     routing::RoutedRequest,
@@ -37,10 +34,9 @@ use super::{
 };
 use crate::{
     cluster::{Cluster, ForwardMark, ParkedPartition, Peer, PeerBody, PeerFailure},
-    follow::is_followed,
     problem::{NOT_LEADER, ProblemDetails},
     read::READ_BYTES,
-    response::{Endless, REQUEST_ID, full_body, stream_body},
+    response::{REQUEST_ID, full_body},
     route::ApiOperation,
 };
 
@@ -103,8 +99,8 @@ impl ApiHandler {
             return refused_for_good(problem.with("leader", owner.advertised.to_string()));
         };
         // A request for a log that waits here takes no place of the peer meanwhile.
-        let log = match self.log_place(head, request, &peer, owner).await {
-            Ok(log) => log,
+        let (log, follower) = match self.log_place(head, request, &peer, owner).await {
+            Ok(places) => places,
             Err(problem) => return refused_for_good(problem),
         };
         let Some(_place) = peer.quota.take(payload.len()) else {
@@ -113,9 +109,11 @@ impl ApiHandler {
         };
         let is_sent = AtomicBool::new(false);
         let answer = async {
-            // The semaphore is never closed.
-            let _connection = parked.connections.acquire().await;
-            let slot = peer.slot().await?;
+            let (_connection, slot) = match follower {
+                Some(slot) => (None, slot),
+                // The semaphore is never closed.
+                None => (parked.connections.acquire().await.ok(), peer.slot().await?),
+            };
             if self.node.clock().now() >= head.until {
                 let why = format!("no connection to {} was free in time", owner.advertised);
                 return Err(PeerFailure::NotSent(why));
@@ -164,35 +162,6 @@ impl ApiHandler {
         }
     }
 
-    /// The place of a log among those that the owner sends to this node.
-    async fn log_place(
-        &self,
-        head: &RequestHead,
-        request: &RoutedRequest<'_>,
-        peer: &Peer,
-        owner: Owner,
-    ) -> Result<Option<OwnedSemaphorePermit>, ProblemDetails> {
-        if !request.operation.is_log() {
-            return Ok(None);
-        }
-        if is_followed(head.query())? {
-            let place = Arc::clone(&peer.followed).try_acquire_owned().map_err(|_| {
-                let reason = "this node follows too many logs of the owner already: follow the log at the owner itself";
-                let problem = ProblemDetails::unavailable("too_many_followers", reason);
-                problem.with("leader", owner.advertised.to_string())
-            })?;
-            return Ok(Some(place));
-        }
-        let place = Arc::clone(&peer.logs).acquire_owned();
-        match self.node.clock().timeout_at(head.until, place).await {
-            Ok(Ok(place)) => Ok(Some(place)),
-            _ => {
-                let reason = "too many logs of the owner are being sent already";
-                Err(ProblemDetails::unavailable("too_many_logs", reason))
-            }
-        }
-    }
-
     /// The request for the owner.
     fn forwarded(
         &self,
@@ -235,7 +204,7 @@ impl ApiHandler {
         request: &RoutedRequest<'_>,
         payload: &mut Payload<'_>,
         answer: Response<PeerBody>,
-        log: Option<OwnedSemaphorePermit>,
+        log: Option<LogPlace>,
     ) -> Result<TryEnd, PeerFailure> {
         let (mut parts, body) = answer.into_parts();
         for name in &NOT_PASSED_ON {
@@ -251,21 +220,16 @@ impl ApiHandler {
             (false, ApiOperation::DrawNumbers(_)) => self.settings.answers_bytes / 4,
             (false, _) => READ_BYTES.max(self.settings.limits.body_bytes),
         };
-        let bytes = match body.len() {
-            Some(bytes) if bytes <= most => bytes,
-            None if log.is_some() => {
-                let pieces = stream_body(body.into_pieces(log));
-                let mut answer = Response::from_parts(parts, pieces);
-                if is_followed(head.query()).unwrap_or_default() {
-                    answer.extensions_mut().insert(Endless);
-                }
-                return Ok(TryEnd::Answered(Ok(answer), code));
+        let bytes = match (body.len(), log) {
+            (Some(bytes), _) if bytes <= most => bytes,
+            (None, Some(log)) => {
+                return Ok(TryEnd::Answered(Ok(self.passed_on(parts, body, log)), code));
             }
-            Some(bytes) => {
+            (Some(bytes), _) => {
                 let why = format!("the answer has {bytes} bytes, and this node takes {most}");
                 return Err(PeerFailure::Broken(why));
             }
-            None => return Err(PeerFailure::Broken("the answer has no length".to_owned())),
+            (None, None) => return Err(PeerFailure::Broken("the answer has no length".to_owned())),
         };
         // The head of an answer to HEAD tells the length of the answer to GET.
         if head.method != Method::HEAD {

@@ -6,7 +6,6 @@ use std::{fmt, sync::Arc};
 use access::Caller;
 use clock::Instant;
 use hyper::{Method, Request, Response, Uri, Version, header::HeaderMap, http::request::Parts};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use vvm::{
     App, Node,
@@ -17,7 +16,7 @@ use super::{headers::request_id, settings::HttpApiSettings};
 use crate::{
     authentication::{PortAccess, nobody},
     cluster::{Cluster, ClusterTls, ForwardMetrics, Peers, QuotaLimits},
-    follow::{FollowContext, FollowedLogs},
+    follow::{FollowContext, FollowedLogs, FollowerPlaces},
     memory::MemoryPool,
     problem::ProblemDetails,
     read::LogReads,
@@ -46,8 +45,7 @@ pub(crate) struct ApiHandler {
     /// wait behind them here.
     pub(super) large_answers: MemoryPool,
     pub(super) log_reads: LogReads,
-    /// The places of clients that follow logs.
-    pub(super) followers: Arc<Semaphore>,
+    pub(super) followers: FollowerPlaces,
     pub(super) followed: FollowedLogs,
     pub(super) following: Arc<FollowContext>,
     pub(super) throttle: ReadThrottle,
@@ -121,7 +119,7 @@ impl ApiHandler {
             answers,
             large_answers: pool("large answers", large),
             log_reads,
-            followers: Arc::new(Semaphore::new(settings.followers.min(Semaphore::MAX_PERMITS))),
+            followers: FollowerPlaces::new(settings.followers),
             followed: FollowedLogs::default(),
             following: Arc::new(following),
             throttle,

@@ -134,19 +134,14 @@ impl ApiHandler {
         if let LogName::Workspace(ws) = name {
             read::check_workspace_exists(partition, ws).await?;
         }
-        let place = Arc::clone(&self.followers).try_acquire_owned().map_err(|_| {
-            let most = self.settings.followers;
-            let reason =
-                format!("{most} clients follow logs of this node already, which is the limit");
-            ProblemDetails::unavailable("too_many_followers", reason)
-        })?;
-        let permits = self.log_reads.permits(self.deadline(head)).await?;
+        let place = self.followers.take()?;
         let number = self.node.apps().iter().position(|one| ptr::eq(one, app));
         let log = partition.log(name);
         let key = (number.unwrap_or_default(), partition.epoch().0);
         let followed = self.followed.of(key, &log);
         let context = Arc::clone(&self.following);
-        follow(context, log, followed, request, (place, permits)).await
+        let start = (request, self.deadline(head));
+        follow(context, log, followed, start, place).await
     }
 }
 

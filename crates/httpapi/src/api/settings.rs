@@ -27,7 +27,8 @@ pub struct HttpApiSettings {
     /// [`READ_BYTES`](crate::READ_BYTES) of `answers_bytes` until its end. At least half of
     /// `answers_bytes` should be left for documents and lists.
     pub logs: usize,
-    /// The number of clients that may follow logs at the same time. Each takes some kilobytes.
+    /// The number of clients that may follow logs at the same time, also of logs that other nodes
+    /// send. Each takes some kilobytes.
     pub followers: usize,
     /// Whether the API serves only this machine. It then refuses requests that a page of another site
     /// made, and requests to another host name.

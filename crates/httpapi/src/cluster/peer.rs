@@ -1,7 +1,7 @@
 //! A peer, and the connections to it.
 //!
 //! Invariant: a peer has at most [`CONNECTIONS_PER_PEER`] connections. A request holds a slot of the
-//! peer while it uses a connection. Before a new connection begins, connections without a request
+//! peer while it uses a connection. Followers of logs stay long, and have slots of their own. Before a new connection begins, connections without a request
 //! are closed if there are too many. One slot is for [questions](Peer::question), so that they do
 //! not wait behind requests.
 //!
@@ -38,14 +38,17 @@ use super::{
 };
 use crate::stream::NodeStream;
 
+/// The most requests that use a connection to one peer at the same time, besides followers.
+const REQUESTS_PER_PEER: usize = 64;
+
+/// The most logs that clients of this node follow at one peer. Each has a connection.
+const FOLLOWERS_PER_PEER: usize = 256;
+
 /// The most connections to one peer.
-const CONNECTIONS_PER_PEER: usize = 64;
+const CONNECTIONS_PER_PEER: usize = REQUESTS_PER_PEER + FOLLOWERS_PER_PEER;
 
 /// The most logs that one peer sends to this node at the same time. Each needs a connection.
 const LOGS_PER_PEER: usize = 8;
-
-/// The most logs that this node follows at one peer for its clients. Each needs a connection.
-const FOLLOWED_PER_PEER: usize = 24;
 
 /// The time after which a connection without a request is closed.
 const IDLE: Duration = Duration::from_secs(5);
@@ -71,7 +74,7 @@ pub(crate) struct Peer {
     /// The requests that the peer answers, and the bytes of their bodies.
     pub(crate) quota: Arc<Quota>,
     pub(crate) logs: Arc<Semaphore>,
-    pub(crate) followed: Arc<Semaphore>,
+    follower_slots: Arc<Semaphore>,
     state: Mutex<PeerState>,
     open: Arc<OpenConnections>,
 }
@@ -97,11 +100,11 @@ impl Peer {
             address,
             host: host.unwrap_or(HeaderValue::from_static("localhost")),
             tls,
-            slots: Arc::new(Semaphore::new(CONNECTIONS_PER_PEER - 1)),
+            slots: Arc::new(Semaphore::new(REQUESTS_PER_PEER - 1)),
             question_slot: Arc::new(Semaphore::new(1)),
             quota: Quota::new(limits),
             logs: Arc::new(Semaphore::new(LOGS_PER_PEER)),
-            followed: Arc::new(Semaphore::new(FOLLOWED_PER_PEER)),
+            follower_slots: Arc::new(Semaphore::new(FOLLOWERS_PER_PEER)),
             state: Mutex::new(PeerState { idle: Vec::new(), down_until: clock.now() }),
             open: Arc::new(OpenConnections { number: AtomicUsize::new(0), shown }),
             clock,
@@ -111,6 +114,12 @@ impl Peer {
     /// Waits for a slot for a request.
     pub(crate) async fn slot(&self) -> Result<PeerSlot, PeerFailure> {
         PeerSlot::of(&self.slots).await
+    }
+
+    /// Takes the slot of a follower, if one is free. Followers may stay for days, so nobody waits.
+    pub(crate) fn follower_slot(&self) -> Option<PeerSlot> {
+        let permit = Arc::clone(&self.follower_slots).try_acquire_owned();
+        permit.ok().map(|_permit| PeerSlot { _permit })
     }
 
     /// Sends a question of this node itself, which changes nothing. The question waits only for

@@ -11,14 +11,15 @@ pub struct ClusterSettings {
     pub listen: SocketAddr,
     /// Mutual TLS. Without it the port must be on loopback.
     pub tls: Option<ClusterTls>,
-    /// The number of connections from peers. A peer opens at most 64.
+    /// The number of connections from peers. A peer opens at most 320: 64 for
+    /// requests, and 256 for clients that follow logs.
     pub connections: usize,
 }
 
 impl ClusterSettings {
-    /// The default settings: no TLS, and 1,024 connections.
+    /// The default settings: no TLS, and 8,192 connections.
     pub fn new(listen: SocketAddr) -> ClusterSettings {
-        ClusterSettings { listen, tls: None, connections: 1_024 }
+        ClusterSettings { listen, tls: None, connections: 8_192 }
     }
 
     /// Refuses a port that would trust other machines.

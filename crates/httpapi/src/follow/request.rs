@@ -1,16 +1,12 @@
 //! The request of a client that follows a log.
 
-use hyper::{
-    HeaderMap,
-    header::{ACCEPT, HeaderName},
-};
+use hyper::{HeaderMap, header::HeaderName};
 
+use super::format::EventFormat;
 use crate::{problem::ProblemDetails, query::parameter};
 
 /// The header with the id of the last event that a client of server-sent events received.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-
-const SERVER_SENT_EVENTS: &str = "text/event-stream";
 
 /// The request to follow a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +23,6 @@ pub(crate) enum FollowStart {
     At(u64),
     /// The first event after the request.
     End,
-}
-
-/// The form in which events are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EventFormat {
-    /// One event a line.
-    Lines,
-    ServerSentEvents,
 }
 
 /// Whether a request follows a log.
@@ -84,59 +72,9 @@ fn last_event(headers: &HeaderMap) -> Result<Option<u64>, ProblemDetails> {
     offset.map(Some).ok_or_else(wrong)
 }
 
-impl EventFormat {
-    fn of(headers: &HeaderMap) -> EventFormat {
-        let accepts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        let mut types = accepts.flat_map(|value| value.split(','));
-        let is_events = |accepted: &str| {
-            let accepted = accepted.split(';').next().unwrap_or_default().trim();
-            accepted.eq_ignore_ascii_case(SERVER_SENT_EVENTS)
-        };
-        if types.any(is_events) { EventFormat::ServerSentEvents } else { EventFormat::Lines }
-    }
-
-    pub(super) fn content_type(self) -> &'static str {
-        match self {
-            EventFormat::Lines => "application/x-ndjson",
-            EventFormat::ServerSentEvents => SERVER_SENT_EVENTS,
-        }
-    }
-
-    /// The text before the first event: the milliseconds after which a client connects again.
-    pub(super) fn opening(self) -> Option<&'static str> {
-        match self {
-            EventFormat::Lines => None,
-            EventFormat::ServerSentEvents => Some("retry: 1000\n\n"),
-        }
-    }
-
-    /// The text that a client ignores.
-    pub(super) fn sign_of_life(self) -> &'static [u8] {
-        match self {
-            EventFormat::Lines => b"\n",
-            EventFormat::ServerSentEvents => b":\n\n",
-        }
-    }
-
-    /// Adds an event.
-    pub(super) fn write(self, offset: u64, json: &[u8], to: &mut Vec<u8>) {
-        match self {
-            EventFormat::Lines => {
-                to.extend_from_slice(json);
-                to.push(b'\n');
-            }
-            EventFormat::ServerSentEvents => {
-                to.extend_from_slice(format!("id: {offset}\ndata: ").as_bytes());
-                to.extend_from_slice(json);
-                to.extend_from_slice(b"\n\n");
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use hyper::header::HeaderValue;
+    use hyper::header::{ACCEPT, HeaderValue};
 
     use super::*;
 
@@ -171,17 +109,5 @@ mod tests {
         ] {
             assert!(request(query, &headers).is_err(), "{query}");
         }
-    }
-
-    #[test]
-    fn events_have_the_form_that_the_client_accepts() {
-        let format = |accept: &str| request("", &[(ACCEPT, accept)]).unwrap().format;
-        assert_eq!(format("*/*"), EventFormat::Lines);
-        assert_eq!(format("application/x-ndjson"), EventFormat::Lines);
-        assert_eq!(format("Text/Event-Stream"), EventFormat::ServerSentEvents);
-        let mut text = Vec::new();
-        EventFormat::ServerSentEvents.write(7, b"{}", &mut text);
-        EventFormat::Lines.write(7, b"{}", &mut text);
-        assert_eq!(text, b"id: 7\ndata: {}\n\n{}\n");
     }
 }

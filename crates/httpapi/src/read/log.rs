@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     memory::{MemoryPool, MemoryShare},
-    problem::ProblemDetails,
+    problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
     query::{limit, parameter},
     read_throttle::ReadThrottle,
     response::{Body, stream_response},
@@ -39,6 +39,9 @@ pub(crate) struct LogReads {
     pub(crate) throttle: ReadThrottle,
     logs: Arc<Semaphore>,
     most: usize,
+    /// The places of followers that read events which were there before. Plain logs never wait for
+    /// followers.
+    followers: Arc<Semaphore>,
     answers: MemoryPool,
     clock: Clock,
 }
@@ -46,13 +49,13 @@ pub(crate) struct LogReads {
 /// The resources that a log holds while it is being sent.
 #[derive(Debug)]
 pub(crate) struct LogPermits {
-    /// The permit of one of the logs that may be sent at the same time.
+    /// The permit of one of the logs that may be read at the same time.
     _log: OwnedSemaphorePermit,
     _share: MemoryShare,
 }
 
 impl LogReads {
-    /// At most `most` logs are sent at the same time.
+    /// At most `most` logs are sent at the same time. Followers read a quarter as many besides.
     pub(crate) fn new(
         throttle: ReadThrottle,
         most: usize,
@@ -60,17 +63,37 @@ impl LogReads {
         clock: Clock,
     ) -> LogReads {
         let logs = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        LogReads { throttle, logs, most, answers, clock }
+        let followers = Arc::new(Semaphore::new(most.div_ceil(4).min(Semaphore::MAX_PERMITS)));
+        LogReads { throttle, logs, most, followers, answers, clock }
     }
 
     /// Waits for the resources of a log.
     pub(crate) async fn permits(&self, deadline: Instant) -> Result<LogPermits, ProblemDetails> {
-        let log = Arc::clone(&self.logs).acquire_owned();
-        let Ok(Ok(log)) = self.clock.timeout_at(deadline, log).await else {
+        self.permits_of(&self.logs, deadline).await?.ok_or_else(|| {
             let reason = format!("{} logs are being sent already, which is the limit", self.most);
-            return Err(ProblemDetails::unavailable("too_many_logs", reason));
-        };
-        Ok(LogPermits { _log: log, _share: self.share(deadline).await? })
+            ProblemDetails::unavailable("too_many_logs", reason)
+        })
+    }
+
+    /// Waits for the resources of a follower that reads the events that it lacks.
+    pub(crate) async fn of_follower(
+        &self,
+        deadline: Instant,
+    ) -> Result<LogPermits, ProblemDetails> {
+        self.permits_of(&self.followers, deadline).await?.ok_or_else(|| {
+            let reason = "too many followers read earlier events already";
+            ProblemDetails::unavailable(TOO_MANY_FOLLOWERS, reason)
+        })
+    }
+
+    async fn permits_of(
+        &self,
+        places: &Arc<Semaphore>,
+        deadline: Instant,
+    ) -> Result<Option<LogPermits>, ProblemDetails> {
+        let place = self.clock.timeout_at(deadline, Arc::clone(places).acquire_owned()).await;
+        let Ok(Ok(place)) = place else { return Ok(None) };
+        Ok(Some(LogPermits { _log: place, _share: self.share(deadline).await? }))
     }
 
     /// Waits for the memory of one read.

@@ -4,6 +4,7 @@
 
 mod access;
 mod cuts;
+mod follow;
 mod forwarding;
 mod frozen;
 mod marks;

@@ -1,0 +1,129 @@
+//! Logs that the owner of a partition sends through this node.
+//!
+//! A followed log may stay for days. So it has a connection to the owner that no other request
+//! waits for, and none of the places of logs that are read once.
+
+use std::{io, sync::Arc};
+
+use bytes::Bytes;
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use hyper::{Response, body::Frame, http::response::Parts};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+use vvm::sysvvm::ownership::Owner;
+
+use super::{
+    handler::{ApiHandler, RequestHead},
+    routing::RoutedRequest,
+};
+use crate::{
+    cluster::{Peer, PeerBody, PeerSlot},
+    follow::{FollowerPlace, is_followed},
+    problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
+    response::{Body, Endless, stream_body},
+};
+
+/// The place of a log among those that the owner sends through this node.
+pub(super) enum LogPlace {
+    Once(OwnedSemaphorePermit),
+    Followed(FollowerPlace),
+}
+
+impl ApiHandler {
+    /// Takes the places of a request for a log. Other requests need none.
+    pub(super) async fn log_place(
+        &self,
+        head: &RequestHead,
+        request: &RoutedRequest<'_>,
+        peer: &Peer,
+        owner: Owner,
+    ) -> Result<(Option<LogPlace>, Option<PeerSlot>), ProblemDetails> {
+        if !request.operation.is_log() {
+            return Ok((None, None));
+        }
+        if is_followed(head.query())? {
+            let place = self.followers.take()?;
+            let slot = peer.follower_slot().ok_or_else(|| {
+                let reason = "too many clients of this node follow logs of the owner: follow the log at the owner itself";
+                let problem = ProblemDetails::unavailable(TOO_MANY_FOLLOWERS, reason);
+                problem.with("leader", owner.advertised.to_string())
+            })?;
+            return Ok((Some(LogPlace::Followed(place)), Some(slot)));
+        }
+        let place = Arc::clone(&peer.logs).acquire_owned();
+        match self.node.clock().timeout_at(head.until, place).await {
+            Ok(Ok(place)) => Ok((Some(LogPlace::Once(place)), None)),
+            _ => {
+                let reason = "too many logs of the owner are being sent already";
+                Err(ProblemDetails::unavailable("too_many_logs", reason))
+            }
+        }
+    }
+
+    /// The answer with a log, which is passed on while it arrives.
+    pub(super) fn passed_on(&self, head: Parts, body: PeerBody, log: LogPlace) -> Response<Body> {
+        match log {
+            LogPlace::Once(place) => {
+                Response::from_parts(head, stream_body(body.into_pieces(place)))
+            }
+            LogPlace::Followed(place) => {
+                let stop = self.following.stop.clone();
+                let pieces = until_stop(body.into_pieces(place), stop);
+                let mut answer = Response::from_parts(head, stream_body(pieces));
+                answer.extensions_mut().insert(Endless);
+                answer
+            }
+        }
+    }
+}
+
+type Pieces = BoxStream<'static, io::Result<Frame<Bytes>>>;
+
+/// The pieces of a followed log until this node stops. The answer then ends after a whole event. If
+/// the client has a part of an event, the answer is cut.
+fn until_stop(pieces: Pieces, stop: CancellationToken) -> Pieces {
+    let state = Some((pieces, stop, true));
+    let pieces = stream::unfold(state, |state| async move {
+        let (mut pieces, stop, is_whole) = state?;
+        match stop.run_until_cancelled(pieces.next()).await {
+            Some(Some(Ok(piece))) => {
+                let is_whole = piece.data_ref().is_none_or(|bytes| bytes.ends_with(b"\n"));
+                Some((Ok(piece), Some((pieces, stop, is_whole))))
+            }
+            Some(last) => last.map(|error| (error, None)),
+            None if is_whole => None,
+            None => Some((Err(io::Error::other("the node stops")), None)),
+        }
+    });
+    pieces.boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, TryStreamExt};
+
+    use super::*;
+
+    #[test]
+    fn the_stop_of_a_node_ends_a_followed_log_after_a_whole_event() {
+        for (pieces, is_whole) in
+            [(vec![], true), (vec!["one\n"], true), (vec!["one\n", "t"], false)]
+        {
+            let stop = CancellationToken::new();
+            let frames = pieces.clone().into_iter().map(|piece| Ok(Frame::data(piece.into())));
+            let endless = stream::iter(frames).chain(stream::pending()).boxed();
+            let mut passed_on = until_stop(endless, stop.clone());
+            for piece in &pieces {
+                let passed = passed_on.try_next().now_or_never().unwrap().unwrap().unwrap();
+                assert_eq!(passed.into_data().unwrap(), *piece);
+            }
+            assert!(passed_on.try_next().now_or_never().is_none(), "the node does not stop yet");
+            stop.cancel();
+            let end = passed_on.try_next().now_or_never().unwrap();
+            assert_eq!(end.is_ok_and(|piece| piece.is_none()), is_whole, "{pieces:?}");
+        }
+    }
+}
