@@ -1,6 +1,8 @@
 //! Clients that follow logs.
 
 use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -12,7 +14,7 @@ use shop::{
     http_client::{request, workspace_path},
 };
 
-use crate::support::{PATIENCE, ROW, TestNode, WS};
+use crate::support::{PATIENCE, ROW, TestNode, WS, connect};
 
 const PARTITION_LOG: &str = "/api/v2/apps/demo/shop/partitions/1/plog";
 
@@ -232,5 +234,83 @@ fn a_follower_that_takes_nothing_is_cut_off() {
         }
     };
     assert!(taken < 20, "{error}");
+    let reason =
+        "httpapi_connections_closed_total{service=\"api\",reason=\"answer_not_taken\"} 1\n";
+    assert!(node.metrics().contains(reason), "{}", node.metrics());
+    node.stop();
+}
+
+/// A log that is so large that no connection buffers it.
+fn write_60_mb(node: &TestNode) {
+    let text = "x".repeat(200_000);
+    let row =
+        format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
+    for _ in 0..300 {
+        assert_eq!(node.command(WS, "sys.CUD", &row).0, 200);
+    }
+}
+
+/// A follower that reads a long log steadily took the place in which all others read, until it was
+/// done.
+#[test]
+fn followers_that_catch_up_take_turns_and_leave_room_for_logs() {
+    let node = TestNode::with(|settings| settings.logs = 1);
+    write_60_mb(&node);
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // 5 MB in a second.
+        let mut slow = connect(node.api);
+        let head = format!("GET {} HTTP/1.1\r\nhost: localhost\r\n\r\n", wlog(""));
+        slow.write_all(head.as_bytes()).unwrap();
+        slow.read_exact(&mut [0; 100]).unwrap();
+        scope.spawn(|| {
+            let (mut slow, mut piece, mut taken) = (slow, vec![0; 100_000], 0);
+            while !is_done.load(Ordering::SeqCst) && taken < 60_000_000 {
+                taken += slow.read(&mut piece).unwrap();
+                thread::sleep(Duration::from_millis(20));
+            }
+            assert!(taken < 60_000_000, "the other follower had to wait until the end");
+        });
+        let log = format!("{}/wlog?limit=1", workspace_path(WS));
+        assert_eq!(request(node.api, "GET", &log, &[], "").0, 200, "a log has places of its own");
+        let mut next = Follower::open(node.api, &wlog("&from=300"), &[]).unwrap();
+        is_done.store(true, Ordering::SeqCst);
+        assert_eq!(next.status, 200, "{}", next.head);
+        assert_eq!(offsets(&mut next, 1), [300]);
+    });
+    node.stop();
+}
+
+/// A client notices by the silence that the connection is lost, and the node by what it sends.
+#[test]
+fn a_log_without_events_is_not_silent() {
+    let node = TestNode::start();
+    let mut lines = connect(node.api);
+    let mut events = connect(node.api);
+    for (client, accept) in [(&mut lines, "*/*"), (&mut events, "text/event-stream")] {
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let path = wlog("&from=end");
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: {accept}\r\n\r\n");
+        client.write_all(head.as_bytes()).unwrap();
+    }
+    let ends_with = |client: &mut TcpStream, expected: &str| {
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(expected.as_bytes()) {
+            let mut byte = [0];
+            client.read_exact(&mut byte).unwrap();
+            bytes.extend(byte);
+        }
+    };
+    let gone = Follower::open(node.api, &wlog("&from=end"), &[]).unwrap();
+    assert_eq!(node.metric("httpapi_followers"), 3.0);
+    drop(gone);
+    ends_with(&mut lines, "\r\n\r\n1\r\n\n\r\n");
+    ends_with(&mut events, "retry: 1000\n\n\r\n3\r\n:\n\n\r\n");
+    let start = Instant::now();
+    while node.metric("httpapi_followers") > 2.0 {
+        assert!(start.elapsed() < PATIENCE, "the place is not given back");
+        thread::sleep(Duration::from_millis(10));
+    }
+    drop((lines, events));
     node.stop();
 }
