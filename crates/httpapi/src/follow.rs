@@ -143,7 +143,7 @@ pub(crate) async fn follow(
     });
     let frames = |piece: Vec<Bytes>| stream::iter(piece).map(|bytes| Ok(Frame::data(bytes)));
     let pieces = pieces.map_ok(frames).try_flatten();
-    let opening = stream::iter(format.opening().map(|text| Ok(Frame::data(text.into()))));
+    let opening = stream::iter(format.opening(from).map(|text| Ok(Frame::data(text.into()))));
     let mut response = stream_response(format.content_type(), opening.chain(pieces).boxed());
     response.extensions_mut().insert(Endless);
     let headers = response.headers_mut();

@@ -6,6 +6,12 @@ use std::{
     time::Duration,
 };
 
+/// The longest wait for a byte.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The most empty lines and comments in a wait. A node sends one when 15 s have passed.
+const MOST_EMPTY: usize = 4;
+
 /// An answer that has no end: its lines are read one by one.
 #[derive(Debug)]
 pub struct Follower {
@@ -25,7 +31,7 @@ impl Follower {
     /// If the connection fails, or if the head is cut.
     pub fn open(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> io::Result<Follower> {
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         let mut head = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n");
         for (name, value) in headers {
             head += &format!("{name}: {value}\r\n");
@@ -43,12 +49,13 @@ impl Follower {
         Ok(Follower { stream, left: 0, status, head: head.to_ascii_lowercase() })
     }
 
-    /// Waits for the next line that is not empty, without its end. `None` at the end of the answer.
+    /// Waits for the next line that is neither empty nor a comment of server-sent events, without its
+    /// end. `None` at the end of the answer.
     ///
     /// # Errors
-    /// If the answer is cut, or if nothing comes for 30 seconds.
+    /// If the answer is cut, or if no byte, or only empty lines, come for a time.
     pub fn line(&mut self) -> io::Result<Option<String>> {
-        let mut line = Vec::new();
+        let (mut line, mut empty) = (Vec::new(), 0);
         loop {
             if self.left == 0 && !self.begin_chunk()? {
                 return Ok(None);
@@ -60,7 +67,13 @@ impl Follower {
                 self.stream.read_exact(&mut [0; 2])?;
             }
             match byte {
-                [b'\n'] if line.is_empty() => {}
+                [b'\n'] if line.is_empty() || line == b":" => {
+                    empty += 1;
+                    line.clear();
+                    if empty > MOST_EMPTY {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
                 [b'\n'] => return String::from_utf8(line).map(Some).map_err(io::Error::other),
                 _ => line.extend_from_slice(&byte),
             }

@@ -113,13 +113,15 @@ impl ApiHandler {
         let answers = pool("answers", settings.answers_bytes - large);
         let log_reads =
             LogReads::new(throttle.clone(), settings.logs, answers.clone(), clock.clone());
+        // A follower is never idle, and other clients need connections too.
+        let followers = settings.followers.min(settings.limits.connections.div_ceil(2));
         let following = FollowContext { clock, reads: log_reads.clone(), stop };
         ApiHandler {
             bodies: pool("bodies", settings.bodies_bytes),
             answers,
             large_answers: pool("large answers", large),
             log_reads,
-            followers: FollowerPlaces::new(settings.followers),
+            followers: FollowerPlaces::new(followers),
             followed: FollowedLogs::default(),
             following: Arc::new(following),
             throttle,

@@ -28,7 +28,7 @@ pub struct HttpApiSettings {
     /// `answers_bytes` should be left for documents and lists.
     pub logs: usize,
     /// The number of clients that may follow logs at the same time, also of logs that other nodes
-    /// send. Each takes some kilobytes.
+    /// send; at most half of the connections. Each takes some kilobytes.
     pub followers: usize,
     /// Whether the API serves only this machine. It then refuses requests that a page of another site
     /// made, and requests to another host name.

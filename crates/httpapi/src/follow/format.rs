@@ -34,11 +34,15 @@ impl EventFormat {
         }
     }
 
-    /// The text before the first event: the milliseconds after which a client connects again.
-    pub(super) fn opening(self) -> Option<&'static str> {
+    /// The text before the event `from`: the milliseconds after which a client connects again, and
+    /// the id before the first event. So a client that waits for new events, and connects again before
+    /// there is one, misses none.
+    pub(super) fn opening(self, from: u64) -> Option<String> {
         match self {
             EventFormat::Lines => None,
-            EventFormat::ServerSentEvents => Some("retry: 1000\n\n"),
+            EventFormat::ServerSentEvents => {
+                Some(format!("retry: 1000\nid: {}\n\n", from.saturating_sub(1)))
+            }
         }
     }
 
