@@ -46,6 +46,8 @@ pub(crate) struct HttpConfig {
     pub(crate) answers_bytes: NonZeroUsize,
     /// The maximum number of logs that are read at the same time.
     pub(crate) logs: NonZeroUsize,
+    /// The maximum number of clients that follow logs at the same time.
+    pub(crate) followers: NonZeroUsize,
     /// The maximum number of commands that wait in a partition.
     pub(crate) queue: NonZeroUsize,
     /// How long a command waits while its partition is full. 0 refuses it at once.
@@ -70,6 +72,7 @@ impl Default for HttpConfig {
             bodies_bytes: at_least_one(api.bodies_bytes),
             answers_bytes: at_least_one(api.answers_bytes),
             logs: at_least_one(api.logs),
+            followers: at_least_one(api.followers),
             queue: at_least_one(partition.queue),
             queue_wait_seconds: Some(Seconds::of(partition.queue_wait)),
         }

@@ -36,6 +36,7 @@ pub(super) fn api_settings(
         bodies_bytes: http.bodies_bytes.get(),
         answers_bytes: http.answers_bytes.get(),
         logs: http.logs.get(),
+        followers: http.followers.get(),
         // Clients with tokens know the node by its name.
         only_local: !http.allow_unauthenticated && authenticator.is_none(),
         authenticator,
@@ -82,6 +83,7 @@ mod tests {
         bodies_bytes = 7_008
         answers_bytes = 7_009
         logs = 710
+        followers = 711
     ";
 
     /// Every key has a value of its own, so a key that sets another limit is found.
@@ -102,6 +104,7 @@ mod tests {
         assert_eq!(api.bodies_bytes, 7_008);
         assert_eq!(api.answers_bytes, 7_009);
         assert_eq!(api.logs, 710);
+        assert_eq!(api.followers, 711);
         assert_eq!(limits.drain_time, Duration::from_secs(6));
 
         let admin = admin_limits(&config, limits);
