@@ -115,4 +115,34 @@ mod tests {
             assert!(under_way.is_idle());
         }
     }
+
+    /// An answer without an end was cut when all its pieces together had waited for so long as one
+    /// piece may.
+    #[test]
+    fn each_piece_of_an_answer_without_an_end_has_a_time_of_its_own() {
+        let manual = ManualClock::new(0);
+        let under_way = ActiveRequests::default();
+        let taken = || under_way.taken(manual.clock().now());
+        let second = Duration::from_secs(1);
+        let pieces = ["one", "two", "three"].map(|piece| Ok(Frame::data(Bytes::from(piece))));
+        let body = stream_response("text/plain", stream::iter(pieces).boxed()).into_body();
+        let mut body = TrackedBody::new(body, true, under_way.begin(), manual.clock());
+        let mut next = || {
+            let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+            frame.now_or_never().unwrap()
+        };
+        let one = next();
+        manual.advance(second);
+        assert_eq!(taken(), second);
+        drop(one);
+        assert_eq!(taken(), Duration::ZERO);
+        let (two, three) = (next(), next());
+        manual.advance(2 * second);
+        assert_eq!(taken(), 2 * second);
+        drop(two);
+        assert_eq!(taken(), Duration::ZERO, "the client takes pieces, although others wait");
+        manual.advance(second);
+        assert_eq!(taken(), second);
+        drop(three);
+    }
 }
