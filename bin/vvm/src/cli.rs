@@ -2,6 +2,7 @@
 
 mod bench;
 mod cluster;
+mod event_logs;
 mod node_address;
 mod numbers;
 mod repair;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use self::{
     bench::{BenchArgs, BenchRequests},
     cluster::{ClusterArgs, ClusterCommand, PartitionName},
+    event_logs::{FollowArgs, LogsCommand},
     node_address::{ConnectionArgs, NodeAddress},
     numbers::{NumbersArgs, NumbersCommand},
     repair::{MarkArgs, RepairCommand},
@@ -57,6 +59,9 @@ pub(crate) enum CliCommand {
     /// Send requests to a running node, and measure how long they take. The records and events of
     /// commands stay in the workspaces, and numbers that are drawn are used up.
     Bench(BenchArgs),
+    /// Follow the logs of a running node.
+    #[command(subcommand, arg_required_else_help = true)]
+    Logs(LogsCommand),
     /// List, draw and explain the document numbers of a running node.
     #[command(subcommand, arg_required_else_help = true)]
     Numbers(NumbersCommand),
@@ -110,6 +115,7 @@ impl CliCommand {
             CliCommand::Repair(command) => command.args().json,
             CliCommand::Doctor(args) => args.json,
             CliCommand::Storage(StorageCommand::Check(_))
+            | CliCommand::Logs(_)
             | CliCommand::Serve(_)
             | CliCommand::Token(_)
             | CliCommand::Dev(_)

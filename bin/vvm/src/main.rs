@@ -13,6 +13,7 @@ mod config;
 mod config_command;
 mod doctor;
 mod elections_verify;
+mod follow_command;
 mod latency;
 mod lazy_driver;
 mod log_filter;
@@ -89,6 +90,7 @@ fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Status(args) => on_runtime(status::run(args)),
         CliCommand::Cluster(command) => on_runtime(cluster_command::run(command)),
         CliCommand::Bench(args) => on_runtime(bench::run(args)),
+        CliCommand::Logs(command) => on_runtime(follow_command::run(command)),
         CliCommand::Numbers(command) => on_runtime(numbers_command::run(command)),
         CliCommand::Sequences(command) => on_runtime(sequences_command::run(command)),
         CliCommand::Token(command) => token_command::run(command),

@@ -9,7 +9,8 @@ use causes::with_causes;
 use clock::Clock;
 use http_body_util::{BodyExt, Full};
 use hyper::{
-    HeaderMap, Method, Request, StatusCode,
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::Incoming,
     client::conn::http1::{self, SendRequest},
     header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue},
 };
@@ -106,10 +107,15 @@ impl NodeClient {
     }
 
     /// Sends a request, and reads the whole answer.
-    pub(crate) async fn send(
+    pub(crate) async fn send(&mut self, request: NodeRequest<'_>) -> Result<NodeAnswer, NoAnswer> {
+        NodeAnswer::read(self.begin(request).await?).await
+    }
+
+    /// Sends a request, and reads the head of the answer. The body comes while this client lives.
+    pub(crate) async fn begin(
         &mut self,
         NodeRequest { method, path, headers, body }: NodeRequest<'_>,
-    ) -> Result<NodeAnswer, NoAnswer> {
+    ) -> Result<Response<Incoming>, NoAnswer> {
         if let Err(error) = self.sender.ready().await {
             return Err(NoAnswer::NotSent(self.end_of_connection(error).await));
         }
@@ -122,17 +128,14 @@ impl NodeClient {
             request.headers_mut().insert(AUTHORIZATION, token.clone());
         }
         request.headers_mut().extend(headers.iter().cloned());
-        let answer = match self.sender.try_send_request(request).await {
-            Ok(answer) => answer,
+        match self.sender.try_send_request(request).await {
+            Ok(answer) => Ok(answer),
             Err(mut failed) => {
                 let is_sent = failed.take_message().is_none();
                 let why = self.end_of_connection(failed.into_error()).await;
-                return Err(if is_sent { NoAnswer::Broken(why) } else { NoAnswer::NotSent(why) });
+                Err(if is_sent { NoAnswer::Broken(why) } else { NoAnswer::NotSent(why) })
             }
-        };
-        let (parts, body) = answer.into_parts();
-        let body = body.collect().await.map_err(|error| NoAnswer::Broken(with_causes(&error)))?;
-        Ok(NodeAnswer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+        }
     }
 }
 
@@ -151,6 +154,13 @@ pub(crate) struct NodeAnswer {
 }
 
 impl NodeAnswer {
+    /// Reads the whole answer.
+    pub(crate) async fn read(answer: Response<Incoming>) -> Result<NodeAnswer, NoAnswer> {
+        let (parts, body) = answer.into_parts();
+        let body = body.collect().await.map_err(|error| NoAnswer::Broken(with_causes(&error)))?;
+        Ok(NodeAnswer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+    }
+
     /// Returns the body as JSON; null if it is no JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()

@@ -1,0 +1,55 @@
+//! The arguments of the commands for logs of events.
+
+use clap::{Args, Subcommand};
+
+use super::{ConnectionArgs, NodeAddress};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogsCommand {
+    /// Print the events of a log as they are applied, one JSON object in each line. The command
+    /// connects again when its connection ends, and prints each event once.
+    Follow(FollowArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FollowArgs {
+    /// The API of a node. With several addresses (repeat the option) the command goes on at the next
+    /// node when one does not answer.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8822")]
+    pub(crate) node: Vec<NodeAddress>,
+
+    /// The application.
+    #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
+    pub(crate) app: String,
+
+    /// The workspace.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) ws: u64,
+
+    /// The partition: its log has the events of all its workspaces.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "ws")]
+    pub(crate) partition: Option<u16>,
+
+    /// The offset of the first event, or `end` for the first event from now on.
+    #[arg(long, value_name = "OFFSET", default_value = "1", value_parser = from)]
+    pub(crate) from: String,
+
+    /// The number of events after which the command ends.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
+
+    /// How long the command tries to reach a node again before it ends with 4.
+    #[arg(long, value_name = "N", default_value_t = 300)]
+    pub(crate) retry_seconds: u64,
+
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+}
+
+fn from(text: &str) -> Result<String, &'static str> {
+    let is_offset = text.parse::<u64>().is_ok_and(|offset| offset > 0);
+    match is_offset || text == "end" {
+        true => Ok(text.to_owned()),
+        false => Err("an offset of 1 or more is expected, or `end`"),
+    }
+}

@@ -1,0 +1,178 @@
+//! `vvm logs follow`: prints the events of a log as they are applied.
+//!
+//! The command asks for server-sent events, because each of them has the id with which the command
+//! goes on after its connection has ended.
+
+mod event_reader;
+
+use std::{process::ExitCode, time::Duration};
+
+use bytes::Bytes;
+use causes::with_causes;
+use clock::{Clock, Instant};
+use http_body_util::BodyExt;
+use hyper::{
+    Method, Response, StatusCode,
+    body::Incoming,
+    header::{ACCEPT, HeaderName, HeaderValue},
+};
+use sysvvm::AppName;
+
+use self::event_reader::EventReader;
+use crate::{
+    cli::{FollowArgs, LogsCommand},
+    command_error::CommandError,
+    node_client::{NodeAnswer, NodeClient, NodeRequest, NodeTarget, no_answer},
+    print, say,
+};
+
+/// The longest wait for the head of an answer. The node itself gives up after
+/// `http.command_seconds`.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The longest silence. A node sends something each 15 s.
+const QUIET: Duration = Duration::from_secs(45);
+
+/// The pause before another try.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The pause after an answer that ended in order: the partition moves, or the node stops.
+const SHORT_PAUSE: Duration = Duration::from_millis(100);
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+pub(crate) async fn run(LogsCommand::Follow(args): LogsCommand) -> Result<ExitCode, CommandError> {
+    let mut log = PrintedLog::new(&args)?;
+    let (clock, retry) = (Clock::system(), Duration::from_secs(args.retry_seconds));
+    let mut failures = 0;
+    for address in args.node.iter().cycle() {
+        // The file of the token may have a new one.
+        let node = &args.connection.target(address.clone())?;
+        let why = match log.print_from(node, &clock).await? {
+            AnswerEnd::All => break,
+            AnswerEnd::Whole => {
+                clock.sleep(SHORT_PAUSE).await;
+                continue;
+            }
+            AnswerEnd::Lost(why) => why,
+        };
+        failures += 1;
+        let gives_up = match log.heard {
+            Some(heard) => clock.now() >= heard + retry,
+            // A wrong address shows at once.
+            None => failures >= args.node.len(),
+        };
+        if gives_up {
+            return Err(CommandError::unreachable(no_answer(node, "http.listen", why)));
+        }
+        say(format!("{node}: {why}; the command goes on at the next try"));
+        clock.sleep(PAUSE).await;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The end of an answer.
+enum AnswerEnd {
+    /// All events that the command wants are printed.
+    All,
+    /// The node ended the answer in order.
+    Whole,
+    Lost(String),
+}
+
+/// A log that is being printed.
+struct PrintedLog {
+    path: String,
+    from: String,
+    /// The id of the last event that is printed, or the id before the first event.
+    last: Option<u64>,
+    left: Option<u64>,
+    /// When a node last sent something of the log.
+    heard: Option<Instant>,
+}
+
+impl PrintedLog {
+    fn new(args: &FollowArgs) -> Result<PrintedLog, CommandError> {
+        let app: AppName =
+            args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
+        let base = format!("/api/v2/apps/{}/{}", app.owner(), app.name());
+        let path = match args.partition {
+            Some(partition) => format!("{base}/partitions/{partition}/plog"),
+            None => format!("{base}/workspaces/{}/wlog", args.ws),
+        };
+        Ok(PrintedLog { path, from: args.from.clone(), last: None, left: args.limit, heard: None })
+    }
+
+    /// Prints the events that follow, until the answer of the node ends.
+    ///
+    /// # Errors
+    /// If the node refuses the request for good, or if stdout is closed.
+    async fn print_from(
+        &mut self,
+        node: &NodeTarget,
+        clock: &Clock,
+    ) -> Result<AnswerEnd, CommandError> {
+        let asked = clock.timeout_at(clock.now() + ANSWER_TIMEOUT, self.ask(node)).await;
+        let (_client, answer) = match asked {
+            Ok(Ok(asked)) => asked,
+            Ok(Err(why)) => return Ok(AnswerEnd::Lost(why)),
+            Err(_) => return Ok(AnswerEnd::Lost(format!("no answer within {ANSWER_TIMEOUT:?}"))),
+        };
+        if answer.status() != StatusCode::OK {
+            return refusal(node, answer, clock).await;
+        }
+        let (mut body, mut events) = (answer.into_body(), EventReader::default());
+        loop {
+            self.heard = Some(clock.now());
+            let piece = match clock.timeout_at(clock.now() + QUIET, body.frame()).await {
+                Ok(Some(Ok(piece))) => piece.into_data().unwrap_or_default(),
+                Ok(Some(Err(error))) => return Ok(AnswerEnd::Lost(with_causes(&error))),
+                Ok(None) if self.left == Some(0) => return Ok(AnswerEnd::All),
+                Ok(None) => return Ok(AnswerEnd::Whole),
+                Err(_) => return Ok(AnswerEnd::Lost(format!("silence for {QUIET:?}"))),
+            };
+            let received = events.read(&piece);
+            if received.count > 0 {
+                print(&String::from_utf8_lossy(&received.lines))?;
+            }
+            self.last = received.last.or(self.last);
+            self.left = self.left.map(|left| left.saturating_sub(received.count));
+            if self.left == Some(0) {
+                return Ok(AnswerEnd::All);
+            }
+        }
+    }
+
+    async fn ask(&self, node: &NodeTarget) -> Result<(NodeClient, Response<Incoming>), String> {
+        let mut path = format!("{}?follow=true&from={}", self.path, self.from);
+        if let Some(left) = self.left {
+            path += &format!("&limit={left}");
+        }
+        let mut headers = vec![(ACCEPT, HeaderValue::from_static("text/event-stream"))];
+        headers.extend(self.last.map(|last| (LAST_EVENT_ID, last.into())));
+        let mut client = NodeClient::connect(node).await.map_err(|error| error.to_string())?;
+        let (method, body) = (Method::GET, Bytes::new());
+        let request = NodeRequest { method, path: &path, headers: &headers, body };
+        let answer = client.begin(request).await.map_err(|error| error.to_string())?;
+        Ok((client, answer))
+    }
+}
+
+/// The end of an answer that has no log.
+async fn refusal(
+    node: &NodeTarget,
+    answer: Response<Incoming>,
+    clock: &Clock,
+) -> Result<AnswerEnd, CommandError> {
+    let answer = NodeAnswer::read(answer);
+    let answer = match clock.timeout_at(clock.now() + ANSWER_TIMEOUT, answer).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(why)) => return Ok(AnswerEnd::Lost(why.to_string())),
+        Err(_) => return Ok(AnswerEnd::Lost("the answer does not end".to_owned())),
+    };
+    let why = answer.problem("reason");
+    match answer.status {
+        StatusCode::SERVICE_UNAVAILABLE => Ok(AnswerEnd::Lost(why)),
+        _ => Err(CommandError::unfinished(format!("{node} refused the request: {why}"))),
+    }
+}

@@ -1,0 +1,104 @@
+//! `vvm logs follow` beside a node on redb, as processes.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[path = "support/node.rs"]
+mod node;
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use node::NodeProcess;
+use rustix::process::Signal;
+use serde_json::Value;
+
+const WS: u64 = 1;
+
+const ROW: &str = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
+
+/// `vvm logs follow`, and the lines that it prints.
+struct Followed {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Followed {
+    fn start(api: SocketAddr, args: &[&str]) -> Followed {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
+        command.args(["logs", "follow", "--node", &api.to_string()]).args(args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Followed { child, lines }
+    }
+
+    /// The offset of the next event.
+    fn offset(&mut self, key: &str) -> u64 {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        let event: Value = serde_json::from_str(&line).unwrap();
+        event[key].as_u64().unwrap()
+    }
+
+    /// Waits for the end, and returns the code and what was printed to stderr.
+    fn end(self) -> (Option<i32>, String) {
+        let output = self.child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+fn write(node: &NodeProcess) {
+    let (status, answer) = node.command(WS, "sys.CUD", ROW);
+    assert_eq!(status, 200, "{answer}");
+}
+
+/// The node is killed and starts again. Events come once, and in order.
+#[test]
+fn a_log_is_followed_through_the_restart_of_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let (api, admin) = (node::free(), node::free());
+    let start = || NodeProcess::start_at(folder.path(), "", api, admin).ready();
+    let mut node = start();
+    node.create_workspace(WS);
+    write(&node);
+    let mut all = Followed::start(api, &["--limit", "5"]);
+    let mut partition = Followed::start(api, &["--partition", "1", "--from", "2", "--limit", "3"]);
+    assert_eq!([1, 2], [(); 2].map(|()| all.offset("wlogOffset")));
+    assert_eq!(partition.offset("plogOffset"), 2);
+    write(&node);
+    assert_eq!(all.offset("wlogOffset"), 3);
+    node.signal(Signal::KILL);
+    node.ended();
+    let node = start();
+    write(&node);
+    write(&node);
+    assert_eq!([4, 5], [(); 2].map(|()| all.offset("wlogOffset")));
+    assert_eq!([3, 4], [(); 2].map(|()| partition.offset("plogOffset")));
+    assert_eq!(node.logged(WS).len(), 5, "the log has no other events");
+    for followed in [all, partition] {
+        let (code, stderr) = followed.end();
+        assert_eq!(code, Some(0), "{stderr}");
+        assert!(stderr.contains("goes on at the next try"), "{stderr}");
+    }
+    node.stop();
+}
+
+#[test]
+fn a_log_that_cannot_be_followed_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = NodeProcess::start(folder.path(), "").ready();
+    for (api, args, expected, part) in [
+        (node::free(), &[][..], 4, "no node answers"),
+        (node.api, &["--ws", "77"], 1, "404"),
+        (node.api, &["--partition", "77"], 1, "404"),
+        (node.api, &["--from", "0"], 2, "1 or more"),
+        (node.api, &["--partition", "1", "--ws", "1"], 2, "cannot be used with"),
+    ] {
+        let (code, stderr) = Followed::start(api, args).end();
+        assert_eq!(code, Some(expected), "{args:?}: {stderr}");
+        assert!(stderr.contains(part), "{stderr}");
+    }
+    node.stop();
+}
