@@ -81,6 +81,8 @@ struct Follower {
     from: u64,
     /// The number of events that the client still wants.
     left: u64,
+    /// The end of the client's token.
+    until: Instant,
     format: EventFormat,
     /// The events that were there, while the follower reads them itself.
     earlier: Option<EarlierEvents>,
@@ -94,12 +96,13 @@ struct EarlierEvents {
     _permits: LogPermits,
 }
 
-/// Begins to follow a log. If events are there already, the first one is read by the deadline.
+/// Begins to follow a log, until the token of the client ends at `until`. If events are there already,
+/// the first one is read by the deadline.
 pub(crate) async fn follow(
     context: Arc<FollowContext>,
     log: OwnedLog,
     followed: Arc<FollowedLog>,
-    (request, deadline): (FollowRequest, Instant),
+    (request, deadline, until): (FollowRequest, Instant, Instant),
     place: FollowerPlace,
 ) -> Result<Response<Body>, ProblemDetails> {
     let busy = |busy| ProblemDetails::refused(Refused::Busy(busy));
@@ -128,6 +131,7 @@ pub(crate) async fn follow(
     let follower = Follower {
         earlier,
         left: request.limit.unwrap_or(u64::MAX),
+        until,
         _place: place,
         context,
         log,
@@ -157,7 +161,7 @@ impl Follower {
     /// the end: the client has all that it wanted, or the partition leaves this node.
     async fn piece(&mut self) -> io::Result<Option<Vec<Bytes>>> {
         let quiet_until = self.context.clock.now() + QUIET;
-        while self.left > 0 && !self.context.stop.is_cancelled() {
+        while self.left > 0 && !self.has_ended() {
             if let Some(events) = self.earlier_events().await? {
                 if let Some(piece) = self.rendered(&events)? {
                     return Ok(Some(piece));
@@ -175,9 +179,11 @@ impl Follower {
                 TailEvents::End => {
                     let known = self.followed.read_changes().unwrap_or_default();
                     let changed = self.watch.changed(known);
-                    let changed = self.context.clock.timeout_at(quiet_until, changed);
+                    let changed =
+                        self.context.clock.timeout_at(quiet_until.min(self.until), changed);
                     match self.context.stop.run_until_cancelled(changed).await {
                         Some(Ok(Ok(_))) => {}
+                        Some(Err(_)) if self.has_ended() => return Ok(None),
                         Some(Err(_)) => return Ok(Some(vec![self.format.sign_of_life()])),
                         Some(Ok(Err(_))) | None => return Ok(None),
                     }
@@ -185,6 +191,11 @@ impl Follower {
             }
         }
         Ok(None)
+    }
+
+    /// Whether the node stops, or the token of the client has ended.
+    fn has_ended(&self) -> bool {
+        self.context.stop.is_cancelled() || self.context.clock.now() >= self.until
     }
 
     /// The next of the events that the follower reads itself; `None` if there are no more.

@@ -3,7 +3,7 @@
 //! Each request takes its share of the memory for answers before it reads. Its computations run on
 //! the [throttle](crate::read_throttle).
 
-use std::{ptr, sync::Arc};
+use std::{ptr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clock::Instant;
@@ -140,8 +140,17 @@ impl ApiHandler {
         let key = (number.unwrap_or_default(), partition.epoch().0);
         let followed = self.followed.of(key, &log);
         let context = Arc::clone(&self.following);
-        let start = (request, self.deadline(head));
+        let start = (request, self.deadline(head), self.end_of_token(head));
         follow(context, log, followed, start, place).await
+    }
+}
+
+impl ApiHandler {
+    /// The end of the token of a client.
+    fn end_of_token(&self, head: &RequestHead) -> Instant {
+        let clock = self.node.clock();
+        let left = head.caller.expires.saturating_sub(clock.wall().as_millis() / 1_000);
+        clock.now() + Duration::from_secs(left)
     }
 }
 

@@ -17,7 +17,10 @@ use httpapi::{
     access::{NewToken, SigningKey, TokenRules},
 };
 use serde_json::{Value, json};
-use shop::http_client::{command_path, request, try_request, workspace_path};
+use shop::{
+    Follower,
+    http_client::{command_path, request, try_request, workspace_path},
+};
 use tempfile::TempDir;
 
 use crate::support::{ROW, TestNode, WS};
@@ -133,6 +136,7 @@ fn routes() -> Vec<(&'static str, String, &'static str, bool)> {
         ("GET", path("/docs/shop.Article/70000?consistency=eventual"), "", true),
         ("GET", path("/cdocs/shop.Article"), "", true),
         ("GET", path("/wlog"), "", true),
+        ("GET", path("/wlog?follow=true&limit=1"), "", true),
         ("GET", path("/numbers"), "", true),
         ("GET", path("/numbers/order"), "", true),
         ("GET", path("/numbers/order/peek"), "", true),
@@ -218,6 +222,46 @@ fn logged(node: &TestNode, issuer: &Issuer) -> usize {
     let path = workspace_path(WS) + "/wlog";
     let headers = [("authorization", token.as_str())];
     try_request(node.api, "GET", &path, &headers, "").unwrap().1.lines().count()
+}
+
+/// The log of a partition has the events of all its workspaces. Partition 1 is no workspace 1.
+#[test]
+fn the_log_of_a_partition_needs_a_grant_for_all_workspaces() {
+    let issuer = Issuer::new();
+    let node = issuer.node();
+    for query in ["", "?follow=true&limit=1"] {
+        let path = format!("/api/v2/apps/demo/shop/partitions/1/plog{query}");
+        for (workspaces, right, expected) in [
+            ("[1]", "read", 403),
+            ("[1,11,21]", "read", 403),
+            ("\"*\"", "write", 403),
+            ("\"*\"", "read", 200),
+        ] {
+            let grants = format!(
+                r#"[{{"app":"demo/shop","workspaces":{workspaces},"rights":["{right}"]}}]"#
+            );
+            let token = issuer.token("a", &grants);
+            let (status, code, _) = ask(&node, "GET", &path, Some(&token), "");
+            assert_eq!(status, expected, "{grants}: {code}");
+        }
+    }
+    node.stop();
+}
+
+/// A sender may follow a log for as long as the token says, and not for ever.
+#[test]
+fn a_followed_log_ends_with_its_token() {
+    let issuer = Issuer::new();
+    let node = issuer.node();
+    let end = now() + 3;
+    let token = issuer.token_with("a", ALL, |new| new.expires = end);
+    let bearer = format!("Bearer {token}");
+    let path = workspace_path(WS) + "/wlog?follow=true";
+    let mut follower = Follower::open(node.api, &path, &[("authorization", &bearer)]).unwrap();
+    assert!(follower.line().unwrap().is_some());
+    assert_eq!(follower.line().unwrap(), None, "the answer ends, and is not cut");
+    assert!((end - 1..end + 3).contains(&now()), "{} after the end", now() as i64 - end as i64);
+    node.stop();
 }
 
 /// Every route times grants that are not for it.
