@@ -150,6 +150,7 @@ fn followers_are_limited_and_leave_room_for_others() {
     let follow = || Follower::open(node.api, &wlog(""), &[]).unwrap();
     let (mut first, mut second) = (follow(), follow());
     assert_eq!((offsets(&mut first, 1), offsets(&mut second, 1)), (vec![1], vec![1]));
+    assert_eq!(follow().status, 503);
     let (status, answer) = request(node.api, "GET", &wlog(""), &[], "");
     assert_eq!((status, answer["code"].as_str()), (503, Some("too_many_followers")), "{answer}");
     assert_eq!(node.logged(WS).len(), 1, "the whole log can be read");
