@@ -149,6 +149,15 @@ fn a_node_that_others_can_reach_needs_tokens_or_a_permission() {
     let both = "[http]\nallow_unauthenticated = true\n";
     let (code, why) = check(&format!("{CONFIG}{both}"));
     assert!(code == 3 && why.contains("remove one of both"), "{why}");
+    let pages = |origin: &str| format!("[http]\npage_origins = [\"{origin}\"]\n");
+    let (code, why) = check(&pages("https://app.example"));
+    assert!(code == 3 && why.contains("add the section `access`"), "{why}");
+    let (code, why) = check(&format!("{CONFIG}{}", pages("https://app.example:8443")));
+    assert_eq!(code, 0, "{why}");
+    for wrong in ["*", "app.example", "https://", "https://app.example/", "https://*.example"] {
+        let (code, why) = check(&format!("{CONFIG}{}", pages(wrong)));
+        assert!(code == 3 && why.contains("is not the origin of a page"), "{wrong}: {why}");
+    }
     let private = CONFIG.replace("keys.json", "key.json");
     let (code, why) = check(&private);
     assert!(code == 3 && why.contains("access.keys_file"), "{why}");

@@ -8,6 +8,7 @@ mod authentication;
 mod authority;
 mod check;
 mod cluster;
+mod cross_origin;
 mod follow;
 mod memory;
 mod numbers;

@@ -25,6 +25,8 @@ pub(crate) struct HttpConfig {
     /// Whether other machines may reach the API. The API has no authentication: every client can do
     /// everything.
     pub(crate) allow_unauthenticated: bool,
+    /// The origins of web pages that may use the API, such as `https://app.example`.
+    pub(crate) page_origins: Vec<String>,
     /// TLS of the API.
     pub(crate) tls: Option<HttpTlsConfig>,
     /// The maximum number of connections.
@@ -62,6 +64,7 @@ impl Default for HttpConfig {
         HttpConfig {
             listen: api.listen,
             allow_unauthenticated: !api.only_local,
+            page_origins: api.page_origins,
             tls: None,
             connections: at_least_one(api.limits.connections),
             head_seconds: Seconds::of(api.limits.head_time),

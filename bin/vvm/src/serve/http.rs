@@ -40,6 +40,7 @@ pub(super) fn api_settings(
         // Clients with tokens know the node by its name.
         only_local: !http.allow_unauthenticated && authenticator.is_none(),
         authenticator,
+        page_origins: http.page_origins.clone(),
         commands_per_second: config.access.as_ref().map_or(0, |it| it.commands_per_second),
     }
 }

@@ -42,7 +42,13 @@ impl ApiHandler {
         let clock = self.node.clock();
         let start = clock.now();
         let uri = head.uri.clone();
-        let (kind, answered) = match checked.and_then(|()| route(&head.method, uri.path())) {
+        let preflight = checked.map(|()| self.pages.preflight(&head.method, &head.headers));
+        let routed = match preflight {
+            Ok(Some(answer)) => Err(Ok(answer)),
+            Ok(None) => route(&head.method, uri.path()).map_err(Err),
+            Err(problem) => Err(Err(problem)),
+        };
+        let (kind, answered) = match routed {
             Ok(route) => {
                 let kind = route.operation.kind();
                 let answered = match self.access.allow_client(&head.headers, route, start).await {
@@ -54,9 +60,10 @@ impl ApiHandler {
                 };
                 (kind, answered)
             }
-            Err(problem) => ("none", Err(problem)),
+            Err(answered) => ("none", answered),
         };
         let mut response = self.response(&head, answered);
+        self.pages.tell(&head.headers, response.headers_mut());
         // A load balancer opens its next connection to another node.
         if self.node.is_draining() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -16,6 +16,7 @@ use super::{headers::request_id, settings::HttpApiSettings};
 use crate::{
     authentication::{PortAccess, nobody},
     cluster::{Cluster, ClusterTls, ForwardMetrics, Peers, QuotaLimits},
+    cross_origin::PageOrigins,
     follow::{FollowContext, FollowedLogs, FollowerPlaces},
     memory::MemoryPool,
     problem::ProblemDetails,
@@ -38,6 +39,8 @@ const LEAST_REQUESTS: usize = 64;
 pub(crate) struct ApiHandler {
     pub(super) node: Node,
     pub(super) access: PortAccess,
+    /// The web pages that may use the API.
+    pub(super) pages: PageOrigins,
     pub(super) settings: HttpApiSettings,
     pub(super) bodies: MemoryPool,
     pub(super) answers: MemoryPool,
@@ -125,6 +128,7 @@ impl ApiHandler {
             followed: FollowedLogs::default(),
             following: Arc::new(following),
             throttle,
+            pages: PageOrigins::new(&settings.page_origins),
             access: PortAccess::new(settings.authenticator.clone(), settings.commands_per_second),
             metrics: ForwardMetrics::new(),
             node,

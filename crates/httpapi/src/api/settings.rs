@@ -38,6 +38,9 @@ pub struct HttpApiSettings {
     /// The most commands, changes and draws that a principal may send to this node in a second. 0 is
     /// no limit.
     pub commands_per_second: u32,
+    /// The origins of web pages that may use the API, such as `https://app.example`. Without an
+    /// authenticator, each page that a user of this machine opens could do everything.
+    pub page_origins: Vec<String>,
 }
 
 impl HttpApiSettings {
@@ -56,6 +59,7 @@ impl HttpApiSettings {
             only_local: true,
             authenticator: None,
             commands_per_second: 0,
+            page_origins: Vec::new(),
         }
     }
 }

@@ -456,3 +456,46 @@ fn the_log_names_the_operator_of_each_action() {
     assert!(line(&["refused", "https://issuer.example|client", "/step-down"]), "{log}");
     node.stop();
 }
+
+/// A page of an application could not use the API, because no answer named its origin.
+#[test]
+fn listed_pages_may_use_the_api_and_no_others() {
+    let issuer = Issuer::new();
+    let authenticator = issuer.authenticator();
+    let node = TestNode::with_admin(|api, _| {
+        api.authenticator = Some(authenticator);
+        api.only_local = false;
+        api.page_origins = vec!["https://app.example".to_owned(), "http://localhost:1".to_owned()];
+    });
+    let path = command_path(WS, "sys.CUD");
+    let send = |method: &str, origin: &str, more: &str| {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: node.example\r\norigin: {origin}\r\n{more}content-length: 0\r\n\r\n"
+        );
+        crate::support::answer_to(node.api, &head)
+    };
+    let ask = "access-control-request-method: POST\r\n";
+    for origin in ["https://app.example", "http://localhost:1"] {
+        let preflight = send("OPTIONS", origin, ask);
+        assert_eq!(preflight.status, 204, "{preflight:?}");
+        assert_eq!(preflight.header("access-control-allow-origin"), Some(origin));
+        let headers = preflight.header("access-control-allow-headers").unwrap();
+        assert!(headers.contains("authorization") && headers.contains("idempotency-key"));
+        assert_eq!(preflight.header("access-control-allow-credentials"), None);
+        // The page must be able to read why it was refused.
+        let refused = send("POST", origin, "");
+        assert_eq!(refused.status, 401, "{refused:?}");
+        assert_eq!(refused.header("access-control-allow-origin"), Some(origin));
+        assert_eq!(refused.header("vary"), Some("origin"));
+    }
+    for origin in
+        ["https://app.example.org", "https://app.example:443", "http://app.example", "null"]
+    {
+        let preflight = send("OPTIONS", origin, ask);
+        assert_eq!(preflight.status, 405, "{preflight:?}");
+        assert_eq!(preflight.header("access-control-allow-origin"), None);
+        assert_eq!(send("POST", origin, "").header("access-control-allow-origin"), None);
+    }
+    assert_eq!(send("OPTIONS", "https://app.example", "").status, 405, "no preflight");
+    node.stop();
+}

@@ -16,6 +16,7 @@ pub(super) fn check_listens(config: &VvmConfig) -> Result<(), CommandError> {
         return Err(config.source.wrong(&["http", "allow_unauthenticated"], why));
     }
     let VvmConfig { http, admin, source, .. } = config;
+    check_pages(config)?;
     let (has_tls, admin_has_tls) = (http.tls.is_some(), admin.tls.is_some());
     for (section, listen, is_allowed, other_way, has_tls) in [
         ("http", http.listen, http.allow_unauthenticated, "", has_tls),
@@ -42,6 +43,29 @@ pub(super) fn check_listens(config: &VvmConfig) -> Result<(), CommandError> {
     if http.listen == admin.listen && http.listen.port() != 0 {
         let why = format!("the API already listens on {}: choose another port", http.listen);
         return Err(source.wrong(&["admin", "listen"], why));
+    }
+    Ok(())
+}
+
+/// Checks the origins of web pages. A browser sends no token by itself, so without tokens every page
+/// with such an origin could do everything in the name of each visitor.
+fn check_pages(VvmConfig { http, access, source, .. }: &VvmConfig) -> Result<(), CommandError> {
+    let key = ["http", "page_origins"];
+    if access.is_none() && !http.page_origins.is_empty() {
+        let why = "web pages may use the API only with tokens: add the section `access`";
+        return Err(source.wrong(&key, why));
+    }
+    for origin in &http.page_origins {
+        let rest = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+        let is_origin = rest.is_some_and(|rest| {
+            !rest.is_empty() && !rest.contains(['/', '*', ' ', '?', '#', '@']) && rest.is_ascii()
+        });
+        if !is_origin {
+            let why = format!(
+                "`{origin}` is not the origin of a page: a scheme, a host and a port if it is not the usual one, such as https://app.example"
+            );
+            return Err(source.wrong(&key, why));
+        }
     }
     Ok(())
 }
