@@ -37,6 +37,10 @@ pub(crate) fn run(command: TokenCommand) -> Result<ExitCode, CommandError> {
 
 fn keygen(KeygenArgs { out, public }: &KeygenArgs) -> Result<(), CommandError> {
     let failed = |error: SigningError| CommandError::unfinished(error.to_string());
+    if let Some(there) = [out, public].into_iter().find(|path| path.exists()) {
+        let why = "the file is there already: choose another name";
+        return Err(CommandError::unfinished(format!("{}: {why}", there.display())));
+    }
     let key = SigningKey::generate().map_err(failed)?;
     write_new(out, PRIVATE, &key.to_private().map_err(failed)?)?;
     write_new(public, PUBLIC, &key.public_keys())?;
@@ -103,7 +107,10 @@ fn checked(token: &str, claims: &Value, keys: KeySet, now: u64) -> String {
     let audience = claims["aud"].as_str().or(claims["aud"][0].as_str()).unwrap_or_default();
     let rules = TokenRules::new(claims["iss"].as_str().unwrap_or_default(), audience);
     match TokenVerifier::new(rules, keys).verify(token, now) {
-        Ok(caller) => format!("a node with these keys takes the token of {}", caller.principal),
+        Ok(caller) => format!(
+            "the signature is right: a node with these keys, this issuer and this audience takes the token of {}",
+            caller.principal
+        ),
         Err(why) => format!("a node with these keys refuses the token: {why}"),
     }
 }

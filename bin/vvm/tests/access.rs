@@ -96,6 +96,8 @@ fn a_key_is_private_and_a_token_is_shown_as_it_is() {
     assert_eq!((mode("key.json"), mode("keys.json")), (0o600, 0o644));
     let again = vvm(folder, &["token", "keygen", "--out", "key.json", "--public", "new.json"]);
     assert_eq!(again.status.code(), Some(1), "a key was overwritten");
+    let again = vvm(folder, &["token", "keygen", "--out", "new.json", "--public", "keys.json"]);
+    assert!(again.status.code() == Some(1) && !folder.join("new.json").exists());
     let token = token(folder, "reader", "read", &["--app", "acme/shop", "--workspaces", "7,8"]);
     let shown = printed(folder, &["token", "show", &token]);
     assert!(shown.contains("\"workspaces\": [\n        7,\n        8"), "{shown}");

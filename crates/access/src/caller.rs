@@ -14,7 +14,8 @@ pub struct Caller {
     pub principal: Principal,
     /// What the principal may do.
     pub grants: Grants,
-    /// The end of the token, in seconds since 1970. A stream to the caller ends then.
+    /// The time from which on the token is refused, in seconds since 1970. A stream to the caller ends
+    /// then.
     pub expires: u64,
 }
 
@@ -60,6 +61,11 @@ impl Principal {
         Ok(Principal(text))
     }
 
+    /// The principal of all senders where no sender is asked for its name. No token has this principal.
+    pub fn anybody() -> Principal {
+        Principal("anybody".to_owned())
+    }
+
     /// The text of the principal.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -89,6 +95,7 @@ mod tests {
         assert_eq!(text("a|b", "c"), "a%7Cb|c");
         assert_eq!(text("a", "b|c"), "a|b%7Cc");
         assert_eq!(text("a%7Cb", "c"), "a%257Cb|c");
+        assert!(!Principal::anybody().as_str().contains('|'), "a token could have this principal");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The public keys of issuers, as a JWKS file has them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use aws_lc_rs::signature::{
     self, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RsaParameters,
@@ -9,8 +9,8 @@ use aws_lc_rs::signature::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Deserialize;
 
-/// The least bytes of the modulus of an RSA key: 2048 bits.
-const LEAST_MODULUS: usize = 256;
+/// The bits of the modulus of an RSA key.
+const MODULUS_BITS: RangeInclusive<usize> = 2_048..=8_192;
 
 /// The public keys by which tokens are checked.
 ///
@@ -172,10 +172,7 @@ impl PublicKey {
             _ if algorithm.rsa().is_some() => {
                 let parts = (bytes(jwk.n.as_ref()), bytes(jwk.e.as_ref()));
                 let (Some(modulus), Some(exponent)) = parts else { return Err(missing) };
-                if modulus.iter().skip_while(|byte| **byte == 0).count() < LEAST_MODULUS {
-                    return Err(Unused::Wrong("the RSA key has less than 2048 bits"));
-                }
-                KeyBytes::Rsa { modulus, exponent }
+                rsa_key(&modulus, &exponent)?
             }
             _ => return Err(missing),
         };
@@ -214,6 +211,22 @@ impl PublicKey {
             KeyBytes::Rsa { .. } => true,
         }
     }
+}
+
+/// An RSA key. Some programs write a zero in front of the modulus, to show that it is positive.
+fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Result<KeyBytes, Unused> {
+    let number =
+        |bytes: &[u8]| -> Vec<u8> { bytes.iter().copied().skip_while(|byte| *byte == 0).collect() };
+    let (modulus, exponent) = (number(modulus), number(exponent));
+    let unused_bits = modulus.first().map_or(0, |first| first.leading_zeros() as usize);
+    if !MODULUS_BITS.contains(&(8 * modulus.len() - unused_bits)) {
+        return Err(Unused::Wrong("the RSA key has not 2048 to 8192 bits"));
+    }
+    let is_odd = |bytes: &[u8]| bytes.last().is_some_and(|last| last % 2 == 1);
+    if !is_odd(&modulus) || !is_odd(&exponent) || exponent == [1] || exponent.len() > 4 {
+        return Err(Unused::Wrong("the numbers are not those of an RSA key"));
+    }
+    Ok(KeyBytes::Rsa { modulus, exponent })
 }
 
 impl Algorithm {

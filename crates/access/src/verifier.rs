@@ -15,8 +15,10 @@ use crate::{
     claims::{Claims, TokenParts},
 };
 
-/// The number of tokens that a verifier remembers: about 5 MB.
-const REMEMBERED: NonZeroUsize = NonZeroUsize::new(10_000).expect("10,000 is not zero");
+/// The most tokens that a verifier remembers, and the most bytes of one. The grants of a token may
+/// take ten times its bytes, so the memory is at most about 40 MB, and usually a twentieth of it.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4_000).expect("4,000 is not zero");
+const REMEMBERED_BYTES: usize = 1 << 10;
 
 /// The demands on tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +61,9 @@ pub enum TokenRefusal {
     /// A claim is missing, or has another form.
     #[error("the claim `{0}` is missing, or has another form")]
     BadClaim(&'static str),
+    /// The claims are not an object, or a claim is of another type.
+    #[error("the claims have another form than those of a token")]
+    BadClaims,
     /// The issuer is another one.
     #[error("the token is of another issuer")]
     OtherIssuer,
@@ -118,7 +123,9 @@ impl TokenVerifier {
             return Ok(caller);
         }
         let checked = self.check(token, now)?;
-        self.remembered().put(digest, checked.clone());
+        if token.len() <= REMEMBERED_BYTES {
+            self.remembered().put(digest, checked.clone());
+        }
         Ok(checked.caller)
     }
 
@@ -136,7 +143,7 @@ impl TokenVerifier {
             return Err(TokenRefusal::Critical);
         }
         let claims: Claims =
-            serde_json::from_slice(&claims).map_err(|_| TokenRefusal::BadClaim("vvm"))?;
+            serde_json::from_slice(&claims).map_err(|_| TokenRefusal::BadClaims)?;
         let issuer = claims.iss.ok_or(TokenRefusal::BadClaim("iss"))?;
         if issuer != self.rules.issuer {
             return Err(TokenRefusal::OtherIssuer);
@@ -146,6 +153,7 @@ impl TokenVerifier {
             return Err(TokenRefusal::OtherAudience);
         }
         let expires = seconds(claims.exp.ok_or(TokenRefusal::BadClaim("exp"))?, "exp")?;
+        let expires = expires.saturating_add(self.rules.leeway.as_secs());
         let from = claims.nbf.map_or(Ok(0), |from| seconds(from, "nbf"))?;
         self.check_time(now, from, expires)?;
         let subject = claims.sub.ok_or(TokenRefusal::BadClaim("sub"))?;
@@ -156,7 +164,7 @@ impl TokenVerifier {
 
     fn check_time(&self, now: u64, from: u64, expires: u64) -> Result<(), TokenRefusal> {
         let leeway = self.rules.leeway.as_secs();
-        if now >= expires.saturating_add(leeway) {
+        if now >= expires {
             return Err(TokenRefusal::Expired);
         }
         if now.saturating_add(leeway) < from {

@@ -1,5 +1,6 @@
 //! The admin endpoint: the status of the node, and the actions of an operator.
 
+mod audit;
 mod cluster;
 mod events;
 mod live_page;
@@ -19,13 +20,13 @@ use bytes::Bytes;
 use hyper::{Method, Request, Response, StatusCode, http::request::Parts};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 use vvm::{App, Node, Service, ServiceError, sysvvm::AppName};
 
-use self::{events::EventStreams, live_page::LivePage};
+use self::{audit::ActionLine, events::EventStreams, live_page::LivePage};
 use crate::{
     Authenticator, HttpLimits, ServerTls,
-    authentication::{PortAccess, check_operator},
+    authentication::{PortAccess, check_operator, time_of},
     check::check,
     problem::ProblemDetails,
     query::{parameter, parameters},
@@ -185,48 +186,44 @@ impl AdminHandler {
             let reason = format!("{path} does not support {}, but {allow}", head.method);
             return Err(ProblemDetails::method_not_allowed(allow, reason));
         }
-        let operator = if OPEN.contains(&path) { None } else { Some(self.operator(head).await?) };
+        let is_open = OPEN.contains(&path) && !(path == "/readyz" && is_verbose(query));
+        let operator = if is_open { None } else { Some(self.operator(head).await?) };
         if head.method == Method::POST {
-            check_action(head)?;
-            let answer = self.act(path, query).await;
-            let status = match &answer {
-                Ok(response) => response.status(),
-                Err(problem) => problem.status(),
-            };
             let principal = operator.map(|caller| caller.principal.to_string());
-            info!(
-                principal,
-                action = path,
-                query,
-                status = status.as_u16(),
-                "action of an operator"
-            );
-            answer
+            let line = ActionLine::begin(principal, path, query);
+            let answer = match check_action(head) {
+                Ok(()) => self.act(path, query).await,
+                Err(problem) => Err(problem),
+            };
+            line.end(answer)
         } else {
-            self.show(path, query).await
+            let expires = operator.map_or(u64::MAX, |caller| caller.expires);
+            self.show(path, query, expires).await
         }
     }
 
     /// Checks that the client may act as an operator, and returns it.
     async fn operator(&self, head: &Parts) -> Result<Arc<Caller>, ProblemDetails> {
         let caller = self.access.caller(&head.headers).await?;
-        check_operator(&caller).inspect_err(|_| {
-            let (principal, path) = (&caller.principal, head.uri.path());
-            warn!(%principal, action = path, status = 403, "action of an operator refused");
-        })?;
-        Ok(caller)
+        let checked = check_operator(&caller);
+        if checked.is_err() && head.method == Method::POST {
+            let (principal, action) = (&caller.principal, head.uri.path());
+            warn!(%principal, action, status = 403, "action of an operator refused");
+        }
+        checked.map(|()| caller)
     }
 
     async fn show(
         &self,
         path: &str,
         query: Option<&str>,
+        expires: u64,
     ) -> Result<Response<Body>, ProblemDetails> {
         let node = &self.node;
         Ok(match path {
             "/" => self.page.response(),
             "/livez" => text(StatusCode::OK, "ok\n"),
-            "/readyz" => self.ready(query.unwrap_or_default()).await,
+            "/readyz" => self.ready(is_verbose(query)).await,
             "/metrics" => text(StatusCode::OK, self.renderer.text().await?),
             "/status" => {
                 let status = node.status().await;
@@ -239,7 +236,8 @@ impl AdminHandler {
                     let node = watched.clone();
                     async move { node.cluster_changed().await }
                 };
-                self.streams.open(move || cluster::event(&shown), changed)?
+                let until = time_of(expires, node.clock());
+                self.streams.open(move || cluster::event(&shown), changed, until)?
             }
             "/sequences" => sequences::list(node, query).await?,
             "/repairs" => repair::list(node, query).await?,
@@ -268,10 +266,10 @@ impl AdminHandler {
     }
 
     /// Answers whether the node can do commands, itself or by forwarding them.
-    async fn ready(&self, query: &str) -> Response<Body> {
+    async fn ready(&self, is_verbose: bool) -> Response<Body> {
         let is_ready = self.node.is_ready();
         let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        if parameters(Some(query)).any(|(name, _)| name == "verbose") {
+        if is_verbose {
             return json_response(status, &self.node.status().await);
         }
         let ready = if is_ready { "ready" } else { "not ready" };
@@ -280,6 +278,11 @@ impl AdminHandler {
             full => text(status, format!("{ready}, full partitions: {full}\n")),
         }
     }
+}
+
+/// Whether a probe asks for the whole status, which is for operators only.
+fn is_verbose(query: Option<&str>) -> bool {
+    parameters(query).any(|(name, _)| name == "verbose")
 }
 
 /// Returns the value of a parameter that a request must have.

@@ -6,11 +6,12 @@ mod tokens;
 use std::{
     fmt,
     sync::{Arc, LazyLock},
+    time::Duration,
 };
 
 use access::{Caller, Grants, Principal, Right};
 use async_trait::async_trait;
-use clock::Instant;
+use clock::{Clock, Instant};
 use hyper::{HeaderMap, StatusCode};
 
 use self::rate::CommandRate;
@@ -19,7 +20,7 @@ use crate::{problem::ProblemDetails, route::Route};
 
 /// The principal of each request to a port that asks nobody for a token.
 static ANYBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
-    let principal = Principal::new("vvm", "anybody").expect("it is a principal");
+    let principal = Principal::anybody();
     Arc::new(Caller { principal, grants: Grants::everything(), expires: u64::MAX })
 });
 
@@ -52,7 +53,7 @@ pub enum NotAuthenticated {
 
 /// The caller of a request that no port has checked yet, which may do nothing.
 static NOBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
-    let principal = Principal::new("vvm", "nobody").expect("it is a principal");
+    let principal = Principal::anybody();
     Arc::new(Caller { principal, grants: Grants::default(), expires: 0 })
 });
 
@@ -146,11 +147,18 @@ impl PortAccess {
 
     /// Follows the authenticator, as [`Authenticator::follow`].
     pub(crate) async fn follow(&self) {
-        match &self.authenticator {
-            Some(authenticator) => authenticator.follow().await,
-            None => std::future::pending().await,
+        if let Some(authenticator) = &self.authenticator {
+            authenticator.follow().await;
         }
+        // An authenticator with nothing to follow must not end its port.
+        std::future::pending().await
     }
+}
+
+/// The time at which a token ends, by the clock of this process.
+pub(crate) fn time_of(expires: u64, clock: &Clock) -> Instant {
+    let left = expires.saturating_sub(clock.wall().as_millis() / 1_000);
+    clock.now() + Duration::from_secs(left)
 }
 
 /// Checks that a caller may do the operation of its route in an application.

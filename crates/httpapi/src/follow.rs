@@ -142,8 +142,14 @@ pub(crate) async fn follow(
         format,
     };
     let pieces = stream::try_unfold(follower, |mut follower| async move {
-        let piece = follower.piece().await?;
-        Ok::<_, io::Error>(piece.map(|piece| (piece, follower)))
+        match follower.piece().await {
+            Ok(piece) => Ok(piece.map(|piece| (piece, follower))),
+            Err(error) => {
+                // hyper sends what it has when the body pauses, and drops it at an error.
+                tokio::task::yield_now().await;
+                Err(error)
+            }
+        }
     });
     let frames = |piece: Vec<Bytes>| stream::iter(piece).map(|bytes| Ok(Frame::data(bytes)));
     let pieces = pieces.map_ok(frames).try_flatten();
@@ -276,15 +282,19 @@ impl EarlierEvents {
     }
 }
 
-/// Reads some events as JSON, and tells whether the log has no more.
+/// Reads some events as JSON, and tells whether the log has no more. Events that were read before an
+/// error are returned first: the next read meets the error again.
 async fn some_events(
     entries: &mut BoxStream<'static, eventlog::Result<Entry>>,
     log: LogName,
 ) -> io::Result<(Vec<Bytes>, bool)> {
     let (mut events, mut bytes) = (Vec::new(), 0);
     while bytes < PIECE_BYTES {
-        let Some(entry) = entries.try_next().await.map_err(other)? else {
-            return Ok((events, true));
+        let entry = match entries.try_next().await {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Ok((events, true)),
+            Err(error) if events.is_empty() => return Err(other(error)),
+            Err(_) => return Ok((events, false)),
         };
         let event = event_json(&entry, log);
         bytes += event.len();

@@ -81,7 +81,12 @@ impl ApiOperation {
 
     /// The right that a caller needs.
     pub(crate) fn right(&self) -> Right {
-        if self.is_read() { Right::Read } else { Right::Write }
+        match self {
+            // It has the events of all workspaces, in the order of the storage.
+            ApiOperation::PartitionLog => Right::Admin,
+            read if read.is_read() => Right::Read,
+            _ => Right::Write,
+        }
     }
 
     /// Whether the request reads a log.

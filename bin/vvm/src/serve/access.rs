@@ -19,6 +19,12 @@ impl NodeAccess {
     /// certificates, or if it may be reached without authentication.
     pub(crate) fn read(config: &VvmConfig, clock: &Clock) -> Result<NodeAccess, CommandError> {
         let Some(access) = &config.access else { return Ok(NodeAccess::default()) };
+        for (key, text) in [("issuer", &access.issuer), ("audience", &access.audience)] {
+            if text.is_empty() {
+                let why = "the text is empty, and no token can name it";
+                return Err(config.source.wrong(&["access", key], why));
+            }
+        }
         let leeway = access.leeway_seconds.get();
         let rules = TokenRules { leeway, ..TokenRules::new(&access.issuer, &access.audience) };
         let tokens = TokenAuthenticator::read(rules, &access.keys_file, clock.clone());

@@ -50,11 +50,13 @@ impl EventStreams {
     }
 
     /// Opens a stream of events. `status` returns a key, and the status as one line. The first event
-    /// comes at once, the next ones when `changed` returns and the key differs.
+    /// comes at once, the next ones when `changed` returns and the key differs. The stream ends when
+    /// the token of the client does, at `until`.
     pub(super) fn open<K, F>(
         &self,
         status: impl Fn() -> (K, Vec<u8>) + Send + 'static,
         changed: impl Fn() -> F + Send + 'static,
+        until: Instant,
     ) -> Result<Response<Body>, ProblemDetails>
     where
         K: PartialEq + Send + 'static,
@@ -70,7 +72,9 @@ impl EventStreams {
         let (clock, stop) = (self.clock.clone(), self.stop.clone());
         let events = Events { status, changed, clock, last: None, _permit: permit };
         let pieces = stream::unfold((events, stop), |(mut events, stop)| async move {
-            let event = stop.run_until_cancelled(events.next()).await?;
+            let clock = events.clock.clone();
+            let next = clock.timeout_at(until, events.next());
+            let event = stop.run_until_cancelled(next).await?.ok()?;
             Some((io::Result::Ok(Frame::data(event)), (events, stop)))
         });
         let mut response = stream_response("text/event-stream", pieces.boxed());

@@ -6,6 +6,7 @@
 use std::{io, sync::Arc};
 
 use bytes::Bytes;
+use clock::{Clock, Instant};
 use futures::{
     StreamExt,
     stream::{self, BoxStream},
@@ -64,14 +65,21 @@ impl ApiHandler {
     }
 
     /// The answer with a log, which is passed on while it arrives.
-    pub(super) fn passed_on(&self, head: Parts, body: PeerBody, log: LogPlace) -> Response<Body> {
+    /// A followed log ends when the token of the client does, also if the owner asks for none.
+    pub(super) fn passed_on(
+        &self,
+        (head, body): (Parts, PeerBody),
+        log: LogPlace,
+        until: Instant,
+    ) -> Response<Body> {
         match log {
             LogPlace::Once(place) => {
                 Response::from_parts(head, stream_body(body.into_pieces(place)))
             }
             LogPlace::Followed(place) => {
                 let stop = self.following.stop.clone();
-                let pieces = until_stop(body.into_pieces(place), stop);
+                let ends = Ends { stop, until, clock: self.node.clock().clone() };
+                let pieces = until_end(body.into_pieces(place), ends);
                 let mut answer = Response::from_parts(head, stream_body(pieces));
                 answer.extensions_mut().insert(Endless);
                 answer
@@ -82,20 +90,32 @@ impl ApiHandler {
 
 type Pieces = BoxStream<'static, io::Result<Frame<Bytes>>>;
 
-/// The pieces of a followed log until this node stops. The answer then ends after a whole event. If
+/// The ends of a followed log that another node sends.
+struct Ends {
+    /// The stop of this node.
+    stop: CancellationToken,
+    /// The end of the token of the client.
+    until: Instant,
+    clock: Clock,
+}
+
+/// The pieces of a followed log until one of its ends. The answer then ends after a whole event. If
 /// the client has a part of an event, the answer is cut.
-fn until_stop(pieces: Pieces, stop: CancellationToken) -> Pieces {
-    let state = Some((pieces, stop, true));
+fn until_end(pieces: Pieces, ends: Ends) -> Pieces {
+    let state = Some((pieces, ends, true));
     let pieces = stream::unfold(state, |state| async move {
-        let (mut pieces, stop, is_whole) = state?;
-        match stop.run_until_cancelled(pieces.next()).await {
-            Some(Some(Ok(piece))) => {
+        let (mut pieces, ends, is_whole) = state?;
+        let next = ends.clock.timeout_at(ends.until, pieces.next());
+        match ends.stop.run_until_cancelled(next).await {
+            Some(Ok(Some(Ok(piece)))) => {
                 let is_whole = piece.data_ref().is_none_or(|bytes| bytes.ends_with(b"\n"));
-                Some((Ok(piece), Some((pieces, stop, is_whole))))
+                Some((Ok(piece), Some((pieces, ends, is_whole))))
             }
-            Some(last) => last.map(|error| (error, None)),
-            None if is_whole => None,
-            None => Some((Err(io::Error::other("the node stops")), None)),
+            Some(Ok(last)) => last.map(|error| (error, None)),
+            Some(Err(_)) | None if is_whole => None,
+            Some(Err(_)) | None => {
+                Some((Err(io::Error::other("the node stops, or the token has ended")), None))
+            }
         }
     });
     pieces.boxed()
@@ -115,7 +135,9 @@ mod tests {
             let stop = CancellationToken::new();
             let frames = pieces.clone().into_iter().map(|piece| Ok(Frame::data(piece.into())));
             let endless = stream::iter(frames).chain(stream::pending()).boxed();
-            let mut passed_on = until_stop(endless, stop.clone());
+            let ends =
+                Ends { stop: stop.clone(), until: Instant::FAR_FUTURE, clock: Clock::system() };
+            let mut passed_on = until_end(endless, ends);
             for piece in &pieces {
                 let passed = passed_on.try_next().now_or_never().unwrap().unwrap().unwrap();
                 assert_eq!(passed.into_data().unwrap(), *piece);

@@ -223,7 +223,10 @@ impl ApiHandler {
         let bytes = match (body.len(), log) {
             (Some(bytes), _) if bytes <= most => bytes,
             (None, Some(log)) => {
-                return Ok(TryEnd::Answered(Ok(self.passed_on(parts, body, log)), code));
+                return Ok(TryEnd::Answered(
+                    Ok(self.passed_on((parts, body), log, self.end_of_token(head))),
+                    code,
+                ));
             }
             (Some(bytes), _) => {
                 let why = format!("the answer has {bytes} bytes, and this node takes {most}");

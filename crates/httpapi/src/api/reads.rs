@@ -147,10 +147,8 @@ impl ApiHandler {
 
 impl ApiHandler {
     /// The end of the token of a client.
-    fn end_of_token(&self, head: &RequestHead) -> Instant {
-        let clock = self.node.clock();
-        let left = head.caller.expires.saturating_sub(clock.wall().as_millis() / 1_000);
-        clock.now() + Duration::from_secs(left)
+    pub(super) fn end_of_token(&self, head: &RequestHead) -> Instant {
+        time_of(head.caller.expires, self.node.clock())
     }
 }
 

@@ -1,9 +1,12 @@
 //! Tokens in the header `Authorization`, and the file of keys.
 
 use std::{
-    io,
+    io::{self, Read as _},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,7 +15,10 @@ use async_trait::async_trait;
 use clock::Clock;
 use hyper::{HeaderMap, header::AUTHORIZATION};
 use sha2::{Digest, Sha256};
-use tokio::sync::{Mutex, Notify, watch};
+use tokio::{
+    io::AsyncReadExt as _,
+    sync::{Mutex, Notify, Semaphore, watch},
+};
 use tracing::{info, warn};
 
 use super::{Authenticator, NotAuthenticated};
@@ -22,6 +28,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The shortest pause between two looks, if tokens name unknown keys.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+/// The most requests that wait for a look at the file. Others are refused at once.
+const MOST_WAITING: usize = 32;
+
+/// The most bytes of the file of keys.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// The longest wait of a request for a look at the file.
 const LOOK_WITHIN: Duration = Duration::from_millis(1_500);
@@ -52,6 +64,10 @@ pub struct TokenAuthenticator {
     path: PathBuf,
     clock: Clock,
     current: watch::Sender<KeysInForce>,
+    /// The number of looks that have begun.
+    begun: AtomicU64,
+    /// The requests that may wait for a look.
+    waiting: Semaphore,
     is_wanted: Notify,
     /// One port follows the file, and the others wait for it.
     following: Mutex<()>,
@@ -62,8 +78,8 @@ pub struct TokenAuthenticator {
 struct KeysInForce {
     verifier: Arc<TokenVerifier>,
     digest: [u8; 32],
-    /// The number of looks at the file.
-    looks: u64,
+    /// The number of the look that found these keys. Looks have the numbers of their beginnings.
+    look: u64,
 }
 
 impl TokenAuthenticator {
@@ -77,12 +93,13 @@ impl TokenAuthenticator {
         clock: Clock,
     ) -> Result<TokenAuthenticator, AccessFileError> {
         let path = keys_file.into();
-        let (keys, digest) = parsed(&path, std::fs::read(&path))?;
+        let (keys, digest) = parsed(&path, read(&path))?;
         warn_of_skipped(&path, &keys);
         let verifier = Arc::new(TokenVerifier::new(rules.clone(), keys));
-        let current = watch::Sender::new(KeysInForce { verifier, digest, looks: 0 });
+        let current = watch::Sender::new(KeysInForce { verifier, digest, look: 0 });
         let (is_wanted, following) = (Notify::new(), Mutex::new(()));
-        Ok(TokenAuthenticator { rules, path, clock, current, is_wanted, following })
+        let (begun, waiting) = (AtomicU64::new(0), Semaphore::new(MOST_WAITING));
+        Ok(TokenAuthenticator { rules, path, clock, current, begun, waiting, is_wanted, following })
     }
 
     fn verify(&self, token: &str) -> Result<Arc<Caller>, TokenRefusal> {
@@ -92,18 +109,22 @@ impl TokenAuthenticator {
 
     /// Waits until the file was looked at again.
     async fn looked_again(&self) {
+        // Anybody can send tokens with unknown keys, and each would hold its connection.
+        let Ok(_place) = self.waiting.try_acquire() else { return };
+        // A look that has begun already may have read the file before the issuer replaced it.
+        let begun = self.begun.load(Ordering::SeqCst);
         let mut current = self.current.subscribe();
-        let before = current.borrow().looks;
         self.is_wanted.notify_one();
-        let looked = current.wait_for(|now| now.looks > before);
+        let looked = current.wait_for(|now| now.look > begun);
         // If nobody looks in time, the token is checked with the keys of before.
         let _ = self.clock.timeout_at(self.clock.now() + LOOK_WITHIN, looked).await;
     }
 
     async fn look(&self) {
-        let read = parsed(&self.path, tokio::fs::read(&self.path).await);
+        let look = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let read = parsed(&self.path, read_again(&self.path).await);
         let before = self.current.borrow().clone();
-        let mut next = KeysInForce { looks: before.looks + 1, ..before };
+        let mut next = KeysInForce { look, ..before };
         match read {
             Ok((_, digest)) if digest == next.digest => {}
             Ok((keys, digest)) => {
@@ -143,6 +164,19 @@ impl Authenticator for TokenAuthenticator {
             self.look().await;
         }
     }
+}
+
+/// Reads the file, or its beginning: a file that is larger is no file of keys.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    std::fs::File::open(path)?.take(MOST_BYTES).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+async fn read_again(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    tokio::fs::File::open(path).await?.take(MOST_BYTES).read_to_end(&mut text).await?;
+    Ok(text)
 }
 
 /// The token of a request.
