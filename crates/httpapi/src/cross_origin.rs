@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::{
-    Method, Response, StatusCode,
+    Method, Response,
     header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
         ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD,
@@ -52,7 +52,6 @@ impl PageOrigins {
             *method == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
         self.of(headers).filter(|_| is_preflight)?;
         let mut answer = Response::new(full_body(Bytes::new()));
-        *answer.status_mut() = StatusCode::NO_CONTENT;
         let told = answer.headers_mut();
         told.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
         told.insert(ACCESS_CONTROL_ALLOW_HEADERS, READ);

@@ -71,7 +71,7 @@ impl EventStreams {
         })?;
         let (clock, stop) = (self.clock.clone(), self.stop.clone());
         let events = Events { status, changed, clock, last: None, _permit: permit };
-        let pieces = stream::unfold((events, stop), |(mut events, stop)| async move {
+        let pieces = stream::unfold((events, stop), move |(mut events, stop)| async move {
             let clock = events.clock.clone();
             let next = clock.timeout_at(until, events.next());
             let event = stop.run_until_cancelled(next).await?.ok()?;

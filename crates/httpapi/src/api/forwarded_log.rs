@@ -123,6 +123,7 @@ fn until_end(pieces: Pieces, ends: Ends) -> Pieces {
 
 #[cfg(test)]
 mod tests {
+    use clock::ManualClock;
     use futures::{FutureExt, TryStreamExt};
 
     use super::*;
@@ -135,8 +136,11 @@ mod tests {
             let stop = CancellationToken::new();
             let frames = pieces.clone().into_iter().map(|piece| Ok(Frame::data(piece.into())));
             let endless = stream::iter(frames).chain(stream::pending()).boxed();
-            let ends =
-                Ends { stop: stop.clone(), until: Instant::FAR_FUTURE, clock: Clock::system() };
+            let ends = Ends {
+                stop: stop.clone(),
+                until: Instant::FAR_FUTURE,
+                clock: ManualClock::new(1).clock(),
+            };
             let mut passed_on = until_end(endless, ends);
             for piece in &pieces {
                 let passed = passed_on.try_next().now_or_never().unwrap().unwrap().unwrap();

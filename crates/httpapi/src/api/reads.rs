@@ -3,7 +3,7 @@
 //! Each request takes its share of the memory for answers before it reads. Its computations run on
 //! the [throttle](crate::read_throttle).
 
-use std::{ptr, sync::Arc, time::Duration};
+use std::{ptr, sync::Arc};
 
 use bytes::Bytes;
 use clock::Instant;
@@ -19,6 +19,7 @@ use vvm::{
 
 use super::handler::{ApiHandler, RequestHead};
 use crate::{
+    authentication::time_of,
     follow::{FollowRequest, follow, is_followed},
     problem::ProblemDetails,
     read::{self, READ_BYTES},

@@ -34,7 +34,7 @@ impl Shown {
             let changes = changes.clone();
             async move { changes.subscribe().changed().await.unwrap() }
         };
-        self.streams.open(status, changed).map(Response::into_body)
+        self.streams.open(status, changed, Instant::FAR_FUTURE).map(Response::into_body)
     }
 
     /// Changes the status, and says so.
