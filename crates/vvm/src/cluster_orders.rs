@@ -88,10 +88,14 @@ impl Node {
         Ok(())
     }
 
-    fn known(&self, id: MemberId) -> Result<Member, OrderError> {
+    /// The members as this node saw them last.
+    fn members_seen(&self) -> Vec<Member> {
         let seen = self.view().last().answer;
-        let members = seen.map(|seen| self.members(&seen)).unwrap_or_default();
-        let member = members.into_iter().find(|member| member.id == id);
+        seen.map(|seen| self.members(&seen)).unwrap_or_default()
+    }
+
+    fn known(&self, id: MemberId) -> Result<Member, OrderError> {
+        let member = self.members_seen().into_iter().find(|member| member.id == id);
         member.ok_or_else(|| OrderError::Unknown(format!("no node of the cluster has the id {id}")))
     }
 
@@ -148,8 +152,7 @@ impl Node {
             let why = format!("partition {partition} is at that node already");
             return Err(OrderError::Refused(why));
         }
-        let seen = self.view().last().answer;
-        let members = seen.map(|seen| self.members(&seen)).unwrap_or_default();
+        let members = self.members_seen();
         let mut from = members.iter().filter(|it| it.incarnation == Some(owner.incarnation));
         if from.any(|member| member.state == MemberState::Draining) {
             let why = format!("partition {partition} leaves its node already, which drains");

@@ -1,7 +1,7 @@
 //! The parts that all operations of the API share: the node, the settings, the memory of requests
 //! and the turns of reads.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ptr, sync::Arc};
 
 use access::Caller;
 use clock::Instant;
@@ -135,6 +135,12 @@ impl ApiHandler {
             settings,
             cluster,
         }
+    }
+
+    /// The place of an application among those of the node.
+    pub(super) fn number_of(&self, app: &App) -> usize {
+        let number = self.node.apps().iter().position(|one| ptr::eq(one, app));
+        number.unwrap_or_default()
     }
 
     /// The head of a request. `until` bounds the time of the request.

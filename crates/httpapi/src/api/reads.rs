@@ -3,7 +3,7 @@
 //! Each request takes its share of the memory for answers before it reads. Its computations run on
 //! the [throttle](crate::read_throttle).
 
-use std::{ptr, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use clock::Instant;
@@ -136,17 +136,14 @@ impl ApiHandler {
             read::check_workspace_exists(partition, ws).await?;
         }
         let place = self.followers.take()?;
-        let number = self.node.apps().iter().position(|one| ptr::eq(one, app));
         let log = partition.log(name);
-        let key = (number.unwrap_or_default(), partition.epoch().0);
+        let key = (self.number_of(app), partition.epoch().0);
         let followed = self.followed.of(key, &log);
         let context = Arc::clone(&self.following);
         let start = (request, self.deadline(head), self.end_of_token(head));
         follow(context, log, followed, start, place).await
     }
-}
 
-impl ApiHandler {
     /// The end of the token of a client.
     pub(super) fn end_of_token(&self, head: &RequestHead) -> Instant {
         time_of(head.caller.expires, self.node.clock())

@@ -5,7 +5,7 @@
 //! that moves looks like a slow partition. The first tries are made at once. All further tries of
 //! the requests for one partition take turns ([`Parking`](crate::cluster::Parking)).
 
-use std::{ptr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::OwnedSemaphorePermit;
 use vvm::{
@@ -146,10 +146,7 @@ impl ApiHandler {
         app: &App,
         partition: u16,
     ) -> &'p ParkedPartition {
-        parked.get_or_insert_with(|| {
-            let number = self.node.apps().iter().position(|one| ptr::eq(one, app));
-            cluster.parking.of(number.unwrap_or_default(), partition)
-        })
+        parked.get_or_insert_with(|| cluster.parking.of(self.number_of(app), partition))
     }
 
     /// Counts the request among those that wait for the partition, or that another node answers.
