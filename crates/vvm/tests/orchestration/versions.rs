@@ -20,7 +20,7 @@ use sysvvm::{
     AppName,
     ownership::{MemberId, MemberState},
 };
-use vvm::{AppSettings, ClusterOrder, Launched, Stage, Vvm};
+use vvm::{AppSettings, ClusterOrder, Launched, NodeSettings, Stage, Vvm};
 
 use crate::cluster::{Cluster, PATIENCE};
 
@@ -30,15 +30,39 @@ const OLDER: &str = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\nfields = { name
 /// The newer version adds a field.
 const NEWER: &str = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\nfields = { name = \"string\", cents = \"int64\" }\n";
 
-fn launch(cluster: &Cluster, number: u16, tables: &str) -> Launched {
+fn app(tables: &str) -> AppSettings {
     let application = Application::new(tables.parse().unwrap()).unwrap();
-    let name = AppName::new("acme", "shop").unwrap();
-    let app = AppSettings::new(name, Arc::new(application));
-    let two_seats = |settings: &mut vvm::NodeSettings| {
-        settings.seats = NonZeroU32::new(2).unwrap();
-        settings.drain_within = Duration::from_secs(8);
-    };
-    cluster.node_of(number, app, two_seats).build().unwrap().launch()
+    AppSettings::new(AppName::new("acme", "shop").unwrap(), Arc::new(application))
+}
+
+fn two_seats(settings: &mut NodeSettings) {
+    settings.seats = NonZeroU32::new(2).unwrap();
+    settings.drain_within = Duration::from_secs(8);
+}
+
+fn launch(cluster: &Cluster, number: u16, tables: &str) -> Launched {
+    cluster.node_of(number, app(tables), two_seats).build().unwrap().launch()
+}
+
+/// Launches a node for which so many reads of the deployment fail, after those with which it opens
+/// the application. Returns also the count of all these reads.
+fn launch_failing(
+    cluster: &Cluster,
+    number: u16,
+    fails: usize,
+    change: impl FnOnce(&mut NodeSettings),
+) -> (Launched, Arc<AtomicUsize>) {
+    let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
+    let reads = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&reads);
+    // The node reads the deployment twice when it opens the application.
+    let driver = WrappedDriver::new(driver, move |inner| {
+        Arc::new(FailingDeployment { inner, reads: Arc::clone(&count), works: 2, fails })
+    });
+    let mut settings = cluster.settings(number);
+    change(&mut settings);
+    let node = Vvm::builder(Arc::new(driver), cluster.clock.clone(), settings);
+    (node.with_app(app(OLDER)).build().unwrap().launch(), reads)
 }
 
 fn owned(node: &Launched) -> Vec<u64> {
@@ -108,18 +132,7 @@ async fn a_partition_of_a_newer_version_does_not_start_on_an_older_node() {
 #[tokio::test]
 async fn a_partition_waits_for_a_storage_that_cannot_show_the_deployment() {
     let cluster = Cluster::new();
-    let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
-    let reads = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&reads);
-    // The node reads the deployment twice when it opens the application.
-    let driver = WrappedDriver::new(driver, move |inner| {
-        Arc::new(FailingDeployment { inner, reads: Arc::clone(&count), works: 2, fails: 3 })
-    });
-    let application = Application::new(OLDER.parse().unwrap()).unwrap();
-    let name = AppName::new("acme", "shop").unwrap();
-    let app = AppSettings::new(name, Arc::new(application));
-    let node = Vvm::builder(Arc::new(driver), cluster.clock.clone(), cluster.settings(1));
-    let node = node.with_app(app).build().unwrap().launch();
+    let (node, reads) = launch_failing(&cluster, 1, 3, |_| {});
     until(&cluster, "the partitions start", || owned(&node).len() == 10).await;
     assert!(reads.load(Ordering::SeqCst) > 5, "no read has failed");
     let partitions = node.node().cluster_status().partitions;
@@ -136,20 +149,7 @@ async fn a_partition_whose_deployment_stays_unknown_goes_back() {
     let well = launch(&cluster, 1, OLDER);
     cluster.until(&well, Stage::Leading).await;
     well.node().order(ClusterOrder::Pause).await.unwrap();
-    let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
-    let reads = Arc::new(AtomicUsize::new(0));
-    let driver = WrappedDriver::new(driver, move |inner| {
-        Arc::new(FailingDeployment { inner, reads: Arc::clone(&reads), works: 2, fails: 100_000 })
-    });
-    let application = Application::new(OLDER.parse().unwrap()).unwrap();
-    let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), Arc::new(application));
-    let settings = vvm::NodeSettings {
-        seats: NonZeroU32::new(2).unwrap(),
-        drain_within: Duration::from_secs(8),
-        ..cluster.settings(2)
-    };
-    let ill = Vvm::builder(Arc::new(driver), cluster.clock.clone(), settings);
-    let ill = ill.with_app(app).build().unwrap().launch();
+    let (ill, _) = launch_failing(&cluster, 2, 100_000, two_seats);
 
     let to: MemberId = ill.node().cluster_status().this_member.parse().unwrap();
     let is_ready = |member: &vvm::MemberStatus| {
@@ -184,16 +184,8 @@ async fn a_partition_whose_deployment_stays_unknown_goes_back() {
 #[tokio::test]
 async fn a_node_takes_partitions_again_when_it_can_read_the_deployment() {
     let cluster = Cluster::new();
-    let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
-    let reads = Arc::new(AtomicUsize::new(0));
-    let driver = WrappedDriver::new(driver, move |inner| {
-        // 24 reads with pauses of half a second between them.
-        Arc::new(FailingDeployment { inner, reads: Arc::clone(&reads), works: 2, fails: 24 })
-    });
-    let application = Application::new(OLDER.parse().unwrap()).unwrap();
-    let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), Arc::new(application));
-    let node = Vvm::builder(Arc::new(driver), cluster.clock.clone(), cluster.settings(1));
-    let node = node.with_app(app).build().unwrap().launch();
+    // 24 reads with pauses of half a second between them.
+    let (node, _) = launch_failing(&cluster, 1, 24, |_| {});
     let refused = || node.node().cluster_status().members.iter().map(|it| it.refused.len()).sum();
     until(&cluster, "the node says that it cannot run the partitions", || {
         let refused: usize = refused();
