@@ -70,7 +70,7 @@ impl<'p> AllowedRoute<'p> {
     }
 }
 
-/// How a port checks its clients. The default asks nobody.
+/// How a port checks its clients. Without an authenticator it asks nobody.
 #[derive(Clone, Debug)]
 pub(crate) struct PortAccess {
     authenticator: Option<Arc<dyn Authenticator>>,

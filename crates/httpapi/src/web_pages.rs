@@ -1,7 +1,7 @@
 //! Refusing requests that web pages of other sites made.
 //!
-//! A browser sends requests to this machine for any page that its user opens, and the node has no
-//! authentication. So a node without an authenticating proxy serves only requests to this machine
+//! A browser sends requests to this machine for any page that its user opens. So a port that asks its
+//! clients for nothing, and has no authenticating proxy in front, serves only requests to this machine
 //! that no page of another site made.
 
 use hyper::{

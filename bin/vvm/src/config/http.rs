@@ -22,8 +22,7 @@ pub(crate) struct HttpConfig {
     /// The address of the API.
     #[serde(deserialize_with = "address")]
     pub(crate) listen: SocketAddr,
-    /// Whether other machines may reach the API. The API has no authentication: every client can do
-    /// everything.
+    /// Whether other machines may reach the API without tokens. Every client can do everything.
     pub(crate) allow_unauthenticated: bool,
     /// The origins of web pages that may use the API, such as `https://app.example`.
     pub(crate) page_origins: Vec<String>,
@@ -93,8 +92,8 @@ pub(crate) struct AdminConfig {
     /// The address of the admin endpoint.
     #[serde(deserialize_with = "address")]
     pub(crate) listen: SocketAddr,
-    /// Whether other machines may reach the admin endpoint. The endpoint has no authentication:
-    /// every client can make the node step down, and can repair rows: mark an event, which loses its
+    /// Whether other machines may reach the admin endpoint without tokens and certificates: every
+    /// client can make the node step down, and can repair rows: mark an event, which loses its
     /// content, or remove a row.
     pub(crate) allow_unauthenticated: bool,
     /// TLS of the admin endpoint.
