@@ -115,7 +115,7 @@ impl PortAccess {
     ) -> Result<(Arc<Caller>, AllowedRoute<'p>), ProblemDetails> {
         let (caller, route) = self.allow(headers, route).await?;
         if let Some(rate) = &self.rate
-            && route.0.operation.right() == Right::Write
+            && route.0.endpoint.right == Right::Write
             && let Err(pause) = rate.take(caller.principal.as_str(), now)
         {
             let reason = "the principal sends more commands in a second than it may";
@@ -163,7 +163,7 @@ pub(crate) fn time_of(expires: u64, clock: &Clock) -> Instant {
 
 /// Checks that a caller may do the operation of its route in an application.
 fn check_right(caller: &Caller, app: &str, route: &Route<'_>) -> Result<(), ProblemDetails> {
-    let (right, workspace) = (route.operation.right(), route.workspace());
+    let (right, workspace) = (route.endpoint.right, route.workspace());
     if caller.grants.may(app, workspace, right) {
         return Ok(());
     }

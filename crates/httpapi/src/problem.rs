@@ -37,7 +37,7 @@ pub(crate) struct ProblemDetails {
     /// The number of seconds after which the client may try again.
     retry_after: Option<u32>,
     /// The allowed methods, if the method of the request is not allowed.
-    allow: Option<&'static str>,
+    allow: Option<String>,
     /// What a client needs, if the node does not know the client or refuses it.
     challenge: Option<&'static str>,
     more: Map<String, Value>,
@@ -55,12 +55,12 @@ impl ProblemDetails {
     }
 
     pub(crate) fn method_not_allowed(
-        allow: &'static str,
+        allow: impl Into<String>,
         reason: impl Into<String>,
     ) -> ProblemDetails {
         let problem =
             ProblemDetails::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
-        ProblemDetails { allow: Some(allow), ..problem }
+        ProblemDetails { allow: Some(allow.into()), ..problem }
     }
 
     /// Sets the header `WWW-Authenticate`.
@@ -171,8 +171,8 @@ impl ProblemDetails {
         if let Some(seconds) = retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if let Some(methods) = allow {
-            headers.insert(ALLOW, HeaderValue::from_static(methods));
+        if let Some(Ok(methods)) = allow.map(HeaderValue::try_from) {
+            headers.insert(ALLOW, methods);
         }
         if let Some(challenge) = challenge {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));

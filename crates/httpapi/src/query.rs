@@ -5,21 +5,26 @@ use std::{fmt::Display, str::FromStr};
 use crate::problem::ProblemDetails;
 
 /// The default limit of a list.
-const DEFAULT_LIMIT: usize = 100;
+pub(crate) const DEFAULT_LIMIT: usize = 100;
 
 /// Refuses parameters that have no meaning for a resource, or that are there twice. Otherwise
 /// the client would believe that such a parameter has an effect.
 pub(crate) fn check_query(known: &[&str], query: Option<&str>) -> Result<(), ProblemDetails> {
+    check_names(known.iter().copied(), query)
+}
+
+/// As [`check_query`].
+pub(crate) fn check_names<'n>(
+    known: impl Iterator<Item = &'n str> + Clone,
+    query: Option<&str>,
+) -> Result<(), ProblemDetails> {
     let mut seen = Vec::new();
     for (name, _) in parameters(query) {
-        if !known.contains(&name) {
-            let reason = match known {
-                [] => format!("the parameter `{name}` is unknown: this resource has no parameters"),
-                _ => format!(
-                    "the parameter `{name}` is unknown: this resource has {}",
-                    known.join(", ")
-                ),
-            };
+        if !known.clone().any(|known| known == name) {
+            let known: Vec<&str> = known.collect();
+            let known =
+                if known.is_empty() { "no parameters".to_owned() } else { known.join(", ") };
+            let reason = format!("the parameter `{name}` is unknown: this resource has {known}");
             return Err(ProblemDetails::bad_request(reason));
         }
         if seen.contains(&name) {

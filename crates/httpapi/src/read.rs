@@ -6,9 +6,9 @@ mod log;
 mod record;
 
 pub(crate) use self::{
-    gaps::{GapQuery, list_gaps},
-    list::list_docs,
-    log::{LogPermits, LogReads, event_json, stream_log},
+    gaps::{GapQuery, MOST_GAPS, list_gaps},
+    list::{MOST_DOCS, list_docs},
+    log::{LogPermits, LogReads, MOST_EVENTS, event_json, stream_log},
     record::{check_workspace_exists, of_table, read_problem, read_record},
 };
 

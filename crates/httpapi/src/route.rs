@@ -1,25 +1,33 @@
-//! Routing: finds the resource that a path names. Nothing is read from the storage here.
+//! Routing: finds the endpoint that a path and a method name. Nothing is read from the storage here.
+
+#[expect(dead_code, reason = "the description of the API needs the rest of the table")]
+mod table;
 
 use std::str::FromStr;
 
-use access::Right;
 use hyper::Method;
 use vvm::{
     docnumbers::{DefinitionError, SeriesId},
     eventlog::{QName, RecordId, WsId},
 };
 
+use self::table::ENDPOINTS;
+pub(crate) use self::table::{CONSISTENCY, Endpoint};
 use crate::problem::ProblemDetails;
 
-/// The parameter of a read that says from where the answer may come.
-pub(crate) const CONSISTENCY: &str = "consistency";
+/// The beginning of the paths of all applications.
+const APPS: &str = "/api/v2/apps/";
 
-/// A resource of a workspace.
-#[derive(Debug, PartialEq, Eq)]
+/// The largest number of parts of a path after [`APPS`].
+const MOST_PARTS: usize = 7;
+
+/// A request for an endpoint of an application.
+#[derive(Debug)]
 pub(crate) struct Route<'p> {
     pub(crate) owner: &'p str,
     pub(crate) app: &'p str,
     pub(crate) ws: WsId,
+    pub(crate) endpoint: &'static Endpoint,
     pub(crate) operation: ApiOperation,
 }
 
@@ -34,7 +42,7 @@ impl Route<'_> {
     }
 }
 
-/// The request for a resource of a workspace.
+/// The operation of an endpoint, with the names and ids of the path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ApiOperation {
     Command(QName),
@@ -53,137 +61,44 @@ pub(crate) enum ApiOperation {
     ListGaps(SeriesId),
 }
 
-impl ApiOperation {
-    /// The name of such requests in metrics.
-    pub(crate) fn kind(&self) -> &'static str {
-        match self {
-            ApiOperation::Command(_) => "command",
-            ApiOperation::CreateDoc(_) => "create_doc",
-            ApiOperation::ReadDoc(..) => "read_doc",
-            ApiOperation::ChangeDoc(..) => "change_doc",
-            ApiOperation::DeactivateDoc(..) => "deactivate_doc",
-            ApiOperation::ListDocs(_) => "list_docs",
-            ApiOperation::Log => "wlog",
-            ApiOperation::PartitionLog => "plog",
-            ApiOperation::ListSeries => "list_series",
-            ApiOperation::ReadSeries(_) => "read_series",
-            ApiOperation::DrawNumbers(_) => "draw_numbers",
-            ApiOperation::PeekNumber(_) => "peek_number",
-            ApiOperation::ListGaps(_) => "list_gaps",
-        }
-    }
-
-    /// Whether the request has a body that counts.
-    pub(crate) fn has_body(&self) -> bool {
-        use ApiOperation::{ChangeDoc, Command, CreateDoc, DrawNumbers};
-        matches!(self, Command(_) | CreateDoc(_) | ChangeDoc(..) | DrawNumbers(_))
-    }
-
-    /// The right that a caller needs.
-    pub(crate) fn right(&self) -> Right {
-        match self {
-            // It has the events of all workspaces, in the order of the storage.
-            ApiOperation::PartitionLog => Right::Admin,
-            read if read.is_read() => Right::Read,
-            _ => Right::Write,
-        }
-    }
-
-    /// Whether the request reads a log.
-    pub(crate) fn is_log(&self) -> bool {
-        matches!(self, ApiOperation::Log | ApiOperation::PartitionLog)
-    }
-
-    /// Whether the request only reads.
-    pub(crate) fn is_read(&self) -> bool {
-        !self.has_body() && !matches!(self, ApiOperation::DeactivateDoc(..))
-    }
-
-    /// The names of the parameters of the query.
-    pub(crate) fn parameters(&self) -> &'static [&'static str] {
-        match self {
-            ApiOperation::ReadDoc(..) => &[CONSISTENCY],
-            ApiOperation::ListDocs(_) => &["after", "limit"],
-            ApiOperation::Log | ApiOperation::PartitionLog => &["from", "limit", "follow"],
-            ApiOperation::ListGaps(_) => &["period", "from", "limit"],
-            _ => &[],
-        }
-    }
-}
-
+/// Finds the endpoint of a request. No path belongs to two endpoints of the same method.
 pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, ProblemDetails> {
     let unknown = || ProblemDetails::not_found(format!("the path {path} does not exist"));
-    let rest = path.strip_prefix("/api/v2/apps/").ok_or_else(unknown)?;
-    let mut parts = [""; 7];
+    let rest = path.strip_prefix(APPS).ok_or_else(unknown)?;
+    let mut parts = [""; MOST_PARTS];
     let mut count = 0;
     for part in rest.split('/') {
         *parts.get_mut(count).ok_or_else(unknown)? = part;
         count += 1;
     }
-    let (owner, app, ws, resource) = match &parts[..count] {
-        [owner, app, "workspaces", ws, resource @ ..] => (owner, app, ws, resource),
-        [owner, app, "partitions", partition, "plog"] => {
-            if !matches!(*method, Method::GET | Method::HEAD) {
-                return Err(other_method("GET, HEAD", method, path));
-            }
-            let number: u16 = partition.parse().map_err(|_| {
-                let reason = format!("`{partition}` is not the number of a partition");
-                ProblemDetails::bad_request(reason)
-            })?;
-            let (ws, operation) = (WsId(number.into()), ApiOperation::PartitionLog);
-            return Ok(Route { owner, app, ws, operation });
-        }
-        _ => return Err(unknown()),
-    };
-    let ws = WsId(ws.parse().map_err(|_| {
-        ProblemDetails::bad_request(format!("`{ws}` is not the number of a workspace"))
-    })?);
-    let id = |text: &str| {
-        text.parse().map(RecordId).map_err(|_| {
-            let reason = format!("`{text}` is not the id of a record, which is a number");
-            ProblemDetails::bad_request(reason)
-        })
-    };
+    let [owner, app, resource @ ..] = &parts[..count] else { return Err(unknown()) };
     // hyper sends the head of the same answer, and leaves out the body.
-    let method = if method == Method::HEAD { &Method::GET } else { method };
-    let operation = match (method, resource) {
-        (&Method::POST, ["commands", command]) => ApiOperation::Command(name(command)?),
-        (&Method::POST, ["docs", table]) => ApiOperation::CreateDoc(name(table)?),
-        (&Method::GET, ["docs", table, record]) => ApiOperation::ReadDoc(name(table)?, id(record)?),
-        (&Method::PATCH, ["docs", table, record]) => {
-            ApiOperation::ChangeDoc(name(table)?, id(record)?)
-        }
-        (&Method::DELETE, ["docs", table, record]) => {
-            ApiOperation::DeactivateDoc(name(table)?, id(record)?)
-        }
-        (&Method::GET, ["cdocs", table]) => ApiOperation::ListDocs(name(table)?),
-        (&Method::GET, ["wlog"]) => ApiOperation::Log,
-        (&Method::GET, ["numbers"]) => ApiOperation::ListSeries,
-        (&Method::GET, ["numbers", id]) => ApiOperation::ReadSeries(series(id)?),
-        (&Method::POST, ["numbers", id, "next"]) => ApiOperation::DrawNumbers(series(id)?),
-        (&Method::GET, ["numbers", id, "peek"]) => ApiOperation::PeekNumber(series(id)?),
-        (&Method::GET, ["numbers", id, "gaps"]) => ApiOperation::ListGaps(series(id)?),
-        (_, ["commands" | "docs", _] | ["numbers", _, "next"]) => {
-            return Err(other_method("POST", method, path));
-        }
-        (_, ["docs", _, _]) => return Err(other_method("GET, HEAD, PATCH, DELETE", method, path)),
-        (_, ["cdocs" | "numbers", _] | ["wlog" | "numbers"] | ["numbers", _, "peek" | "gaps"]) => {
-            return Err(other_method("GET, HEAD", method, path));
-        }
-        _ => return Err(unknown()),
+    let wanted = if method == Method::HEAD { &Method::GET } else { method };
+    let of_path = || ENDPOINTS.iter().filter(|endpoint| endpoint.has_path(resource));
+    let Some(endpoint) = of_path().find(|endpoint| endpoint.method == wanted) else {
+        let methods: Vec<&str> = of_path().map(Endpoint::allowed).collect();
+        return Err(if methods.is_empty() {
+            unknown()
+        } else {
+            let allow = methods.join(", ");
+            let reason = format!("{path} does not support {method}, but {allow}");
+            ProblemDetails::method_not_allowed(allow, reason)
+        });
     };
-    Ok(Route { owner, app, ws, operation })
-}
-
-fn other_method(allow: &'static str, method: &Method, path: &str) -> ProblemDetails {
-    ProblemDetails::method_not_allowed(
-        allow,
-        format!("{path} does not support {method}, but {allow}"),
-    )
+    let [place, names @ ..] = endpoint.values_of(resource);
+    let ws = endpoint.place(place)?;
+    Ok(Route { owner, app, ws, endpoint, operation: (endpoint.operation)(names)? })
 }
 
 fn name(name: &str) -> Result<QName, ProblemDetails> {
     QName::from_str(name).map_err(|bad| ProblemDetails::bad_request(bad.to_string()))
+}
+
+fn record(id: &str) -> Result<RecordId, ProblemDetails> {
+    id.parse().map(RecordId).map_err(|_| {
+        let reason = format!("`{id}` is not the id of a record, which is a number");
+        ProblemDetails::bad_request(reason)
+    })
 }
 
 fn series(id: &str) -> Result<SeriesId, ProblemDetails> {
@@ -192,11 +107,14 @@ fn series(id: &str) -> Result<SeriesId, ProblemDetails> {
 
 #[cfg(test)]
 mod tests {
+    use access::Right;
+
     use super::*;
 
     fn operation(method: Method, rest: &str) -> Result<ApiOperation, ProblemDetails> {
         let path = format!("/api/v2/apps/acme/shop/workspaces/7{rest}");
         let route = route(&method, &path)?;
+        assert_eq!(route.workspace(), Some(7));
         assert_eq!((route.owner, route.app, route.ws), ("acme", "shop", WsId(7)));
         Ok(route.operation)
     }
@@ -251,8 +169,40 @@ mod tests {
             let problem = operation(method, rest).unwrap_err();
             assert_eq!(problem.into_response().status(), status, "{rest}");
         }
-        for path in ["", "/", "/api/v2/apps", "/api/v2/apps/a/b/workspaces/x/wlog"] {
+        for path in
+            ["", "/", "/api/v2/apps", "/api/v2/apps/a/b", "/api/v2/apps/a/b/workspaces/x/wlog"]
+        {
             assert!(route(&Method::GET, path).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_log_of_a_partition_is_for_all_its_workspaces() {
+        let path = |partition: &str| format!("/api/v2/apps/a/b/partitions/{partition}/plog");
+        let log = path("3");
+        let found = route(&Method::GET, &log).unwrap();
+        assert_eq!((found.ws, found.workspace()), (WsId(3), None));
+        assert_eq!(found.endpoint.right, Right::Admin);
+        assert_eq!(found.operation, ApiOperation::PartitionLog);
+        for (method, partition, status) in
+            [(Method::GET, "65536", 400), (Method::GET, "x", 400), (Method::POST, "x", 405)]
+        {
+            let problem = route(&method, &path(partition)).unwrap_err();
+            assert_eq!(problem.into_response().status(), status, "{partition}");
+        }
+    }
+
+    /// The metrics of the API have the kinds, and clients of the description the names.
+    #[test]
+    fn each_endpoint_is_the_only_one_of_its_kind_and_of_its_path_and_method() {
+        for (at, one) in ENDPOINTS.iter().enumerate() {
+            for other in &ENDPOINTS[at + 1..] {
+                assert_ne!(one.kind, other.kind);
+                let is_same = one.path == other.path && one.method == other.method;
+                assert!(!is_same, "{} and {}", one.kind, other.kind);
+            }
+            assert!(one.path.len() + 2 <= MOST_PARTS, "{}", one.kind);
+            assert!(one.right == Right::Write || one.body.is_none(), "{}", one.kind);
         }
     }
 

@@ -21,7 +21,6 @@ use crate::{
     check::check,
     cluster::{ForwardMark, asked_successor},
     problem::{MISDIRECTED, ProblemDetails},
-    query::check_query,
     request_body::RequestBody,
     response::{Body, REQUEST_ID, full_body},
     route::{ApiOperation, Route, route},
@@ -50,7 +49,7 @@ impl ApiHandler {
         };
         let (kind, answered) = match routed {
             Ok(route) => {
-                let kind = route.operation.kind();
+                let kind = route.endpoint.kind;
                 let answered = match self.access.allow_client(&head.headers, route, start).await {
                     Ok((caller, route)) => {
                         head.caller = caller;
@@ -85,12 +84,12 @@ impl ApiHandler {
         route: AllowedRoute<'_>,
         body: &mut RequestBody,
     ) -> Answer {
-        let Route { owner, app, ws, operation } = route.into_route();
+        let Route { owner, app, ws, endpoint, operation } = route.into_route();
         let app = self.node.app(owner, app).ok_or_else(|| {
             let reason = format!("this node has no application {owner}/{app}");
             ProblemDetails::new(StatusCode::NOT_FOUND, "not_deployed", reason)
         })?;
-        check_query(operation.parameters(), head.query())?;
+        endpoint.check_query(head.query())?;
         check_partition(app, ws, &operation)?;
         let mut payload = Payload::new(body);
         if let ApiOperation::ReadDoc(name, id) = &operation
@@ -103,7 +102,7 @@ impl ApiHandler {
         match &self.cluster {
             None => self.dispatch(head, app, ws, &operation, &mut payload).await,
             Some(cluster) => {
-                let request = RoutedRequest { app, ws, operation: &operation };
+                let request = RoutedRequest { app, ws, endpoint, operation: &operation };
                 self.answer_routed(cluster, head, &request, &mut payload).await
             }
         }
@@ -161,7 +160,7 @@ impl ApiHandler {
         route: AllowedRoute<'_>,
         body: &mut RequestBody,
     ) -> Answer {
-        let Route { owner, app, ws, operation } = route.into_route();
+        let Route { owner, app, ws, endpoint, operation } = route.into_route();
         let app = self.node.app(owner, app);
         let (Some(app), Some(mark)) = (app, mark) else {
             return Err(misdirected("the request is not for this node"));
@@ -182,7 +181,7 @@ impl ApiHandler {
             return Err(misdirected(reason));
         }
         drop(partition);
-        check_query(operation.parameters(), head.query())?;
+        endpoint.check_query(head.query())?;
         self.dispatch(head, app, ws, &operation, &mut Payload::new(body)).await
     }
 

@@ -42,7 +42,7 @@ impl ApiHandler {
         peer: &Peer,
         owner: Owner,
     ) -> Result<(Option<LogPlace>, Option<PeerSlot>), ProblemDetails> {
-        if !request.operation.is_log() {
+        if !request.endpoint.is_log() {
             return Ok((None, None));
         }
         if is_followed(head.query())? {

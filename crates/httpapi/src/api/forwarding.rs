@@ -214,7 +214,7 @@ impl ApiHandler {
         let code = code.and_then(|code| code.to_str().ok().map(str::to_owned));
         let is_refused = parts.status == StatusCode::MISDIRECTED_REQUEST
             || code.as_deref().is_some_and(is_tried_again);
-        let most = match (request.operation.is_read(), request.operation) {
+        let most = match (request.endpoint.is_read(), request.operation) {
             _ if is_refused => PROBLEM_BYTES,
             (true, _) => self.settings.answers_bytes,
             (false, ApiOperation::DrawNumbers(_)) => self.settings.answers_bytes / 4,
@@ -238,7 +238,7 @@ impl ApiHandler {
         if head.method != Method::HEAD {
             parts.headers.remove(CONTENT_LENGTH);
         }
-        let bytes = match request.operation.is_read() && !is_refused {
+        let bytes = match request.endpoint.is_read() && !is_refused {
             true => {
                 let pool = if bytes > READ_BYTES { &self.large_answers } else { &self.answers };
                 match pool.reserve_in_half(bytes, head.until).await {

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     cluster::{Cluster, Parked, ParkedPartition, QuotaShare},
     problem::{NOT_LEADER, ProblemDetails},
-    route::ApiOperation,
+    route::{ApiOperation, Endpoint},
 };
 
 /// The longest wait for another owner before the first further try. The wait doubles with each try.
@@ -39,6 +39,7 @@ const LEAST_PAUSE: Duration = Duration::from_millis(2);
 pub(super) struct RoutedRequest<'r> {
     pub(super) app: &'r App,
     pub(super) ws: WsId,
+    pub(super) endpoint: &'static Endpoint,
     pub(super) operation: &'r ApiOperation,
 }
 
@@ -58,18 +59,18 @@ impl ApiHandler {
         request: &RoutedRequest<'_>,
         payload: &mut Payload<'_>,
     ) -> Answer {
-        let &RoutedRequest { app, ws, operation } = request;
-        if operation.is_log() {
+        let &RoutedRequest { app, ws, endpoint, .. } = request;
+        if endpoint.is_log() {
             check_log_version(head)?;
         }
         // The body is received before the first try, because another try needs it again.
-        if operation.has_body() {
+        if endpoint.body.is_some() {
             head.until = self.receive_body(head, payload).await?.deadline;
         } else {
             head.until = self.deadline(head);
         }
         let partition = app.partition_of(ws);
-        let mut tries = Tries::new(operation.is_read(), head.headers.contains_key(IDEMPOTENCY_KEY));
+        let mut tries = Tries::new(endpoint.is_read(), head.headers.contains_key(IDEMPOTENCY_KEY));
         let (mut parked, mut held) = (None, HeldPlaces::default());
         let mut pause = FIRST_PAUSE;
         loop {
@@ -191,7 +192,7 @@ impl ApiHandler {
     async fn try_here(
         &self,
         head: &RequestHead,
-        &RoutedRequest { app, ws, operation }: &RoutedRequest<'_>,
+        &RoutedRequest { app, ws, operation, .. }: &RoutedRequest<'_>,
         payload: &mut Payload<'_>,
     ) -> TryEnd {
         match self.dispatch(head, app, ws, operation, payload).await {

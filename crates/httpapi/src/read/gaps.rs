@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The largest number of ranges in an answer.
-const MOST_GAPS: usize = 1_000;
+pub(crate) const MOST_GAPS: usize = 1_000;
 
 /// The ranges that the query of a request asks for.
 pub(crate) struct GapQuery {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The largest number of documents in a list.
-const MOST_DOCS: usize = 1_000;
+pub(crate) const MOST_DOCS: usize = 1_000;
 
 /// The number of bytes after which a page of documents ends. The last document may exceed it,
 /// because documents may be large.

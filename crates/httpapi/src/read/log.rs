@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// The largest number of events in an answer.
-const MOST_EVENTS: usize = 1_000_000;
+pub(crate) const MOST_EVENTS: usize = 1_000_000;
 
 /// The means of all readers of logs.
 #[derive(Clone, Debug)]
