@@ -4,7 +4,10 @@
 mod sequences;
 mod series;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use docnumbers::SeriesId;
 use eventlog::{FieldType, InvalidSchema, Name, QName, RecordId, SINGLETON_IDS, Schema, Table};
@@ -220,6 +223,12 @@ impl Application {
     /// The kinds of workspaces, by name.
     pub fn kinds(&self) -> &BTreeMap<String, WsKind> {
         &self.kinds
+    }
+
+    /// The commands, by name.
+    pub fn commands(&self) -> impl Iterator<Item = &QName> {
+        let names: BTreeSet<&QName> = self.handlers.keys().collect();
+        names.into_iter()
     }
 
     pub(crate) fn sequences(&self) -> &Sequences {
