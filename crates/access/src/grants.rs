@@ -103,6 +103,12 @@ impl Grants {
         })
     }
 
+    /// Whether the principal may do anything in an application.
+    pub fn any_in(&self, app: &str) -> bool {
+        let is_of_app = |grant: &Grant| grant.app.as_deref().is_none_or(|of| of == app);
+        self.0.iter().any(|grant| is_of_app(grant) && !grant.rights.is_empty())
+    }
+
     /// Whether the principal may act as an operator of the node: it has the right `admin` for all
     /// workspaces of all applications.
     pub fn may_administer(&self) -> bool {
