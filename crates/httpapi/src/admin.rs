@@ -3,7 +3,6 @@
 mod audit;
 mod cluster;
 mod events;
-mod live_page;
 mod repair;
 mod sequences;
 
@@ -23,11 +22,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use vvm::{App, Node, Service, ServiceError, sysvvm::AppName};
 
-use self::{audit::ActionLine, events::EventStreams, live_page::LivePage};
+use self::{audit::ActionLine, events::EventStreams};
 use crate::{
     Authenticator, HttpLimits, ServerTls,
     authentication::{PortAccess, check_operator, time_of},
     check::check,
+    html_page::HtmlPage,
     problem::ProblemDetails,
     query::{parameter, parameters},
     request_body::RequestBody,
@@ -108,7 +108,8 @@ impl Service for AdminEndpoint {
         let renderer = SharedRenderer::new(settings.metrics, clock.clone());
         let AdminSettings { version, only_local, tls, authenticator, .. } = settings;
         let access = PortAccess::new(authenticator, 0);
-        let (page, streams) = (LivePage::new()?, EventStreams::new(clock.clone(), stop.clone()));
+        let page = HtmlPage::new(include_str!("admin/live_page.html"));
+        let (page, streams) = (page, EventStreams::new(clock.clone(), stop.clone()));
         let requests = AdminHandler {
             node,
             renderer,
@@ -157,7 +158,7 @@ const OPEN: &[&str] = &["/", "/livez", "/readyz", "/metrics"];
 struct AdminHandler {
     node: Node,
     renderer: SharedRenderer,
-    page: LivePage,
+    page: HtmlPage,
     streams: EventStreams,
     version: &'static str,
     only_local: bool,

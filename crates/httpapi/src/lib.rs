@@ -10,6 +10,7 @@ mod check;
 mod cluster;
 mod cross_origin;
 mod follow;
+mod html_page;
 mod memory;
 mod numbers;
 mod problem;
