@@ -16,6 +16,7 @@ mod routing;
 mod settings;
 mod shared;
 mod tries;
+mod views;
 
 use std::sync::Arc;
 

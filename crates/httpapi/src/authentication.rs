@@ -86,6 +86,11 @@ impl PortAccess {
         PortAccess { authenticator, rate: CommandRate::new(commands_per_second).map(Arc::new) }
     }
 
+    /// Whether clients need a token.
+    pub(crate) fn needs_token(&self) -> bool {
+        self.authenticator.is_some()
+    }
+
     /// Returns the sender of a request.
     pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, ProblemDetails> {
         let Some(authenticator) = &self.authenticator else { return Ok(Arc::clone(&ANYBODY)) };
@@ -133,7 +138,7 @@ impl PortAccess {
         route: Route<'p>,
     ) -> Result<(Arc<Caller>, AllowedRoute<'p>), ProblemDetails> {
         let caller = self.caller(headers).await?;
-        if self.authenticator.is_some() {
+        if self.needs_token() {
             let app = format!("{}/{}", route.owner, route.app);
             check_right(&caller, &app, &route)?;
         }
@@ -142,7 +147,7 @@ impl PortAccess {
 
     /// The name of a caller in events; empty if the port asks nobody.
     pub(crate) fn name_of(&self, caller: &Caller) -> String {
-        if self.authenticator.is_some() { caller.principal.to_string() } else { String::new() }
+        if self.needs_token() { caller.principal.to_string() } else { String::new() }
     }
 
     /// Follows the authenticator, as [`Authenticator::follow`].
@@ -185,7 +190,8 @@ pub(crate) fn check_operator(caller: &Caller) -> Result<(), ProblemDetails> {
     }
 }
 
-fn forbidden(reason: String) -> ProblemDetails {
+/// The problem of a request that the token of its sender does not grant.
+pub(crate) fn forbidden(reason: String) -> ProblemDetails {
     metrics::counter!("httpapi_forbidden_total").increment(1);
     ProblemDetails::new(StatusCode::FORBIDDEN, "forbidden", reason)
         .challenge(r#"Bearer realm="vvm", error="insufficient_scope""#)

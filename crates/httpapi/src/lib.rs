@@ -13,6 +13,7 @@ mod follow;
 mod html_page;
 mod memory;
 mod numbers;
+mod openapi;
 mod problem;
 mod query;
 mod read;

@@ -1,6 +1,8 @@
 //! Problems with requests, as JSON (RFC 9457).
 
-use std::time::Duration;
+mod codes;
+
+use std::{fmt::Display, time::Duration};
 
 use hyper::{
     Response, StatusCode,
@@ -9,6 +11,7 @@ use hyper::{
 use processor::{Busy, Refused, RejectionKind};
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::codes::{PROBLEM_CODES, ProblemCode, ProblemOf, is_listed};
 use crate::response::{Body, json_response};
 
 /// The code of a problem of a node that does not lead: the request belongs to another node.
@@ -88,6 +91,12 @@ impl ProblemDetails {
 
     pub(crate) fn not_found(reason: impl Into<String>) -> ProblemDetails {
         ProblemDetails::new(StatusCode::NOT_FOUND, "not_found", reason)
+    }
+
+    /// The problem of a request for an application that the node does not have.
+    pub(crate) fn not_deployed(app: impl Display) -> ProblemDetails {
+        let reason = format!("this node has no application {app}");
+        ProblemDetails::new(StatusCode::NOT_FOUND, "not_deployed", reason)
     }
 
     /// A problem of a request of which nothing was done. The client may try again.

@@ -1,6 +1,5 @@
 //! Routing: finds the endpoint that a path and a method name. Nothing is read from the storage here.
 
-#[expect(dead_code, reason = "the description of the API needs the rest of the table")]
 mod table;
 
 use std::str::FromStr;
@@ -11,12 +10,14 @@ use vvm::{
     eventlog::{QName, RecordId, WsId},
 };
 
-use self::table::ENDPOINTS;
-pub(crate) use self::table::{CONSISTENCY, Endpoint};
+pub(crate) use self::table::{
+    AnswerKind, BodyKind, CONSISTENCY, ENDPOINTS, Endpoint, Parameter, RequestHeader, Segment,
+    Values,
+};
 use crate::problem::ProblemDetails;
 
 /// The beginning of the paths of all applications.
-const APPS: &str = "/api/v2/apps/";
+pub(crate) const APPS: &str = "/api/v2/apps/";
 
 /// The largest number of parts of a path after [`APPS`].
 const MOST_PARTS: usize = 7;

@@ -15,12 +15,13 @@ use super::{
     handler::{ApiHandler, RequestHead, table_of},
     routing::RoutedRequest,
     tries::Answer,
+    views::ApiView,
 };
 use crate::{
     authentication::AllowedRoute,
     check::check,
     cluster::{ForwardMark, asked_successor},
-    problem::{MISDIRECTED, ProblemDetails},
+    problem::{MISDIRECTED, ProblemDetails, is_listed},
     request_body::RequestBody,
     response::{Body, REQUEST_ID, full_body},
     route::{ApiOperation, Route, route},
@@ -42,24 +43,13 @@ impl ApiHandler {
         let start = clock.now();
         let uri = head.uri.clone();
         let preflight = checked.map(|()| self.pages.preflight(&head.method, &head.headers));
-        let routed = match preflight {
-            Ok(Some(answer)) => Err(Ok(answer)),
-            Ok(None) => route(&head.method, uri.path()).map_err(Err),
-            Err(problem) => Err(Err(problem)),
-        };
-        let (kind, answered) = match routed {
-            Ok(route) => {
-                let kind = route.endpoint.kind;
-                let answered = match self.access.allow_client(&head.headers, route, start).await {
-                    Ok((caller, route)) => {
-                        head.caller = caller;
-                        self.answer_route(&mut head, route, body).await
-                    }
-                    Err(problem) => Err(problem),
-                };
-                (kind, answered)
-            }
-            Err(answered) => ("none", answered),
+        let (kind, answered) = match preflight {
+            Ok(Some(answer)) => ("none", Ok(answer)),
+            Ok(None) => match ApiView::of(uri.path()) {
+                Some(view) => (view.kind(), self.show(view, &mut head).await),
+                None => self.answer_client_route(&mut head, uri.path(), start, body).await,
+            },
+            Err(problem) => ("none", Err(problem)),
         };
         let mut response = self.response(&head, answered);
         self.pages.tell(&head.headers, response.headers_mut());
@@ -78,6 +68,29 @@ impl ApiHandler {
         response
     }
 
+    /// Answers a request of a client for an endpoint. Returns the kind of the request, too.
+    async fn answer_client_route(
+        &self,
+        head: &mut RequestHead,
+        path: &str,
+        start: Instant,
+        body: &mut RequestBody,
+    ) -> (&'static str, Answer) {
+        let route = match route(&head.method, path) {
+            Ok(route) => route,
+            Err(problem) => return ("none", Err(problem)),
+        };
+        let kind = route.endpoint.kind;
+        let answered = match self.access.allow_client(&head.headers, route, start).await {
+            Ok((caller, route)) => {
+                head.caller = caller;
+                self.answer_route(head, route, body).await
+            }
+            Err(problem) => Err(problem),
+        };
+        (kind, answered)
+    }
+
     async fn answer_route(
         &self,
         head: &mut RequestHead,
@@ -85,10 +98,8 @@ impl ApiHandler {
         body: &mut RequestBody,
     ) -> Answer {
         let Route { owner, app, ws, endpoint, operation } = route.into_route();
-        let app = self.node.app(owner, app).ok_or_else(|| {
-            let reason = format!("this node has no application {owner}/{app}");
-            ProblemDetails::new(StatusCode::NOT_FOUND, "not_deployed", reason)
-        })?;
+        let not_deployed = || ProblemDetails::not_deployed(format_args!("{owner}/{app}"));
+        let app = self.node.app(owner, app).ok_or_else(not_deployed)?;
         endpoint.check_query(head.query())?;
         check_partition(app, ws, &operation)?;
         let mut payload = Payload::new(body);
@@ -188,6 +199,8 @@ impl ApiHandler {
     /// Makes the response, with the headers that all responses have.
     fn response(&self, head: &RequestHead, answered: Answer) -> Response<Body> {
         let mut response = answered.unwrap_or_else(|problem| {
+            let (status, code) = (problem.status().as_u16(), problem.code());
+            debug_assert!(is_listed(status, code), "{status} {code} is not among the codes");
             metrics::counter!("httpapi_problems_total", "code" => problem.code()).increment(1);
             problem.with("requestId", &*head.request).into_response()
         });

@@ -12,12 +12,13 @@ use vvm::{
     eventlog::{QName, Table},
 };
 
-use super::{headers::request_id, settings::HttpApiSettings};
+use super::{headers::request_id, settings::HttpApiSettings, views::Descriptions};
 use crate::{
     authentication::{PortAccess, nobody},
     cluster::{Cluster, ClusterTls, ForwardMetrics, Peers, QuotaLimits},
     cross_origin::PageOrigins,
     follow::{FollowContext, FollowedLogs, FollowerPlaces},
+    html_page::HtmlPage,
     memory::MemoryPool,
     problem::ProblemDetails,
     read::LogReads,
@@ -55,6 +56,9 @@ pub(crate) struct ApiHandler {
     /// The other nodes, if the node is in a cluster.
     pub(super) cluster: Option<Cluster>,
     pub(super) metrics: ForwardMetrics,
+    pub(super) descriptions: Descriptions,
+    /// The page to try the API.
+    pub(super) page: HtmlPage,
 }
 
 /// Answers the requests of clients.
@@ -131,6 +135,8 @@ impl ApiHandler {
             pages: PageOrigins::new(&settings.page_origins),
             access: PortAccess::new(settings.authenticator.clone(), settings.commands_per_second),
             metrics: ForwardMetrics::new(),
+            descriptions: Descriptions::new(&node),
+            page: HtmlPage::new(include_str!("try_page.html")),
             node,
             settings,
             cluster,

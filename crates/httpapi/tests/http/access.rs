@@ -226,6 +226,44 @@ fn logged(node: &TestNode, issuer: &Issuer) -> usize {
     try_request(node.api, "GET", &path, &headers, "").unwrap().1.lines().count()
 }
 
+/// The applications that a sender sees in the description.
+#[test]
+fn the_description_shows_the_applications_of_the_token() {
+    const PATH: &str = "/api/v2/openapi.json";
+    let issuer = Issuer::new();
+    let node = issuer.node();
+    for (name, token) in wrong_tokens(&issuer) {
+        let (status, code, _) = ask(&node, "GET", PATH, token.as_deref(), "");
+        assert_eq!((status, &*code), (401, "unauthenticated"), "{name}");
+    }
+    let ask = |grants: &str, query: &str| {
+        let token = issuer.token("a", grants);
+        ask(&node, "GET", &format!("{PATH}{query}"), Some(&token), "")
+    };
+    let has_shop = |described: &Value| {
+        described["tags"].as_array().unwrap().iter().any(|tag| tag["name"] == "demo/shop")
+    };
+    for (grants, is_seen) in [
+        (ALL, true),
+        (r#"[{"app":"demo/shop","workspaces":[7],"rights":["read"]}]"#, true),
+        (r#"[{"app":"demo/bank","workspaces":"*","rights":["read","write","admin"]}]"#, false),
+        ("[]", false),
+    ] {
+        let (status, _, described) = ask(grants, "");
+        assert_eq!(status, 200, "{grants}");
+        assert_eq!(has_shop(&described), is_seen, "{grants}");
+        assert_eq!(described["security"][0]["bearer"], json!([]), "{grants}");
+        let (status, code, described) = ask(grants, "?app=demo/shop");
+        match is_seen {
+            true => assert!(status == 200 && has_shop(&described), "{grants}"),
+            false => assert_eq!((status, &*code), (403, "forbidden"), "{grants}"),
+        }
+    }
+    // The page has no data of its own.
+    assert_eq!(try_request(node.api, "GET", "/api/v2/", &[], "").unwrap().0, 200);
+    node.stop();
+}
+
 /// The log of a partition has the events of all its workspaces. Partition 1 is no workspace 1.
 #[test]
 fn the_log_of_a_partition_is_for_administrators() {

@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -66,11 +66,18 @@ fn content<'a>(html: &'a str, element: &str) -> &'a str {
 }
 
 #[test]
-fn the_page_runs_nothing_but_its_own_script_and_style() {
+fn the_pages_run_nothing_but_their_own_script_and_style() {
     let node = TestNode::start();
-    let mut stream = connect(node.admin);
+    for (address, path) in [(node.admin, "/"), (node.api, "/api/v2/")] {
+        check_page(address, path);
+    }
+    node.stop();
+}
+
+fn check_page(address: SocketAddr, path: &str) {
+    let mut stream = connect(address);
     // `Answer` keeps no capitals of a head, and the hashes have some.
-    write!(stream, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, html) = text.split_once("\r\n\r\n").unwrap();
@@ -98,7 +105,6 @@ fn the_page_runs_nothing_but_its_own_script_and_style() {
     for foreign in ["http://", "https://", "innerHTML", "src=", "href=", " style=", " onclick="] {
         assert!(!html.contains(foreign), "{foreign}");
     }
-    node.stop();
 }
 
 #[test]

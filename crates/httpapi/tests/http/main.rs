@@ -8,6 +8,7 @@ mod admin;
 mod busy;
 mod clients;
 mod commands;
+mod description;
 mod documents;
 mod early_answers;
 mod follow;

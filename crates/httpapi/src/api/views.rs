@@ -1,0 +1,186 @@
+//! The views of the API itself: its [description](crate::openapi), and a page to try it.
+
+use std::num::NonZeroUsize;
+
+use bytes::Bytes;
+use hyper::{
+    Method, Response, StatusCode,
+    header::{CACHE_CONTROL, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, InvalidHeaderValue},
+};
+use lru::LruCache;
+use sha2::{Digest, Sha256};
+use tokio::sync::Mutex;
+use vvm::Node;
+
+use super::{
+    handler::{ApiHandler, RequestHead},
+    tries::Answer,
+};
+use crate::{
+    authentication::forbidden,
+    openapi::{DESCRIPTION, DescribedApp, describe},
+    problem::ProblemDetails,
+    query::{check_query, parameter},
+    response::{Body, JSON, bytes_response, full_body},
+};
+
+/// The path of the page.
+const PAGE: &str = "/api/v2/";
+
+/// A view of the API itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ApiView {
+    Description,
+    Page,
+}
+
+impl ApiView {
+    /// The view that a path names.
+    pub(super) fn of(path: &str) -> Option<ApiView> {
+        match path {
+            DESCRIPTION => Some(ApiView::Description),
+            PAGE => Some(ApiView::Page),
+            _ => None,
+        }
+    }
+
+    /// The name of such requests in metrics.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            ApiView::Description => "description",
+            ApiView::Page => "page",
+        }
+    }
+}
+
+/// The descriptions that were made. Each is of some applications of the node, named by their places
+/// among those of the node: a caller sees the applications in which its token grants something.
+pub(super) struct Descriptions(Mutex<LruCache<Vec<usize>, Description>>);
+
+/// A description, and its version.
+#[derive(Clone)]
+struct Description {
+    json: Bytes,
+    tag: HeaderValue,
+}
+
+impl Descriptions {
+    /// Keeps one description for each application of a node, and a few of several ones together.
+    pub(super) fn new(node: &Node) -> Descriptions {
+        const TOGETHER: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
+        let most = TOGETHER.saturating_add(node.apps().len());
+        Descriptions(Mutex::new(LruCache::new(most)))
+    }
+}
+
+impl ApiHandler {
+    pub(super) async fn show(&self, view: ApiView, head: &mut RequestHead) -> Answer {
+        if !matches!(head.method, Method::GET | Method::HEAD) {
+            let reason = format!("{} does not support {}, but GET, HEAD", head.path(), head.method);
+            return Err(ProblemDetails::method_not_allowed("GET, HEAD", reason));
+        }
+        match view {
+            // The page has no data of its own, so it needs no token.
+            ApiView::Page => {
+                check_query(&[], head.query())?;
+                Ok(self.page.response())
+            }
+            ApiView::Description => {
+                head.caller = self.access.caller(&head.headers).await?;
+                check_query(&["app"], head.query())?;
+                let description = self.description(self.described(head)?).await?;
+                Ok(description.response(&head.headers))
+            }
+        }
+    }
+
+    /// The applications that a request asks for.
+    fn described(&self, head: &RequestHead) -> Result<Vec<usize>, ProblemDetails> {
+        let grants = &head.caller.grants;
+        let all = || self.node.apps().iter().enumerate();
+        let Some(app) = parameter::<String>(head.query(), "app")? else {
+            let granted = all().filter(|(_, app)| grants.any_in(&app.name().to_string()));
+            return Ok(granted.map(|(place, _)| place).collect());
+        };
+        // Clients may write a slash of a query in this way.
+        let app = app.replace("%2F", "/").replace("%2f", "/");
+        if !grants.any_in(&app) {
+            return Err(forbidden(format!("the token grants nothing in {app}")));
+        }
+        let place = all().find(|(_, one)| one.name().to_string() == app);
+        let (place, _) = place.ok_or_else(|| ProblemDetails::not_deployed(&app))?;
+        Ok(vec![place])
+    }
+
+    /// The description of some applications. It is made when it is asked for the first time, and
+    /// never twice at the same time.
+    async fn description(&self, places: Vec<usize>) -> Result<Description, ProblemDetails> {
+        let mut kept = self.descriptions.0.lock().await;
+        if let Some(description) = kept.get(&places) {
+            return Ok(description.clone());
+        }
+        let made = self.throttle.run(async { self.make_description(&places) }).await;
+        let made = made.map_err(|error| {
+            let reason = format!("the description cannot be made: {error}");
+            ProblemDetails::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", reason)
+        })?;
+        kept.put(places, made.clone());
+        Ok(made)
+    }
+
+    fn make_description(&self, places: &[usize]) -> Result<Description, InvalidHeaderValue> {
+        let apps = places.iter().filter_map(|place| self.node.apps().get(*place));
+        let apps =
+            apps.map(|app| DescribedApp { name: app.name(), application: app.application() });
+        let json = describe(&Vec::from_iter(apps), self.access.needs_token()).to_string();
+        let digest = Sha256::digest(&json);
+        let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Ok(Description { json: json.into(), tag: format!("\"{hex}\"").try_into()? })
+    }
+}
+
+impl Description {
+    /// The answer to a client, which may have this description already.
+    fn response(self, request: &HeaderMap) -> Response<Body> {
+        let Description { json, tag } = self;
+        let mut response = if is_known(request, &tag) {
+            let mut response = Response::new(full_body(Bytes::new()));
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            response
+        } else {
+            bytes_response(StatusCode::OK, JSON, json)
+        };
+        let headers = response.headers_mut();
+        headers.insert(ETAG, tag);
+        // Another caller may see other applications.
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+        response
+    }
+}
+
+/// Whether a request has a version of the description (RFC 9110, section 13.1.2).
+fn is_known(request: &HeaderMap, tag: &HeaderValue) -> bool {
+    let values = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let mut tags = values.flat_map(|value| value.split(',')).map(str::trim);
+    tags.any(|known| known == "*" || known.trim_start_matches("W/").as_bytes() == tag.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_names_the_versions_that_it_has() {
+        let tag = HeaderValue::from_static("\"a1\"");
+        let is_known = |sent: &'static str| {
+            is_known(&HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static(sent))]), &tag)
+        };
+        for known in ["\"a1\"", "*", "W/\"a1\"", "\"b\", \"a1\""] {
+            assert!(is_known(known), "{known}");
+        }
+        for unknown in ["a1", "\"a\"", ""] {
+            assert!(!is_known(unknown), "{unknown}");
+        }
+        assert!(!super::is_known(&HeaderMap::new(), &tag));
+    }
+}

@@ -1,0 +1,296 @@
+//! The operations: each endpoint of the table, for each command, table or series that fits.
+
+use serde_json::{Map, Value as Json, json};
+use vvm::{
+    eventlog::{QName, Table, TableKind},
+    processor::{DeclaredSeries, SeriesPolicy},
+};
+
+use super::{
+    DescribedApp,
+    answers::content,
+    headers::{headers_of, parameter_of},
+    list, object,
+    problems::{problems_of, problems_of_description},
+    reference, schema,
+    tables::{ROW, changes_name, fields_name, has_rows, is_changeable, is_of_system},
+    text,
+};
+use crate::route::{APPS, AnswerKind, BodyKind, ENDPOINTS, Endpoint, Parameter, Segment, Values};
+
+/// The command that writes rows, and takes no arguments.
+const CUD: &str = "sys.CUD";
+
+/// The command that creates a workspace, and takes no rows.
+const CREATE_WORKSPACE: &str = "sys.CreateWorkspace";
+
+/// The part of a path that has a name of the application.
+#[derive(Clone, Copy)]
+enum Subject<'a> {
+    None,
+    Command(&'a QName),
+    Table(&'a Table),
+    Series(&'a DeclaredSeries),
+}
+
+impl<'a> Subject<'a> {
+    /// All subjects of an endpoint.
+    fn all(app: &DescribedApp<'a>, endpoint: &Endpoint) -> Vec<Subject<'a>> {
+        let application = app.application;
+        if endpoint.path.contains(&Segment::Command) {
+            let is_possible = |name: &&QName| name.as_str() != CUD || has_rows(app);
+            application.commands().filter(is_possible).map(Subject::Command).collect()
+        } else if endpoint.path.contains(&Segment::Table) {
+            let tables = application.schema().tables();
+            tables.filter(|table| is_of(endpoint, table)).map(Subject::Table).collect()
+        } else if endpoint.path.contains(&Segment::Series) {
+            let is_drawn = |one: &&DeclaredSeries| {
+                endpoint.body != Some(BodyKind::Draw) || matches!(one.policy, SeriesPolicy::Fast(_))
+            };
+            application.series().filter(is_drawn).map(Subject::Series).collect()
+        } else {
+            vec![Subject::None]
+        }
+    }
+
+    fn name(self) -> Option<&'a str> {
+        match self {
+            Subject::None => None,
+            Subject::Command(name) => Some(name.as_str()),
+            Subject::Table(table) => Some(table.name().as_str()),
+            Subject::Series(declared) => Some(declared.series.id().as_str()),
+        }
+    }
+}
+
+/// Whether an endpoint serves a table.
+fn is_of(endpoint: &Endpoint, table: &Table) -> bool {
+    match (endpoint.answer, endpoint.body) {
+        (AnswerKind::Documents, _) => table.kind() == TableKind::CDoc,
+        (_, Some(BodyKind::NewDoc)) => table.kind().is_document() && !is_of_system(table),
+        _ if endpoint.is_read() => true,
+        _ => is_changeable(table),
+    }
+}
+
+/// The paths of an application.
+pub(super) fn paths(app: &DescribedApp<'_>, needs_token: bool) -> Map<String, Json> {
+    let mut paths = Map::new();
+    for endpoint in ENDPOINTS {
+        for subject in Subject::all(app, endpoint) {
+            let path = path(app, endpoint, subject);
+            let of_path = paths.entry(path).or_insert_with(|| json!({}));
+            let method = endpoint.method.as_str().to_ascii_lowercase();
+            of_path[method] = operation(app, endpoint, subject, needs_token);
+        }
+    }
+    paths
+}
+
+fn path(app: &DescribedApp<'_>, endpoint: &Endpoint, subject: Subject<'_>) -> String {
+    let mut path = format!("{APPS}{}", app.name);
+    for segment in endpoint.path {
+        path.push('/');
+        path += match segment {
+            Segment::Is(name) => name,
+            Segment::Workspace => "{workspace}",
+            Segment::Partition => "{partition}",
+            Segment::Record => "{id}",
+            Segment::Command | Segment::Table | Segment::Series => {
+                subject.name().unwrap_or_default()
+            }
+        };
+    }
+    path
+}
+
+fn operation(
+    app: &DescribedApp<'_>,
+    endpoint: &Endpoint,
+    subject: Subject<'_>,
+    needs_token: bool,
+) -> Json {
+    let (kind, summary) = (endpoint.kind, endpoint.summary);
+    let id = format!("{}.{}.{kind}", app.name.owner(), app.name.name());
+    let (id, summary) = match subject.name() {
+        None => (id, summary.to_owned()),
+        Some(name) => {
+            (format!("{id}.{name}"), format!("{}: {name}", summary.trim_end_matches('.')))
+        }
+    };
+    let table = match subject {
+        Subject::Table(table) => Some(table.name().as_str()),
+        _ => None,
+    };
+    let mut responses = problems_of(endpoint);
+    let (status, description) = match endpoint.answer {
+        AnswerKind::Created => ("201", "The document was created."),
+        AnswerKind::Done => ("200", "The request was done."),
+        _ => ("200", "The answer."),
+    };
+    let answer = json!({
+        "description": description,
+        "headers": headers_of(endpoint),
+        "content": content(app, endpoint.answer, table),
+    });
+    responses.insert(status.to_owned(), answer);
+    let mut operation = json!({
+        "operationId": id,
+        "tags": [app.name.to_string()],
+        "summary": summary,
+        "parameters": parameters(endpoint),
+        "responses": responses,
+    });
+    if needs_token {
+        let right = endpoint.right.name();
+        operation["description"] = format!("The token must grant the right `{right}`.").into();
+    }
+    if let Some(body) = endpoint.body {
+        operation["requestBody"] = body_of(app, body, subject);
+    }
+    operation
+}
+
+fn parameters(endpoint: &Endpoint) -> Vec<Json> {
+    let in_path = |segment: &Segment| {
+        let (name, most, description) = match segment {
+            Segment::Workspace => ("workspace", None, "The number of the workspace."),
+            Segment::Partition => ("partition", Some(u16::MAX), "The number of the partition."),
+            Segment::Record => ("id", None, "The id of the record."),
+            _ => return None,
+        };
+        let mut schema = json!({ "type": "integer", "format": "int64", "minimum": 0 });
+        if let Some(most) = most {
+            schema["maximum"] = most.into();
+        }
+        Some(json!({
+            "name": name, "in": "path", "required": true, "schema": schema,
+            "description": description,
+        }))
+    };
+    let in_query = |parameter: &Parameter| {
+        json!({
+            "name": parameter.name, "in": "query", "schema": values(parameter.values),
+            "description": parameter.summary,
+        })
+    };
+    let mut all: Vec<Json> = endpoint.path.iter().filter_map(in_path).collect();
+    all.extend(endpoint.parameters.iter().map(in_query));
+    all.push(reference("parameters", "RequestId"));
+    all.extend(endpoint.headers.iter().map(|header| parameter_of(*header)));
+    all
+}
+
+/// The schema of a parameter.
+fn values(values: Values) -> Json {
+    match values {
+        Values::Number { least, most, default } => {
+            let mut number = json!({ "type": "integer", "format": "int64", "minimum": least });
+            if let Some(most) = most {
+                number["maximum"] = most.into();
+            }
+            if let Some(default) = default {
+                number["default"] = default.into();
+            }
+            number
+        }
+        Values::Offset => json!({ "type": "string", "pattern": "^([1-9][0-9]*|end)$" }),
+        Values::Flag => json!({ "type": "boolean" }),
+        Values::Word(word) => json!({ "type": "string", "enum": [word] }),
+        Values::Period => json!({ "type": "string", "examples": ["2026", "2026-11", "all"] }),
+    }
+}
+
+/// The body of a request.
+fn body_of(app: &DescribedApp<'_>, body: BodyKind, subject: Subject<'_>) -> Json {
+    let of_table = |name: fn(&str) -> String| {
+        schema(&app.schema_name(&name(subject.name().unwrap_or_default())))
+    };
+    let (schema, is_required) = match body {
+        BodyKind::Command => command(app, subject.name().unwrap_or_default()),
+        BodyKind::NewDoc => (object(json!({ "fields": of_table(fields_name) }), &[]), true),
+        BodyKind::Change => {
+            let properties =
+                json!({ "fields": of_table(changes_name), "isActive": { "type": "boolean" } });
+            let mut change = object(properties, &[]);
+            change["minProperties"] = 1.into();
+            (change, true)
+        }
+        BodyKind::Draw => (draw(subject), false),
+    };
+    json!({ "required": is_required, "content": { "application/json": { "schema": schema } } })
+}
+
+/// The body of a command, and whether it must not be empty.
+fn command(app: &DescribedApp<'_>, command: &str) -> (Json, bool) {
+    let rows = || list(schema(&app.schema_name(ROW)));
+    match command {
+        CUD => {
+            let mut rows = rows();
+            rows["minItems"] = 1.into();
+            (object(json!({ "rows": rows }), &["rows"]), true)
+        }
+        CREATE_WORKSPACE => {
+            let kinds: Vec<&String> = app.application.kinds().keys().collect();
+            let kind = json!({ "type": "string", "enum": kinds });
+            let args = json!({ "kind": kind, "name": text("The name of the workspace.") });
+            (object(json!({ "args": object(args, &["kind"]) }), &["args"]), true)
+        }
+        _ => {
+            let args =
+                json!({ "description": "The arguments, in the form that the command takes." });
+            let mut properties = json!({ "args": args });
+            if has_rows(app) {
+                properties["rows"] = rows();
+            }
+            (object(properties, &[]), false)
+        }
+    }
+}
+
+fn draw(subject: Subject<'_>) -> Json {
+    let mut count = json!({ "type": "integer", "minimum": 1, "default": 1 });
+    if let Subject::Series(DeclaredSeries { policy: SeriesPolicy::Fast(settings), .. }) = subject {
+        count["maximum"] = settings.max_block.into();
+    }
+    object(json!({ "count": count }), &[])
+}
+
+/// The path of the description itself.
+pub(super) fn description_path() -> Json {
+    let mut responses = problems_of_description();
+    let headers = json!({
+        "X-Request-Id": reference("headers", "RequestId"),
+        "X-Vvm-Served-By": reference("headers", "ServedBy"),
+        "ETag": reference("headers", "Tag"),
+    });
+    responses.insert(
+        "200".to_owned(),
+        json!({
+            "description": "The description.",
+            "headers": headers,
+            "content": { "application/json": { "schema": { "type": "object" } } },
+        }),
+    );
+    let not_modified = json!({
+        "description": "The client has this description already.", "headers": headers,
+    });
+    responses.insert("304".to_owned(), not_modified);
+    let app = json!({
+        "name": "app", "in": "query", "description": "The only application to describe.",
+        "schema": { "type": "string", "pattern": "^[^/]+/[^/]+$", "examples": ["acme/shop"] },
+    });
+    json!({
+        "get": {
+            "operationId": "describe",
+            "tags": ["description"],
+            "summary": "Describes the API.",
+            "parameters": [
+                app,
+                reference("parameters", "RequestId"),
+                reference("parameters", "IfNoneMatch"),
+            ],
+            "responses": responses,
+        },
+    })
+}
