@@ -23,12 +23,12 @@ pub(crate) const PHONE: Look =
     Look { width: 360, height: 740, scale: 2.0, is_phone: true, is_dark: true, is_calm: false };
 
 /// The elements that reach beyond the screen.
-const WIDE: &str = "[...document.querySelectorAll('body *')].filter(e => e.checkVisibility() \
+pub(crate) const WIDE: &str = "[...document.querySelectorAll('body *')].filter(e => e.checkVisibility() \
     && e.getBoundingClientRect().right > innerWidth + 0.5 && !e.closest('thead')) \
     .map(e => e.outerHTML.slice(0, 200))";
 
 /// The texts whose contrast is below AA of WCAG 2: 4.5 to 1.
-const FAINT: &str = r#"(() => {
+pub(crate) const FAINT: &str = r#"(() => {
     const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
     const paint = (...colors) => {
         canvas.clearRect(0, 0, 1, 1);

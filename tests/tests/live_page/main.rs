@@ -17,6 +17,7 @@ mod node;
 mod real_node;
 mod screenshots;
 mod site;
+mod try_page;
 mod views;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
@@ -114,7 +115,8 @@ fn main() -> ExitCode {
     } else {
         let mut arguments = Arguments::from_args();
         arguments.test_threads = Some(1);
-        let trials = [views::TRIALS, actions::TRIALS, looks::TRIALS, node::TRIALS];
+        let trials =
+            [views::TRIALS, actions::TRIALS, looks::TRIALS, node::TRIALS, try_page::TRIALS];
         let tests = harness::tests(runtime.handle(), "", &stages, trials.into_iter().flatten());
         libtest_mimic::run(&arguments, tests).exit_code()
     };

@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use clock::Clock;
 use httpapi::{
-    AdminEndpoint, AdminSettings, Authenticator, NotAuthenticated,
+    AdminEndpoint, AdminSettings, Authenticator, HttpApi, HttpApiSettings, NotAuthenticated,
     access::{Caller, Grants, Principal},
 };
 use hyper::HeaderMap;
@@ -45,7 +45,7 @@ impl Authenticator for OneToken {
 
 pub(crate) struct RealNode {
     pub(crate) admin: SocketAddr,
-    /// The address at which the node is advertised.
+    /// The address of the API, at which the node is advertised.
     pub(crate) api: SocketAddr,
     launched: Launched,
 }
@@ -60,7 +60,7 @@ impl RealNode {
         RealNode::launch(driver, None).await
     }
 
-    /// Starts a node whose admin endpoint wants the token `secret`.
+    /// Starts a node both ports of which want the token `secret`.
     pub(crate) async fn start_with_token() -> RealNode {
         let driver = Arc::new(MemDriver::new(Clock::system()));
         RealNode::launch(driver, Some(Arc::new(OneToken))).await
@@ -74,11 +74,15 @@ impl RealNode {
         let (api, admin) = (free(), free());
         let clock = Clock::system();
         let usual = AdminSettings::new(admin, Arc::new(String::new), "0");
+        let mut settings = HttpApiSettings::new(api);
+        settings.authenticator = authenticator.clone();
+        let requests = HttpApi::new(settings);
         let endpoint = AdminEndpoint::new(AdminSettings { authenticator, ..usual });
         let two = NonZeroU32::new(2).unwrap();
         let settings = NodeSettings { seats: two, ..NodeSettings::new(api) };
         let launched = Vvm::builder(driver, clock.clone(), settings)
             .with_app(AppSettings::new(AppName::new("acme", "shop").unwrap(), shop()))
+            .with_service(requests)
             .with_admin(endpoint)
             .build()
             .unwrap()
