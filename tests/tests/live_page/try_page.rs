@@ -153,13 +153,15 @@ async fn works_by_keyboard_on_a_phone(stage: &Stage) {
     assert_eq!(page.value(FAINT).await, json!([]));
     page.value("document.querySelector('#tag').focus()").await;
     page.tab_to("#filter").await;
-    page.press("series").await;
+    page.press("shop.note").await;
     page.tab_to("#operations button").await;
     page.press("\u{e007}").await;
-    page.wait_text("#title", "Lists the series of document numbers").await;
-    page.tab_to("#path-workspace").await;
-    page.press("\u{e009}\u{e007}").await;
-    page.wait_text("#answer-body", "invoice").await;
+    page.wait_text("#title", "Runs a command: shop.Note").await;
+    page.tab_to("#body").await;
+    // Ctrl + A and Delete, then a new body, then Ctrl + Enter.
+    page.press("\u{e009}a\u{e000}\u{e017}{}\u{e009}\u{e007}").await;
+    page.wait_text("#status", "200 OK").await;
+    assert_eq!(answer(page).await["result"], 1);
     assert_eq!(page.console().await, [""; 0]);
     node.stop().await;
 }
