@@ -160,7 +160,7 @@ async fn works_by_keyboard_on_a_phone(stage: &Stage) {
     page.tab_to("#body").await;
     // Ctrl + A and Delete, then a new body, then Ctrl + Enter.
     page.press("\u{e009}a\u{e000}\u{e017}{}\u{e009}\u{e007}").await;
-    page.wait_text("#status", "200 OK").await;
+    page.wait_text("#answer-body", "result").await;
     assert_eq!(answer(page).await["result"], 1);
     assert_eq!(page.console().await, [""; 0]);
     node.stop().await;
