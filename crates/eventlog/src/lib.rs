@@ -49,7 +49,7 @@ pub use mark::{DamagedEvent, EventNeighbours, PlaceCandidate, PlaceEvidence, SEA
 pub use names::{InvalidName, LONGEST_NAME, Name, QName};
 pub use obstacle::{Obstacle, Repair};
 pub use prepared::PreparedEvent;
-pub use reader::Reader;
+pub use reader::{Reader, RecordBlock};
 pub use record::{Parent, Record, RecordId, StoredRecord, TableKind, Version};
 pub use removal::row_digest;
 pub use schema::{IncompatibleSchema, InvalidRecord, InvalidSchema, SINGLETON_IDS, Schema, Table};

@@ -1,5 +1,7 @@
 //! A reader of an application's logs and records. It needs no leadership.
 
+mod records;
+
 use std::{num::NonZeroU16, time::Duration};
 
 use bytes::Bytes;
@@ -10,6 +12,7 @@ use futures::{
 };
 use istorage::{Consistency, Key, Range, RowStream, SharedStorage};
 
+pub use self::records::RecordBlock;
 use crate::{
     AppRow, DamagedRow, Entry, Error, Offset, RecordId, Result, StoredRecord, WsId,
     layout::NEIGHBOURS,

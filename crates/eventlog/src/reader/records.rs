@@ -1,0 +1,93 @@
+//! Reading several records: blocks of neighbours, and records by their ids.
+
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use istorage::{Consistency, Range};
+
+use super::{Reader, neighbour_position};
+use crate::{AppRow, RecordId, Result, StoredRecord, WsId, layout::NEIGHBOURS};
+
+/// Some ids of records that follow each other in one storage partition. One read of the storage
+/// gets the records of a block.
+///
+/// A storage reads in the order of ids only. A caller that needs the opposite order reads block
+/// after block, and turns each block around.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordBlock {
+    first: RecordId,
+    last: RecordId,
+}
+
+impl RecordBlock {
+    /// Makes the block that ends with `last`, with at most `most` ids, and at least one.
+    pub fn ending_with(last: RecordId, most: u64) -> RecordBlock {
+        let first_neighbour = last.0 - last.0 % NEIGHBOURS;
+        let first = last.0.saturating_sub(most.saturating_sub(1));
+        RecordBlock { first: RecordId(first.max(first_neighbour)), last }
+    }
+
+    /// Returns the first id.
+    pub fn first(self) -> RecordId {
+        self.first
+    }
+
+    /// Returns the number of ids.
+    pub fn ids(self) -> u64 {
+        self.last.0 - self.first.0 + 1
+    }
+}
+
+impl Reader {
+    /// Returns the records in a block of ids, in the order of ids. The stream is lazy.
+    pub fn block(&self, ws: WsId, block: RecordBlock) -> BoxStream<'static, Result<StoredRecord>> {
+        let row = AppRow::Record(ws, block.first);
+        let key = row.key();
+        // The place behind the last one: as bytes it comes behind each place of a neighbour.
+        let end = (block.last.0 % NEIGHBOURS + 1) as u16;
+        let range = Range::between(key.ccols, end.to_be_bytes().to_vec());
+        let rows = self.storage.read(key.pkey, range, Consistency::Plain, self.timeout);
+        let first = block.first.0 - block.first.0 % NEIGHBOURS;
+        let records = rows.map_err(Into::into).and_then(move |read| {
+            let stored = neighbour_position(row, &read.ccols).and_then(|position| {
+                Ok(AppRow::Record(ws, RecordId(first + position)).record(&read.value)?)
+            });
+            std::future::ready(stored)
+        });
+        records.boxed()
+    }
+
+    /// Returns records by their ids, in the order of the ids, by one call. A record that does not
+    /// exist is `None`.
+    ///
+    /// # Errors
+    /// Fails with the errors of [`Reader::record`].
+    pub async fn records_by_ids(
+        &self,
+        ws: WsId,
+        ids: &[RecordId],
+    ) -> Result<Vec<Option<StoredRecord>>> {
+        let rows: Vec<AppRow> = ids.iter().map(|id| AppRow::Record(ws, *id)).collect();
+        let found = self.rows(&rows).await?;
+        let read = rows.into_iter().zip(found);
+        read.map(|(row, bytes)| Ok(bytes.map(|bytes| row.record(&bytes)).transpose()?)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_ends_with_its_last_id_and_stays_in_one_storage_partition() {
+        let block = |last, most| {
+            let block = RecordBlock::ending_with(RecordId(last), most);
+            (block.first().0, block.ids())
+        };
+        assert_eq!(block(8_191, 16), (8_176, 16));
+        assert_eq!(block(8_193, 16), (8_192, 2));
+        assert_eq!(block(8_192, 16), (8_192, 1));
+        assert_eq!(block(8_191, 100_000), (4_096, 4_096));
+        assert_eq!(block(8_191, 0), (8_191, 1));
+        assert_eq!(block(0, 16), (0, 1));
+        assert_eq!(block(u64::MAX, u64::MAX), (u64::MAX - 4_095, 4_096));
+    }
+}
