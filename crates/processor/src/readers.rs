@@ -4,7 +4,8 @@ use std::{ops::RangeInclusive, sync::Arc};
 
 use causes::with_causes;
 use eventlog::{
-    AppRow, Entry, Error, Offset, RecordId, Result, StoredRecord, WsId, istorage::CorruptRow,
+    AppRow, Entry, Error, Offset, RecordBlock, RecordId, Result, StoredRecord, WsId,
+    istorage::CorruptRow,
 };
 use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt, stream::BoxStream};
 use isequencer::{SeqId, standard};
@@ -94,6 +95,50 @@ impl Commands {
             commands.note_read(AppRow::Record(ws, next)..=AppRow::Record(ws, id), read);
             next = RecordId(id.0.saturating_add(1));
         })
+    }
+
+    /// Reads the records in a block of ids, as [`Reader::block`](eventlog::Reader::block) does.
+    /// [`Commands::damaged`] reports damaged rows.
+    pub fn block(
+        &self,
+        ws: WsId,
+        block: RecordBlock,
+    ) -> impl Stream<Item = Result<StoredRecord>> + Send + Unpin + use<> {
+        let (commands, mut next) = (self.clone(), block.first());
+        self.log.reader().block(ws, block).inspect(move |read| {
+            let id = read.as_ref().map_or(next, |stored| stored.record.id);
+            commands.note_read(AppRow::Record(ws, next)..=AppRow::Record(ws, id), read);
+            next = RecordId(id.0.saturating_add(1));
+        })
+    }
+
+    /// Reads records by their ids, in the order of the ids, by one call. A record that does not
+    /// exist is `None`. [`Commands::damaged`] reports damaged rows.
+    ///
+    /// # Errors
+    /// Those of [`Reader::record`](eventlog::Reader::record).
+    pub async fn records_by_ids(
+        &self,
+        ws: WsId,
+        ids: &[RecordId],
+    ) -> Result<Vec<Option<StoredRecord>>> {
+        match self.log.reader().records_by_ids(ws, ids).await {
+            Ok(found) => {
+                for id in ids {
+                    self.note_whole(AppRow::Record(ws, *id));
+                }
+                Ok(found)
+            }
+            // The error of a call may not name its row, so the records are read one by one.
+            Err(error) if error.is_lasting() => {
+                let mut found = Vec::with_capacity(ids.len());
+                for id in ids {
+                    found.push(self.record(ws, *id).await?);
+                }
+                Ok(found)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Reads a record. [`Commands::damaged`] reports a damaged row.

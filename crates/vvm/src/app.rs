@@ -7,7 +7,7 @@ use std::{
 
 use clock::Clock;
 use docnumbers::{FastSeries, SeriesId};
-use eventlog::{Epoch, Fence, Log, Reader, RecordId, StoredRecord, WsId};
+use eventlog::{Epoch, Fence, Log, Reader, RecordBlock, RecordId, StoredRecord, WsId};
 use futures::Stream;
 use isequencer::SeqId;
 use processor::{Application, Commands, LogName, Partitions};
@@ -261,6 +261,29 @@ impl LocalPartition<'_> {
         last: RecordId,
     ) -> impl Stream<Item = eventlog::Result<StoredRecord>> + Send + Unpin + use<> {
         self.commands.records(ws, from, last)
+    }
+
+    /// Reads the records in a block of ids, as [`Reader::block`] does. The status of the partition
+    /// reports damaged records.
+    pub fn block(
+        &self,
+        ws: WsId,
+        block: RecordBlock,
+    ) -> impl Stream<Item = eventlog::Result<StoredRecord>> + Send + Unpin + use<> {
+        self.commands.block(ws, block)
+    }
+
+    /// Reads records by their ids, as [`Reader::records_by_ids`] does. The status of the partition
+    /// reports damaged records.
+    ///
+    /// # Errors
+    /// Those of [`Reader::record`].
+    pub async fn records_by_ids(
+        &self,
+        ws: WsId,
+        ids: &[RecordId],
+    ) -> eventlog::Result<Vec<Option<StoredRecord>>> {
+        self.commands.records_by_ids(ws, ids).await
     }
 
     /// The reader of the stored rows, including rows of events that are not applied yet.
