@@ -121,6 +121,16 @@ impl IdempotencyKey {
         both.update(key);
         IdempotencyKey { key: both.finalize().into(), body: Sha256::digest(body).into() }
     }
+
+    /// The idempotency key of a command of a batch, from the key of the batch and the place of the
+    /// command in it.
+    #[must_use]
+    pub fn of_place(&self, place: u32) -> IdempotencyKey {
+        let mut both = Sha256::new();
+        both.update(self.key);
+        both.update(place.to_be_bytes());
+        IdempotencyKey { key: both.finalize().into(), body: self.body }
+    }
 }
 
 /// The answer to a command that is done: its event is in the logs and applied.
@@ -200,6 +210,12 @@ mod tests {
         let IdempotencyKey { key, body, .. } = IdempotencyKey::new("joe", b"key", b"body");
         assert_eq!(hex(key), "27476cfb89c9ec11a7eb38eb5d5e94a4a61932d3a9fedd37267cea68fc7a095e");
         assert_eq!(hex(body), "230d8358dc8e8890b4c58deeb62912ee2f20357ae92a5cc861b98e68fe31acb5");
+        let of_place = IdempotencyKey { key, body }.of_place(7);
+        assert_eq!(of_place.body, body, "the body is that of the batch");
+        assert_eq!(
+            hex(of_place.key),
+            "5859b0d2f8f1a278e16f09a6e6c37764f8e39d059763ceb4b2f8a154e52d8231"
+        );
     }
 
     #[test]

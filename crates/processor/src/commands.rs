@@ -5,11 +5,14 @@ use std::{sync::Arc, time::Duration};
 use clock::Instant;
 use eventlog::{Log, Obstacle, Offset};
 use isequencer::{Monitor, Unflushed};
-use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::{
+    mpsc::{self, Permit, PermitIterator, error::TrySendError},
+    oneshot,
+};
 
 use crate::{
     Busy, Command, FullQueue, Refused, Status,
-    queue::{Answered, QueuedCommand, Reply},
+    queue::{Answered, QueuedCommand, Reply, Turn},
     status::PartitionShared,
 };
 
@@ -22,6 +25,13 @@ pub struct Commands {
     pub(crate) shared: Arc<PartitionShared>,
     pub(crate) numbers: Monitor,
     pub(crate) log: Arc<Log>,
+}
+
+/// A command in the queue, as its sender sees it.
+struct SentCommand {
+    turn: Turn,
+    answered: oneshot::Receiver<Answered>,
+    deadline: Instant,
 }
 
 impl Commands {
@@ -48,30 +58,78 @@ impl Commands {
         answered
     }
 
-    async fn send(&self, command: Command) -> Answered {
-        if let Some(busy) = self.shared.busy() {
-            return Err(Refused::Busy(busy));
+    /// Runs commands in their order, and waits for all their answers. Each command is done or
+    /// refused by itself: the commands behind a refused one run, too. The answers have the order of
+    /// the commands.
+    ///
+    /// The commands take their places in the queue together, so that they become one group if
+    /// nothing else limits it. A batch with more commands than the queue has places takes its places
+    /// in parts. Then commands of other senders may run between the parts.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the partition does no command that it has not begun. So some of the
+    /// first commands are done, and the others are not.
+    pub async fn run_batch(&self, mut commands: Vec<Command>) -> Vec<Answered> {
+        let mut sent = Vec::with_capacity(commands.len());
+        while !commands.is_empty() {
+            let rest = commands.split_off(commands.len().min(self.queue.max_capacity()));
+            let since = self.shared.clock.now();
+            let earliest = commands.iter().map(|command| command.deadline).min();
+            match self.places(commands.len(), earliest.unwrap_or(since), since).await {
+                Ok(places) => {
+                    let placed = places.zip(commands);
+                    sent.extend(placed.map(|(place, one)| Ok(enqueue(place, one, since))));
+                }
+                Err(busy) => sent.extend(commands.iter().map(|_| Err(busy.clone()))),
+            }
+            commands = rest;
         }
-        let deadline = command.deadline;
-        let (reply, turn, answered) = Reply::new();
+        let mut answers = Vec::with_capacity(sent.len());
+        for sent in sent {
+            let answered = match sent {
+                Ok(sent) => self.answer(sent).await,
+                Err(busy) => Err(Refused::Busy(busy)),
+            };
+            self.shared.meters.answered(&answered);
+            answers.push(answered);
+        }
+        answers
+    }
+
+    async fn send(&self, command: Command) -> Answered {
         let since = self.shared.clock.now();
-        let queued = QueuedCommand { command, reply, since, was_read_ahead: false };
-        // A command for which there is no place waits for a place, but not for long: its sender can
-        // do something else.
-        let place = match self.queue.try_reserve() {
+        let places = self.places(1, command.deadline, since).await;
+        // A reservation of one place has one.
+        let place = places.and_then(|mut places| places.next().ok_or(Busy::Stopping));
+        let sent = enqueue(place.map_err(Refused::Busy)?, command, since);
+        self.answer(sent).await
+    }
+
+    /// Takes places in the queue. If there are too few, the sender waits, but not for long: it can
+    /// do something else.
+    async fn places(
+        &self,
+        count: usize,
+        deadline: Instant,
+        since: Instant,
+    ) -> Result<PermitIterator<'_, QueuedCommand>, Busy> {
+        if let Some(busy) = self.shared.busy() {
+            return Err(busy);
+        }
+        let places = match self.queue.try_reserve_many(count) {
             Err(TrySendError::Full(())) => {
                 let until = deadline.min(since + self.queue_wait);
-                match self.shared.clock.timeout_at(until, self.queue.reserve()).await {
-                    Ok(place) => place.ok(),
-                    Err(_) => return Err(Refused::Busy(self.shared.queue_full())),
+                match self.shared.clock.timeout_at(until, self.queue.reserve_many(count)).await {
+                    Ok(places) => places.ok(),
+                    Err(_) => return Err(self.shared.queue_full()),
                 }
             }
-            place => place.ok(),
+            places => places.ok(),
         };
-        let Some(place) = place else {
-            return Err(Refused::Busy(self.shared.busy().unwrap_or(Busy::Stopping)));
-        };
-        place.send(queued);
+        places.ok_or_else(|| self.shared.busy().unwrap_or(Busy::Stopping))
+    }
+
+    async fn answer(&self, SentCommand { turn, answered, deadline }: SentCommand) -> Answered {
         let given_up = |busy, unknown: &str| {
             let is_never_done = turn.give_up();
             Err(if is_never_done {
@@ -166,4 +224,12 @@ impl Commands {
     pub fn unflushed(&self) -> Unflushed {
         self.numbers.unflushed()
     }
+}
+
+/// Puts a command into its place in the queue. It began to wait for the place at `since`.
+fn enqueue(place: Permit<'_, QueuedCommand>, command: Command, since: Instant) -> SentCommand {
+    let deadline = command.deadline;
+    let (reply, turn, answered) = Reply::new();
+    place.send(QueuedCommand { command, reply, since, was_read_ahead: false });
+    SentCommand { turn, answered, deadline }
 }
