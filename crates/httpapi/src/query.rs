@@ -1,6 +1,6 @@
 //! The parameters of the query of a request.
 
-use std::{fmt::Display, str::FromStr};
+use std::{borrow::Cow, fmt::Display, str::FromStr};
 
 use crate::problem::ProblemDetails;
 
@@ -60,12 +60,40 @@ pub(crate) fn parameter<T: FromStr<Err: Display>>(
     name: &str,
 ) -> Result<Option<T>, ProblemDetails> {
     let Some((_, value)) = parameters(query).find(|(key, _)| *key == name) else { return Ok(None) };
+    let value = decoded(value).ok_or_else(|| {
+        let reason = format!(
+            "the parameter `{name}` is not encoded as a query must be: `%` is followed by two \
+             hexadecimal digits, and the bytes are UTF-8"
+        );
+        ProblemDetails::bad_request(reason)
+    })?;
     let bad = |error| {
         ProblemDetails::bad_request(format!(
             "the value `{value}` of the parameter `{name}` is invalid: {error}"
         ))
     };
     value.parse().map(Some).map_err(bad)
+}
+
+/// The value that a client encoded for a query; `None` if the encoding is wrong. Browsers and
+/// libraries write a space as `+`.
+fn decoded(value: &str) -> Option<Cow<'_, str>> {
+    if !value.contains(['%', '+']) {
+        return Some(Cow::Borrowed(value));
+    }
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(rest.next()?).to_digit(16);
+                u8::try_from(digit()? << 4 | digit()?).ok()?
+            }
+            b'+' => b' ',
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
 #[cfg(test)]
@@ -78,6 +106,22 @@ mod tests {
         assert_eq!(parameter::<u64>(Some("from=7"), "limit").unwrap(), None);
         assert!(parameter::<u64>(Some("from=x"), "from").is_err());
         assert!(parameter::<u64>(Some("from"), "from").is_err());
+    }
+
+    #[test]
+    fn a_value_is_decoded() {
+        let text = |query| parameter::<String>(Some(query), "where");
+        for (query, value) in [
+            ("where=%7B%22a%22%3A%22b%2Bc+d%22%7D", r#"{"a":"b+c d"}"#),
+            ("where=gr%C3%BCn%2c", "grün,"),
+            ("where=a=b", "a=b"),
+            ("where", ""),
+        ] {
+            assert_eq!(text(query).unwrap().as_deref(), Some(value));
+        }
+        for query in ["where=%", "where=%4", "where=%4g", "where=%+1", "where=%ff"] {
+            assert!(text(query).is_err(), "{query}");
+        }
     }
 
     #[test]
