@@ -1,15 +1,21 @@
 //! Reading records, lists of documents, logs, and gaps between document numbers.
 
+mod docs;
+mod filter;
 mod gaps;
 mod list;
+mod list_query;
 mod log;
 mod record;
+mod steps;
 
 pub(crate) use self::{
+    docs::{DocsQuery, MOST_IDS, read_docs},
     gaps::{GapQuery, MOST_GAPS, list_gaps},
-    list::{MOST_DOCS, list_docs},
+    list::list_docs,
+    list_query::{ListQuery, MOST_DOCS},
     log::{LogPermits, LogReads, MOST_EVENTS, event_json, stream_log},
-    record::{check_workspace_exists, of_table, read_problem, read_record},
+    record::{check_workspace_exists, no_workspace, of_table, read_problem, read_record},
 };
 
 /// The share of memory that an answer takes before it is read: for a page of the storage, and for

@@ -48,6 +48,8 @@ impl Route<'_> {
 pub(crate) enum ApiOperation {
     Command(QName),
     CreateDoc(QName),
+    /// Several records of any tables. The query has their ids.
+    ReadDocs,
     ReadDoc(QName, RecordId),
     ChangeDoc(QName, RecordId),
     DeactivateDoc(QName, RecordId),
@@ -128,6 +130,7 @@ mod tests {
         for (method, rest, expected) in [
             (Method::POST, "/commands/shop.Bill", ApiOperation::Command(bill())),
             (Method::POST, "/docs/shop.Bill", ApiOperation::CreateDoc(bill())),
+            (Method::GET, "/docs", ApiOperation::ReadDocs),
             (Method::GET, "/docs/shop.Bill/322", ApiOperation::ReadDoc(bill(), id)),
             (Method::PATCH, "/docs/shop.Bill/322", ApiOperation::ChangeDoc(bill(), id)),
             (Method::DELETE, "/docs/shop.Bill/322", ApiOperation::DeactivateDoc(bill(), id)),
@@ -211,6 +214,7 @@ mod tests {
     fn a_refused_method_is_answered_with_the_allowed_methods() {
         for (rest, allow) in [
             ("/commands/shop.Bill", "POST"),
+            ("/docs", "GET, HEAD"),
             ("/docs/shop.Bill", "POST"),
             ("/docs/shop.Bill/1", "GET, HEAD, PATCH, DELETE"),
             ("/cdocs/shop.Bill", "GET, HEAD"),

@@ -1,6 +1,7 @@
 //! Rows in JSON: the rows of a request become changes, and stored rows become answers.
 
 mod body;
+mod shown;
 mod stored;
 mod value;
 
@@ -10,8 +11,10 @@ use vvm::eventlog::{Fields, Name, Parent, QName, RecordId, Schema, Table, Versio
 
 use self::{body::ParentBody, value::value_of_json};
 pub(crate) use self::{
-    body::{FieldsBody, JsonObject, RowBody},
+    body::{FieldsBody, JsonObject, RowBody, UniqueNames},
+    shown::ShownFields,
     stored::{json_of_bytes, json_of_entry, json_of_record},
+    value::comparable_value,
 };
 use crate::problem::ProblemDetails;
 
@@ -55,7 +58,7 @@ fn create(
     table: &Table,
     raw: RecordId,
     parent: Option<ParentBody>,
-    FieldsBody(fields): FieldsBody,
+    UniqueNames(fields): FieldsBody,
 ) -> Result<RowChange, ProblemDetails> {
     let parent = match parent {
         None => None,
@@ -83,7 +86,7 @@ pub(crate) fn update(
     id: RecordId,
     version: Option<Version>,
     is_active: Option<bool>,
-    FieldsBody(fields): FieldsBody,
+    UniqueNames(fields): FieldsBody,
 ) -> Result<RowChange, ProblemDetails> {
     let change = |(name, json): (String, Json)| {
         let value = if json.is_null() { None } else { Some(value_of_json(table, &name, json)?) };

@@ -103,12 +103,15 @@ impl ApiHandler {
         endpoint.check_query(head.query())?;
         check_partition(app, ws, &operation)?;
         let mut payload = Payload::new(body);
-        if let ApiOperation::ReadDoc(name, id) = &operation
-            && is_eventual(head.query())?
-            // A node without a seat has not opened the application, and forwards the request.
-            && app.reader().is_some()
-        {
-            return self.read_eventually(head, app, ws, (table_of(app, name)?, *id)).await;
+        // A node without a seat has not opened the application, and forwards the request.
+        if is_eventual(head.query())? && app.reader().is_some() {
+            match &operation {
+                ApiOperation::ReadDoc(name, id) => {
+                    return self.read_eventually(head, app, ws, (table_of(app, name)?, *id)).await;
+                }
+                ApiOperation::ReadDocs => return self.read_docs_eventually(head, app, ws).await,
+                _ => {}
+            }
         }
         match &self.cluster {
             None => self.dispatch(head, app, ws, &operation, &mut payload).await,
@@ -231,6 +234,7 @@ impl ApiHandler {
             Op::Command(name) => self.run_command(head, app, ws, name, payload).await,
             Op::CreateDoc(name) => self.create_doc(head, app, ws, name, payload).await,
             Op::ReadDoc(name, id) => self.read_doc(head, app, ws, table_of(app, name)?, *id).await,
+            Op::ReadDocs => self.read_docs(head, app, ws).await,
             Op::ChangeDoc(name, id) => self.change_doc(head, app, ws, (name, *id), payload).await,
             Op::DeactivateDoc(name, id) => {
                 self.deactivate_doc(head, app, ws, (name, *id), payload).await

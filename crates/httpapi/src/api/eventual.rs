@@ -4,9 +4,10 @@ use hyper::{
     Response, StatusCode,
     header::{HeaderName, HeaderValue},
 };
+use processor::Application;
 use vvm::{
     App,
-    eventlog::{RecordId, Table, WsId},
+    eventlog::{Reader, RecordId, Table, WsId},
 };
 
 use super::{
@@ -16,10 +17,10 @@ use super::{
 use crate::{
     problem::ProblemDetails,
     query::parameter,
-    read::{of_table, read_problem},
+    read::{DocsQuery, no_workspace, of_table, read_docs, read_problem},
     response::{Body, JSON, bytes_response},
     route::CONSISTENCY,
-    rows::json_of_record,
+    rows::{ShownFields, json_of_record},
 };
 
 /// The header that says that an answer may be outdated.
@@ -47,19 +48,54 @@ impl ApiHandler {
         ws: WsId,
         (table, id): (&Table, RecordId),
     ) -> Result<Response<Body>, ProblemDetails> {
-        let reader = app.reader().ok_or_else(|| {
-            let reason = "this node has not opened the storage of the application yet";
-            ProblemDetails::unavailable("recovering", reason)
-        })?;
+        let reader = reader_of(app)?;
         let read = || async {
             let stored = self.throttle.run(reader.record(ws, id)).await.map_err(read_problem)?;
             let stored = of_table(stored, table, id)?;
-            let json = self.throttle.run(async { json_of_record(&stored).to_string() }).await;
+            let json = async { json_of_record(&stored, &ShownFields::All).to_string() };
+            let json = self.throttle.run(json).await;
             Ok((json.into_bytes(), stored.version))
         };
         let (json, version) = self.read_within_memory(self.deadline(head), read).await?;
-        let mut response = with_version(bytes_response(StatusCode::OK, JSON, json), version);
-        response.headers_mut().insert(CONSISTENCY_HEADER, HeaderValue::from_static("eventual"));
-        Ok(response)
+        Ok(eventual(with_version(bytes_response(StatusCode::OK, JSON, json), version)))
     }
+
+    /// Reads records by their ids as the storage shows them, like [`ApiHandler::read_eventually`].
+    pub(super) async fn read_docs_eventually(
+        &self,
+        head: &RequestHead,
+        app: &App,
+        ws: WsId,
+    ) -> Result<Response<Body>, ProblemDetails> {
+        let reader = reader_of(app)?;
+        let query = DocsQuery::of(app.application().schema(), head.query())?;
+        let records = |ids: Vec<RecordId>| async move {
+            reader.records_by_ids(ws, &ids).await.map_err(read_problem)
+        };
+        let read = || async {
+            let found = self.throttle.run(read_docs(&query, records)).await?;
+            if found.is_nothing {
+                let descriptor = reader.record(ws, Application::DESCRIPTOR).await;
+                if descriptor.map_err(read_problem)?.is_none() {
+                    return Err(no_workspace(ws));
+                }
+            }
+            Ok((found.json, ()))
+        };
+        let (docs, ()) = self.read_within_memory(self.deadline(head), read).await?;
+        Ok(eventual(bytes_response(StatusCode::OK, JSON, docs)))
+    }
+}
+
+fn reader_of(app: &App) -> Result<&Reader, ProblemDetails> {
+    app.reader().ok_or_else(|| {
+        let reason = "this node has not opened the storage of the application yet";
+        ProblemDetails::unavailable("recovering", reason)
+    })
+}
+
+/// Marks an answer that may be outdated.
+fn eventual(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(CONSISTENCY_HEADER, HeaderValue::from_static("eventual"));
+    response
 }

@@ -22,9 +22,9 @@ use crate::{
     authentication::time_of,
     follow::{FollowRequest, follow, is_followed},
     problem::ProblemDetails,
-    read::{self, READ_BYTES},
+    read::{self, DocsQuery, ListQuery, READ_BYTES, read_problem},
     response::{Body, JSON, bytes_response},
-    rows::json_of_record,
+    rows::{ShownFields, json_of_record},
 };
 
 impl ApiHandler {
@@ -44,7 +44,8 @@ impl ApiHandler {
             // leader may have the record.
             self.check_leadership(app, ws, &partition).await?;
             let stored = stored?;
-            let json = self.throttle.run(async { json_of_record(&stored).to_string() }).await;
+            let json = async { json_of_record(&stored, &ShownFields::All).to_string() };
+            let json = self.throttle.run(json).await;
             Ok((json.into_bytes(), stored.version))
         };
         let (json, version) = self.read_within_memory(deadline, read).await?;
@@ -59,12 +60,39 @@ impl ApiHandler {
         table: &Table,
     ) -> Result<Response<Body>, ProblemDetails> {
         let partition = self.at(app, ws).await?;
-        let deadline = self.deadline(head);
+        let (deadline, query) = (self.deadline(head), ListQuery::of(table, head.query())?);
         let read = || async {
-            let docs = read::list_docs(&partition, ws, table, head.query());
-            let docs = self.throttle.run(docs).await;
+            let docs = self.throttle.run(read::list_docs(&partition, ws, &query)).await;
             self.check_leadership(app, ws, &partition).await?;
             Ok((docs?, ()))
+        };
+        let (docs, ()) = self.read_within_memory(deadline, read).await?;
+        Ok(bytes_response(StatusCode::OK, JSON, docs))
+    }
+
+    pub(super) async fn read_docs(
+        &self,
+        head: &RequestHead,
+        app: &App,
+        ws: WsId,
+    ) -> Result<Response<Body>, ProblemDetails> {
+        let partition = self.at(app, ws).await?;
+        let deadline = self.deadline(head);
+        let query = DocsQuery::of(app.application().schema(), head.query())?;
+        let records = |ids: Vec<RecordId>| {
+            let partition = &partition;
+            async move { partition.records_by_ids(ws, &ids).await.map_err(read_problem) }
+        };
+        let read = || async {
+            let found = self.throttle.run(read::read_docs(&query, records)).await;
+            let exists = match &found {
+                Ok(found) if found.is_nothing => read::check_workspace_exists(&partition, ws).await,
+                _ => Ok(()),
+            };
+            // The present leader may have records that were not found.
+            self.check_leadership(app, ws, &partition).await?;
+            exists?;
+            Ok((found?.json, ()))
         };
         let (docs, ()) = self.read_within_memory(deadline, read).await?;
         Ok(bytes_response(StatusCode::OK, JSON, docs))

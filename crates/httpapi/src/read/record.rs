@@ -31,8 +31,12 @@ pub(crate) async fn check_workspace_exists(
 ) -> Result<(), ProblemDetails> {
     match partition.has_workspace(ws).await.map_err(read_problem)? {
         true => Ok(()),
-        false => Err(ProblemDetails::not_found(format!("workspace {} does not exist", ws.0))),
+        false => Err(no_workspace(ws)),
     }
+}
+
+pub(crate) fn no_workspace(ws: WsId) -> ProblemDetails {
+    ProblemDetails::not_found(format!("workspace {} does not exist", ws.0))
 }
 
 /// Reads a record of a table.

@@ -9,17 +9,18 @@ use vvm::eventlog::WsId;
 
 use self::{
     AnswerKind::{
-        Created, Documents, Done, Drawn, Events, Gaps, Next, OneRecord, OneSeries, SeriesList,
+        Created, Documents, Done, Drawn, Events, Gaps, Next, OneRecord, OneSeries, Records,
+        SeriesList,
     },
     RequestHeader::{IdempotencyKey, IfMatch, LastEventId},
     Segment::{Command, Is, Partition, Record, Series, Table, Workspace},
-    Values::{Flag, Number, Offset, Period, Word},
+    Values::{Fields, Filter, Flag, Ids, Number, Offset, Order, Period, Word},
 };
 use super::{ApiOperation as Op, name, record, series};
 use crate::{
     problem::ProblemDetails,
     query::{DEFAULT_LIMIT, check_names},
-    read::{MOST_DOCS, MOST_EVENTS, MOST_GAPS},
+    read::{MOST_DOCS, MOST_EVENTS, MOST_GAPS, MOST_IDS},
 };
 
 /// The parameter of a read that says from where the answer may come.
@@ -91,6 +92,16 @@ pub(crate) enum Values {
     Word(&'static str),
     /// A period of a series.
     Period,
+    /// Ids of records, with commas between them.
+    Ids {
+        most: usize,
+    },
+    /// Names of fields, with commas between them.
+    Fields,
+    /// A JSON object with fields and the values that a document must have.
+    Filter,
+    /// `id` or `-id`.
+    Order,
 }
 
 /// A header that counts for some operations.
@@ -117,6 +128,9 @@ pub(crate) enum AnswerKind {
     /// As `Done`, with the status code 201.
     Created,
     OneRecord,
+    /// Records by their ids.
+    Records,
+    /// A list of documents.
     Documents,
     Events,
     SeriesList,
@@ -200,6 +214,12 @@ const EVENTUAL: Parameter = Parameter {
     summary: "Lets any node answer from the storage. The record may be outdated.",
 };
 
+const KEYS: Parameter = Parameter {
+    name: "keys",
+    values: Fields,
+    summary: "The fields that the answer shows. The default is all fields.",
+};
+
 const PERIOD: Parameter = Parameter {
     name: "period",
     values: Period,
@@ -228,6 +248,26 @@ pub(crate) static ENDPOINTS: &[Endpoint] = &[
         body: Some(BodyKind::Command),
         answer: Done,
         operation: |[command, _]| Ok(Op::Command(name(command)?)),
+    },
+    Endpoint {
+        method: Method::GET,
+        path: &[Is("workspaces"), Workspace, Is("docs")],
+        kind: "read_docs",
+        summary: "Reads records of any tables by their ids.",
+        right: Right::Read,
+        parameters: &[
+            Parameter {
+                name: "ids",
+                values: Ids { most: MOST_IDS },
+                summary: "The ids of the records, each once. They are needed.",
+            },
+            KEYS,
+            EVENTUAL,
+        ],
+        headers: &[],
+        body: None,
+        answer: Records,
+        operation: |_| Ok(Op::ReadDocs),
     },
     Endpoint {
         method: Method::POST,
@@ -281,9 +321,20 @@ pub(crate) static ENDPOINTS: &[Endpoint] = &[
         method: Method::GET,
         path: &[Is("workspaces"), Workspace, Is("cdocs"), Table],
         kind: "list_docs",
-        summary: "Lists the active documents of a collection, in the order of their ids.",
+        summary: "Lists documents of a collection, in the order of their ids.",
         right: Right::Read,
         parameters: &[
+            Parameter {
+                name: "where",
+                values: Filter,
+                summary: "The documents to list. The default is the active ones.",
+            },
+            KEYS,
+            Parameter {
+                name: "order",
+                values: Order,
+                summary: "The order of the ids. The default is `id`.",
+            },
             number("after", "The id after which the list begins: `next` of the last answer."),
             limit(MOST_DOCS, "The largest number of documents."),
         ],

@@ -1,12 +1,12 @@
 //! Rows as a client sends them. No value may be given twice or by its position.
 
-use std::{fmt, marker::PhantomData};
+use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer},
 };
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 use vvm::eventlog::{Epoch, Offset, Version};
 
 /// A value that is sent as a JSON object. The derived `Deserialize` accepts an array, too, and then
@@ -47,43 +47,50 @@ pub(crate) struct RowBody {
     pub(super) fields: FieldsBody,
 }
 
-/// Fields as a client sends them. JSON may name a field twice; such a body is refused, because the
-/// meaning is not clear.
-#[derive(Debug, Default)]
-pub(crate) struct FieldsBody(pub(super) Map<String, Json>);
+/// Fields as a client sends them.
+pub(crate) type FieldsBody = UniqueNames<Json>;
 
-impl FieldsBody {
+/// An object as a client sends it. JSON may have a name twice; such an object is refused, because
+/// the meaning is not clear.
+#[derive(Debug)]
+pub(crate) struct UniqueNames<T>(pub(crate) BTreeMap<String, T>);
+
+impl<T> UniqueNames<T> {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-impl<'de> Deserialize<'de> for FieldsBody {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<FieldsBody, D::Error> {
-        struct UniqueFieldsVisitor;
+impl<T> Default for UniqueNames<T> {
+    fn default() -> UniqueNames<T> {
+        UniqueNames(BTreeMap::new())
+    }
+}
 
-        impl<'de> Visitor<'de> for UniqueFieldsVisitor {
-            type Value = FieldsBody;
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for UniqueNames<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<UniqueNames<T>, D::Error> {
+        struct UniqueNamesVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for UniqueNamesVisitor<T> {
+            type Value = UniqueNames<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object with fields")
+                f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<FieldsBody, A::Error> {
-                let mut fields = Map::new();
-                while let Some((name, value)) = from.next_entry::<String, Json>()? {
-                    if fields.contains_key(&name) {
-                        return Err(A::Error::custom(format!(
-                            "the row has the field `{name}` twice"
-                        )));
+            fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<UniqueNames<T>, A::Error> {
+                let mut all = BTreeMap::new();
+                while let Some((name, value)) = from.next_entry::<String, T>()? {
+                    if all.contains_key(&name) {
+                        return Err(A::Error::custom(format!("the name `{name}` is there twice")));
                     }
-                    fields.insert(name, value);
+                    all.insert(name, value);
                 }
-                Ok(FieldsBody(fields))
+                Ok(UniqueNames(all))
             }
         }
 
-        from.deserialize_map(UniqueFieldsVisitor)
+        from.deserialize_map(UniqueNamesVisitor(PhantomData))
     }
 }
 

@@ -5,21 +5,21 @@ use bytes::Bytes;
 use serde_json::{Value as Json, json};
 use vvm::eventlog::{Entry, Event, Fields, Marker, Record, StoredRecord};
 
-use super::{body::VersionBody, value::json_of_value};
+use super::{ShownFields, body::VersionBody, value::json_of_value};
 
-fn json_of_fields(fields: &Fields) -> Json {
-    let fields =
-        fields.iter().map(|(name, value)| (name.as_str().to_owned(), json_of_value(value)));
+fn json_of_fields(fields: &Fields, shown: &ShownFields) -> Json {
+    let fields = fields.iter().filter(|(name, _)| shown.shows(name));
+    let fields = fields.map(|(name, value)| (name.as_str().to_owned(), json_of_value(value)));
     Json::Object(fields.collect())
 }
 
-fn json_of_row(record: &Record) -> Json {
+fn json_of_row(record: &Record, shown: &ShownFields) -> Json {
     let Record { table, id, parent, is_active, fields, .. } = record;
     let mut row = json!({
         "id": id.0,
         "table": table.as_str(),
         "isActive": is_active,
-        "fields": json_of_fields(fields),
+        "fields": json_of_fields(fields, shown),
     });
     if let (Some(parent), Some(row)) = (parent, row.as_object_mut()) {
         let parent = json!({ "id": parent.id.0, "container": parent.container.as_str() });
@@ -29,8 +29,8 @@ fn json_of_row(record: &Record) -> Json {
 }
 
 /// A stored record as JSON.
-pub(crate) fn json_of_record(stored: &StoredRecord) -> Json {
-    let mut row = json_of_row(&stored.record);
+pub(crate) fn json_of_record(stored: &StoredRecord, shown: &ShownFields) -> Json {
+    let mut row = json_of_row(&stored.record, shown);
     if let Some(row) = row.as_object_mut() {
         row.insert("version".to_owned(), json!(VersionBody::from(stored.version)));
     }
@@ -58,7 +58,7 @@ pub(crate) fn json_of_entry(entry: &Entry) -> Json {
             if !params.is_empty() {
                 object.insert("args".to_owned(), json_of_bytes(params));
             }
-            let rows = changes.iter().map(|change| json_of_row(&change.record));
+            let rows = changes.iter().map(|change| json_of_row(&change.record, &ShownFields::All));
             object.insert("rows".to_owned(), rows.collect());
         }
         Entry::Marker(Marker { bytes, .. }) => {

@@ -14,9 +14,19 @@ pub(super) fn value_of_json(
     name: &str,
     json: Json,
 ) -> Result<Value, ProblemDetails> {
-    if let Some(why) = table.why_drawn(name) {
-        return Err(ProblemDetails::bad_request(why));
+    match table.why_drawn(name) {
+        Some(why) => Err(ProblemDetails::bad_request(why)),
+        None => comparable_value(table, name, json),
     }
+}
+
+/// The value with which a client compares a field. Unlike a value that is written, it may be that of
+/// a number field or a sequence field.
+pub(crate) fn comparable_value(
+    table: &Table,
+    name: &str,
+    json: Json,
+) -> Result<Value, ProblemDetails> {
     let Some(field_type) = table.field_type(name) else {
         return Err(ProblemDetails::bad_request(format!("{} has no field `{name}`", table.name())));
     };

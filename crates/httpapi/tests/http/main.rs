@@ -15,6 +15,7 @@ mod follow;
 mod frames;
 mod head;
 mod hosts;
+mod lists;
 mod live_page;
 mod malformed;
 mod memory;

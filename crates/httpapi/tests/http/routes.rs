@@ -33,6 +33,8 @@ fn each_route_is_answered_and_counted_by_its_kind() {
     let (command, row) = ("commands/sys.CUD", r#"{"rows":[{"id":1,"table":"shop.Bill"}]}"#);
     for (method, rest, body) in [
         ("POST", command, row),
+        ("GET", &format!("docs?ids={id}&keys=name"), ""),
+        ("HEAD", &format!("docs?ids={id}&consistency=eventual"), ""),
         ("GET", &doc, ""),
         ("HEAD", &doc, ""),
         ("PATCH", &doc, article),
@@ -40,6 +42,7 @@ fn each_route_is_answered_and_counted_by_its_kind() {
         ("GET", "cdocs/shop.Article", ""),
         ("HEAD", "cdocs/shop.Article?limit=1&after=1", ""),
         ("GET", "cdocs/shop.Article?&limit=1&", ""),
+        ("GET", "cdocs/shop.Article?where=%7B%7D&keys=name&order=-id&after=1&limit=1", ""),
         ("HEAD", "wlog?&from=1&limit=9", ""),
         ("GET", "numbers", ""),
         ("HEAD", "numbers", ""),
@@ -77,6 +80,7 @@ fn each_route_is_answered_and_counted_by_its_kind() {
         ("none", 404),
         ("peek_number", 200),
         ("read_doc", 200),
+        ("read_docs", 200),
         ("read_series", 200),
         ("wlog", 200),
         ("wlog", 400),

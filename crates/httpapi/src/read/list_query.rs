@@ -1,0 +1,75 @@
+//! The query of a list of documents.
+
+use std::str::FromStr;
+
+use vvm::eventlog::{QName, Table, TableKind};
+
+use super::filter::DocFilter;
+use crate::{
+    problem::ProblemDetails,
+    query::{limit, parameter},
+    rows::ShownFields,
+};
+
+/// The largest number of documents in a list.
+pub(crate) const MOST_DOCS: usize = 1_000;
+
+/// The documents that a client asks for.
+#[derive(Debug)]
+pub(crate) struct ListQuery {
+    pub(super) table: QName,
+    pub(super) filter: DocFilter,
+    pub(super) shown: ShownFields,
+    pub(super) order: ListOrder,
+    /// The id behind which the answer begins, in the order of the list.
+    pub(super) after: Option<u64>,
+    pub(super) limit: usize,
+}
+
+/// The order of a list: by id, upwards or downwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ListOrder {
+    #[default]
+    Ascending,
+    Descending,
+}
+
+impl FromStr for ListOrder {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<ListOrder, &'static str> {
+        match text {
+            "id" => Ok(ListOrder::Ascending),
+            "-id" => Ok(ListOrder::Descending),
+            _ => Err("a list has the order `id` or `-id`"),
+        }
+    }
+}
+
+impl ListQuery {
+    /// Reads the query of a request for documents of a table.
+    ///
+    /// # Errors
+    /// If the table is not one of a collection, or a parameter is wrong.
+    pub(crate) fn of(table: &Table, query: Option<&str>) -> Result<ListQuery, ProblemDetails> {
+        let name = table.name();
+        if table.kind() != TableKind::CDoc {
+            let reason = format!("{name} is not a table of documents of a collection (CDoc)");
+            return Err(ProblemDetails::bad_request(reason));
+        }
+        let (filter, keys): (Option<String>, Option<String>) =
+            (parameter(query, "where")?, parameter(query, "keys")?);
+        let why_unknown = |field: &str| {
+            let is_known = table.field_type(field).is_some();
+            (!is_known).then(|| format!("{name} has no field `{field}`"))
+        };
+        Ok(ListQuery {
+            table: name.clone(),
+            filter: DocFilter::of(table, filter.as_deref())?,
+            shown: ShownFields::of(keys.as_deref(), why_unknown)?,
+            order: parameter(query, "order")?.unwrap_or_default(),
+            after: parameter(query, "after")?,
+            limit: limit(query, MOST_DOCS)?,
+        })
+    }
+}
