@@ -1,5 +1,6 @@
 //! The HTTP API, as a service of a node.
 
+mod batch;
 mod body;
 mod commands;
 mod dispatch;

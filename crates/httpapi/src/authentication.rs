@@ -16,7 +16,10 @@ use hyper::{HeaderMap, StatusCode};
 
 use self::rate::CommandRate;
 pub use self::tokens::{AccessFileError, TokenAuthenticator};
-use crate::{problem::ProblemDetails, route::Route};
+use crate::{
+    problem::ProblemDetails,
+    route::{ApiOperation, Route},
+};
 
 /// The principal of each request to a port that asks nobody for a token.
 static ANYBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
@@ -111,7 +114,7 @@ impl PortAccess {
     }
 
     /// Checks that a client may do the operation of its route, and that it does not send too many
-    /// commands.
+    /// commands. The commands of a batch are counted later, when its body is known.
     pub(crate) async fn allow_client<'p>(
         &self,
         headers: &HeaderMap,
@@ -119,15 +122,34 @@ impl PortAccess {
         now: Instant,
     ) -> Result<(Arc<Caller>, AllowedRoute<'p>), ProblemDetails> {
         let (caller, route) = self.allow(headers, route).await?;
-        if let Some(rate) = &self.rate
-            && route.0.endpoint.right == Right::Write
-            && let Err(pause) = rate.take(caller.principal.as_str(), now)
+        if route.0.endpoint.right == Right::Write && route.0.operation != ApiOperation::CommandBatch
         {
-            let reason = "the principal sends more commands in a second than it may";
-            let status = StatusCode::TOO_MANY_REQUESTS;
-            return Err(ProblemDetails::new(status, "rate_limited", reason).retry_after(pause));
+            self.count_commands(&caller, 1, now)?;
         }
         Ok((caller, route))
+    }
+
+    /// Whether the commands of a principal are limited.
+    pub(crate) fn limits_commands(&self) -> bool {
+        self.rate.is_some()
+    }
+
+    /// Counts commands that a client sends together.
+    ///
+    /// # Errors
+    /// If the principal sends too many. Then none of them is counted.
+    pub(crate) fn count_commands(
+        &self,
+        caller: &Caller,
+        commands: u32,
+        now: Instant,
+    ) -> Result<(), ProblemDetails> {
+        let Some(rate) = &self.rate else { return Ok(()) };
+        rate.take(caller.principal.as_str(), commands, now).map_err(|pause| {
+            let reason = "the principal sends more commands in a second than it may";
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            ProblemDetails::new(status, "rate_limited", reason).retry_after(pause)
+        })
     }
 
     /// Checks that the caller of a request may do the operation of its route. The node to which a

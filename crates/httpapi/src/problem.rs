@@ -162,6 +162,17 @@ impl ProblemDetails {
         self
     }
 
+    /// The problem of one command of a batch, which has no response of its own.
+    pub(crate) fn into_answer(self) -> Value {
+        let ProblemDetails { status, code, reason, retry_after, more, .. } = self;
+        let mut problem = json!({ "status": status.as_u16(), "code": code, "reason": reason });
+        if let Some(problem) = problem.as_object_mut() {
+            problem.extend(retry_after.map(|seconds| ("retryAfter".to_owned(), json!(seconds))));
+            problem.extend(more);
+        }
+        problem
+    }
+
     pub(crate) fn into_response(self) -> Response<Body> {
         let ProblemDetails { status, code, reason, retry_after, allow, challenge, more } = self;
         let mut problem = json!({

@@ -47,6 +47,7 @@ impl Route<'_> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ApiOperation {
     Command(QName),
+    CommandBatch,
     CreateDoc(QName),
     /// Several records of any tables. The query has their ids.
     ReadDocs,
@@ -129,6 +130,7 @@ mod tests {
         let id = RecordId(322);
         for (method, rest, expected) in [
             (Method::POST, "/commands/shop.Bill", ApiOperation::Command(bill())),
+            (Method::POST, "/commands", ApiOperation::CommandBatch),
             (Method::POST, "/docs/shop.Bill", ApiOperation::CreateDoc(bill())),
             (Method::GET, "/docs", ApiOperation::ReadDocs),
             (Method::GET, "/docs/shop.Bill/322", ApiOperation::ReadDoc(bill(), id)),
@@ -214,6 +216,7 @@ mod tests {
     fn a_refused_method_is_answered_with_the_allowed_methods() {
         for (rest, allow) in [
             ("/commands/shop.Bill", "POST"),
+            ("/commands", "POST"),
             ("/docs", "GET, HEAD"),
             ("/docs/shop.Bill", "POST"),
             ("/docs/shop.Bill/1", "GET, HEAD, PATCH, DELETE"),

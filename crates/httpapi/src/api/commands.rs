@@ -37,6 +37,18 @@ struct CommandBody<'b> {
     rows: Vec<JsonObject<RowBody>>,
 }
 
+/// The params and rows of a command, from the parts of its body.
+pub(super) fn params_and_rows(
+    app: &App,
+    args: Option<&RawValue>,
+    rows: Vec<JsonObject<RowBody>>,
+) -> Result<(Bytes, Vec<RowChange>), ProblemDetails> {
+    let schema = app.application().schema();
+    let rows = rows.into_iter().map(|JsonObject(row)| row.into_change(schema));
+    let params = args.map(|args| Bytes::copy_from_slice(args.get().as_bytes()));
+    Ok((params.unwrap_or_default(), rows.collect::<Result<_, _>>()?))
+}
+
 impl ApiHandler {
     pub(super) async fn run_command(
         &self,
@@ -49,11 +61,7 @@ impl ApiHandler {
         refuse_if_match(&head.headers)?;
         let body = self.receive_body(head, payload).await?;
         let CommandBody { args, rows } = parsed(&body.bytes)?;
-        let schema = app.application().schema();
-        let rows = rows.into_iter().map(|JsonObject(row)| row.into_change(schema));
-        let rows = rows.collect::<Result<_, _>>()?;
-        let params = args.map(|args| Bytes::copy_from_slice(args.get().as_bytes()));
-        let params = params.unwrap_or_default();
+        let (params, rows) = params_and_rows(app, args, rows)?;
         let done = self.run(head, app, ws, (name.clone(), params, rows), body).await?;
         Ok(done_response(StatusCode::OK, &done, body.take_share()))
     }
@@ -68,14 +76,12 @@ impl ApiHandler {
     ) -> Result<Done, ProblemDetails> {
         let partition = self.at(app, ws).await?;
         let command = Command {
-            ws,
-            name,
             params,
             rows,
             request: head.request.clone(),
             principal: self.access.name_of(&head.caller),
             idempotency_key: idempotency_key(head, &body.bytes)?,
-            deadline: body.deadline,
+            ..Command::new(ws, name, body.deadline)
         };
         match partition.commands().run(command).await.map_err(ProblemDetails::refused) {
             Err(problem) if problem.code() == NOT_LEADER => {
@@ -119,7 +125,7 @@ pub(super) fn within_share(
     share.into_bytes(bytes)
 }
 
-fn json_of_done(done: &Done) -> Json {
+pub(super) fn json_of_done(done: &Done) -> Json {
     let Done { epoch, plog, wlog, answer, is_repeated } = done;
     let ids = answer.ids.iter().map(|(raw, id)| (raw.0.to_string(), json!(id.0)));
     let mut json = json!({

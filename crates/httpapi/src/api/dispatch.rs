@@ -10,6 +10,7 @@ use tracing::debug;
 use vvm::{App, eventlog::WsId, ielections::Incarnation, processor::LogName};
 
 use super::{
+    batch::{code_of, commands_in},
     body::Payload,
     eventual::is_eventual,
     handler::{ApiHandler, RequestHead, table_of},
@@ -113,6 +114,9 @@ impl ApiHandler {
                 _ => {}
             }
         }
+        if operation == ApiOperation::CommandBatch {
+            self.count_commands(head, &mut payload).await?;
+        }
         match &self.cluster {
             None => self.dispatch(head, app, ws, &operation, &mut payload).await,
             Some(cluster) => {
@@ -120,6 +124,21 @@ impl ApiHandler {
                 self.answer_routed(cluster, head, &request, &mut payload).await
             }
         }
+    }
+
+    /// Counts the commands of a batch, as far as there is a limit for them.
+    async fn count_commands(
+        &self,
+        head: &RequestHead,
+        payload: &mut Payload<'_>,
+    ) -> Result<(), ProblemDetails> {
+        if !self.access.limits_commands() {
+            return Ok(());
+        }
+        let body = self.receive_body(head, payload).await?;
+        // A body that is no batch counts as a command.
+        let commands = commands_in(&body.bytes).unwrap_or(1);
+        self.access.count_commands(&head.caller, commands, self.node.clock().now())
     }
 
     /// Answers a request that another node forwarded. The request is never forwarded again.
@@ -144,7 +163,7 @@ impl ApiHandler {
             },
             (Err(problem), _) => Err(problem),
         };
-        let code = answered.as_ref().err().map(ProblemDetails::code);
+        let code = code_of(&answered);
         let mut response = self.response(&head, answered);
         if let Some(code) = code {
             response.headers_mut().insert(PROBLEM, HeaderValue::from_static(code));
@@ -232,6 +251,7 @@ impl ApiHandler {
         use ApiOperation as Op;
         match operation {
             Op::Command(name) => self.run_command(head, app, ws, name, payload).await,
+            Op::CommandBatch => self.run_batch(head, app, ws, payload).await,
             Op::CreateDoc(name) => self.create_doc(head, app, ws, name, payload).await,
             Op::ReadDoc(name, id) => self.read_doc(head, app, ws, table_of(app, name)?, *id).await,
             Op::ReadDocs => self.read_docs(head, app, ws).await,

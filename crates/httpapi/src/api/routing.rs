@@ -15,6 +15,7 @@ use vvm::{
 };
 
 use super::{
+    batch::code_of,
     body::Payload,
     forwarding::ForwardTarget,
     handler::{ApiHandler, RequestHead},
@@ -198,7 +199,7 @@ impl ApiHandler {
         match self.dispatch(head, app, ws, operation, payload).await {
             Err(problem) if is_tried_again(problem.code()) => TryEnd::Refused(Err(problem)),
             answer => {
-                let code = answer.as_ref().err().map(|problem| problem.code().to_owned());
+                let code = code_of(&answer).map(str::to_owned);
                 TryEnd::Answered(answer, code)
             }
         }

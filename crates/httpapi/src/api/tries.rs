@@ -5,6 +5,7 @@
 
 use hyper::{Response, StatusCode};
 
+use super::batch::PARTLY_BUSY;
 use crate::{
     problem::{MISDIRECTED, NOT_LEADER, ProblemDetails, UNKNOWN},
     response::Body,
@@ -67,6 +68,13 @@ impl Tries {
             {
                 self.unknown = Some("the owner does not know whether it was done".to_owned());
                 NextStep::Again(answer)
+            }
+            // A command of the batch that is busy now may have been done by the earlier try.
+            TryEnd::Answered(_, code)
+                if let Some(why) = &self.unknown
+                    && code.as_deref() == Some(PARTLY_BUSY) =>
+            {
+                NextStep::Again(Err(unknown(why)))
             }
             TryEnd::Answered(answer, _) => NextStep::Answer(self.settled(answer)),
             TryEnd::Refused(answer) => NextStep::Again(self.settled(answer)),
@@ -155,6 +163,21 @@ mod tests {
         let full = TryEnd::Answered(busy("queue_full"), Some("queue_full".to_owned()));
         assert_eq!(step(tries.next(full)), (504, false));
         assert_eq!(step(tries.next(done())), (200, false), "the answer is known now");
+    }
+
+    /// The client was told that a command of its batch was not done, but an earlier try of the batch
+    /// had done it.
+    #[test]
+    fn a_batch_that_may_be_done_is_tried_until_none_of_its_commands_is_busy() {
+        let partly = || match done() {
+            TryEnd::Answered(answer, _) => TryEnd::Answered(answer, Some(PARTLY_BUSY.to_owned())),
+            other => other,
+        };
+        assert_eq!(step(Tries::new(false, true).next(partly())), (200, false));
+        let mut tries = Tries::new(false, true);
+        tries.next(TryEnd::Unknown("it broke".to_owned()));
+        assert_eq!(step(tries.next(partly())), (504, true));
+        assert_eq!(step(tries.next(done())), (200, false));
     }
 
     #[test]

@@ -31,16 +31,24 @@ impl CommandRate {
         Some(CommandRate { interval, done_at: Mutex::new(LruCache::new(PRINCIPALS)) })
     }
 
-    /// Counts a command.
+    /// Counts commands that are sent together. A batch of more commands than the limit is accepted
+    /// if all earlier commands would be done by now, and the principal then waits longer.
     ///
     /// # Errors
-    /// The time after which the principal may send the next command. The command is not counted.
-    pub(super) fn take(&self, principal: &str, now: Instant) -> Result<(), Duration> {
+    /// The time after which the principal may send the commands. None of them is counted.
+    pub(super) fn take(
+        &self,
+        principal: &str,
+        commands: u32,
+        now: Instant,
+    ) -> Result<(), Duration> {
         const AT_ONCE: Duration = Duration::from_secs(1);
+        let time = self.interval * commands;
         let mut all = self.done_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let done_at = all.get(principal).copied().unwrap_or(now).max(now) + self.interval;
-        if done_at > now + AT_ONCE {
-            return Err(done_at - (now + AT_ONCE));
+        let done_at = all.get(principal).copied().unwrap_or(now).max(now) + time;
+        let latest = now + AT_ONCE.max(time);
+        if done_at > latest {
+            return Err(done_at - latest);
         }
         all.put(principal.to_owned(), done_at);
         Ok(())
@@ -58,15 +66,30 @@ mod tests {
         let rate = CommandRate::new(10).unwrap();
         let start = ManualClock::new(1).clock().now();
         let at = |millis| start + Duration::from_millis(millis);
-        assert!((0..10).all(|_| rate.take("a", at(0)).is_ok()));
-        assert_eq!(rate.take("a", at(0)), Err(Duration::from_millis(100)));
-        assert_eq!(rate.take("b", at(0)), Ok(()), "another principal");
-        assert_eq!(rate.take("a", at(99)), Err(Duration::from_millis(1)));
-        assert_eq!(rate.take("a", at(100)), Ok(()));
-        let sent = (100..=10_100).filter(|now| rate.take("a", at(*now)).is_ok()).count();
+        assert!((0..10).all(|_| rate.take("a", 1, at(0)).is_ok()));
+        assert_eq!(rate.take("a", 1, at(0)), Err(Duration::from_millis(100)));
+        assert_eq!(rate.take("b", 1, at(0)), Ok(()), "another principal");
+        assert_eq!(rate.take("a", 1, at(99)), Err(Duration::from_millis(1)));
+        assert_eq!(rate.take("a", 1, at(100)), Ok(()));
+        let sent = (100..=10_100).filter(|now| rate.take("a", 1, at(*now)).is_ok()).count();
         assert_eq!(sent, 100, "10 s");
-        assert!((0..10).all(|_| rate.take("a", at(60_000)).is_ok()));
-        assert!(rate.take("a", at(60_000)).is_err(), "a rest saves no more than a second");
+        assert!((0..10).all(|_| rate.take("a", 1, at(60_000)).is_ok()));
+        assert!(rate.take("a", 1, at(60_000)).is_err(), "a rest saves no more than a second");
         assert!(CommandRate::new(0).is_none());
+    }
+    #[test]
+    fn a_batch_counts_as_its_commands() {
+        let rate = CommandRate::new(10).unwrap();
+        let start = ManualClock::new(1).clock().now();
+        let at = |millis| start + Duration::from_millis(millis);
+        assert_eq!(rate.take("a", 7, at(0)), Ok(()));
+        assert_eq!(rate.take("a", 7, at(0)), Err(Duration::from_millis(400)));
+        assert_eq!(rate.take("a", 3, at(0)), Ok(()), "the refused batch was not counted");
+        // A batch above the limit waits for all earlier commands, and then counts in full.
+        assert_eq!(rate.take("a", 100, at(0)), Err(Duration::from_millis(1_000)));
+        assert_eq!(rate.take("a", 100, at(1_000)), Ok(()));
+        assert_eq!(rate.take("a", 1, at(1_000)), Err(Duration::from_millis(9_100)));
+        assert_eq!(rate.take("a", 100, at(10_999)), Err(Duration::from_millis(1)));
+        assert_eq!(rate.take("a", 1, at(10_100)), Ok(()));
     }
 }

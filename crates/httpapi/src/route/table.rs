@@ -9,8 +9,8 @@ use vvm::eventlog::WsId;
 
 use self::{
     AnswerKind::{
-        Created, Documents, Done, Drawn, Events, Gaps, Next, OneRecord, OneSeries, Records,
-        SeriesList,
+        BatchDone, Created, Documents, Done, Drawn, Events, Gaps, Next, OneRecord, OneSeries,
+        Records, SeriesList,
     },
     RequestHeader::{IdempotencyKey, IfMatch, LastEventId},
     Segment::{Command, Is, Partition, Record, Series, Table, Workspace},
@@ -116,6 +116,7 @@ pub(crate) enum RequestHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyKind {
     Command,
+    Batch,
     NewDoc,
     Change,
     Draw,
@@ -127,6 +128,8 @@ pub(crate) enum AnswerKind {
     Done,
     /// As `Done`, with the status code 201.
     Created,
+    /// An answer for each command: as `Done`, or a problem.
+    BatchDone,
     OneRecord,
     /// Records by their ids.
     Records,
@@ -248,6 +251,18 @@ pub(crate) static ENDPOINTS: &[Endpoint] = &[
         body: Some(BodyKind::Command),
         answer: Done,
         operation: |[command, _]| Ok(Op::Command(name(command)?)),
+    },
+    Endpoint {
+        method: Method::POST,
+        path: &[Is("workspaces"), Workspace, Is("commands")],
+        kind: "command_batch",
+        summary: "Runs several commands in their order. Each is done or refused by itself.",
+        right: Right::Write,
+        parameters: &[],
+        headers: &[IdempotencyKey],
+        body: Some(BodyKind::Batch),
+        answer: BatchDone,
+        operation: |_| Ok(Op::CommandBatch),
     },
     Endpoint {
         method: Method::GET,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod access;
+mod batches;
 mod cuts;
 mod follow;
 mod forwarding;

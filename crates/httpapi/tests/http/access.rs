@@ -473,6 +473,16 @@ fn a_principal_that_sends_too_many_commands_is_refused() {
         .filter(|(status, code, _)| (*status, code.as_str()) == (429, "rate_limited"));
     assert!((5..=15).contains(&refused.count()), "{answers:?}");
     assert_eq!(ask(&node, "POST", &path, Some(&maker), ROW).0, 200, "another principal");
+    // A batch counts as its commands: the first one uses up the allowance of more than a second.
+    let batch = workspace_path(WS) + "/commands";
+    let cud = r#"{"command":"sys.CUD","rows":[{"id":1,"table":"shop.Article"}]}"#;
+    let body = format!(r#"{{"commands":[{}]}}"#, [cud; 20].join(","));
+    let bulky = issuer.token("bulky", ALL);
+    assert_eq!(ask(&node, "POST", &batch, Some(&bulky), &body).0, 200);
+    let (status, code, _) = ask(&node, "POST", &path, Some(&bulky), ROW);
+    assert_eq!((status, code.as_str()), (429, "rate_limited"), "after 20 commands at once");
+    let (status, code, _) = ask(&node, "POST", &batch, Some(&hasty), &body);
+    assert_eq!((status, code.as_str()), (429, "rate_limited"), "after 20 single commands");
     let read = workspace_path(WS) + "/numbers";
     assert!(
         (0..20).all(|_| ask(&node, "GET", &read, Some(&hasty), "").0 == 200),

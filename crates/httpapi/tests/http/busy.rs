@@ -10,12 +10,13 @@ use std::{
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use httpapi::{AdminEndpoint, AdminSettings, HttpApi, HttpApiSettings};
+use processor::{Command, RowChange};
 use serde_json::json;
-use shop::http_client::{command_path, request};
+use shop::http_client::{command_path, request, workspace_path};
 use tokio::{sync::watch, task::spawn_blocking};
 use vvm::{
     Launched, NodeSettings, Stage,
-    eventlog::{AppRow, Offset},
+    eventlog::{AppRow, Fields, Offset, RecordId, WsId},
     ielections::Timing,
     istorage::{
         AppStorageExt, Call, CallAnswer, Error, Result, SharedStorage, StorageWrapper,
@@ -24,7 +25,10 @@ use vvm::{
     processor::PartitionSettings,
 };
 
-use crate::support::{Answer, PATIENCE, WS, answer_to, demo_app};
+use crate::{
+    batches::statuses,
+    support::{Answer, PATIENCE, WS, answer_to, demo_app},
+};
 
 /// The way in which the storage of a test works.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -339,5 +343,113 @@ async fn a_partition_that_reads_nothing_names_the_storage() {
     node.mode.send_replace(Mode::Works);
     node.until_ready().await;
     assert_eq!(node.create().await.status, 200);
+    node.launched.shutdown().await.unwrap();
+}
+
+/// Five commands that each create an article, in one batch.
+const BATCH: &str = r#"{"commands":[
+    {"command":"sys.CUD","rows":[{"id":1,"table":"shop.Article"}]},
+    {"command":"sys.CUD","rows":[{"id":1,"table":"shop.Article"}]},
+    {"command":"sys.CUD","rows":[{"id":1,"table":"shop.Article"}]},
+    {"command":"sys.CUD","rows":[{"id":1,"table":"shop.Article"}]},
+    {"command":"sys.CUD","rows":[{"id":1,"table":"shop.Article"}]}]}"#;
+
+impl BusyNode {
+    async fn send_batch(&self) -> Answer {
+        let (api, path) = (self.api, format!("{}/commands", workspace_path(WS)));
+        let length = BATCH.len();
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: {api}\r\ncontent-length: {length}\r\n\r\n");
+        spawn_blocking(move || answer_to(api, &(head + BATCH))).await.unwrap()
+    }
+}
+
+/// The time of the batch ends while its first group is being written. The commands of that group may
+/// be done, and no other command is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_whose_time_ends_says_which_commands_may_be_done() {
+    let node = BusyNode::start(|partition| partition.group_commands = 2).await;
+    node.mode.send_replace(Mode::GroupsHang);
+    let answer = node.send_batch().await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    // The first group may have begun with one command.
+    let statuses = statuses(&answer.json());
+    let begun = statuses.iter().take_while(|status| **status == 504).count();
+    assert!((1..=2).contains(&begun), "{answer:?}");
+    assert!(statuses[begun..].iter().all(|status| *status == 503), "{answer:?}");
+    assert_eq!(answer.json()["answers"][2]["code"], "timed_out");
+    node.mode.send_replace(Mode::Works);
+    node.until_ready().await;
+    assert_eq!(node.create().await.status, 200);
+    assert_eq!(node.events().await, begun + 2, "the workspace, what was begun, and the last one");
+    node.launched.shutdown().await.unwrap();
+}
+
+/// A queue with fewer places than a batch takes the batch in parts. A batch that finds no place is
+/// refused as a whole, and nothing of it is done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_waits_for_places_in_the_queue_but_not_for_long() {
+    let node = BusyNode::start(|partition| partition.queue = 2).await;
+    let answer = node.send_batch().await;
+    assert_eq!(statuses(&answer.json()), [200; 5], "{answer:?}");
+    node.mode.send_replace(Mode::GroupsHang);
+    let writing = node.create();
+    let others = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let (waiting, full) = tokio::join!(node.create(), async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            node.send_batch().await
+        });
+        let (status, code, after) = refused(&full);
+        assert_eq!((status, &*code), (503, "queue_full"), "{full:?}");
+        assert!(after.is_some(), "{full:?}");
+        assert_eq!(refused(&waiting), (503, "timed_out".to_owned(), Some(1)), "{waiting:?}");
+        node.mode.send_replace(Mode::Works);
+    };
+    let (writing, ()) = tokio::join!(writing, others);
+    assert_eq!(writing.status, 504, "{writing:?}");
+    node.until_ready().await;
+    assert_eq!(node.create().await.status, 200);
+    assert_eq!(node.events().await, 8, "nothing of the refused batch was done");
+    node.launched.shutdown().await.unwrap();
+}
+
+/// The sender of a batch goes away during the write of the first group. The partition does no
+/// command that it has not begun.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rest_of_a_batch_is_not_done_if_its_sender_goes_away() {
+    let node = BusyNode::start(|partition| {
+        (partition.group_commands, partition.queue) = (2, 10);
+    })
+    .await;
+    node.mode.send_replace(Mode::GroupsHang);
+    let handle = node.launched.node();
+    let app = handle.app("demo", "shop").unwrap();
+    let commands = app.at(WsId(WS)).unwrap().commands().clone();
+    let row = || RowChange::Create {
+        raw: RecordId(1),
+        table: "shop.Article".parse().unwrap(),
+        parent: None,
+        fields: Fields::new(),
+    };
+    let until = Clock::system().now() + PATIENCE;
+    let command = || Command::new(WsId(WS), "sys.CUD".parse().unwrap(), until);
+    let batch = (0..5).map(|_| command().with_rows(vec![row()])).collect();
+    let begun = async {
+        // All five were sent, and the group that left the queue is being written.
+        while !(3..5).contains(&commands.waiting()) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        5 - commands.waiting()
+    };
+    let begun = tokio::select! {
+        answers = commands.run_batch(batch) => panic!("{answers:?}"),
+        begun = begun => begun,
+    };
+    node.mode.send_replace(Mode::Works);
+    node.until_ready().await;
+    assert_eq!(node.create().await.status, 200);
+    assert_eq!(node.events().await, begun + 2, "the workspace, what was begun, and the last one");
     node.launched.shutdown().await.unwrap();
 }

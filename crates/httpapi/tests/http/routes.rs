@@ -31,8 +31,10 @@ fn each_route_is_answered_and_counted_by_its_kind() {
     let id = made.json()["newIds"]["1"].to_string();
     let doc = format!("docs/shop.Article/{id}");
     let (command, row) = ("commands/sys.CUD", r#"{"rows":[{"id":1,"table":"shop.Bill"}]}"#);
+    let batch = format!(r#"{{"commands":[{{"command":"sys.CUD",{}]}}"#, &row[1..]);
     for (method, rest, body) in [
         ("POST", command, row),
+        ("POST", "commands", &batch),
         ("GET", &format!("docs?ids={id}&keys=name"), ""),
         ("HEAD", &format!("docs?ids={id}&consistency=eventual"), ""),
         ("GET", &doc, ""),
@@ -71,6 +73,7 @@ fn each_route_is_answered_and_counted_by_its_kind() {
     let expected = [
         ("change_doc", 200),
         ("command", 200),
+        ("command_batch", 200),
         ("create_doc", 201),
         ("deactivate_doc", 200),
         ("draw_numbers", 200),
