@@ -28,6 +28,7 @@ use vvm::{Node, Service, ServiceError};
 use self::handler::ClientRequests;
 pub use self::settings::HttpApiSettings;
 pub(crate) use self::{
+    batch::MOST_COMMANDS,
     handler::{ApiHandler, PeerRequests},
     shared::SharedApi,
 };

@@ -198,6 +198,9 @@ def records(app, ids):
         assert problem["code"] == "conflict", problem
         _, after = call(f"{app}.read_doc.{table}", id=ids[table])
         assert not set(after["fields"]) & set(fields), after
+    _, read = call(f"{app}.read_docs", ids=",".join(map(str, [*ids.values(), 999_999])))
+    assert [record["id"] for record in read["docs"]] == list(ids.values()), read
+    assert read["missing"] == [999_999] and read["rest"] == [], read
     for id in ids_of("list_docs", app).values():
         _, page = call(id, limit=1)
         assert len(page["docs"]) == 1 and page["next"] == page["docs"][0]["id"], page
@@ -220,6 +223,9 @@ def eventual_of(id):
 def commands(app):
     _, answer = call(f"{app}.command.shop.Echo", body={"args": {"a": [1]}, "rows": []})
     assert answer["result"] == {"a": [1]}, answer
+    echo = {"command": "shop.Echo", "args": {"a": [2]}}
+    _, answer = call(f"{app}.command_batch", body={"commands": [echo, {"command": "shop.None"}]})
+    assert [one["status"] for one in answer["answers"]] == [200, 404], answer
 
 
 def logs(app):
@@ -278,6 +284,8 @@ def main():
     records("acme.empty", {"sys.WorkspaceDescriptor": 65_536})
     logs_of_one("acme.empty")
     call("acme.empty.list_series")
+    batch = {"commands": [{"command": "sys.CreateWorkspace", "args": {"kind": "Empty"}}]}
+    call("acme.empty.command_batch", body=batch)
     left = sorted(set(OPERATIONS) - done)
     assert not left, f"not done: {left}"
     print(f"all {len(done)} operations were done")

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// The largest number of commands in a batch.
-const MOST_COMMANDS: usize = 100;
+pub(crate) const MOST_COMMANDS: usize = 100;
 
 /// The code of an answer in which some commands were refused as busy. Only nodes see it.
 ///

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
+use super::tables::RECORD;
 use super::{DescribedApp, flag, list, natural, object, schema, text};
 use crate::route::AnswerKind;
 
@@ -10,6 +11,7 @@ pub(super) fn common_schemas() -> Map<String, Json> {
     let schemas = [
         ("Version", version()),
         ("WriteAnswer", write_answer()),
+        ("BatchAnswer", batch_answer()),
         ("LogEvent", log_event()),
         ("LoggedRow", logged_row()),
         ("Series", series()),
@@ -28,6 +30,18 @@ pub(super) fn content(app: &DescribedApp<'_>, answer: AnswerKind, table: Option<
     let json = |schema: Json| json!({ "application/json": { "schema": schema } });
     match answer {
         AnswerKind::Done | AnswerKind::Created => json(schema("WriteAnswer")),
+        AnswerKind::BatchDone => {
+            json(object(json!({ "answers": list(schema("BatchAnswer")) }), &["answers"]))
+        }
+        AnswerKind::Records => {
+            let ids = |description| list(natural(description));
+            let properties = json!({
+                "docs": list(schema(&app.schema_name(RECORD))),
+                "missing": ids("An id without a record."),
+                "rest": ids("An id that this answer does not cover, because it is too large."),
+            });
+            json(object(properties, &["docs", "missing", "rest"]))
+        }
         AnswerKind::OneRecord => json(record()),
         AnswerKind::Documents => {
             let next = nullable(natural("The value of `after` to read on; `null` marks the end."));
@@ -71,20 +85,33 @@ fn version() -> Json {
 }
 
 fn write_answer() -> Json {
+    object(write_properties(), &["epoch", "plogOffset", "wlogOffset", "newIds"])
+}
+
+/// The answer of a command of a batch: that of a write, or a problem.
+fn batch_answer() -> Json {
+    let mut properties = write_properties();
+    properties["status"] = natural("The status code that the command alone would get.");
+    properties["code"] = text("The code of the problem, for programs.");
+    properties["reason"] = text("The reason of the problem, for people.");
+    properties["retryAfter"] = natural("The seconds after which the command may be sent again.");
+    object(properties, &["status"])
+}
+
+fn write_properties() -> Json {
     let ids = json!({
         "type": "object", "additionalProperties": natural("The id of the record."),
         "description": "The id of each new record, by the id that its row had in the request. The \
                         id of a document that is created alone is 1.",
     });
-    let properties = json!({
+    json!({
         "epoch": natural("The epoch of the leader that wrote the event."),
         "plogOffset": natural("The offset of the event in the log of the partition."),
         "wlogOffset": natural("The offset of the event in the log of the workspace."),
         "newIds": ids,
         "result": { "description": "The result of the command; absent if there is none." },
         "repeated": flag("Whether this is the answer to an earlier request with the same key."),
-    });
-    object(properties, &["epoch", "plogOffset", "wlogOffset", "newIds"])
+    })
 }
 
 fn log_event() -> Json {

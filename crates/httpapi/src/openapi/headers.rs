@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::{reference, text};
-use crate::route::{AnswerKind, Endpoint, RequestHeader};
+use crate::route::{AnswerKind, CONSISTENCY, Endpoint, RequestHeader};
 
 /// The headers of requests, as parameters.
 pub(super) fn parameters() -> Map<String, Json> {
@@ -86,6 +86,8 @@ pub(super) fn headers_of(endpoint: &Endpoint) -> Json {
     });
     if endpoint.answer == AnswerKind::OneRecord {
         headers["ETag"] = reference("headers", "Version");
+    }
+    if endpoint.parameters.iter().any(|parameter| parameter.name == CONSISTENCY) {
         headers["X-Vvm-Consistency"] = reference("headers", "Consistency");
     }
     headers

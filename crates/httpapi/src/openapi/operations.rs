@@ -16,6 +16,7 @@ use super::{
     tables::{ROW, changes_name, fields_name, has_rows, is_changeable, is_of_system},
     text,
 };
+use crate::api::MOST_COMMANDS;
 use crate::route::{APPS, AnswerKind, BodyKind, ENDPOINTS, Endpoint, Parameter, Segment, Values};
 
 /// The command that writes rows, and takes no arguments.
@@ -172,6 +173,7 @@ fn parameters(endpoint: &Endpoint) -> Vec<Json> {
         json!({
             "name": parameter.name, "in": "query", "schema": values(parameter.values),
             "description": parameter.summary,
+            "required": matches!(parameter.values, Values::Ids { .. }),
         })
     };
     let mut all: Vec<Json> = endpoint.path.iter().filter_map(in_path).collect();
@@ -197,6 +199,16 @@ fn values(values: Values) -> Json {
         Values::Offset => json!({ "type": "string", "pattern": "^([1-9][0-9]*|end)$" }),
         Values::Flag => json!({ "type": "boolean" }),
         Values::Word(word) => json!({ "type": "string", "enum": [word] }),
+        Values::Ids { most } => {
+            let more = most - 1;
+            json!({ "type": "string", "pattern": format!("^[0-9]+(,[0-9]+){{0,{more}}}$") })
+        }
+        Values::Fields => json!({ "type": "string", "examples": ["name,cents"] }),
+        Values::Filter => json!({
+            "type": "string", "contentMediaType": "application/json",
+            "examples": [r#"{"name":"Tea"}"#],
+        }),
+        Values::Order => json!({ "type": "string", "enum": ["id", "-id"], "default": "id" }),
         Values::Period => json!({ "type": "string", "examples": ["2026", "2026-11", "all"] }),
     }
 }
@@ -208,6 +220,7 @@ fn body_of(app: &DescribedApp<'_>, body: BodyKind, subject: Subject<'_>) -> Json
     };
     let (schema, is_required) = match body {
         BodyKind::Command => command(app, subject.name().unwrap_or_default()),
+        BodyKind::Batch => (batch(app), true),
         BodyKind::NewDoc => (object(json!({ "fields": of_table(fields_name) }), &[]), true),
         BodyKind::Change => {
             let properties =
@@ -246,6 +259,21 @@ fn command(app: &DescribedApp<'_>, command: &str) -> (Json, bool) {
             (object(properties, &[]), false)
         }
     }
+}
+
+/// The body of a batch of commands.
+fn batch(app: &DescribedApp<'_>) -> Json {
+    let mut properties = json!({
+        "command": { "type": "string", "description": "The name of the command." },
+        "args": { "description": "The arguments, in the form that the command takes." },
+    });
+    if has_rows(app) {
+        properties["rows"] = list(schema(&app.schema_name(ROW)));
+    }
+    let mut commands = list(object(properties, &["command"]));
+    commands["minItems"] = 1.into();
+    commands["maxItems"] = MOST_COMMANDS.into();
+    object(json!({ "commands": commands }), &["commands"])
 }
 
 fn draw(subject: Subject<'_>) -> Json {

@@ -24,12 +24,13 @@ pub(super) fn is_changeable(table: &Table) -> bool {
 pub(super) fn schemas(app: &DescribedApp<'_>) -> Map<String, Json> {
     let definition = app.application.schema();
     let mut schemas = Map::new();
-    let mut rows = Vec::new();
+    let (mut records, mut rows) = (Vec::new(), Vec::new());
     for table in definition.tables() {
         let name = table.name().as_str();
         let mut add = |of: &str, schema| schemas.insert(app.schema_name(of), schema);
         add(name, record(app, table, containers_of(definition, table)));
         add(&fields_name(name), fields(table));
+        records.push(name);
         if !is_of_system(table) {
             add(&changes_name(name), changes(table));
             add(&row_name(name), row(app, table, containers_of(definition, table)));
@@ -37,13 +38,17 @@ pub(super) fn schemas(app: &DescribedApp<'_>) -> Map<String, Json> {
         }
     }
     if !rows.is_empty() {
-        schemas.insert(app.schema_name(ROW), any_row(app, &rows));
+        schemas.insert(app.schema_name(ROW), any_of(app, &rows, row_name));
     }
+    schemas.insert(app.schema_name(RECORD), any_of(app, &records, str::to_owned));
     schemas
 }
 
 /// The name of the schema of a row of any table.
 pub(super) const ROW: &str = "Row";
+
+/// The name of the schema of a record of any table.
+pub(super) const RECORD: &str = "Record";
 
 /// The name of the schema of the fields of a table.
 pub(super) fn fields_name(table: &str) -> String {
@@ -109,11 +114,12 @@ fn row(app: &DescribedApp<'_>, table: &Table, containers: Vec<&str>) -> Json {
     row
 }
 
-/// A row of any of these tables. The name of its table tells which.
-fn any_row(app: &DescribedApp<'_>, tables: &[&str]) -> Json {
-    let one = |table: &&str| schema(&app.schema_name(&row_name(table)));
+/// A row or a record of any of these tables. The name of its table tells which. `name` is the name
+/// of the schema of one table.
+fn any_of(app: &DescribedApp<'_>, tables: &[&str], name: fn(&str) -> String) -> Json {
+    let one = |table: &&str| schema(&app.schema_name(&name(table)));
     let mapping = tables.iter().map(|table| {
-        let one = format!("#/components/schemas/{}", app.schema_name(&row_name(table)));
+        let one = format!("#/components/schemas/{}", app.schema_name(&name(table)));
         ((*table).to_owned(), Json::from(one))
     });
     json!({
