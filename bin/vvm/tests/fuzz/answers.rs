@@ -1,0 +1,85 @@
+//! What the answers promise about the logs: which commands are done, and which are not.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, MutexGuard},
+};
+
+use serde_json::Value;
+
+use crate::{
+    generator::{FuzzRequest, Generator},
+    heads::Framing,
+    known::KnownDoc,
+    routes::{BodyKind, Port},
+    wire::Sent,
+};
+
+/// The offsets of an event: in the log of its partition and in that of its workspace.
+pub(crate) type Offsets = (u64, u64);
+
+#[derive(Debug, Default)]
+pub(crate) struct Promises {
+    /// Commands that are done, with their offsets.
+    pub(crate) done: HashMap<u64, Offsets>,
+    /// Requests that have changed nothing.
+    pub(crate) refused: HashSet<u64>,
+    /// Workspaces in which something may have happened.
+    pub(crate) workspaces: HashSet<u64>,
+}
+
+/// The promises of all answers.
+#[derive(Debug, Default)]
+pub(crate) struct SharedPromises(Mutex<Promises>);
+
+impl SharedPromises {
+    pub(crate) fn get(&self) -> MutexGuard<'_, Promises> {
+        self.0.lock().unwrap()
+    }
+
+    /// Notes what an answer promises.
+    pub(crate) fn note(
+        &self,
+        generator: &Generator,
+        request: &FuzzRequest,
+        sent: &Sent,
+    ) -> Result<(), String> {
+        let Sent::Answered(answer) = sent else { return Ok(()) };
+        let is_own = request.has_own_id && request.framing == Framing::Clean;
+        if request.route.port != Port::Api || !is_own {
+            return Ok(());
+        }
+        if answer.status >= 400 && answer.status != 504 {
+            self.get().refused.insert(request.number);
+            return Ok(());
+        }
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let offset = |key: &str| body[key].as_u64();
+        let (Some(plog), Some(wlog)) = (offset("plogOffset"), offset("wlogOffset")) else {
+            return Ok(());
+        };
+        if request.is_head_method || body["repeated"] == true || body.get("newIds").is_none() {
+            return Ok(());
+        }
+        if let (BodyKind::NewDoc(table), Some(id)) =
+            (request.route.body, body["newIds"]["1"].as_u64())
+            && request.is_valid
+        {
+            let etag = format!("\"{}.{plog}\"", body["epoch"]);
+            let mut rng = generator.rng(request.number);
+            generator.known.add(request.ws, table, KnownDoc { id, etag }, &mut rng);
+        }
+        let mut promises = self.get();
+        promises.workspaces.extend(workspace_of(&request.head));
+        match promises.done.insert(request.number, (plog, wlog)) {
+            None => Ok(()),
+            Some(_) => Err("a request was done twice".to_owned()),
+        }
+    }
+}
+
+/// The workspace in a target, as the node reads it.
+fn workspace_of(head: &[u8]) -> Option<u64> {
+    let text = String::from_utf8_lossy(head);
+    text.split_once("/workspaces/")?.1.split(['/', '?', ' ']).next()?.parse().ok()
+}
