@@ -24,6 +24,7 @@ mod route;
 mod rows;
 mod server;
 mod shared_renderer;
+mod spans;
 mod stream;
 mod tls;
 mod web_pages;

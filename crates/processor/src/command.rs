@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{Epoch, Fields, Name, Offset, Parent, QName, RecordId, Value, Version, WsId};
+use opentelemetry::trace::SpanContext;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -25,17 +26,20 @@ pub struct Command {
     pub principal: String,
     /// The idempotency key, if the sender may send the command again.
     pub idempotency_key: Option<IdempotencyKey>,
+    /// The span of the request. If it is sampled, the command has a span below it.
+    pub span: SpanContext,
     /// The time until which the command may begin and the sender waits for the answer.
     pub deadline: Instant,
 }
 
 impl Command {
-    /// Creates a command without params, rows, a name of the request, a sender, and an idempotency
-    /// key.
+    /// Creates a command without params, rows, a name of the request, a sender, an idempotency key,
+    /// and a span.
     pub fn new(ws: WsId, name: QName, deadline: Instant) -> Command {
         let (params, rows) = (Bytes::new(), Vec::new());
         let (request, principal, idempotency_key) = (String::new(), String::new(), None);
-        Command { ws, name, params, rows, request, principal, idempotency_key, deadline }
+        let span = SpanContext::NONE;
+        Command { ws, name, params, rows, request, principal, idempotency_key, span, deadline }
     }
 
     /// Sets the params.

@@ -13,6 +13,7 @@ use tokio::sync::{
 use crate::{
     Busy, Command, FullQueue, Refused, Status,
     queue::{Answered, QueuedCommand, Reply, Turn},
+    spans::CommandSpan,
     status::PartitionShared,
 };
 
@@ -229,7 +230,7 @@ impl Commands {
 /// Puts a command into its place in the queue. It began to wait for the place at `since`.
 fn enqueue(place: Permit<'_, QueuedCommand>, command: Command, since: Instant) -> SentCommand {
     let deadline = command.deadline;
-    let (reply, turn, answered) = Reply::new();
+    let (reply, turn, answered) = Reply::new(CommandSpan::begin(&command.span, since));
     place.send(QueuedCommand { command, reply, since, was_read_ahead: false });
     SentCommand { turn, answered, deadline }
 }

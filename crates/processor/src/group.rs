@@ -20,6 +20,7 @@ use crate::{
     Answer, Application, Busy, Done, Refused,
     known_rows::KnownRows,
     queue::{Answered, QueuedCommand, Reply},
+    spans::CommandSpan,
     state::Overlay,
 };
 
@@ -81,6 +82,11 @@ impl CommandGroup {
     /// The number of commands that wait for the write outcome.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// The spans of the commands that wait for the write outcome.
+    pub(crate) fn spans(&mut self) -> impl Iterator<Item = &mut CommandSpan> {
+        self.waiting.iter_mut().map(|waiting| &mut waiting.reply.span)
     }
 
     /// Drops all rows that are known. Callers do so when no command waits.
@@ -246,7 +252,7 @@ mod tests {
     /// Returns the answer to a command that was rejected after it saw an event of its group. The
     /// outcome of that event is unknown.
     fn after_unknown_outcome(role: NodeRole) -> Answered {
-        let (reply, _, mut answered) = Reply::new();
+        let (reply, _, mut answered) = Reply::new(CommandSpan::default());
         let rejected = CommandOutcome::Refused(Refused::Rejected(Rejection::conflict("it exists")));
         let waiting = vec![WaitingCommand { reply, outcome: rejected, visible_events: 1 }];
         let unknown = Error::Unknown(istorage::Error::outcome_unknown("no answer"));

@@ -26,6 +26,7 @@ mod partitions;
 mod queue;
 mod readers;
 mod refusal;
+mod spans;
 mod state;
 mod status;
 mod watchers;
@@ -54,6 +55,7 @@ pub use docnumbers;
 pub use eventlog;
 pub use futures;
 pub use isequencer;
+pub use opentelemetry;
 
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]

@@ -8,7 +8,7 @@ use std::sync::{
 use clock::Instant;
 use tokio::sync::oneshot;
 
-use crate::{Busy, Command, Done, Refused};
+use crate::{Busy, Command, Done, Refused, spans::CommandSpan};
 
 /// The answer to a command.
 pub(crate) type Answered = Result<Done, Refused>;
@@ -63,7 +63,7 @@ pub(crate) struct QueuedCommand {
 impl QueuedCommand {
     /// Creates a queued command without a sender.
     pub(crate) fn of(command: Command, was_read_ahead: bool) -> QueuedCommand {
-        let (reply, ..) = Reply::new();
+        let (reply, ..) = Reply::new(CommandSpan::default());
         let since = command.deadline;
         QueuedCommand { command, reply, since, was_read_ahead }
     }
@@ -74,14 +74,15 @@ impl QueuedCommand {
 pub(crate) struct Reply {
     answer: oneshot::Sender<Answered>,
     turn: Turn,
+    pub(crate) span: CommandSpan,
 }
 
 impl Reply {
     /// Creates a reply, the turn of its command, and the receiver of the answer.
-    pub(crate) fn new() -> (Reply, Turn, oneshot::Receiver<Answered>) {
+    pub(crate) fn new(span: CommandSpan) -> (Reply, Turn, oneshot::Receiver<Answered>) {
         let (answer, answered) = oneshot::channel();
         let turn = Turn::new();
-        (Reply { answer, turn: turn.clone() }, turn, answered)
+        (Reply { answer, turn: turn.clone(), span }, turn, answered)
     }
 
     /// Takes the command because its turn has come. Returns whether the sender still waits.
@@ -107,6 +108,7 @@ impl Reply {
     }
 
     pub(crate) fn answer(self, answer: Answered) {
+        self.span.end(&answer);
         // The sender may be gone.
         let _ = self.answer.send(answer);
     }

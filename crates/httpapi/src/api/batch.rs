@@ -109,6 +109,7 @@ impl ApiHandler {
                 request: head.request.clone(),
                 principal: self.access.name_of(&head.caller),
                 idempotency_key: key.as_ref().map(|key| key.of_place(place)),
+                span: head.span.context(),
                 ..command
             });
             invalid.push(command.map(|command| sent.push(command)).err());

@@ -81,6 +81,7 @@ impl ApiHandler {
             request: head.request.clone(),
             principal: self.access.name_of(&head.caller),
             idempotency_key: idempotency_key(head, &body.bytes)?,
+            span: head.span.context(),
             ..Command::new(ws, name, body.deadline)
         };
         match partition.commands().run(command).await.map_err(ProblemDetails::refused) {

@@ -52,7 +52,7 @@ impl ApiHandler {
             },
             Err(problem) => ("none", Err(problem)),
         };
-        let mut response = self.response(&head, answered);
+        let mut response = self.response(&mut head, answered);
         self.pages.tell(&head.headers, response.headers_mut());
         // A load balancer opens its next connection to another node.
         if self.node.is_draining() {
@@ -82,6 +82,7 @@ impl ApiHandler {
             Err(problem) => return ("none", Err(problem)),
         };
         let kind = route.endpoint.kind;
+        head.span.set_route(&head.method, &head.request, &route);
         let answered = match self.access.allow_client(&head.headers, route, start).await {
             Ok((caller, route)) => {
                 head.caller = caller;
@@ -152,19 +153,22 @@ impl ApiHandler {
         let answered = match (checked, asked_successor(head.path())) {
             (Ok(()), Some(successor)) => self.answer_successor(successor),
             (Ok(()), None) => match route(&head.method, uri.path()) {
-                Ok(route) => match self.access.allow(&head.headers, route).await {
-                    Ok((caller, route)) => {
-                        head.caller = caller;
-                        self.answer_marked(&head, mark, route, body).await
+                Ok(route) => {
+                    head.span.set_route(&head.method, &head.request, &route);
+                    match self.access.allow(&head.headers, route).await {
+                        Ok((caller, route)) => {
+                            head.caller = caller;
+                            self.answer_marked(&head, mark, route, body).await
+                        }
+                        Err(problem) => Err(problem),
                     }
-                    Err(problem) => Err(problem),
-                },
+                }
                 Err(problem) => Err(problem),
             },
             (Err(problem), _) => Err(problem),
         };
         let code = code_of(&answered);
-        let mut response = self.response(&head, answered);
+        let mut response = self.response(&mut head, answered);
         if let Some(code) = code {
             response.headers_mut().insert(PROBLEM, HeaderValue::from_static(code));
         }
@@ -219,13 +223,15 @@ impl ApiHandler {
     }
 
     /// Makes the response, with the headers that all responses have.
-    fn response(&self, head: &RequestHead, answered: Answer) -> Response<Body> {
+    fn response(&self, head: &mut RequestHead, answered: Answer) -> Response<Body> {
+        let code = answered.as_ref().err().map(ProblemDetails::code);
         let mut response = answered.unwrap_or_else(|problem| {
             let (status, code) = (problem.status().as_u16(), problem.code());
             debug_assert!(is_listed(status, code), "{status} {code} is not among the codes");
             metrics::counter!("httpapi_problems_total", "code" => problem.code()).increment(1);
             problem.with("requestId", &*head.request).into_response()
         });
+        head.span.answered(response.status(), code);
         let headers = response.headers_mut();
         if let Ok(id) = HeaderValue::from_str(&head.request) {
             headers.insert(REQUEST_ID, id);

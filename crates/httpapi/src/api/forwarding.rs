@@ -38,17 +38,19 @@ use crate::{
     read::READ_BYTES,
     response::{REQUEST_ID, full_body},
     route::ApiOperation,
+    spans::{RequestSpan, TRACEPARENT, TRACESTATE},
 };
 
 /// The headers of a request that the owner gets, besides those that the node makes itself.
-static PASSED_ON: [HeaderName; 7] = [
+static PASSED_ON: [HeaderName; 8] = [
     AUTHORIZATION,
     CONTENT_TYPE,
     ACCEPT,
     IF_MATCH,
     IDEMPOTENCY_KEY,
     HeaderName::from_static("last-event-id"),
-    HeaderName::from_static("traceparent"),
+    TRACEPARENT,
+    TRACESTATE,
 ];
 
 /// The headers of an answer that belong to the connection or to the body, and not to the client.
@@ -93,7 +95,8 @@ impl ApiHandler {
         payload: &mut Payload<'_>,
         tries: &Tries,
     ) -> TryEnd {
-        let Some(peer) = owner.cluster.and_then(|address| cluster.peers.peer(address)) else {
+        let peer = owner.cluster.and_then(|address| Some((address, cluster.peers.peer(address)?)));
+        let Some((address, peer)) = peer else {
             let reason = format!("this node cannot forward requests to {}", owner.advertised);
             let problem = ProblemDetails::unavailable(NOT_LEADER, reason);
             return refused_for_good(problem.with("leader", owner.advertised.to_string()));
@@ -108,6 +111,7 @@ impl ApiHandler {
             return refused_for_good(ProblemDetails::unavailable("peer_busy", reason));
         };
         let is_sent = AtomicBool::new(false);
+        let mut span = self.tracer.forwarded(&head.span, address);
         let answer = async {
             let (_connection, slot) = match follower {
                 Some(slot) => (None, slot),
@@ -119,11 +123,13 @@ impl ApiHandler {
                 return Err(PeerFailure::NotSent(why));
             }
             // The owner gets the time that is left now.
-            let sent = self.forwarded(head, request, payload.bytes(), &peer, (seen, owner));
+            let mut sent = self.forwarded(head, request, payload.bytes(), &peer, (seen, owner));
+            span.write(sent.headers_mut());
             let answer = peer.ask(slot, sent, tries.can_be_sent_twice(), &is_sent).await?;
             self.received(head, request, payload, answer, log).await
         };
         let answer = self.unless_superseded(head, request, seen, pin!(answer)).await;
+        note_end(&mut span, &answer);
         self.end_of(answer, owner, is_sent.load(Ordering::Acquire))
     }
 
@@ -293,6 +299,24 @@ impl ApiHandler {
                 until = until.min(clock.now() + FORMER_OWNER);
             }
         }
+    }
+}
+
+/// Notes the end of a try in its span.
+fn note_end(span: &mut RequestSpan, answer: &Result<Result<TryEnd, PeerFailure>, GivenUp>) {
+    match answer {
+        Ok(Ok(TryEnd::Answered(answer, code))) => match answer {
+            Ok(answer) => span.answered(answer.status(), code.as_deref()),
+            Err(problem) => span.failed(problem.code()),
+        },
+        Ok(Ok(TryEnd::Refused(answer))) => match answer {
+            Ok(answer) => span.answered(answer.status(), None),
+            Err(problem) => span.failed(problem.code()),
+        },
+        Ok(Ok(TryEnd::Unknown(_)) | Err(PeerFailure::Broken(_))) => span.failed("broken"),
+        Ok(Err(PeerFailure::NotSent(_))) => span.failed("not_sent"),
+        Err(GivenUp::Superseded) => span.failed("superseded"),
+        Err(GivenUp::Late) => span.failed("late"),
     }
 }
 

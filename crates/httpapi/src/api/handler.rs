@@ -27,6 +27,7 @@ use crate::{
     response::Body,
     rows,
     server::RequestHandler,
+    spans::{RequestSpan, RequestTracer},
 };
 
 /// One partition or one peer may hold this part of the memory for bodies, and of the requests that
@@ -59,6 +60,7 @@ pub(crate) struct ApiHandler {
     pub(super) descriptions: Descriptions,
     /// The page to try the API.
     pub(super) page: HtmlPage,
+    pub(super) tracer: RequestTracer,
 }
 
 /// Answers the requests of clients.
@@ -90,6 +92,7 @@ pub(super) struct RequestHead {
     pub(super) caller: Arc<Caller>,
     /// The end of the time of the request, if it is known already.
     pub(super) until: Instant,
+    pub(super) span: RequestSpan,
 }
 
 impl RequestHead {
@@ -137,6 +140,7 @@ impl ApiHandler {
             metrics: ForwardMetrics::new(),
             descriptions: Descriptions::new(&node),
             page: HtmlPage::new(include_str!("try_page.html")),
+            tracer: RequestTracer::new(settings.traced),
             node,
             settings,
             cluster,
@@ -153,6 +157,7 @@ impl ApiHandler {
     pub(super) fn head(&self, head: Parts, until: Instant) -> RequestHead {
         RequestHead {
             request: request_id(&head.headers, self.node.clock()),
+            span: self.tracer.arrived(&head.headers),
             headers: head.headers,
             uri: head.uri,
             method: head.method,

@@ -41,6 +41,9 @@ pub struct HttpApiSettings {
     /// The origins of web pages that may use the API, such as `https://app.example`. Without an
     /// authenticator, each page that a user of this machine opens could do everything.
     pub page_origins: Vec<String>,
+    /// Whether requests have spans. They are made by the tracer provider of OpenTelemetry that the
+    /// host has installed for the process before it makes the API.
+    pub traced: bool,
 }
 
 impl HttpApiSettings {
@@ -60,6 +63,7 @@ impl HttpApiSettings {
             authenticator: None,
             commands_per_second: 0,
             page_origins: Vec::new(),
+            traced: false,
         }
     }
 }

@@ -10,5 +10,6 @@ mod forwarding;
 mod frozen;
 mod marks;
 mod moves;
+mod spans;
 mod support;
 mod tls;

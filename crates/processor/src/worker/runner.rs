@@ -14,6 +14,7 @@ use crate::{
     group::{CommandGroup, NodeRole},
     partition_context::{PartitionContext, is_lasting},
     queue::QueuedCommand,
+    spans::{GroupFacts, GroupSpan},
     state::LogEnd,
     status::PartitionShared,
 };
@@ -144,7 +145,9 @@ impl GroupRunner {
         }
         self.shared.meters.ran(self.partition.clock.now() - start);
         let formed = self.partition.clock.now();
+        let span = GroupSpan::of(self.group.spans(), start, &self.name, &self.partition.clock);
         let outcome = self.write().await;
+        span.end(&self.facts(formed - start, self.partition.clock.now() - formed, &outcome));
         if !self.group.events.is_empty() {
             let now = self.partition.clock.now();
             self.pace.note_write(now - formed);
@@ -208,6 +211,18 @@ impl GroupRunner {
         }
         self.shared.meters.recovers();
         Ok(NextStep::Recover)
+    }
+
+    /// The facts of the group whose commands ran and whose events were written in these times.
+    fn facts(&self, run: Duration, write: Duration, outcome: &WriteOutcome) -> GroupFacts {
+        GroupFacts {
+            commands: self.group.waiting(),
+            events: self.group.events.len(),
+            bytes: self.group.bytes,
+            run,
+            log: outcome.log_time,
+            apply: write.saturating_sub(outcome.log_time),
+        }
     }
 
     async fn write(&mut self) -> WriteOutcome {
