@@ -47,6 +47,7 @@ async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
             let plan = serve::plan(&config, &target)?;
             let tls = serve::NodeTls::read(&config)?;
             serve::NodeAccess::read(&config, &clock)?;
+            serve::NodeTraces::read(&config)?;
             Ok((config, target, plan, tls))
         });
     let (config, target, (settings, apps), tls) = match planned {

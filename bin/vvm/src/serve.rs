@@ -11,6 +11,7 @@ mod settings;
 mod starts;
 mod supervisor;
 mod tls;
+mod traces;
 
 use std::{path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
 
@@ -28,6 +29,7 @@ pub(crate) use self::{
     memory::most_memory,
     settings::{check, plan},
     tls::NodeTls,
+    traces::NodeTraces,
 };
 use self::{
     http::{admin_limits, api_settings, cluster_settings},
@@ -163,6 +165,7 @@ fn provide(
     let (mut settings, apps) = plan(&config, &target)?;
     let tls = NodeTls::read(&config)?;
     let access = NodeAccess::read(&config, clock)?;
+    let traces = NodeTraces::read(&config)?;
     let advertised = settings.advertised;
     if !target.is_embedded() && advertised.ip().is_loopback() {
         warn!(
@@ -171,6 +174,7 @@ fn provide(
         );
     }
     let (metrics, upkeep) = metrics::install()?;
+    let traces = traces.map(|traces| traces.install(&settings));
     let connections = allow_connections(config.http.connections.get());
     let api = api_settings(&config, connections, &tls, access.http);
     let (admin, admin_limits) = (config.admin.listen, admin_limits(&config, api.limits));
@@ -211,6 +215,9 @@ fn provide(
         }))
         .with_service(api)
         .with_killer(Arc::new(kill));
+    if let Some(traces) = traces {
+        builder = builder.with_admin(traces);
+    }
     if let Some(cluster_port) = cluster_port {
         builder = builder.with_service(cluster_port);
     }

@@ -166,7 +166,8 @@ fn a_storage_that_fails_is_reported_with_its_error() {
 /// Each metric is explained in the documents, and each metric in the documents exists.
 #[test]
 fn each_documented_metric_exists_and_each_metric_is_documented() {
-    let (_folder, node) = node_with("");
+    // No collector is there.
+    let (_folder, node) = node_with("[traces]\nendpoint = \"http://127.0.0.1:9\"\n");
     let draw = format!("{}/numbers/order/next", workspace_path(WS));
     assert_eq!(request(node.api, "POST", &draw, &[], "").0, 200);
     assert_eq!(request(node.api, "GET", "/none", &[], "").0, 404);

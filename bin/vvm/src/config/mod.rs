@@ -17,6 +17,7 @@ mod sequences;
 mod series;
 mod source;
 mod storage;
+mod traces;
 
 use std::path::Path;
 
@@ -36,6 +37,7 @@ pub(crate) use seconds::Seconds;
 pub(crate) use sequences::{SequencesConfig, SequencesIn};
 pub(crate) use source::ConfigSource;
 pub(crate) use storage::StorageConfig;
+pub(crate) use traces::TracesConfig;
 
 /// The whole configuration.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -51,6 +53,7 @@ pub(crate) struct VvmConfig {
     pub(crate) sequences: SequencesConfig,
     pub(crate) apps: Vec<AppConfig>,
     pub(crate) log: LogConfig,
+    pub(crate) traces: Option<TracesConfig>,
     /// The settings as they were set, with their places.
     #[serde(skip)]
     pub(crate) source: ConfigSource,

@@ -41,6 +41,7 @@ pub(super) fn api_settings(
         only_local: !http.allow_unauthenticated && authenticator.is_none(),
         authenticator,
         page_origins: http.page_origins.clone(),
+        traced: config.traces.is_some(),
         commands_per_second: config.access.as_ref().map_or(0, |it| it.commands_per_second),
     }
 }

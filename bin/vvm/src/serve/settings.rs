@@ -13,7 +13,7 @@ use self::{
     checks::{check_advertised, check_cluster, check_listens, check_memory, check_seats},
     lease::{check_lease, culprit},
 };
-use super::{access::NodeAccess, memory::most_memory, tls::NodeTls};
+use super::{access::NodeAccess, memory::most_memory, tls::NodeTls, traces::NodeTraces};
 use crate::{
     command_error::CommandError,
     config::{self, VvmConfig},
@@ -28,6 +28,7 @@ pub(crate) fn check(config: VvmConfig) -> Result<usize, CommandError> {
     let (_, apps) = plan(&config, &target)?;
     NodeTls::read(&config)?;
     NodeAccess::read(&config, &Clock::system())?;
+    NodeTraces::read(&config)?;
     let connections = config.http.connections.get();
     Ok(most_memory(&config, &target, connections, &apps))
 }
