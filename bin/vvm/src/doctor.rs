@@ -8,6 +8,7 @@ mod finding;
 mod folders;
 mod limits;
 mod ports;
+mod private_files;
 mod running;
 mod storage;
 
@@ -62,6 +63,7 @@ async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
     findings.extend(clocks::check(&clock).await);
     findings.extend(ports::check(&config));
     findings.extend(certificates::check(&tls, &clock));
+    findings.extend(private_files::check(&config));
     let folders = folders(&config, &target);
     findings.extend(folders.iter().flat_map(|folder| folders::check(folder)));
     if let StorageTarget::Redb(redb) = &target {

@@ -22,6 +22,7 @@ mod manual;
 mod metrics;
 mod node_client;
 mod numbers_command;
+mod private_file;
 mod progress;
 mod repair_command;
 mod report;

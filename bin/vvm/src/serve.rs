@@ -46,6 +46,7 @@ use crate::{
     lazy_driver::LazyDriver,
     metrics,
     node_client::NodeTarget,
+    private_file::{advice, needless_readers},
     signals::{ReloadSignal, Signals},
     storage_target::StorageTarget,
 };
@@ -166,6 +167,7 @@ fn provide(
     let tls = NodeTls::read(&config)?;
     let access = NodeAccess::read(&config, clock)?;
     let traces = NodeTraces::read(&config)?;
+    warn_of_readers(&config);
     let advertised = settings.advertised;
     if !target.is_embedded() && advertised.ip().is_loopback() {
         warn!(
@@ -228,6 +230,16 @@ fn provide(
         builder = builder.with_comeback(lock);
     }
     Ok((builder, tls))
+}
+
+/// Warns of files with secrets that others can read.
+fn warn_of_readers(config: &VvmConfig) {
+    for (key, path) in config.private_files() {
+        if let Some(readers) = needless_readers(path) {
+            let (file, advice) = (path.display(), advice(path));
+            warn!(key, %file, readers, advice, "private file is not private");
+        }
+    }
 }
 
 /// Makes a driver that connects at its first use and counts its calls.

@@ -18,7 +18,9 @@ use serde_json::Value;
 use crate::{
     cli::{KeygenArgs, NewTokenArgs, ShowTokenArgs, TokenCommand},
     command_error::CommandError,
+    logs::say,
     print,
+    private_file::{advice, needless_readers},
 };
 
 /// Only the owner reads and writes the file.
@@ -67,6 +69,10 @@ fn new_token(args: NewTokenArgs, now: u64) -> Result<String, CommandError> {
     let grants = Grants::new([Grant { app, workspaces, rights: rights.into_iter().collect() }]);
     let checked: Result<Grants, _> = grants.to_string().parse();
     let grants = checked.map_err(|error| CommandError::usage(error.to_string()))?;
+    if let Some(readers) = needless_readers(&key) {
+        let (file, advice) = (key.display(), advice(&key));
+        say(format!("warning: {readers} can read {file}, and make tokens: {advice}"));
+    }
     let key = SigningKey::from_private(&text_of(&key)?)
         .map_err(|error| CommandError::usage(format!("{}: {error}", key.display())))?;
     let expires = now + lifetime.as_secs();

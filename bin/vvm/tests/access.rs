@@ -98,6 +98,12 @@ fn a_key_is_private_and_a_token_is_shown_as_it_is() {
     assert_eq!(again.status.code(), Some(1), "a key was overwritten");
     let again = vvm(folder, &["token", "keygen", "--out", "new.json", "--public", "keys.json"]);
     assert!(again.status.code() == Some(1) && !folder.join("new.json").exists());
+    let line = ["token", "new", "--key", "key.json", "--issuer", ISSUER, "--rights", "read"];
+    let line = [&line[..], &["--subject", "a", "--for", "1h"], &EVERYWHERE].concat();
+    assert_eq!(text(&vvm(folder, &line).stderr), "");
+    fs::set_permissions(folder.join("key.json"), fs::Permissions::from_mode(0o644)).unwrap();
+    let warned = text(&vvm(folder, &line).stderr);
+    assert!(warned.contains("all users of this machine can read key.json"), "{warned}");
     let token = token(folder, "reader", "read", &["--app", "acme/shop", "--workspaces", "7,8"]);
     let shown = printed(folder, &["token", "show", &token]);
     assert!(shown.contains("\"workspaces\": [\n        7,\n        8"), "{shown}");

@@ -146,6 +146,15 @@ fn certificates() {
     diagnosis().fails("configuration", &["`admin.tls.cert_file`", "node.pem"]);
     sign((2090, 1));
     diagnosis().is_ok("certificate", &["`admin.tls` ends in"]);
+    let mode = |mode| {
+        fs::set_permissions(path("node-key.pem"), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(0o644);
+    diagnosis().warns("private file", &["`admin.tls.key_file`", "all users", "node-key.pem"]);
+    mode(0o640);
+    diagnosis().warns("private file", &["the group of the file can read node-key.pem"]);
+    mode(0o600);
+    diagnosis().is_ok("private file", &["`admin.tls.key_file`: node-key.pem is private"]);
     sign((2021, 1));
     diagnosis().fails("certificate", &["`admin.tls` is over"]);
 }

@@ -76,6 +76,18 @@ impl VvmConfig {
         Ok(VvmConfig { source, ..config })
     }
 
+    /// Returns the files with secrets, with the keys that name them.
+    pub(crate) fn private_files(&self) -> Vec<(&'static str, &Path)> {
+        let VvmConfig { http, admin, cluster, traces, .. } = self;
+        let files = [
+            ("http.tls.key_file", http.tls.as_ref().map(|tls| &tls.key_file)),
+            ("admin.tls.key_file", admin.tls.as_ref().map(|tls| &tls.key_file)),
+            ("cluster.tls.key_file", cluster.tls.as_ref().map(|tls| &tls.key_file)),
+            ("traces.token_file", traces.as_ref().and_then(|traces| traces.token_file.as_ref())),
+        ];
+        files.into_iter().filter_map(|(key, file)| Some((key, file?.as_path()))).collect()
+    }
+
     /// Returns the configuration in force, without passwords.
     pub(crate) fn to_toml(&self) -> Result<String, CommandError> {
         let failed = |error| CommandError::unfinished(format!("the configuration: {error}"));

@@ -1,0 +1,51 @@
+//! Files with secrets: other users of the machine should not be able to read them.
+
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
+
+use rustix::process::geteuid;
+
+/// Says who can read a file without need; `None` if nobody can, or if the file cannot be looked at.
+/// Then reading the file fails, and that error is reported.
+pub(crate) fn needless_readers(path: &Path) -> Option<&'static str> {
+    let file = fs::metadata(path).ok()?;
+    readers(file.mode(), file.uid() == geteuid().as_raw())
+}
+
+/// Judges a mode. A file of another user, such as root, must be readable for the group of the node.
+fn readers(mode: u32, is_own: bool) -> Option<&'static str> {
+    const GROUP: u32 = 0o040;
+    const OTHERS: u32 = 0o004;
+    match () {
+        () if mode & OTHERS != 0 => Some("all users of this machine"),
+        () if mode & GROUP != 0 && is_own => Some("the group of the file"),
+        () => None,
+    }
+}
+
+/// The command that makes a file private.
+pub(crate) fn advice(path: &Path) -> String {
+    format!(
+        "run `chmod o-rwx {0}`, and `chmod g-rwx {0}` if the node owns the file",
+        path.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_private_if_only_the_node_can_read_it() {
+        for (mode, is_own, expected) in [
+            (0o100_600, true, None),
+            (0o100_400, true, None),
+            (0o100_640, true, Some("the group of the file")),
+            (0o100_644, true, Some("all users of this machine")),
+            (0o100_604, true, Some("all users of this machine")),
+            (0o100_640, false, None),
+            (0o100_644, false, Some("all users of this machine")),
+        ] {
+            assert_eq!(readers(mode, is_own), expected, "{mode:o} {is_own}");
+        }
+    }
+}
