@@ -53,6 +53,11 @@ followers = 12
 
 [node]
 stop_seconds = 5
+
+# No collector is there, so spans are made and dropped.
+[traces]
+endpoint = "http://127.0.0.1:9"
+sample_ratio = 0.1
 "#;
 
 fn config() -> String {

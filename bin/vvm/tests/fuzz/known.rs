@@ -89,7 +89,7 @@ impl Known {
             "partition" => rng.u8(..10).to_string(),
             "series" => rng.choice(["order", "bill"]).unwrap().to_owned(),
             "small" => rng.u8(1..40).to_string(),
-            "number" => rng.u16(..500).to_string(),
+            "number" => rng.u16(1..500).to_string(),
             "huge" => (u64::MAX - u64::from(rng.u8(..3))).to_string(),
             "member" => self.member.clone(),
             _ => panic!("a template has the unknown name {name}"),
