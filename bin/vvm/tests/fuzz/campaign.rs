@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::{
     answers::SharedPromises,
     generator::{FuzzRequest, Generator},
-    judge::{Counts, Judge},
+    judge::{Counts, Judge, is_limit},
     known::{Known, WORKSPACES},
     logs,
     memory::MemorySamples,
@@ -45,7 +45,7 @@ redb = { path = "vvm.redb", cache_bytes = 16777216 }
 [http]
 connections = 100
 body_bytes = 65536
-body_seconds = 0.1
+body_seconds = 0.2
 bodies_bytes = 16777216
 answers_bytes = 33554432
 logs = 4
@@ -188,7 +188,7 @@ impl Campaign<'_> {
     ) -> Result<(), String> {
         let again = client.send(earlier)?;
         let (Sent::Answered(first), Sent::Answered(again)) = (first, again) else { return Ok(()) };
-        if first.status >= 300 {
+        if first.status >= 300 || is_limit(again.status) {
             return Ok(());
         }
         let json = |body: &[u8]| serde_json::from_slice::<Value>(body).unwrap_or_default();
