@@ -18,7 +18,8 @@ use crate::{
 /// The offsets of an event: in the log of its partition and in that of its workspace.
 pub(crate) type Offsets = (u64, u64);
 
-#[derive(Debug, Default)]
+/// What answers promise.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Promises {
     /// Commands that are done, with their offsets.
     pub(crate) done: HashMap<u64, Offsets>,

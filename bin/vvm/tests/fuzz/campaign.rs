@@ -18,7 +18,7 @@ use shop::http_client::{command_path, try_request};
 use tempfile::TempDir;
 
 use crate::{
-    answers::SharedPromises,
+    answers::{Promises, SharedPromises},
     generator::{FuzzRequest, Generator},
     judge::{Counts, Judge, is_limit},
     known::{Known, WORKSPACES},
@@ -32,6 +32,9 @@ use crate::{
 
 /// The clients that send at the same time.
 const CLIENTS: usize = 16;
+
+/// The largest run after which the check of the logs is proved: it reads all logs three more times.
+const PROVED: u64 = 20_000;
 
 /// The exit code of a node that was asked to step down.
 const STEPPED_DOWN: i32 = 11;
@@ -111,10 +114,39 @@ pub(crate) fn run(requests: u64, seed: u64) -> Result<(), String> {
     make_workspace(&node, 999_999, &operator)?;
     let totals = logs::check(&node, &generator, &promises.get(), &operator)?;
     println!("{totals:?}");
+    if requests <= PROVED {
+        prove_check(&node, &generator, &promises, &operator)?;
+    }
     let folder = finish(node, &generator, &judge, &mut counts, folder)?;
     println!("answers by route, 0 without an answer:{}", counts.report());
     counts.judge()?;
     again(&folder, &generator, &promises, &operator, totals)
+}
+
+/// The check of the logs finds promises that are not kept: an answer that names another place, a
+/// command that was lost, and one that was refused and done.
+fn prove_check(
+    node: &NodeProcess,
+    generator: &Generator,
+    promises: &SharedPromises,
+    token: &str,
+) -> Result<(), String> {
+    let right = promises.get().clone();
+    let (&number, &(plog, wlog)) = right.done.iter().next().ok_or("nothing was done")?;
+    let with = |change: &dyn Fn(&mut Promises)| {
+        let mut wrong = right.clone();
+        change(&mut wrong);
+        logs::check(node, generator, &wrong, token).err()
+    };
+    let found = [
+        with(&|it| drop(it.done.insert(number, (plog, wlog + 1)))),
+        with(&|it| drop(it.done.insert(u64::MAX - 1, (plog, wlog)))),
+        with(&|it| drop(it.refused.insert(number))),
+    ];
+    match found.iter().position(Option::is_none) {
+        None => Ok(()),
+        Some(at) => Err(format!("the check of the logs does not find the wrong promise {at}")),
+    }
 }
 
 impl Campaign<'_> {
