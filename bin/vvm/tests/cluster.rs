@@ -6,6 +6,11 @@
 mod cluster_command;
 #[path = "support/cluster_moves.rs"]
 mod cluster_moves;
+#[path = "support/cluster_traces.rs"]
+mod cluster_traces;
+#[allow(dead_code, reason = "the suite of traces needs more of it")]
+#[path = "support/collector.rs"]
+mod collector;
 #[path = "support/fixture.rs"]
 mod fixture;
 #[path = "support/load.rs"]
@@ -23,6 +28,7 @@ use std::{
 
 use cluster_command::{one_command, one_part_fails};
 use cluster_moves::{different_applications, moved};
+use cluster_traces::traced;
 use fixture::{Storage, StorageFixture};
 use libtest_mimic::{Arguments, Trial};
 use load::{AcknowledgedCommands, CommandLoad, has};
@@ -472,7 +478,7 @@ type Run = fn(&StorageFixture);
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials: [(&str, Run); 13] = [
+    let trials: [(&str, Run); 14] = [
         ("commands_with_keys_are_done_once_although_an_owner_is_killed", killed_owner),
         ("commands_with_keys_are_done_once_although_two_of_three_nodes_stand_still", frozen_nodes),
         ("partitions_are_moved_under_load_and_no_client_gets_an_error", moved),
@@ -486,6 +492,7 @@ fn main() {
         ("another_node_takes_over_from_a_leader_that_is_cut_off_from_its_storage", cut_off),
         ("a_node_under_load_is_busy_while_its_storage_is_slow_or_fails", busy),
         ("nodes_lead_in_turn", in_turn),
+        ("a_forwarded_request_is_one_trace_over_two_nodes", traced),
     ];
     // Only one process can use a redb file.
     let servers = Storage::all().into_iter().filter(|(name, _)| *name != "redb");

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "support/collector.rs"]
+mod collector;
 #[allow(dead_code, reason = "this suite needs a part of it")]
 #[path = "support/node.rs"]
 mod node;
@@ -11,120 +13,22 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::Command,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::Ordering,
     thread::{self, sleep},
     time::{Duration, Instant},
 };
 
+use collector::{Collector, PATIENCE};
 use node::NodeProcess;
-use opentelemetry_proto::tonic::{
-    collector::trace::v1::ExportTraceServiceRequest,
-    trace::v1::{Span, span::SpanKind},
-};
-use prost::Message as _;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use rustix::process::Signal;
 use shop::http_client::{command_path, request, try_request};
 use tempfile::TempDir;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CLIENT: &str = "b7ad6b7169203331";
 
 const ROW: &str = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"hidden"}}]}"#;
-
-/// A collector of spans by OTLP over HTTP.
-struct Collector {
-    address: SocketAddr,
-    got: Arc<Mutex<Got>>,
-    /// Whether requests get no answer.
-    hangs: Arc<AtomicBool>,
-}
-
-/// What the collector got.
-#[derive(Default)]
-struct Got {
-    heads: Vec<String>,
-    bytes: Vec<u8>,
-    spans: Vec<Span>,
-    services: Vec<String>,
-}
-
-impl Collector {
-    fn start() -> Collector {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let (got, hangs) = (Arc::new(Mutex::new(Got::default())), Arc::new(AtomicBool::new(false)));
-        let collector = Collector { address, got: Arc::clone(&got), hangs: Arc::clone(&hangs) };
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (got, hangs) = (Arc::clone(&got), Arc::clone(&hangs));
-                thread::spawn(move || serve(stream.unwrap(), &got, &hangs));
-            }
-        });
-        collector
-    }
-
-    fn config(&self, more: &str) -> String {
-        config(self.address, more)
-    }
-
-    fn spans(&self) -> Vec<Span> {
-        self.got.lock().unwrap().spans.clone()
-    }
-
-    /// Waits until the collector has spans that are wanted, and returns all of them.
-    fn wait_for(&self, are_wanted: impl Fn(&[Span]) -> bool) -> Vec<Span> {
-        let start = Instant::now();
-        loop {
-            let spans = self.spans();
-            if are_wanted(&spans) {
-                return spans;
-            }
-            assert!(start.elapsed() < PATIENCE, "{spans:#?}");
-            sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-/// Reads one request, and answers it.
-fn serve(stream: TcpStream, got: &Mutex<Got>, hangs: &AtomicBool) {
-    let mut stream = BufReader::new(stream);
-    let (mut head, mut length) = (String::new(), 0);
-    loop {
-        let mut line = String::new();
-        if stream.read_line(&mut line).unwrap_or(0) == 0 {
-            return;
-        }
-        if let Some(text) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = text.trim().parse().unwrap();
-        }
-        head += &line;
-        if line == "\r\n" {
-            break;
-        }
-    }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).unwrap();
-    if hangs.load(Ordering::SeqCst) {
-        sleep(PATIENCE);
-        return;
-    }
-    let export = ExportTraceServiceRequest::decode(&body[..]).unwrap();
-    let mut got = got.lock().unwrap();
-    got.heads.push(head);
-    got.bytes.extend(body);
-    for resource in export.resource_spans {
-        let attributes = resource.resource.unwrap().attributes;
-        got.services.extend(attributes.iter().map(|one| one.key.clone()));
-        got.spans.extend(resource.scope_spans.into_iter().flat_map(|scope| scope.spans));
-    }
-    // A node that stops does not wait.
-    let _ = stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
-}
 
 fn config(collector: SocketAddr, more: &str) -> String {
     format!("[storage]\ndriver = \"mem\"\n[traces]\nendpoint = \"http://{collector}\"\n{more}\n")
@@ -160,7 +64,7 @@ fn counted(node: &NodeProcess, outcome: &str) -> u64 {
 #[test]
 fn a_collector_gets_the_spans_of_sampled_requests_only() {
     let collector = Collector::start();
-    let (_folder, node) = start(&collector.config("sample_ratio = 0.0"));
+    let (_folder, node) = start(&config(collector.address, "sample_ratio = 0.0"));
     assert_eq!(command(&node, &[]), 200);
     assert_eq!(command(&node, &[("traceparent", &parent("00"))]), 200);
     let headers = [
@@ -184,7 +88,10 @@ fn a_collector_gets_the_spans_of_sampled_requests_only() {
     let got = collector.got.lock().unwrap();
     assert!(got.heads[0].starts_with("POST /v1/traces HTTP/1.1\r\n"), "{:?}", got.heads);
     assert!(got.heads[0].contains("content-type: application/x-protobuf"), "{:?}", got.heads);
-    assert!(got.services.contains(&"service.name".to_owned()), "{:?}", got.services);
+    for (key, value) in [("service.name", "vvm"), ("service.instance.id", &*node.api.to_string())] {
+        let wanted = (key.to_owned(), value.to_owned());
+        assert!(got.resources.contains(&wanted), "{:?}", got.resources);
+    }
     let is_in = |text: &str| got.bytes.windows(text.len()).any(|part| part == text.as_bytes());
     assert!(is_in("demo/shop") && !is_in("hidden"), "a body or a key is in a span");
     drop(got);
@@ -195,7 +102,7 @@ fn a_collector_gets_the_spans_of_sampled_requests_only() {
 #[test]
 fn requests_without_a_trace_are_sampled_by_the_ratio() {
     let collector = Collector::start();
-    let (_folder, node) = start(&collector.config("sample_ratio = 0.5"));
+    let (_folder, node) = start(&config(collector.address, "sample_ratio = 0.5"));
     const REQUESTS: usize = 400;
     for _ in 0..REQUESTS {
         assert_eq!(request(node.api, "GET", "/none", &[], "").0, 404);
@@ -209,7 +116,7 @@ fn requests_without_a_trace_are_sampled_by_the_ratio() {
 #[test]
 fn a_stop_exports_the_last_spans() {
     let collector = Collector::start();
-    let (_folder, node) = start(&collector.config("sample_ratio = 0.0"));
+    let (_folder, node) = start(&config(collector.address, "sample_ratio = 0.0"));
     assert_eq!(command(&node, &[("traceparent", &parent("01"))]), 200);
     node.stop();
     assert_eq!(collector.spans().len(), 3);
@@ -239,7 +146,7 @@ fn without_a_collector_spans_are_dropped_and_requests_are_not_slower() {
 fn a_collector_that_hangs_slows_neither_requests_nor_the_stop() {
     let collector = Collector::start();
     collector.hangs.store(true, Ordering::SeqCst);
-    let (_folder, mut node) = start(&collector.config("sample_ratio = 1.0"));
+    let (_folder, mut node) = start(&config(collector.address, "sample_ratio = 1.0"));
     // Each refusal is one span. The queue and a batch have room for 4,608.
     let slowest = thread::scope(|scope| {
         let clients: Vec<_> = (0..8).map(|_| scope.spawn(|| refusals(node.api, 700))).collect();
@@ -310,7 +217,7 @@ fn a_collector_gets_its_token() {
     let collector = Collector::start();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("token"), "s3cret\n").unwrap();
-    let config = collector.config("sample_ratio = 1.0\ntoken_file = \"token\"");
+    let config = config(collector.address, "sample_ratio = 1.0\ntoken_file = \"token\"");
     let node = NodeProcess::start(folder.path(), &config).ready();
     assert_eq!(try_request(node.api, "GET", "/none", &[], "").unwrap().0, 404);
     collector.wait_for(|spans| !spans.is_empty());

@@ -22,7 +22,8 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PATCH, D
 
 /// The headers of requests that the API reads.
 const READ: HeaderValue = HeaderValue::from_static(
-    "authorization, content-type, idempotency-key, if-match, last-event-id, traceparent, x-request-id",
+    "authorization, content-type, idempotency-key, if-match, last-event-id, traceparent, tracestate, \
+     x-request-id",
 );
 
 /// The headers of answers that a page may read, besides those that every page may read.

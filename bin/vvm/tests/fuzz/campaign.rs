@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -107,7 +107,7 @@ pub(crate) fn run(requests: u64, seed: u64) -> Result<(), String> {
     };
     let (mut counts, memory) = campaign.send_all();
     if let Some(failure) = campaign.failure.into_inner().unwrap() {
-        return Err(failure);
+        return Err(format!("{failure}\n{}", symptoms(&node, &log_of(&node, &folder))));
     }
     let (promises, judge) = (campaign.promises, campaign.judge);
     println!("{}", memory.judge(limit_of(&node)?)?);
@@ -139,9 +139,9 @@ fn prove_check(
         logs::check(node, generator, &wrong, token).err()
     };
     let found = [
-        with(&|it| drop(it.done.insert(number, (plog, wlog + 1)))),
-        with(&|it| drop(it.done.insert(u64::MAX - 1, (plog, wlog)))),
-        with(&|it| drop(it.refused.insert(number))),
+        with(&|it| _ = it.done.insert(number, (plog, wlog + 1))),
+        with(&|it| _ = it.done.insert(u64::MAX - 1, (plog, wlog))),
+        with(&|it| _ = it.refused.insert(number)),
     ];
     match found.iter().position(Option::is_none) {
         None => Ok(()),
@@ -295,9 +295,20 @@ fn finish(
     if code != Some(STEPPED_DOWN) {
         return Err(format!("the node ended with {code:?}: {}", node.log_text()));
     }
-    let log = folder.path().join(format!("{}.log", node.api.port()));
-    check_process_log(&log)?;
+    check_process_log(&log_of(&node, &folder))?;
     Ok(folder)
+}
+
+fn log_of(node: &NodeProcess, folder: &TempDir) -> PathBuf {
+    folder.path().join(format!("{}.log", node.api.port()))
+}
+
+/// What the node itself says about a failure.
+fn symptoms(node: &NodeProcess, log: &Path) -> String {
+    let (_, metrics) = try_request(node.admin, "GET", "/metrics", &[], "").unwrap_or_default();
+    let closed = metrics.lines().filter(|line| line.starts_with("httpapi_connections"));
+    let closed: Vec<&str> = closed.collect();
+    format!("{}\nthe log: {:?}", closed.join("\n"), check_process_log(log))
 }
 
 /// The log has no panic and no error. It is too long to be shown.

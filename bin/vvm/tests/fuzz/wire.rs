@@ -3,7 +3,7 @@
 use std::{
     io::{self, BufRead, BufReader, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{generator::FuzzRequest, heads::Framing};
@@ -13,6 +13,9 @@ const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A stream without an end is read until it is silent for this time.
 const SILENCE: Duration = Duration::from_millis(15);
+
+/// A connection that rested longer is not used again. The admin endpoint ends one after 5 s.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// A body of more bytes may be answered before all of it is sent.
 const UNREAD_BODY: usize = 128 << 10;
@@ -44,7 +47,8 @@ pub(crate) enum Sent {
 /// A client with one connection that it keeps.
 pub(crate) struct Client {
     address: SocketAddr,
-    kept: Option<BufReader<TcpStream>>,
+    /// The connection, and when it was used last.
+    kept: Option<(BufReader<TcpStream>, Instant)>,
 }
 
 impl Client {
@@ -55,8 +59,8 @@ impl Client {
     /// Sends a request, and reads its answer.
     pub(crate) fn send(&mut self, request: &FuzzRequest) -> Result<Sent, String> {
         let is_clean = request.framing == Framing::Clean;
-        let kept = self.kept.take().filter(|_| is_clean);
-        let mut stream = kept.map_or_else(|| self.connect(), Ok)?;
+        let kept = self.kept.take().filter(|(_, used)| is_clean && used.elapsed() < IDLE);
+        let mut stream = kept.map_or_else(|| self.connect(), |(stream, _)| Ok(stream))?;
         let writer = stream.get_mut();
         let bytes = [&request.head[..], &request.body].concat();
         let written = writer.write_all(&bytes);
@@ -68,7 +72,7 @@ impl Client {
         match read {
             Ok((answer, is_kept)) => {
                 if is_clean && is_kept && written.is_ok() {
-                    self.kept = Some(stream);
+                    self.kept = Some((stream, Instant::now()));
                 }
                 Ok(Sent::Answered(answer))
             }

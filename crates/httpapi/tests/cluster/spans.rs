@@ -87,7 +87,7 @@ fn headers(trace: &str, flags: &str) -> String {
     format!("traceparent: 00-{trace}-{CLIENT}-{flags}\r\ntracestate: vendor=1\r\n")
 }
 
-fn only<'s>(spans: &'s [SpanData], is_it: impl Fn(&SpanData) -> bool) -> &'s SpanData {
+fn only(spans: &[SpanData], is_it: impl Fn(&SpanData) -> bool) -> &SpanData {
     let found: Vec<_> = spans.iter().filter(|span| is_it(span)).collect();
     assert_eq!(found.len(), 1, "{spans:#?}");
     found[0]
