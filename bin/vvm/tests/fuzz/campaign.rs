@@ -54,7 +54,9 @@ answers_bytes = 33554432
 logs = 4
 followers = 12
 
+# A machine that stands still for some seconds ends no lease.
 [node]
+lease_seconds = 120
 stop_seconds = 5
 
 # No collector is there, so spans are made and dropped.
