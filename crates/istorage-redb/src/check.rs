@@ -11,6 +11,7 @@ use crate::{
     errors::{self, FileFailure},
     file::StorageFile,
     layout::{FileRow, Keyspace},
+    log::LogSizes,
 };
 
 type Guard<'t> = AccessGuard<'t, &'static [u8]>;
@@ -58,13 +59,13 @@ pub fn check(config: &RedbConfig) -> Result<CheckReport> {
 
 /// Checks the file on the given disk.
 pub(crate) fn check_on(config: &RedbConfig, disk: Arc<dyn Disk>) -> Result<CheckReport> {
-    let file = StorageFile::new(config.clone(), disk);
+    let file = StorageFile::new(config.clone(), disk, LogSizes::default());
     if file.path_kind()? == PathKind::Absent {
         let path = file.path().display();
         return Err(Error::invalid(format!("there is no storage file at {path}")));
     }
     let mut report = CheckReport::default();
-    let (open, contents) = file.load(OpenMode::ReadOnly)?;
+    let (open, contents) = file.load_to_read()?;
     report.keyspaces = contents.keyspaces.len();
     let mut names: Vec<_> = contents.keyspaces.into_keys().collect();
     names.sort();

@@ -33,6 +33,9 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
         has_failed_sync: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError>;
 
+    /// Opens a file of the log.
+    fn log(&self, path: &Path, mode: OpenMode) -> io::Result<LogFile>;
+
     /// Gives a file another name. Fails if the name is taken.
     fn link(&self, file: &Path, name: &Path) -> io::Result<()>;
 
@@ -64,6 +67,13 @@ pub(crate) enum OpenMode {
 /// An open redb file. Its name may meanwhile be removed, or be given to another file.
 pub(crate) struct OpenDatabase {
     pub(crate) database: Database,
+    pub(crate) identity: Identity,
+}
+
+/// An open file of the log.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    pub(crate) file: Box<dyn StorageBackend>,
     pub(crate) identity: Identity,
 }
 

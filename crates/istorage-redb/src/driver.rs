@@ -11,6 +11,7 @@ use crate::{
     disk::{Disk, real::RealDisk},
     engine::RedbEngine,
     layout::Keyspace,
+    log::LogSizes,
     read::ReadJob,
     storage::RedbStorage,
     write::WriteJob,
@@ -19,8 +20,9 @@ use crate::{
 /// Keyspaces in one redb file, for one node.
 ///
 /// # Durability
-/// Every acknowledged write is on the disk. A process that is killed loses nothing acknowledged,
-/// and afterwards the file opens at once, however large it is.
+/// Every acknowledged write is on the disk: in the file, or in its log `FILE.log-0` or
+/// `FILE.log-1`. A process that is killed loses nothing acknowledged. Afterwards the driver repeats
+/// the writes of the log, at most 16 MiB, and the file opens soon, however large it is.
 ///
 /// If a commit fails, all its writes get an unknown outcome. The file is then closed and opened
 /// again. Until opening succeeds, every call is `Unavailable`.
@@ -66,16 +68,17 @@ impl RedbDriver {
     /// driver, or has a format that this version does not know. A file that is refused as `Corrupt`
     /// is not changed.
     pub async fn open(config: RedbConfig, clock: Clock) -> Result<RedbDriver> {
-        RedbDriver::open_on(config, clock, Arc::new(RealDisk)).await
+        RedbDriver::open_on(config, clock, Arc::new(RealDisk), LogSizes::default()).await
     }
 
-    /// Opens the file on the given disk.
+    /// Opens the file on the given disk, with a log of these sizes.
     pub(crate) async fn open_on(
         config: RedbConfig,
         clock: Clock,
         disk: Arc<dyn Disk>,
+        sizes: LogSizes,
     ) -> Result<RedbDriver> {
-        let engine = Arc::new(RedbEngine::start(config, clock, disk).await?);
+        let engine = Arc::new(RedbEngine::start(config, clock, disk, sizes).await?);
         Ok(RedbDriver { engine })
     }
 

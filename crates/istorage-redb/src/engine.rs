@@ -24,6 +24,7 @@ use crate::{
     errors::FileFailure,
     file::StorageFile,
     layout::Keyspace,
+    log::LogSizes,
     read::{ReadJob, ReaderThread},
     request::WriteRequest,
     time::{Moment, SteadyTime},
@@ -63,8 +64,9 @@ impl RedbEngine {
         config: RedbConfig,
         clock: Clock,
         disk: Arc<dyn Disk>,
+        sizes: LogSizes,
     ) -> Result<RedbEngine> {
-        let file = Arc::new(StorageFile::new(config, disk));
+        let file = Arc::new(StorageFile::new(config, disk, sizes));
         let time = Arc::new(SteadyTime::new(clock.clone()));
         let (reads, read_jobs) = bounded(QUEUE);
         let (writes, write_jobs) = bounded(QUEUE);

@@ -63,6 +63,44 @@ pub(crate) fn unusable_file(path: &Path, page_error: &PageError) -> Error {
     }
 }
 
+/// The advice to an operator who has another log than that of the storage file.
+const BOTH: &str = "a storage file and its log belong together: put back those of one moment, or \
+                    restore a backup; a file that was copied after its node had stopped needs no log";
+
+/// The error for a file of the log that does not exist.
+pub(crate) fn missing_log(log: &Path) -> Error {
+    let log = log.display();
+    Error::corrupt(format!(
+        "the log {log} of the storage file is missing, and with it writes that were acknowledged: {BOTH}"
+    ))
+}
+
+/// The error for a log that belongs to another storage file, or to another moment of this one.
+pub(crate) fn other_log(log: &Path) -> Error {
+    let log = log.display();
+    Error::corrupt(format!(
+        "the log {log} does not belong to the present state of the storage file: {BOTH}"
+    ))
+}
+
+/// The error for a log in which a frame is damaged that was acknowledged.
+pub(crate) fn damaged_log(log: &Path, at: u64, later: usize) -> Error {
+    let log = log.display();
+    Error::corrupt(format!(
+        "the log {log} is damaged at byte {at}: later writes, at byte {later}, are intact; restore the storage file \
+         and its log from a backup"
+    ))
+}
+
+/// The error for a log without its storage file.
+pub(crate) fn log_without_file(path: &Path, log: &Path) -> Error {
+    let (path, log) = (path.display(), log.display());
+    Error::corrupt(format!(
+        "the storage file {path} is missing, but its log {log} is there: put the file back, or remove the log to \
+         start with a new file"
+    ))
+}
+
 /// The error for a row that cannot be understood, or for another part (`what`) of the file on a
 /// damaged page. All other parts work.
 pub(crate) fn damaged_row(what: impl fmt::Display, why: impl fmt::Display) -> Error {

@@ -17,19 +17,21 @@ use std::{
 };
 
 use istorage::{Error, ErrorKind, Result};
-use redb::{Builder, ReadTransaction, ReadableDatabase, WriteTransaction};
+use redb::{Builder, Database, ReadTransaction, ReadableDatabase, WriteTransaction};
 
 pub(crate) use self::contents::Contents;
 use crate::{
     RedbConfig,
     disk::{Disk, OpenDatabase, OpenMode, PathKind},
     errors::{self, FileFailure},
+    log::{LogFiles, LogPosition, LogSizes, LogTail, WriteLog, refuse_foreign},
 };
 
 /// The storage file of a node.
 pub(crate) struct StorageFile {
     config: RedbConfig,
     disk: Arc<dyn Disk>,
+    log: LogFiles,
     /// The open file. `None` before the first opening, and while a failed file cannot be opened
     /// again.
     open: RwLock<Option<OpenDatabase>>,
@@ -44,31 +46,112 @@ impl fmt::Debug for StorageFile {
 }
 
 impl StorageFile {
-    pub(crate) fn new(config: RedbConfig, disk: Arc<dyn Disk>) -> StorageFile {
-        StorageFile { config, disk, open: RwLock::new(None), has_failed_sync: Arc::default() }
+    pub(crate) fn new(config: RedbConfig, disk: Arc<dyn Disk>, sizes: LogSizes) -> StorageFile {
+        let has_failed_sync = Arc::default();
+        let log =
+            LogFiles::new(Arc::clone(&disk), &config.path, sizes, Arc::clone(&has_failed_sync));
+        StorageFile { config, disk, log, open: RwLock::new(None), has_failed_sync }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.config.path
     }
 
-    /// Opens the file, and makes it if it does not exist. No other call uses the number `unique`.
-    pub(crate) fn open(&self, unique: u64) -> Result<Contents> {
+    /// Opens the file and its log, and makes them if they do not exist. No other call uses the
+    /// number `unique`.
+    pub(crate) fn open(&self, unique: u64) -> Result<(Contents, WriteLog)> {
         self.config.check().map_err(Error::invalid_setting)?;
         let folder = folder_of(self.path());
         let disk = &self.disk;
         disk.make_folder(&folder).map_err(|error| errors::file_system("make", &folder, error))?;
         if self.path_kind()? == PathKind::Absent {
+            self.refuse_log_without_file()?;
             self.create(unique)?;
         }
         disk.sync_folder(&folder).map_err(|error| errors::file_system("sync", &folder, error))?;
         // redb changes a file when it opens the file. So the file is first loaded as `ReadOnly`,
-        // to check without a change that it is a file of this driver.
-        self.load(OpenMode::ReadOnly)?;
-        let (open, contents) = self.load(OpenMode::Existing)?;
+        // to check without a change that it is a file of this driver, and that its log is there.
+        let (open, contents) = self.load(OpenMode::ReadOnly)?;
+        self.tail(&contents)?;
+        drop(open);
+        let (open, contents, log) = self.load_to_write(|database, last| {
+            let last = last.unwrap_or_else(|| LogPosition::new(unique));
+            Ok(WriteLog::start(self.log.clone(), database, last)?)
+        })?;
         *self.open_mut() = Some(open);
         self.remove_left_overs(&folder);
-        Ok(contents)
+        Ok((contents, log))
+    }
+
+    fn refuse_log_without_file(&self) -> Result<()> {
+        let existing = self.log.existing();
+        let existing = existing
+            .map_err(|error| errors::file_system("look for the log of", self.path(), error));
+        match existing?.first() {
+            // Another process may have made the file meanwhile, and its log after the file.
+            Some(log) if self.path_kind()? == PathKind::Absent => {
+                Err(errors::log_without_file(self.path(), log))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the frames that the file lacks; `None` if the file has no log yet.
+    fn tail(&self, contents: &Contents) -> Result<Option<LogTail>> {
+        match &contents.log {
+            Some(state) => Ok(Some(LogTail::read(&self.log, state)?)),
+            None => refuse_foreign(&self.log).map(|()| None),
+        }
+    }
+
+    /// Opens the existing file for the writer, with the effects of all frames of its log.
+    ///
+    /// `take_up` makes sure that the effects are on the disk, because a frame of the log may be in
+    /// the memory of the system only.
+    fn load_to_write(
+        &self,
+        take_up: impl FnOnce(&Database, Option<LogPosition>) -> Result<WriteLog>,
+    ) -> Result<(OpenDatabase, Contents, WriteLog)> {
+        let (open, contents) = self.load(OpenMode::Existing)?;
+        let tail = self.tail(&contents)?;
+        let recovered = errors::catch_page_error(|| {
+            let last = match &tail {
+                Some(tail) => {
+                    tail.replay(&open.database)?;
+                    Some(tail.last())
+                }
+                None => None,
+            };
+            let log = take_up(&open.database, last)?;
+            Ok((Contents::read(&open.database, self.path())?, log))
+        });
+        match recovered.unwrap_or_else(|page| Err(errors::unusable_file(self.path(), &page))) {
+            Ok((contents, log)) => Ok((open, contents, log)),
+            Err(error) => {
+                abandon(Some(open));
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the existing file for reading only, with the effects of all frames of its log. Nothing
+    /// on the disk changes.
+    pub(crate) fn load_to_read(&self) -> Result<(OpenDatabase, Contents)> {
+        let (open, contents) = self.load(OpenMode::ReadOnly)?;
+        let Some(tail) = self.tail(&contents)? else { return Ok((open, contents)) };
+        let replayed = errors::catch_page_error(|| {
+            tail.replay(&open.database)?;
+            Contents::read(&open.database, self.path())
+        });
+        let replayed =
+            replayed.unwrap_or_else(|page| Err(errors::unusable_file(self.path(), &page)));
+        match replayed {
+            Ok(contents) => Ok((open, contents)),
+            Err(error) => {
+                abandon(Some(open));
+                Err(error)
+            }
+        }
     }
 
     /// The kind of thing at the path. Fails if no storage file can be there.
@@ -114,16 +197,19 @@ impl StorageFile {
 
     /// Closes the file and opens it again. Opening repairs everything that a failure left. The file
     /// is never made anew here.
-    pub(crate) fn reopen(&self) -> Result<Contents> {
+    pub(crate) fn reopen(&self) -> Result<(Contents, WriteLog)> {
         let mut open = self.open_mut();
         // The old handle must release its lock before the file can be opened.
         abandon(open.take());
         if self.has_failed_sync() {
             return Err(FileFailure::failed_sync(self.path()).into());
         }
-        let (opened, contents) = self.load(OpenMode::Existing)?;
+        let (opened, contents, log) = self.load_to_write(|_, last| {
+            let last = last.ok_or_else(|| errors::damaged_file(self.path(), "its log is lost"))?;
+            Ok(WriteLog::resume(self.log.clone(), last)?)
+        })?;
         *open = Some(opened);
-        Ok(contents)
+        Ok((contents, log))
     }
 
     /// Closes the file, and logs if it could not be closed cleanly.
@@ -165,13 +251,7 @@ impl StorageFile {
         Ok(open.as_ref().ok_or_else(|| self.not_open())?.database.begin_read()?)
     }
 
-    /// Begins a transaction for the one writer. Its commit is durable, and after a crash the file
-    /// opens at once.
-    ///
-    /// Quick repair makes the file open at once: without it, redb would first read the file from
-    /// one end to the other. Quick repair costs a second sync for each commit, and a map of the
-    /// free pages: 64 KiB for each GiB of the file. A single commit without it would break the
-    /// promise, so every commit has it.
+    /// Begins a transaction for the one writer. Only the [log](crate::log) commits it.
     ///
     /// A transaction is refused if the file was removed or replaced. Data written to such a file
     /// would be lost when this process ends.
@@ -185,12 +265,11 @@ impl StorageFile {
             );
             return Err(FileFailure::new(ErrorKind::Unavailable, message));
         }
-        let mut txn = open.database.begin_write()?;
-        txn.set_quick_repair(true);
-        Ok(txn)
+        Ok(open.database.begin_write()?)
     }
 
-    fn not_open(&self) -> FileFailure {
+    /// The failure of a call while the file is not open.
+    pub(crate) fn not_open(&self) -> FileFailure {
         if self.has_failed_sync() {
             return FileFailure::failed_sync(self.path());
         }

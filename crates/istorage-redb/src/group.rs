@@ -11,6 +11,7 @@ use redb::{ReadableTable, Table, TableError, WriteTransaction};
 
 use crate::{
     layout::{self, FileRow, FileRowKind, Keyspace, META, META_TIME},
+    log::Effects,
     progress::TxnProgress,
     request::{RequestError, RequestResult},
     time::Moment,
@@ -20,6 +21,7 @@ use crate::{
 pub(crate) struct GroupTransaction<'t> {
     txn: &'t WriteTransaction,
     progress: &'t TxnProgress,
+    effects: &'t Effects,
     keyspaces: Vec<OpenKeyspace<'t>>,
 }
 
@@ -27,8 +29,9 @@ impl<'t> GroupTransaction<'t> {
     pub(crate) fn new(
         txn: &'t WriteTransaction,
         progress: &'t TxnProgress,
+        effects: &'t Effects,
     ) -> GroupTransaction<'t> {
-        GroupTransaction { txn, progress, keyspaces: Vec::new() }
+        GroupTransaction { txn, progress, effects, keyspaces: Vec::new() }
     }
 
     /// Opens a keyspace, which must exist: redb would make a missing table.
@@ -43,6 +46,7 @@ impl<'t> GroupTransaction<'t> {
                 self.keyspaces.push(OpenKeyspace {
                     txn: self.txn,
                     progress: self.progress,
+                    effects: self.effects,
                     keyspace: Arc::clone(keyspace),
                     rows: self.txn.open_table(keyspace.rows())?,
                     expiry: None,
@@ -76,6 +80,7 @@ impl<'t> GroupTransaction<'t> {
     /// Writes the time that judged expiry into the file, in the same transaction as the judged
     /// writes.
     pub(crate) fn write_time(&self, now: Moment) -> RequestResult<()> {
+        self.effects.time(&layout::encode_time(now));
         Ok(write_time(self.txn, now)?)
     }
 }
@@ -93,6 +98,7 @@ type ExpiryTable<'t> = Table<'t, &'static [u8], ()>;
 pub(crate) struct OpenKeyspace<'t> {
     txn: &'t WriteTransaction,
     progress: &'t TxnProgress,
+    effects: &'t Effects,
     keyspace: Arc<Keyspace>,
     rows: RowTable<'t>,
     /// The index of rows that expire, opened only when it is needed. So rows without a TTL do not
@@ -200,18 +206,21 @@ impl<'t> OpenKeyspace<'t> {
         self.progress.enter(&key);
         if let Some(at) = old_expiry {
             let entry = layout::expiry_key(at, &key);
-            self.expiry()?.remove(&entry[..])?;
+            self.remove_entry(&entry)?;
         }
         let Some(value) = value else {
             self.rows.remove(&key[..])?;
+            self.effects.row_removed(&self.keyspace, &key);
             return Ok(());
         };
         if let Some(at) = kind.expires() {
             let entry = layout::expiry_key(at, &key);
             self.expiry()?.insert(&entry[..], ())?;
+            self.effects.expiry_put(&self.keyspace, &entry);
         }
         FileRow { kind, value }.write(&key, bytes);
         self.rows.insert(&key[..], &bytes[..])?;
+        self.effects.row_put(&self.keyspace, &key, bytes);
         Ok(())
     }
 
@@ -224,6 +233,7 @@ impl<'t> OpenKeyspace<'t> {
         let kind = FileRowKind::Plain;
         self.progress.enter(&key);
         FileRow { kind, value: &put.value }.write(&key, bytes);
+        self.effects.row_put(&self.keyspace, &key, bytes);
         if let Some(row) = self.rows.insert(&key[..], &bytes[..])? {
             let replaced =
                 self.keyspace.parse_row(&key, row.value()).map_err(RequestError::Spoiled)?;
@@ -246,8 +256,9 @@ impl<'t> OpenKeyspace<'t> {
         for entry in &due {
             if let Some(key) = self.expired(entry)? {
                 self.rows.remove(key)?;
+                self.effects.row_removed(&self.keyspace, key);
             }
-            self.expiry()?.remove(&entry[..])?;
+            self.remove_entry(entry)?;
         }
         self.has_written |= !due.is_empty();
         Ok(due.len())
@@ -261,6 +272,12 @@ impl<'t> OpenKeyspace<'t> {
         let Some(row) = self.rows.get(key)? else { return Ok(None) };
         let row = self.keyspace.parse_row(key, row.value());
         Ok(row.is_ok_and(|row| row.kind.expires() == Some(at)).then_some(key))
+    }
+
+    fn remove_entry(&mut self, entry: &[u8]) -> RequestResult<()> {
+        self.expiry()?.remove(entry)?;
+        self.effects.expiry_removed(&self.keyspace, entry);
+        Ok(())
     }
 
     fn expiry(&mut self) -> RequestResult<&mut ExpiryTable<'t>> {

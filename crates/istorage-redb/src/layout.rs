@@ -1,8 +1,8 @@
 //! The bytes in the file: its tables, its keys and its rows. A change of anything here needs a new
 //! [`FORMAT`].
 //!
-//! - Table `meta`: the key is a name. The values are the mark of this driver, the format, and the
-//!   highest time so far with its checksum.
+//! - Table `meta`: the key is a name. The values are the mark of this driver, the format, the highest
+//!   time so far with its checksum, and the [state of the log](crate::log::LogState).
 //! - Table `rows/<keyspace>`: the key is `[u16 length of pkey][pkey][ccols]`. The value is
 //!   `[u32 checksum][u8 kind][u64 order][u64 moment of expiry][value]`. A row without an order or
 //!   without an expiry does not have that number.
@@ -24,8 +24,7 @@ use std::{fmt, ops::Bound};
 use istorage::{Error, KeyspaceName, Range, Result};
 use redb::TableDefinition;
 
-use self::row::checksum;
-pub(crate) use self::row::{FileRow, FileRowKind};
+pub(crate) use self::row::{FileRow, FileRowKind, checksum};
 use crate::{errors, time::Moment};
 
 /// The table with the mark of this driver, the format, and the time of the file.
@@ -37,10 +36,15 @@ pub(crate) const META_FORMAT: &str = "format";
 /// The key in `meta` of the highest time so far.
 pub(crate) const META_TIME: &str = "time";
 
+/// The key in `meta` of the state of the log.
+pub(crate) const META_LOG: &str = "log";
+
 /// Marks files of this driver among other redb files.
 pub(crate) const MAGIC: &[u8] = b"vvm istorage";
 /// The version of everything in this module.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
+/// The version before the log. Such a file is opened, and becomes a file of [`FORMAT`].
+pub(crate) const WITHOUT_LOG: u32 = 2;
 
 const ROWS: &str = "rows/";
 const EXPIRY: &str = "expiry/";

@@ -1,9 +1,9 @@
 //! The storage contract of VVM on [redb](https://docs.rs/redb): embedded, durable, for one node.
 //!
-//! One file holds all keyspaces. One thread does all writes: it takes all waiting requests, runs
-//! them in one transaction, and answers them when the transaction is on the disk. A few threads
-//! read, each from a snapshot, so a write never blocks a read. After a crash the file opens at
-//! once, however large it is. See [`RedbDriver`].
+//! One file holds all keyspaces, and two files beside it hold its write-ahead log. One thread does
+//! all writes: it takes all waiting requests, runs them in one transaction, and answers them when
+//! the log has their effects on the disk. A few threads read, each from a snapshot, so a write never
+//! blocks a read. After a crash the file opens soon, however large it is. See [`RedbDriver`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -18,6 +18,7 @@ mod failures;
 mod file;
 mod group;
 mod layout;
+mod log;
 #[cfg(test)]
 mod power;
 mod progress;

@@ -26,7 +26,7 @@ use self::{
     disk::{SimDisk, Sync},
     model::{Call, Changes, History, Leases, RowKey, Rows, Step},
 };
-use crate::{RedbConfig, RedbDriver, check::check_on};
+use crate::{RedbConfig, RedbDriver, check::check_on, log::LogSizes};
 
 /// Random numbers from a seed (splitmix64).
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,6 +70,9 @@ struct Node {
     storage: SharedStorage,
 }
 
+/// Small sizes, so that the log has many segments, and some groups are too large for it.
+const SIZES: LogSizes = LogSizes { segment: 32 << 10, effects: 8 << 10, growth: 4 << 10 };
+
 fn config() -> RedbConfig {
     RedbConfig { cache_bytes: 1 << 20, ..RedbConfig::new(PathBuf::from("node.redb")) }
 }
@@ -77,7 +80,7 @@ fn config() -> RedbConfig {
 impl Node {
     async fn open(disk: &SimDisk) -> istorage::Result<Node> {
         let (disk, clock) = (Arc::new(disk.clone()), ManualClock::new(0));
-        let driver = RedbDriver::open_on(config(), clock.clock(), disk).await?;
+        let driver = RedbDriver::open_on(config(), clock.clock(), disk, SIZES).await?;
         let name = KeyspaceName::new("tests")?;
         driver.create(&name, Instant::FAR_FUTURE).await?;
         let storage = driver.open(&name, Instant::FAR_FUTURE).await?;
@@ -271,6 +274,8 @@ struct Exploration {
     steps: u64,
     moments: u64,
     sync: Sync,
+    /// One write in this many fails. `None` if no write fails.
+    writes_fail_one_in: Option<u64>,
     /// Whether the system cannot forget the pages of a file that it has in memory. Linux can.
     keeps_cache: bool,
     /// The number of power failures, and the number of leases that expired in the first history.
@@ -282,11 +287,23 @@ impl Exploration {
     fn new(seed: u64) -> Exploration {
         let (rng, sync) = (Rng(seed), Sync::Works);
         let (steps, moments) = (40, 40);
-        Exploration { rng, steps, moments, sync, keeps_cache: false, failures: 0, expired: 0 }
+        let (writes_fail_one_in, keeps_cache) = (None, false);
+        let (failures, expired) = (0, 0);
+        Exploration {
+            rng,
+            steps,
+            moments,
+            sync,
+            writes_fail_one_in,
+            keeps_cache,
+            failures,
+            expired,
+        }
     }
 
     fn prepare(&self, disk: &SimDisk) {
         disk.set_sync(self.sync);
+        disk.fail_writes(self.writes_fail_one_in);
         if self.keeps_cache {
             disk.keep_cache();
         }
@@ -358,7 +375,7 @@ impl Exploration {
 
 /// Explores from some seeds, and from many more if long rounds are asked for.
 async fn explore(seeds: u64, change: impl Fn(&mut Exploration)) {
-    let seeds = if trialkit::is_long() { 100 * seeds } else { seeds };
+    let seeds = if trialkit::is_long() { 250 * seeds } else { seeds };
     let (mut failures, mut expired) = (0, 0);
     for seed in 0..seeds {
         let mut exploration = Exploration::new(seed);
@@ -392,6 +409,13 @@ async fn failed_syncs_lose_no_write_that_was_acknowledged_or_read() {
         exploration.keeps_cache = exploration.rng.0 % 2 == 1;
     })
     .await;
+}
+
+/// A write that fails may be done in part. The file is opened again in the same process, and what
+/// reads show then stays.
+#[tokio::test]
+async fn writes_that_fail_lose_no_write_that_was_acknowledged_or_read() {
+    explore(2, |exploration| exploration.writes_fail_one_in = Some(30)).await;
 }
 
 /// A disk that acknowledges data that it has not written loses that data, and this suite must find

@@ -20,6 +20,7 @@ use crate::{
     errors::FileFailure,
     file::StorageFile,
     layout::Keyspace,
+    log::WriteLog,
     request::WriteRequest,
     time::{Moment, SteadyTime},
 };
@@ -70,6 +71,8 @@ pub(crate) struct WriterThread {
     /// Whether expired rows stay in the file, because the index of them is damaged.
     keeps_expired: bool,
     damaged: DamagedRows,
+    /// The log of the open file; `None` while the file is not open.
+    log: Option<WriteLog>,
     /// Every keyspace, with the moment at which its first row expires.
     keyspaces: HashMap<KeyspaceName, (Arc<Keyspace>, Option<Moment>)>,
 }
@@ -95,14 +98,15 @@ impl WriterThread {
             failed,
             keeps_expired: false,
             damaged: DamagedRows::default(),
+            log: None,
             keyspaces: HashMap::new(),
         }
     }
 
     /// Opens the file, and makes it if it does not exist.
     pub(crate) fn open(&mut self) -> Result<()> {
-        let contents = self.file.open(self.clock.random())?;
-        self.adopt(contents);
+        let (contents, log) = self.file.open(self.clock.random())?;
+        self.adopt(contents, log);
         Ok(())
     }
 
@@ -125,7 +129,7 @@ impl WriterThread {
             // Expired rows are removed in small portions while no job waits.
             while next.is_none() && self.jobs.is_empty() && self.purge_in_own_transaction() {}
         }
-        self.write_closing_time();
+        self.close_in_order();
         // `recv_blocking` ends with an error when the last reader has ended: no reader ever sends.
         let _ = self.readers.recv_blocking();
         self.file.close();

@@ -234,6 +234,14 @@ fn change_index(path: &Path, ccols: &[u8]) {
     fs::write(path, file).unwrap();
 }
 
+/// Copies the file and its log, as a crash would leave them.
+fn copy_with_log(path: &Path, copy: &Path) {
+    for ending in ["", ".log-0", ".log-1"] {
+        let named = |path: &Path| PathBuf::from(format!("{}{ending}", path.display()));
+        fs::copy(named(path), named(copy)).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_check_of_an_intact_file_finds_no_damage_and_changes_nothing() {
     let (_folder, path) = stored().await;
@@ -249,7 +257,7 @@ async fn a_check_of_an_intact_file_finds_no_damage_and_changes_nothing() {
     // The file that a crash leaves is whole, too.
     node.put(key(ROWS)).await.unwrap();
     let crashed = path.with_extension("crashed");
-    fs::copy(&path, &crashed).unwrap();
+    copy_with_log(&path, &crashed);
     let report = check(&RedbConfig::new(&crashed)).unwrap();
     assert!(report.is_intact(), "{report:?}");
     assert_eq!(report.rows, 2 * u64::from(ROWS) + 1);

@@ -126,9 +126,12 @@ async fn a_crash_prolongs_rows_by_at_most_the_time_since_the_last_expiring_write
     clock.advance(4 * SECOND);
     node.insert("second".into(), Some(10 * SECOND)).await;
     clock.advance(3 * SECOND);
-    // Everything acknowledged is in the file, so a copy of it is the file that a crash would leave.
+    // Everything acknowledged is in the file and its log, so a crash would leave such a copy.
     let crashed = path.with_extension("crashed");
-    fs::copy(&path, &crashed).unwrap();
+    for ending in ["", ".log-0", ".log-1"] {
+        let named = |path: &Path| PathBuf::from(format!("{}{ending}", path.display()));
+        fs::copy(named(&path), named(&crashed)).unwrap();
+    }
     clock.step_wall(-3_600_000);
     let again = Node::open(&crashed, &clock).await;
     assert_eq!(again.left("first").await, Some(6 * SECOND));
@@ -212,6 +215,9 @@ async fn expired_rows_are_removed_from_the_file_and_no_other_rows() {
     let delete = node.storage.compare_and_delete(Key::new("p", "deleted"), v, Instant::FAR_FUTURE);
     assert!(delete.await.unwrap().is_applied());
 
+    // The writes before are in the log only, until a keyspace is created.
+    let other = KeyspaceName::new("other").unwrap();
+    node.driver.create(&other, Instant::FAR_FUTURE).await.unwrap();
     let copy = path.with_extension("copy");
     fs::copy(&path, &copy).unwrap();
     assert_eq!(

@@ -10,7 +10,7 @@ use std::{
 
 use redb::{Builder, DatabaseError, backends::FileBackend};
 
-use super::{Disk, Identity, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind, open};
+use super::{Disk, Identity, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind, open};
 
 /// The file system of this machine.
 #[derive(Debug)]
@@ -74,6 +74,11 @@ impl Disk for RealDisk {
         has_failed_sync: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError> {
         open(RealDisk::file(path, mode)?, mode, builder, has_failed_sync)
+    }
+
+    fn log(&self, path: &Path, mode: OpenMode) -> io::Result<LogFile> {
+        let OpenFile { file, identity, .. } = RealDisk::file(path, mode)?;
+        Ok(LogFile { file: Box::new(file), identity })
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {

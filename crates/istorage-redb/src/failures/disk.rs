@@ -11,7 +11,7 @@ use std::{
 use redb::{BackendError, Builder, DatabaseError, StorageBackend, backends::FileBackend};
 
 use crate::disk::{
-    self, Disk as FileSystem, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind,
+    self, Disk as FileSystem, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind,
     real::{FilePageCache, RealDisk},
 };
 
@@ -116,9 +116,15 @@ impl FileSystem for FailingDisk {
     ) -> Result<OpenDatabase, DatabaseError> {
         let OpenFile { file, cache, identity } = RealDisk::file(path, mode)?;
         self.0.0.0.lock().unwrap().opened += 1;
-        let file = FailingFile { file, switch: self.0.clone() };
+        let file = FailingFile { file, switch: self.0.clone(), is_log: false };
         let cache = FailingCache { cache, switch: self.0.clone() };
         disk::open(OpenFile { file, cache, identity }, mode, builder, has_failed_sync)
+    }
+
+    fn log(&self, path: &Path, mode: OpenMode) -> io::Result<LogFile> {
+        let OpenFile { file, identity, .. } = RealDisk::file(path, mode)?;
+        let file = Box::new(FailingFile { file, switch: self.0.clone(), is_log: true });
+        Ok(LogFile { file, identity })
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
@@ -161,6 +167,8 @@ impl PageCache for FailingCache {
 struct FailingFile {
     file: FileBackend,
     switch: Switch,
+    /// A file of the log has all its space, and no bad sector.
+    is_log: bool,
 }
 
 const GONE: (Disk, io::ErrorKind) = (Disk::Gone, io::ErrorKind::NotConnected);
@@ -177,7 +185,8 @@ impl StorageBackend for FailingFile {
             self.switch.fail_if(&[GONE])?;
         }
         let bad = self.switch.0.0.lock().unwrap().bad;
-        if bad.is_some_and(|bad| (offset..offset + out.len() as u64).contains(&bad)) {
+        if !self.is_log && bad.is_some_and(|bad| (offset..offset + out.len() as u64).contains(&bad))
+        {
             return Err(io::Error::other("the sector is bad"));
         }
         self.file.read(offset, out)
@@ -195,8 +204,8 @@ impl StorageBackend for FailingFile {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        // A full disk still takes writes over the first page.
-        if offset > 0 {
+        // A full disk still takes writes over the first page, and over the space of the log.
+        if offset > 0 && !self.is_log {
             self.switch.fail_if(&[(Disk::Full, io::ErrorKind::StorageFull)])?;
         }
         self.switch.fail_if(&[GONE])?;

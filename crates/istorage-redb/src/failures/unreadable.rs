@@ -159,8 +159,13 @@ async fn an_unreadable_page_at_opening_is_unavailable_and_no_damage() {
         node.driver.close().await;
         node.switch.fail_reads_of(page * 4_096);
         let disk = Arc::new(FailingDisk(node.switch.clone()));
-        let opened =
-            RedbDriver::open_on(RedbConfig::new(&node.path), node.clock.clock(), disk).await;
+        let opened = RedbDriver::open_on(
+            RedbConfig::new(&node.path),
+            node.clock.clock(),
+            disk,
+            LogSizes::default(),
+        )
+        .await;
         node.switch.fail_reads_of(u64::MAX);
         match opened {
             Ok(driver) => driver.close().await,

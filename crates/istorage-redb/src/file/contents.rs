@@ -7,7 +7,11 @@ use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableErro
 
 use crate::{
     errors::{self, FileFailure},
-    layout::{self, FORMAT, Keyspace, MAGIC, META, META_FORMAT, META_MAGIC, META_TIME},
+    layout::{
+        self, FORMAT, Keyspace, MAGIC, META, META_FORMAT, META_LOG, META_MAGIC, META_TIME,
+        WITHOUT_LOG,
+    },
+    log::LogState,
     time::Moment,
 };
 
@@ -18,35 +22,41 @@ pub(crate) struct Contents {
     pub(crate) keyspaces: HashMap<KeyspaceName, Option<Moment>>,
     /// The highest time of the file so far.
     pub(crate) time: Option<Moment>,
+    /// The state of the log; `None` if the file has no log yet.
+    pub(crate) log: Option<LogState>,
 }
 
 impl Contents {
     /// Reads the contents. Fails if this driver did not make the file.
     pub(super) fn read(database: &impl ReadableDatabase, path: &Path) -> Result<Contents> {
-        let (magic, format, time) = read(database, |txn| {
+        let (magic, format, time, log) = read(database, |txn| {
             let meta = match txn.open_table(META) {
                 Ok(meta) => meta,
                 Err(TableError::Storage(error)) => return Err(error.into()),
-                Err(_) => return Ok((false, None, None)),
+                Err(_) => return Ok((false, None, None, None)),
             };
             let bytes =
                 |name| Ok::<_, redb::Error>(meta.get(name)?.map(|bytes| bytes.value().to_vec()));
             let magic = meta.get(META_MAGIC)?.is_some_and(|magic| magic.value() == MAGIC);
-            Ok((magic, bytes(META_FORMAT)?, bytes(META_TIME)?))
+            Ok((magic, bytes(META_FORMAT)?, bytes(META_TIME)?, bytes(META_LOG)?))
         })?;
         if !magic {
             return Err(errors::foreign_file(path));
         }
         let format = format.and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
-        if format != Some(FORMAT) {
+        if format != Some(FORMAT) && format != Some(WITHOUT_LOG) {
             return Err(errors::other_format(path, format));
         }
-        let damaged = || errors::damaged_file(path, "the time of the file cannot be read");
-        let time = match time {
-            Some(bytes) => Some(layout::parse_time(&bytes).ok_or_else(damaged)?),
-            None => None,
-        };
-        Ok(Contents { keyspaces: keyspaces(database)?, time })
+        let damaged = |what| errors::damaged_file(path, format!("the {what} cannot be read"));
+        let time =
+            time.map(|bytes| layout::parse_time(&bytes).ok_or_else(|| damaged("time of the file")));
+        let log =
+            log.map(|bytes| LogState::parse(&bytes).ok_or_else(|| damaged("state of the log")));
+        Ok(Contents {
+            keyspaces: keyspaces(database)?,
+            time: time.transpose()?,
+            log: log.transpose()?,
+        })
     }
 }
 

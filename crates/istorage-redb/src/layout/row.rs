@@ -131,7 +131,8 @@ impl fmt::Display for RowDamage {
 /// The length of a checksum.
 const SUM: usize = 4;
 
-pub(super) fn checksum(key: &[u8], row: &[u8]) -> u32 {
+/// The CRC-32 of a key and of the bytes behind it.
+pub(crate) fn checksum(key: &[u8], row: &[u8]) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(key);
     sum.update(row);

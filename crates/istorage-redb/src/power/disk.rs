@@ -26,7 +26,7 @@ use redb::{BackendError, Builder, DatabaseError, StorageBackend};
 
 use self::file::PlatterFile;
 use super::Rng;
-use crate::disk::{self, Disk, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind};
+use crate::disk::{self, Disk, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind};
 
 /// The number of a file.
 type Id = usize;
@@ -83,6 +83,8 @@ struct State {
     /// The number of times that a file was opened.
     opened: usize,
     sync: Sync,
+    /// One write in this many fails, because the disk is full. `None` if no write fails.
+    writes_fail_one_in: Option<u64>,
     /// Whether the cache of a file is kept when a driver wants it forgotten.
     keeps_cache: bool,
     rng: Rng,
@@ -134,6 +136,11 @@ impl SimDisk {
 
     pub(super) fn set_sync(&self, sync: Sync) {
         self.state().sync = sync;
+    }
+
+    /// Makes one write in this many fail from now on. A part of such a write is done.
+    pub(super) fn fail_writes(&self, one_in: Option<u64>) {
+        self.state().writes_fail_one_in = one_in;
     }
 
     /// Keeps the cache of a file from now on, even if a driver wants it forgotten.
@@ -297,6 +304,12 @@ impl Disk for SimDisk {
         disk::open(OpenFile { file, cache, identity }, mode, builder, has_failed_sync)
     }
 
+    fn log(&self, path: &Path, mode: OpenMode) -> io::Result<LogFile> {
+        let file = self.file(path, mode)?;
+        let identity = Some((0, file.id as u64));
+        Ok(LogFile { file: Box::new(file), identity })
+    }
+
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
         let mut state = self.state();
         let Some(id) = state.names.get(file).copied() else {
@@ -409,8 +422,11 @@ impl StorageBackend for SimFile {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let (file, offset) = (self.id, offset as usize);
-        self.disk.state().does(Done::Written { file, offset, data: data.to_vec() });
-        Ok(())
+        let mut state = self.disk.state();
+        let fails = state.writes_fail_one_in.is_some_and(|n| state.rng.below(n) == 0);
+        let done = if fails { state.rng.below(data.len() as u64 + 1) as usize } else { data.len() };
+        state.does(Done::Written { file, offset, data: data[..done].to_vec() });
+        if fails { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {

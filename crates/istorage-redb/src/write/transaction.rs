@@ -1,11 +1,13 @@
 //! The transaction of a group of requests.
 
 use istorage::{Error, ErrorKind, Outcome, Result};
+use redb::WriteTransaction;
 
 use super::WriterThread;
 use crate::{
     errors::{self, FileFailure},
     group::GroupTransaction,
+    log::Effects,
     progress::{TxnProgress, TxnStep},
     request::{RequestError, WriteRequest},
 };
@@ -61,7 +63,8 @@ impl WriterThread {
         progress: &TxnProgress,
     ) -> std::result::Result<Vec<Result<Outcome>>, Abort> {
         let txn = self.file.begin_write()?;
-        let mut group = GroupTransaction::new(&txn, progress);
+        let effects = Effects::default();
+        let mut group = GroupTransaction::new(&txn, progress, &effects);
         let ran = self.run_group(&mut group, requests, progress).and_then(|answers| {
             if !group.has_written() && !requests.is_empty() {
                 return Ok((answers, None));
@@ -78,7 +81,7 @@ impl WriterThread {
         match ran {
             Ok((answers, Some(expiries))) => {
                 progress.step.set(TxnStep::Commit);
-                txn.commit().map_err(|error| FileFailure::outcome_unknown(error.into()))?;
+                self.commit(txn, effects)?;
                 self.note_durable_write();
                 self.note_expiries(expiries);
                 Ok(answers)
@@ -94,6 +97,17 @@ impl WriterThread {
                 Err(abort)
             }
         }
+    }
+
+    /// Makes a transaction durable: by a frame of the log, or together with all transactions
+    /// before it that only the log has.
+    fn commit(
+        &mut self,
+        txn: WriteTransaction,
+        effects: Effects,
+    ) -> std::result::Result<(), FileFailure> {
+        let Some(log) = &mut self.log else { return Err(self.file.not_open()) };
+        log.commit(txn, effects)
     }
 
     fn run_group(

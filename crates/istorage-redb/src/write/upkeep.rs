@@ -13,6 +13,7 @@ use crate::{
     file::Contents,
     group::{self, GroupTransaction},
     layout::Keyspace,
+    log::WriteLog,
     request::RequestResult,
     time::Moment,
 };
@@ -110,7 +111,7 @@ impl WriterThread {
         Ok(())
     }
 
-    /// Makes one change in a transaction of its own.
+    /// Makes one change in a transaction of its own, and commits it durably.
     fn in_own_transaction(
         &mut self,
         change: impl FnOnce(&WriteTransaction) -> std::result::Result<(), TableError>,
@@ -121,7 +122,10 @@ impl WriterThread {
         let done = errors::catch_page_error(|| {
             let txn = self.file.begin_write()?;
             change(&txn)?;
-            txn.commit().map_err(|error| FileFailure::outcome_unknown(error.into()))
+            match &mut self.log {
+                Some(log) => log.commit_durably(txn),
+                None => Err(self.file.not_open()),
+            }
         });
         match done.unwrap_or_else(|page_error| Err(FileFailure::damaged(page_error))) {
             Ok(()) => {
@@ -135,16 +139,24 @@ impl WriterThread {
         }
     }
 
-    /// Writes the time into the file before the file is closed. Otherwise the time would go back to
-    /// the time of the last write of a row that expires, and the rows that are left would live
-    /// longer.
-    pub(super) fn write_closing_time(&mut self) {
-        let now = self.time.now();
-        if self.keyspaces.values().all(|(_, next)| next.is_none()) {
-            return;
-        }
-        if let Err(error) = self.in_own_transaction(|txn| group::write_time(txn, now)) {
-            tracing::warn!(file = %self.file.path().display(), %error, "the time of the storage file was not written at closing");
+    /// Commits durably before the file is closed, so that the file needs no log.
+    ///
+    /// If rows are left that expire, the commit has the time. Otherwise the time would go back to
+    /// the time of the last write of such a row, and the rows would live longer.
+    pub(super) fn close_in_order(&mut self) {
+        let (now, has_expiring) =
+            (self.time.now(), self.keyspaces.values().any(|(_, next)| next.is_some()));
+        let Ok(txn) = self.file.begin_write() else { return };
+        let Some(log) = self.log.take() else { return };
+        let closed = errors::catch_page_error(|| {
+            if has_expiring {
+                group::write_time(&txn, now)?;
+            }
+            log.close(txn)
+        });
+        let closed = closed.unwrap_or_else(|page_error| Err(FileFailure::damaged(page_error)));
+        if let Err(error) = closed {
+            tracing::warn!(file = %self.file.path().display(), %error, "storage file closed without a last commit: the next opening replays its log");
         }
     }
 
@@ -179,15 +191,17 @@ impl WriterThread {
         }
         // A file that has no name any more must stay open: after closing, nobody could bring the
         // file back.
-        if !self.file.is_missing() {
+        let is_log_missing = self.log.as_ref().is_some_and(|log| !log.is_in_place());
+        if !self.file.is_missing() && !is_log_missing {
             self.reopen();
         }
     }
 
     pub(super) fn reopen(&mut self) {
         let was_open = self.file.is_open();
+        self.log = None;
         match self.file.reopen() {
-            Ok(contents) => self.adopt(contents),
+            Ok((contents, log)) => self.adopt(contents, log),
             Err(error) if self.file.has_failed_sync() => self.fail_driver(&error),
             Err(error) if was_open => {
                 let file = self.file.path().display();
@@ -207,7 +221,8 @@ impl WriterThread {
     }
 
     /// Takes over the time and the keyspaces that the file holds.
-    pub(super) fn adopt(&mut self, contents: Contents) {
+    pub(super) fn adopt(&mut self, contents: Contents, log: WriteLog) {
+        self.log = Some(log);
         if let Some(seen) = contents.time {
             self.time.raise(seen);
         }

@@ -1,0 +1,212 @@
+//! The two files of a log.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use istorage::ErrorKind;
+
+use super::{LogPosition, NextSegment, frame};
+use crate::{
+    disk::{Disk, LogFile, OpenMode, PathKind},
+    errors::FileFailure,
+};
+
+/// The sizes of a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogSizes {
+    /// A segment takes no frame that would make it longer.
+    pub(crate) segment: u64,
+    /// Larger effects are not logged: their transaction is committed durably.
+    pub(crate) effects: usize,
+    /// The number of bytes by which a file grows. The disk gives space to all of them, so that it
+    /// cannot be full when a frame is written, and so that a sync writes nothing but the frame.
+    pub(crate) growth: u64,
+}
+
+impl Default for LogSizes {
+    fn default() -> LogSizes {
+        LogSizes { segment: 16 << 20, effects: 1 << 20, growth: 256 << 10 }
+    }
+}
+
+/// The files of the log of one storage file.
+#[derive(Clone)]
+pub(crate) struct LogFiles {
+    disk: Arc<dyn Disk>,
+    paths: [PathBuf; 2],
+    sizes: LogSizes,
+    has_failed_sync: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for LogFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LogFiles").field(&self.paths).finish()
+    }
+}
+
+impl LogFiles {
+    /// The log of the storage file at `storage`. `has_failed_sync` becomes true when a sync fails.
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        storage: &Path,
+        sizes: LogSizes,
+        has_failed_sync: Arc<AtomicBool>,
+    ) -> LogFiles {
+        let paths = [".log-0", ".log-1"].map(|ending| {
+            let mut path = storage.as_os_str().to_owned();
+            path.push(ending);
+            PathBuf::from(path)
+        });
+        LogFiles { disk, paths, sizes, has_failed_sync }
+    }
+
+    pub(super) fn path(&self, segment: u64) -> &Path {
+        &self.paths[(segment % 2) as usize]
+    }
+
+    /// The files of the log that exist.
+    pub(crate) fn existing(&self) -> io::Result<Vec<&Path>> {
+        let mut existing = Vec::new();
+        for path in &self.paths {
+            if self.disk.path_kind(path)? != PathKind::Absent {
+                existing.push(&**path);
+            }
+        }
+        Ok(existing)
+    }
+
+    /// All bytes of the file of a segment; `None` if there is no file.
+    pub(super) fn read(&self, segment: u64) -> io::Result<Option<Vec<u8>>> {
+        let file = match self.disk.log(self.path(segment), OpenMode::ReadOnly) {
+            Ok(LogFile { file, .. }) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // No file of this driver is longer.
+        let len = file.len()?.min(self.sizes.segment + self.sizes.growth);
+        let mut bytes = vec![0; len as usize];
+        file.read(0, &mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    pub(super) fn has_room(&self, last: &LogPosition, effects: usize) -> bool {
+        let end = last.end + frame::frame_len(effects) as u64;
+        effects <= self.sizes.effects && end <= self.sizes.segment
+    }
+
+    /// Begins the segment behind `last` with an empty frame. The frame and the name of its file are
+    /// on the disk afterwards.
+    pub(super) fn begin_segment(&self, last: &LogPosition) -> Result<NextSegment, FileFailure> {
+        let start = LogPosition { segment: last.segment + 1, end: 0, ..*last };
+        let (position, bytes) = frame::encode(&start, &[]);
+        let path = self.path(start.segment);
+        let begin = || {
+            let file = match self.disk.path_kind(path)? {
+                PathKind::Absent => {
+                    let file = self.disk.log(path, OpenMode::New)?;
+                    self.disk.sync_folder(path.parent().unwrap_or(Path::new("")))?;
+                    file
+                }
+                _ => self.disk.log(path, OpenMode::Existing)?,
+            };
+            self.grow(&file, position.end)?;
+            file.file.write(0, &bytes)?;
+            self.sync(&file)?;
+            Ok(file)
+        };
+        let file = begin().map_err(|error| self.failure("begin", path, error))?;
+        Ok(NextSegment { file, position })
+    }
+
+    /// Gives the file of the segment space up to `end`.
+    pub(super) fn allocate(
+        &self,
+        segment: &LogFile,
+        last: &LogPosition,
+        end: u64,
+    ) -> Result<(), FileFailure> {
+        let grown = self.grow(segment, end).and_then(|has_grown| match has_grown {
+            true => self.sync(segment),
+            false => Ok(()),
+        });
+        grown.map_err(|error| self.failure("enlarge", self.path(last.segment), error))
+    }
+
+    /// Grows a file by zeros. Returns whether it has grown: then it must be synced.
+    ///
+    /// Space that is only reserved would be marked as used by each sync that fills it, which costs
+    /// a second write to the disk.
+    fn grow(&self, segment: &LogFile, end: u64) -> io::Result<bool> {
+        let LogFile { file, .. } = segment;
+        let len = file.len()?;
+        if end <= len {
+            return Ok(false);
+        }
+        let end = end.next_multiple_of(self.sizes.growth);
+        let zeros = vec![0; (end - len) as usize];
+        // A file that could not grow whole must not look as if it had.
+        let grown = file.set_len(end).and_then(|()| file.write(len, &zeros));
+        grown.inspect_err(|_| drop(file.set_len(len)))?;
+        Ok(true)
+    }
+
+    /// Writes and syncs a frame behind `last`. After an error the frame may be in the log, or not.
+    pub(super) fn append(
+        &self,
+        segment: &LogFile,
+        last: &LogPosition,
+        frame: &[u8],
+    ) -> Result<(), FileFailure> {
+        let written = segment.file.write(last.end, frame).and_then(|()| self.sync(segment));
+        written.map_err(|error| {
+            let (path, error) = (self.path(last.segment).display(), describe(&error));
+            let message = format!("the write to the log {path} failed: {error}");
+            FileFailure::new(ErrorKind::OutcomeUnknown, message)
+        })
+    }
+
+    /// Syncs the segment of a position, if there is its file.
+    pub(super) fn sync_segment(&self, last: &LogPosition) -> Result<(), FileFailure> {
+        let path = self.path(last.segment);
+        let synced = match self.disk.log(path, OpenMode::Existing) {
+            Ok(segment) => self.sync(&segment),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        };
+        synced.map_err(|error| self.failure("sync", path, error))
+    }
+
+    fn sync(&self, LogFile { file, .. }: &LogFile) -> io::Result<()> {
+        file.sync_data().inspect_err(|_| self.has_failed_sync.store(true, Ordering::Release))
+    }
+
+    pub(super) fn is_in_place(&self, segment: &LogFile, last: &LogPosition) -> bool {
+        match self.disk.path_kind(self.path(last.segment)) {
+            Ok(PathKind::File { identity, .. }) => identity == segment.identity,
+            Ok(_) => false,
+            // An error says nothing about the file.
+            Err(_) => true,
+        }
+    }
+
+    /// A failure before anything of a group was written.
+    fn failure(&self, what: &str, path: &Path, error: io::Error) -> FileFailure {
+        let message = format!("cannot {what} the log {}: {}", path.display(), describe(&error));
+        FileFailure::new(ErrorKind::Unavailable, message)
+    }
+}
+
+/// Describes an error of the file system for an operator.
+fn describe(error: &io::Error) -> String {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    match error.kind() {
+        StorageFull | QuotaExceeded => format!("the disk is full ({error})"),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,120 @@
+//! The frames of the log: the bytes of one group of writes, as they are in a segment.
+//!
+//! A frame is `[magic][u32 length of the payload][u64 log][u64 segment][u64 number][u32 checksum of
+//! the frame before][payload][u32 checksum]`, filled up with zeros to whole sectors. Numbers are
+//! big endian. The checksum is the CRC-32 of all bytes in front of it.
+//!
+//! Frames begin at bounds of sectors. So a reader finds a frame behind damaged bytes, although the
+//! length of the damaged frame is lost, and a write of a frame never rewrites a sector of an
+//! earlier frame.
+
+use std::ops::Range;
+
+use super::LogPosition;
+
+/// The alignment of frames: the unit that a disk writes whole or not at all.
+pub(super) const SECTOR: usize = 512;
+const MAGIC: [u8; 4] = *b"VVML";
+/// The number of bytes in front of the payload.
+const HEAD: usize = 36;
+const CHECKSUM: usize = 4;
+
+/// A frame that was read and is intact.
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// The place behind the frame.
+    pub(super) position: LogPosition,
+    /// The checksum of the frame before.
+    pub(super) before: u32,
+    /// The place of the payload in the segment.
+    pub(super) payload: Range<usize>,
+}
+
+/// The number of bytes of a frame with a payload of this length.
+pub(super) fn frame_len(payload: usize) -> usize {
+    (HEAD + payload + CHECKSUM).next_multiple_of(SECTOR)
+}
+
+/// Makes the frame that follows `last`. Returns the place behind the frame, and its bytes.
+pub(super) fn encode(last: &LogPosition, payload: &[u8]) -> (LogPosition, Vec<u8>) {
+    let len = frame_len(payload.len());
+    let mut bytes = Vec::with_capacity(len);
+    bytes.extend_from_slice(&MAGIC);
+    // A payload that is longer than a segment never becomes a frame.
+    bytes.extend_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes());
+    for number in [last.log, last.segment, last.number + 1] {
+        bytes.extend_from_slice(&number.to_be_bytes());
+    }
+    bytes.extend_from_slice(&last.checksum.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    let checksum = crc32fast::hash(&bytes);
+    bytes.extend_from_slice(&checksum.to_be_bytes());
+    bytes.resize(len, 0);
+    let position =
+        LogPosition { number: last.number + 1, checksum, end: last.end + len as u64, ..*last };
+    (position, bytes)
+}
+
+/// Reads the frame that begins at `at` of a segment. `None` if there is no intact frame.
+pub(super) fn parse(segment: &[u8], at: usize) -> Option<Frame> {
+    let bytes = segment.get(at..)?;
+    let (head, rest) = bytes.split_at_checked(HEAD)?;
+    if head[..4] != MAGIC {
+        return None;
+    }
+    let payload = u32_at(head, 4)? as usize;
+    let checksum = u32_at(rest, payload)?;
+    if crc32fast::hash(&bytes[..HEAD + payload]) != checksum {
+        return None;
+    }
+    let position = LogPosition {
+        log: u64_at(head, 8)?,
+        segment: u64_at(head, 16)?,
+        number: u64_at(head, 24)?,
+        checksum,
+        end: (at + frame_len(payload)) as u64,
+    };
+    let start = at + HEAD;
+    Some(Frame { position, before: u32_at(head, 32)?, payload: start..start + payload })
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|number| u32::from_be_bytes(*number))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|number| u64::from_be_bytes(*number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAST: LogPosition = LogPosition { log: 7, segment: 3, number: 41, checksum: 9, end: 512 };
+
+    #[test]
+    fn a_frame_is_read_back_and_fills_whole_sectors() {
+        for len in [0, 1, 471, 472, 473, 5_000] {
+            let payload = vec![len as u8; len];
+            let (position, bytes) = encode(&LAST, &payload);
+            assert!(bytes.len() % SECTOR == 0 && bytes.len() - len < SECTOR + HEAD + CHECKSUM);
+            let segment = [&[1; SECTOR][..], &bytes].concat();
+            let frame = parse(&segment, SECTOR).unwrap();
+            assert_eq!((frame.position, frame.before), (position, 9));
+            assert_eq!(segment[frame.payload], payload);
+        }
+    }
+
+    #[test]
+    fn a_frame_with_a_flipped_bit_or_a_missing_end_is_not_intact() {
+        let (_, bytes) = encode(&LAST, b"payload");
+        for bit in 0..(HEAD + 7 + CHECKSUM) * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(parse(&flipped, 0).is_none(), "bit {bit}");
+        }
+        for len in 0..HEAD + 7 + CHECKSUM {
+            assert!(parse(&bytes[..len], 0).is_none(), "{len} bytes");
+        }
+    }
+}

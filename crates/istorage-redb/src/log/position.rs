@@ -1,0 +1,91 @@
+//! A place in the log, and its bytes in the file.
+
+use crate::layout::checksum;
+
+/// A place behind a frame of the log. The file holds the effects of all frames in front of the
+/// place that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogPosition {
+    /// The number of the log. Each file has a log of its own.
+    pub(crate) log: u64,
+    /// The segment in which the frame is.
+    pub(crate) segment: u64,
+    /// The number of the frame in the whole log.
+    pub(crate) number: u64,
+    /// The checksum of the frame.
+    pub(crate) checksum: u32,
+    /// The first byte behind the frame in its segment.
+    pub(crate) end: u64,
+}
+
+impl LogPosition {
+    /// The beginning of a new log. `log` is its number.
+    pub(crate) fn new(log: u64) -> LogPosition {
+        LogPosition { log, segment: 0, number: 0, checksum: 0, end: 0 }
+    }
+}
+
+/// The state of the log of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogState {
+    pub(crate) position: LogPosition,
+    /// Whether the file was closed in order. Such a file needs no frame of its log.
+    pub(crate) is_closed: bool,
+}
+
+const NAME: &[u8] = b"log";
+
+impl LogState {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let LogPosition { log, segment, number, checksum: frame, end } = self.position;
+        let mut bytes = Vec::with_capacity(41);
+        for part in [log, segment, number, end] {
+            bytes.extend_from_slice(&part.to_be_bytes());
+        }
+        bytes.extend_from_slice(&frame.to_be_bytes());
+        bytes.push(self.is_closed.into());
+        let sum = checksum(NAME, &bytes);
+        bytes.extend_from_slice(&sum.to_be_bytes());
+        bytes
+    }
+
+    /// Parses a state. `None` if the bytes are not those that were written.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<LogState> {
+        let (numbers, rest) = bytes.split_first_chunk::<32>()?;
+        let number = |at: usize| {
+            let number = numbers[8 * at..].first_chunk().copied();
+            number.map(u64::from_be_bytes)
+        };
+        let (frame, rest) = rest.split_first_chunk()?;
+        let position = LogPosition {
+            log: number(0)?,
+            segment: number(1)?,
+            number: number(2)?,
+            end: number(3)?,
+            checksum: u32::from_be_bytes(*frame),
+        };
+        let state = LogState { position, is_closed: *rest.first()? == 1 };
+        (state.encode() == bytes).then_some(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_back_and_damage_is_noticed() {
+        for is_closed in [false, true] {
+            let position =
+                LogPosition { log: 1, segment: 2, number: 3, checksum: 4, end: u64::MAX };
+            let bytes = LogState { position, is_closed }.encode();
+            assert_eq!(LogState::parse(&bytes), Some(LogState { position, is_closed }));
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(LogState::parse(&flipped), None, "bit {bit}");
+            }
+            assert_eq!(LogState::parse(&bytes[1..]), None);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The tail of the log: the frames that the storage file lacks after a crash.
+
+use std::ops::Range;
+
+use istorage::Result;
+use redb::Database;
+
+use super::{
+    LogFiles, LogPosition, LogState, commit_in_memory, effects,
+    frame::{self, Frame, SECTOR},
+    note,
+};
+use crate::errors::{self, FileFailure};
+
+/// The size of the effects that one transaction of a replay does, at least.
+const REPLAY_BYTES: usize = 1 << 20;
+
+/// The frames behind the state of a file, all intact.
+#[derive(Debug)]
+pub(crate) struct LogTail {
+    segment: Vec<u8>,
+    /// The place behind each frame, and the place of its effects in the segment.
+    frames: Vec<(LogPosition, Range<usize>)>,
+    last: LogPosition,
+}
+
+impl LogTail {
+    /// Reads the log of a file with this state.
+    ///
+    /// # Errors
+    /// `Corrupt` if the log does not have the frame that the state names, or if a frame is damaged
+    /// although a later one is intact. The last frame of a log may be cut off by a crash, and was
+    /// not acknowledged then. So a damaged last frame cannot be told apart, and ends the log.
+    pub(crate) fn read(files: &LogFiles, state: &LogState) -> Result<LogTail> {
+        let LogState { position: named, is_closed } = *state;
+        let path = files.path(named.segment);
+        let read = files.read(named.segment);
+        let segment =
+            match read.map_err(|error| errors::file_system("read the log", path, error))? {
+                Some(segment) => segment,
+                None if is_closed => return Ok(LogTail::empty(named)),
+                None => return Err(errors::missing_log(path)),
+            };
+        let mut last = LogPosition { end: 0, ..named };
+        let (mut frames, mut is_named_there, mut at) = (Vec::new(), false, 0);
+        while let Some(frame) = frame::parse(&segment, at) {
+            let found = frame.position;
+            let follows =
+                at == 0 || (found.number == last.number + 1 && frame.before == last.checksum);
+            if (found.log, found.segment) != (named.log, named.segment) || !follows {
+                break;
+            }
+            if found.number > named.number {
+                frames.push((found, frame.payload));
+            }
+            is_named_there |= found == named;
+            (last, at) = (found, found.end as usize);
+        }
+        if !is_named_there || is_newer(files, &named)? {
+            return Err(errors::other_log(path));
+        }
+        if let Some(later) = later_frame(&segment, &last) {
+            return Err(errors::damaged_log(path, last.end, later));
+        }
+        Ok(LogTail { segment, frames, last })
+    }
+
+    fn empty(last: LogPosition) -> LogTail {
+        LogTail { segment: Vec::new(), frames: Vec::new(), last }
+    }
+
+    /// The place behind the last frame.
+    pub(crate) fn last(&self) -> LogPosition {
+        self.last
+    }
+
+    /// Does the effects of all frames, in memory only.
+    pub(crate) fn replay(&self, database: &Database) -> Result<()> {
+        let mut frames = self.frames.iter().peekable();
+        while frames.peek().is_some() {
+            let txn = database.begin_write().map_err(FileFailure::from)?;
+            let (mut bytes, mut last) = (0, None);
+            while bytes < REPLAY_BYTES
+                && let Some((position, effects)) = frames.next()
+            {
+                effects::apply(&txn, &self.segment[effects.clone()])?;
+                (bytes, last) = (bytes + effects.len(), Some(*position));
+            }
+            if let Some(last) = last {
+                note(&txn, last, false)?;
+            }
+            commit_in_memory(txn)?;
+        }
+        Ok(())
+    }
+}
+
+/// The place of an intact frame of the segment behind its last frame. Such a frame was written
+/// after a frame that is not intact any more.
+fn later_frame(segment: &[u8], last: &LogPosition) -> Option<usize> {
+    let behind = (last.end as usize..segment.len()).step_by(SECTOR);
+    behind.into_iter().find(|at| {
+        frame::parse(segment, *at).is_some_and(|frame| {
+            let found = frame.position;
+            (found.log, found.segment) == (last.log, last.segment) && found.number > last.number
+        })
+    })
+}
+
+/// Whether the log has a segment behind the one that the file names, with effects. A crash leaves
+/// at most the empty first frame of such a segment.
+fn is_newer(files: &LogFiles, named: &LogPosition) -> Result<bool> {
+    let path = files.path(named.segment + 1);
+    let next = files.read(named.segment + 1);
+    let next = next.map_err(|error| errors::file_system("read the log", path, error))?;
+    let is_later = |frame: &Frame| {
+        let found = frame.position;
+        found.log == named.log && found.segment > named.segment
+    };
+    Ok(next.is_some_and(|next| {
+        frame::parse(&next, 0).is_some_and(|first| {
+            let second = frame::parse(&next, first.position.end as usize);
+            is_later(&first) && second.is_some_and(|second| is_later(&second))
+        })
+    }))
+}
+
+/// Refuses the files of a log that no storage file names, if they hold effects.
+pub(crate) fn refuse_foreign(files: &LogFiles) -> Result<()> {
+    for segment in [0, 1] {
+        let path = files.path(segment);
+        let read = files.read(segment);
+        let read = read.map_err(|error| errors::file_system("read the log", path, error))?;
+        // The first frame of a log is empty, and it may be there after a crash.
+        let is_used = |segment: &Vec<u8>| {
+            frame::parse(segment, 0)
+                .and_then(|first| frame::parse(segment, first.position.end as usize))
+                .is_some()
+        };
+        if read.as_ref().is_some_and(is_used) {
+            return Err(errors::other_log(path));
+        }
+    }
+    Ok(())
+}

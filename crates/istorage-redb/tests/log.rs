@@ -1,0 +1,289 @@
+//! Tests of the log: what is opened after a crash, and which logs are refused.
+//!
+//! A crash is a copy of the files of an open driver at a moment at which no call is under way.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use istorage::{
+    AppStorageExt, Consistency, Error, ErrorKind, Key, KeyspaceName, Put, SharedStorage,
+    StorageDriver,
+};
+use istorage_redb::{RedbConfig, RedbDriver, check};
+use redb::{ReadableTable, TableDefinition};
+
+const NAMES: [&str; 3] = ["node.redb", "node.redb.log-0", "node.redb.log-1"];
+
+struct Node {
+    folder: tempfile::TempDir,
+    driver: RedbDriver,
+    storage: SharedStorage,
+}
+
+impl Node {
+    async fn start() -> Node {
+        Node::open(tempfile::tempdir().unwrap()).await.unwrap()
+    }
+
+    async fn open(folder: tempfile::TempDir) -> Result<Node, Error> {
+        let config = RedbConfig::new(folder.path().join(NAMES[0]));
+        let driver = RedbDriver::open(config, Clock::system()).await?;
+        let name = KeyspaceName::new("tests").unwrap();
+        driver.create(&name, Instant::FAR_FUTURE).await?;
+        let storage = driver.open(&name, Instant::FAR_FUTURE).await?.unwrap();
+        Ok(Node { folder, driver, storage })
+    }
+
+    async fn put(&self, row: u32) {
+        self.put_value(row, Bytes::from("value")).await;
+    }
+
+    async fn put_value(&self, row: u32, value: Bytes) {
+        self.storage.put(key(row), value, Instant::FAR_FUTURE).await.unwrap();
+    }
+
+    async fn rows(&self) -> Vec<u32> {
+        let mut rows = Vec::new();
+        for row in 0..100 {
+            let read = self.storage.get(&key(row), Consistency::Plain, Instant::FAR_FUTURE).await;
+            rows.extend(read.unwrap().map(|_| row));
+        }
+        rows
+    }
+
+    async fn close(self) -> tempfile::TempDir {
+        self.driver.close().await;
+        self.folder
+    }
+
+    fn copy(&self) -> tempfile::TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        copy_files(self.folder.path(), copy.path(), &NAMES);
+        copy
+    }
+}
+
+fn key(row: u32) -> Key {
+    Key::new("p", row.to_be_bytes().to_vec())
+}
+
+fn copy_files(from: &Path, to: &Path, names: &[&str]) {
+    for name in names {
+        fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+}
+
+fn copy_existing(from: &Path, to: &Path) {
+    let existing: Vec<&str> = NAMES.into_iter().filter(|name| from.join(name).exists()).collect();
+    copy_files(from, to, &existing);
+}
+
+/// The file of the log that was written last.
+fn log_in_use(folder: &Path) -> PathBuf {
+    let frames = |name: &str| fs::read(folder.join(name)).map_or(0, |bytes| places(&bytes).len());
+    let used = NAMES[1..].iter().max_by_key(|name| frames(name)).unwrap();
+    folder.join(used)
+}
+
+/// The places of frames in a file of the log.
+fn places(log: &[u8]) -> Vec<usize> {
+    (0..log.len()).step_by(512).filter(|at| log[*at..].starts_with(b"VVML")).collect()
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+async fn refused(folder: tempfile::TempDir, words: &[&str]) -> tempfile::TempDir {
+    let read = || NAMES.map(|name| fs::read(folder.path().join(name)).ok());
+    let before = read();
+    let config = RedbConfig::new(folder.path().join(NAMES[0]));
+    let opened = RedbDriver::open(config.clone(), Clock::system()).await;
+    let error = opened.expect_err("it is refused");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+    for word in words {
+        assert!(error.to_string().contains(word), "`{word}` is not in: {error}");
+    }
+    assert!(before == read(), "the files were changed");
+    folder
+}
+
+#[tokio::test]
+async fn after_a_crash_the_effects_of_the_log_are_there_and_stay() {
+    let node = Node::start().await;
+    for row in 0..5 {
+        node.put(row).await;
+    }
+    let crashed = node.copy();
+    let report = check(&RedbConfig::new(crashed.path().join(NAMES[0]))).unwrap();
+    assert!(report.is_intact() && report.rows == 5, "a check reads the log too: {report:?}");
+    let node_after = Node::open(crashed).await.unwrap();
+    assert_eq!(node_after.rows().await, [0, 1, 2, 3, 4]);
+    node_after.put(5).await;
+    let crashed = Node::open(node_after.copy()).await.unwrap();
+    assert_eq!(crashed.rows().await, [0, 1, 2, 3, 4, 5]);
+    let closed = Node::open(crashed.close().await).await.unwrap();
+    assert_eq!(closed.rows().await, [0, 1, 2, 3, 4, 5]);
+}
+
+/// Values that do not fit into a frame, and more values than fit into a segment.
+#[tokio::test]
+async fn large_writes_and_full_segments_are_there_after_a_crash() {
+    let node = Node::start().await;
+    for row in 0..30 {
+        let len = if row % 10 == 9 { 3 << 20 } else { 900 << 10 };
+        node.put_value(row, Bytes::from(vec![row as u8; len])).await;
+    }
+    let crashed = Node::open(node.copy()).await.unwrap();
+    assert_eq!(crashed.rows().await, (0..30).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_log_that_is_missing_is_refused_until_it_is_back() {
+    let node = Node::start().await;
+    node.put(1).await;
+    let crashed = node.copy();
+    let log = log_in_use(crashed.path());
+    fs::rename(&log, crashed.path().join("elsewhere")).unwrap();
+    let crashed = refused(crashed, &["is missing", log.to_str().unwrap()]).await;
+    fs::rename(crashed.path().join("elsewhere"), &log).unwrap();
+    assert_eq!(Node::open(crashed).await.unwrap().rows().await, [1]);
+}
+
+#[tokio::test]
+async fn a_log_of_another_file_is_refused() {
+    let (node, other) = (Node::start().await, Node::start().await);
+    node.put(1).await;
+    other.put(2).await;
+    let crashed = node.copy();
+    copy_files(other.folder.path(), crashed.path(), &NAMES[1..]);
+    refused(crashed, &["does not belong"]).await;
+}
+
+#[tokio::test]
+async fn a_log_that_is_older_or_newer_than_its_file_is_refused() {
+    let node = Node::start().await;
+    node.put(1).await;
+    let early = node.copy();
+    let node = Node::open(node.close().await).await.unwrap();
+    node.put(2).await;
+    let late = node.copy();
+
+    let mixed = tempfile::tempdir().unwrap();
+    copy_files(late.path(), mixed.path(), &NAMES[..1]);
+    copy_files(early.path(), mixed.path(), &NAMES[1..]);
+    let mixed = refused(mixed, &["does not belong"]).await;
+    copy_files(early.path(), mixed.path(), &NAMES[..1]);
+    copy_files(late.path(), mixed.path(), &NAMES[1..]);
+    refused(mixed, &["does not belong"]).await;
+}
+
+#[tokio::test]
+async fn a_file_that_was_closed_in_order_needs_no_log() {
+    let node = Node::start().await;
+    node.put(1).await;
+    let folder = node.close().await;
+    let copy = tempfile::tempdir().unwrap();
+    copy_files(folder.path(), copy.path(), &NAMES[..1]);
+    let node = Node::open(copy).await.unwrap();
+    assert_eq!(node.rows().await, [1]);
+    node.put(2).await;
+    let crashed = tempfile::tempdir().unwrap();
+    copy_existing(node.folder.path(), crashed.path());
+    assert_eq!(Node::open(crashed).await.unwrap().rows().await, [1, 2]);
+}
+
+#[tokio::test]
+async fn a_log_without_its_file_is_refused() {
+    let node = Node::start().await;
+    node.put(1).await;
+    let crashed = node.copy();
+    fs::remove_file(crashed.path().join(NAMES[0])).unwrap();
+    let crashed = refused(crashed, &["is missing", "put the file back"]).await;
+    assert!(!crashed.path().join(NAMES[0]).exists(), "no new file was made");
+}
+
+#[tokio::test]
+async fn a_damaged_frame_in_front_of_an_intact_one_is_refused_with_its_place() {
+    let node = Node::start().await;
+    for row in 0..4 {
+        node.put(row).await;
+    }
+    let crashed = node.copy();
+    let log = log_in_use(crashed.path());
+    let frames = places(&fs::read(&log).unwrap());
+    let damaged = frames[frames.len() - 2];
+    flip(&log, damaged + 50);
+    let place = format!("damaged at byte {damaged}");
+    refused(crashed, &[&place, log.to_str().unwrap()]).await;
+}
+
+/// The last frame of a log may be cut off by a crash. No call was answered then.
+#[tokio::test]
+async fn a_last_frame_that_is_not_intact_ends_the_log() {
+    let node = Node::start().await;
+    for row in 0..4 {
+        node.put(row).await;
+    }
+    let crashed = node.copy();
+    let log = log_in_use(crashed.path());
+    let frames = places(&fs::read(&log).unwrap());
+    flip(&log, frames.last().unwrap() + 50);
+    assert_eq!(Node::open(crashed).await.unwrap().rows().await, [0, 1, 2]);
+}
+
+/// The names of both files of the log were removed while the node worked.
+#[tokio::test]
+async fn a_log_that_is_removed_is_written_anew() {
+    let node = Node::start().await;
+    node.put(1).await;
+    for name in &NAMES[1..] {
+        let _ = fs::remove_file(node.folder.path().join(name));
+    }
+    node.put(2).await;
+    let copy = tempfile::tempdir().unwrap();
+    copy_existing(node.folder.path(), copy.path());
+    assert_eq!(Node::open(copy).await.unwrap().rows().await, [1, 2]);
+}
+
+#[tokio::test]
+async fn a_file_of_the_format_before_the_log_is_opened_and_gets_a_log() {
+    const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
+    let node = Node::start().await;
+    node.put(1).await;
+    let folder = node.close().await;
+    let format = |to: Option<u32>| {
+        let database = redb::Database::create(folder.path().join(NAMES[0])).unwrap();
+        let txn = database.begin_write().unwrap();
+        let mut meta = txn.open_table(META).unwrap();
+        if let Some(to) = to {
+            meta.insert("format", &to.to_be_bytes()[..]).unwrap();
+            meta.remove("log").unwrap();
+        }
+        let found = meta.get("format").unwrap().unwrap().value().to_vec();
+        drop(meta);
+        txn.commit().unwrap();
+        found
+    };
+    format(Some(2));
+    for name in &NAMES[1..] {
+        let _ = fs::remove_file(folder.path().join(name));
+    }
+    let config = RedbConfig::new(folder.path().join(NAMES[0]));
+    let driver = RedbDriver::open(config, Clock::system()).await.unwrap();
+    let name = KeyspaceName::new("tests").unwrap();
+    let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
+    let puts = vec![Put { key: key(2), value: Bytes::new() }];
+    storage.put_batch(puts, Instant::FAR_FUTURE).await.unwrap();
+    driver.close().await;
+    assert_eq!(format(None), 3_u32.to_be_bytes());
+    assert_eq!(Node::open(folder).await.unwrap().rows().await, [1, 2]);
+}
