@@ -125,7 +125,7 @@ fn parsed<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T, ProblemDetails> {
 
 #[cfg(test)]
 mod tests {
-    use vvm::eventlog::{Fields, RecordId, Schema};
+    use vvm::eventlog::{Fields, RecordId, Schema, TableKind};
 
     use super::*;
 
@@ -145,6 +145,7 @@ mod tests {
         let fields = fields.iter().map(|(name, value)| (name.parse().unwrap(), value.clone()));
         Record {
             table: "shop.Article".parse().unwrap(),
+            kind: TableKind::CDoc,
             id: RecordId(322_685_000_131_072),
             parent: None,
             is_active,
