@@ -52,6 +52,39 @@ impl Commands {
         Ok(entries.try_flatten_stream().boxed())
     }
 
+    /// The offset of the first event of a WLog that was not applied yet when this call began, or a
+    /// later one if events were applied meanwhile. `stored` reads the stored last offset of the WLog.
+    ///
+    /// The last offset alone would be too high. The offsets of a group are known when its events are
+    /// written, and those of a recovery when its events are read, before the events are applied. A
+    /// reader that waited for the events behind the last offset would miss these events.
+    ///
+    /// # Errors
+    /// The reason why the PLog was not read yet, or the error of the storage.
+    pub async fn wlog_end<F: Future<Output = Result<Option<u64>>> + Send + 'static>(
+        &self,
+        ws: WsId,
+        stored: impl Fn() -> F,
+    ) -> std::result::Result<Result<Offset>, Busy> {
+        self.applied()?;
+        let last = self.last_number(ws, standard::WLOG_OFFSET, stored()).await;
+        let mut last = match last {
+            Ok(last) => last.unwrap_or(0),
+            Err(error) => return Ok(Err(error)),
+        };
+        // The events that are not applied are those of one group, so there are few of them.
+        while last > 0 {
+            match self.wlog(ws, Offset(last), stored())?.try_next().await {
+                Ok(None) => last -= 1,
+                Ok(Some(_)) => break,
+                // A damaged event is there.
+                Err(error) if error.is_lasting() => break,
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(Ok(Offset(last).next()))
+    }
+
     /// Reads the PLog from an event on, up to the last event that is applied. If an event is missing
     /// or damaged, the stream ends with an error, and [`Commands::damaged`] reports the row.
     ///

@@ -126,6 +126,17 @@ impl LogWatch {
         let changed = changes.wait_for(|count| *count > known).await;
         changed.map(|count| *count).map_err(|_| PartitionEnded)
     }
+
+    /// Waits until the partition has ended.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn ended(&mut self) {
+        if let Some(changes) = &mut self.changes {
+            // Only the end of the sender ends this wait.
+            let _ended = changes.wait_for(|_| false).await;
+        }
+    }
 }
 
 impl Drop for LogWatch {
@@ -191,10 +202,12 @@ mod tests {
         let shared = shared();
         let mut before = LogWatch::new(Arc::clone(&shared), LogName::Partition);
         shared.watchers.applied([WsId(1)]);
+        assert_eq!(before.ended().now_or_never(), None, "a change is not the end");
         shared.watchers.end();
         // What was applied before the end is still told.
         assert_eq!(before.changed(0).now_or_never(), Some(Ok(1)));
         assert_eq!(before.changed(1).now_or_never(), Some(Err(PartitionEnded)));
+        assert_eq!(before.ended().now_or_never(), Some(()));
         let mut after = LogWatch::new(shared, LogName::Partition);
         assert_eq!(after.changed(0).now_or_never(), Some(Err(PartitionEnded)));
     }

@@ -41,16 +41,16 @@ impl OwnedLog {
         }
     }
 
-    /// The offset that the next event of the log gets, or a lower one if events were applied just
-    /// now.
+    /// The offset of the first event that was not applied yet when this call began, or a later one
+    /// if events were applied meanwhile.
     ///
     /// # Errors
     /// The reason why the PLog was not read yet, or the error of the storage.
     pub async fn end(&self) -> Result<eventlog::Result<Offset>, Busy> {
-        let applied = self.commands.applied()?;
-        let LogName::Workspace(ws) = self.name else { return Ok(Ok(applied)) };
-        let last = self.commands.last_number(ws, standard::WLOG_OFFSET, self.stored(ws)).await;
-        Ok(last.map(|last| last.map_or(Offset::FIRST, |last| Offset(last).next())))
+        match self.name {
+            LogName::Partition => self.commands.applied().map(Ok),
+            LogName::Workspace(ws) => self.commands.wlog_end(ws, || self.stored(ws)).await,
+        }
     }
 
     /// Watches the log. A watch that began before a read tells of all events that the read does not

@@ -3,6 +3,8 @@
 //! - An event that was acknowledged, or read by any client, before a read began is visible to that
 //!   read (read your writes, and never back).
 //! - A log has no gap, and a list has no record twice.
+//! - The end of a log is behind the events that were acknowledged, and not behind an event that
+//!   readers are not shown yet. A follower that begins there misses no event.
 //! - A client reads only events of the log, and only records as an event wrote them. All that
 //!   clients read is still in the log at the end.
 
@@ -30,7 +32,8 @@ pub(crate) enum ReadRequest {
 /// The result of a read.
 #[derive(Debug)]
 pub(crate) enum ReadResult {
-    Log(Vec<Entry>),
+    /// The end of the log, and then the events that were shown.
+    Log(Offset, Vec<Entry>),
     Record(Option<StoredRecord>),
     List(Vec<StoredRecord>),
 }
@@ -147,7 +150,7 @@ impl Readers {
         };
         self.answered += 1;
         match (wanted, found) {
-            (ReadRequest::Log(ws, from), ReadResult::Log(entries)) => {
+            (ReadRequest::Log(ws, from), ReadResult::Log(end, entries)) => {
                 self.logs += 1;
                 let places = entries.iter().map(Entry::place);
                 let is_dense =
@@ -158,6 +161,10 @@ impl Readers {
                 assert!(
                     last.is_none_or(|last| last.0 < next),
                     "{wanted:?} ends in front of {next}, and {last:?} was known"
+                );
+                assert!(
+                    end.0 <= next && last.is_none_or(|last| *last < end),
+                    "{wanted:?} is shown up to {next}, {last:?} was known, and the end was {end:?}"
                 );
                 if let Some(last) = entries.last() {
                     self.learn_log(ws, last.place().wlog);
@@ -252,9 +259,11 @@ async fn read(node: &ShopNode, wanted: ReadRequest) -> Option<Result<ReadResult,
     let commands = &node.commands;
     let found = match wanted {
         ReadRequest::Log(ws, from) => {
-            let stored = node.stored(ws, standard::WLOG_OFFSET);
-            let Ok::<_, Busy>(entries) = commands.wlog(ws, from, stored) else { return None };
-            entries.try_collect().await.map(ReadResult::Log)
+            let stored = || node.stored(ws, standard::WLOG_OFFSET);
+            let Ok::<_, Busy>(end) = commands.wlog_end(ws, stored).await else { return None };
+            let Ok::<_, Busy>(entries) = commands.wlog(ws, from, stored()) else { return None };
+            let entries = entries.try_collect().await;
+            end.and_then(|end| Ok(ReadResult::Log(end, entries?)))
         }
         ReadRequest::Record(ws, id) => commands.record(ws, id).await.map(ReadResult::Record),
         ReadRequest::List(ws) => list(node, ws).await.map(ReadResult::List),
