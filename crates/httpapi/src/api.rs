@@ -33,7 +33,7 @@ pub(crate) use self::{
     shared::SharedApi,
 };
 use crate::{
-    cluster::{ClusterPort, ClusterSettings, ClusterSettingsError},
+    cluster::{ClusterMode, ClusterPort, ClusterSettings, ClusterSettingsError},
     server::{self, ClientKind},
 };
 
@@ -47,7 +47,7 @@ pub struct HttpApi {
 impl HttpApi {
     /// Creates the API. It listens when the node is launched.
     pub fn new(settings: HttpApiSettings) -> HttpApi {
-        HttpApi { shared: Arc::new(SharedApi::new(settings, None)), listener: None }
+        HttpApi { shared: Arc::new(SharedApi::new(settings, ClusterMode::Alone)), listener: None }
     }
 
     /// Creates the API of a node of a cluster, and the port on which the other nodes forward
@@ -61,7 +61,8 @@ impl HttpApi {
         cluster: ClusterSettings,
     ) -> Result<(HttpApi, ClusterPort), ClusterSettingsError> {
         cluster.check()?;
-        let shared = Arc::new(SharedApi::new(api, Some(cluster.tls.clone())));
+        let shared =
+            Arc::new(SharedApi::new(api, ClusterMode::WithPeers { tls: cluster.tls.clone() }));
         let port = ClusterPort::new(cluster, Arc::clone(&shared));
         Ok((HttpApi { shared, listener: None }, port))
     }

@@ -33,6 +33,16 @@ pub use self::{
     tls::ClusterTls,
 };
 
+/// Whether a node has peers, to which it forwards requests.
+#[derive(Clone, Debug)]
+pub(crate) enum ClusterMode {
+    Alone,
+    /// Without keys for TLS, the peers are on the same machine.
+    WithPeers {
+        tls: Option<ClusterTls>,
+    },
+}
+
 /// The parts of the API that only a node of a cluster has.
 #[derive(Debug)]
 pub(crate) struct Cluster {

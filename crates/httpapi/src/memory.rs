@@ -74,6 +74,14 @@ impl MemoryPool {
         self.reserve(bytes, now + (deadline - now) / 2).await
     }
 
+    /// Takes a share like [`reserve`](MemoryPool::reserve), if there is free memory at once.
+    pub(crate) fn try_reserve(&self, bytes: usize) -> Option<MemoryShare> {
+        let kib = self.kib_of(bytes) as u32;
+        let permit = Arc::clone(&self.free).try_acquire_many_owned(kib).ok()?;
+        self.reserved.increment(bytes_of(&permit));
+        Some(MemoryShare { permit, pool: self.clone() })
+    }
+
     /// The problem of a request that finds no free memory.
     pub(crate) fn exhausted(&self) -> ProblemDetails {
         let reason = format!("the memory for {} is used up: send the request again later", self.of);

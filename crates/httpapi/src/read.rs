@@ -1,6 +1,7 @@
 //! Reading records, lists of documents, logs, and gaps between document numbers.
 
 mod docs;
+mod events;
 mod filter;
 mod gaps;
 mod list;
@@ -11,10 +12,11 @@ mod steps;
 
 pub(crate) use self::{
     docs::{DocsQuery, MOST_IDS, read_docs},
+    events::LogEvents,
     gaps::{GapQuery, MOST_GAPS, list_gaps},
     list::list_docs,
     list_query::{ListQuery, MOST_DOCS},
-    log::{LogPermits, LogReads, MOST_EVENTS, event_json, stream_log},
+    log::{LogPermits, LogReads, MOST_EVENTS, stream_log},
     record::{check_workspace_exists, no_workspace, of_table, read_problem, read_record},
 };
 

@@ -6,14 +6,13 @@
 use std::{io, sync::Arc};
 
 use bytes::Bytes;
-use clock::{Clock, Instant};
+use clock::Instant;
 use futures::{
     StreamExt,
     stream::{self, BoxStream},
 };
 use hyper::{Response, body::Frame, http::response::Parts};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_util::sync::CancellationToken;
 use vvm::sysvvm::ownership::Owner;
 
 use super::{
@@ -22,7 +21,7 @@ use super::{
 };
 use crate::{
     cluster::{Peer, PeerBody, PeerSlot},
-    follow::{FollowerPlace, is_followed},
+    follow::{FollowEnds, FollowerPlace, Waited, is_followed},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
     response::{Body, Endless, stream_body},
 };
@@ -78,7 +77,7 @@ impl ApiHandler {
             }
             LogPlace::Followed(place) => {
                 let stop = self.following.stop.clone();
-                let ends = Ends { stop, until, clock: self.node.clock().clone() };
+                let ends = FollowEnds::new(self.node.clock(), stop, until);
                 let pieces = until_end(body.into_pieces(place), ends);
                 let mut answer = Response::from_parts(head, stream_body(pieces));
                 answer.extensions_mut().insert(Endless);
@@ -90,30 +89,21 @@ impl ApiHandler {
 
 type Pieces = BoxStream<'static, io::Result<Frame<Bytes>>>;
 
-/// The ends of a followed log that another node sends.
-struct Ends {
-    /// The stop of this node.
-    stop: CancellationToken,
-    /// The end of the token of the client.
-    until: Instant,
-    clock: Clock,
-}
-
-/// The pieces of a followed log until one of its ends. The answer then ends after a whole event. If
-/// the client has a part of an event, the answer is cut.
-fn until_end(pieces: Pieces, ends: Ends) -> Pieces {
+/// The pieces of a followed log that another node sends, until one of its ends. The answer then ends
+/// after a whole event. If the client has a part of an event, the answer is cut. The owner sends
+/// signs of life.
+fn until_end(pieces: Pieces, ends: FollowEnds) -> Pieces {
     let state = Some((pieces, ends, true));
     let pieces = stream::unfold(state, |state| async move {
         let (mut pieces, ends, is_whole) = state?;
-        let next = ends.clock.timeout_at(ends.until, pieces.next());
-        match ends.stop.run_until_cancelled(next).await {
-            Some(Ok(Some(Ok(piece)))) => {
+        match ends.wait(pieces.next(), Instant::FAR_FUTURE).await {
+            Waited::Ready(Some(Ok(piece))) => {
                 let is_whole = piece.data_ref().is_none_or(|bytes| bytes.ends_with(b"\n"));
                 Some((Ok(piece), Some((pieces, ends, is_whole))))
             }
-            Some(Ok(last)) => last.map(|error| (error, None)),
-            Some(Err(_)) | None if is_whole => None,
-            Some(Err(_)) | None => {
+            Waited::Ready(last) => last.map(|error| (error, None)),
+            Waited::Quiet | Waited::Ended if is_whole => None,
+            Waited::Quiet | Waited::Ended => {
                 Some((Err(io::Error::other("the node stops, or the token has ended")), None))
             }
         }
@@ -125,6 +115,7 @@ fn until_end(pieces: Pieces, ends: Ends) -> Pieces {
 mod tests {
     use clock::ManualClock;
     use futures::{FutureExt, TryStreamExt};
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
 
@@ -136,11 +127,8 @@ mod tests {
             let stop = CancellationToken::new();
             let frames = pieces.clone().into_iter().map(|piece| Ok(Frame::data(piece.into())));
             let endless = stream::iter(frames).chain(stream::pending()).boxed();
-            let ends = Ends {
-                stop: stop.clone(),
-                until: Instant::FAR_FUTURE,
-                clock: ManualClock::new(1).clock(),
-            };
+            let clock = ManualClock::new(1).clock();
+            let ends = FollowEnds::new(&clock, stop.clone(), Instant::FAR_FUTURE);
             let mut passed_on = until_end(endless, ends);
             for piece in &pieces {
                 let passed = passed_on.try_next().now_or_never().unwrap().unwrap().unwrap();

@@ -12,10 +12,14 @@ use vvm::{
     eventlog::{QName, Table},
 };
 
-use super::{headers::request_id, settings::HttpApiSettings, views::Descriptions};
+use super::{
+    headers::request_id,
+    settings::{HttpApiSettings, LARGE_EVENTS_BYTES},
+    views::Descriptions,
+};
 use crate::{
     authentication::{PortAccess, nobody},
-    cluster::{Cluster, ClusterTls, ForwardMetrics, Peers, QuotaLimits},
+    cluster::{Cluster, ClusterMode, ForwardMetrics, Peers, QuotaLimits},
     cross_origin::PageOrigins,
     follow::{FollowContext, FollowedLogs, FollowerPlaces},
     html_page::HtmlPage,
@@ -109,7 +113,7 @@ impl ApiHandler {
     pub(super) fn new(
         node: Node,
         settings: HttpApiSettings,
-        cluster: Option<Option<ClusterTls>>,
+        cluster: ClusterMode,
         stop: CancellationToken,
     ) -> ApiHandler {
         let pool = |of, bytes| MemoryPool::new(of, bytes, node.clock().clone());
@@ -118,14 +122,18 @@ impl ApiHandler {
             requests: (settings.limits.connections / PART).max(LEAST_REQUESTS),
             bytes: settings.bodies_bytes / PART,
         };
-        let cluster = cluster.map(|tls| Cluster::new(tls, limits, node.clock().clone()));
+        let cluster = match cluster {
+            ClusterMode::Alone => None,
+            ClusterMode::WithPeers { tls } => Some(Cluster::new(tls, limits, node.clock().clone())),
+        };
         let (clock, throttle) = (node.clock().clone(), ReadThrottle::new());
         let answers = pool("answers", settings.answers_bytes - large);
         let log_reads =
             LogReads::new(throttle.clone(), settings.logs, answers.clone(), clock.clone());
-        // A follower is never idle, and other clients need connections too.
-        let followers = settings.followers.min(settings.limits.connections.div_ceil(2));
-        let following = FollowContext { clock, reads: log_reads.clone(), stop };
+        let connections = settings.limits.connections;
+        let followers = HttpApiSettings::most_followers(settings.followers, connections);
+        let large_events = pool("large events", LARGE_EVENTS_BYTES);
+        let following = FollowContext { clock, reads: log_reads.clone(), large_events, stop };
         ApiHandler {
             bodies: pool("bodies", settings.bodies_bytes),
             answers,

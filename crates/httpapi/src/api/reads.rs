@@ -164,12 +164,10 @@ impl ApiHandler {
             read::check_workspace_exists(partition, ws).await?;
         }
         let place = self.followers.take()?;
-        let log = partition.log(name);
-        let key = (self.number_of(app), partition.epoch().0);
-        let followed = self.followed.of(key, &log);
+        let logs = (&self.followed, (self.number_of(app), partition.epoch().0));
         let context = Arc::clone(&self.following);
         let start = (request, self.deadline(head), self.end_of_token(head));
-        follow(context, log, followed, start, place).await
+        follow(context, logs, partition.log(name), start, place).await
     }
 
     /// The end of the token of a client.

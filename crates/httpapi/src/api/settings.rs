@@ -2,7 +2,10 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use crate::{Authenticator, HttpLimits, ServerTls};
+use crate::{Authenticator, HttpLimits, ServerTls, follow::TAIL_BYTES};
+
+/// The memory for the large events of all followed logs.
+pub(super) const LARGE_EVENTS_BYTES: usize = 32 << 20;
 
 /// The settings of the API.
 #[derive(Clone, Debug)]
@@ -65,5 +68,18 @@ impl HttpApiSettings {
             page_origins: Vec::new(),
             traced: false,
         }
+    }
+
+    /// The number of clients that can follow logs at the same time, with these settings. A follower
+    /// is never idle, and other clients need connections too.
+    pub fn most_followers(followers: usize, connections: usize) -> usize {
+        followers.min(connections.div_ceil(2))
+    }
+
+    /// The most memory of the events that a node keeps for followers, in bytes, with these settings.
+    pub fn most_followed_bytes(followers: usize, connections: usize) -> usize {
+        // Each log has a follower.
+        let logs = HttpApiSettings::most_followers(followers, connections);
+        logs.saturating_mul(TAIL_BYTES).saturating_add(LARGE_EVENTS_BYTES)
     }
 }

@@ -9,22 +9,21 @@ use tokio_util::sync::CancellationToken;
 use vvm::Node;
 
 use super::{handler::ApiHandler, settings::HttpApiSettings};
-use crate::cluster::ClusterTls;
+use crate::cluster::ClusterMode;
 
 /// The handler of all requests of a node. The first service that runs makes it, because only a
 /// running service has the node.
 #[derive(Debug)]
 pub(crate) struct SharedApi {
     settings: HttpApiSettings,
-    /// The keys for TLS with other nodes, if the node is in a cluster.
-    cluster: Option<Option<ClusterTls>>,
+    cluster: ClusterMode,
     handler: OnceLock<Arc<ApiHandler>>,
     /// Cancelled when a service stops, so that answers without an end do end.
     stopping: CancellationToken,
 }
 
 impl SharedApi {
-    pub(super) fn new(settings: HttpApiSettings, cluster: Option<Option<ClusterTls>>) -> SharedApi {
+    pub(super) fn new(settings: HttpApiSettings, cluster: ClusterMode) -> SharedApi {
         SharedApi {
             settings,
             cluster,

@@ -34,15 +34,13 @@ use super::{
     body::PeerBody,
     connection::{PeerConnection, PeerFailure},
     quota::{Quota, QuotaLimits},
+    settings::ClusterSettings,
     tls::ClusterTls,
 };
 use crate::stream::NodeStream;
 
-/// The most requests that use a connection to one peer at the same time, besides followers.
-const REQUESTS_PER_PEER: usize = 64;
-
-/// The most logs that clients of this node follow at one peer. Each has a connection.
-const FOLLOWERS_PER_PEER: usize = 256;
+const REQUESTS_PER_PEER: usize = ClusterSettings::REQUESTS_PER_PEER;
+const FOLLOWERS_PER_PEER: usize = ClusterSettings::FOLLOWERS_PER_PEER;
 
 /// The most connections to one peer.
 const CONNECTIONS_PER_PEER: usize = REQUESTS_PER_PEER + FOLLOWERS_PER_PEER;

@@ -11,15 +11,25 @@ pub struct ClusterSettings {
     pub listen: SocketAddr,
     /// Mutual TLS. Without it the port must be on loopback.
     pub tls: Option<ClusterTls>,
-    /// The number of connections from peers. A peer opens at most 320: 64 for
-    /// requests, and 256 for clients that follow logs.
+    /// The number of connections from peers. A peer opens at most
+    /// [`REQUESTS_PER_PEER`](Self::REQUESTS_PER_PEER) and
+    /// [`FOLLOWERS_PER_PEER`](Self::FOLLOWERS_PER_PEER).
     pub connections: usize,
 }
 
 impl ClusterSettings {
+    /// The most requests that use a connection to one peer at the same time, besides followers.
+    pub const REQUESTS_PER_PEER: usize = 64;
+
+    /// The most logs that clients of a node follow at one peer. Each has a connection.
+    pub const FOLLOWERS_PER_PEER: usize = 256;
+
+    /// The default of [`connections`](Self::connections).
+    pub const CONNECTIONS: usize = 8_192;
+
     /// The default settings: no TLS, and 8,192 connections.
     pub fn new(listen: SocketAddr) -> ClusterSettings {
-        ClusterSettings { listen, tls: None, connections: 8_192 }
+        ClusterSettings { listen, tls: None, connections: ClusterSettings::CONNECTIONS }
     }
 
     /// Refuses a port that would trust other machines.

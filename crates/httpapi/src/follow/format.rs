@@ -6,7 +6,7 @@ use hyper::{HeaderMap, header::ACCEPT};
 const SERVER_SENT_EVENTS: &str = "text/event-stream";
 
 /// The bytes of an event that are copied. The followers of a log share the bytes of a larger event.
-const COPIED_BYTES: usize = 8 << 10;
+pub(super) const COPIED_BYTES: usize = 8 << 10;
 
 /// The form in which events are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

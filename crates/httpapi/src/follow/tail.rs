@@ -1,37 +1,61 @@
-//! The last events of a log that somebody follows. All its followers share them: each event is read
-//! and rendered once.
+//! The last events of a log that somebody follows. One task reads and renders each event, for all
+//! followers of the log.
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
 };
 
 use bytes::Bytes;
+use causes::with_causes;
+use clock::Instant;
+use tokio::{
+    sync::watch,
+    task::{JoinSet, yield_now},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use vvm::{
     OwnedLog,
+    eventlog::Offset,
     processor::{LogName, LogWatch},
 };
 
-/// The most bytes of events that a log keeps for its followers. A follower that needs older events
-/// reads them itself.
-const TAIL_BYTES: usize = 32 << 10;
+use super::{FollowContext, PIECE_BYTES, format::COPIED_BYTES};
+use crate::read::LogEvents;
+
+/// The most bytes of small events that a log keeps for its followers.
+pub(crate) const TAIL_BYTES: usize = 32 << 10;
+
+/// The most bytes of large events that a log keeps for its followers. The last event may be larger.
+const LARGE_BYTES: usize = 4 << 20;
+
+/// The time for which a log keeps large events. All followers that wait take an event in this time.
+const LARGE_TIME: Duration = Duration::from_secs(5);
 
 /// The logs that somebody follows on this node.
 #[derive(Debug, Default)]
-pub(crate) struct FollowedLogs(Mutex<HashMap<FollowedKey, Weak<FollowedLog>>>);
+pub(crate) struct FollowedLogs(Mutex<HashMap<(FollowedKey, LogName), Weak<FollowedLog>>>);
 
-/// The key of a log: the number of its application on this node, the epoch of the owner, and the log.
-type FollowedKey = ((usize, u64), LogName);
+/// The ownership of a log: the number of its application on this node, and the epoch of the owner.
+pub(crate) type FollowedKey = (usize, u64);
 
 impl FollowedLogs {
-    /// Returns a log for one more follower.
-    pub(crate) fn of(&self, (app, epoch): (usize, u64), log: &OwnedLog) -> Arc<FollowedLog> {
+    /// Returns a log for one more follower. If nobody follows the log yet, its tail begins with the
+    /// event `next`.
+    pub(super) fn of(
+        &self,
+        key: FollowedKey,
+        log: &OwnedLog,
+        next: u64,
+        context: &Arc<FollowContext>,
+    ) -> Arc<FollowedLog> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.entry(((app, epoch), log.name())).or_default();
-        if let Some(known) = known.upgrade() {
+        let known = all.entry((key, log.name())).or_default();
+        if let Some(known) = known.upgrade().filter(|known| !known.has_failed()) {
             return known;
         }
-        let new = Arc::new(FollowedLog::new(log));
+        let new = Arc::new(FollowedLog::new(log, next, context));
         *known = Arc::downgrade(&new);
         // A search for each new log costs little beside the read of the log.
         all.retain(|_, log| log.strong_count() > 0);
@@ -39,120 +63,223 @@ impl FollowedLogs {
     }
 }
 
-/// A log that somebody follows.
+/// A log that somebody follows. Its task ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct FollowedLog {
-    tail: Mutex<Tail>,
-    /// Held by the follower that reads the next events for all.
-    pub(super) reading: tokio::sync::Mutex<()>,
-    /// It keeps the count of changes alive: a count that began anew would hide changes from
-    /// [`Tail::read_changes`].
-    watch: LogWatch,
+    tail: watch::Receiver<Tail>,
+    ended: CancellationToken,
+    _reading: JoinSet<()>,
+}
+
+impl FollowedLog {
+    fn new(log: &OwnedLog, next: u64, context: &Arc<FollowContext>) -> FollowedLog {
+        let (sender, tail) = watch::channel(Tail::new(next));
+        let ended = context.stop.child_token();
+        let mut reading = JoinSet::new();
+        let reader = TailReader {
+            context: Arc::clone(context),
+            log: log.clone(),
+            // The watch begins before the first read, so that no change is missed.
+            changes: log.watch(),
+            tail: sender,
+        };
+        reading.spawn(reader.run(ended.clone().drop_guard()));
+        FollowedLog { tail, ended, _reading: reading }
+    }
+
+    pub(super) fn tail(&self) -> &watch::Receiver<Tail> {
+        &self.tail
+    }
+
+    /// Cancelled when the node stops or the partition leaves it.
+    pub(super) fn ended(&self) -> &CancellationToken {
+        &self.ended
+    }
+
+    fn has_failed(&self) -> bool {
+        self.tail.borrow().failure.is_some()
+    }
 }
 
 /// The last events of a log.
 #[derive(Debug)]
-struct Tail {
-    /// The offset of the first event that is kept. `None` before the first read.
-    first: Option<u64>,
-    events: VecDeque<Bytes>,
-    bytes: usize,
-    /// The count of changes before the last read that came to the end of the log.
-    read_changes: Option<u64>,
+pub(super) struct Tail {
+    /// The offset of the first event that is kept, or of the next one.
+    first: u64,
+    events: VecDeque<TailEvent>,
+    small_bytes: usize,
+    large_bytes: usize,
+    /// The reason why no event follows.
+    failure: Option<String>,
+}
+
+#[derive(Debug)]
+struct TailEvent {
+    json: Bytes,
+    added: Instant,
 }
 
 /// What a follower finds in the tail.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum TailEvents {
     /// The next events.
     Events(Vec<Bytes>),
     /// The next event is not kept any more.
     Behind,
-    /// The tail has no more events.
+    /// The tail does not have the next event yet.
     End,
+    /// The next event cannot be read.
+    Failed(String),
 }
 
-impl FollowedLog {
-    fn new(log: &OwnedLog) -> FollowedLog {
-        let tail = Tail { first: None, events: VecDeque::new(), bytes: 0, read_changes: None };
-        FollowedLog {
-            tail: Mutex::new(tail),
-            reading: tokio::sync::Mutex::new(()),
-            watch: log.watch(),
-        }
+impl Tail {
+    fn new(next: u64) -> Tail {
+        Tail { first: next, events: VecDeque::new(), small_bytes: 0, large_bytes: 0, failure: None }
     }
 
     /// Returns the events from an offset on: at least one, and of them at most so many bytes.
     pub(super) fn events(&self, next: u64, most: usize) -> TailEvents {
-        let tail = self.tail();
-        let Some(first) = tail.first else { return TailEvents::End };
-        let Some(skip) = next.checked_sub(first) else { return TailEvents::Behind };
+        let Some(skip) = next.checked_sub(self.first) else { return TailEvents::Behind };
         let mut bytes = 0;
-        let fits = |event: &&Bytes| {
+        let fits = |event: &&TailEvent| {
             let is_first = bytes == 0;
-            bytes += event.len();
+            bytes += event.json.len();
             is_first || bytes <= most
         };
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        let events: Vec<_> = tail.events.iter().skip(skip).take_while(fits).cloned().collect();
-        match events.is_empty() {
-            true => TailEvents::End,
-            false => TailEvents::Events(events),
+        let events = self.events.iter().skip(skip).take_while(fits);
+        let events: Vec<_> = events.map(|event| event.json.clone()).collect();
+        match (events.is_empty(), &self.failure) {
+            (false, _) => TailEvents::Events(events),
+            (true, None) => TailEvents::End,
+            (true, Some(reason)) => TailEvents::Failed(reason.clone()),
         }
     }
 
-    /// The count of changes of the log that are in the tail. `None`: all changes may be missing.
-    pub(super) fn read_changes(&self) -> Option<u64> {
-        self.tail().read_changes
-    }
-
-    /// The count of changes of the log.
-    pub(super) fn changes(&self) -> u64 {
-        self.watch.changes()
-    }
-
-    /// Whether events may be missing in the tail.
-    pub(super) fn is_outdated(&self) -> bool {
-        self.read_changes().is_none_or(|read| read < self.changes())
-    }
-
-    /// The offset at which the next read begins, for a follower that has read all events before
-    /// `next`. The events before `next` are skipped: this follower does not need them, and the others
-    /// read them themselves.
-    pub(super) fn begin_read(&self, next: u64) -> u64 {
-        let mut tail = self.tail();
-        let end = tail.end();
-        if end.is_none_or(|end| end < next) {
-            (tail.first, tail.bytes) = (Some(next), 0);
-            tail.events.clear();
-        }
-        tail.end().unwrap_or(next)
-    }
-
-    /// Adds the next events. `changes` is the count of changes before the read, if the read came to
-    /// the end of the log.
-    pub(super) fn add(&self, events: Vec<Bytes>, changes: Option<u64>) {
-        let mut tail = self.tail();
-        tail.bytes += events.iter().map(Bytes::len).sum::<usize>();
-        tail.events.extend(events);
-        while tail.bytes > TAIL_BYTES
-            && let Some(oldest) = tail.events.pop_front()
-        {
-            tail.bytes -= oldest.len();
-            tail.first = tail.first.map(|first| first + 1);
-        }
-        if changes.is_some() {
-            tail.read_changes = changes;
-        }
-    }
-
-    fn tail(&self) -> MutexGuard<'_, Tail> {
-        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Tail {
     /// The offset after the last event.
-    fn end(&self) -> Option<u64> {
-        self.first.map(|first| first + self.events.len() as u64)
+    fn end(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    /// Adds the next event. `None`: there is no memory for it, so the tail begins behind it.
+    fn add(&mut self, json: Option<Bytes>, now: Instant) {
+        let Some(json) = json else {
+            *self = Tail::new(self.end() + 1);
+            return;
+        };
+        *self.bytes_of(json.len()) += json.len();
+        self.events.push_back(TailEvent { json, added: now });
+        while self.small_bytes > TAIL_BYTES
+            || (self.large_bytes > LARGE_BYTES && self.events.len() > 1)
+        {
+            self.drop_oldest();
+        }
+        self.drop_large(now);
+    }
+
+    /// Drops large events that are older than [`LARGE_TIME`], and all before them.
+    fn drop_large(&mut self, now: Instant) {
+        let is_old =
+            |event: &TailEvent| is_large(event.json.len()) && event.added + LARGE_TIME <= now;
+        while self.large_bytes > 0 && self.events.iter().any(is_old) {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(oldest) = self.events.pop_front() {
+            *self.bytes_of(oldest.json.len()) -= oldest.json.len();
+            self.first += 1;
+        }
+    }
+
+    fn bytes_of(&mut self, event: usize) -> &mut usize {
+        if is_large(event) { &mut self.large_bytes } else { &mut self.small_bytes }
     }
 }
+
+/// Whether an event has a share of the memory for large events, and is not copied.
+fn is_large(bytes: usize) -> bool {
+    bytes > COPIED_BYTES
+}
+
+/// The task that reads a log for all its followers.
+struct TailReader {
+    context: Arc<FollowContext>,
+    log: OwnedLog,
+    changes: LogWatch,
+    tail: watch::Sender<Tail>,
+}
+
+impl TailReader {
+    /// Reads until the partition ends. The guard then ends all followers.
+    async fn run(mut self, _ended: DropGuard) {
+        let mut partition = self.log.watch();
+        let failure = tokio::select! {
+            biased;
+            () = partition.ended() => return,
+            failure = self.read() => failure,
+        };
+        // Followers still take the events in front of the failure.
+        self.tail.send_modify(|tail| tail.failure = Some(failure));
+        partition.ended().await;
+    }
+
+    /// Reads each event when it is applied. Returns the reason why an event cannot be read.
+    async fn read(&mut self) -> String {
+        loop {
+            let known = self.changes.changes();
+            if let Err(reason) = self.read_to_end().await {
+                return reason;
+            }
+            if self.tail.borrow().large_bytes > 0 {
+                let until = self.context.clock.now() + LARGE_TIME;
+                let changed = self.changes.changed(known);
+                if self.context.clock.timeout_at(until, changed).await.is_err() {
+                    let now = self.context.clock.now();
+                    // Nobody waits for what is dropped.
+                    self.tail.send_if_modified(|tail| {
+                        tail.drop_large(now);
+                        false
+                    });
+                }
+            }
+            if self.changes.changed(known).await.is_err() {
+                // The partition has ended, and with it this task.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Reads the events behind the tail, up to the last one that is applied.
+    async fn read_to_end(&mut self) -> Result<(), String> {
+        let FollowContext { reads, clock, large_events, .. } = &*self.context;
+        let share = reads.share(Instant::FAR_FUTURE).await;
+        let _share = share.map_err(|problem| problem.reason().to_owned())?;
+        let next = self.tail.borrow().end();
+        let entries = self.log.read(Offset(next)).map_err(|busy| busy.to_string())?;
+        let mut events = LogEvents::new(entries, self.log.name(), reads.throttle.clone());
+        loop {
+            let piece = events.next(PIECE_BYTES).await.map_err(|error| with_causes(&error))?;
+            if piece.is_empty() {
+                return Ok(());
+            }
+            let piece: Vec<_> = piece
+                .into_iter()
+                .map(|json| match is_large(json.len()) {
+                    true => {
+                        large_events.try_reserve(json.len()).map(|share| share.into_bytes(json))
+                    }
+                    false => Some(json),
+                })
+                .collect();
+            let now = clock.now();
+            self.tail.send_modify(|tail| piece.into_iter().for_each(|json| tail.add(json, now)));
+            // The followers take these events before the next ones are read.
+            yield_now().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,23 +2,16 @@
 
 use std::{io, sync::Arc};
 
-use bytes::Bytes;
 use clock::{Clock, Instant};
-use futures::{
-    StreamExt, TryStreamExt,
-    stream::{self, BoxStream},
-};
+use futures::{StreamExt, stream};
 use hyper::{Response, body::Frame};
 use processor::{LogName, Refused};
-use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use vvm::{
-    LocalPartition, OwnedLog,
-    eventlog::{self, Entry, Offset},
-};
+use vvm::{LocalPartition, OwnedLog, eventlog::Offset};
 
 use super::{
     READ_BYTES,
+    events::LogEvents,
     record::{STEP_BYTES, check_workspace_exists, read_problem},
 };
 use crate::{
@@ -27,7 +20,6 @@ use crate::{
     query::{limit, parameter},
     read_throttle::ReadThrottle,
     response::{Body, stream_response},
-    rows::json_of_entry,
 };
 
 /// The largest number of events in an answer.
@@ -46,7 +38,7 @@ pub(crate) struct LogReads {
     clock: Clock,
 }
 
-/// The resources that a log holds while it is being sent.
+/// The resources that a log holds while it is being sent, or read for a follower.
 #[derive(Debug)]
 pub(crate) struct LogPermits {
     /// The permit of one of the logs that may be read at the same time.
@@ -75,7 +67,7 @@ impl LogReads {
         })
     }
 
-    /// Waits for the resources of a follower that reads the events that it lacks.
+    /// Waits for the resources of a follower that reads events from before the tail of its log.
     pub(crate) async fn of_follower(
         &self,
         deadline: Instant,
@@ -118,19 +110,15 @@ pub(crate) async fn stream_log(
     }
     let log = partition.log(name);
     let entries = log.read(Offset(from));
-    let mut entries = entries.map_err(|busy| ProblemDetails::refused(Refused::Busy(busy)))?;
-    // The first read comes before the answer begins. If it fails, the client still gets a problem.
-    let first = throttle.run(entries.try_next()).await.map_err(read_problem)?;
-    if first.is_none()
-        && let LogName::Workspace(ws) = name
-    {
+    let entries = entries.map_err(|busy| ProblemDetails::refused(Refused::Busy(busy)))?;
+    let mut events = LogEvents::new(entries, name, throttle.clone());
+    let has_events = events.read_first().await.map_err(read_problem)?;
+    if !has_events && let LogName::Workspace(ws) = name {
         check_workspace_exists(partition, ws).await?;
     }
-    let entries = stream::iter(first.map(Ok)).chain(entries).take(limit).boxed();
-    let lines = LogLines { entries, log, throttle: throttle.clone(), _held: held };
+    let lines = LogLines { events: events.limited(limit), log, _held: held };
     let pieces = stream::try_unfold(lines, |mut lines| async move {
-        let throttle = lines.throttle.clone();
-        let piece = throttle.run(lines.next()).await?;
+        let piece = lines.next().await?;
         Ok(piece.map(|piece| (Frame::data(piece.into()), lines)))
     });
     Ok(stream_response("application/x-ndjson", pieces.boxed()))
@@ -138,36 +126,23 @@ pub(crate) async fn stream_log(
 
 /// A log that is being sent.
 struct LogLines {
-    entries: BoxStream<'static, eventlog::Result<Entry>>,
+    events: LogEvents,
     log: OwnedLog,
-    throttle: ReadThrottle,
     _held: LogPermits,
 }
 
 impl LogLines {
     /// Reads some whole lines; `None` at the end.
     async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let mut lines = Vec::new();
-        while lines.len() < STEP_BYTES
-            && let Some(entry) = self.entries.try_next().await.map_err(io::Error::other)?
-        {
-            lines.extend_from_slice(&event_json(&entry, self.log.name()));
-            lines.push(b'\n');
-        }
+        let events = self.events.next(STEP_BYTES).await.map_err(io::Error::other)?;
         if !self.log.may_answer() {
             return Err(io::Error::other("this node no longer leads the partition"));
         }
+        let mut lines = Vec::with_capacity(events.iter().map(|event| event.len() + 1).sum());
+        for event in &events {
+            lines.extend_from_slice(event);
+            lines.push(b'\n');
+        }
         Ok((!lines.is_empty()).then_some(lines))
     }
-}
-
-/// An event as JSON. In the log of a partition it names its workspace.
-pub(crate) fn event_json(entry: &Entry, log: LogName) -> Bytes {
-    let mut json = json_of_entry(entry);
-    if log == LogName::Partition
-        && let Some(object) = json.as_object_mut()
-    {
-        object.insert("workspace".to_owned(), json!(entry.place().ws.0));
-    }
-    json.to_string().into()
 }

@@ -8,6 +8,7 @@
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -28,6 +29,8 @@ struct ActiveState {
     before: Duration,
     /// Whether the last answer has no end, so that each of its pieces has a time of its own.
     is_endless: bool,
+    /// The body that waits until no piece waits for the client.
+    waiting_body: Option<Waker>,
 }
 
 impl ActiveState {
@@ -80,6 +83,16 @@ impl ActiveRequest {
         state.since = state.since.map(|_| clock.now());
     }
 
+    /// Waits until the kernel has taken all pieces of the answer so far.
+    pub(super) fn poll_taken(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.0.state();
+        if state.pieces == 0 {
+            return Poll::Ready(());
+        }
+        state.waiting_body = Some(context.waker().clone());
+        Poll::Pending
+    }
+
     /// Notes that a piece of the answer waits for the client.
     fn add_piece(&self, now: Instant) {
         let mut state = self.0.state();
@@ -97,6 +110,9 @@ impl ActiveRequest {
         } else if is_last {
             state.before = state.taken(now);
             state.since = None;
+        }
+        if is_last && let Some(body) = state.waiting_body.take() {
+            body.wake();
         }
     }
 }

@@ -17,6 +17,8 @@ use crate::response::Body;
 /// The body of an answer.
 pub(super) struct TrackedBody {
     body: Body,
+    /// The error that ends the body, while pieces in front of it wait for the client.
+    error: Option<<Body as hyper::body::Body>::Error>,
     begun: Arc<ActiveRequest>,
     clock: Clock,
 }
@@ -30,7 +32,14 @@ impl TrackedBody {
         clock: Clock,
     ) -> TrackedBody {
         begun.begin_answer(is_endless, &clock);
-        TrackedBody { body, begun: Arc::new(begun), clock }
+        TrackedBody { body, error: None, begun: Arc::new(begun), clock }
+    }
+
+    fn held(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        frame.map_data(|bytes| {
+            let (begun, clock) = (Arc::clone(&self.begun), self.clock.clone());
+            Bytes::from_owner(BodyPiece { bytes, _waits: WaitingPiece::new(begun, clock) })
+        })
     }
 }
 
@@ -54,12 +63,17 @@ impl hyper::body::Body for TrackedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let held = |bytes| {
-            let (begun, clock) = (Arc::clone(&self.begun), self.clock.clone());
-            Bytes::from_owner(BodyPiece { bytes, _waits: WaitingPiece::new(begun, clock) })
-        };
-        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(held))))
+        if self.error.is_none() {
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Err(error)) => self.error = Some(error),
+                frame => return Poll::Ready(frame.map(|frame| frame.map(|it| self.held(it)))),
+            }
+            // hyper drops what it has not written yet at an error, and writes it in a pause.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        ready!(self.begun.poll_taken(context));
+        Poll::Ready(self.error.take().map(Err))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -73,7 +87,7 @@ impl hyper::body::Body for TrackedBody {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{io, time::Duration};
 
     use clock::ManualClock;
     use futures::{FutureExt, StreamExt, future::poll_fn, stream};
@@ -144,5 +158,28 @@ mod tests {
         manual.advance(second);
         assert_eq!(taken(), second);
         drop(three);
+    }
+
+    /// The events in front of a damaged one did not reach a client that was a little slow: hyper
+    /// dropped them when the body failed.
+    #[test]
+    fn an_error_waits_until_the_client_has_the_pieces_in_front_of_it() {
+        let (clock, under_way) = (ManualClock::new(0).clock(), ActiveRequests::default());
+        let pieces = [Ok("one"), Ok("two"), Err("damaged")].map(|piece| match piece {
+            Ok(text) => Ok(Frame::data(Bytes::from(text))),
+            Err(reason) => Err(io::Error::other(reason)),
+        });
+        let body = stream_response("text/plain", stream::iter(pieces).boxed()).into_body();
+        let mut body = TrackedBody::new(body, false, under_way.begin(), clock);
+        let mut next = || {
+            let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+            frame.now_or_never()
+        };
+        let (one, two) = (next().unwrap(), next().unwrap());
+        assert!(next().is_none());
+        drop(one);
+        assert!(next().is_none(), "a piece still waits");
+        drop(two);
+        assert!(next().unwrap().is_some_and(|end| end.is_err()));
     }
 }

@@ -194,20 +194,26 @@ fn a_slow_follower_gets_all_events_and_holds_nobody_up() {
         format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
     let mut slow = Follower::open(node.api, &wlog("&from=end"), &[]).unwrap();
     let mut quick = Follower::open(node.api, &wlog("&from=end"), &[]).unwrap();
-    let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
         let quick = scope.spawn(|| {
-            let offsets = offsets(&mut quick, EVENTS as usize);
-            assert!(!is_done.load(Ordering::SeqCst), "the slow follower holds up the quick one");
-            offsets
+            let start = Instant::now();
+            (offsets(&mut quick, EVENTS as usize), start.elapsed())
         });
+        let start = Instant::now();
         // 12 MB do not fit into the buffers of a connection.
         for _ in 0..EVENTS {
             assert_eq!(node.command(WS, "sys.CUD", &row).0, 200);
         }
+        let written = start.elapsed();
         let expected: Vec<_> = (2..2 + EVENTS).collect();
-        assert!(quick.join().unwrap() == expected);
-        is_done.store(true, Ordering::SeqCst);
+        // The slow follower begins to read when the quick one has all events.
+        let (offsets_of_quick, took) = quick.join().unwrap();
+        assert!(offsets_of_quick == expected);
+        let late = took.saturating_sub(written);
+        assert!(
+            late < Duration::from_secs(3),
+            "the slow follower holds up the quick one: {late:?}"
+        );
         assert!(offsets(&mut slow, EVENTS as usize) == expected);
     });
     // It is at the end of the log again, and takes part in what all share.
@@ -245,14 +251,33 @@ fn a_follower_that_takes_nothing_is_cut_off() {
     node.stop();
 }
 
-/// A log that is so large that no connection buffers it.
-fn write_60_mb(node: &TestNode) {
+/// Writes events of 200 KB.
+fn write_large(node: &TestNode, events: usize) {
     let text = "x".repeat(200_000);
     let row =
         format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
-    for _ in 0..300 {
+    for _ in 0..events {
         assert_eq!(node.command(WS, "sys.CUD", &row).0, 200);
     }
+}
+
+/// Followers that took nothing kept all places to read earlier events until they were cut. All other
+/// followers were refused meanwhile.
+#[test]
+fn a_follower_that_takes_nothing_gives_its_place_back() {
+    const EVENTS: usize = 100;
+    let node = TestNode::with(|settings| settings.logs = 4);
+    // No connection buffers 20 MB.
+    write_large(&node, EVENTS);
+    let mut stalled = Follower::open(node.api, &wlog(""), &[]).unwrap();
+    assert_eq!(stalled.status, 200, "{}", stalled.head);
+    let mut next = Follower::open(node.api, &wlog("&from=100"), &[]).unwrap();
+    assert_eq!(next.status, 200, "{}", next.head);
+    assert_eq!(offsets(&mut next, 2), [100, 101]);
+    // The stalled follower goes on where it was.
+    assert!(offsets(&mut stalled, EVENTS + 1) == Vec::from_iter(1..=EVENTS as u64 + 1));
+    drop((next, stalled));
+    node.stop();
 }
 
 /// A follower that reads a long log steadily took the place in which all others read, until it was
@@ -260,7 +285,8 @@ fn write_60_mb(node: &TestNode) {
 #[test]
 fn followers_that_catch_up_take_turns_and_leave_room_for_logs() {
     let node = TestNode::with(|settings| settings.logs = 1);
-    write_60_mb(&node);
+    // No connection buffers 60 MB.
+    write_large(&node, 300);
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
         // 5 MB in a second.

@@ -13,6 +13,7 @@ mod description;
 mod documents;
 mod early_answers;
 mod follow;
+mod follow_storage;
 mod frames;
 mod head;
 mod hosts;

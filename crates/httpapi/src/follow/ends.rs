@@ -1,0 +1,117 @@
+//! The ends of a followed log, and its signs of life.
+
+use std::{io, time::Duration};
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::format::EventFormat;
+
+/// The longest silence. A client notices by it that the connection is lost.
+const QUIET: Duration = Duration::from_secs(15);
+
+/// The ends of an answer with a followed log, whatever it waits for.
+#[derive(Debug)]
+pub(crate) struct FollowEnds {
+    clock: Clock,
+    /// Cancelled when the node stops or the partition leaves it.
+    ended: CancellationToken,
+    /// The end of the token of the client.
+    until: Instant,
+}
+
+/// The outcome of a wait.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Waited<T> {
+    Ready(T),
+    /// The time of the wait is over.
+    Quiet,
+    /// The answer must end.
+    Ended,
+}
+
+type Pieces = BoxStream<'static, io::Result<Vec<Bytes>>>;
+
+impl FollowEnds {
+    pub(crate) fn new(clock: &Clock, ended: CancellationToken, until: Instant) -> FollowEnds {
+        FollowEnds { clock: clock.clone(), ended, until }
+    }
+
+    /// Waits for something, at most until `quiet_until`.
+    ///
+    /// # Cancel safety
+    /// As that of `wait`, which is dropped if it is not ready.
+    pub(crate) async fn wait<T>(
+        &self,
+        wait: impl Future<Output = T>,
+        quiet_until: Instant,
+    ) -> Waited<T> {
+        let wait = self.clock.timeout_at(quiet_until.min(self.until), wait);
+        match self.ended.run_until_cancelled(wait).await {
+            Some(Ok(ready)) => Waited::Ready(ready),
+            Some(Err(_)) if self.clock.now() < self.until => Waited::Quiet,
+            Some(Err(_)) | None => Waited::Ended,
+        }
+    }
+
+    /// Sends a sign of life whenever a piece lets the client wait for long, and ends the pieces at
+    /// the first of these ends. Each piece is whole, so the answer ends after a whole event.
+    pub(super) fn with_signs_of_life(self, pieces: Pieces, format: EventFormat) -> Pieces {
+        let pieces = stream::unfold(Some((pieces, self)), move |state| async move {
+            let (mut pieces, ends) = state?;
+            let quiet_until = ends.clock.now() + QUIET;
+            // The stream keeps its place in all queues, because only the wait for it is dropped.
+            match ends.wait(pieces.next(), quiet_until).await {
+                Waited::Ready(Some(Ok(piece))) => Some((Ok(piece), Some((pieces, ends)))),
+                Waited::Ready(Some(Err(error))) => Some((Err(error), None)),
+                Waited::Quiet => Some((Ok(vec![format.sign_of_life()]), Some((pieces, ends)))),
+                Waited::Ready(None) | Waited::Ended => None,
+            }
+        });
+        pieces.boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::ManualClock;
+    use futures::FutureExt;
+
+    use super::*;
+
+    /// A follower that waited for its turn to read was silent, so that its client gave up, and stayed
+    /// after the end of its token.
+    #[test]
+    fn a_wait_of_any_kind_has_signs_of_life_and_ends() {
+        let manual = ManualClock::new(1);
+        let clock = manual.clock();
+        let ended = CancellationToken::new();
+        let token = clock.now() + Duration::from_secs(20);
+        let [mut short, mut long] = [token, Instant::FAR_FUTURE].map(|until| {
+            let ends = FollowEnds::new(&clock, ended.clone(), until);
+            ends.with_signs_of_life(stream::pending().boxed(), EventFormat::Lines).fuse()
+        });
+        let mut pieces = || {
+            [&mut short, &mut long].map(|pieces| {
+                let piece = pieces.next().now_or_never()?;
+                Some(piece.map(|piece| piece.unwrap()))
+            })
+        };
+        let sign = Some(Some(vec![Bytes::from("\n")]));
+        assert_eq!(pieces(), [None, None]);
+        manual.advance(Duration::from_secs(14));
+        assert_eq!(pieces(), [None, None], "it is too early");
+        manual.advance(Duration::from_secs(1));
+        assert_eq!(pieces(), [sign.clone(), sign]);
+        assert_eq!(pieces(), [None, None], "one sign is enough");
+        manual.advance(Duration::from_secs(5));
+        assert_eq!(pieces(), [Some(None), None], "the token of one has ended");
+        ended.cancel();
+        assert_eq!(pieces()[1], Some(None), "the partition has ended");
+    }
+}
