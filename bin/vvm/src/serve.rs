@@ -1,6 +1,7 @@
 //! `vvm serve`: a node, from its configuration to its exit code.
 
 mod access;
+mod files;
 mod http;
 mod killer;
 mod memory;
@@ -19,19 +20,20 @@ use clock::Clock;
 use httpapi::{AdminEndpoint, AdminSettings, HttpApi};
 use ielections::LockFile;
 use istorage::{Metered, StorageDriver, WrappedDriver};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 use tracing::{info, warn};
 use vvm::{Builder, Launched, Vvm};
 
 pub(crate) use self::{
     access::NodeAccess,
+    files::{OTHER_FILES, peer_connections, room_for_clients},
     memory::most_memory,
     settings::{check, plan},
     tls::NodeTls,
     traces::NodeTraces,
 };
 use self::{
+    files::allow_connections,
     http::{admin_limits, api_settings, cluster_settings},
     killer::kill,
     reload::reload_on,
@@ -177,7 +179,7 @@ fn provide(
     }
     let (metrics, upkeep) = metrics::install()?;
     let traces = traces.map(|traces| traces.install(&settings));
-    let connections = allow_connections(config.http.connections.get());
+    let connections = allow_connections(&config, &target);
     let api = api_settings(&config, connections, &tls, access.http);
     let (admin, admin_limits) = (config.admin.listen, admin_limits(&config, api.limits));
     // A storage in memory has no lease that outlives the process.
@@ -248,29 +250,6 @@ fn driver(target: &StorageTarget, clock: &Clock) -> Arc<dyn StorageDriver> {
     let (name, clock) = (driver.name(), clock.clone());
     let metered = move |storage| Arc::new(Metered::new(storage, name, clock.clone())) as _;
     Arc::new(WrappedDriver::new(Arc::new(driver), metered))
-}
-
-/// Files that are no connections: those of the storage, the admin endpoint and the node itself.
-pub(crate) const OTHER_FILES: u64 = 250;
-
-/// Raises the limit of open files, and returns the number of connections that this limit allows.
-/// Each connection is an open file.
-fn allow_connections(connections: usize) -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    let maximum = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        warn!(%error, "raising the limit of open files failed");
-    }
-    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let room = usize::try_from(allowed.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX).max(1);
-    if room < connections {
-        warn!(
-            connections = room,
-            wanted = connections,
-            "connections limited by the number of open files: raise that limit (ulimit -n, LimitNOFILE)"
-        );
-    }
-    connections.min(room)
 }
 
 /// Takes the lock file that proves, after a crash, that the former process is gone. Without the

@@ -217,7 +217,9 @@ fn the_memory_of_a_node_includes_the_rows_that_its_partitions_keep() {
     for (partitions, seats) in [(1, 16), (4, 3), (10, 2), (10, 16), (100, 16)] {
         assert_eq!(memory_mib(partitions, seats), rest + partitions * 35, "{seats} seats");
     }
-    assert_eq!(rest, 256 + 128 + 160 + 15_000 / 32, "bodies, answers, program, connections");
+    let (fixed, of_32_kib) = (256 + 128 + 160 + 32, 15_000 + 2_000);
+    let what = "bodies, answers, program, large events; connections, followers";
+    assert_eq!(rest, fixed + of_32_kib / 32, "{what}");
 }
 
 /// Each fast series can hold 10,000 counters, and as many can wait to be given back. The memory that

@@ -25,15 +25,16 @@ pub(super) fn check(
     let there = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_memory(&text));
     let limits = MEMORY_LIMITS.iter().filter_map(|file| fs::read_to_string(file).ok());
     let limits = limits.filter_map(|text| text.trim().parse().ok());
-    [of_files(files, wanted as u64), of_memory(taken as u64, limits.chain(there).min())]
+    let peers = serve::peer_connections(config, target);
+    [of_files(files, wanted as u64, peers), of_memory(taken as u64, limits.chain(there).min())]
 }
 
-fn of_files(files: u64, connections: u64) -> Finding {
-    let needed = connections.saturating_add(serve::OTHER_FILES);
+fn of_files(files: u64, connections: u64, peers: u64) -> Finding {
+    let needed = connections.saturating_add(serve::OTHER_FILES).saturating_add(peers);
     if files >= needed {
         return Finding::ok("open files", format!("up to {files}, and {needed} are needed"));
     }
-    let allowed = files.saturating_sub(serve::OTHER_FILES).max(1);
+    let allowed = serve::room_for_clients(files, peers).min(connections);
     Finding::warn(
         "open files",
         format!("up to {files}: the node would take {allowed} connections, not {connections}"),
@@ -67,8 +68,9 @@ mod tests {
 
     #[test]
     fn files_and_memory_are_compared_with_the_configuration() {
-        assert_eq!(of_files(15_250, 15_000).verdict, Verdict::Ok);
-        let few = of_files(1_024, 15_000);
+        assert_eq!(of_files(15_250, 15_000, 0).verdict, Verdict::Ok);
+        assert_eq!(of_files(15_250, 15_000, 1_280).verdict, Verdict::Warn, "peers need files too");
+        let few = of_files(1_024, 15_000, 0);
         assert_eq!(few.verdict, Verdict::Warn);
         assert!(few.what.contains("774 connections, not 15000"), "{few}");
         assert!(few.advice.unwrap().contains("15250"));

@@ -1,5 +1,6 @@
 //! The memory that a node may take.
 
+use httpapi::HttpApiSettings;
 use processor::{KNOWN_ROWS_BYTES, SeriesPolicy};
 use vvm::AppSettings;
 
@@ -8,7 +9,8 @@ use crate::{config::VvmConfig, storage_target::StorageTarget};
 /// Returns the most memory that the node may take, in bytes.
 ///
 /// The sum counts bodies and answers as their limits allow, the cache of redb, the connections, the
-/// rows that partitions read ahead, the counters of fast series, and the rest of the program.
+/// rows that partitions read ahead, the counters of fast series, the events of followed logs, and the
+/// rest of the program.
 pub(crate) fn most_memory(
     VvmConfig { http, .. }: &VvmConfig,
     target: &StorageTarget,
@@ -27,7 +29,8 @@ pub(crate) fn most_memory(
     let partitions: usize = apps.iter().map(|app| usize::from(app.partitions.get())).sum();
     let connection = if http.tls.is_some() { CONNECTION + TLS } else { CONNECTION };
     let parts = partitions * KNOWN_ROWS_BYTES + connections * connection + PROGRAM;
-    requests.saturating_add(cache).saturating_add(parts).saturating_add(numbers(apps))
+    let followed = HttpApiSettings::most_followed_bytes(http.followers.get(), connections);
+    [cache, parts, numbers(apps), followed].into_iter().fold(requests, usize::saturating_add)
 }
 
 /// Returns the most memory of the counters that all fast series hold.
