@@ -50,7 +50,8 @@ pub struct AdminSettings {
     pub metrics: MetricsRenderer,
     /// The version of the program.
     pub version: &'static str,
-    /// Whether the endpoint serves only this machine, as for the API.
+    /// Whether the endpoint serves only this machine, as for the API. On loopback the views that
+    /// need no token are for this machine in any case, if others need one.
     pub only_local: bool,
     /// Finds the sender of a request. Without it the endpoint asks nobody, and everybody may do
     /// everything.
@@ -107,6 +108,8 @@ impl Service for AdminEndpoint {
         let (clock, limits) = (node.clock().clone(), settings.limits);
         let renderer = SharedRenderer::new(settings.metrics, clock.clone());
         let AdminSettings { version, only_local, tls, authenticator, .. } = settings;
+        let open_only_local =
+            authenticator.is_some() && settings.listen.ip().to_canonical().is_loopback();
         let access = PortAccess::new(authenticator, 0);
         let page = HtmlPage::new(include_str!("admin/live_page.html"));
         let (page, streams) = (page, EventStreams::new(clock.clone(), stop.clone()));
@@ -117,6 +120,7 @@ impl Service for AdminEndpoint {
             streams,
             version,
             only_local,
+            open_only_local,
             access: access.clone(),
         };
         let clients = ClientKind::Public(tls);
@@ -162,6 +166,9 @@ struct AdminHandler {
     streams: EventStreams,
     version: &'static str,
     only_local: bool,
+    /// Whether the open views serve only this machine. A page that the DNS resolves to this machine
+    /// (DNS rebinding) has no token, but could read what needs none.
+    open_only_local: bool,
     access: PortAccess,
 }
 
@@ -174,8 +181,10 @@ impl RequestHandler for AdminHandler {
 
 impl AdminHandler {
     async fn dispatch(&self, head: &Parts) -> Result<Response<Body>, ProblemDetails> {
-        check(head, self.only_local)?;
         let (path, query) = (head.uri.path(), head.uri.query());
+        // The page itself may come through a proxy by any name.
+        let has_open_data = OPEN.contains(&path) && path != "/";
+        check(head, self.only_local || (has_open_data && self.open_only_local))?;
         let (allow, is_allowed) = if VIEWS.contains(&path) {
             ("GET, HEAD", matches!(head.method, Method::GET | Method::HEAD))
         } else if ACTIONS.contains(&path) {

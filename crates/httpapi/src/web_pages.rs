@@ -19,8 +19,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const ADMIN: HeaderName = HeaderName::from_static("x-vvm-admin");
 
 /// The advice to an operator of a node that serves other machines.
-const ALLOW: &str =
-    "to serve other machines, put an authenticating proxy in front and set `allow_unauthenticated`";
+const ALLOW: &str = "to serve other machines, put an authenticating proxy in front and set `allow_unauthenticated`, or let the proxy send `Host: localhost`";
 
 /// Refuses a request to another host than this machine. A browser sends such a request if the DNS
 /// resolves the host of a page to this machine (DNS rebinding). The port serves one scheme.

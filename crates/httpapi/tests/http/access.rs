@@ -557,3 +557,51 @@ fn listed_pages_may_use_the_api_and_no_others() {
     assert_eq!(send("OPTIONS", "https://app.example", "").status, 405, "no preflight");
     node.stop();
 }
+
+/// With tokens, the views that need none were open to the page of any site whose name the DNS
+/// resolved to this machine.
+#[test]
+fn views_without_tokens_are_no_more_open_to_pages_than_before() {
+    let issuer = Issuer::new();
+    let authenticator = issuer.authenticator();
+    let node = TestNode::with_admin(|_, admin| {
+        admin.authenticator = Some(authenticator);
+        admin.only_local = false;
+    });
+    let bearer = format!("authorization: Bearer {}\r\n", issuer.token("operator", ALL));
+    let get = |path: &str, host: &str, more: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{more}\r\n");
+        crate::support::answer_to(node.admin, &head).status
+    };
+    for path in ["/metrics", "/readyz", "/livez"] {
+        assert_eq!(get(path, "localhost", ""), 200, "{path}");
+        assert_eq!(get(path, "evil.example", ""), 421, "{path}");
+        assert_eq!(get(path, "localhost", "origin: https://evil.example\r\n"), 403, "{path}");
+        assert_eq!(get(path, "localhost", "sec-fetch-site: cross-site\r\n"), 403, "{path}");
+    }
+    // A client with a token knows the node by its name, and the page has no data.
+    assert_eq!(get("/status", "node.example", &bearer), 200);
+    assert_eq!(get("/status", "node.example", ""), 401);
+    assert_eq!(get("/", "node.example", ""), 200);
+    node.stop();
+}
+
+/// The live page of an operator showed the cluster for as long as it was open.
+#[test]
+fn the_events_of_the_live_page_end_with_the_token() {
+    let issuer = Issuer::new();
+    let node = issuer.node();
+    let end = now() + 3;
+    // The leeway counts.
+    let token = issuer.token_with("operator", ALL, |new| new.expires = end - 30);
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str())];
+    let mut events = Follower::open(node.admin, "/cluster/events", &headers).unwrap();
+    assert_eq!(events.status, 200, "{}", events.head);
+    assert!(events.line().unwrap().is_some_and(|line| line.starts_with("data: ")));
+    while events.line().expect("the answer ends, and is not cut").is_some() {
+        assert!(now() < end + 20, "the events go on");
+    }
+    assert!((end - 1..end + 3).contains(&now()), "{} after the end", now() as i64 - end as i64);
+    node.stop();
+}
