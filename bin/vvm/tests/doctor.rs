@@ -8,6 +8,8 @@ mod fixture;
 #[allow(dead_code, reason = "this suite needs a part of it")]
 #[path = "support/node.rs"]
 mod node;
+#[path = "support/trials.rs"]
+mod trials;
 
 use std::{
     fs,
@@ -17,8 +19,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use fixture::{Storage, StorageFixture};
-use libtest_mimic::{Arguments, Trial};
+use fixture::StorageFixture;
 use node::{NodeProcess, free};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -325,7 +326,7 @@ fn memory() {
 }
 
 fn main() {
-    let trials: [(&str, fn()); 13] = [
+    let alone: [(&str, fn()); 13] = [
         ("a_new_machine_has_nothing_to_complain_about", new_machine),
         ("a_wrong_configuration_is_found", configuration),
         ("a_port_that_is_held_and_a_storage_that_does_not_answer_are_found", port),
@@ -341,25 +342,6 @@ fn main() {
         ("a_storage_in_memory_and_too_little_memory_are_found", memory),
     ];
     let can_mount = can_mount();
-    let alone = trials.map(|(name, run)| {
-        let is_ignored = name == "a_small_disk_is_found" && !can_mount;
-        let run = move || {
-            run();
-            Ok(())
-        };
-        Trial::test(name, run).with_ignored_flag(is_ignored)
-    });
-    // The trials above are on redb.
-    let servers = Storage::all().into_iter().filter(|(name, _)| *name != "redb");
-    let servers = servers.map(|(name, storage)| {
-        let is_ignored = storage.is_none();
-        let run = move || {
-            server(&StorageFixture::new(storage.unwrap()));
-            Ok(())
-        };
-        let name = format!("{name}::the_storage_of_a_node_at_work_is_checked");
-        Trial::test(name, run).with_ignored_flag(is_ignored)
-    });
-    let trials = alone.into_iter().chain(servers).collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+    let alone = alone.map(|(name, run)| (name, run, name != "a_small_disk_is_found" || can_mount));
+    trials::run(alone, ("the_storage_of_a_node_at_work_is_checked", server))
 }

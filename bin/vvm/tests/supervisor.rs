@@ -8,6 +8,8 @@ mod fixture;
 #[allow(dead_code, reason = "this suite needs a part of it")]
 #[path = "support/node.rs"]
 mod node;
+#[path = "support/trials.rs"]
+mod trials;
 
 use std::{
     io,
@@ -20,8 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fixture::{Storage, StorageFixture};
-use libtest_mimic::{Arguments, Trial};
+use fixture::StorageFixture;
 use node::{NodeProcess, PATIENCE, free};
 use rustix::process::Signal;
 use shop::http_client::request;
@@ -329,24 +330,6 @@ fn main() {
         ("a_socket_that_is_gone_is_told_once", gone),
         ("a_reload_has_a_beginning_and_an_end", reload),
     ];
-    let alone = alone.map(|(name, run)| {
-        let run = move || {
-            run();
-            Ok(())
-        };
-        Trial::test(name, run)
-    });
-    // Only one process can use a redb file.
-    let servers = Storage::all().into_iter().filter(|(name, _)| *name != "redb");
-    let shared = servers.map(|(server, storage)| {
-        let is_ignored = storage.is_none();
-        let run = move || {
-            drain_before_a_stop(&StorageFixture::new(storage.unwrap()));
-            Ok(())
-        };
-        let name = format!("{server}::a_stop_tells_the_time_of_its_drain");
-        Trial::test(name, run).with_ignored_flag(is_ignored)
-    });
-    let trials = alone.into_iter().chain(shared).collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+    let alone = alone.map(|(name, run)| (name, run, true));
+    trials::run(alone, ("a_stop_tells_the_time_of_its_drain", drain_before_a_stop))
 }
