@@ -88,6 +88,38 @@ fn commands_for_a_node_send_a_token() {
     node.stop();
 }
 
+/// An operator finds each request in the log, with its sender and without its token.
+#[test]
+fn the_log_has_each_request_at_the_level_debug() {
+    let folder = with_key();
+    let folder = folder.path();
+    let config = format!("{CONFIG}[log]\nfilter = \"info,httpapi=debug\"\nformat = \"json\"\n");
+    let node = NodeProcess::start(folder, &config).ready();
+    let token = token(folder, "client", "read", &["--app", "demo/shop", "--workspaces", "*"]);
+    let path = shop::http_client::workspace_path(1) + "/wlog";
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str()), ("x-request-id", "asked-1")];
+    let (status, _) =
+        shop::http_client::try_request(node.api, "GET", &format!("{path}?from=2"), &headers, "")
+            .unwrap();
+    assert_eq!(status, 404, "there is no workspace");
+    let lines = node.log_text();
+    let answered = lines.lines().find(|line| line.contains("request answered"));
+    let line: serde_json::Value = serde_json::from_str(answered.expect(&lines)).unwrap();
+    let text = line.to_string();
+    for expected in [
+        r#""principal":"https://issuer.example|client""#,
+        r#""request":"asked-1""#,
+        r#""method":"GET""#,
+        &format!(r#""path":"{path}""#),
+        r#""status":404"#,
+    ] {
+        assert!(text.contains(expected), "{expected} is not in {text}");
+    }
+    assert!(!lines.contains(&token), "a token is in the log");
+    node.stop();
+}
+
 #[test]
 fn a_key_is_private_and_a_token_is_shown_as_it_is() {
     let folder = with_key();

@@ -7,10 +7,14 @@ use istorage::mem::MemDriver;
 use trialkit::{Trial, trials};
 use vvm::Problem;
 
-use crate::{Stage, real_node::RealNode, site::url_of};
+use crate::{
+    Stage,
+    real_node::RealNode,
+    site::{Site, url_of},
+};
 
 pub(crate) const TRIALS: &[Trial<Stage>] =
-    trials!(node: drains_pauses_and_steps_down, asks_for_a_token);
+    trials!(node: drains_pauses_and_steps_down, asks_for_a_token, serves_pages_of_listed_origins);
 
 /// Two nodes share a storage. The page belongs to the first one, which owns all partitions.
 async fn drains_pauses_and_steps_down(stage: &Stage) {
@@ -76,6 +80,41 @@ async fn asks_for_a_token(stage: &Stage) {
     let shown = page.text("document.documentElement.outerHTML").await;
     assert!(!shown.contains("secret"), "the token stays in the page");
     page.value("sessionStorage.clear()").await;
+    // The browser itself reports each refused request.
+    page.console().await;
+    node.stop().await;
+}
+
+/// The browser asks the API before it sends the request of a page of another origin, and lets the
+/// page read the answer only if the API names the origin.
+async fn serves_pages_of_listed_origins(stage: &Stage) {
+    // A page without a policy of its own.
+    let empty: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 0\r\n\r\n";
+    let (listed, other) = (Site::start(empty.into()).await, Site::start(empty.into()).await);
+    let page = &stage.page;
+    let origin = |site: &Site| site.url.trim_end_matches('/').to_owned();
+    let node = RealNode::start_for_pages(origin(&listed)).await;
+    let path = "api/v2/apps/acme/shop/workspaces/1/commands/sys.CreateWorkspace";
+    let send = |token: &str, body: &str| {
+        format!(
+            "fetch('{}{path}', {{ method: 'POST', body: '{body}', headers: {{ 'authorization': \
+             'Bearer {token}', 'content-type': 'application/json' }} }}).then(answer => {{ \
+             window.answered = answer.status }}, () => {{ window.answered = 'blocked' }})",
+            url_of(node.api)
+        )
+    };
+    let create = r#"{"args":{"kind":"Shop"}}"#;
+    for (site, token, expected) in [
+        (&other, "secret", "'blocked'"),
+        // The page can read why it was refused. The command of the other page was not sent.
+        (&listed, "wrong", "401"),
+        (&listed, "secret", "200"),
+    ] {
+        page.open(&site.url).await;
+        page.value(&send(token, create)).await;
+        page.wait("window.answered !== undefined").await;
+        page.wait(&format!("window.answered === {expected}")).await;
+    }
     // The browser itself reports each refused request.
     page.console().await;
     node.stop().await;

@@ -1,4 +1,4 @@
-//! A node in this process, with its rows in memory and an admin endpoint.
+//! A node in this process, with its rows in memory and an admin endpoint. Some also have the API.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -57,32 +57,43 @@ impl RealNode {
 
     /// Starts a node of a cluster with two seats. The nodes of a cluster have the same driver.
     pub(crate) async fn start_with(driver: Arc<MemDriver>) -> RealNode {
-        RealNode::launch(driver, None).await
+        RealNode::launch(driver, None, None).await
+    }
+
+    /// Starts a node whose API wants the token `secret`, and serves the pages of an origin.
+    pub(crate) async fn start_for_pages(origin: String) -> RealNode {
+        let driver = Arc::new(MemDriver::new(Clock::system()));
+        RealNode::launch(driver, None, Some(origin)).await
     }
 
     /// Starts a node both ports of which want the token `secret`.
     pub(crate) async fn start_with_token() -> RealNode {
         let driver = Arc::new(MemDriver::new(Clock::system()));
-        RealNode::launch(driver, Some(Arc::new(OneToken))).await
+        RealNode::launch(driver, Some(Arc::new(OneToken)), None).await
     }
 
     async fn launch(
         driver: Arc<MemDriver>,
         authenticator: Option<Arc<dyn Authenticator>>,
+        page_origin: Option<String>,
     ) -> RealNode {
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (api, admin) = (free(), free());
         let clock = Clock::system();
         let usual = AdminSettings::new(admin, Arc::new(String::new), "0");
-        let mut settings = HttpApiSettings::new(api);
-        settings.authenticator = authenticator.clone();
-        let requests = HttpApi::new(settings);
+        let mut api_settings = HttpApiSettings::new(api);
+        api_settings.authenticator = authenticator.clone();
+        if let Some(origin) = page_origin {
+            api_settings.authenticator = Some(Arc::new(OneToken));
+            api_settings.only_local = false;
+            api_settings.page_origins = vec![origin];
+        }
         let endpoint = AdminEndpoint::new(AdminSettings { authenticator, ..usual });
         let two = NonZeroU32::new(2).unwrap();
         let settings = NodeSettings { seats: two, ..NodeSettings::new(api) };
         let launched = Vvm::builder(driver, clock.clone(), settings)
             .with_app(AppSettings::new(AppName::new("acme", "shop").unwrap(), shop()))
-            .with_service(requests)
+            .with_service(HttpApi::new(api_settings))
             .with_admin(endpoint)
             .build()
             .unwrap()
