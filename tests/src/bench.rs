@@ -1,5 +1,7 @@
 //! Code that the benches share: measuring calls, and opening the databases.
 
+mod kept_connection;
+mod node;
 mod shop_load;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -13,7 +15,11 @@ use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-pub use self::shop_load::{PARTITIONS, ShopLoad};
+pub use self::{
+    kept_connection::KeptConnection,
+    node::{BenchBinary, BenchFigures, BenchNode, BenchProcess},
+    shop_load::{PARTITIONS, ShopLoad},
+};
 use crate::servers::{CASSANDRA, DYNAMODB, TestServer};
 
 /// Any error. Every error ends a bench.

@@ -35,12 +35,12 @@ pub(crate) fn recovery(arguments: &[String]) -> Result<()> {
 
 /// Measures a node as its users see it.
 pub(crate) fn node(arguments: &[String]) -> Result<()> {
-    let packages = ["--package", "vvm-cli", "--package", "vvm-tests"];
-    let programs = ["--bin", "vvm", "--bin", "bench-node"];
-    cargo::run(&[&["build", "--release"], &packages[..], &programs[..]].concat())?;
-    // The program starts the `vvm` that lies beside it.
-    let mut command = Command::new(cargo::target_folder()?.join("release").join("bench-node"));
-    process::run(command.args(arguments))
+    beside_the_binary("bench-node", arguments)
+}
+
+/// Measures how fast a node delivers events to the clients that follow a log.
+pub(crate) fn followers(arguments: &[String]) -> Result<()> {
+    beside_the_binary("bench-followers", arguments)
 }
 
 /// Measures requests that a node forwards to another one.
@@ -48,6 +48,15 @@ pub(crate) fn hop(arguments: &[String]) -> Result<()> {
     let program = ["--release", "--quiet", "--package", "vvm-tests", "--bin", "bench-hop", "--"];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     cargo::run(&[&["run"], &program[..], &arguments].concat())
+}
+
+/// Runs a program that starts the `vvm` beside it.
+fn beside_the_binary(program: &str, arguments: &[String]) -> Result<()> {
+    let packages = ["--package", "vvm-cli", "--package", "vvm-tests"];
+    let programs = ["--bin", "vvm", "--bin", program];
+    cargo::run(&[&["build", "--release"], &packages[..], &programs[..]].concat())?;
+    let mut command = Command::new(cargo::target_folder()?.join("release").join(program));
+    process::run(command.args(arguments))
 }
 
 fn on_servers(program: &str, usual: &str, arguments: &[String]) -> Result<()> {

@@ -137,6 +137,14 @@ enum BenchCommand {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measures how fast a node delivers events to the clients that follow a log, and what a client
+    /// costs.
+    Followers {
+        /// Arguments for the measuring program: --loads 1000:20,20:1000 --storages memory,redb
+        /// --rounds 3 --seconds 10.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Measures the cost of drawing numbers.
     Sequencer,
 }
@@ -177,6 +185,7 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::Bench(BenchCommand::Node { arguments }) => bench::node(&arguments),
         XtaskCommand::Bench(BenchCommand::Numbers { arguments }) => bench::numbers(&arguments),
         XtaskCommand::Bench(BenchCommand::Hop { arguments }) => bench::hop(&arguments),
+        XtaskCommand::Bench(BenchCommand::Followers { arguments }) => bench::followers(&arguments),
         XtaskCommand::Bench(BenchCommand::Sequencer) => bench::sequencer(),
         XtaskCommand::Simulate { schedules, from, seed } => {
             simulate::elections(schedules, from, seed)

@@ -11,10 +11,10 @@ use std::{net::SocketAddr, time::Duration};
 use clap::Parser;
 use clock::Clock;
 use tokio::task::JoinSet;
-use vvm_tests::bench::{BenchError, cpu_time, median};
+use vvm_tests::bench::{BenchError, KeptConnection, cpu_time, median};
 
 use self::{
-    client::{KeptConnection, command, read},
+    client::{command, read},
     nodes::BenchNodes,
 };
 

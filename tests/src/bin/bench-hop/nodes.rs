@@ -16,9 +16,9 @@ use tokio::{
     task::JoinSet,
 };
 use vvm::{AppSettings, ClusterOrder, Launched, NodeSettings, Vvm, eventlog::WsId};
-use vvm_tests::bench::BenchError;
+use vvm_tests::bench::{BenchError, KeptConnection};
 
-use crate::client::{KeptConnection, command, new_workspace};
+use crate::client::{command, new_workspace};
 
 /// The partition that the frozen owner has.
 const FROZEN: u16 = 9;

@@ -5,16 +5,14 @@
 
 #![expect(clippy::disallowed_methods, reason = "it has no runtime to wait in")]
 
-mod node;
 mod numbers;
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
 use clock::Clock;
-use node::Binary;
 use rustix::process::Signal;
-use vvm_tests::bench::{BenchError, median, millis};
+use vvm_tests::bench::{BenchBinary, BenchError, median, millis};
 
 /// Measures a node as its users see it.
 #[derive(Clone, Debug, Parser)]
@@ -52,7 +50,7 @@ fn main() -> Result<(), BenchError> {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("vvm"),
     };
-    let binary = Binary::new(path, clock.clone());
+    let binary = BenchBinary::new(path, clock.clone());
     for part in &args.parts {
         match &**part {
             "commands" => commands(&args, &binary)?,
@@ -65,7 +63,7 @@ fn main() -> Result<(), BenchError> {
 }
 
 /// Measures the commands per second of a node.
-fn commands(args: &Args, binary: &Binary) -> Result<(), BenchError> {
+fn commands(args: &Args, binary: &BenchBinary) -> Result<(), BenchError> {
     println!("### Commands over HTTP, {} workspaces\n", args.workspaces);
     println!("| storage | clients | commands/s | p50 | p99 | CPU of the node |");
     println!("|---|---:|---:|---:|---:|---:|");
@@ -99,7 +97,7 @@ fn medians(rounds: &[[f64; 4]]) -> [f64; 4] {
 }
 
 /// Measures the start, the rest and the stop of a node with a long log.
-fn starts(args: &Args, binary: &Binary, clock: &Clock) -> Result<(), BenchError> {
+fn starts(args: &Args, binary: &BenchBinary, clock: &Clock) -> Result<(), BenchError> {
     /// The number of clients that fill the log, and that send commands when the node is stopped or
     /// killed under load.
     const CLIENTS: u32 = 320;

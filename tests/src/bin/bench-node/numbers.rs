@@ -3,9 +3,9 @@
 use std::{fs, path::Path};
 
 use rustix::process::Signal;
-use vvm_tests::bench::BenchError;
+use vvm_tests::bench::{BenchBinary, BenchError};
 
-use crate::{Args, medians, node::Binary};
+use crate::{Args, medians};
 
 /// The requests, with their arguments of `vvm bench` and the numbers that each of them draws. The
 /// first one is the floor of the others.
@@ -31,7 +31,7 @@ fn configure(folder: &Path, driver: &str) -> std::io::Result<()> {
 }
 
 /// Measures draws of a daily fast series.
-pub(crate) fn measure(args: &Args, binary: &Binary) -> Result<(), BenchError> {
+pub(crate) fn measure(args: &Args, binary: &BenchBinary) -> Result<(), BenchError> {
     let workspaces = args.workspaces;
     println!("### Document numbers over HTTP, {workspaces} workspaces, ranges of {RANGE}\n");
     println!(

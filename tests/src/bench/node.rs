@@ -1,5 +1,7 @@
 //! The `vvm` program: nodes as processes, and clients.
 
+#![expect(clippy::disallowed_methods, reason = "it waits for a process")]
+
 use std::{
     fs::File,
     net::{SocketAddr, TcpListener},
@@ -8,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use super::BenchError;
 use clock::Clock;
 use rustix::{
     param::{clock_ticks_per_second, page_size},
@@ -15,30 +18,35 @@ use rustix::{
 };
 use serde_json::Value;
 use shop::http_client::try_request;
-use vvm_tests::bench::BenchError;
 
 /// The longest time for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The `vvm` program.
-pub(crate) struct Binary {
+#[derive(Debug)]
+pub struct BenchBinary {
     path: PathBuf,
     clock: Clock,
 }
 
 /// The figures of a round, as clients measured them.
-pub(crate) struct Done {
-    pub(crate) count: f64,
-    pub(crate) per_second: f64,
-    /// In microseconds.
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
+#[derive(Clone, Copy, Debug)]
+pub struct BenchFigures {
+    /// The number of requests.
+    pub count: f64,
+    /// The requests in a second.
+    pub per_second: f64,
+    /// The median, in microseconds.
+    pub p50: f64,
+    /// The 99th percentile, in microseconds.
+    pub p99: f64,
 }
 
 /// A process that is killed when this value is dropped.
-pub(crate) struct Process(Child);
+#[derive(Debug)]
+pub struct BenchProcess(Child);
 
-impl Drop for Process {
+impl Drop for BenchProcess {
     fn drop(&mut self) {
         // The process may already have ended.
         let _ = self.0.kill();
@@ -47,18 +55,23 @@ impl Drop for Process {
 }
 
 /// A node that is ready for commands.
-pub(crate) struct Node {
-    process: Process,
+#[derive(Debug)]
+pub struct BenchNode {
+    process: BenchProcess,
     api: SocketAddr,
 }
 
-impl Binary {
-    pub(crate) fn new(path: PathBuf, clock: Clock) -> Binary {
-        Binary { path, clock }
+impl BenchBinary {
+    /// The program at this path.
+    pub fn new(path: PathBuf, clock: Clock) -> BenchBinary {
+        BenchBinary { path, clock }
     }
 
     /// Starts a node in a folder, and waits until it is ready.
-    pub(crate) fn start(&self, command: &[&str], folder: &Path) -> Result<Node, BenchError> {
+    ///
+    /// # Errors
+    /// If the node is not ready in time.
+    pub fn start(&self, command: &[&str], folder: &Path) -> Result<BenchNode, BenchError> {
         let (api, admin) = (free()?, free()?);
         let log = folder.join("node.log");
         let child = Command::new(&self.path)
@@ -68,7 +81,7 @@ impl Binary {
             .stdout(Stdio::null())
             .stderr(File::create(&log)?)
             .spawn()?;
-        let mut process = Process(child);
+        let mut process = BenchProcess(child);
         let end = self.clock.now() + PATIENCE;
         while !is_ready(admin) {
             if process.0.try_wait()?.is_some() || self.clock.now() > end {
@@ -77,10 +90,10 @@ impl Binary {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(Node { process, api })
+        Ok(BenchNode { process, api })
     }
 
-    fn client(&self, node: &Node, clients: u32) -> Command {
+    fn client(&self, node: &BenchNode, clients: u32) -> Command {
         let mut command = Command::new(&self.path);
         let (api, clients) = (node.api.to_string(), clients.to_string());
         command.args(["bench", "--json", "--node", &api, "--clients", &clients]);
@@ -89,14 +102,17 @@ impl Binary {
 
     /// Sends requests for a time, and returns the figures. `more` are arguments of `vvm bench`;
     /// without them, the requests are commands.
-    pub(crate) fn bench(
+    ///
+    /// # Errors
+    /// If a request fails.
+    pub fn bench(
         &self,
-        node: &Node,
+        node: &BenchNode,
         clients: u32,
         workspaces: u32,
         seconds: u64,
         more: &[&str],
-    ) -> Result<Done, BenchError> {
+    ) -> Result<BenchFigures, BenchError> {
         let (workspaces, seconds) = (workspaces.to_string(), seconds.to_string());
         let mut command = self.client(node, clients);
         command.args(["--workspaces", &workspaces, "--seconds", &seconds]).args(more);
@@ -106,7 +122,7 @@ impl Binary {
             return Err(format!("requests failed: {report}").into());
         }
         let figure = |value: &Value| value.as_f64().ok_or_else(|| format!("no figure: {report}"));
-        Ok(Done {
+        Ok(BenchFigures {
             count: figure(&report["done"])?,
             per_second: figure(&report["perSecond"])?,
             p50: figure(&report["micros"]["p50"])?,
@@ -115,25 +131,39 @@ impl Binary {
     }
 
     /// Begins to send commands, and waits until this has gone on for a while.
-    pub(crate) fn load(&self, node: &Node, clients: u32) -> Result<Process, BenchError> {
+    ///
+    /// # Errors
+    /// If the program does not start.
+    pub fn load(&self, node: &BenchNode, clients: u32) -> Result<BenchProcess, BenchError> {
         let mut command = self.client(node, clients);
         command.args(["--workspaces", "1000", "--seconds", "3600"]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         std::thread::sleep(Duration::from_secs(2));
-        Ok(Process(child))
+        Ok(BenchProcess(child))
     }
 }
 
-impl Node {
+impl BenchNode {
+    /// The address of the API.
+    pub fn api(&self) -> SocketAddr {
+        self.api
+    }
+
     /// Ends the node with a signal.
-    pub(crate) fn end(mut self, signal: Signal) -> Result<(), BenchError> {
+    ///
+    /// # Errors
+    /// If the node has ended already.
+    pub fn end(mut self, signal: Signal) -> Result<(), BenchError> {
         kill_process(Pid::from_child(&self.process.0), signal)?;
         self.process.0.wait()?;
         Ok(())
     }
 
     /// The CPU time of the node so far.
-    pub(crate) fn cpu(&self) -> Result<Duration, BenchError> {
+    ///
+    /// # Errors
+    /// If the node has ended.
+    pub fn cpu(&self) -> Result<Duration, BenchError> {
         let stat = self.read("stat")?;
         // The name of the program, in parentheses, may hold spaces.
         let rest = stat.rsplit_once(')').ok_or("no stat")?.1;
@@ -144,10 +174,23 @@ impl Node {
     }
 
     /// The resident memory of the node, in bytes.
-    pub(crate) fn memory(&self) -> Result<usize, BenchError> {
+    ///
+    /// # Errors
+    /// If the node has ended.
+    pub fn memory(&self) -> Result<usize, BenchError> {
         let statm = self.read("statm")?;
         let pages: usize = statm.split(' ').nth(1).ok_or("no statm")?.parse()?;
         Ok(pages * page_size())
+    }
+
+    /// The number of threads of the node.
+    ///
+    /// # Errors
+    /// If the node has ended.
+    pub fn threads(&self) -> Result<usize, BenchError> {
+        let status = self.read("status")?;
+        let threads = status.lines().find_map(|line| line.strip_prefix("Threads:"));
+        Ok(threads.ok_or("no threads")?.trim().parse()?)
     }
 
     fn read(&self, name: &str) -> std::io::Result<String> {
