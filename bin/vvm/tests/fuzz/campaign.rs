@@ -197,7 +197,9 @@ impl Campaign<'_> {
                     {
                         self.fail(&earlier, &wrong);
                     }
-                    if request.is_keyed && request.is_valid && keyed.is_none() {
+                    // A refused command with a key is tried again, and may then be done.
+                    let is_done = matches!(&sent, Sent::Answered(answer) if answer.status < 300);
+                    if request.is_keyed && request.is_valid && is_done && keyed.is_none() {
                         keyed = Some((request, sent));
                     }
                 }
@@ -222,7 +224,7 @@ impl Campaign<'_> {
     ) -> Result<(), String> {
         let again = client.send(earlier)?;
         let (Sent::Answered(first), Sent::Answered(again)) = (first, again) else { return Ok(()) };
-        if first.status >= 300 || is_limit(again.status) {
+        if is_limit(again.status) {
             return Ok(());
         }
         let json = |body: &[u8]| serde_json::from_slice::<Value>(body).unwrap_or_default();
