@@ -21,8 +21,8 @@ pub(crate) type Offsets = (u64, u64);
 /// What answers promise.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Promises {
-    /// Commands that are done, with their offsets.
-    pub(crate) done: HashMap<u64, Offsets>,
+    /// Requests with commands that are done, with the offsets of each command.
+    pub(crate) done: HashMap<u64, Vec<Offsets>>,
     /// Requests that have changed nothing.
     pub(crate) refused: HashSet<u64>,
     /// Workspaces in which something may have happened.
@@ -55,28 +55,35 @@ impl SharedPromises {
             return Ok(());
         }
         let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let offset = |key: &str| body[key].as_u64();
-        let (Some(plog), Some(wlog)) = (offset("plogOffset"), offset("wlogOffset")) else {
-            return Ok(());
-        };
-        if request.is_head_method || body["repeated"] == true || body.get("newIds").is_none() {
+        let answers = body["answers"].as_array().map_or(std::slice::from_ref(&body), |all| all);
+        let offsets: Vec<Offsets> = answers.iter().filter_map(offsets_of).collect();
+        // The outcome of a command of a batch may be unknown.
+        let is_known = answers.iter().all(|answer| answer["status"] != 504);
+        if request.is_head_method || offsets.is_empty() || !is_known {
             return Ok(());
         }
         if let (BodyKind::NewDoc(table), Some(id)) =
             (request.route.body, body["newIds"]["1"].as_u64())
             && request.is_valid
         {
-            let etag = format!("\"{}.{plog}\"", body["epoch"]);
+            let etag = format!("\"{}.{}\"", body["epoch"], body["plogOffset"]);
             let mut rng = generator.rng(request.number);
             generator.known.add(request.ws, table, KnownDoc { id, etag }, &mut rng);
         }
         let mut promises = self.get();
         promises.workspaces.extend(workspace_of(&request.head));
-        match promises.done.insert(request.number, (plog, wlog)) {
+        match promises.done.insert(request.number, offsets) {
             None => Ok(()),
             Some(_) => Err("a request was done twice".to_owned()),
         }
     }
+}
+
+/// The offsets of the event of an answer, unless the command was done before.
+fn offsets_of(answer: &Value) -> Option<Offsets> {
+    let is_new = answer["repeated"] != true && answer.get("newIds").is_some();
+    let offset = |key: &str| answer[key].as_u64();
+    is_new.then_some((offset("plogOffset")?, offset("wlogOffset")?))
 }
 
 /// The workspace in a target, as the node reads it.

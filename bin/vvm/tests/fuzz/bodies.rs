@@ -11,6 +11,11 @@ pub(crate) fn valid(kind: BodyKind, ws: u64, known: &Known, rng: &mut Rng) -> Ve
         BodyKind::None => return Vec::new(),
         BodyKind::CreateWorkspace => json!({ "args": { "kind": "Shop", "name": text(rng) } }),
         BodyKind::Rows => json!({ "rows": rows(ws, known, rng) }),
+        BodyKind::Batch => {
+            let mut command = || json!({ "command": "sys.CUD", "rows": rows(ws, known, rng) });
+            let commands: Vec<Value> = (0..3).map(|_| command()).collect();
+            json!({ "commands": commands })
+        }
         BodyKind::NewDoc("shop.Article") => json!({ "fields": article(rng) }),
         BodyKind::NewDoc(_) if rng.u8(..8) == 0 => json!({}),
         BodyKind::NewDoc(_) => json!({ "fields": { "customer": text(rng) } }),
@@ -101,6 +106,9 @@ const WHOLE: &[&[u8]] = &[
     b"{\"fields\":{\"cents\":9223372036854775808}}",
     b"{\"fields\":{\"cents\":-9223372036854775809}}",
     b"{\"fields\":{\"name\":\"a\"},\"fields\":{}}",
+    b"{\"commands\":[]}",
+    b"{\"commands\":[{\"command\":\"sys.CUD\"}]}",
+    b"{\"commands\":[{\"command\":\"\",\"rows\":[]},{\"command\":\"shop.None\"}]}",
     b"{\"count\":0}",
     b"{\"count\":1000}",
     b"{\"count\":18446744073709551616}",
@@ -194,6 +202,8 @@ const KEYS: &[&str] = &[
     "offset",
     "isActive",
     "args",
+    "command",
+    "commands",
     "rows",
     "kind",
     "name",

@@ -26,6 +26,8 @@ pub(crate) enum BodyKind {
     None,
     CreateWorkspace,
     Rows,
+    /// Several commands.
+    Batch,
     /// A new document of a table.
     NewDoc(&'static str),
     /// A change of a document of a table.
@@ -88,6 +90,7 @@ pub(crate) const ROUTES: &[FuzzRoute] = &[
         weight: 3,
         ..WRITE
     },
+    FuzzRoute { name: "command batch", path: "{ws}/commands", body: BodyKind::Batch, ..WRITE },
     FuzzRoute { path: "{ws}/docs/shop.Article", ..create("create Article", "shop.Article") },
     FuzzRoute { path: "{ws}/docs/shop.Bill", ..create("create Bill", "shop.Bill") },
     FuzzRoute { path: "{ws}/docs/shop.Order", ..create("create Order", "shop.Order") },
@@ -118,7 +121,26 @@ pub(crate) const ROUTES: &[FuzzRoute] = &[
     FuzzRoute {
         name: "list documents",
         path: "{ws}/cdocs/shop.Article",
-        queries: &["", "limit={small}", "after={number}&limit={small}", "after={id}"],
+        queries: &[
+            "",
+            "limit={small}",
+            "after={number}&limit={small}",
+            "after={id}",
+            "order=-id&limit={small}",
+            "order=-id&after={id}&keys=name",
+            "where=%7B%22cents%22%3A%7B%22%24in%22%3A%5B{number}%2Cnull%5D%7D%7D&limit={small}",
+            "where=%7B%22sys.IsActive%22%3Afalse%7D&keys=name,cents",
+        ],
+        ..API
+    },
+    FuzzRoute {
+        name: "read documents",
+        path: "{ws}/docs",
+        queries: &[
+            "ids={id}",
+            "ids={id},{number}&keys=name",
+            "ids={number},{huge},{id}&consistency=eventual",
+        ],
         ..API
     },
     FuzzRoute {
@@ -155,6 +177,20 @@ pub(crate) const ROUTES: &[FuzzRoute] = &[
         name: "list gaps",
         path: "{ws}/numbers/{series}/gaps",
         queries: &["", "limit={small}", "from={number}"],
+        ..API
+    },
+    FuzzRoute {
+        name: "description",
+        path: "/api/v2/openapi.json",
+        queries: &["", "app=demo/shop"],
+        weight: 1,
+        ..API
+    },
+    FuzzRoute {
+        name: "page of the API",
+        path: "/api/v2/",
+        sender: Sender::Anybody,
+        weight: 1,
         ..API
     },
     FuzzRoute { name: "live page", path: "/", sender: Sender::Anybody, ..ADMIN },
