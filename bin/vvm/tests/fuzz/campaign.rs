@@ -134,15 +134,17 @@ fn prove_check(
     token: &str,
 ) -> Result<(), String> {
     let right = promises.get().clone();
-    let (&number, &(plog, wlog)) = right.done.iter().next().ok_or("nothing was done")?;
+    let alone = right.done.iter().find(|(_, offsets)| offsets.len() == 1);
+    let (&number, offsets) = alone.ok_or("no request did one command")?;
+    let (plog, wlog) = offsets[0];
     let with = |change: &dyn Fn(&mut Promises)| {
         let mut wrong = right.clone();
         change(&mut wrong);
         logs::check(node, generator, &wrong, token).err()
     };
     let found = [
-        with(&|it| _ = it.done.insert(number, (plog, wlog + 1))),
-        with(&|it| _ = it.done.insert(u64::MAX - 1, (plog, wlog))),
+        with(&|it| _ = it.done.insert(number, vec![(plog, wlog + 1)])),
+        with(&|it| _ = it.done.insert(u64::MAX - 1, vec![(plog, wlog)])),
         with(&|it| _ = it.refused.insert(number)),
     ];
     match found.iter().position(Option::is_none) {
