@@ -4,7 +4,7 @@ use std::{pin::pin, sync::Arc};
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
-use istorage::{Error, KeyspaceName, Result, SharedStorage, StorageDriver};
+use istorage::{BackupStream, Error, KeyspaceName, Result, SharedStorage, StorageDriver};
 use tokio::sync::{Notify, OnceCell};
 
 use crate::storage_target::StorageTarget;
@@ -59,6 +59,10 @@ impl StorageDriver for LazyDriver {
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         self.driver(deadline).await?.drop_keyspace(keyspace, deadline).await
+    }
+
+    async fn backup(&self, until: Instant) -> Result<Option<BackupStream>> {
+        self.driver(until).await?.backup(until).await
     }
 
     async fn failed(&self) -> Error {

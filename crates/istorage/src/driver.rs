@@ -3,9 +3,16 @@
 use std::fmt;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use clock::Instant;
+use futures::stream::BoxStream;
 
 use crate::{Error, Result, SharedStorage};
+
+/// The bytes of a backup, in pieces of bounded size. The stream ends after the last piece, or after
+/// the first error. The stream is lazy: it reads a piece when the caller asks for the piece. Dropping
+/// the stream ends the backup.
+pub type BackupStream = BoxStream<'static, Result<Bytes>>;
 
 /// A database that holds keyspaces. A process has one driver for each database.
 ///
@@ -32,6 +39,17 @@ pub trait StorageDriver: Send + Sync + fmt::Debug {
     /// Removes a keyspace with all its rows. A keyspace that does not exist is no error. If this
     /// driver did not make the keyspace, the answer is `Corrupt` and the keyspace is not touched.
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()>;
+
+    /// Begins a backup: a copy of all keyspaces as they were at one moment between the call and its
+    /// answer, in a format of the driver. Every write that was acknowledged before the call is in the
+    /// backup. Writes go on meanwhile. From `until` on the stream is `Unavailable`, because the
+    /// storage keeps the old rows for as long as the backup reads them.
+    ///
+    /// The answer is `None` if the driver makes no backups: the database has tools of its own.
+    async fn backup(&self, until: Instant) -> Result<Option<BackupStream>> {
+        let _ = until;
+        Ok(None)
+    }
 
     /// Waits until the driver cannot go on, and returns the reason. After that every call fails,
     /// and only a new driver can help. The wait never ends while all is well. It also does not end

@@ -54,7 +54,7 @@ mod writes;
 pub use call::{Call, CallAnswer, CallKind, RangeRead, Write};
 pub use capabilities::{BatchLimits, Capabilities, RowLimits};
 pub use check::{TTL_MAX, check_conditions};
-pub use driver::{KeyspaceName, StorageDriver};
+pub use driver::{BackupStream, KeyspaceName, StorageDriver};
 pub use error::{CorruptRow, Error, ErrorKind, InvalidSetting, Result};
 pub use faulty::{Fault, FaultRates, Faulty};
 pub use guarded::Guarded;

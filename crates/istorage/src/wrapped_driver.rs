@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use clock::Instant;
 
-use crate::{Error, KeyspaceName, Result, SharedStorage, StorageDriver};
+use crate::{BackupStream, Error, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 type Wrap = Box<dyn Fn(SharedStorage) -> SharedStorage + Send + Sync>;
 
@@ -53,6 +53,10 @@ impl StorageDriver for WrappedDriver {
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         self.inner.drop_keyspace(keyspace, deadline).await
+    }
+
+    async fn backup(&self, until: Instant) -> Result<Option<BackupStream>> {
+        self.inner.backup(until).await
     }
 
     async fn failed(&self) -> Error {
