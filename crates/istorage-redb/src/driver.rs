@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
-use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
+use futures::{StreamExt, stream};
+use istorage::{BackupStream, Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
     RedbConfig,
@@ -49,6 +50,12 @@ use crate::{
 /// So a wrong calendar expires nothing. A row lives longer by the time for which the file was
 /// closed. After a crash, a row also lives longer by the time since the last write of a row that
 /// expires. Expired rows are absent at once. Later writes remove expired rows from the file.
+///
+/// # Backups
+/// A [backup](StorageDriver::backup) reads one snapshot of the file, and stops no writes. Until the
+/// backup ends, the file keeps the pages of the snapshot, and grows by the pages that are written
+/// meanwhile. [`back_up`](crate::back_up) copies a file that no driver has open, and
+/// [`restore`](crate::restore) makes a new file from a backup.
 ///
 /// # Dropping
 /// The driver and all its storages can be dropped without [`close`](StorageDriver::close). Requests
@@ -127,6 +134,25 @@ impl StorageDriver for RedbDriver {
         let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
         let dropped = self.engine.ask_writer(|reply| WriteJob::Drop { keyspace, reply });
         self.bounded(deadline, dropped).await
+    }
+
+    async fn backup(&self, until: Instant) -> Result<Option<BackupStream>> {
+        let now = self.engine.now();
+        let begun = self.engine.ask_reader(|reply| ReadJob::BeginBackup { now, reply });
+        let run = self.bounded(until, begun).await?;
+        let engine = Arc::clone(&self.engine);
+        let pieces = stream::try_unfold(run, move |run| {
+            let engine = Arc::clone(&engine);
+            async move {
+                if engine.clock().now() >= until {
+                    return Err(Error::unavailable("the backup was not read in time"));
+                }
+                let read = engine.ask_reader(|reply| ReadJob::BackupPiece { run, reply });
+                let (run, piece) = read.await?;
+                Ok(piece.map(|piece| (piece, run)))
+            }
+        });
+        Ok(Some(pieces.boxed()))
     }
 
     async fn failed(&self) -> Error {

@@ -135,6 +135,14 @@ pub(crate) fn foreign_file(path: &Path) -> Error {
     ))
 }
 
+/// The error for a path at which there is something, and nothing may be replaced.
+pub(crate) fn taken(path: &Path) -> Error {
+    let path = path.display();
+    Error::invalid(format!(
+        "{path} exists, and is not replaced: move the file away, or give another path"
+    ))
+}
+
 /// The error for a file that has another format.
 pub(crate) fn other_format(path: &Path, format: Option<u32>) -> Error {
     let made_by = match format {

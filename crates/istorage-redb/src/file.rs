@@ -154,6 +154,17 @@ impl StorageFile {
         }
     }
 
+    /// Opens the existing file, and never changes it.
+    pub(crate) fn open_for_reading(&self) -> Result<Contents> {
+        if self.path_kind()? == PathKind::Absent {
+            let path = self.path().display();
+            return Err(Error::invalid(format!("there is no storage file at {path}")));
+        }
+        let (open, contents) = self.load(OpenMode::ReadOnly)?;
+        *self.open_mut() = Some(open);
+        Ok(contents)
+    }
+
     /// The kind of thing at the path. Fails if no storage file can be there.
     pub(crate) fn path_kind(&self) -> Result<PathKind> {
         let path = self.path();

@@ -7,6 +7,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod backup;
 mod check;
 mod config;
 mod disk;
@@ -28,6 +29,7 @@ mod storage;
 mod time;
 mod write;
 
+pub use backup::{BackupReport, back_up, restore, verify_backup};
 pub use check::{CheckReport, check};
 pub use config::RedbConfig;
 pub use driver::RedbDriver;

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 pub(crate) use self::page::Page;
 use self::page::RowTable;
 use crate::{
+    backup::BackupRun,
     errors::{self, FileFailure},
     file::StorageFile,
     layout::Keyspace,
@@ -50,6 +51,16 @@ pub(crate) enum ReadJob {
     Exists {
         keyspace: Arc<Keyspace>,
         reply: Reply<bool>,
+    },
+    /// Takes the snapshot of a backup, which has the time `now`.
+    BeginBackup {
+        now: Moment,
+        reply: Reply<BackupRun>,
+    },
+    /// Reads the next piece of a backup.
+    BackupPiece {
+        run: BackupRun,
+        reply: Reply<(BackupRun, Option<Bytes>)>,
     },
 }
 
@@ -111,6 +122,13 @@ impl Snapshot<'_> {
             ReadJob::Exists { keyspace, reply } => {
                 self.answer_with(reply, &keyspace, |snapshot| snapshot.exists(&keyspace))
             }
+            ReadJob::BeginBackup { now, reply } => {
+                answer_backup(reply, || BackupRun::begin(self.file, now))
+            }
+            ReadJob::BackupPiece { mut run, reply } => answer_backup(reply, || {
+                let piece = run.piece()?;
+                Ok((run, piece))
+            }),
         }
     }
 
@@ -181,6 +199,18 @@ impl Snapshot<'_> {
             Err(error) => Err(FileFailure::from(error).into()),
         }
     }
+}
+
+/// Runs a part of a backup, unless its caller no longer waits. Returns `false` if the file failed.
+fn answer_backup<T>(reply: Reply<T>, part: impl FnOnce() -> Result<T>) -> bool {
+    if reply.is_closed() {
+        return true;
+    }
+    let result = part();
+    let healthy = !matches!(&result, Err(error) if error.kind() == ErrorKind::Unavailable);
+    // A caller that no longer waits needs no answer.
+    let _ = reply.send(result);
+    healthy
 }
 
 fn get(table: &RowTable, keyspace: &Keyspace, key: &[u8], now: Moment) -> Result<Option<Bytes>> {

@@ -1,10 +1,14 @@
 //! Making the storage file, so that a process that is killed leaves a whole file or none.
 
-use std::{io, path::Path};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use istorage::Result;
+use redb::Database;
 
-use super::{StorageFile, contents::initialise};
+use super::{StorageFile, contents::initialise, folder_of};
 use crate::{
     disk::{OpenMode, PathKind},
     errors::{self, FileFailure},
@@ -26,14 +30,8 @@ impl StorageFile {
     /// there, the next start refuses the unfinished file.
     pub(super) fn create(&self, unique: u64) -> Result<()> {
         let (disk, path) = (&self.disk, self.path());
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!("{NEW}{unique:016x}"));
-        let new = Path::new(&name);
-        let make = |path: &Path| -> Result<()> {
-            let open = disk.database(path, OpenMode::New, &self.builder(), &self.has_failed_sync);
-            let open = open.map_err(|error| errors::open_error(path, error))?;
-            Ok(initialise(&open.database).map_err(FileFailure::unavailable)?)
-        };
+        let new = &self.new_name(unique);
+        let make = |path: &Path| self.make(path, |_| Ok(()));
         let linked = make(new).map(|()| disk.link(new, path));
         let removed = disk.remove(new);
         match linked? {
@@ -51,6 +49,53 @@ impl StorageFile {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Makes the file with the rows that `fill` writes. The file gets its name after `check`, with
+    /// what `fill` returned. A process that is killed leaves no file under the name.
+    ///
+    /// # Errors
+    /// `Invalid` if the name is taken.
+    pub(crate) fn make_whole<T>(
+        &self,
+        unique: u64,
+        fill: impl FnOnce(&Database) -> Result<T>,
+        check: impl FnOnce(&Path, &T) -> Result<()>,
+    ) -> Result<T> {
+        let (disk, path, new) = (&self.disk, self.path(), &self.new_name(unique));
+        let folder = folder_of(path);
+        disk.make_folder(&folder).map_err(|error| errors::file_system("make", &folder, error))?;
+        let linked = self.make(new, fill).and_then(|made| {
+            check(new, &made)?;
+            match disk.link(new, path) {
+                Ok(()) => Ok(made),
+                Err(_) if disk.path_kind(path).is_ok_and(|found| found != PathKind::Absent) => {
+                    Err(errors::taken(path))
+                }
+                Err(error) => Err(errors::file_system("give the new file its name", path, error)),
+            }
+        });
+        let removed = disk.remove(new);
+        let made = linked?;
+        removed.map_err(|error| errors::file_system("remove", new, error))?;
+        disk.sync_folder(&folder).map_err(|error| errors::file_system("sync", &folder, error))?;
+        Ok(made)
+    }
+
+    /// The name of a file that is being made.
+    fn new_name(&self, unique: u64) -> PathBuf {
+        let mut name = self.path().as_os_str().to_owned();
+        name.push(format!("{NEW}{unique:016x}"));
+        name.into()
+    }
+
+    /// Makes a file of this driver at a free path, and closes it.
+    fn make<T>(&self, path: &Path, fill: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        let disk = &self.disk;
+        let open = disk.database(path, OpenMode::New, &self.builder(), &self.has_failed_sync);
+        let open = open.map_err(|error| errors::open_error(path, error))?;
+        initialise(&open.database).map_err(FileFailure::unavailable)?;
+        fill(&open.database)
     }
 
     /// Removes the files left by processes that were killed while they made the storage file.

@@ -1,0 +1,239 @@
+//! Backups: their moment, the files that they become, and the damage that is found in them.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clock::{Clock, Instant, ManualClock};
+use futures::TryStreamExt;
+use istorage::{
+    AppStorageExt, AtomicBatch, Consistency, ErrorKind, Key, KeyspaceName, Put, SharedStorage,
+    StorageDriver,
+};
+use istorage_redb::{RedbConfig, RedbDriver, back_up, check, restore, verify_backup};
+use tempfile::TempDir;
+
+const SOON: Instant = Instant::FAR_FUTURE;
+
+async fn open(path: &Path) -> RedbDriver {
+    RedbDriver::open(RedbConfig::new(path), Clock::system()).await.unwrap()
+}
+
+async fn keyspace(driver: &RedbDriver, name: &str) -> SharedStorage {
+    let name = KeyspaceName::new(name).unwrap();
+    driver.create(&name, SOON).await.unwrap();
+    driver.open(&name, SOON).await.unwrap().unwrap()
+}
+
+async fn backup(driver: &RedbDriver) -> Vec<u8> {
+    driver.backup(SOON).await.unwrap().unwrap().try_collect::<Vec<_>>().await.unwrap().concat()
+}
+
+/// A folder, and a path in it.
+fn place() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    (folder, path)
+}
+
+/// A file with some rows, closed.
+async fn file(path: &Path) {
+    let driver = open(path).await;
+    for name in ["one", "two"] {
+        let storage = keyspace(&driver, name).await;
+        for row in 0..4_u8 {
+            storage
+                .put(Key::new(vec![1, row], vec![row]), vec![row; 9].into(), SOON)
+                .await
+                .unwrap();
+        }
+    }
+    driver.close().await;
+}
+
+/// Writes a number into all rows, in one batch.
+async fn write_all(storage: &SharedStorage, number: u64) {
+    let value = Bytes::from([&number.to_be_bytes()[..], &[7; 2_000]].concat());
+    let put =
+        |row: u16| Put { key: Key::new("p", row.to_be_bytes().to_vec()), value: value.clone() };
+    let puts = (0..500).map(put).collect();
+    let batch = AtomicBatch { puts, ..AtomicBatch::default() };
+    assert!(storage.write_atomic(batch, SOON).await.unwrap().is_applied());
+}
+
+#[tokio::test]
+async fn a_backup_has_the_rows_of_one_moment_while_writes_go_on() {
+    let ((_folder, path), (_other, copy)) = (place(), place());
+    let driver = open(&path).await;
+    let storage = keyspace(&driver, "tests").await;
+    keyspace(&driver, "empty").await;
+    write_all(&storage, 1).await;
+    let mut stream = driver.backup(SOON).await.unwrap().unwrap();
+    let mut bytes = stream.try_next().await.unwrap().unwrap().to_vec();
+    let mut pieces = 1;
+    while let Some(piece) = {
+        write_all(&storage, 1 + pieces).await;
+        stream.try_next().await.unwrap()
+    } {
+        assert!(piece.len() < 300 << 10, "{}", piece.len());
+        bytes.extend_from_slice(&piece);
+        pieces += 1;
+    }
+    assert!(pieces >= 4, "{pieces}");
+    let report = verify_backup(&bytes[..]).unwrap();
+    assert_eq!((report.keyspaces, report.rows), (2, 500));
+    assert_eq!(report.bytes, bytes.len() as u64);
+
+    assert_eq!(restore(&bytes[..], &RedbConfig::new(&copy), 1).unwrap(), report);
+    let restored = open(&copy).await;
+    let empty = KeyspaceName::new("empty").unwrap();
+    assert!(restored.open(&empty, SOON).await.unwrap().is_some());
+    let rows = keyspace(&restored, "tests").await;
+    let read = rows.read("p".into(), istorage::Range::all(), Consistency::Plain, Duration::MAX);
+    let read: Vec<_> = read.try_collect().await.unwrap();
+    assert_eq!(read.len(), 500);
+    assert!(read.iter().all(|row| row.value[..8] == 1_u64.to_be_bytes()), "of one moment");
+    // Both files go on by themselves.
+    write_all(&rows, 9).await;
+    write_all(&storage, 8).await;
+    assert!(bytes == backup_again(&bytes, &copy), "the backup of a copy differs");
+}
+
+/// Restores a backup once more, and returns a backup of the copy.
+fn backup_again(bytes: &[u8], beside: &Path) -> Vec<u8> {
+    let config = RedbConfig::new(beside.with_extension("again"));
+    restore(bytes, &config, 2).unwrap();
+    let mut again = Vec::new();
+    back_up(&config, &mut again).unwrap();
+    again
+}
+
+#[tokio::test]
+async fn a_restored_row_expires_when_its_time_is_over() {
+    let ((_folder, path), (_other, copy)) = (place(), place());
+    let manual = ManualClock::new(0);
+    let driver = RedbDriver::open(RedbConfig::new(&path), manual.clock()).await.unwrap();
+    let storage = keyspace(&driver, "tests").await;
+    let (key, other) = (Key::new("lease", ""), Key::new("other", ""));
+    let second = Duration::from_secs(1);
+    for key in [&key, &other] {
+        let ttl = Some(20 * second);
+        let insert = storage.insert_if_not_exists(key.clone(), "a".into(), ttl, SOON);
+        assert!(insert.await.unwrap().is_applied());
+    }
+    manual.advance(5 * second);
+    let bytes = backup(&driver).await;
+    restore(&bytes[..], &RedbConfig::new(&copy), 1).unwrap();
+
+    manual.advance(1_000 * second);
+    let driver = RedbDriver::open(RedbConfig::new(&copy), manual.clock()).await.unwrap();
+    let storage = keyspace(&driver, "tests").await;
+    let left = storage.ttl_get(&key, second).await.unwrap().unwrap().ttl.unwrap();
+    assert_eq!(left, 15 * second);
+    manual.advance(15 * second);
+    let insert = storage.insert_if_not_exists(key, "b".into(), None, SOON).await.unwrap();
+    assert!(insert.is_applied());
+    // The write removed the other row, too. A row without its entry in the index would stay.
+    driver.close().await;
+    assert_eq!(check(&RedbConfig::new(&copy)).unwrap().rows, 1);
+}
+
+#[tokio::test]
+async fn every_damage_of_a_backup_is_found() {
+    let (_folder, path) = place();
+    file(&path).await;
+    let mut bytes = Vec::new();
+    back_up(&RedbConfig::new(&path), &mut bytes).unwrap();
+    assert_eq!(verify_backup(&bytes[..]).unwrap().rows, 8);
+    for at in 0..bytes.len() {
+        assert!(verify_backup(&bytes[..at]).is_err(), "cut off after {at} bytes");
+        for bit in 0..8 {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << bit;
+            let error = verify_backup(&flipped[..]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "bit {bit} of byte {at}: {error}");
+        }
+    }
+    let longer = [&bytes[..], &[0]].concat();
+    assert!(verify_backup(&longer[..]).unwrap_err().to_string().contains("follow"));
+}
+
+#[tokio::test]
+async fn a_restore_replaces_nothing_and_leaves_no_half_file() {
+    let ((_folder, path), (other, copy)) = (place(), place());
+    file(&path).await;
+    let (config, before) = (RedbConfig::new(&path), fs::read(&path).unwrap());
+    let mut bytes = Vec::new();
+    back_up(&config, &mut bytes).unwrap();
+    assert!(before == fs::read(&path).unwrap(), "a backup changed the file");
+
+    let error = restore(&bytes[..], &config, 1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("node.redb exists"), "{error}");
+    assert!(before == fs::read(&path).unwrap(), "a restore changed another file");
+
+    let to = RedbConfig::new(&copy);
+    let last = bytes.len() - 1;
+    let error = restore(&bytes[..last], &to, 1).unwrap_err();
+    assert!(error.to_string().contains("cut off"), "{error}");
+    assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0, "something is left");
+    restore(&bytes[..], &to, 1).unwrap();
+    assert_eq!(fs::read_dir(other.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_file_in_use_is_backed_up_by_its_driver_only() {
+    let (_folder, path) = place();
+    file(&path).await;
+    let driver = open(&path).await;
+    let error = back_up(&RedbConfig::new(&path), &mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("another process"), "{error}");
+
+    // A backup that nobody reads keeps neither the driver nor the file.
+    let mut stream = driver.backup(SOON).await.unwrap().unwrap();
+    driver.close().await;
+    assert_eq!(stream.try_next().await.unwrap_err().kind(), ErrorKind::Closed);
+    let absent = RedbConfig::new(path.with_extension("absent"));
+    assert_eq!(back_up(&absent, &mut Vec::new()).unwrap_err().kind(), ErrorKind::Invalid);
+    let again = open(&path).await;
+    drop(stream);
+    assert_eq!(verify_backup(&backup(&again).await[..]).unwrap().rows, 8);
+}
+
+#[tokio::test]
+async fn a_backup_ends_at_its_time() {
+    let (_folder, path) = place();
+    file(&path).await;
+    let manual = ManualClock::new(0);
+    let driver = RedbDriver::open(RedbConfig::new(&path), manual.clock()).await.unwrap();
+    let until = manual.clock().now() + Duration::from_secs(60);
+    let mut stream = driver.backup(until).await.unwrap().unwrap();
+    manual.advance(Duration::from_secs(60));
+    let error = stream.try_next().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(driver.backup(until).await.is_err());
+}
+
+#[tokio::test]
+async fn a_damaged_row_is_named_and_not_copied() {
+    let (_folder, path) = place();
+    let driver = open(&path).await;
+    let storage = keyspace(&driver, "tests").await;
+    storage.put(Key::new("p", "c"), "a value that is in the file".into(), SOON).await.unwrap();
+    driver.close().await;
+    let mut bytes = fs::read(&path).unwrap();
+    let value = b"a value that is in the file";
+    let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(value)).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| bytes[at] ^= 1);
+    fs::write(&path, bytes).unwrap();
+    let error = back_up(&RedbConfig::new(&path), &mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("0x70/0x63"), "{error}");
+}
