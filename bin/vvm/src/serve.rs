@@ -201,6 +201,7 @@ fn provide(
             (api, Some(port))
         }
     };
+    let admin_storage = Some(Arc::clone(&driver));
     let mut builder = Vvm::builder(driver, clock.clone(), settings)
         .with_requests_on(requests, for_requests)
         .with_admin(upkeep)
@@ -214,6 +215,7 @@ fn provide(
                 && !config.admin.asks_for_certificates()
                 && access.admin.is_none(),
             authenticator: access.admin,
+            storage: admin_storage,
             tls: tls.admin.clone(),
             version: env!("CARGO_PKG_VERSION"),
         }))

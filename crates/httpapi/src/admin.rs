@@ -1,6 +1,7 @@
 //! The admin endpoint: the status of the node, and the actions of an operator.
 
 mod audit;
+mod backup;
 mod cluster;
 mod events;
 mod repair;
@@ -20,16 +21,16 @@ use hyper::{Method, Request, Response, StatusCode, http::request::Parts};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
-use vvm::{App, Node, Service, ServiceError, sysvvm::AppName};
+use vvm::{App, Node, Service, ServiceError, istorage::StorageDriver, sysvvm::AppName};
 
-use self::{audit::ActionLine, events::EventStreams};
+use self::{audit::ActionLine, backup::Backups, events::EventStreams};
 use crate::{
     Authenticator, HttpLimits, ServerTls,
     authentication::{PortAccess, check_operator, time_of},
     check::check,
     html_page::HtmlPage,
     problem::ProblemDetails,
-    query::{parameter, parameters},
+    query::{check_query, parameter, parameters},
     request_body::RequestBody,
     response::{Body, bytes_response, json_response},
     server::{self, ClientKind, RequestHandler},
@@ -56,18 +57,28 @@ pub struct AdminSettings {
     /// Finds the sender of a request. Without it the endpoint asks nobody, and everybody may do
     /// everything.
     pub authenticator: Option<Arc<dyn Authenticator>>,
+    /// The storage of the node, for backups. Without it the endpoint makes none.
+    pub storage: Option<Arc<dyn StorageDriver>>,
 }
 
 impl AdminSettings {
-    /// The default settings: the default limits, and only this machine is served.
+    /// The default settings: the default limits, only this machine is served, and no backups.
     pub fn new(
         listen: SocketAddr,
         metrics: MetricsRenderer,
         version: &'static str,
     ) -> AdminSettings {
         let limits = HttpLimits::default();
-        let (tls, authenticator) = (None, None);
-        AdminSettings { listen, tls, limits, metrics, version, only_local: true, authenticator }
+        AdminSettings {
+            listen,
+            tls: None,
+            limits,
+            metrics,
+            version,
+            only_local: true,
+            authenticator: None,
+            storage: None,
+        }
     }
 }
 
@@ -107,17 +118,19 @@ impl Service for AdminEndpoint {
         let listener = listener.ok_or("the admin endpoint was not bound to its port")?;
         let (clock, limits) = (node.clock().clone(), settings.limits);
         let renderer = SharedRenderer::new(settings.metrics, clock.clone());
-        let AdminSettings { version, only_local, tls, authenticator, .. } = settings;
+        let AdminSettings { version, only_local, tls, authenticator, storage, .. } = settings;
         let open_only_local =
             authenticator.is_some() && settings.listen.ip().to_canonical().is_loopback();
         let access = PortAccess::new(authenticator, 0);
         let page = HtmlPage::new(include_str!("admin/live_page.html"));
         let (page, streams) = (page, EventStreams::new(clock.clone(), stop.clone()));
+        let backups = Backups::new(storage, clock.clone(), stop.clone());
         let requests = AdminHandler {
             node,
             renderer,
             page,
             streams,
+            backups,
             version,
             only_local,
             open_only_local,
@@ -154,6 +167,7 @@ const ACTIONS: &[&str] = &[
     "/step-down",
     "/repairs/mark",
     "/repairs/remove",
+    "/backup",
 ];
 
 /// The views that need no token: probes, the metrics, and the page, which has no data of its own.
@@ -164,6 +178,7 @@ struct AdminHandler {
     renderer: SharedRenderer,
     page: HtmlPage,
     streams: EventStreams,
+    backups: Backups,
     version: &'static str,
     only_local: bool,
     /// Whether the open views serve only this machine. A page that the DNS resolves to this machine
@@ -198,16 +213,16 @@ impl AdminHandler {
         }
         let is_open = OPEN.contains(&path) && !(path == "/readyz" && is_verbose(query));
         let operator = if is_open { None } else { Some(self.operator(head).await?) };
+        let expires = operator.as_ref().map_or(u64::MAX, |caller| caller.expires);
         if head.method == Method::POST {
             let principal = operator.map(|caller| caller.principal.to_string());
             let line = ActionLine::begin(principal, path, query);
             let answer = match check_action(head) {
-                Ok(()) => self.act(path, query).await,
+                Ok(()) => self.act(path, query, expires).await,
                 Err(problem) => Err(problem),
             };
             line.end(answer)
         } else {
-            let expires = operator.map_or(u64::MAX, |caller| caller.expires);
             self.show(path, query, expires).await
         }
     }
@@ -255,7 +270,12 @@ impl AdminHandler {
         })
     }
 
-    async fn act(&self, path: &str, query: Option<&str>) -> Result<Response<Body>, ProblemDetails> {
+    async fn act(
+        &self,
+        path: &str,
+        query: Option<&str>,
+        expires: u64,
+    ) -> Result<Response<Body>, ProblemDetails> {
         let node = &self.node;
         Ok(match path {
             "/cluster/move" | "/cluster/pause" | "/cluster/resume" | "/cluster/drain" => {
@@ -271,6 +291,10 @@ impl AdminHandler {
             }
             "/repairs/mark" => repair::mark(node, query).await?,
             "/repairs/remove" => repair::remove(node, query).await?,
+            "/backup" => {
+                check_query(&[], query)?;
+                self.backups.begin(time_of(expires, node.clock())).await?
+            }
             _ => return Err(not_found(path)),
         })
     }

@@ -145,7 +145,7 @@ fn routes() -> Vec<(&'static str, String, &'static str, bool)> {
 }
 
 /// The routes of the admin endpoint that need a token.
-const ADMIN: [(&str, &str); 14] = [
+const ADMIN: [(&str, &str); 15] = [
     ("GET", "/readyz?verbose"),
     ("GET", "/status"),
     ("GET", "/cluster"),
@@ -160,6 +160,7 @@ const ADMIN: [(&str, &str); 14] = [
     ("POST", "/step-down"),
     ("POST", "/repairs/mark"),
     ("POST", "/repairs/remove"),
+    ("POST", "/backup"),
 ];
 
 /// Tokens that nobody should take, each with its name.

@@ -5,6 +5,7 @@
 
 mod access;
 mod admin;
+mod backup;
 mod batches;
 mod busy;
 mod clients;
