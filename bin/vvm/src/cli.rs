@@ -1,5 +1,6 @@
 //! The command line.
 
+mod backup;
 mod bench;
 mod cluster;
 mod event_logs;
@@ -15,6 +16,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::{
+    backup::{BACKUP_HELP, BackupArgs, RESTORE_HELP, RestoreArgs},
     bench::{BenchArgs, BenchRequests},
     cluster::{ClusterArgs, ClusterCommand, PartitionName},
     event_logs::{FollowArgs, LogsCommand},
@@ -72,6 +74,12 @@ pub(crate) enum CliCommand {
     /// event, or remove a foreign row.
     #[command(subcommand, arg_required_else_help = true)]
     Repair(RepairCommand),
+    /// Copy the redb file of a node, also while the node works, and verify the copy.
+    #[command(after_long_help = BACKUP_HELP)]
+    Backup(BackupArgs),
+    /// Make a new redb file from a backup, and verify it.
+    #[command(after_long_help = RESTORE_HELP)]
+    Restore(RestoreArgs),
     /// Make keys and tokens for the clients of nodes, and show tokens.
     #[command(subcommand, arg_required_else_help = true)]
     Token(TokenCommand),
@@ -117,6 +125,8 @@ impl CliCommand {
             CliCommand::Storage(StorageCommand::Check(_))
             | CliCommand::Logs(_)
             | CliCommand::Serve(_)
+            | CliCommand::Backup(_)
+            | CliCommand::Restore(_)
             | CliCommand::Token(_)
             | CliCommand::Dev(_)
             | CliCommand::Config(_)

@@ -4,6 +4,7 @@
 
 mod advice;
 mod answer_text;
+mod backup_command;
 mod bench;
 mod cli;
 mod clock_skew;
@@ -20,6 +21,7 @@ mod log_filter;
 mod logs;
 mod manual;
 mod metrics;
+mod new_file;
 mod node_client;
 mod numbers_command;
 mod private_file;
@@ -96,6 +98,8 @@ fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Sequences(command) => on_runtime(sequences_command::run(command)),
         CliCommand::Token(command) => token_command::run(command),
         CliCommand::Repair(command) => on_runtime(repair_command::run(command)),
+        CliCommand::Backup(args) => on_runtime(backup_command::run_backup(args)),
+        CliCommand::Restore(args) => backup_command::run_restore(args),
         CliCommand::Doctor(args) => on_runtime(doctor::run(args)),
         CliCommand::Completions { shell } => manual::completions(shell),
         CliCommand::Man { folder } => manual::pages(&folder),

@@ -29,7 +29,9 @@ pub(crate) fn run(args: StorageArgs) -> Result<ExitCode, CommandError> {
 }
 
 /// Returns the file that the command line or the configuration names.
-fn file(StorageArgs { storage, config }: StorageArgs) -> Result<RedbConfig, CommandError> {
+pub(crate) fn file(
+    StorageArgs { storage, config }: StorageArgs,
+) -> Result<RedbConfig, CommandError> {
     let target = match storage {
         Some(target) => target,
         None => {
@@ -40,7 +42,7 @@ fn file(StorageArgs { storage, config }: StorageArgs) -> Result<RedbConfig, Comm
     match target {
         StorageTarget::Redb(config) => Ok(config),
         other => Err(CommandError::usage(format!(
-            "{other} cannot be checked: the command only checks redb files; use the tools of that database"
+            "{other} is not redb: the command works on redb files only; use the tools of that database"
         ))),
     }
 }

@@ -15,7 +15,8 @@ use shop::http_client::{command_path, request, try_request, workspace_path};
 
 use super::node::{NodeProcess, PATIENCE};
 
-const NEW_ARTICLE: &str = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
+pub(crate) const NEW_ARTICLE: &str =
+    r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
 
 /// The knowledge of the clients about their commands.
 #[derive(Debug, Default)]

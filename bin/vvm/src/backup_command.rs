@@ -1,0 +1,146 @@
+//! `vvm backup` and `vvm restore`: copies of a redb file.
+
+use std::{
+    fs::File,
+    io::{BufReader, Write},
+    panic,
+    path::Path,
+    process::ExitCode,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use causes::with_causes;
+use clock::Clock;
+use http_body_util::BodyExt;
+use hyper::{Method, StatusCode};
+use indicatif::{ProgressBar, ProgressStyle};
+use istorage::ErrorKind;
+use istorage_redb::{BackupReport, RedbConfig, back_up, restore, verify_backup};
+
+use crate::{
+    cli::{BackupArgs, RestoreArgs},
+    command_error::CommandError,
+    new_file::NewFile,
+    node_client::{NodeAnswer, NodeClient, NodeRequest, NodeTarget, no_answer},
+    print, serve, storage_check,
+};
+
+/// The longest silence of a node that sends a backup.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// Runs `vvm backup`.
+pub(crate) async fn run_backup(args: BackupArgs) -> Result<ExitCode, CommandError> {
+    let BackupArgs { file: path, admin, storage, connection } = args;
+    let bar = byte_bar();
+    let mut file = NewFile::create(&path)?;
+    if storage.storage.is_some() || storage.config.is_some() {
+        let config = storage_check::file(storage)?;
+        let mut counted = bar.wrap_write(&mut file);
+        quietly(|| back_up(&config, &mut counted)).map_err(|error| offline(&config, &error))?;
+    } else {
+        let node = &serve::admin_target(admin, &connection)?;
+        receive(node, &mut file, &bar).await?;
+    }
+    bar.set_message("verifying");
+    let report = file.publish(|file| {
+        let read = BufReader::with_capacity(1 << 20, file);
+        verify_backup(read).map_err(|error| CommandError::unfinished(with_causes(&error)))
+    })?;
+    bar.finish_and_clear();
+    print(&text_of(&path, &report))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `vvm restore`.
+pub(crate) fn run_restore(args: RestoreArgs) -> Result<ExitCode, CommandError> {
+    let config = storage_check::file(args.storage)?;
+    let path = &args.file;
+    let unread =
+        |error| CommandError::unreachable(format!("cannot read {}: {error}", path.display()));
+    let file = File::open(path).map_err(unread)?;
+    let bar = byte_bar();
+    let unique = Clock::system().random();
+    let report = restore(bar.wrap_read(file), &config, unique)
+        .map_err(|error| CommandError::storage("the restore failed", &error))?;
+    bar.finish_and_clear();
+    print(&text_of(&config.path, &report))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the backup that a node sends.
+async fn receive(
+    node: &NodeTarget,
+    file: &mut NewFile,
+    bar: &ProgressBar,
+) -> Result<(), CommandError> {
+    let clock = Clock::system();
+    let unreachable = |why: String| CommandError::unreachable(no_answer(node, "admin.listen", why));
+    let begin = async {
+        let mut client = NodeClient::connect(node).await?;
+        let (path, body) = ("/backup", Bytes::new());
+        let request = NodeRequest { method: Method::POST, path, headers: &[], body };
+        let answer = client.begin(request).await?;
+        Ok((client, answer))
+    };
+    let begun = clock.timeout_at(clock.now() + QUIET, begin).await;
+    let begun = begun.map_err(|_| unreachable(format!("no answer within {QUIET:?}")))?;
+    let (_client, answer) =
+        begun.map_err(|error: crate::node_client::NoAnswer| unreachable(error.to_string()))?;
+    if answer.status() != StatusCode::OK {
+        let answer = NodeAnswer::read(answer).await.map_err(|why| unreachable(why.to_string()))?;
+        let why = format!("{node} refused the backup: {}", answer.problem("reason"));
+        return Err(match answer.status {
+            StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
+            _ => CommandError::unfinished(why),
+        });
+    }
+    let broken = |why: String| {
+        CommandError::unfinished(format!(
+            "{node} sent only a part of the backup: {why}: see the log of the node"
+        ))
+    };
+    let (mut body, mut counted) = (answer.into_body(), bar.wrap_write(file));
+    loop {
+        let piece = clock.timeout_at(clock.now() + QUIET, body.frame()).await;
+        let piece = piece.map_err(|_| broken(format!("silence for {QUIET:?}")))?;
+        let Some(piece) = piece else { return Ok(()) };
+        let piece = piece.map_err(|error| broken(with_causes(&error)))?;
+        let piece = piece.into_data().unwrap_or_default();
+        let unwritten =
+            |error| CommandError::unfinished(format!("cannot write the backup: {error}"));
+        counted.write_all(&piece).map_err(unwritten)?;
+    }
+}
+
+/// Runs a call of redb, which panics on damaged pages. The message of the panic is hidden, because
+/// the error describes the damage better.
+fn quietly<T>(call: impl FnOnce() -> T) -> T {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let result = call();
+    panic::set_hook(hook);
+    result
+}
+
+fn offline(config: &RedbConfig, error: &istorage::Error) -> CommandError {
+    let mut what = format!("the backup of {} failed", config.path.display());
+    if error.kind() == ErrorKind::Unavailable {
+        what += " (if a node uses the file, ask the node: leave out --storage and --config, and give --admin)";
+    }
+    CommandError::storage(&what, error)
+}
+
+fn byte_bar() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{bytes} {bytes_per_sec} {elapsed} {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn text_of(path: &Path, report: &BackupReport) -> String {
+    let BackupReport { keyspaces, rows, bytes } = report;
+    let path = path.display();
+    format!("{path}: {rows} rows in {keyspaces} keyspaces are whole ({bytes} bytes of backup)\n")
+}

@@ -1,0 +1,127 @@
+//! A file that gets its name when it is whole.
+
+use std::{
+    fmt::Display,
+    fs::{File, TryLockError},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::command_error::CommandError;
+
+/// A file that is written under another name, `FILE.partial`. Dropping it removes it. A file that a
+/// command left when it was killed is written anew.
+pub(crate) struct NewFile {
+    path: PathBuf,
+    partial: PathBuf,
+    file: File,
+    is_published: bool,
+}
+
+impl NewFile {
+    /// Begins the file. Its name must be free.
+    pub(crate) fn create(path: &Path) -> Result<NewFile, CommandError> {
+        check_free(path)?;
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(&partial).map_err(|error| failed("make", &partial, error))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(failed("write", &partial, "another command writes it"));
+            }
+            Err(TryLockError::Error(error)) => return Err(failed("lock", &partial, error)),
+        }
+        file.set_len(0).map_err(|error| failed("empty", &partial, error))?;
+        Ok(NewFile { path: path.to_owned(), partial, file, is_published: false })
+    }
+
+    /// Writes the file to the disk, has it verified from its beginning, and gives it its name.
+    pub(crate) fn publish<T>(
+        mut self,
+        verify: impl FnOnce(File) -> Result<T, CommandError>,
+    ) -> Result<T, CommandError> {
+        let partial = &self.partial;
+        self.file.sync_all().map_err(|error| failed("sync", partial, error))?;
+        let written = File::open(partial).map_err(|error| failed("read", partial, error))?;
+        let verified = verify(written)?;
+        check_free(&self.path)?;
+        std::fs::rename(partial, &self.path)
+            .map_err(|error| failed("give its name to", partial, error))?;
+        self.is_published = true;
+        let named = |folder: &&Path| !folder.as_os_str().is_empty();
+        let folder = self.path.parent().filter(named).unwrap_or(Path::new("."));
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| failed("sync", folder, error))?;
+        Ok(verified)
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.is_published {
+            // A file that stays is written anew by the next command.
+            let _ = std::fs::remove_file(&self.partial);
+        }
+    }
+}
+
+fn check_free(path: &Path) -> Result<(), CommandError> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed("look at", path, error)),
+        Ok(_) => {
+            let path = path.display();
+            Err(CommandError::usage(format!(
+                "{path} exists, and is not replaced: give another name"
+            )))
+        }
+    }
+}
+
+fn failed(what: &str, path: &Path, why: impl Display) -> CommandError {
+    CommandError::unfinished(format!("cannot {what} {}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_has_its_name_only_when_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let names = || fs::read_dir(folder.path()).unwrap().count();
+        // A command that was killed left this.
+        fs::write(folder.path().join("file.partial"), "of an earlier command").unwrap();
+        let mut file = NewFile::create(&path).unwrap();
+        assert!(NewFile::create(&path).is_err(), "two commands write one file");
+        file.write_all(b"new").unwrap();
+        let refused = file.publish(|_| Err::<(), _>(CommandError::unfinished("no")));
+        assert!(refused.is_err() && names() == 0);
+
+        let mut file = NewFile::create(&path).unwrap();
+        file.write_all(b"new").unwrap();
+        assert!(!path.exists());
+        let read = file.publish(|file| Ok(io::read_to_string(file).unwrap())).unwrap();
+        assert_eq!((read.as_str(), names()), ("new", 1));
+        assert!(NewFile::create(&path).is_err(), "a file is replaced");
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+}
