@@ -3,7 +3,7 @@
 //! [`AppStorage`] is the contract. Read it first. [`AppStorageExt`] adds the single-row calls. A
 //! [`StorageDriver`] makes and opens keyspaces. [`mem`] is the driver that keeps all rows in
 //! memory. [`Guarded`], [`Metered`] and [`Faulty`] wrap the storage of any driver. Implement
-//! [`StorageWrapper`] for a new wrapper. [`settle`] makes a conditional write, and sends it again
+//! [`StorageWrapper`] for a new wrapper. A [`ReadOnlyDriver`] opens keyspaces for reading only. [`settle`] makes a conditional write, and sends it again
 //! until its outcome is known.
 //!
 //! ```
@@ -43,6 +43,7 @@ mod faulty;
 mod guarded;
 pub mod mem;
 mod metered;
+mod read_only;
 mod rows;
 pub mod settle;
 mod storage;
@@ -59,6 +60,7 @@ pub use error::{CorruptRow, Error, ErrorKind, InvalidSetting, Result};
 pub use faulty::{Fault, FaultRates, Faulty};
 pub use guarded::Guarded;
 pub use metered::Metered;
+pub use read_only::ReadOnlyDriver;
 pub use rows::{ExpiringRow, Key, Range, Row};
 pub use storage::{
     AppStorage, Consistency, ExpiringRowStream, RowStream, ServerTime, SharedStorage,

@@ -1,0 +1,152 @@
+//! Storages that read and never write.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use clock::Instant;
+
+use crate::{
+    BackupStream, Call, CallAnswer, Consistency, Error, ExpiringRowStream, KeyspaceName, RangeRead,
+    Result, RowStream, SharedStorage, StorageDriver, StorageWrapper,
+};
+
+/// A driver that opens the keyspaces of another driver for reading. It makes and drops no keyspace,
+/// and its storages refuse every write as `Invalid` before anything is sent.
+///
+/// All reads are [`Plain`](Consistency::Plain): a linearizable read may finish the write of another
+/// node, which is a write, too.
+#[derive(Debug)]
+pub struct ReadOnlyDriver {
+    inner: Arc<dyn StorageDriver>,
+}
+
+impl ReadOnlyDriver {
+    /// Reads with `inner`.
+    pub fn new(inner: Arc<dyn StorageDriver>) -> ReadOnlyDriver {
+        ReadOnlyDriver { inner }
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl StorageDriver for ReadOnlyDriver {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    async fn create(&self, keyspace: &KeyspaceName, _: Instant) -> Result<()> {
+        Err(Error::invalid(format!(
+            "the keyspace `{keyspace}` does not exist, and the storage is only read"
+        )))
+    }
+
+    async fn open(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> Result<Option<SharedStorage>> {
+        let storage = self.inner.open(keyspace, deadline).await?;
+        Ok(storage.map(|inner| Arc::new(ReadOnly { inner }) as _))
+    }
+
+    async fn drop_keyspace(&self, _: &KeyspaceName, _: Instant) -> Result<()> {
+        Err(refused())
+    }
+
+    async fn backup(&self, until: Instant) -> Result<Option<BackupStream>> {
+        self.inner.backup(until).await
+    }
+
+    async fn failed(&self) -> Error {
+        self.inner.failed().await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
+
+/// A storage that refuses writes.
+#[derive(Debug)]
+struct ReadOnly {
+    inner: SharedStorage,
+}
+
+impl StorageWrapper for ReadOnly {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        let call = match call {
+            Call::Write(_) => return Err(refused()),
+            Call::Get(key, _) => Call::Get(key, Consistency::Plain),
+            call => call,
+        };
+        call.send(&self.inner, deadline).await
+    }
+
+    fn read(&self, read: RangeRead) -> RowStream {
+        RangeRead { consistency: Consistency::Plain, ..read }.send(&self.inner)
+    }
+
+    fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
+        read.send_with_ttl(&self.inner)
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
+
+fn refused() -> Error {
+    Error::invalid("nothing was written: the storage is only read")
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Clock;
+
+    use super::*;
+    use crate::{
+        AppStorageExt, AtomicBatch, ErrorKind, Faulty, Key, Order, OrderedPut, WrappedDriver,
+        call::CallKind, faulty::Fault, mem::MemDriver,
+    };
+
+    #[tokio::test]
+    async fn rows_are_read_and_nothing_is_written() {
+        let clock = Clock::system();
+        let (driver, soon) = (Arc::new(MemDriver::new(clock.clone())), Instant::FAR_FUTURE);
+        let name = KeyspaceName::new("tests").unwrap();
+        driver.create(&name, soon).await.unwrap();
+        let key = Key::new("p", "c");
+        let written = driver.open(&name, soon).await.unwrap().unwrap();
+        written.put(key.clone(), "value".into(), soon).await.unwrap();
+        // A read that is not plain fails below.
+        let plain = move |storage| {
+            let script = |kind| match kind {
+                CallKind::Get | CallKind::Read => Fault::None,
+                _ => Fault::Unavailable,
+            };
+            Arc::new(Faulty::scripted(storage, clock.clone(), script)) as SharedStorage
+        };
+        let driver = ReadOnlyDriver::new(Arc::new(WrappedDriver::new(driver, plain)));
+        let storage = driver.open(&name, soon).await.unwrap().unwrap();
+        let value = Some("value".into());
+        assert_eq!(storage.get_linearizable(&key, soon).await.unwrap(), value);
+
+        let order = Order::new(1).unwrap();
+        let put = OrderedPut { key: key.clone(), value: "x".into(), order, ttl: None };
+        let atomic = AtomicBatch { ordered: vec![put.clone()], ..AtomicBatch::default() };
+        let refusals = [
+            storage.put(key.clone(), "x".into(), soon).await.unwrap_err(),
+            storage.put_ordered(vec![put], soon).await.unwrap_err(),
+            storage.insert_if_not_exists(key.clone(), "x".into(), None, soon).await.unwrap_err(),
+            storage.write_atomic(atomic, soon).await.unwrap_err(),
+            driver.create(&KeyspaceName::new("other").unwrap(), soon).await.unwrap_err(),
+            driver.drop_keyspace(&name, soon).await.unwrap_err(),
+        ];
+        assert!(refusals.iter().all(|error| error.kind() == ErrorKind::Invalid), "{refusals:?}");
+        assert_eq!(written.get_linearizable(&key, soon).await.unwrap(), Some("value".into()));
+    }
+}
