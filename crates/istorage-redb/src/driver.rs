@@ -5,12 +5,16 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use clock::{Clock, Instant};
 use futures::{StreamExt, stream};
-use istorage::{BackupStream, Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
+use istorage::{
+    BackupStream, Error, Guarded, KeyspaceName, ReadOnlyDriver, Result, SharedStorage,
+    StorageDriver,
+};
 
 use crate::{
     RedbConfig,
     disk::{Disk, real::RealDisk},
     engine::RedbEngine,
+    file::StorageFile,
     layout::Keyspace,
     log::LogSizes,
     read::ReadJob,
@@ -85,8 +89,19 @@ impl RedbDriver {
         disk: Arc<dyn Disk>,
         sizes: LogSizes,
     ) -> Result<RedbDriver> {
-        let engine = Arc::new(RedbEngine::start(config, clock, disk, sizes).await?);
-        Ok(RedbDriver { engine })
+        let engine = RedbEngine::start(StorageFile::new(config, disk, sizes), clock).await?;
+        Ok(RedbDriver { engine: Arc::new(engine) })
+    }
+
+    /// Opens an existing file for reading only. The file is not changed, not even after a crash:
+    /// redb repairs it in memory. Other processes may read the file meanwhile, and none may write it.
+    ///
+    /// # Errors
+    /// Those of [`RedbDriver::open`], and `Invalid` if there is no file.
+    pub async fn open_for_reading(config: RedbConfig, clock: Clock) -> Result<ReadOnlyDriver> {
+        let file = StorageFile::for_reading(config, Arc::new(RealDisk));
+        let engine = Arc::new(RedbEngine::start(file, clock).await?);
+        Ok(ReadOnlyDriver::new(Arc::new(RedbDriver { engine })))
     }
 
     async fn bounded<T>(

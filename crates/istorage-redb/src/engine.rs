@@ -19,8 +19,6 @@ use istorage::{AtomicBatch, Error, ErrorKind, Outcome, Result};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    RedbConfig,
-    disk::Disk,
     errors::FileFailure,
     file::StorageFile,
     layout::Keyspace,
@@ -60,13 +58,8 @@ impl fmt::Debug for RedbEngine {
 
 impl RedbEngine {
     /// Opens the file on the thread of the writer, then starts the readers.
-    pub(crate) async fn start(
-        config: RedbConfig,
-        clock: Clock,
-        disk: Arc<dyn Disk>,
-        sizes: LogSizes,
-    ) -> Result<RedbEngine> {
-        let file = Arc::new(StorageFile::new(config, disk, sizes));
+    pub(crate) async fn start(file: StorageFile, clock: Clock) -> Result<RedbEngine> {
+        let file = Arc::new(file);
         let time = Arc::new(SteadyTime::new(clock.clone()));
         let (reads, read_jobs) = bounded(QUEUE);
         let (writes, write_jobs) = bounded(QUEUE);

@@ -32,6 +32,8 @@ pub(crate) struct StorageFile {
     config: RedbConfig,
     disk: Arc<dyn Disk>,
     log: LogFiles,
+    /// `Existing`, or `ReadOnly` for a file that is never changed.
+    mode: OpenMode,
     /// The open file. `None` before the first opening, and while a failed file cannot be opened
     /// again.
     open: RwLock<Option<OpenDatabase>>,
@@ -50,17 +52,31 @@ impl StorageFile {
         let has_failed_sync = Arc::default();
         let log =
             LogFiles::new(Arc::clone(&disk), &config.path, sizes, Arc::clone(&has_failed_sync));
-        StorageFile { config, disk, log, open: RwLock::new(None), has_failed_sync }
+        let (mode, open) = (OpenMode::Existing, RwLock::new(None));
+        StorageFile { config, disk, log, mode, open, has_failed_sync }
+    }
+
+    /// A file that is never changed. Its lock keeps away every process that would change it.
+    pub(crate) fn for_reading(config: RedbConfig, disk: Arc<dyn Disk>) -> StorageFile {
+        let file = StorageFile::new(config, disk, LogSizes::default());
+        StorageFile { mode: OpenMode::ReadOnly, ..file }
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.mode == OpenMode::ReadOnly
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.config.path
     }
 
-    /// Opens the file and its log, and makes them if they do not exist. No other call uses the
-    /// number `unique`.
-    pub(crate) fn open(&self, unique: u64) -> Result<(Contents, WriteLog)> {
+    /// Opens the file and its log. If they do not exist, they are made, unless the file is only read:
+    /// then it has no log to write to. No other call uses the number `unique`.
+    pub(crate) fn open(&self, unique: u64) -> Result<(Contents, Option<WriteLog>)> {
         self.config.check().map_err(Error::invalid_setting)?;
+        if self.is_read_only() {
+            return self.open_existing();
+        }
         let folder = folder_of(self.path());
         let disk = &self.disk;
         disk.make_folder(&folder).map_err(|error| errors::file_system("make", &folder, error))?;
@@ -80,10 +96,10 @@ impl StorageFile {
         })?;
         *self.open_mut() = Some(open);
         self.remove_left_overs(&folder);
-        Ok((contents, log))
+        Ok((contents, Some(log)))
     }
 
-    fn refuse_log_without_file(&self) -> Result<()> {
+    pub(crate) fn refuse_log_without_file(&self) -> Result<()> {
         let existing = self.log.existing();
         let existing = existing
             .map_err(|error| errors::file_system("look for the log of", self.path(), error));
@@ -154,15 +170,15 @@ impl StorageFile {
         }
     }
 
-    /// Opens the existing file, and never changes it.
-    pub(crate) fn open_for_reading(&self) -> Result<Contents> {
+    /// Opens a file that is only read.
+    fn open_existing(&self) -> Result<(Contents, Option<WriteLog>)> {
         if self.path_kind()? == PathKind::Absent {
             let path = self.path().display();
             return Err(Error::invalid(format!("there is no storage file at {path}")));
         }
-        let (open, contents) = self.load(OpenMode::ReadOnly)?;
+        let (open, contents) = self.load_to_read()?;
         *self.open_mut() = Some(open);
-        Ok(contents)
+        Ok((contents, None))
     }
 
     /// The kind of thing at the path. Fails if no storage file can be there.
@@ -208,19 +224,24 @@ impl StorageFile {
 
     /// Closes the file and opens it again. Opening repairs everything that a failure left. The file
     /// is never made anew here.
-    pub(crate) fn reopen(&self) -> Result<(Contents, WriteLog)> {
+    pub(crate) fn reopen(&self) -> Result<(Contents, Option<WriteLog>)> {
         let mut open = self.open_mut();
         // The old handle must release its lock before the file can be opened.
         abandon(open.take());
         if self.has_failed_sync() {
             return Err(FileFailure::failed_sync(self.path()).into());
         }
+        if self.is_read_only() {
+            let (opened, contents) = self.load_to_read()?;
+            *open = Some(opened);
+            return Ok((contents, None));
+        }
         let (opened, contents, log) = self.load_to_write(|_, last| {
             let last = last.ok_or_else(|| errors::damaged_file(self.path(), "its log is lost"))?;
             Ok(WriteLog::resume(self.log.clone(), last)?)
         })?;
         *open = Some(opened);
-        Ok((contents, log))
+        Ok((contents, Some(log)))
     }
 
     /// Closes the file, and logs if it could not be closed cleanly.

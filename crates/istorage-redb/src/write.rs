@@ -68,7 +68,8 @@ pub(crate) struct WriterThread {
     failing: Option<Instant>,
     /// Set when the driver cannot go on.
     failed: Arc<watch::Sender<Option<FileFailure>>>,
-    /// Whether expired rows stay in the file, because the index of them is damaged.
+    /// Whether expired rows stay in the file, because the index of them is damaged or the file is
+    /// only read.
     keeps_expired: bool,
     damaged: DamagedRows,
     /// The log of the open file; `None` while the file is not open.
@@ -106,6 +107,7 @@ impl WriterThread {
     /// Opens the file, and makes it if it does not exist.
     pub(crate) fn open(&mut self) -> Result<()> {
         let (contents, log) = self.file.open(self.clock.random())?;
+        self.keeps_expired = self.file.is_read_only();
         self.adopt(contents, log);
         Ok(())
     }

@@ -19,10 +19,9 @@ use crate::{
 /// Those of [`RedbDriver::open`](crate::RedbDriver::open), `Invalid` if there is no file, and
 /// `Unavailable` if `to` cannot be written.
 pub fn back_up(config: &RedbConfig, to: &mut dyn Write) -> Result<()> {
-    config.check().map_err(Error::invalid_setting)?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let file = StorageFile::new(config.clone(), disk);
-    let contents = file.open_for_reading()?;
+    let file = StorageFile::for_reading(config.clone(), disk);
+    let (contents, _) = file.open(0)?;
     let mut run = BackupRun::begin(&file, contents.time.unwrap_or(Moment(0)))?;
     let unwritten = |error| Error::unavailable("the backup cannot be written").with_source(error);
     while let Some(piece) = run.piece()? {

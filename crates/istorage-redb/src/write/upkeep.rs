@@ -221,8 +221,8 @@ impl WriterThread {
     }
 
     /// Takes over the time and the keyspaces that the file holds.
-    pub(super) fn adopt(&mut self, contents: Contents, log: WriteLog) {
-        self.log = Some(log);
+    pub(super) fn adopt(&mut self, contents: Contents, log: Option<WriteLog>) {
+        self.log = log;
         if let Some(seen) = contents.time {
             self.time.raise(seen);
         }
