@@ -41,8 +41,17 @@ impl AppRow {
         }
     }
 
+    /// Returns the row with a key; `None` if the key is that of another kind of row.
+    pub fn of_key(key: &Key) -> Option<AppRow> {
+        layout::app_row(key).filter(|row| row.key() == *key)
+    }
+
     /// Reads the entry of a log in this row.
-    pub(crate) fn entry(self, bytes: &[u8], partitions: NonZeroU16) -> Result<Entry, DamagedRow> {
+    ///
+    /// # Errors
+    /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes belong
+    /// to another row.
+    pub fn entry(self, bytes: &[u8], partitions: NonZeroU16) -> Result<Entry, DamagedRow> {
         self.check_row(Entry::from_bytes(bytes), |entry| {
             let place = entry.place();
             match self {

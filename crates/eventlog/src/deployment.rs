@@ -117,6 +117,18 @@ impl Deployment {
         }
     }
 
+    /// Reads the stored deployment; `None` if the application was never deployed.
+    ///
+    /// # Errors
+    /// [`DeploymentError::OtherFormat`], [`DeploymentError::Damaged`], and those of the storage.
+    pub async fn stored(
+        storage: &SharedStorage,
+        deadline: Instant,
+    ) -> Result<Option<Deployment>, DeploymentError> {
+        let row = storage.get_linearizable(&layout::deployment(), deadline).await?;
+        Ok(row.map(|row| Deployment::from_bytes(&row)).transpose()?)
+    }
+
     fn follows(&self, earlier: &Deployment) -> Result<(), DeploymentError> {
         if self.level != earlier.level {
             let (there, wanted) = (earlier.level, self.level);

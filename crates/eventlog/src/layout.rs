@@ -10,7 +10,7 @@
 use bytes::{BufMut, BytesMut};
 use istorage::Key;
 
-use crate::{Offset, RecordId, WsId};
+use crate::{AppRow, Offset, RecordId, WsId};
 
 /// The kind of the rows of a storage partition. Numbers are never reused; a new kind of row gets a
 /// new number.
@@ -69,6 +69,37 @@ pub(crate) fn answer(buffer: &mut BytesMut, ws: WsId, hash: &[u8; 32]) -> Key {
     Key { pkey: buffer.split().freeze(), ccols: Default::default() }
 }
 
+/// Returns the row of a key that has the lengths of its kind; `None` for other kinds of rows.
+pub(crate) fn app_row(key: &Key) -> Option<AppRow> {
+    let (prefix, rest) = key.pkey.split_first_chunk::<2>()?;
+    let prefix = u16::from_be_bytes(*prefix);
+    if prefix == Prefix::Plog as u16 {
+        let (partition, high) = rest.split_first_chunk::<2>()?;
+        let offset = Offset(neighbour(high, &key.ccols)?);
+        return Some(AppRow::Plog(u16::from_be_bytes(*partition), offset));
+    }
+    let (ws, rest) = rest.split_first_chunk::<8>()?;
+    let ws = WsId(u64::from_be_bytes(*ws));
+    if prefix == Prefix::Answers as u16 {
+        return Some(AppRow::Answer(ws, rest.try_into().ok()?));
+    }
+    let number = neighbour(rest, &key.ccols)?;
+    if prefix == Prefix::Wlog as u16 {
+        Some(AppRow::Wlog(ws, Offset(number)))
+    } else if prefix == Prefix::Records as u16 {
+        Some(AppRow::Record(ws, RecordId(number)))
+    } else {
+        None
+    }
+}
+
+/// Returns the number of a neighbour.
+fn neighbour(high: &[u8], low: &[u8]) -> Option<u64> {
+    let high = u64::from_be_bytes(high.try_into().ok()?);
+    let low = u16::from_be_bytes(low.try_into().ok()?);
+    Some(high.checked_mul(NEIGHBOURS)? + u64::from(low) % NEIGHBOURS)
+}
+
 /// Returns the key of the deployment of the application.
 pub(crate) fn deployment() -> Key {
     Key::new((Prefix::Deployment as u16).to_be_bytes().to_vec(), Vec::new())
@@ -84,8 +115,6 @@ pub fn sequences_view(partition: u16, ws: WsId) -> bytes::Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    use crate::AppRow;
 
     fn bytes(row: AppRow) -> (Vec<u8>, Vec<u8>) {
         let Key { pkey, ccols } = row.key();
@@ -109,6 +138,31 @@ mod tests {
         assert_eq!(view[..], [0, 23, 0x09, 0x10, 1, 2, 3, 4, 5, 6, 7, 8]);
         let answer = bytes(AppRow::Answer(ws, [9; 32]));
         assert_eq!(answer, ([&[0, 22, 1, 2, 3, 4, 5, 6, 7, 8][..], &[9; 32]].concat(), Vec::new()));
+    }
+
+    #[test]
+    fn a_key_tells_its_row() {
+        let (ws, number) = (WsId(u64::MAX), 0x0fff_2233_4455_6abc);
+        for row in [
+            AppRow::Plog(7, Offset(number)),
+            AppRow::Wlog(ws, Offset(1)),
+            AppRow::Record(ws, RecordId(u64::MAX)),
+            AppRow::Answer(ws, [9; 32]),
+        ] {
+            let key = row.key();
+            assert_eq!(AppRow::of_key(&key), Some(row));
+            let longer = Key::new(key.pkey.clone(), [&key.ccols[..], &[0]].concat());
+            assert_eq!(AppRow::of_key(&longer), None);
+            let shorter = Key::new(key.pkey.slice(..key.pkey.len() - 1), key.ccols);
+            assert_eq!(AppRow::of_key(&shorter), None);
+        }
+        assert_eq!(AppRow::of_key(&deployment()), None);
+        assert_eq!(AppRow::of_key(&Key::new(sequences_view(1, ws), "sys.RecIDSeq")), None);
+        // The lower bits of an offset are fewer than the clustering columns could have.
+        assert_eq!(
+            AppRow::of_key(&Key::new(AppRow::Plog(7, Offset(1)).key().pkey, vec![0xff; 2])),
+            None
+        );
     }
 
     #[test]

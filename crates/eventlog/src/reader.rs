@@ -47,6 +47,11 @@ impl Reader {
         ws.partition(self.partitions)
     }
 
+    /// Returns the number of partitions of the application.
+    pub fn partitions(&self) -> NonZeroU16 {
+        self.partitions
+    }
+
     /// Reads the entry in a row of a log.
     pub(crate) fn entry(&self, row: AppRow, bytes: &[u8]) -> Result<Entry> {
         Ok(row.entry(bytes, self.partitions)?)
@@ -117,14 +122,14 @@ impl Reader {
         dense.boxed()
     }
 
-    /// Returns the rows of a log from an offset on, up to the first storage partition that lacks
-    /// its last row. There may be gaps between the rows.
-    pub(crate) fn log_rows(
+    /// Returns the stored rows of a log from an offset on, up to the first storage partition that
+    /// lacks its last row. There may be gaps between the rows. `row` names the row at an offset.
+    pub fn log_rows(
         &self,
         row: impl Fn(Offset) -> AppRow + Send + Sync + 'static,
         from: Offset,
         consistency: Consistency,
-    ) -> BoxStream<'static, Result<LogRow>> {
+    ) -> BoxStream<'static, Result<(Offset, Bytes)>> {
         struct LogCursor {
             storage: SharedStorage,
             rows: Option<RowStream>,
@@ -163,6 +168,20 @@ impl Reader {
         from: RecordId,
         last: RecordId,
     ) -> BoxStream<'static, Result<StoredRecord>> {
+        let rows = self.record_rows(ws, from, last);
+        let record = move |row: Result<(RecordId, Bytes)>| {
+            row.and_then(|(id, bytes)| Ok(AppRow::Record(ws, id).record(&bytes)?))
+        };
+        rows.map(record).boxed()
+    }
+
+    /// Returns the stored rows of records of a workspace, as [`Reader::records`] does.
+    pub fn record_rows(
+        &self,
+        ws: WsId,
+        from: RecordId,
+        last: RecordId,
+    ) -> BoxStream<'static, Result<(RecordId, Bytes)>> {
         struct RecordCursor {
             storage: SharedStorage,
             rows: Option<RowStream>,
@@ -184,9 +203,8 @@ impl Reader {
                     let id = RecordId(
                         first + neighbour_position(AppRow::Record(ws, cursor.next), &row.ccols)?,
                     );
-                    let stored = AppRow::Record(ws, id).record(&row.value)?;
                     cursor.is_empty = false;
-                    return Ok(Some((stored, cursor)));
+                    return Ok(Some(((id, row.value), cursor)));
                 }
                 // There may be no storage partition behind the largest ids.
                 let Some(next) = first.checked_add(NEIGHBOURS) else {
