@@ -48,6 +48,27 @@ impl KeyPrefix {
     }
 }
 
+/// Returns the kind of the rows with a partition key of the system keyspace, in words for people;
+/// `None` if this program knows no such rows.
+#[must_use]
+pub fn system_row_kind(pkey: &[u8]) -> Option<&'static str> {
+    const KINDS: [(KeyPrefix, &str); 11] = [
+        (KeyPrefix::Leases, "lease of a seat"),
+        (KeyPrefix::PlogOffset, "stored offset of a partition"),
+        (KeyPrefix::Numbers, "number of a sequence"),
+        (KeyPrefix::Applications, "application"),
+        (KeyPrefix::Format, "format of the storage"),
+        (KeyPrefix::Epochs, "epoch of a seat"),
+        (KeyPrefix::Seats, "number of seats"),
+        (KeyPrefix::Owners, "owner of a partition"),
+        (KeyPrefix::Members, "member, pause or order"),
+        (KeyPrefix::DocumentNumbers, "document number"),
+        (KeyPrefix::Repairs, "repair"),
+    ];
+    let found = KINDS.iter().find(|(prefix, _)| pkey.starts_with(&prefix.pkey()));
+    found.map(|(_, kind)| *kind)
+}
+
 /// Returns the partition key of all leases. The clustering columns of a lease are its seat.
 pub(crate) fn leases() -> Bytes {
     Bytes::copy_from_slice(&KeyPrefix::Leases.pkey())

@@ -46,6 +46,7 @@ mod system;
 pub use elections::ElectionRows;
 pub use entry::{AppEntry, AppNumber};
 pub use error::{Error, Result};
+pub use layout::system_row_kind;
 pub use members::{BalancingPause, ClusterRows, MemberRows, OperatorOrder, OrderId, SeenMember};
 pub use name::AppName;
 pub use numbers::{LastNumber, NumberKeys, NumberRows, StoredOffset};

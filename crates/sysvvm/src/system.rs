@@ -79,6 +79,12 @@ impl System {
         &self.storage
     }
 
+    /// Returns the name of the system keyspace.
+    #[must_use]
+    pub fn keyspace(&self) -> &KeyspaceName {
+        &self.keyspace
+    }
+
     /// Returns the store of the elections of this cluster.
     #[must_use]
     pub fn elections(&self) -> ElectionRows {
