@@ -109,6 +109,13 @@ impl Series {
         CounterKey { series: self.id.clone(), period, ws: self.counter_of(ws) }
     }
 
+    /// The name of the counter of a workspace in the period of `at`.
+    #[must_use]
+    pub fn counter_key_at(&self, at: WallTime, ws: WsId) -> CounterKey {
+        let date = self.calendar.day(at).date;
+        self.counter_key(Period::of(self.definition.reset, date), ws)
+    }
+
     /// The workspace of the counter that gives the numbers of `ws`; `None` if the application has
     /// one counter.
     pub(crate) fn counter_of(&self, ws: WsId) -> Option<WsId> {
