@@ -135,6 +135,11 @@ impl Node {
         self.0.advertised
     }
 
+    /// The name of the system keyspace.
+    pub fn system_keyspace(&self) -> &KeyspaceName {
+        &self.0.system
+    }
+
     /// The stage of the node.
     pub fn stage(&self) -> Stage {
         let stage = *self.0.stage.lock().unwrap_or_else(PoisonError::into_inner);
