@@ -201,7 +201,7 @@ fn provide(
             (api, Some(port))
         }
     };
-    let admin_storage = Some(Arc::clone(&driver));
+    let admin_storage = Some(Arc::clone(&for_requests));
     let mut builder = Vvm::builder(driver, clock.clone(), settings)
         .with_requests_on(requests, for_requests)
         .with_admin(upkeep)

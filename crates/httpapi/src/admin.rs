@@ -4,6 +4,7 @@ mod audit;
 mod backup;
 mod cluster;
 mod events;
+mod inspect;
 mod repair;
 mod sequences;
 
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use vvm::{App, Node, Service, ServiceError, istorage::StorageDriver, sysvvm::AppName};
 
-use self::{audit::ActionLine, backup::Backups, events::EventStreams};
+use self::{audit::ActionLine, backup::Backups, events::EventStreams, inspect::Views};
 use crate::{
     Authenticator, HttpLimits, ServerTls,
     authentication::{PortAccess, check_operator, time_of},
@@ -57,7 +58,7 @@ pub struct AdminSettings {
     /// Finds the sender of a request. Without it the endpoint asks nobody, and everybody may do
     /// everything.
     pub authenticator: Option<Arc<dyn Authenticator>>,
-    /// The storage of the node, for backups. Without it the endpoint makes none.
+    /// The storage of the node, for backups and views. Without it the endpoint has none.
     pub storage: Option<Arc<dyn StorageDriver>>,
 }
 
@@ -124,13 +125,15 @@ impl Service for AdminEndpoint {
         let access = PortAccess::new(authenticator, 0);
         let page = HtmlPage::new(include_str!("admin/live_page.html"));
         let (page, streams) = (page, EventStreams::new(clock.clone(), stop.clone()));
-        let backups = Backups::new(storage, clock.clone(), stop.clone());
+        let backups = Backups::new(storage.clone(), clock.clone(), stop.clone());
+        let views = Views::new(storage, clock.clone(), stop.clone());
         let requests = AdminHandler {
             node,
             renderer,
             page,
             streams,
             backups,
+            views,
             version,
             only_local,
             open_only_local,
@@ -179,6 +182,7 @@ struct AdminHandler {
     page: HtmlPage,
     streams: EventStreams,
     backups: Backups,
+    views: Views,
     version: &'static str,
     only_local: bool,
     /// Whether the open views serve only this machine. A page that the DNS resolves to this machine
@@ -200,7 +204,7 @@ impl AdminHandler {
         // The page itself may come through a proxy by any name.
         let has_open_data = OPEN.contains(&path) && path != "/";
         check(head, self.only_local || (has_open_data && self.open_only_local))?;
-        let (allow, is_allowed) = if VIEWS.contains(&path) {
+        let (allow, is_allowed) = if VIEWS.contains(&path) || inspected(path).is_some() {
             ("GET, HEAD", matches!(head.method, Method::GET | Method::HEAD))
         } else if ACTIONS.contains(&path) {
             ("POST", head.method == Method::POST)
@@ -223,6 +227,11 @@ impl AdminHandler {
             };
             line.end(answer)
         } else {
+            if let Some(view) = inspected(path) {
+                let principal = operator.map(|caller| caller.principal.to_string());
+                let until = time_of(expires, self.node.clock());
+                return self.views.begin(&self.node, principal, (view, query), until).await;
+            }
             self.show(path, query, expires).await
         }
     }
@@ -314,6 +323,11 @@ impl AdminHandler {
     }
 }
 
+/// The name of the view of the storage that a path names.
+fn inspected(path: &str) -> Option<&str> {
+    path.strip_prefix("/inspect/")
+}
+
 /// Whether a probe asks for the whole status, which is for operators only.
 fn is_verbose(query: Option<&str>) -> bool {
     parameters(query).any(|(name, _)| name == "verbose")
@@ -333,7 +347,7 @@ fn found_app<'a>(node: &'a Node, app: &AppName) -> Result<&'a App, ProblemDetail
 fn not_found(path: &str) -> ProblemDetails {
     let (views, actions) = (VIEWS.join(", "), ACTIONS.join(", POST "));
     ProblemDetails::not_found(format!(
-        "the path {path} does not exist; the admin endpoint has {views}, POST {actions}"
+        "the path {path} does not exist; the admin endpoint has {views}, /inspect/…, POST {actions}"
     ))
 }
 

@@ -11,6 +11,7 @@ mod cluster;
 mod cross_origin;
 mod follow;
 mod html_page;
+pub mod inspect;
 mod memory;
 mod numbers;
 mod openapi;

@@ -145,13 +145,14 @@ fn routes() -> Vec<(&'static str, String, &'static str, bool)> {
 }
 
 /// The routes of the admin endpoint that need a token.
-const ADMIN: [(&str, &str); 15] = [
+const ADMIN: [(&str, &str); 16] = [
     ("GET", "/readyz?verbose"),
     ("GET", "/status"),
     ("GET", "/cluster"),
     ("GET", "/cluster/events"),
     ("GET", "/sequences"),
     ("GET", "/repairs"),
+    ("GET", "/inspect/apps"),
     ("POST", "/cluster/move"),
     ("POST", "/cluster/pause"),
     ("POST", "/cluster/resume"),
@@ -179,7 +180,7 @@ fn wrong_tokens(issuer: &Issuer) -> Vec<(&'static str, Option<String>)> {
         ("none", None),
         ("not a token", Some("secret".to_owned())),
         ("expired", changed(|new| new.expires = now() - 31)),
-        ("not yet valid", changed(|new| new.issued = now() + 60)),
+        ("not yet valid", changed(|new| new.issued = now() + 600)),
         ("another issuer", changed(|new| new.issuer = "https://other.example".to_owned())),
         ("another audience", changed(|new| new.audience = "web".to_owned())),
         (

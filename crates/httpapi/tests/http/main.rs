@@ -18,6 +18,7 @@ mod follow_storage;
 mod frames;
 mod head;
 mod hosts;
+mod inspect;
 mod lists;
 mod live_page;
 mod malformed;

@@ -39,8 +39,8 @@ pub(crate) struct TestNode {
     pub(crate) api: SocketAddr,
     pub(crate) admin: SocketAddr,
     launched: Launched,
-    runtime: Runtime,
-    driver: Arc<MemDriver>,
+    pub(crate) runtime: Runtime,
+    pub(crate) driver: Arc<MemDriver>,
     log: ShownLog,
     metrics: MetricsRenderer,
 }
@@ -65,6 +65,23 @@ impl TestNode {
         change: impl FnOnce(&mut HttpApiSettings, &mut AdminSettings),
     ) -> TestNode {
         let node = TestNode::launch(change, Arc::new(MemDriver::new(Clock::system())));
+        let deadline = Clock::system().now() + PATIENCE;
+        node.runtime.block_on(node.launched.ready(deadline)).unwrap();
+        node
+    }
+
+    /// Starts a node with an admin endpoint that shows the storage, and without a workspace.
+    pub(crate) fn with_storage() -> TestNode {
+        let driver = Arc::new(MemDriver::new(Clock::system()));
+        TestNode::with_storage_of(Arc::clone(&driver), driver)
+    }
+
+    /// Starts such a node, whose admin endpoint sees the rows of the node through `storage`.
+    pub(crate) fn with_storage_of(
+        driver: Arc<MemDriver>,
+        storage: Arc<dyn StorageDriver>,
+    ) -> TestNode {
+        let node = TestNode::launch(|_, admin| admin.storage = Some(storage), driver);
         let deadline = Clock::system().now() + PATIENCE;
         node.runtime.block_on(node.launched.ready(deadline)).unwrap();
         node

@@ -1,0 +1,191 @@
+//! The views of a storage, by the name and the query of a request.
+
+use vvm::{
+    eventlog::WsId,
+    istorage::{KeyspaceName, bytes::Bytes},
+    sysvvm::AppName,
+};
+
+use crate::{
+    problem::ProblemDetails,
+    query::{check_query, parameter},
+};
+
+/// The number of lines of a view without a limit of its own.
+const DEFAULT_LIMIT: usize = 1_000;
+
+/// A part of a storage that is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum View {
+    /// The applications and their deployments.
+    Apps,
+    /// The owners of all partitions.
+    Partitions,
+    /// The leases of all seats, the members and the pause of balancing.
+    Leases,
+    /// The log of a partition.
+    Plog {
+        /// The application.
+        app: AppName,
+        /// The partition.
+        partition: u16,
+        /// The first offset.
+        from: u64,
+        /// The most lines.
+        limit: usize,
+    },
+    /// The log of a workspace.
+    Wlog {
+        /// The application.
+        app: AppName,
+        /// The workspace.
+        ws: WsId,
+        /// The first offset.
+        from: u64,
+        /// The most lines.
+        limit: usize,
+    },
+    /// The records of a workspace.
+    Records {
+        /// The application.
+        app: AppName,
+        /// The workspace.
+        ws: WsId,
+        /// The first id; 0 for all records.
+        from: u64,
+        /// The most lines.
+        limit: usize,
+    },
+    /// The stored numbers.
+    Numbers {
+        /// The application.
+        app: AppName,
+        /// The workspace; `None` for the numbers that belong to no workspace.
+        ws: Option<WsId>,
+    },
+    /// The rows of a storage partition as they are stored.
+    Rows {
+        /// The keyspace.
+        keyspace: KeyspaceName,
+        /// The partition key.
+        pkey: Bytes,
+        /// The first clustering columns.
+        from: Bytes,
+        /// The most lines.
+        limit: usize,
+    },
+}
+
+/// The reason why a request names no view.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidView(String);
+
+impl View {
+    /// The names of all views.
+    pub const NAMES: [&'static str; 8] =
+        ["apps", "partitions", "leases", "plog", "wlog", "records", "numbers", "rows"];
+
+    /// Reads a view from its name and the query of a request, such as `plog` and
+    /// `app=demo/shop&partition=1`.
+    ///
+    /// # Errors
+    /// If there is no such view, or a parameter is missing, unknown or wrong.
+    pub fn parse(name: &str, query: Option<&str>) -> Result<View, InvalidView> {
+        View::of(name, query).map_err(|problem| InvalidView(problem.reason().to_owned()))
+    }
+
+    pub(crate) fn of(name: &str, query: Option<&str>) -> Result<View, ProblemDetails> {
+        let known: &[&str] = match name {
+            "apps" | "partitions" | "leases" => &[],
+            "plog" => &["app", "partition", "from", "limit"],
+            "wlog" | "records" => &["app", "ws", "from", "limit"],
+            "numbers" => &["app", "ws"],
+            "rows" => &["keyspace", "key", "from", "limit"],
+            _ => {
+                let reason = format!("there is no view {name}, but {}", View::NAMES.join(", "));
+                return Err(ProblemDetails::not_found(reason));
+            }
+        };
+        check_query(known, query)?;
+        let limit = parameter(query, "limit")?.unwrap_or(DEFAULT_LIMIT);
+        let from = || Ok(parameter(query, "from")?.unwrap_or(0_u64));
+        let offset = || Ok::<_, ProblemDetails>(from()?.max(1));
+        let app = || needed::<AppName>(query, "app");
+        let ws = || Ok(WsId(needed(query, "ws")?));
+        Ok(match name {
+            "apps" => View::Apps,
+            "partitions" => View::Partitions,
+            "leases" => View::Leases,
+            "plog" => {
+                let partition = needed(query, "partition")?;
+                View::Plog { app: app()?, partition, from: offset()?, limit }
+            }
+            "wlog" => View::Wlog { app: app()?, ws: ws()?, from: offset()?, limit },
+            "records" => View::Records { app: app()?, ws: ws()?, from: from()?, limit },
+            "numbers" => View::Numbers { app: app()?, ws: parameter(query, "ws")?.map(WsId) },
+            _ => {
+                let name: String = needed(query, "keyspace")?;
+                let keyspace = KeyspaceName::new(name);
+                let keyspace =
+                    keyspace.map_err(|error| ProblemDetails::bad_request(error.to_string()))?;
+                let pkey = bytes_of("key", &needed::<String>(query, "key")?)?;
+                let from = parameter::<String>(query, "from")?.unwrap_or_default();
+                View::Rows { keyspace, pkey, from: bytes_of("from", &from)?, limit }
+            }
+        })
+    }
+}
+
+fn needed<T: std::str::FromStr<Err: std::fmt::Display>>(
+    query: Option<&str>,
+    name: &str,
+) -> Result<T, ProblemDetails> {
+    let missing = || ProblemDetails::bad_request(format!("the parameter `{name}` is missing"));
+    parameter(query, name)?.ok_or_else(missing)
+}
+
+fn bytes_of(name: &str, text: &str) -> Result<Bytes, ProblemDetails> {
+    let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
+    let is_hex = text.len().is_multiple_of(2) && text.bytes().all(|it| it.is_ascii_hexdigit());
+    let bytes = is_hex.then(|| text.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>());
+    bytes.flatten().map(Bytes::from).ok_or_else(|| {
+        let reason = format!("the parameter `{name}` must be bytes in hexadecimal, such as 0014ff");
+        ProblemDetails::bad_request(reason)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_view_is_parsed_and_wrong_ones_are_refused() {
+        let app: AppName = "demo/shop".parse().unwrap();
+        let plog = View::parse("plog", Some("app=demo/shop&partition=3&limit=7")).unwrap();
+        assert_eq!(plog, View::Plog { app: app.clone(), partition: 3, from: 1, limit: 7 });
+        let wlog = View::parse("wlog", Some("app=demo/shop&ws=2&from=9")).unwrap();
+        let ws = WsId(2);
+        assert_eq!(wlog, View::Wlog { app: app.clone(), ws, from: 9, limit: DEFAULT_LIMIT });
+        let numbers = View::parse("numbers", Some("app=demo/shop")).unwrap();
+        assert_eq!(numbers, View::Numbers { app, ws: None });
+        let rows = View::parse("rows", Some("keyspace=sysvvm&key=00000005&from=01")).unwrap();
+        let View::Rows { pkey, from, .. } = rows else { panic!("{rows:?}") };
+        assert_eq!((&pkey[..], &from[..]), (&[0, 0, 0, 5][..], &[1][..]));
+        for name in ["apps", "partitions", "leases"] {
+            assert!(View::parse(name, None).is_ok() && View::parse(name, Some("x=1")).is_err());
+        }
+        for (name, query, part) in [
+            ("none", "", "plog"),
+            ("plog", "app=demo/shop", "`partition` is missing"),
+            ("plog", "app=demo&partition=1", "`app`"),
+            ("wlog", "app=demo/shop&ws=1&limit=-1", "`limit`"),
+            ("rows", "keyspace=sysvvm&key=0", "hexadecimal"),
+            ("rows", "keyspace=sysvvm&key=+1", "hexadecimal"),
+            ("rows", "keyspace=X&key=00", "keyspace"),
+        ] {
+            let error = View::parse(name, Some(query)).unwrap_err().to_string();
+            assert!(error.contains(part), "{name}?{query}: {error}");
+        }
+    }
+}
