@@ -6,14 +6,11 @@ use std::{
     panic,
     path::Path,
     process::ExitCode,
-    time::Duration,
 };
 
-use bytes::Bytes;
 use causes::with_causes;
 use clock::Clock;
-use http_body_util::BodyExt;
-use hyper::{Method, StatusCode};
+use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};
 use istorage::ErrorKind;
 use istorage_redb::{BackupReport, RedbConfig, back_up, restore, verify_backup};
@@ -22,12 +19,10 @@ use crate::{
     cli::{BackupArgs, RestoreArgs},
     command_error::CommandError,
     new_file::NewFile,
-    node_client::{NodeAnswer, NodeClient, NodeRequest, NodeTarget, no_answer},
+    node_client::NodeTarget,
+    node_stream::NodeStream,
     print, serve, storage_check,
 };
-
-/// The longest silence of a node that sends a backup.
-const QUIET: Duration = Duration::from_secs(60);
 
 /// Runs `vvm backup`.
 pub(crate) async fn run_backup(args: BackupArgs) -> Result<ExitCode, CommandError> {
@@ -74,43 +69,13 @@ async fn receive(
     file: &mut NewFile,
     bar: &ProgressBar,
 ) -> Result<(), CommandError> {
-    let clock = Clock::system();
-    let unreachable = |why: String| CommandError::unreachable(no_answer(node, "admin.listen", why));
-    let begin = async {
-        let mut client = NodeClient::connect(node).await?;
-        let (path, body) = ("/backup", Bytes::new());
-        let request = NodeRequest { method: Method::POST, path, headers: &[], body };
-        let answer = client.begin(request).await?;
-        Ok((client, answer))
-    };
-    let begun = clock.timeout_at(clock.now() + QUIET, begin).await;
-    let begun = begun.map_err(|_| unreachable(format!("no answer within {QUIET:?}")))?;
-    let (_client, answer) =
-        begun.map_err(|error: crate::node_client::NoAnswer| unreachable(error.to_string()))?;
-    if answer.status() != StatusCode::OK {
-        let answer = NodeAnswer::read(answer).await.map_err(|why| unreachable(why.to_string()))?;
-        let why = format!("{node} refused the backup: {}", answer.problem("reason"));
-        return Err(match answer.status {
-            StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
-            _ => CommandError::unfinished(why),
-        });
-    }
-    let broken = |why: String| {
-        CommandError::unfinished(format!(
-            "{node} sent only a part of the backup: {why}: see the log of the node"
-        ))
-    };
-    let (mut body, mut counted) = (answer.into_body(), bar.wrap_write(file));
-    loop {
-        let piece = clock.timeout_at(clock.now() + QUIET, body.frame()).await;
-        let piece = piece.map_err(|_| broken(format!("silence for {QUIET:?}")))?;
-        let Some(piece) = piece else { return Ok(()) };
-        let piece = piece.map_err(|error| broken(with_causes(&error)))?;
-        let piece = piece.into_data().unwrap_or_default();
-        let unwritten =
-            |error| CommandError::unfinished(format!("cannot write the backup: {error}"));
+    let mut answer = NodeStream::open(node, (Method::POST, "/backup")).await?;
+    let mut counted = bar.wrap_write(file);
+    let unwritten = |error| CommandError::unfinished(format!("cannot write the backup: {error}"));
+    while let Some(piece) = answer.next().await? {
         counted.write_all(&piece).map_err(unwritten)?;
     }
+    Ok(())
 }
 
 /// Runs a call of redb, which panics on damaged pages. The message of the panic is hidden, because

@@ -4,6 +4,7 @@ mod backup;
 mod bench;
 mod cluster;
 mod event_logs;
+mod inspect;
 mod node_address;
 mod numbers;
 mod repair;
@@ -20,6 +21,7 @@ pub(crate) use self::{
     bench::{BenchArgs, BenchRequests},
     cluster::{ClusterArgs, ClusterCommand, PartitionName},
     event_logs::{FollowArgs, LogsCommand},
+    inspect::{INSPECT_HELP, InspectArgs, InspectCommand},
     node_address::{ConnectionArgs, NodeAddress},
     numbers::{NumbersArgs, NumbersCommand},
     repair::{MarkArgs, RepairCommand},
@@ -74,6 +76,9 @@ pub(crate) enum CliCommand {
     /// event, or remove a foreign row.
     #[command(subcommand, arg_required_else_help = true)]
     Repair(RepairCommand),
+    /// Show what a storage holds: applications, partitions, leases, logs, records, numbers and rows.
+    #[command(subcommand, arg_required_else_help = true, after_long_help = INSPECT_HELP)]
+    Inspect(InspectCommand),
     /// Copy the redb file of a node, also while the node works, and verify the copy.
     #[command(after_long_help = BACKUP_HELP)]
     Backup(BackupArgs),
@@ -122,6 +127,7 @@ impl CliCommand {
             CliCommand::Sequences(command) => command.args().json,
             CliCommand::Repair(command) => command.args().json,
             CliCommand::Doctor(args) => args.json,
+            CliCommand::Inspect(command) => command.args().json,
             CliCommand::Storage(StorageCommand::Check(_))
             | CliCommand::Logs(_)
             | CliCommand::Serve(_)

@@ -15,6 +15,7 @@ mod config_command;
 mod doctor;
 mod elections_verify;
 mod follow_command;
+mod inspect_command;
 mod latency;
 mod lazy_driver;
 mod log_filter;
@@ -23,6 +24,7 @@ mod manual;
 mod metrics;
 mod new_file;
 mod node_client;
+mod node_stream;
 mod numbers_command;
 mod private_file;
 mod progress;
@@ -98,6 +100,10 @@ fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Sequences(command) => on_runtime(sequences_command::run(command)),
         CliCommand::Token(command) => token_command::run(command),
         CliCommand::Repair(command) => on_runtime(repair_command::run(command)),
+        CliCommand::Inspect(command) => {
+            logs::install(CHECK_LOG_FILTER, as_json)?;
+            on_runtime(inspect_command::run(command))
+        }
         CliCommand::Backup(args) => on_runtime(backup_command::run_backup(args)),
         CliCommand::Restore(args) => backup_command::run_restore(args),
         CliCommand::Doctor(args) => on_runtime(doctor::run(args)),

@@ -22,7 +22,6 @@ use crate::{
     errors::FileFailure,
     file::StorageFile,
     layout::Keyspace,
-    log::LogSizes,
     read::{ReadJob, ReaderThread},
     request::WriteRequest,
     time::{Moment, SteadyTime},

@@ -14,7 +14,7 @@ use vvm::{
 };
 
 use super::{InspectError, Inspector, Lines, hex, limited};
-use crate::rows::{json_of_entry, json_of_record};
+use crate::rows::{ShownFields, json_of_entry, json_of_record};
 
 /// The log of a partition.
 pub(super) fn plog(reader: &Reader, partition: u16, from: u64, limit: usize) -> Lines {
@@ -86,7 +86,9 @@ fn record_range(reader: Reader, ws: WsId, from: u64, last: u64) -> Lines {
         rows.map(|row| row.map(|(id, bytes)| (id.0, bytes))).boxed()
     };
     let row = move |id: u64| AppRow::Record(ws, RecordId(id));
-    let decode = move |id: u64, bytes: &[u8]| row(id).record(bytes).map(|it| json_of_record(&it));
+    let decode = move |id: u64, bytes: &[u8]| {
+        row(id).record(bytes).map(|it| json_of_record(&it, &ShownFields::All))
+    };
     decoded(from, begin, row, decode)
 }
 

@@ -1,0 +1,164 @@
+//! The arguments of `vvm inspect`.
+
+use clap::{Args, Subcommand};
+
+use super::{ConnectionArgs, NodeAddress, StorageArgs};
+
+/// The help text of `vvm inspect`.
+pub(crate) const INSPECT_HELP: &str = "\
+    Without --storage and --config a command asks a running node. With one of them it reads the storage itself: Cassandra \
+    and DynamoDB also while nodes work, a redb file only while no node uses it. Nothing is ever written. A damaged row is a \
+    line with the reason.\n\n\
+    Exit codes: 0 the view is whole; 1 the view ended early, or does not exist; 2 wrong usage; 3 wrong configuration, or \
+    the storage holds data of another program or version; 4 the node or the storage could not be reached.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum InspectCommand {
+    /// List the applications, with their numbers, keyspaces, trust levels and tables.
+    Apps(InspectArgs),
+    /// List the owner and the epoch of each partition.
+    Partitions(InspectArgs),
+    /// List the leases of the seats, the members of the cluster, and the pause of balancing.
+    Leases(InspectArgs),
+    /// Show the log of a partition.
+    Plog {
+        /// The partition.
+        #[arg(long, value_name = "NUMBER")]
+        partition: u16,
+
+        #[command(flatten)]
+        rows: AppRowsArgs,
+    },
+    /// Show the log of a workspace.
+    Wlog {
+        /// The workspace.
+        #[arg(long, value_name = "NUMBER")]
+        ws: u64,
+
+        #[command(flatten)]
+        rows: AppRowsArgs,
+    },
+    /// Show the records of a workspace.
+    Records {
+        /// The workspace.
+        #[arg(long, value_name = "NUMBER")]
+        ws: u64,
+
+        #[command(flatten)]
+        rows: AppRowsArgs,
+    },
+    /// Show the stored numbers: offsets of partitions and series of document numbers, or the
+    /// sequences of a workspace.
+    Numbers {
+        /// The application.
+        #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
+        app: String,
+
+        /// The workspace.
+        #[arg(long, value_name = "NUMBER")]
+        ws: Option<u64>,
+
+        #[command(flatten)]
+        args: InspectArgs,
+    },
+    /// Show the rows of a storage partition, as they are stored.
+    Rows {
+        /// The keyspace, as `vvm inspect apps` lists it. The system keyspace is `sysvvm`, unless the
+        /// configuration has another name.
+        #[arg(long, value_name = "NAME")]
+        keyspace: String,
+
+        /// The partition key, in hexadecimal.
+        #[arg(long, value_name = "HEX")]
+        key: String,
+
+        /// The first clustering columns, in hexadecimal.
+        #[arg(long, value_name = "HEX", default_value = "", hide_default_value = true)]
+        from: String,
+
+        /// The most rows.
+        #[arg(long, value_name = "N", default_value_t = 1_000)]
+        limit: usize,
+
+        #[command(flatten)]
+        args: InspectArgs,
+    },
+}
+
+/// A part of the rows of an application.
+#[derive(Debug, Args)]
+pub(crate) struct AppRowsArgs {
+    /// The application.
+    #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
+    pub(crate) app: String,
+
+    /// The first offset, or the first id.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) from: u64,
+
+    /// The most lines.
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub(crate) limit: usize,
+
+    #[command(flatten)]
+    pub(crate) args: InspectArgs,
+}
+
+/// The arguments that all views have.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// The admin endpoint of a node. The default is the address in VVM__ADMIN__LISTEN, or else
+    /// 127.0.0.1:55555.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["storage", "config"])]
+    pub(crate) admin: Option<NodeAddress>,
+
+    #[command(flatten)]
+    pub(crate) storage: StorageArgs,
+
+    /// Print each line as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+}
+
+impl InspectCommand {
+    pub(crate) fn args(&self) -> &InspectArgs {
+        match self {
+            InspectCommand::Apps(args)
+            | InspectCommand::Partitions(args)
+            | InspectCommand::Leases(args)
+            | InspectCommand::Numbers { args, .. }
+            | InspectCommand::Rows { args, .. } => args,
+            InspectCommand::Plog { rows, .. }
+            | InspectCommand::Wlog { rows, .. }
+            | InspectCommand::Records { rows, .. } => &rows.args,
+        }
+    }
+
+    /// The name of the view, and its query.
+    pub(crate) fn view(&self) -> (&'static str, String) {
+        let with =
+            |owner: &str, number: u64, AppRowsArgs { app, from, limit, .. }: &AppRowsArgs| {
+                format!("app={app}&{owner}={number}&from={from}&limit={limit}")
+            };
+        match self {
+            InspectCommand::Apps(_) => ("apps", String::new()),
+            InspectCommand::Partitions(_) => ("partitions", String::new()),
+            InspectCommand::Leases(_) => ("leases", String::new()),
+            InspectCommand::Plog { partition, rows } => {
+                ("plog", with("partition", (*partition).into(), rows))
+            }
+            InspectCommand::Wlog { ws, rows } => ("wlog", with("ws", *ws, rows)),
+            InspectCommand::Records { ws, rows } => ("records", with("ws", *ws, rows)),
+            InspectCommand::Numbers { app, ws, .. } => {
+                let ws = ws.map(|ws| format!("&ws={ws}")).unwrap_or_default();
+                ("numbers", format!("app={app}{ws}"))
+            }
+            InspectCommand::Rows { keyspace, key, from, limit, .. } => {
+                ("rows", format!("keyspace={keyspace}&key={key}&from={from}&limit={limit}"))
+            }
+        }
+    }
+}
