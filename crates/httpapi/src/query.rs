@@ -7,13 +7,13 @@ use crate::problem::ProblemDetails;
 /// The default limit of a list.
 pub(crate) const DEFAULT_LIMIT: usize = 100;
 
-/// Refuses parameters that have no meaning for a resource, or that are there twice. Otherwise
-/// the client would believe that such a parameter has an effect.
+/// As [`check_names`].
 pub(crate) fn check_query(known: &[&str], query: Option<&str>) -> Result<(), ProblemDetails> {
     check_names(known.iter().copied(), query)
 }
 
-/// As [`check_query`].
+/// Refuses parameters that have no meaning for a resource, or that are there twice. Otherwise
+/// the client would believe that such a parameter has an effect.
 pub(crate) fn check_names<'n>(
     known: impl Iterator<Item = &'n str> + Clone,
     query: Option<&str>,

@@ -93,8 +93,9 @@ pub(crate) fn damaged_log(log: &Path, at: u64, later: usize) -> Error {
 }
 
 /// The error for a log without its storage file.
-pub(crate) fn log_without_file(path: &Path, log: &Path) -> Error {
-    let (path, log) = (path.display(), log.display());
+pub(crate) fn log_without_file(path: &Path, logs: &[&Path]) -> Error {
+    let logs: Vec<String> = logs.iter().map(|log| log.display().to_string()).collect();
+    let (path, log) = (path.display(), logs.join(" and "));
     Error::corrupt(format!(
         "the storage file {path} is missing, but its log {log} is there: put the file back, or remove the log to \
          start with a new file"

@@ -103,10 +103,11 @@ impl StorageFile {
         let existing = self.log.existing();
         let existing = existing
             .map_err(|error| errors::file_system("look for the log of", self.path(), error));
-        match existing?.first() {
+        match &existing?[..] {
+            [] => Ok(()),
             // Another process may have made the file meanwhile, and its log after the file.
-            Some(log) if self.path_kind()? == PathKind::Absent => {
-                Err(errors::log_without_file(self.path(), log))
+            logs if self.path_kind()? == PathKind::Absent => {
+                Err(errors::log_without_file(self.path(), logs))
             }
             _ => Ok(()),
         }

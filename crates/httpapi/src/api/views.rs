@@ -102,8 +102,6 @@ impl ApiHandler {
             let granted = all().filter(|(_, app)| grants.any_in(&app.name().to_string()));
             return Ok(granted.map(|(place, _)| place).collect());
         };
-        // Clients may write a slash of a query in this way.
-        let app = app.replace("%2F", "/").replace("%2f", "/");
         if !grants.any_in(&app) {
             return Err(forbidden(format!("the token grants nothing in {app}")));
         }

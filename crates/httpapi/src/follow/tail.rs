@@ -193,8 +193,8 @@ impl Tail {
         }
     }
 
-    fn bytes_of(&mut self, event: usize) -> &mut usize {
-        if is_large(event) { &mut self.large_bytes } else { &mut self.small_bytes }
+    fn bytes_of(&mut self, len: usize) -> &mut usize {
+        if is_large(len) { &mut self.large_bytes } else { &mut self.small_bytes }
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn parameters() -> Map<String, Json> {
                 "Last-Event-ID",
                 json!({ "type": "string", "pattern": "^[0-9]*$" }),
                 "The last event that a client of server-sent events has. It takes precedence over \
-                 `from`.",
+                 `from`, and counts only with `Accept: text/event-stream`.",
             ),
         ),
         (

@@ -80,7 +80,8 @@ pub(super) fn problems_of(endpoint: &Endpoint) -> Map<String, Json> {
     responses(|of| match of {
         ProblemOf::All | ProblemOf::App => true,
         ProblemOf::Body => endpoint.body.is_some(),
-        ProblemOf::Write => !endpoint.is_read() && endpoint.body != Some(BodyKind::Draw),
+        ProblemOf::Change => !endpoint.is_read() && endpoint.body != Some(BodyKind::Draw),
+        ProblemOf::Write => !endpoint.is_read(),
         ProblemOf::Key => endpoint.headers.contains(&RequestHeader::IdempotencyKey),
         ProblemOf::Numbers => {
             matches!(endpoint.answer, AnswerKind::Drawn | AnswerKind::Next | AnswerKind::Gaps)

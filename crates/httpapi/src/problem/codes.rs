@@ -18,7 +18,9 @@ pub(crate) enum ProblemOf {
     App,
     /// Requests with a body.
     Body,
-    /// Requests that write.
+    /// Requests that change a workspace.
+    Change,
+    /// Requests that change a workspace or draw numbers.
     Write,
     /// Requests that write and have an idempotency key.
     Key,
@@ -37,7 +39,7 @@ const fn of(status: u16, code: &'static str, of: ProblemOf) -> ProblemCode {
 /// All codes, by status.
 pub(crate) static PROBLEM_CODES: &[ProblemCode] = &[
     of(400, "bad_request", ProblemOf::All),
-    of(400, "invalid", ProblemOf::Write),
+    of(400, "invalid", ProblemOf::Change),
     of(401, "unauthenticated", ProblemOf::All),
     of(403, "forbidden", ProblemOf::All),
     of(403, "foreign", ProblemOf::All),
@@ -45,12 +47,12 @@ pub(crate) static PROBLEM_CODES: &[ProblemCode] = &[
     of(404, "not_found", ProblemOf::App),
     of(405, "method_not_allowed", ProblemOf::Nothing),
     of(408, "body_too_slow", ProblemOf::Body),
-    of(409, "conflict", ProblemOf::Write),
+    of(409, "conflict", ProblemOf::Change),
     of(409, "gapless", ProblemOf::Numbers),
     of(409, "no_number", ProblemOf::Numbers),
-    of(409, "no_number", ProblemOf::Write),
+    of(409, "no_number", ProblemOf::Change),
     of(413, "body_too_large", ProblemOf::Body),
-    of(413, "too_large", ProblemOf::Write),
+    of(413, "too_large", ProblemOf::Change),
     of(414, "uri_too_long", ProblemOf::Nothing),
     of(417, "expectation_failed", ProblemOf::Nothing),
     of(421, "misdirected", ProblemOf::All),
@@ -58,14 +60,14 @@ pub(crate) static PROBLEM_CODES: &[ProblemCode] = &[
     of(429, "rate_limited", ProblemOf::Write),
     of(431, "head_too_large", ProblemOf::Nothing),
     of(500, "internal", ProblemOf::App),
-    of(500, "not_applied", ProblemOf::Write),
+    of(500, "not_applied", ProblemOf::Change),
     of(501, "not_implemented", ProblemOf::Nothing),
     of(503, "not_leader", ProblemOf::App),
     of(503, "unreachable", ProblemOf::App),
     of(503, "partition_busy", ProblemOf::App),
     of(503, "peer_busy", ProblemOf::App),
     of(503, "recovering", ProblemOf::App),
-    of(503, "queue_full", ProblemOf::Write),
+    of(503, "queue_full", ProblemOf::Change),
     of(503, "memory_full", ProblemOf::All),
     of(503, "too_many_logs", ProblemOf::Log),
     of(503, "too_many_followers", ProblemOf::Log),

@@ -15,9 +15,10 @@ use crate::{
 /// The largest number of ids in a request.
 pub(crate) const MOST_IDS: usize = 100;
 
-/// The number of records that one call to the storage reads. They are all in memory at the same
-/// time, and may be large.
-const CALL_RECORDS: usize = 32;
+/// The number of records that the first call to the storage reads, and the largest number of a call.
+/// The records of a call are all in memory at the same time, and may be large.
+const FIRST_RECORDS: usize = 4;
+const MOST_RECORDS: usize = 32;
 
 /// The records that a client asks for.
 #[derive(Debug)]
@@ -83,10 +84,10 @@ pub(crate) async fn read_docs<
 ) -> Result<FoundDocs, ProblemDetails> {
     let mut page = br#"{"docs":["#.to_vec();
     let (mut missing, mut answered, mut steps) = (Vec::new(), 0, ReadSteps::default());
-    for ids in query.ids.chunks(CALL_RECORDS) {
-        if page.len() >= PAGE_BYTES {
-            break;
-        }
+    let (mut largest, mut records) = (1, FIRST_RECORDS);
+    while answered < query.ids.len() && page.len() < PAGE_BYTES {
+        let left = &query.ids[answered..];
+        let ids = &left[..left.len().min(records)];
         for (id, stored) in ids.iter().zip(read(ids.to_vec()).await?) {
             if page.len() >= PAGE_BYTES {
                 break;
@@ -98,18 +99,29 @@ pub(crate) async fn read_docs<
                         page.push(b',');
                     }
                     page.extend_from_slice(json.as_bytes());
-                    steps.end_of(json.len()).await;
+                    largest = largest.max(size_of(&stored, &query.shown, json.len()));
+                    steps.examined(json.len()).await;
                 }
                 None => missing.push(id.0),
             }
             answered += 1;
         }
+        // Records like those before are together about as large as a page.
+        records = (PAGE_BYTES / largest).clamp(1, MOST_RECORDS);
     }
     let rest: Vec<u64> = query.ids[answered..].iter().map(|id| id.0).collect();
     let is_nothing = missing.len() == query.ids.len();
     let end = format!(r#"],"missing":{},"rest":{}}}"#, json!(missing), json!(rest));
     page.extend_from_slice(end.as_bytes());
     Ok(FoundDocs { json: page, is_nothing })
+}
+
+/// The size of a record with all its fields. `shown_len` is the length of what the answer shows.
+fn size_of(stored: &StoredRecord, shown: &ShownFields, shown_len: usize) -> usize {
+    match shown {
+        ShownFields::All => shown_len,
+        ShownFields::Only(_) => json_of_record(stored, &ShownFields::All).to_string().len(),
+    }
 }
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ use crate::{problem::ProblemDetails, rows::json_of_record};
 /// because documents may be large.
 pub(super) const PAGE_BYTES: usize = 1 << 20;
 
-/// The number of records that one answer examines. Many records of other tables, and many that the
-/// filter does not accept, may stand between two documents of a list.
+/// The number of records that one answer examines; downwards, the number of ids. Many records of
+/// other tables, and many that the filter does not accept, may stand between two documents of a list.
 const MOST_EXAMINED: usize = 10_000;
 
 /// The number of ids of the first block that is read downwards, and of the largest. A block is read
@@ -97,7 +97,7 @@ impl<'q> DocsPage<'q> {
         while let Some(stored) = records.try_next().await.map_err(read_problem)? {
             examined += 1;
             let json = self.json_of(&stored);
-            self.steps.end_of(json.as_ref().map_or(0, String::len)).await;
+            self.steps.examined(json.as_ref().map_or(0, String::len)).await;
             json.iter().for_each(|json| self.add(json));
             if examined == MOST_EXAMINED || self.is_full() {
                 self.next = Some(stored.record.id.0);
@@ -120,7 +120,8 @@ impl<'q> DocsPage<'q> {
         let mut behind = last.saturating_add(1).min(self.query.after.unwrap_or(u64::MAX));
         let (mut examined, mut ids) = (0, FIRST_BLOCK);
         while behind > FIRST_CRECORD_ID {
-            let ids_left = ids.min(behind - FIRST_CRECORD_ID);
+            let may_examine = MOST_EXAMINED as u64 - examined;
+            let ids_left = ids.min(behind - FIRST_CRECORD_ID).min(may_examine);
             let block = RecordBlock::ending_with(RecordId(behind - 1), ids_left);
             let docs = self.last_docs_of(partition, ws, block).await?;
             for (id, json) in docs.iter().rev() {
@@ -152,7 +153,7 @@ impl<'q> DocsPage<'q> {
         let mut records = partition.block(ws, block);
         while let Some(stored) = records.try_next().await.map_err(read_problem)? {
             let json = self.json_of(&stored);
-            self.steps.end_of(json.as_ref().map_or(0, String::len)).await;
+            self.steps.examined(json.as_ref().map_or(0, String::len)).await;
             let Some(json) = json else { continue };
             bytes += json.len();
             docs.push_back((stored.record.id.0, json));

@@ -17,7 +17,7 @@ pub(super) struct ReadSteps {
 
 impl ReadSteps {
     /// Notes that a record was examined, which added so many bytes to the answer.
-    pub(super) async fn end_of(&mut self, bytes: usize) {
+    pub(super) async fn examined(&mut self, bytes: usize) {
         self.records += 1;
         self.bytes += bytes;
         if self.records == STEP_RECORDS || self.bytes >= STEP_BYTES {
