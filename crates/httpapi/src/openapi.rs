@@ -35,8 +35,8 @@ pub(crate) struct DescribedApp<'a> {
 }
 
 impl DescribedApp<'_> {
-    /// The name of a schema of this application. No other schema has it, because names of
-    /// applications, tables and fields have no dot.
+    /// The name of a schema of this application. No other schema has it: the first two parts name the
+    /// application, and the number of the other parts tells tables, fields and rows apart.
     fn schema_name(&self, of: &str) -> String {
         format!("{}.{}.{of}", self.name.owner(), self.name.name())
     }
