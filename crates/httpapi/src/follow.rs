@@ -38,7 +38,7 @@ pub(crate) use self::{
     ends::{FollowEnds, Waited},
     places::{FollowerPlace, FollowerPlaces},
     request::{FollowRequest, is_followed},
-    tail::{FollowedKey, FollowedLogs, TAIL_BYTES},
+    tail::{FollowedLogs, FollowedPartition, TAIL_BYTES},
 };
 use crate::{
     memory::MemoryPool,
@@ -87,7 +87,7 @@ struct Follower {
 /// events from before the tail, the first one is read by the deadline.
 pub(crate) async fn follow(
     context: Arc<FollowContext>,
-    (logs, key): (&FollowedLogs, FollowedKey),
+    (logs, of): (&FollowedLogs, FollowedPartition),
     log: OwnedLog,
     (request, deadline, until): (FollowRequest, Instant, Instant),
     place: FollowerPlace,
@@ -100,7 +100,7 @@ pub(crate) async fn follow(
     };
     // A client may ask for events that do not exist yet.
     let next = from.min(end);
-    let followed = logs.of(key, &log, end, &context);
+    let followed = logs.of(of, &log, end, &context);
     let earlier = match followed.tail().borrow().events(next, 1) {
         TailEvents::Behind => true,
         TailEvents::Events(_) | TailEvents::End | TailEvents::Failed(_) => false,

@@ -27,6 +27,9 @@ pub(crate) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// section 3.3.1.5), and each span that waits for its export has a copy.
 const LONGEST_STATE: usize = 512;
 
+/// The longest name of an application in a span. No application has a longer one.
+const LONGEST_APP: usize = 200;
+
 /// Makes the spans of requests, if the host exports traces.
 pub(crate) struct RequestTracer(Option<BoxedTracer>);
 
@@ -82,9 +85,13 @@ impl RequestSpan {
         span.set_attributes([
             KeyValue::new("http.request.method", method.to_string()),
             KeyValue::new("vvm.kind", kind),
-            KeyValue::new("vvm.app", format!("{}/{}", route.owner, route.app)),
             KeyValue::new("vvm.request_id", request.to_owned()),
         ]);
+        // Anybody may send any name, and each span that waits for its export has a copy.
+        if route.owner.len() + route.app.len() <= LONGEST_APP {
+            let app = format!("{}/{}", route.owner, route.app);
+            span.set_attribute(KeyValue::new("vvm.app", app));
+        }
         if let Some(ws) = route.workspace() {
             // The type of attributes has no numbers above that of i64.
             span.set_attribute(KeyValue::new("vvm.workspace", ws.to_string()));

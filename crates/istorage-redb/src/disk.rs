@@ -103,6 +103,13 @@ pub(crate) struct OpenFile<F, C> {
     pub(crate) identity: Identity,
 }
 
+/// The folder of a file.
+pub(crate) fn folder_of(path: &Path) -> PathBuf {
+    // A path without a parent is a name in the working directory.
+    let named = |folder: &&Path| !folder.as_os_str().is_empty();
+    path.parent().filter(named).unwrap_or(Path::new(".")).to_owned()
+}
+
 /// Opens a redb file of any file system.
 pub(crate) fn open<F: StorageBackend, C: PageCache>(
     OpenFile { file, cache, identity }: OpenFile<F, C>,

@@ -9,7 +9,7 @@ mod create;
 
 use std::{
     fmt,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, Ordering},
@@ -22,7 +22,7 @@ use redb::{Builder, Database, ReadTransaction, ReadableDatabase, WriteTransactio
 pub(crate) use self::contents::Contents;
 use crate::{
     RedbConfig,
-    disk::{Disk, OpenDatabase, OpenMode, PathKind},
+    disk::{Disk, OpenDatabase, OpenMode, PathKind, folder_of},
     errors::{self, FileFailure},
     log::{LogFiles, LogPosition, LogSizes, LogTail, WriteLog, refuse_foreign},
 };
@@ -130,9 +130,8 @@ impl StorageFile {
         take_up: impl FnOnce(&Database, Option<LogPosition>) -> Result<WriteLog>,
     ) -> Result<(OpenDatabase, Contents, WriteLog)> {
         let (open, contents) = self.load(OpenMode::Existing)?;
-        let tail = self.tail(&contents)?;
         let recovered = errors::catch_page_error(|| {
-            let last = match &tail {
+            let last = match self.tail(&contents)? {
                 Some(tail) => {
                     tail.replay(&open.database)?;
                     Some(tail.last())
@@ -155,8 +154,8 @@ impl StorageFile {
     /// on the disk changes.
     pub(crate) fn load_to_read(&self) -> Result<(OpenDatabase, Contents)> {
         let (open, contents) = self.load(OpenMode::ReadOnly)?;
-        let Some(tail) = self.tail(&contents)? else { return Ok((open, contents)) };
         let replayed = errors::catch_page_error(|| {
+            let Some(tail) = self.tail(&contents)? else { return Ok(contents) };
             tail.replay(&open.database)?;
             Contents::read(&open.database, self.path())
         });
@@ -289,6 +288,9 @@ impl StorageFile {
     /// A transaction is refused if the file was removed or replaced. Data written to such a file
     /// would be lost when this process ends.
     pub(crate) fn begin_write(&self) -> std::result::Result<WriteTransaction, FileFailure> {
+        if self.has_failed_sync() {
+            return Err(FileFailure::failed_sync(self.path()));
+        }
         let open = self.open_file();
         let open = open.as_ref().ok_or_else(|| self.not_open())?;
         if !self.is_in_place(open) {
@@ -333,10 +335,4 @@ fn abandon(open: Option<OpenDatabase>) {
         let _open = open;
         std::panic::resume_unwind(Box::new(()))
     });
-}
-
-fn folder_of(path: &Path) -> PathBuf {
-    // A path without a parent is a name in the working directory.
-    let named = |folder: &&Path| !folder.as_os_str().is_empty();
-    path.parent().filter(named).unwrap_or(Path::new(".")).to_owned()
 }

@@ -6,10 +6,10 @@
 //! segment.
 //!
 //! Two files hold the log, beside the storage file. They take turns: segment `n` is in the first
-//! file if `n` is even. The first frame of a segment is empty. It is synced before the durable
-//! commit that names it, and no other frame is written before that commit. So the storage file
-//! always names a frame that is in the log, and the frames behind it in the same segment are all
-//! that the file lacks.
+//! file if `n` is even. The first two frames of a segment are empty. The first one is synced before
+//! the durable commit that names it, and no other frame is written before that commit. So the
+//! storage file always names a frame that is in the log, and the frames behind it in the same
+//! segment are all that the file lacks.
 //!
 //! # Invariants
 //! - Each transaction writes the position of its frame into the file. So the file can be compared
@@ -45,9 +45,12 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct WriteLog {
     files: LogFiles,
-    /// The file of the present segment. `None` if the next transaction must begin a segment.
+    /// The file of the present segment; `None` before the first segment of this opening.
     segment: Option<LogFile>,
     position: LogPosition,
+    /// Whether the next transaction must begin a segment, because a write to this one failed: what
+    /// it has need not be what redb has.
+    must_begin: bool,
 }
 
 /// A segment that holds its first frame, and that the file does not name yet.
@@ -70,7 +73,10 @@ impl WriteLog {
         // An earlier version of this driver does not know the log, and must refuse the file.
         txn.open_table(META)?.insert(META_FORMAT, &FORMAT.to_be_bytes()[..])?;
         commit_durably(txn, segment.position, false)?;
-        Ok(WriteLog { files, segment: Some(segment.file), position: segment.position })
+        let position = segment.position;
+        let mut log = WriteLog { files, segment: None, position, must_begin: true };
+        log.begin(segment.file)?;
+        Ok(log)
     }
 
     /// Takes up the log of a database that holds all frames in memory. The next transaction is
@@ -81,7 +87,7 @@ impl WriteLog {
     /// committed.
     pub(crate) fn resume(files: LogFiles, last: LogPosition) -> Result<WriteLog, FileFailure> {
         files.sync_segment(&last)?;
-        Ok(WriteLog { files, segment: None, position: last })
+        Ok(WriteLog { files, segment: None, position: last, must_begin: true })
     }
 
     /// Commits a transaction: by a frame of the log, or durably.
@@ -94,28 +100,39 @@ impl WriteLog {
         effects: Effects,
     ) -> Result<(), FileFailure> {
         let effects = effects.into_bytes();
+        let has_room = self.files.has_room(&self.position, effects.len()) && self.is_in_place();
         let segment = match &self.segment {
-            Some(segment)
-                if self.files.has_room(&self.position, effects.len()) && self.is_in_place() =>
-            {
-                segment
-            }
+            Some(segment) if has_room && !self.must_begin => segment,
             _ => return self.commit_durably(txn),
         };
         let (position, frame) = frame::encode(&self.position, &effects);
+        self.must_begin = true;
         // A full disk is found here, before anything is written.
         self.files.allocate(segment, &self.position, position.end)?;
         note(&txn, position, false)?;
         self.files.append(segment, &self.position, &frame)?;
         self.position = position;
-        commit_in_memory(txn)
+        commit_in_memory(txn)?;
+        self.must_begin = false;
+        Ok(())
     }
 
     /// Commits a transaction durably, and begins a new segment.
     pub(crate) fn commit_durably(&mut self, txn: WriteTransaction) -> Result<(), FileFailure> {
+        self.must_begin = true;
         let segment = self.files.begin_segment(&self.position)?;
         commit_durably(txn, segment.position, false)?;
-        (self.segment, self.position) = (Some(segment.file), segment.position);
+        self.position = segment.position;
+        self.begin(segment.file)
+    }
+
+    /// Begins to use a segment that the file names. A second empty frame says that the file names it:
+    /// an older copy of the file beside this log is then refused.
+    fn begin(&mut self, segment: LogFile) -> Result<(), FileFailure> {
+        let (position, frame) = frame::encode(&self.position, &[]);
+        self.files.append(&segment, &self.position, &frame)?;
+        (self.position, self.segment) = (position, Some(segment));
+        self.must_begin = false;
         Ok(())
     }
 

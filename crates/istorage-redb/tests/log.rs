@@ -168,6 +168,56 @@ async fn a_log_of_another_file_is_refused() {
     refused(crashed, &["does not belong"]).await;
 }
 
+/// The later writes were committed durably, so the newer log had no effects of them.
+#[tokio::test]
+async fn a_file_that_is_older_than_a_log_without_effects_is_refused() {
+    let node = Node::start().await;
+    node.put(1).await;
+    let mixed = tempfile::tempdir().unwrap();
+    copy_files(node.folder.path(), mixed.path(), &NAMES[..1]);
+    node.put_value(2, Bytes::from(vec![1; 3 << 20])).await;
+    let closed = node.close().await;
+    copy_files(closed.path(), mixed.path(), &NAMES[1..]);
+    refused(mixed, &["does not belong"]).await;
+}
+
+/// Each head in the old part of the log had its checksum computed, over as many bytes as it named.
+#[tokio::test]
+async fn old_bytes_that_look_like_frames_delay_no_opening() {
+    let node = Node::start().await;
+    node.put_value(1, Bytes::from(vec![1; 900 << 10])).await;
+    let crashed = node.copy();
+    let log = log_in_use(crashed.path());
+    let mut bytes = fs::read(&log).unwrap();
+    let last = *places(&bytes).last().unwrap() + (1 << 20);
+    bytes.resize(16 << 20, 0);
+    for at in (last..bytes.len() - 512).step_by(512) {
+        bytes[at..at + 8].copy_from_slice(b"VVML\x00\x60\x00\x00");
+    }
+    fs::write(&log, bytes).unwrap();
+    let began = std::time::Instant::now();
+    assert_eq!(Node::open(crashed).await.unwrap().rows().await, [1]);
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+}
+
+/// The folder of such a path is the working directory. It has an empty name, which cannot be opened.
+#[tokio::test]
+async fn a_path_without_a_folder_is_in_the_working_directory() {
+    let path = PathBuf::from(format!("bare-{}.redb", std::process::id()));
+    let opened = RedbDriver::open(RedbConfig::new(&path), Clock::system()).await;
+    let closed = match opened {
+        Ok(driver) => {
+            driver.close().await;
+            Ok(())
+        }
+        Err(error) => Err(error),
+    };
+    for ending in ["", ".log-0", ".log-1"] {
+        let _ = fs::remove_file(format!("{}{ending}", path.display()));
+    }
+    closed.unwrap();
+}
+
 #[tokio::test]
 async fn a_log_that_is_older_or_newer_than_its_file_is_refused() {
     let node = Node::start().await;
@@ -199,6 +249,19 @@ async fn a_file_that_was_closed_in_order_needs_no_log() {
     let crashed = tempfile::tempdir().unwrap();
     copy_existing(node.folder.path(), crashed.path());
     assert_eq!(Node::open(crashed).await.unwrap().rows().await, [1, 2]);
+}
+
+#[tokio::test]
+async fn a_file_that_was_closed_in_order_needs_no_frame_in_front_of_its_end() {
+    let node = Node::start().await;
+    for row in 0..3 {
+        node.put(row).await;
+    }
+    let folder = node.close().await;
+    let log = log_in_use(folder.path());
+    let frames = places(&fs::read(&log).unwrap());
+    flip(&log, frames[2] + 50);
+    assert_eq!(Node::open(folder).await.unwrap().rows().await, [0, 1, 2]);
 }
 
 #[tokio::test]
@@ -260,8 +323,8 @@ async fn a_file_of_the_format_before_the_log_is_opened_and_gets_a_log() {
     let node = Node::start().await;
     node.put(1).await;
     let folder = node.close().await;
-    let format = |to: Option<u32>| {
-        let database = redb::Database::create(folder.path().join(NAMES[0])).unwrap();
+    let format = |folder: &Path, to: Option<u32>| {
+        let database = redb::Database::create(folder.join(NAMES[0])).unwrap();
         let txn = database.begin_write().unwrap();
         let mut meta = txn.open_table(META).unwrap();
         if let Some(to) = to {
@@ -273,7 +336,8 @@ async fn a_file_of_the_format_before_the_log_is_opened_and_gets_a_log() {
         txn.commit().unwrap();
         found
     };
-    format(Some(2));
+    format(folder.path(), Some(2));
+    let folder = refused(folder, &["does not belong"]).await;
     for name in &NAMES[1..] {
         let _ = fs::remove_file(folder.path().join(name));
     }
@@ -284,6 +348,6 @@ async fn a_file_of_the_format_before_the_log_is_opened_and_gets_a_log() {
     let puts = vec![Put { key: key(2), value: Bytes::new() }];
     storage.put_batch(puts, Instant::FAR_FUTURE).await.unwrap();
     driver.close().await;
-    assert_eq!(format(None), 3_u32.to_be_bytes());
+    assert_eq!(format(folder.path(), None), 3_u32.to_be_bytes());
     assert_eq!(Node::open(folder).await.unwrap().rows().await, [1, 2]);
 }

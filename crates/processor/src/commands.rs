@@ -86,13 +86,17 @@ impl Commands {
             commands = rest;
         }
         let mut answers = Vec::with_capacity(sent.len());
-        for sent in sent {
-            let answered = match sent {
+        // If the future is dropped, the last command is given up first. In the other order the
+        // partition could skip a command and do the next one.
+        sent.reverse();
+        while let Some(last) = sent.last_mut() {
+            let answered = match last {
                 Ok(sent) => self.answer(sent).await,
-                Err(busy) => Err(Refused::Busy(busy)),
+                Err(busy) => Err(Refused::Busy(busy.clone())),
             };
             self.shared.meters.answered(&answered);
             answers.push(answered);
+            sent.pop();
         }
         answers
     }
@@ -102,8 +106,8 @@ impl Commands {
         let places = self.places(1, command.deadline, since).await;
         // A reservation of one place has one.
         let place = places.and_then(|mut places| places.next().ok_or(Busy::Stopping));
-        let sent = enqueue(place.map_err(Refused::Busy)?, command, since);
-        self.answer(sent).await
+        let mut sent = enqueue(place.map_err(Refused::Busy)?, command, since);
+        self.answer(&mut sent).await
     }
 
     /// Takes places in the queue. If there are too few, the sender waits, but not for long: it can
@@ -130,7 +134,8 @@ impl Commands {
         places.ok_or_else(|| self.shared.busy().unwrap_or(Busy::Stopping))
     }
 
-    async fn answer(&self, SentCommand { turn, answered, deadline }: SentCommand) -> Answered {
+    async fn answer(&self, sent: &mut SentCommand) -> Answered {
+        let SentCommand { turn, answered, deadline } = sent;
         let given_up = |busy, unknown: &str| {
             let is_never_done = turn.give_up();
             Err(if is_never_done {
@@ -139,7 +144,7 @@ impl Commands {
                 Refused::Unknown(unknown.to_owned())
             })
         };
-        match self.shared.clock.timeout_at(deadline, answered).await {
+        match self.shared.clock.timeout_at(*deadline, answered).await {
             Ok(Ok(answered)) => answered,
             Ok(Err(_)) => {
                 given_up(Busy::Stopping, "the partition ended before it answered the command")

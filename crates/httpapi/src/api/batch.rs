@@ -171,14 +171,15 @@ fn json_of_answer(answered: Result<Done, Refused>) -> Json {
     }
 }
 
-/// The number of commands in the body of a batch; `None` if the body is no batch.
+/// The number of commands in the body of a batch; `None` if the body is no batch, or is refused because
+/// of this number: such a body does no command.
 pub(super) fn commands_in(body: &Bytes) -> Option<u32> {
     #[derive(Deserialize)]
     struct AnyBatch {
         commands: Vec<IgnoredAny>,
     }
     let AnyBatch { commands } = serde_json::from_slice(body).ok()?;
-    u32::try_from(commands.len()).ok()
+    (1..=MOST_COMMANDS).contains(&commands.len()).then_some(commands.len() as u32)
 }
 
 #[cfg(test)]

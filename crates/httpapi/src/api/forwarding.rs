@@ -223,7 +223,10 @@ impl ApiHandler {
         let most = match (request.endpoint.is_read(), request.operation) {
             _ if is_refused => PROBLEM_BYTES,
             (true, _) => self.settings.answers_bytes,
-            (false, ApiOperation::DrawNumbers(_)) => self.settings.answers_bytes / 4,
+            // A batch has many results.
+            (false, ApiOperation::DrawNumbers(_) | ApiOperation::CommandBatch) => {
+                self.settings.answers_bytes / 4
+            }
             (false, _) => READ_BYTES.max(self.settings.limits.body_bytes),
         };
         let bytes = match (body.len(), log) {

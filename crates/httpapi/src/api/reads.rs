@@ -20,7 +20,7 @@ use vvm::{
 use super::handler::{ApiHandler, RequestHead};
 use crate::{
     authentication::time_of,
-    follow::{FollowRequest, follow, is_followed},
+    follow::{FollowRequest, FollowedPartition, follow, is_followed},
     problem::ProblemDetails,
     read::{self, DocsQuery, ListQuery, READ_BYTES, read_problem},
     response::{Body, JSON, bytes_response},
@@ -141,7 +141,7 @@ impl ApiHandler {
         let partition = self.at(app, ws).await?;
         check_log_version(head)?;
         let log = match is_followed(head.query())? {
-            true => self.follow(head, app, &partition, name).await,
+            true => self.follow(head, (app, ws), &partition, name).await,
             false => {
                 let held = self.log_reads.permits(self.deadline(head)).await?;
                 let with = (&self.throttle, held);
@@ -155,7 +155,7 @@ impl ApiHandler {
     async fn follow(
         &self,
         head: &RequestHead,
-        app: &App,
+        (app, ws): (&App, WsId),
         partition: &LocalPartition<'_>,
         name: LogName,
     ) -> Result<Response<Body>, ProblemDetails> {
@@ -164,7 +164,12 @@ impl ApiHandler {
             read::check_workspace_exists(partition, ws).await?;
         }
         let place = self.followers.take()?;
-        let logs = (&self.followed, (self.number_of(app), partition.epoch().0));
+        let of = FollowedPartition {
+            app: self.number_of(app),
+            partition: app.partition_of(ws),
+            epoch: partition.epoch().0,
+        };
+        let logs = (&self.followed, of);
         let context = Arc::clone(&self.following);
         let start = (request, self.deadline(head), self.end_of_token(head));
         follow(context, logs, partition.log(name), start, place).await

@@ -35,23 +35,30 @@ const LARGE_TIME: Duration = Duration::from_secs(5);
 
 /// The logs that somebody follows on this node.
 #[derive(Debug, Default)]
-pub(crate) struct FollowedLogs(Mutex<HashMap<(FollowedKey, LogName), Weak<FollowedLog>>>);
+pub(crate) struct FollowedLogs(Mutex<HashMap<(FollowedPartition, LogName), Weak<FollowedLog>>>);
 
-/// The ownership of a log: the number of its application on this node, and the epoch of the owner.
-pub(crate) type FollowedKey = (usize, u64);
+/// The partition of a log, under one ownership. Each partition counts its own epochs, so an epoch
+/// alone names no partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FollowedPartition {
+    /// The place of the application on this node.
+    pub(crate) app: usize,
+    pub(crate) partition: u16,
+    pub(crate) epoch: u64,
+}
 
 impl FollowedLogs {
     /// Returns a log for one more follower. If nobody follows the log yet, its tail begins with the
     /// event `next`.
     pub(super) fn of(
         &self,
-        key: FollowedKey,
+        of: FollowedPartition,
         log: &OwnedLog,
         next: u64,
         context: &Arc<FollowContext>,
     ) -> Arc<FollowedLog> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.entry((key, log.name())).or_default();
+        let known = all.entry((of, log.name())).or_default();
         if let Some(known) = known.upgrade().filter(|known| !known.has_failed()) {
             return known;
         }

@@ -126,6 +126,43 @@ fn an_administrator_follows_the_log_of_a_partition() {
     node.stop();
 }
 
+/// A follower got the events of another partition: the partitions had the same epoch, and a followed
+/// log was found by its epoch.
+#[test]
+fn followers_of_several_partitions_get_the_events_of_their_own() {
+    let node = TestNode::start();
+    for ws in [2, 11] {
+        let (status, answer) =
+            node.command(ws, "sys.CreateWorkspace", r#"{"args":{"kind":"Shop"}}"#);
+        assert_eq!(status, 200, "{answer}");
+    }
+    let log = |partition| format!("/api/v2/apps/demo/shop/partitions/{partition}/plog?follow=true");
+    let mut followers = [2, 1].map(|partition| {
+        let follower = Follower::open(node.api, &log(partition), &[]).unwrap();
+        (partition, follower)
+    });
+    for round in 0..3 {
+        for ws in [2, 11] {
+            let (status, answer) =
+                node.command(ws, "sys.CUD", r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#);
+            assert_eq!(status, 200, "{answer}");
+        }
+        for (partition, follower) in &mut followers {
+            let expected: &[u64] = match (round, &*partition) {
+                (0, 1) => &[1, 11, 11],
+                (0, _) => &[2, 2],
+                (_, 1) => &[11],
+                _ => &[2],
+            };
+            let found: Vec<u64> =
+                expected.iter().map(|_| event(follower)["workspace"].as_u64().unwrap()).collect();
+            assert_eq!(found, expected, "partition {partition}, round {round}");
+        }
+    }
+    drop(followers);
+    node.stop();
+}
+
 #[test]
 fn a_request_that_makes_no_sense_is_refused() {
     let node = TestNode::start();

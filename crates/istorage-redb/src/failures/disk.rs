@@ -205,7 +205,11 @@ impl StorageBackend for FailingFile {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         // A full disk still takes writes over the first page, and over the space of the log.
-        if offset > 0 && !self.is_log {
+        let has_space = match self.is_log {
+            true => offset + data.len() as u64 <= self.file.len()?,
+            false => offset == 0,
+        };
+        if !has_space {
             self.switch.fail_if(&[(Disk::Full, io::ErrorKind::StorageFull)])?;
         }
         self.switch.fail_if(&[GONE])?;

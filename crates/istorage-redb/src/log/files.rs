@@ -13,7 +13,7 @@ use istorage::ErrorKind;
 
 use super::{LogPosition, NextSegment, frame};
 use crate::{
-    disk::{Disk, LogFile, OpenMode, PathKind},
+    disk::{Disk, LogFile, OpenMode, PathKind, folder_of},
     errors::FileFailure,
 };
 
@@ -107,17 +107,16 @@ impl LogFiles {
         let (position, bytes) = frame::encode(&start, &[]);
         let path = self.path(start.segment);
         let begin = || {
-            let file = match self.disk.path_kind(path)? {
-                PathKind::Absent => {
-                    let file = self.disk.log(path, OpenMode::New)?;
-                    self.disk.sync_folder(path.parent().unwrap_or(Path::new("")))?;
-                    file
-                }
-                _ => self.disk.log(path, OpenMode::Existing)?,
+            let mode = match self.disk.path_kind(path)? {
+                PathKind::Absent => OpenMode::New,
+                _ => OpenMode::Existing,
             };
+            let file = self.disk.log(path, mode)?;
             self.grow(&file, position.end)?;
             file.file.write(0, &bytes)?;
             self.sync(&file)?;
+            // An earlier attempt may have made the file and failed before its name was on the disk.
+            self.noted(self.disk.sync_folder(&folder_of(path)))?;
             Ok(file)
         };
         let file = begin().map_err(|error| self.failure("begin", path, error))?;
@@ -150,9 +149,8 @@ impl LogFiles {
         }
         let end = end.next_multiple_of(self.sizes.growth);
         let zeros = vec![0; (end - len) as usize];
-        // A file that could not grow whole must not look as if it had.
-        let grown = file.set_len(end).and_then(|()| file.write(len, &zeros));
-        grown.inspect_err(|_| drop(file.set_len(len)))?;
+        // The write alone makes the file longer. A length without its zeros would look like space.
+        file.write(len, &zeros).inspect_err(|_| drop(file.set_len(len)))?;
         Ok(true)
     }
 
@@ -183,7 +181,11 @@ impl LogFiles {
     }
 
     fn sync(&self, LogFile { file, .. }: &LogFile) -> io::Result<()> {
-        file.sync_data().inspect_err(|_| self.has_failed_sync.store(true, Ordering::Release))
+        self.noted(file.sync_data())
+    }
+
+    fn noted(&self, synced: io::Result<()>) -> io::Result<()> {
+        synced.inspect_err(|_| self.has_failed_sync.store(true, Ordering::Release))
     }
 
     pub(super) fn is_in_place(&self, segment: &LogFile, last: &LogPosition) -> bool {

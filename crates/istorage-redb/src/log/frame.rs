@@ -55,11 +55,15 @@ pub(super) fn encode(last: &LogPosition, payload: &[u8]) -> (LogPosition, Vec<u8
     (position, bytes)
 }
 
-/// Reads the frame that begins at `at` of a segment. `None` if there is no intact frame.
-pub(super) fn parse(segment: &[u8], at: usize) -> Option<Frame> {
+/// Reads the frame of a log that begins at `at` of a segment. `None` if there is no intact frame of
+/// this log.
+///
+/// The checksum is computed only for a head with the number of the log, which callers do not know. So
+/// no value in old frames costs more than a comparison.
+pub(super) fn parse(segment: &[u8], at: usize, log: u64) -> Option<Frame> {
     let bytes = segment.get(at..)?;
     let (head, rest) = bytes.split_at_checked(HEAD)?;
-    if head[..4] != MAGIC {
+    if head[..4] != MAGIC || u64_at(head, 8)? != log {
         return None;
     }
     let payload = u32_at(head, 4)? as usize;
@@ -68,7 +72,7 @@ pub(super) fn parse(segment: &[u8], at: usize) -> Option<Frame> {
         return None;
     }
     let position = LogPosition {
-        log: u64_at(head, 8)?,
+        log,
         segment: u64_at(head, 16)?,
         number: u64_at(head, 24)?,
         checksum,
@@ -76,6 +80,13 @@ pub(super) fn parse(segment: &[u8], at: usize) -> Option<Frame> {
     };
     let start = at + HEAD;
     Some(Frame { position, before: u32_at(head, 32)?, payload: start..start + payload })
+}
+
+/// Whether a segment of any log has more than its empty first frame.
+pub(super) fn has_effects(segment: &[u8]) -> bool {
+    let Some(log) = u64_at(segment, 8) else { return false };
+    let first = parse(segment, 0, log);
+    first.is_some_and(|first| parse(segment, first.position.end as usize, log).is_some())
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -99,7 +110,8 @@ mod tests {
             let (position, bytes) = encode(&LAST, &payload);
             assert!(bytes.len() % SECTOR == 0 && bytes.len() - len < SECTOR + HEAD + CHECKSUM);
             let segment = [&[1; SECTOR][..], &bytes].concat();
-            let frame = parse(&segment, SECTOR).unwrap();
+            let frame = parse(&segment, SECTOR, 7).unwrap();
+            assert!(parse(&segment, SECTOR, 8).is_none(), "of another log");
             assert_eq!((frame.position, frame.before), (position, 9));
             assert_eq!(segment[frame.payload], payload);
         }
@@ -111,10 +123,10 @@ mod tests {
         for bit in 0..(HEAD + 7 + CHECKSUM) * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(parse(&flipped, 0).is_none(), "bit {bit}");
+            assert!(parse(&flipped, 0, 7).is_none(), "bit {bit}");
         }
         for len in 0..HEAD + 7 + CHECKSUM {
-            assert!(parse(&bytes[..len], 0).is_none(), "{len} bytes");
+            assert!(parse(&bytes[..len], 0, 7).is_none(), "{len} bytes");
         }
     }
 }

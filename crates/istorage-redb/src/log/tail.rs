@@ -41,23 +41,24 @@ impl LogTail {
                 None if is_closed => return Ok(LogTail::empty(named)),
                 None => return Err(errors::missing_log(path)),
             };
-        let mut last = LogPosition { end: 0, ..named };
-        let (mut frames, mut is_named_there, mut at) = (Vec::new(), false, 0);
-        while let Some(frame) = frame::parse(&segment, at) {
+        // The frames in front of the named one are in the file.
+        let mut places = (0..segment.len().min(named.end as usize)).step_by(SECTOR);
+        let is_named =
+            |at| frame::parse(&segment, at, named.log).is_some_and(|frame| frame.position == named);
+        if !places.any(is_named) || is_newer(files, &named)? {
+            return Err(errors::other_log(path));
+        }
+        let (mut frames, mut last) = (Vec::new(), named);
+        while let Some(frame) = frame::parse(&segment, last.end as usize, named.log) {
             let found = frame.position;
-            let follows =
-                at == 0 || (found.number == last.number + 1 && frame.before == last.checksum);
-            if (found.log, found.segment) != (named.log, named.segment) || !follows {
+            let follows = found.segment == last.segment
+                && found.number == last.number + 1
+                && frame.before == last.checksum;
+            if !follows {
                 break;
             }
-            if found.number > named.number {
-                frames.push((found, frame.payload));
-            }
-            is_named_there |= found == named;
-            (last, at) = (found, found.end as usize);
-        }
-        if !is_named_there || is_newer(files, &named)? {
-            return Err(errors::other_log(path));
+            frames.push((found, frame.payload));
+            last = found;
         }
         if let Some(later) = later_frame(&segment, &last) {
             return Err(errors::damaged_log(path, last.end, later));
@@ -100,9 +101,9 @@ impl LogTail {
 fn later_frame(segment: &[u8], last: &LogPosition) -> Option<usize> {
     let behind = (last.end as usize..segment.len()).step_by(SECTOR);
     behind.into_iter().find(|at| {
-        frame::parse(segment, *at).is_some_and(|frame| {
+        frame::parse(segment, *at, last.log).is_some_and(|frame| {
             let found = frame.position;
-            (found.log, found.segment) == (last.log, last.segment) && found.number > last.number
+            found.segment == last.segment && found.number > last.number
         })
     })
 }
@@ -115,11 +116,11 @@ fn is_newer(files: &LogFiles, named: &LogPosition) -> Result<bool> {
     let next = next.map_err(|error| errors::file_system("read the log", path, error))?;
     let is_later = |frame: &Frame| {
         let found = frame.position;
-        found.log == named.log && found.segment > named.segment
+        found.segment > named.segment
     };
     Ok(next.is_some_and(|next| {
-        frame::parse(&next, 0).is_some_and(|first| {
-            let second = frame::parse(&next, first.position.end as usize);
+        frame::parse(&next, 0, named.log).is_some_and(|first| {
+            let second = frame::parse(&next, first.position.end as usize, named.log);
             is_later(&first) && second.is_some_and(|second| is_later(&second))
         })
     }))
@@ -132,11 +133,7 @@ pub(crate) fn refuse_foreign(files: &LogFiles) -> Result<()> {
         let read = files.read(segment);
         let read = read.map_err(|error| errors::file_system("read the log", path, error))?;
         // The first frame of a log is empty, and it may be there after a crash.
-        let is_used = |segment: &Vec<u8>| {
-            frame::parse(segment, 0)
-                .and_then(|first| frame::parse(segment, first.position.end as usize))
-                .is_some()
-        };
+        let is_used = |segment: &Vec<u8>| frame::has_effects(segment);
         if read.as_ref().is_some_and(is_used) {
             return Err(errors::other_log(path));
         }

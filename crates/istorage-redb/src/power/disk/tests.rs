@@ -29,7 +29,7 @@ fn make(disk: &SimDisk, name: &str, bytes: &[u8]) -> SimFile {
 fn synced_sectors_are_kept_and_each_other_sector_may_be_lost() {
     let disk = SimDisk::new(1);
     let file = make(&disk, "a", &[1; 3 * SECTOR]);
-    disk.sync_folder(Path::new("")).unwrap();
+    disk.sync_folder(Path::new(".")).unwrap();
     file.write(SECTOR as u64 - 1, &[2; SECTOR + 1]).unwrap();
     let halves = left(&disk, |disk| {
         let bytes = content(disk, "a").unwrap();
@@ -44,7 +44,7 @@ fn synced_sectors_are_kept_and_each_other_sector_may_be_lost() {
 fn a_length_that_is_not_synced_may_be_lost() {
     let disk = SimDisk::new(1);
     let file = make(&disk, "a", &[1; 1_000]);
-    disk.sync_folder(Path::new("")).unwrap();
+    disk.sync_folder(Path::new(".")).unwrap();
     file.set_len(2_000).unwrap();
     file.set_len(10).unwrap();
     let lengths = left(&disk, |disk| content(disk, "a").unwrap().len());
@@ -59,7 +59,7 @@ fn a_length_that_is_not_synced_may_be_lost() {
 fn a_name_may_be_lost_until_the_folder_is_synced_and_a_rename_is_whole() {
     let disk = SimDisk::new(1);
     make(&disk, "old", b"old");
-    disk.sync_folder(Path::new("")).unwrap();
+    disk.sync_folder(Path::new(".")).unwrap();
     make(&disk, "new", b"new");
     disk.rename(Path::new("new"), Path::new("old"));
     let names = |disk: &SimDisk| {
@@ -69,7 +69,7 @@ fn a_name_may_be_lost_until_the_folder_is_synced_and_a_rename_is_whole() {
     let (old, new) = ("old".to_owned(), "new".to_owned());
     let all = [(old.clone(), false), (old, true), (new.clone(), false)];
     assert_eq!(left(&disk, names), all.into());
-    disk.sync_folder(Path::new("")).unwrap();
+    disk.sync_folder(Path::new(".")).unwrap();
     assert_eq!(left(&disk, names), [(new, false)].into());
     disk.remove(Path::new("old")).unwrap();
     assert_eq!(left(&disk, |disk| content(disk, "old").is_some()), [false, true].into());
@@ -85,7 +85,7 @@ fn a_name_may_be_lost_until_the_folder_is_synced_and_a_rename_is_whole() {
 fn a_failed_sync_writes_a_part_and_reads_show_the_rest_until_the_cache_is_forgotten() {
     let disk = SimDisk::new(1);
     let file = make(&disk, "a", &[1; 20 * SECTOR]);
-    disk.sync_folder(Path::new("")).unwrap();
+    disk.sync_folder(Path::new(".")).unwrap();
     file.write(0, &[2; 20 * SECTOR]).unwrap();
     disk.set_sync(Sync::FailsOneIn(1));
     assert!(file.sync_data().is_err());
