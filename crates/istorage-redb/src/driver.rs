@@ -27,7 +27,7 @@ use crate::{
 /// # Durability
 /// Every acknowledged write is on the disk: in the file, or in its log `FILE.log-0` or
 /// `FILE.log-1`. A process that is killed loses nothing acknowledged. Afterwards the driver repeats
-/// the writes of the log, at most 16 MiB, and the file opens soon, however large it is.
+/// the writes of the log, at most 8 MiB, and the file opens soon, however large it is.
 ///
 /// If a commit fails, all its writes get an unknown outcome. The file is then closed and opened
 /// again. Until opening succeeds, every call is `Unavailable`.

@@ -31,7 +31,7 @@ pub(crate) struct LogSizes {
 
 impl Default for LogSizes {
     fn default() -> LogSizes {
-        LogSizes { segment: 16 << 20, effects: 1 << 20, growth: 256 << 10 }
+        LogSizes { segment: 8 << 20, effects: 1 << 20, growth: 256 << 10 }
     }
 }
 
