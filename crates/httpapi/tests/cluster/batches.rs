@@ -72,7 +72,7 @@ fn the_answers_of_a_batch_are_true_while_the_partition_moves() {
     let first = cluster.owner(options());
     let second = cluster.beside(&first, options());
     let entry = cluster.entry(options());
-    let commands = vec![r#"{"command":"sys.CUD","rows":[{"id":1,"table":"shop.Article"}]}"#; 10];
+    let commands = [r#"{"command":"sys.CUD","rows":[{"id":1,"table":"shop.Article"}]}"#; 10];
     let body = format!(r#"{{"commands":[{}]}}"#, commands.join(","));
     let stop = AtomicBool::new(false);
     let answers: Vec<(String, u16, Value)> = thread::scope(|scope| {

@@ -65,10 +65,9 @@ fn each_route_is_answered_and_counted_by_its_kind() {
         assert_eq!(ask(node.api, "GET", path, "").status, status, "{path}");
     }
     let metrics = node.metrics();
-    let counts = metrics.lines().filter_map(|line| {
-        Some(line.strip_prefix("httpapi_request_seconds_count{")?.split_once('}')?.0)
-    });
-    let mut counted: Vec<&str> = counts.collect();
+    let labels =
+        |line| Some(str::strip_prefix(line, "httpapi_request_seconds_count{")?.split_once('}')?.0);
+    let mut counted: Vec<&str> = metrics.lines().filter_map(labels).collect();
     counted.sort_unstable();
     let expected = [
         ("change_doc", 200),
