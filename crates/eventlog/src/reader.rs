@@ -8,6 +8,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::{
     StreamExt, TryStreamExt,
+    future::ready,
     stream::{self, BoxStream},
 };
 use istorage::{Consistency, Key, Range, RowStream, SharedStorage};
@@ -161,7 +162,7 @@ impl Reader {
 
     /// Returns the records of a workspace from an id on, in the order of ids. Behind `last`, the
     /// stream ends at the first storage partition without records. The stream is lazy, and reads
-    /// any number of records in bounded memory.
+    /// any number of records in bounded memory. It ends behind a damaged record.
     pub fn records(
         &self,
         ws: WsId,
@@ -172,7 +173,12 @@ impl Reader {
         let record = move |row: Result<(RecordId, Bytes)>| {
             row.and_then(|(id, bytes)| Ok(AppRow::Record(ws, id).record(&bytes)?))
         };
-        rows.map(record).boxed()
+        let until_error = |has_failed: &mut bool, record: Result<StoredRecord>| {
+            let record = (!*has_failed).then_some(record);
+            *has_failed = record.as_ref().is_none_or(Result::is_err);
+            ready(record)
+        };
+        rows.map(record).scan(false, until_error).boxed()
     }
 
     /// Returns the stored rows of records of a workspace, as [`Reader::records`] does.

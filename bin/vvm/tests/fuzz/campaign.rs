@@ -200,7 +200,10 @@ impl Campaign<'_> {
                         self.fail(&earlier, &wrong);
                     }
                     // A refused command with a key is tried again, and may then be done.
-                    let is_done = matches!(&sent, Sent::Answered(answer) if answer.status < 300);
+                    let is_done = matches!(
+                        &sent,
+                        Sent::Answered(answer) if answer.status < 300 && !has_refused(&answer.body)
+                    );
                     if request.is_keyed && request.is_valid && is_done && keyed.is_none() {
                         keyed = Some((request, sent));
                     }
@@ -231,7 +234,7 @@ impl Campaign<'_> {
         }
         let json = |body: &[u8]| serde_json::from_slice::<Value>(body).unwrap_or_default();
         let (mut expected, found) = (json(&first.body), json(&again.body));
-        let is_same = match (expected["answers"].as_array_mut(), found["answers"].as_array()) {
+        let is_same = match (answers_of(&mut expected), found["answers"].as_array()) {
             // A command of a batch that was refused runs again.
             (Some(expected), Some(found)) => expected.iter_mut().zip(found).all(|(one, found)| {
                 one["repeated"] = Value::Bool(true);
@@ -263,6 +266,18 @@ impl Campaign<'_> {
         );
         self.failure.lock().unwrap().get_or_insert(text);
     }
+}
+
+/// Whether a command of a batch was refused. Sent again, it may be done.
+fn has_refused(body: &[u8]) -> bool {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let mut answers = body["answers"].as_array().into_iter().flatten();
+    answers.any(|answer| answer["status"] != 200)
+}
+
+/// The answers to the commands of a batch.
+fn answers_of(answer: &mut Value) -> Option<&mut Vec<Value>> {
+    answer.get_mut("answers")?.as_array_mut()
 }
 
 fn make_workspace(node: &NodeProcess, ws: u64, token: &str) -> Result<(), String> {

@@ -31,6 +31,8 @@ pub(crate) struct FuzzRequest {
     pub(crate) has_own_id: bool,
     /// Whether the request is sent with an idempotency key that is its own.
     pub(crate) is_keyed: bool,
+    /// Whether the request has no valid token, and asks for something that needs one.
+    pub(crate) is_stranger: bool,
 }
 
 /// The parts of a request.
@@ -113,12 +115,14 @@ impl Generator {
         let text = String::from_utf8_lossy(&parts.target);
         let may_stream = text.contains("follow") || text.contains("/events");
         let is_head_method = parts.method == b"HEAD";
+        let is_open = parts.method == b"OPTIONS" || is_open(&text);
         let (mut head, mut body, mut framing) = assembled(parts, rng);
         if changes > 0 && rng.u8(..12) == 0 {
             raw(&mut head, &mut body, rng);
             framing = Framing::Head;
         }
         let is_valid = changes == 0 && framing == Framing::Clean;
+        let is_stranger = !is_open && !self.tokens.has_valid(&head);
         FuzzRequest {
             number,
             route,
@@ -131,6 +135,7 @@ impl Generator {
             may_stream,
             has_own_id,
             is_keyed,
+            is_stranger,
         }
     }
 
@@ -213,6 +218,14 @@ impl Generator {
 /// The routes of the whole run.
 fn usual() -> impl Iterator<Item = &'static FuzzRoute> {
     ROUTES.iter().filter(|route| !route.is_last)
+}
+
+/// Whether a target may need no token. The description shows a valid token without grants nothing.
+fn is_open(target: &str) -> bool {
+    let path = target.split('?').next().unwrap_or_default();
+    path.ends_with("/api/v2/")
+        || path == "/"
+        || ["/livez", "/readyz", "/metrics", "openapi.json"].iter().any(|open| path.contains(open))
 }
 
 /// Makes sure that no changed request ends the work of the node.

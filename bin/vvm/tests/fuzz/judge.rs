@@ -65,6 +65,9 @@ impl Judge {
             Sent::Closed => return Ok(()),
         };
         let status = answer.status;
+        if request.is_stranger && request.framing == Framing::Clean && status < 400 {
+            return Err(format!("a request without a valid token was answered with {status}"));
+        }
         if request.is_valid && !VALID.contains(&status) && !request.route.done.contains(&status) {
             return Err(format!("a valid request was refused with {status}"));
         }
@@ -193,6 +196,11 @@ impl Counts {
         let all = self.of(|_, _| true);
         let done = self.of(|_, status| (200..300).contains(&status));
         let busy = self.of(|_, status| status != 408 && is_limit(status));
+        for refusal in [401, 403] {
+            if self.of(|_, status| status == refusal) == 0 {
+                return Err(format!("no request was refused with {refusal}"));
+            }
+        }
         if done * 3 < all {
             return Err(format!("only {done} of {all} requests were done"));
         }
@@ -207,22 +215,42 @@ impl Counts {
 pub(crate) struct Defect {
     pub(crate) name: &'static str,
     answer: fn(&mut Answer),
+    /// Whether the request has no valid token.
+    is_of_stranger: bool,
 }
 
 /// Wrong answers. Without the change, the answer is right.
 pub(crate) const DEFECTS: &[Defect] = &[
-    Defect { name: "internal", answer: |it| problem(it, 500, "internal") },
-    Defect { name: "storage", answer: |it| problem(it, 503, "storage") },
-    Defect { name: "unknown_code", answer: |it| problem(it, 400, "made_up") },
-    Defect { name: "code_of_another_status", answer: |it| problem(it, 409, "bad_request") },
-    Defect { name: "no_retry_after", answer: |it| problem(it, 503, "queue_full") },
-    Defect { name: "no_challenge", answer: |it| problem(it, 401, "unauthenticated") },
-    Defect { name: "no_problem", answer: |it| it.status = 404 },
+    Defect { is_of_stranger: false, name: "internal", answer: |it| problem(it, 500, "internal") },
+    Defect { is_of_stranger: false, name: "storage", answer: |it| problem(it, 503, "storage") },
     Defect {
+        is_of_stranger: false,
+        name: "unknown_code",
+        answer: |it| problem(it, 400, "made_up"),
+    },
+    Defect {
+        is_of_stranger: false,
+        name: "code_of_another_status",
+        answer: |it| problem(it, 409, "bad_request"),
+    },
+    Defect {
+        is_of_stranger: false,
+        name: "no_retry_after",
+        answer: |it| problem(it, 503, "queue_full"),
+    },
+    Defect {
+        is_of_stranger: false,
+        name: "no_challenge",
+        answer: |it| problem(it, 401, "unauthenticated"),
+    },
+    Defect { is_of_stranger: false, name: "no_problem", answer: |it| it.status = 404 },
+    Defect {
+        is_of_stranger: false,
         name: "no_request_id",
         answer: |it| it.headers.retain(|(name, _)| name != "x-request-id"),
     },
-    Defect { name: "no_json", answer: |it| it.body = b"{".to_vec() },
+    Defect { is_of_stranger: false, name: "no_json", answer: |it| it.body = b"{".to_vec() },
+    Defect { is_of_stranger: true, name: "no_token", answer: |_| () },
 ];
 
 fn problem(answer: &mut Answer, status: u16, code: &str) {
@@ -234,7 +262,7 @@ fn problem(answer: &mut Answer, status: u16, code: &str) {
 /// Checks that the judge refuses the wrong answer, and only because of its defect.
 pub(crate) fn is_found(defect: &Defect) -> Result<(), Failed> {
     let judge = Judge::new();
-    let request = FuzzRequest {
+    let mut request = FuzzRequest {
         number: 0,
         route: &ROUTES[0],
         ws: 7,
@@ -246,6 +274,7 @@ pub(crate) fn is_found(defect: &Defect) -> Result<(), Failed> {
         may_stream: false,
         has_own_id: true,
         is_keyed: false,
+        is_stranger: false,
     };
     let mut answer = Answer {
         status: 200,
@@ -258,6 +287,7 @@ pub(crate) fn is_found(defect: &Defect) -> Result<(), Failed> {
     };
     judge.judge(&request, &Sent::Answered(answer.clone()))?;
     (defect.answer)(&mut answer);
+    request.is_stranger = defect.is_of_stranger;
     match judge.judge(&request, &Sent::Answered(answer)) {
         Ok(()) => Err("the judge did not find it".into()),
         Err(_) => Ok(()),

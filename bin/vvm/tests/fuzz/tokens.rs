@@ -99,6 +99,13 @@ impl Tokens {
         rng.choice(all).map(String::as_str)
     }
 
+    /// Whether a head has a valid token anywhere. Changes may have left it valid.
+    pub(crate) fn has_valid(&self, head: &[u8]) -> bool {
+        let all = self.readers.iter().chain(&self.writers).chain(&self.operators);
+        let head = String::from_utf8_lossy(head);
+        all.filter_map(|token| token.strip_prefix("Bearer ")).any(|token| head.contains(token))
+    }
+
     /// A token of another sender, a wrong one, a damaged one, or none.
     pub(crate) fn other(&self, rng: &mut Rng) -> Option<Vec<u8>> {
         let any = |all: &[String], rng: &mut Rng| Some(rng.choice(all).unwrap().clone().into());

@@ -244,8 +244,10 @@ mod tests {
     fn the_commands_of_a_body_are_counted() {
         let count = |body: &'static str| commands_in(&Bytes::from_static(body.as_bytes()));
         assert_eq!(count(r#"{"commands":[{},1,{"rows":[[]]}],"more":[]}"#), Some(3));
-        assert_eq!(count(r#"{"commands":[]}"#), Some(0));
-        for none in ["", "{}", r#"{"commands":{}}"#, r#"{"commands":[{}"#] {
+        // A body that is refused must not count as the commands that it names.
+        let many = format!(r#"{{"commands":[{}]}}"#, ["{}"; MOST_COMMANDS + 1].join(","));
+        assert_eq!(commands_in(&many.into()), None);
+        for none in ["", "{}", r#"{"commands":[]}"#, r#"{"commands":{}}"#, r#"{"commands":[{}"#] {
             assert_eq!(count(none), None, "{none}");
         }
     }
