@@ -84,6 +84,18 @@ fn copy_existing(from: &Path, to: &Path) {
     copy_files(from, to, &existing);
 }
 
+/// A crash of a node with this many rows, the file of its log, and the places of the frames there.
+async fn crashed_with_rows(rows: u32) -> (tempfile::TempDir, PathBuf, Vec<usize>) {
+    let node = Node::start().await;
+    for row in 0..rows {
+        node.put(row).await;
+    }
+    let crashed = node.copy();
+    let log = log_in_use(crashed.path());
+    let frames = places(&fs::read(&log).unwrap());
+    (crashed, log, frames)
+}
+
 /// The file of the log that was written last.
 fn log_in_use(folder: &Path) -> PathBuf {
     let frames = |name: &str| fs::read(folder.join(name)).map_or(0, |bytes| places(&bytes).len());
@@ -278,13 +290,7 @@ async fn a_log_without_its_file_is_refused() {
 
 #[tokio::test]
 async fn a_damaged_frame_in_front_of_an_intact_one_is_refused_with_its_place() {
-    let node = Node::start().await;
-    for row in 0..4 {
-        node.put(row).await;
-    }
-    let crashed = node.copy();
-    let log = log_in_use(crashed.path());
-    let frames = places(&fs::read(&log).unwrap());
+    let (crashed, log, frames) = crashed_with_rows(4).await;
     let damaged = frames[frames.len() - 2];
     flip(&log, damaged + 50);
     let place = format!("damaged at byte {damaged}");
@@ -294,13 +300,7 @@ async fn a_damaged_frame_in_front_of_an_intact_one_is_refused_with_its_place() {
 /// The last frame of a log may be cut off by a crash. No call was answered then.
 #[tokio::test]
 async fn a_last_frame_that_is_not_intact_ends_the_log() {
-    let node = Node::start().await;
-    for row in 0..4 {
-        node.put(row).await;
-    }
-    let crashed = node.copy();
-    let log = log_in_use(crashed.path());
-    let frames = places(&fs::read(&log).unwrap());
+    let (crashed, log, frames) = crashed_with_rows(4).await;
     flip(&log, frames.last().unwrap() + 50);
     assert_eq!(Node::open(crashed).await.unwrap().rows().await, [0, 1, 2]);
 }

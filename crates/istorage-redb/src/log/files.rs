@@ -14,7 +14,7 @@ use istorage::ErrorKind;
 use super::{LogPosition, NextSegment, frame};
 use crate::{
     disk::{Disk, LogFile, OpenMode, PathKind, folder_of},
-    errors::FileFailure,
+    errors::{self, FileFailure},
 };
 
 /// The sizes of a log.
@@ -82,16 +82,18 @@ impl LogFiles {
     }
 
     /// All bytes of the file of a segment; `None` if there is no file.
-    pub(super) fn read(&self, segment: u64) -> io::Result<Option<Vec<u8>>> {
-        let file = match self.disk.log(self.path(segment), OpenMode::ReadOnly) {
+    pub(super) fn read(&self, segment: u64) -> istorage::Result<Option<Vec<u8>>> {
+        let path = self.path(segment);
+        let unread = |error| errors::file_system("read the log", path, error);
+        let file = match self.disk.log(path, OpenMode::ReadOnly) {
             Ok(LogFile { file, .. }) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
+            Err(error) => return Err(unread(error)),
         };
         // No file of this driver is longer.
-        let len = file.len()?.min(self.sizes.segment + self.sizes.growth);
+        let len = file.len().map_err(unread)?.min(self.sizes.segment + self.sizes.growth);
         let mut bytes = vec![0; len as usize];
-        file.read(0, &mut bytes)?;
+        file.read(0, &mut bytes).map_err(unread)?;
         Ok(Some(bytes))
     }
 

@@ -34,13 +34,11 @@ impl LogTail {
     pub(crate) fn read(files: &LogFiles, state: &LogState) -> Result<LogTail> {
         let LogState { position: named, is_closed } = *state;
         let path = files.path(named.segment);
-        let read = files.read(named.segment);
-        let segment =
-            match read.map_err(|error| errors::file_system("read the log", path, error))? {
-                Some(segment) => segment,
-                None if is_closed => return Ok(LogTail::empty(named)),
-                None => return Err(errors::missing_log(path)),
-            };
+        let segment = match files.read(named.segment)? {
+            Some(segment) => segment,
+            None if is_closed => return Ok(LogTail::empty(named)),
+            None => return Err(errors::missing_log(path)),
+        };
         // The frames in front of the named one are in the file.
         let mut places = (0..segment.len().min(named.end as usize)).step_by(SECTOR);
         let is_named =
@@ -111,9 +109,7 @@ fn later_frame(segment: &[u8], last: &LogPosition) -> Option<usize> {
 /// Whether the log has a segment behind the one that the file names, with effects. A crash leaves
 /// at most the empty first frame of such a segment.
 fn is_newer(files: &LogFiles, named: &LogPosition) -> Result<bool> {
-    let path = files.path(named.segment + 1);
-    let next = files.read(named.segment + 1);
-    let next = next.map_err(|error| errors::file_system("read the log", path, error))?;
+    let next = files.read(named.segment + 1)?;
     let is_later = |frame: &Frame| {
         let found = frame.position;
         found.segment > named.segment
@@ -129,13 +125,9 @@ fn is_newer(files: &LogFiles, named: &LogPosition) -> Result<bool> {
 /// Refuses the files of a log that no storage file names, if they hold effects.
 pub(crate) fn refuse_foreign(files: &LogFiles) -> Result<()> {
     for segment in [0, 1] {
-        let path = files.path(segment);
-        let read = files.read(segment);
-        let read = read.map_err(|error| errors::file_system("read the log", path, error))?;
         // The first frame of a log is empty, and it may be there after a crash.
-        let is_used = |segment: &Vec<u8>| frame::has_effects(segment);
-        if read.as_ref().is_some_and(is_used) {
-            return Err(errors::other_log(path));
+        if files.read(segment)?.is_some_and(|segment| frame::has_effects(&segment)) {
+            return Err(errors::other_log(files.path(segment)));
         }
     }
     Ok(())
