@@ -57,6 +57,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod address;
 #[cfg(feature = "libtest")]
 pub mod harness;
 mod log_lines;
@@ -68,6 +69,7 @@ pub mod tasks;
 mod trial;
 mod verdict;
 
+pub use address::free_address;
 pub use log_lines::LogLines;
 pub use long::is_long;
 pub use report::{Conclusion, Progress, Report, TrialReport};

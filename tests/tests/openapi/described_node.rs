@@ -1,13 +1,6 @@
 //! A node in this process whose applications have everything that a description can have.
 
-use std::{
-    net::{SocketAddr, TcpListener},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use clock::Clock;
@@ -21,6 +14,7 @@ use processor::{
     Application, CommandContext, Handler, HandlerError, RowChange, SeriesPolicy, bytes::Bytes,
 };
 use shop::http_client::try_request;
+use trialkit::free_address;
 use vvm::{
     AppSettings, Launched, NodeSettings, Vvm,
     docnumbers::{Definition, FastSettings, Series},
@@ -129,21 +123,6 @@ fn empty() -> Application {
     empty.with_workspaces("Empty", WsKind(1), []).unwrap()
 }
 
-/// An address that is free now. The system gives higher ports to the sockets of clients, and one of
-/// them could take the port before the node does.
-fn free() -> SocketAddr {
-    const PORTS: u32 = 18_000;
-    static TAKEN: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id() * 97 + TAKEN.fetch_add(1, Ordering::Relaxed);
-        let port = u16::try_from(10_000 + next % PORTS).unwrap();
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
-    }
-}
-
 pub(crate) struct DescribedNode {
     pub(crate) api: SocketAddr,
     launched: Launched,
@@ -151,7 +130,7 @@ pub(crate) struct DescribedNode {
 
 impl DescribedNode {
     pub(crate) async fn start() -> DescribedNode {
-        let api = free();
+        let api = free_address();
         let clock = Clock::system();
         let mut settings = HttpApiSettings::new(api);
         settings.authenticator = Some(Arc::new(OneToken));

@@ -2,17 +2,16 @@
 
 use std::{
     fs::File,
-    net::{SocketAddr, TcpListener},
-    ops::Range,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use shop::http_client::{self, command_path, request, try_request};
+pub(crate) use trialkit::free_address as free;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -22,24 +21,6 @@ pub(crate) struct NodeProcess {
     pub(crate) api: SocketAddr,
     pub(crate) admin: SocketAddr,
     log: PathBuf,
-}
-
-/// Returns an address that is free now.
-///
-/// The system gives ports from 32768 on to the sockets of clients. A node could not start on such a
-/// port, because a connection to Cassandra had taken it. So the port is a lower one.
-pub(crate) fn free() -> SocketAddr {
-    const PORTS: Range<u32> = 10_000..28_000;
-    static TAKEN: AtomicU32 = AtomicU32::new(0);
-    loop {
-        // Suites that run at the same time are other processes, and begin at other ports.
-        let next = std::process::id() * 97 + TAKEN.fetch_add(1, Ordering::Relaxed);
-        let port = PORTS.start + next % (PORTS.end - PORTS.start);
-        let address = SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).unwrap()));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
-    }
 }
 
 impl NodeProcess {
