@@ -1,11 +1,6 @@
 //! A node in this process, with its rows in memory and an admin endpoint. Some also have the API.
 
-use std::{
-    net::{SocketAddr, TcpListener},
-    num::NonZeroU32,
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use clock::Clock;
@@ -21,6 +16,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
+use trialkit::free_address;
 use vvm::{AppSettings, Launched, NodeSettings, Problem, Vvm};
 
 /// The longest time for the start.
@@ -77,8 +73,7 @@ impl RealNode {
         authenticator: Option<Arc<dyn Authenticator>>,
         page_origin: Option<String>,
     ) -> RealNode {
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (api, admin) = (free(), free());
+        let (api, admin) = (free_address(), free_address());
         let clock = Clock::system();
         let usual = AdminSettings::new(admin, Arc::new(String::new), "0");
         let mut api_settings = HttpApiSettings::new(api);
