@@ -64,6 +64,8 @@ pub(crate) struct Statements {
     pub(crate) read_linearizable: RangeStatements,
     /// -> c_col, value, seconds left
     pub(crate) ttl_read: RangeStatements,
+    /// -> p_key
+    pub(crate) partitions: PreparedStatement,
     /// value, p_key, c_col
     pub(crate) put: PreparedStatement,
     /// timestamp, seconds, value, p_key, c_col
@@ -115,6 +117,7 @@ impl Statements {
             ranged("c_col, value"),
             ranged("c_col, value, TTL(value)"),
         )?;
+        let partitions = prepare(format!("SELECT DISTINCT p_key FROM {table}")).await?;
         let (put, put_ordered, write_if, write_if_for, delete_if, server_time) = futures::try_join!(
             prepare(format!("UPDATE {table} SET value = ? {row}")),
             prepare(format!("UPDATE {table} USING TIMESTAMP ? AND TTL ? SET value = ? {row}")),
@@ -138,6 +141,7 @@ impl Statements {
             get_many,
             read,
             ttl_read,
+            partitions,
             put,
             put_ordered,
             write_if: conditional(write_if),

@@ -118,7 +118,7 @@ pub(crate) fn rows(
     range: Range,
     page_timeout: Duration,
 ) -> impl Stream<Item = Result<Row>> + Send + 'static {
-    pages(shared, statement, pkey, range, page_timeout, |rows| {
+    range_pages(shared, statement, pkey, range, page_timeout, |rows| {
         let mut page = Vec::with_capacity(rows.rows_num());
         for_each_row(rows, |(ccols, value): RawRow<'_>| {
             if let Some(value) = value {
@@ -137,7 +137,7 @@ pub(crate) fn expiring_rows(
     range: Range,
     page_timeout: Duration,
 ) -> impl Stream<Item = Result<ExpiringRow>> + Send + 'static {
-    pages(shared, statement, pkey, range, page_timeout, |rows| {
+    range_pages(shared, statement, pkey, range, page_timeout, |rows| {
         let mut page = Vec::with_capacity(rows.rows_num());
         for_each_row(rows, |(ccols, value, seconds): RawRowWithTtl<'_>| {
             if let Some(value) = value {
@@ -155,8 +155,26 @@ fn copy(part: &[u8]) -> Bytes {
     Bytes::copy_from_slice(part)
 }
 
+/// The keys of all partitions that begin with `prefix`, in the order of their tokens.
+pub(crate) fn partitions(
+    shared: SharedClient,
+    statement: PreparedStatement,
+    prefix: Bytes,
+    page_timeout: Duration,
+) -> impl Stream<Item = Result<Bytes>> + Send + 'static {
+    pages(shared, statement, (), page_timeout, move |rows| {
+        let mut page = Vec::new();
+        for_each_row(rows, |(pkey,): (&[u8],)| {
+            if pkey.starts_with(&prefix) {
+                page.push(copy(pkey));
+            }
+        })?;
+        Ok(page)
+    })
+}
+
 /// The rows that `take` makes from the pages of a range.
-fn pages<R: Send + 'static>(
+fn range_pages<R: Send + 'static>(
     shared: SharedClient,
     statement: &RangeStatements,
     pkey: Bytes,
@@ -165,8 +183,18 @@ fn pages<R: Send + 'static>(
     take: impl Fn(&QueryRowsResult) -> Result<Vec<R>> + Send + 'static,
 ) -> impl Stream<Item = Result<R>> + Send + 'static {
     let statement = if range.end.is_some() { &statement.bounded } else { &statement.open };
-    let first = PageRequest::first(statement.clone());
-    let values = RangeValues { pkey, range };
+    pages(shared, statement.clone(), RangeValues { pkey, range }, page_timeout, take)
+}
+
+/// What `take` makes from the pages of a statement.
+fn pages<R: Send + 'static>(
+    shared: SharedClient,
+    statement: PreparedStatement,
+    values: impl SerializeRow + Send + Sync + 'static,
+    page_timeout: Duration,
+    take: impl Fn(&QueryRowsResult) -> Result<Vec<R>> + Send + 'static,
+) -> impl Stream<Item = Result<R>> + Send + 'static {
+    let first = PageRequest::first(statement);
     let pages = stream::try_unfold(
         (Some(first), shared, values, take),
         move |(page, shared, values, take)| async move {

@@ -8,7 +8,7 @@ use clock::{Instant, WallTime};
 use futures::StreamExt;
 use istorage::{
     AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, Error, ExpiringRowStream, Key,
-    OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime,
+    OrderedPut, Outcome, PartitionStream, Put, Range, Result, RowStream, ServerTime,
 };
 use scylla::value::CqlTimestamp;
 
@@ -78,6 +78,11 @@ impl AppStorage for CassandraStorage {
             page_timeout,
         )
         .boxed()
+    }
+
+    fn partitions(&self, prefix: Bytes, page_timeout: Duration) -> PartitionStream {
+        let statement = self.statements.partitions.clone();
+        read::partitions(self.shared.clone(), statement, prefix, page_timeout).boxed()
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {

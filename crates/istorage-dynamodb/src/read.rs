@@ -3,7 +3,10 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use aws_sdk_dynamodb::{operation::query::QueryOutput, types::KeysAndAttributes};
+use aws_sdk_dynamodb::{
+    operation::{query::QueryOutput, scan::ScanOutput},
+    types::KeysAndAttributes,
+};
 use bytes::Bytes;
 use clock::Instant;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
@@ -145,6 +148,51 @@ impl KeyspaceTable {
                 .projection_expression(layout::ROW_IN_PARTITION)
                 .key_condition_expression(rows.text)
                 .set_expression_attribute_values(Some(rows.values))
+                .set_exclusive_start_key(behind.clone())
+                .send()
+        });
+        request.await.map_err(RequestFailure::into_read_error)
+    }
+
+    /// The keys of the partitions that begin with `prefix`. The rows of a partition come one after
+    /// another, so each key is told from the one before it.
+    pub(crate) fn partitions(
+        &self,
+        prefix: Bytes,
+        page_timeout: Duration,
+    ) -> impl Stream<Item = Result<Bytes>> + Send + 'static {
+        let table = self.clone();
+        let first_page: (Option<Option<Item>>, Option<Bytes>) = (Some(None), None);
+        stream::try_unfold(first_page, move |(page, mut last)| {
+            let (table, prefix) = (table.clone(), prefix.clone());
+            async move {
+                let Some(behind) = page else { return Ok(None) };
+                let answer = table.keys_page(behind, page_timeout).await?;
+                let mut keys = Vec::new();
+                for mut item in answer.items.unwrap_or_default() {
+                    let pkey = layout::take_pkey(&mut item)?;
+                    if last.as_ref() != Some(&pkey) {
+                        if pkey.starts_with(&prefix) {
+                            keys.push(Ok(pkey.clone()));
+                        }
+                        last = Some(pkey);
+                    }
+                }
+                let next = answer.last_evaluated_key.map(Some);
+                Ok(Some((stream::iter(keys), (next, last))))
+            }
+        })
+        .try_flatten()
+    }
+
+    async fn keys_page(&self, behind: Option<Item>, timeout: Duration) -> Result<ScanOutput> {
+        let deadline = self.connection.clock().now() + timeout;
+        let request = self.ask(deadline, |client| {
+            client
+                .scan()
+                .table_name(&*self.name)
+                .consistent_read(true)
+                .projection_expression(layout::PARTITION)
                 .set_exclusive_start_key(behind.clone())
                 .send()
         });

@@ -8,8 +8,8 @@ use clock::Instant;
 use futures::{StreamExt, TryStreamExt};
 use istorage::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency,
-    ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, Result, Row, RowLimits, RowStream,
-    ServerTime,
+    ExpiringRowStream, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result, Row,
+    RowLimits, RowStream, ServerTime,
 };
 
 use crate::{layout, table::KeyspaceTable};
@@ -60,6 +60,10 @@ impl AppStorage for DynamoDbStorage {
 
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
         self.0.rows(pkey, range, page_timeout).boxed()
+    }
+
+    fn partitions(&self, prefix: Bytes, page_timeout: Duration) -> PartitionStream {
+        self.0.partitions(prefix, page_timeout).boxed()
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {

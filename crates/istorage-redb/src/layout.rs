@@ -138,6 +138,12 @@ pub(crate) fn row_key(pkey: &[u8], ccols: &[u8]) -> Vec<u8> {
     key
 }
 
+/// The partition key in the key of a row; `None` if the key is no key of a row.
+pub(crate) fn pkey(key: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = key.split_first_chunk()?;
+    rest.get(..usize::from(u16::from_be_bytes(*length)))
+}
+
 /// The clustering columns in the key of a row of the storage partition `pkey`.
 pub(crate) fn ccols<'a>(pkey: &[u8], key: &'a [u8]) -> &'a [u8] {
     key.get(2 + pkey.len()..).unwrap_or_default()
@@ -153,7 +159,7 @@ pub(crate) fn row_keys(pkey: &[u8], range: &Range) -> (Bound<Vec<u8>>, Bound<Vec
 }
 
 /// The smallest key behind all keys that start with `prefix`; `None` if there is none.
-fn successor(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
+pub(crate) fn successor(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
     while let Some(last) = prefix.pop() {
         if last < u8::MAX {
             prefix.push(last + 1);

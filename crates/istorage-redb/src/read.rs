@@ -6,6 +6,7 @@
 //! Invariant: a damaged row or page fails only the reads that need that row or page.
 
 mod page;
+mod partitions;
 
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use istorage::{ErrorKind, Range, Result};
 use redb::{ReadTransaction, TableError};
 use tokio::sync::oneshot;
 
-pub(crate) use self::page::Page;
 use self::page::RowTable;
+pub(crate) use self::{page::Page, partitions::PartitionPage};
 use crate::{
     backup::BackupRun,
     errors::{self, FileFailure},
@@ -47,6 +48,13 @@ pub(crate) enum ReadJob {
         range: Range,
         now: Moment,
         reply: Reply<Page>,
+    },
+    /// The keys of partitions that begin with `prefix`, from the row with the key `from` on.
+    Partitions {
+        keyspace: Arc<Keyspace>,
+        prefix: Bytes,
+        from: Vec<u8>,
+        reply: Reply<PartitionPage>,
     },
     Exists {
         keyspace: Arc<Keyspace>,
@@ -117,6 +125,11 @@ impl Snapshot<'_> {
             ReadJob::Page { keyspace, pkey, range, now, reply } => {
                 self.answer_with(reply, &keyspace, |snapshot| {
                     page::read(snapshot.table(&keyspace)?, &keyspace, &pkey, &range, now)
+                })
+            }
+            ReadJob::Partitions { keyspace, prefix, from, reply } => {
+                self.answer_with(reply, &keyspace, |snapshot| {
+                    partitions::read(snapshot.table(&keyspace)?, &keyspace, &prefix, from.clone())
                 })
             }
             ReadJob::Exists { keyspace, reply } => {

@@ -8,8 +8,8 @@ use clock::Instant;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use istorage::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, Error,
-    ExpiringRow, ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, Result, Row, RowLimits,
-    RowStream, ServerTime,
+    ExpiringRow, ExpiringRowStream, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result,
+    Row, RowLimits, RowStream, ServerTime,
 };
 
 use crate::{
@@ -111,6 +111,27 @@ impl AppStorage for RedbStorage {
 
     fn ttl_read(&self, pkey: Bytes, range: Range, _: Duration) -> ExpiringRowStream {
         self.pages(pkey, range).boxed()
+    }
+
+    fn partitions(&self, prefix: Bytes, _: Duration) -> PartitionStream {
+        let (engine, keyspace) = (Arc::clone(&self.engine), Arc::clone(&self.keyspace));
+        stream::try_unfold(Some(Vec::new()), move |from| {
+            let (engine, keyspace) = (Arc::clone(&engine), Arc::clone(&keyspace));
+            let prefix = prefix.clone();
+            async move {
+                let Some(from) = from else { return Ok(None) };
+                let page = engine.ask_reader(|reply| ReadJob::Partitions {
+                    keyspace,
+                    prefix,
+                    from,
+                    reply,
+                });
+                let page = page.await?;
+                Ok::<_, Error>(Some((stream::iter(page.pkeys.into_iter().map(Ok)), page.rest)))
+            }
+        })
+        .try_flatten()
+        .boxed()
     }
 
     async fn put_batch(&self, puts: Vec<Put>, deadline: Instant) -> Result<()> {

@@ -19,8 +19,9 @@ use std::{
 
 use istorage::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, Error,
-    ExpiringRow, ExpiringRowStream, Guarded, Key, KeyspaceName, OrderedPut, Outcome, Put, Range,
-    Result, Row, RowLimits, RowStream, ServerTime, SharedStorage, StorageDriver, async_trait,
+    ExpiringRow, ExpiringRowStream, Guarded, Key, KeyspaceName, OrderedPut, Outcome,
+    PartitionStream, Put, Range, Result, Row, RowLimits, RowStream, ServerTime, SharedStorage,
+    StorageDriver, async_trait,
     bytes::Bytes,
     check_conditions,
     clock::{Clock, Instant},
@@ -160,6 +161,20 @@ impl AppStorage for MapStorage {
         stream::try_unfold(range, move |range| {
             let page = storage.step(|rows, now| first(rows, &pkey, &range, now));
             let next = page.map(|row| row.map(|row| (row.clone(), range.behind(&row.ccols))));
+            async move { next }
+        })
+        .boxed()
+    }
+
+    fn partitions(&self, prefix: Bytes, _: Duration) -> PartitionStream {
+        let storage = self.clone();
+        // Each page is one key.
+        stream::try_unfold(Bytes::new(), move |behind| {
+            let page = storage.step(|rows, _| {
+                let mut keys = rows.keys().map(|key| &key.pkey);
+                keys.find(|pkey| **pkey > behind && pkey.starts_with(&prefix)).cloned()
+            });
+            let next = page.map(|pkey| pkey.map(|pkey| (pkey.clone(), pkey)));
             async move { next }
         })
         .boxed()

@@ -56,6 +56,14 @@ impl TrialClient {
         self.storage.ttl_read(pkey.clone(), range, CALL).try_collect().await
     }
 
+    /// The keys of the partitions that begin with `prefix`, sorted.
+    pub(crate) async fn partitions(&self, prefix: &[u8]) -> Result<Vec<Bytes>> {
+        let prefix = Bytes::copy_from_slice(prefix);
+        let mut pkeys: Vec<Bytes> = self.storage.partitions(prefix, CALL).try_collect().await?;
+        pkeys.sort_unstable();
+        Ok(pkeys)
+    }
+
     pub(crate) async fn query_ttl(&self, key: &Key) -> Result<Option<Option<Duration>>> {
         self.storage.query_ttl(key, CALL).await
     }

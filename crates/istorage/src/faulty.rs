@@ -11,13 +11,14 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::{FutureExt, StreamExt, TryFutureExt, future::BoxFuture, stream::BoxStream};
 
 pub use self::fault::{Fault, FaultRates};
 use crate::{
-    Call, CallAnswer, CallKind, Error, ExpiringRowStream, Outcome, RangeRead, Result, RowStream,
-    SharedStorage, StorageWrapper, Write,
+    Call, CallAnswer, CallKind, Error, ExpiringRowStream, Outcome, PartitionStream, RangeRead,
+    Result, RowStream, SharedStorage, StorageWrapper, Write,
 };
 
 /// A storage that puts [`Fault`]s in front of another storage. The wrapper spawns nothing. It keeps
@@ -187,5 +188,9 @@ impl StorageWrapper for Faulty {
     fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
         let page_timeout = read.page_timeout;
         self.stream_with_fault(read.send_with_ttl(&self.inner), page_timeout)
+    }
+
+    fn partitions(&self, prefix: Bytes, page_timeout: Duration) -> PartitionStream {
+        self.stream_with_fault(self.inner.partitions(prefix, page_timeout), page_timeout)
     }
 }

@@ -16,8 +16,8 @@ use clock::{Clock, Instant};
 use futures::{FutureExt, StreamExt, stream, stream::BoxStream};
 
 use crate::{
-    Call, CallAnswer, Error, ExpiringRowStream, Key, Outcome, RangeRead, Result, RowStream,
-    SharedStorage, StorageWrapper, check,
+    Call, CallAnswer, Error, ExpiringRowStream, Key, Outcome, PartitionStream, RangeRead, Result,
+    RowStream, SharedStorage, StorageWrapper, check,
 };
 
 /// A storage that keeps the common rules of [`AppStorage`](crate::AppStorage) for the storage of a
@@ -174,6 +174,18 @@ impl StorageWrapper for Guarded {
 
     fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
         self.read_with(read, RangeRead::send_with_ttl)
+    }
+
+    fn partitions(&self, prefix: Bytes, page_timeout: Duration) -> PartitionStream {
+        match self.check_open() {
+            Err(error) => stream::once(async { Err(error) }).boxed(),
+            // No partition has such a key, and a storage may refuse to look for it.
+            Ok(()) if prefix.len() > self.inner.capabilities().row.pkey => stream::empty().boxed(),
+            Ok(()) => {
+                let keys = self.inner.partitions(prefix, page_timeout);
+                self.with_page_timeout(keys, page_timeout)
+            }
+        }
     }
 
     async fn close(&self) {

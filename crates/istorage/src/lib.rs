@@ -63,7 +63,8 @@ pub use metered::Metered;
 pub use read_only::ReadOnlyDriver;
 pub use rows::{ExpiringRow, Key, Range, Row};
 pub use storage::{
-    AppStorage, Consistency, ExpiringRowStream, RowStream, ServerTime, SharedStorage,
+    AppStorage, Consistency, ExpiringRowStream, PartitionStream, RowStream, ServerTime,
+    SharedStorage,
 };
 pub use storage_ext::AppStorageExt;
 pub use wrapped_driver::WrappedDriver;

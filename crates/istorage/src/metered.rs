@@ -5,13 +5,14 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::{StreamExt, stream, stream::BoxStream};
 use metrics::{Counter, Histogram};
 
 use crate::{
-    Call, CallAnswer, CallKind, ErrorKind, ExpiringRowStream, Outcome, RangeRead, Result,
-    RowStream, SharedStorage, StorageWrapper,
+    Call, CallAnswer, CallKind, ErrorKind, ExpiringRowStream, Outcome, PartitionStream, RangeRead,
+    Result, RowStream, SharedStorage, StorageWrapper,
 };
 
 /// A storage that reports every call of another storage through the `metrics` facade:
@@ -156,5 +157,9 @@ impl StorageWrapper for Metered {
 
     fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
         self.report_stream(read.send_with_ttl(&self.inner))
+    }
+
+    fn partitions(&self, prefix: Bytes, page_timeout: Duration) -> PartitionStream {
+        self.report_stream(self.inner.partitions(prefix, page_timeout))
     }
 }

@@ -23,6 +23,9 @@ pub type RowStream = BoxStream<'static, Result<Row>>;
 /// A [`RowStream`] that also has the remaining TTL of each row.
 pub type ExpiringRowStream = BoxStream<'static, Result<ExpiringRow>>;
 
+/// The keys of partitions. The stream is lazy, as a [`RowStream`] is.
+pub type PartitionStream = BoxStream<'static, Result<Bytes>>;
+
 /// The writes that a read must see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
@@ -119,6 +122,15 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     /// Reads the rows of a range as a plain [`read`](AppStorage::read) does, with the remaining TTL
     /// of each row.
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream;
+
+    /// Lists the keys of the partitions whose keys begin with `prefix`, each once, in any order. A
+    /// partition that has rows when the call begins and that nobody writes is there. Expired and
+    /// deleted rows may leave their partition in the list. Each page must arrive within
+    /// `page_timeout`.
+    ///
+    /// The call is for operators: a storage without an order of its partitions reads the keys of
+    /// the whole keyspace.
+    fn partitions(&self, prefix: Bytes, page_timeout: Duration) -> PartitionStream;
 
     /// Writes any number of rows in any partitions. If a batch has several writes of one row, the
     /// last one counts. The batch is not atomic: after an error any subset may be written, even

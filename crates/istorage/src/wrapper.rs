@@ -8,8 +8,8 @@ use clock::Instant;
 
 use crate::{
     AppStorage, AtomicBatch, Call, CallAnswer, Capabilities, Conditional, Consistency,
-    ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, RangeRead, Result, RowStream,
-    ServerTime, SharedStorage, Write,
+    ExpiringRowStream, Key, OrderedPut, Outcome, PartitionStream, Put, Range, RangeRead, Result,
+    RowStream, ServerTime, SharedStorage, Write,
 };
 
 /// A storage around another storage, which sees each call as data.
@@ -66,6 +66,11 @@ pub trait StorageWrapper: Send + Sync + fmt::Debug {
     /// As [`AppStorage::ttl_read`].
     fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
         read.send_with_ttl(self.inner())
+    }
+
+    /// As [`AppStorage::partitions`].
+    fn partitions(&self, prefix: Bytes, page_timeout: Duration) -> PartitionStream {
+        self.inner().partitions(prefix, page_timeout)
     }
 
     /// As [`AppStorage::close`].
@@ -131,6 +136,10 @@ impl<W: StorageWrapper> AppStorage for W {
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
         let consistency = Consistency::Plain;
         StorageWrapper::ttl_read(self, RangeRead { pkey, range, consistency, page_timeout })
+    }
+
+    fn partitions(&self, prefix: Bytes, page_timeout: Duration) -> PartitionStream {
+        StorageWrapper::partitions(self, prefix, page_timeout)
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {

@@ -8,8 +8,8 @@ use futures::{
     stream::{self, BoxStream},
 };
 use istorage::{
-    Call, CallAnswer, ExpiringRowStream, RangeRead, Result, RowStream, SharedStorage,
-    StorageWrapper,
+    Call, CallAnswer, ExpiringRowStream, PartitionStream, RangeRead, Result, RowStream,
+    SharedStorage, StorageWrapper, bytes::Bytes,
 };
 use tokio::sync::watch;
 
@@ -173,5 +173,9 @@ impl StorageWrapper for StallingStorage {
 
     fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
         self.streaming(read.send_with_ttl(&self.inner))
+    }
+
+    fn partitions(&self, prefix: Bytes, page_timeout: Duration) -> PartitionStream {
+        self.streaming(self.inner.partitions(prefix, page_timeout))
     }
 }

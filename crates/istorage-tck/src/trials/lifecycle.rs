@@ -129,6 +129,7 @@ async fn answers_closed(ctx: &StorageContext, db: &TrialClient) -> Verdict {
     refused(db.read(&key.pkey, Range::all()).await, closed, "read")?;
     refused(db.read_linearizable(&key.pkey, Range::all()).await, closed, "read, linearizable")?;
     refused(db.ttl_read(&key.pkey, Range::all()).await, closed, "ttl_read")?;
+    refused(db.partitions(&key.pkey).await, closed, "partitions")?;
     refused(db.storage.ttl_get(&key, CALL).await, closed, "ttl_get")?;
     refused(db.query_ttl(&key).await, closed, "query_ttl")?;
     refused(db.put(&key, "v").await, closed, "put")?;

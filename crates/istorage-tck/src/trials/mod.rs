@@ -13,6 +13,7 @@ mod lifecycle;
 mod limits;
 mod linearizable;
 mod ordered;
+mod partitions;
 mod put_batch;
 mod races;
 mod read;
@@ -35,6 +36,7 @@ pub fn trials() -> impl Iterator<Item = &'static Trial<StorageContext>> {
         expiry::TRIALS,
         get::TRIALS,
         read::TRIALS,
+        partitions::TRIALS,
         put_batch::TRIALS,
         ordered::TRIALS,
         conditional::TRIALS,

@@ -38,6 +38,10 @@ pub enum Defect {
     EmptyIsAbsent,
     /// An absent row is taken for an empty value.
     AbsentIsEmpty,
+    /// A partition is listed once for each of its first two rows.
+    PartitionsRepeated,
+    /// Partitions are listed without regard to the prefix.
+    PrefixIgnored,
     /// Only the first 100 keys of a batch are read.
     UnreadKeysDropped,
     /// The values of a batch come in the order of the sorted keys.

@@ -10,8 +10,8 @@ use futures::{
     stream,
 };
 use istorage::{
-    AppStorageExt, Consistency, ExpiringRow, ExpiringRowStream, Key, Range, RangeRead, Result, Row,
-    RowStream,
+    AppStorageExt, Consistency, ExpiringRow, ExpiringRowStream, Key, PartitionStream, Range,
+    RangeRead, Result, Row, RowStream,
 };
 
 use super::{Defect, storage::WrongStorage};
@@ -180,6 +180,28 @@ impl WrongStorage {
                 })
                 .boxed(),
             _ => rows,
+        }
+    }
+
+    pub(super) fn wrong_partitions(
+        &self,
+        prefix: Bytes,
+        page_timeout: Duration,
+    ) -> PartitionStream {
+        let asked = if self.has(Defect::PrefixIgnored) { Bytes::new() } else { prefix };
+        let pkeys = self.right.partitions(asked, page_timeout);
+        match self.defect {
+            Defect::OnePageOnly => pkeys.take(PAGE).boxed(),
+            Defect::PartitionsRepeated => {
+                let right = Arc::clone(&self.right);
+                let twice = move |pkey: Bytes| {
+                    let rows =
+                        right.read(pkey.clone(), Range::all(), Consistency::Plain, page_timeout);
+                    rows.take(2).map_ok(move |_| pkey.clone())
+                };
+                pkeys.map_ok(twice).try_flatten().boxed()
+            }
+            _ => pkeys,
         }
     }
 

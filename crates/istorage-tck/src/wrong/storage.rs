@@ -13,7 +13,8 @@ use bytes::Bytes;
 use clock::{Clock, Instant, WallTime};
 use istorage::{
     BatchLimits, Call, CallAnswer, CallKind, Capabilities, Error, ExpiringRowStream, Key, Order,
-    RangeRead, Result, Row, RowLimits, RowStream, ServerTime, SharedStorage, StorageWrapper,
+    PartitionStream, RangeRead, Result, Row, RowLimits, RowStream, ServerTime, SharedStorage,
+    StorageWrapper,
 };
 
 use super::Defect;
@@ -138,6 +139,10 @@ impl StorageWrapper for WrongStorage {
 
     fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
         self.wrong_ttl_read(read)
+    }
+
+    fn partitions(&self, prefix: Bytes, page_timeout: Duration) -> PartitionStream {
+        self.wrong_partitions(prefix, page_timeout)
     }
 
     async fn close(&self) {

@@ -25,10 +25,26 @@ pub(crate) const TABLE: &[(Defect, &[&str])] = &[
         &[
             "large::a_partition_of_100_000_rows_is_read_completely",
             "large::a_large_partition_is_read_with_ttl",
+            "partitions::many_partitions_are_listed",
             "read::rows_come_in_the_order_of_unsigned_bytes",
             "put_batch::a_batch_of_1_000_rows_is_written",
             "put_batch::a_batch_of_10_000_rows_is_written",
             "put_batch::concurrent_batches_are_all_written",
+        ],
+    ),
+    (
+        Defect::PartitionsRepeated,
+        &[
+            "partitions::each_partition_is_listed_once",
+            "partitions::all_partitions_are_listed_without_a_prefix",
+        ],
+    ),
+    (
+        Defect::PrefixIgnored,
+        &[
+            "partitions::only_keys_with_the_prefix_are_listed",
+            "partitions::nothing_is_listed_where_nothing_was_written",
+            "partitions::keys_of_all_lengths_are_listed",
         ],
     ),
     (Defect::EagerRead, &["large::a_large_partition_is_read_lazily"]),

@@ -10,8 +10,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::{SharedRows, lock, rows::StoredRow};
 use crate::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, ExpiringRow,
-    ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, Result, Row, RowLimits, RowStream,
-    ServerTime,
+    ExpiringRowStream, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result, Row,
+    RowLimits, RowStream, ServerTime,
 };
 
 const PAGE: usize = 256;
@@ -114,6 +114,23 @@ impl AppStorage for MemStorage {
                 ExpiringRow { ccols, value: stored.value, ttl }
             })
             .boxed()
+    }
+
+    fn partitions(&self, prefix: Bytes, _page_timeout: Duration) -> PartitionStream {
+        let rows = SharedRows::clone(&self.rows);
+        stream::try_unfold(Some(None), move |behind: Option<Option<Bytes>>| {
+            let page = behind.map(|behind| {
+                let rows = lock(&rows);
+                rows.check_open().map(|()| rows.partitions(&prefix, behind.as_ref(), PAGE))
+            });
+            async move {
+                let Some(keys) = page.transpose()? else { return Ok(None) };
+                let next = keys.last().filter(|_| keys.len() == PAGE).cloned().map(Some);
+                Ok(Some((stream::iter(keys.into_iter().map(Ok)), next)))
+            }
+        })
+        .try_flatten()
+        .boxed()
     }
 
     async fn put_batch(&self, puts: Vec<Put>, deadline: Instant) -> Result<()> {

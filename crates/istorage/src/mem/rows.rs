@@ -88,6 +88,23 @@ impl KeyspaceRows {
         partition.get(&SortKey::new(ccols.clone())).filter(|stored| stored.is_live(now))
     }
 
+    /// The first `limit` keys of partitions that begin with `prefix` and are behind `behind`.
+    pub(super) fn partitions(
+        &self,
+        prefix: &[u8],
+        behind: Option<&Bytes>,
+        limit: usize,
+    ) -> Vec<Bytes> {
+        let keys = self
+            .partitions
+            .keys()
+            .filter(|pkey| pkey.starts_with(prefix) && behind.is_none_or(|behind| *pkey > behind));
+        let mut keys: Vec<Bytes> = keys.cloned().collect();
+        keys.sort_unstable();
+        keys.truncate(limit);
+        keys
+    }
+
     /// Reads up to `limit` rows of a range.
     pub(super) fn page(
         &self,
