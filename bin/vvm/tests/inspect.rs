@@ -36,7 +36,7 @@ fn lines(folder: &Path, args: &[&str]) -> Vec<Value> {
 /// The arguments of each view whose lines do not change while the node works.
 fn views(system: &str) -> Vec<Vec<String>> {
     let app = format!("{system}_1_demo_shop");
-    let views: [&[&str]; 9] = [
+    let views: [&[&str]; 10] = [
         &["apps"],
         &["partitions"],
         &["plog", "--partition", "1"],
@@ -47,6 +47,8 @@ fn views(system: &str) -> Vec<Vec<String>> {
         &["rows", "--keyspace", system, "--key", "00000005"],
         // The log of partition 1.
         &["rows", "--keyspace", &app, "--key", "001400010000000000000000"],
+        // The logs of all partitions.
+        &["rows", "--keyspace", &app, "--prefix", "0014"],
     ];
     views.iter().map(|view| view.iter().map(|arg| (*arg).to_owned()).collect()).collect()
 }
@@ -115,7 +117,8 @@ fn same_lines(fixture: &StorageFixture) {
 }
 
 fn check(node: &NodeProcess, online: &[Vec<Value>], [bill, article]: [&Value; 2]) {
-    let [apps, partitions, plog, wlog, records, offsets, sequences, registry, raw] = online else {
+    let [apps, partitions, plog, wlog, records, offsets, sequences, registry, raw, logs] = online
+    else {
         panic!("{online:?}")
     };
     assert_eq!((&apps[0]["app"], &apps[0]["partitions"]), (&json!("demo/shop"), &json!(10)));
@@ -125,6 +128,8 @@ fn check(node: &NodeProcess, online: &[Vec<Value>], [bill, article]: [&Value; 2]
     assert!(partitions.iter().all(|it| it["owner"]["advertised"] == node.api.to_string()));
     assert!(partitions.iter().all(|it| it["epoch"].as_u64() > Some(0)));
     assert_eq!((plog.len(), wlog.len(), raw.len()), (3, 3, 3));
+    assert!(raw.iter().all(|row| logs.contains(row)), "{logs:?}");
+    assert!(logs.iter().all(|row| row["key"].as_str().unwrap().starts_with("0014")), "{logs:?}");
     let ids = [bill, article].map(|it| it["newIds"]["1"].clone());
     let rows = plog[1]["rows"].as_array().unwrap();
     assert!(rows.iter().any(|row| row["id"] == ids[0]), "{rows:?}");

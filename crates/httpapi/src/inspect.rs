@@ -21,7 +21,7 @@ use vvm::{
     sysvvm::{self, AppName, OpenedApp, System},
 };
 
-pub use self::view::{InvalidView, View};
+pub use self::view::{InvalidView, RawPartitions, View};
 
 /// The longest time of a call of the storage, and of a page of rows.
 const CALL_TIME: Duration = Duration::from_secs(10);
@@ -95,8 +95,8 @@ impl Inspector {
                 let app = self.app(&app).await?;
                 self.records(&app, ws, from, limit).await
             }
-            View::Rows { keyspace, pkey, from, limit } => {
-                self.rows(keyspace, pkey, from, limit).await
+            View::Rows { keyspace, partitions, limit } => {
+                self.rows(keyspace, partitions, limit).await
             }
         }
     }

@@ -61,20 +61,24 @@ pub(crate) enum InspectCommand {
         #[command(flatten)]
         args: InspectArgs,
     },
-    /// Show the rows of a storage partition, as they are stored.
+    /// Show the rows of storage partitions, as they are stored.
     Rows {
         /// The keyspace, as `vvm inspect apps` lists it. The system keyspace is `sysvvm`, unless the
         /// configuration has another name.
         #[arg(long, value_name = "NAME")]
         keyspace: String,
 
-        /// The partition key, in hexadecimal.
-        #[arg(long, value_name = "HEX")]
-        key: String,
+        /// The key of one partition, in hexadecimal. Without it all partitions are shown.
+        #[arg(long, value_name = "HEX", conflicts_with = "prefix")]
+        key: Option<String>,
 
-        /// The first clustering columns, in hexadecimal.
-        #[arg(long, value_name = "HEX", default_value = "", hide_default_value = true)]
-        from: String,
+        /// The first bytes of the keys of the partitions, in hexadecimal.
+        #[arg(long, value_name = "HEX")]
+        prefix: Option<String>,
+
+        /// The first clustering columns in the partition, in hexadecimal.
+        #[arg(long, value_name = "HEX", requires = "key")]
+        from: Option<String>,
 
         /// The most rows.
         #[arg(long, value_name = "N", default_value_t = 1_000)]
@@ -156,8 +160,13 @@ impl InspectCommand {
                 let ws = ws.map(|ws| format!("&ws={ws}")).unwrap_or_default();
                 ("numbers", format!("app={app}{ws}"))
             }
-            InspectCommand::Rows { keyspace, key, from, limit, .. } => {
-                ("rows", format!("keyspace={keyspace}&key={key}&from={from}&limit={limit}"))
+            InspectCommand::Rows { keyspace, key, prefix, from, limit, .. } => {
+                let parts = [("key", key), ("prefix", prefix), ("from", from)];
+                let parts = parts.iter().filter_map(|(name, bytes)| {
+                    bytes.as_ref().map(|bytes| format!("&{name}={bytes}"))
+                });
+                let parts: String = parts.collect();
+                ("rows", format!("keyspace={keyspace}&limit={limit}{parts}"))
             }
         }
     }

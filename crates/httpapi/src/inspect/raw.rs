@@ -1,30 +1,50 @@
-//! The rows of a storage partition, as they are stored, with the meaning of those that are known.
+//! The rows of storage partitions, as they are stored, with the meaning of those that are known.
 
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, future::ready, stream};
 use serde_json::{Value, json};
 use vvm::{
     eventlog::AppRow,
-    istorage::{ExpiringRow, Key, KeyspaceName, Range, bytes::Bytes},
+    istorage::{ErrorKind, ExpiringRow, Key, KeyspaceName, Range, SharedStorage, bytes::Bytes},
     sysvvm::system_row_kind,
 };
 
-use super::{CALL_TIME, InspectError, Inspector, Lines, hex, limited};
+use super::{CALL_TIME, InspectError, Inspector, Lines, RawPartitions, hex, limited};
 
 impl Inspector {
     pub(super) async fn rows(
         &self,
         keyspace: KeyspaceName,
-        pkey: Bytes,
-        from: Bytes,
+        partitions: RawPartitions,
         limit: usize,
     ) -> Result<Lines, InspectError> {
         let opened = self.system.driver().open(&keyspace, self.deadline()).await?;
         let storage = opened.ok_or_else(|| InspectError::NoKeyspace(keyspace.clone()))?;
         let is_system = keyspace == *self.system.keyspace();
-        let rows = storage.ttl_read(pkey.clone(), Range::from(from), CALL_TIME);
-        let lines = rows.map_ok(move |row| line(&pkey, &row, is_system)).map_err(Into::into);
+        let (pkeys, from) = match partitions {
+            RawPartitions::One { pkey, from } => (stream::once(ready(Ok(pkey))).boxed(), from),
+            RawPartitions::WithPrefix(prefix) => {
+                (storage.partitions(prefix, CALL_TIME), Bytes::new())
+            }
+        };
+        let lines = pkeys
+            .map_ok(move |pkey| partition(&storage, pkey, from.clone(), is_system))
+            .map_err(InspectError::from)
+            .try_flatten();
         Ok(limited(lines.boxed(), limit))
     }
+}
+
+/// The rows of a partition. A damaged row ends them with a line that says why.
+fn partition(storage: &SharedStorage, pkey: Bytes, from: Bytes, is_system: bool) -> Lines {
+    let rows = storage.ttl_read(pkey.clone(), Range::from(from), CALL_TIME);
+    let lines = rows.map(move |row| match row {
+        Ok(row) => Ok(line(&pkey, &row, is_system)),
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            Ok(json!({ "key": hex(&pkey), "damaged": causes::with_causes(&error) }))
+        }
+        Err(error) => Err(error.into()),
+    });
+    lines.boxed()
 }
 
 fn line(pkey: &Bytes, row: &ExpiringRow, is_system: bool) -> Value {

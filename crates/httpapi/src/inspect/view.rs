@@ -63,17 +63,29 @@ pub enum View {
         /// The workspace; `None` for the numbers that belong to no workspace.
         ws: Option<WsId>,
     },
-    /// The rows of a storage partition as they are stored.
+    /// The rows of storage partitions as they are stored.
     Rows {
         /// The keyspace.
         keyspace: KeyspaceName,
+        /// The storage partitions.
+        partitions: RawPartitions,
+        /// The most lines.
+        limit: usize,
+    },
+}
+
+/// The storage partitions of a view of rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawPartitions {
+    /// One partition.
+    One {
         /// The partition key.
         pkey: Bytes,
         /// The first clustering columns.
         from: Bytes,
-        /// The most lines.
-        limit: usize,
     },
+    /// All partitions with keys that begin with these bytes.
+    WithPrefix(Bytes),
 }
 
 /// The reason why a request names no view.
@@ -101,7 +113,7 @@ impl View {
             "plog" => &["app", "partition", "from", "limit"],
             "wlog" | "records" => &["app", "ws", "from", "limit"],
             "numbers" => &["app", "ws"],
-            "rows" => &["keyspace", "key", "from", "limit"],
+            "rows" => &["keyspace", "key", "from", "prefix", "limit"],
             _ => {
                 let reason = format!("there is no view {name}, but {}", View::NAMES.join(", "));
                 return Err(ProblemDetails::not_found(reason));
@@ -129,11 +141,23 @@ impl View {
                 let keyspace = KeyspaceName::new(name);
                 let keyspace =
                     keyspace.map_err(|error| ProblemDetails::bad_request(error.to_string()))?;
-                let pkey = bytes_of("key", &needed::<String>(query, "key")?)?;
-                let from = parameter::<String>(query, "from")?.unwrap_or_default();
-                View::Rows { keyspace, pkey, from: bytes_of("from", &from)?, limit }
+                View::Rows { keyspace, partitions: raw_partitions(query)?, limit }
             }
         })
+    }
+}
+
+fn raw_partitions(query: Option<&str>) -> Result<RawPartitions, ProblemDetails> {
+    let bytes = |name: &str| {
+        let text = parameter::<String>(query, name)?;
+        text.map(|text| bytes_of(name, &text)).transpose()
+    };
+    let bad = |reason: &str| Err(ProblemDetails::bad_request(reason));
+    match (bytes("key")?, bytes("from")?, bytes("prefix")?) {
+        (Some(_), _, Some(_)) => bad("`key` names one storage partition: leave out `prefix`"),
+        (None, Some(_), _) => bad("`from` is a place in one storage partition: name its `key`"),
+        (Some(pkey), from, None) => Ok(RawPartitions::One { pkey, from: from.unwrap_or_default() }),
+        (None, None, prefix) => Ok(RawPartitions::WithPrefix(prefix.unwrap_or_default())),
     }
 }
 
@@ -170,8 +194,12 @@ mod tests {
         let numbers = View::parse("numbers", Some("app=demo/shop")).unwrap();
         assert_eq!(numbers, View::Numbers { app, ws: None });
         let rows = View::parse("rows", Some("keyspace=sysvvm&key=00000005&from=01")).unwrap();
-        let View::Rows { pkey, from, .. } = rows else { panic!("{rows:?}") };
-        assert_eq!((&pkey[..], &from[..]), (&[0, 0, 0, 5][..], &[1][..]));
+        let View::Rows { partitions, .. } = rows else { panic!("{rows:?}") };
+        let (pkey, from) = (Bytes::from_static(&[0, 0, 0, 5]), Bytes::from_static(&[1]));
+        assert_eq!(partitions, RawPartitions::One { pkey, from });
+        let rows = View::parse("rows", Some("keyspace=sysvvm&prefix=0000")).unwrap();
+        let View::Rows { partitions, .. } = rows else { panic!("{rows:?}") };
+        assert_eq!(partitions, RawPartitions::WithPrefix(Bytes::from_static(&[0, 0])));
         for name in ["apps", "partitions", "leases"] {
             assert!(View::parse(name, None).is_ok() && View::parse(name, Some("x=1")).is_err());
         }
@@ -183,6 +211,8 @@ mod tests {
             ("rows", "keyspace=sysvvm&key=0", "hexadecimal"),
             ("rows", "keyspace=sysvvm&key=+1", "hexadecimal"),
             ("rows", "keyspace=X&key=00", "keyspace"),
+            ("rows", "keyspace=sysvvm&key=00&prefix=00", "`prefix`"),
+            ("rows", "keyspace=sysvvm&from=00", "`key`"),
         ] {
             let error = View::parse(name, Some(query)).unwrap_err().to_string();
             assert!(error.contains(part), "{name}?{query}: {error}");
