@@ -113,7 +113,8 @@ impl Generator {
             parts.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(b"x-request-id"));
         let has_own_id = first.is_some_and(|(_, id)| id == own.as_bytes());
         let text = String::from_utf8_lossy(&parts.target);
-        let may_stream = text.contains("follow") || text.contains("/events");
+        let may_stream =
+            ["follow", "/events", "/backup"].iter().any(|stream| text.contains(stream));
         let is_head_method = parts.method == b"HEAD";
         let is_open = parts.method == b"OPTIONS" || is_open(&text);
         let (mut head, mut body, mut framing) = assembled(parts, rng);

@@ -22,9 +22,11 @@ const FROM_500: &[(u16, &str)] = &[
     (503, "memory_full"),
     (503, "queue_full"),
     (503, "timed_out"),
+    (503, "too_many_backups"),
     (503, "too_many_followers"),
     (503, "too_many_logs"),
     (503, "too_many_streams"),
+    (503, "too_many_views"),
     (504, "unknown"),
     (505, "http_version"),
 ];
@@ -37,9 +39,16 @@ pub(crate) fn is_limit(status: u16) -> bool {
     matches!(status, 408 | 429 | 503 | 504)
 }
 
-/// Codes of the admin endpoint that are in other documents: cluster.md and operations.md.
-const ADMIN: &[(u16, &str)] =
-    &[(409, "refused"), (409, "not_leading"), (503, "too_many_streams"), (503, "not_leader")];
+/// Codes of the admin endpoint that are in other documents: backup.md, cluster.md, inspect.md and
+/// operations.md.
+const ADMIN: &[(u16, &str)] = &[
+    (409, "refused"),
+    (409, "not_leading"),
+    (503, "too_many_backups"),
+    (503, "too_many_streams"),
+    (503, "too_many_views"),
+    (503, "not_leader"),
+];
 
 /// Judges answers.
 pub(crate) struct Judge {
@@ -136,6 +145,7 @@ fn readable(answer: &Answer) -> Result<(), String> {
     let body = &answer.body[..];
     match answer.header("content-type") {
         _ if body.is_empty() => Ok(()),
+        Some("application/octet-stream") => Ok(()),
         Some("application/json") => serde_json::from_slice::<Value>(body).map(drop).map_err(wrong),
         Some("application/x-ndjson") => {
             let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());

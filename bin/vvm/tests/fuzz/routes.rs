@@ -208,6 +208,36 @@ pub(crate) const ROUTES: &[FuzzRoute] = &[
         ..ADMIN
     },
     FuzzRoute { name: "repairs", path: "/repairs", ..ADMIN },
+    inspect("inspect apps", "/inspect/apps", &[""]),
+    inspect("inspect partitions", "/inspect/partitions", &[""]),
+    inspect("inspect leases", "/inspect/leases", &[""]),
+    inspect(
+        "inspect plog",
+        "/inspect/plog",
+        &["app=demo/shop&partition={partition}&from={number}&limit={small}"],
+    ),
+    inspect(
+        "inspect wlog",
+        "/inspect/wlog",
+        &["app=demo/shop&ws={ws_number}&limit={small}", "app=demo/shop&ws={ws_number}&from={huge}"],
+    ),
+    inspect(
+        "inspect records",
+        "/inspect/records",
+        &["app=demo/shop&ws={ws_number}&limit={small}", "app=demo/shop&ws={ws_number}&from={id}"],
+    ),
+    inspect(
+        "inspect numbers",
+        "/inspect/numbers",
+        &["app=demo/shop", "app=demo/shop&ws={ws_number}"],
+    ),
+    inspect(
+        "inspect rows",
+        "/inspect/rows",
+        &["keyspace=sysvvm&key=00000005", "keyspace=sysvvm&key=0000000a&limit={small}"],
+    ),
+    // The client leaves in the middle of a backup that is large.
+    FuzzRoute { name: "backup", path: "/backup", done: &[200], ..ACTION },
     FuzzRoute { name: "pause", path: "/cluster/pause", ..ACTION },
     FuzzRoute { name: "resume", path: "/cluster/resume", ..ACTION },
     // A lone node has no place to which a partition can move, and nobody to whom it gives orders.
@@ -246,6 +276,14 @@ pub(crate) const ROUTES: &[FuzzRoute] = &[
     FuzzRoute { name: "drain", path: "/drain", is_last: true, ..ACTION },
     FuzzRoute { name: "step down", path: "/step-down", is_last: true, ..ACTION },
 ];
+
+const fn inspect(
+    name: &'static str,
+    path: &'static str,
+    queries: &'static [&'static str],
+) -> FuzzRoute {
+    FuzzRoute { name, path, queries, weight: 1, ..ADMIN }
+}
 
 const fn create(name: &'static str, table: &'static str) -> FuzzRoute {
     FuzzRoute { name, body: BodyKind::NewDoc(table), done: &[201], ..WRITE }

@@ -14,6 +14,9 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// A stream without an end is read until it is silent for this time.
 const SILENCE: Duration = Duration::from_millis(15);
 
+/// The bytes of a stream after which the client leaves.
+const LEFT_AFTER: usize = 1 << 20;
+
 /// A connection that rested longer is not used again. The admin endpoint ends one after 5 s.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -175,7 +178,7 @@ fn read_line(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
     }
 }
 
-/// Reads chunks until the last one. Returns whether the last one came.
+/// Reads chunks until the last one, or until the client leaves. Returns whether the last one came.
 fn read_chunks(
     stream: &mut BufReader<TcpStream>,
     body: &mut Vec<u8>,
@@ -199,6 +202,9 @@ fn read_chunks(
         }
         if size == 0 {
             return Ok(true);
+        }
+        if may_stream && body.len() > LEFT_AFTER {
+            return Ok(false);
         }
     }
 }
