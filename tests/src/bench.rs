@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 pub use self::{
     kept_connection::KeptConnection,
     node::{BenchBinary, BenchFigures, BenchNode, BenchProcess},
-    shop_load::{PARTITIONS, ShopLoad},
+    shop_load::{PARTITIONS, ShopLoad, bill},
 };
 use crate::servers::{CASSANDRA, DYNAMODB, TestServer};
 

@@ -23,6 +23,11 @@ pub(crate) fn commands(arguments: &[String]) -> Result<()> {
     on_servers("bench-commands", ALL, arguments)
 }
 
+/// Measures commands in redb beside the same commands in other databases.
+pub(crate) fn peers(arguments: &[String]) -> Result<()> {
+    alone("bench-peers", arguments)
+}
+
 /// Measures document numbers of a fast series on every storage driver.
 pub(crate) fn numbers(arguments: &[String]) -> Result<()> {
     on_servers("bench-numbers", ALL, arguments)
@@ -45,7 +50,12 @@ pub(crate) fn followers(arguments: &[String]) -> Result<()> {
 
 /// Measures requests that a node forwards to another one.
 pub(crate) fn hop(arguments: &[String]) -> Result<()> {
-    let program = ["--release", "--quiet", "--package", "vvm-tests", "--bin", "bench-hop", "--"];
+    alone("bench-hop", arguments)
+}
+
+/// Runs a program that needs nothing else.
+fn alone(program: &str, arguments: &[String]) -> Result<()> {
+    let program = ["--release", "--quiet", "--package", "vvm-tests", "--bin", program, "--"];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     cargo::run(&[&["run"], &program[..], &arguments].concat())
 }

@@ -107,6 +107,13 @@ enum BenchCommand {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measures commands in redb beside the same commands in PostgreSQL, if it is installed.
+    Peers {
+        /// Arguments for the measuring program: --clients 1,16,64,320 --workspaces 1000 --rounds 3
+        /// --seconds 5 --folder /var/tmp.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Measures how long partitions take to recover.
     Recovery {
         /// Arguments for the measuring program: --drivers mem,redb,cassandra --events 1000,1000000
@@ -181,6 +188,7 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::Deb(options) => deb::run(options),
         XtaskCommand::Bench(BenchCommand::Storage { arguments }) => bench::storage(&arguments),
         XtaskCommand::Bench(BenchCommand::Commands { arguments }) => bench::commands(&arguments),
+        XtaskCommand::Bench(BenchCommand::Peers { arguments }) => bench::peers(&arguments),
         XtaskCommand::Bench(BenchCommand::Recovery { arguments }) => bench::recovery(&arguments),
         XtaskCommand::Bench(BenchCommand::Node { arguments }) => bench::node(&arguments),
         XtaskCommand::Bench(BenchCommand::Numbers { arguments }) => bench::numbers(&arguments),

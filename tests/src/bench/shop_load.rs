@@ -11,7 +11,7 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use eventlog::{QName, TrustLevel, WsId};
+use eventlog::{Name, Parent, QName, RecordId, TrustLevel, Value, WsId};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 use processor::{Command, Commands, Refused, RowChange};
 use shop::{ShopDatabase, ShopNode, ShopNodeSettings, create_workspace};
@@ -112,4 +112,25 @@ impl ShopLoad {
             node.stop().await;
         }
     }
+}
+
+/// Makes three records of about 100 bytes each, in an event of about 400 bytes. The names are parsed
+/// once, so that clients cost little CPU time.
+///
+/// # Errors
+/// Never: all names are valid.
+pub fn bill() -> Result<impl Fn() -> Vec<RowChange> + Clone + Send + 'static, BenchError> {
+    let (bill, line): (QName, QName) = ("shop.Bill".parse()?, "shop.Line".parse()?);
+    let (name, lines): (Name, Name) = ("name".parse()?, "lines".parse()?);
+    let text = "a text of sixty bytes, as there are many in documents of shops";
+    let row = move |raw, table: &QName, parent| RowChange::Create {
+        raw: RecordId(raw),
+        table: table.clone(),
+        parent,
+        fields: [(name.clone(), Value::String(text.to_owned()))].into(),
+    };
+    Ok(move || {
+        let parent = || Some(Parent { id: RecordId(1), container: lines.clone() });
+        vec![row(1, &bill, None), row(2, &line, parent()), row(3, &line, parent())]
+    })
 }

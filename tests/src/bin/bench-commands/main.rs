@@ -10,12 +10,13 @@ use std::{sync::Arc, time::Duration};
 
 use clap::Parser;
 use clock::{Clock, Instant};
-use eventlog::{Name, Parent, QName, RecordId, TrustLevel, Value};
+use eventlog::TrustLevel;
 use istorage::{KeyspaceName, StorageDriver};
 use istorage_tck::KeyspaceTracker;
-use processor::RowChange;
 use trace::{Recorder, Trace};
-use vvm_tests::bench::{BenchDatabase, BenchError, PARTITIONS, Sample, ShopLoad, median, millis};
+use vvm_tests::bench::{
+    BenchDatabase, BenchError, PARTITIONS, Sample, ShopLoad, bill, median, millis,
+};
 
 /// The allocator of the `vvm` binary.
 #[global_allocator]
@@ -166,22 +167,4 @@ async fn measure(
     let (trace, sample) = traces.pop().zip(Sample::medians(&samples)).ok_or(none)?;
     let (floor, ratio) = median(floors).zip(median(ratios)).ok_or(none)?;
     Ok(Row { sample, floor, ratio, trace })
-}
-
-/// Makes three records of about 100 bytes each, in an event of about 400 bytes. The names are parsed
-/// once, so that clients cost little CPU time.
-fn bill() -> Result<impl Fn() -> Vec<RowChange> + Clone + Send + 'static, BenchError> {
-    let (bill, line): (QName, QName) = ("shop.Bill".parse()?, "shop.Line".parse()?);
-    let (name, lines): (Name, Name) = ("name".parse()?, "lines".parse()?);
-    let text = "a text of sixty bytes, as there are many in documents of shops";
-    let row = move |raw, table: &QName, parent| RowChange::Create {
-        raw: RecordId(raw),
-        table: table.clone(),
-        parent,
-        fields: [(name.clone(), Value::String(text.to_owned()))].into(),
-    };
-    Ok(move || {
-        let parent = || Some(Parent { id: RecordId(1), container: lines.clone() });
-        vec![row(1, &bill, None), row(2, &line, parent()), row(3, &line, parent())]
-    })
 }

@@ -1,0 +1,193 @@
+//! A PostgreSQL server of its own, and clients that call a function of it.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    path::{Path, PathBuf},
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+use clock::Clock;
+use tokio::process::{Child, Command};
+use vvm_tests::bench::BenchError;
+
+/// The tables and the function.
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// The longest time for the start of the server.
+const START: Duration = Duration::from_secs(30);
+
+/// Settings of a server that is not held up by its own upkeep. Commits are durable, as by default.
+const SETTINGS: [&str; 5] = [
+    "listen_addresses=",
+    "max_connections=400",
+    "shared_buffers=1GB",
+    "max_wal_size=8GB",
+    "logging_collector=off",
+];
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct PostgresServer {
+    programs: PathBuf,
+    folder: PathBuf,
+    workspaces: u64,
+    server: Child,
+}
+
+/// The figures of a round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PostgresFigures {
+    pub(crate) per_second: f64,
+    /// The mean duration of a command.
+    pub(crate) mean_ms: f64,
+}
+
+impl PostgresServer {
+    /// Starts a server with an empty database of this bench. `None` if PostgreSQL is not installed.
+    pub(crate) async fn start(
+        folder: &Path,
+        workspaces: u64,
+        clock: &Clock,
+    ) -> Result<Option<PostgresServer>, BenchError> {
+        let Some(programs) = programs() else { return Ok(None) };
+        let folder = folder.join("postgres");
+        fs::create_dir(&folder)?;
+        let user = User::of_the_server()?;
+        if let Some(User { uid, gid }) = user {
+            let above = folder.parent().ok_or("the folder has no parent")?;
+            fs::set_permissions(above, fs::Permissions::from_mode(0o755))?;
+            chown(&folder, Some(uid), Some(gid))?;
+        }
+        let data = folder.join("data");
+        let mut init = command(&programs, "initdb", user);
+        init.args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync", "-D"]);
+        succeeded(init.arg(&data).output().await?)?;
+        let mut server = command(&programs, "postgres", user);
+        server.arg("-D").arg(&data).arg("-k").arg(&folder);
+        for setting in SETTINGS {
+            server.args(["-c", setting]);
+        }
+        let server =
+            server.stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn()?;
+        let mut server = PostgresServer { programs, folder, workspaces, server };
+        server.wait_until_ready(clock).await?;
+        server.fill().await?;
+        Ok(Some(server))
+    }
+
+    async fn wait_until_ready(&mut self, clock: &Clock) -> Result<(), BenchError> {
+        let until = clock.now() + START;
+        while !self.sql("SELECT 1").output().await?.status.success() {
+            if let Some(status) = self.server.try_wait()? {
+                return Err(format!("PostgreSQL ended: {status}").into());
+            }
+            if clock.now() > until {
+                return Err(format!("PostgreSQL is not ready after {START:?}").into());
+            }
+            clock.sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    /// Makes the tables, with a counter for each partition and each workspace.
+    async fn fill(&self) -> Result<(), BenchError> {
+        let last = self.workspaces - 1;
+        let counters = format!(
+            "INSERT INTO partition_offsets SELECT number, 0 FROM generate_series(0, 9) number; \
+             INSERT INTO workspace_numbers SELECT number, 0, 0 FROM generate_series(0, {last}) number;"
+        );
+        for text in [SCHEMA, &counters, "VACUUM ANALYZE"] {
+            succeeded(self.sql(text).output().await?)?;
+        }
+        let script = format!("\\set ws random(0, {last})\nSELECT bill(:ws);\n");
+        Ok(fs::write(self.folder.join("bill.sql"), script)?)
+    }
+
+    fn sql(&self, text: &str) -> Command {
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-c", text, "-h"]);
+        psql.arg(&self.folder).arg("postgres");
+        psql
+    }
+
+    /// Runs a number of clients for a time. Each sends its next command when the one before is
+    /// answered.
+    pub(crate) async fn run(
+        &self,
+        clients: usize,
+        seconds: u32,
+    ) -> Result<PostgresFigures, BenchError> {
+        let mut bench = Command::new(self.programs.join("pgbench"));
+        let (clients, threads) = (clients.to_string(), clients.min(2).to_string());
+        bench.args(["-n", "-M", "prepared", "-U", "postgres", "-c", &clients, "-j", &threads]);
+        bench.args(["-T", &seconds.to_string(), "-f"]).arg(self.folder.join("bill.sql"));
+        let output = succeeded(bench.arg("-h").arg(&self.folder).arg("postgres").output().await?)?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let figure = |name: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+            value.split_whitespace().next()?.parse::<f64>().ok()
+        };
+        let (per_second, mean_ms) = figure("tps = ")
+            .zip(figure("latency average = "))
+            .ok_or_else(|| format!("pgbench printed no figures: {text}"))?;
+        Ok(PostgresFigures { per_second, mean_ms })
+    }
+
+    /// Stops the server.
+    pub(crate) async fn stop(mut self) -> Result<(), BenchError> {
+        self.server.start_kill()?;
+        self.server.wait().await?;
+        Ok(())
+    }
+}
+
+/// The folder with the programs of PostgreSQL, of the newest version if there are several.
+fn programs() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?.filter_map(Result::ok);
+    let version = |folder: &fs::DirEntry| folder.file_name().to_str()?.parse::<u32>().ok();
+    let (_, folder) =
+        versions.filter_map(|it| Some((version(&it)?, it.path()))).max_by_key(|(it, _)| *it)?;
+    let programs = folder.join("bin");
+    programs.join("initdb").exists().then_some(programs)
+}
+
+/// A user of the machine.
+#[derive(Clone, Copy, Debug)]
+struct User {
+    uid: u32,
+    gid: u32,
+}
+
+impl User {
+    /// The user that runs the server: PostgreSQL refuses to run as root. `None` if this user can.
+    fn of_the_server() -> Result<Option<User>, BenchError> {
+        if !rustix::process::getuid().is_root() {
+            return Ok(None);
+        }
+        let users = fs::read_to_string("/etc/passwd")?;
+        let entry = users.lines().find(|line| line.starts_with("postgres:"));
+        let ids: Option<(u32, u32)> = entry.and_then(|line| {
+            let mut fields = line.split(':').skip(2);
+            Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+        });
+        let (uid, gid) = ids.ok_or("there is no user `postgres`")?;
+        Ok(Some(User { uid, gid }))
+    }
+}
+
+fn command(programs: &Path, program: &str, user: Option<User>) -> Command {
+    let mut command = Command::new(programs.join(program));
+    if let Some(User { uid, gid }) = user {
+        command.uid(uid).gid(gid);
+    }
+    command
+}
+
+fn succeeded(output: Output) -> Result<Output, BenchError> {
+    match output.status.success() {
+        true => Ok(output),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned().into()),
+    }
+}
