@@ -169,12 +169,15 @@ impl AppStorage for MapStorage {
     fn partitions(&self, prefix: Bytes, _: Duration) -> PartitionStream {
         let storage = self.clone();
         // Each page is one key.
-        stream::try_unfold(Bytes::new(), move |behind| {
+        stream::try_unfold(prefix.clone(), move |from| {
             let page = storage.step(|rows, _| {
-                let mut keys = rows.keys().map(|key| &key.pkey);
-                keys.find(|pkey| **pkey > behind && pkey.starts_with(&prefix)).cloned()
+                let next = rows.range(Key::new(from, "")..).next();
+                let next = next.filter(|(key, _)| key.pkey.starts_with(&prefix));
+                next.map(|(key, _)| key.pkey.clone())
             });
-            let next = page.map(|pkey| pkey.map(|pkey| (pkey.clone(), pkey)));
+            // No key lies between a key and the same key with a zero behind it.
+            let behind = |pkey: &Bytes| Bytes::from([&pkey[..], &[0]].concat());
+            let next = page.map(|pkey| pkey.map(|pkey| (pkey.clone(), behind(&pkey))));
             async move { next }
         })
         .boxed()
