@@ -9,8 +9,9 @@ use crate::{AppRow, RecordId, Result, StoredRecord, WsId, layout::NEIGHBOURS};
 /// Some ids of records that follow each other in one storage partition. One read of the storage
 /// gets the records of a block.
 ///
-/// A storage reads in the order of ids only. A caller that needs the opposite order reads block
-/// after block, and turns each block around.
+/// A caller reads block after block. So it can stop between two blocks without records, of which any
+/// number may stand between two records. A storage reads in the order of ids only: a caller that needs
+/// the opposite order turns each block around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordBlock {
     first: RecordId,
@@ -18,6 +19,11 @@ pub struct RecordBlock {
 }
 
 impl RecordBlock {
+    /// Makes the block that begins with `first`, and ends with its storage partition.
+    pub fn beginning_with(first: RecordId) -> RecordBlock {
+        RecordBlock { first, last: RecordId(first.0 - first.0 % NEIGHBOURS + (NEIGHBOURS - 1)) }
+    }
+
     /// Makes the block that ends with `last`, with at most `most` ids, and at least one.
     pub fn ending_with(last: RecordId, most: u64) -> RecordBlock {
         let first_neighbour = last.0 - last.0 % NEIGHBOURS;
@@ -30,9 +36,9 @@ impl RecordBlock {
         self.first
     }
 
-    /// Returns the number of ids.
-    pub fn ids(self) -> u64 {
-        self.last.0 - self.first.0 + 1
+    /// Returns the last id.
+    pub fn last(self) -> RecordId {
+        self.last
     }
 }
 
@@ -80,7 +86,8 @@ mod tests {
     fn a_block_ends_with_its_last_id_and_stays_in_one_storage_partition() {
         let block = |last, most| {
             let block = RecordBlock::ending_with(RecordId(last), most);
-            (block.first().0, block.ids())
+            assert_eq!(block.last().0, last);
+            (block.first().0, block.last().0 - block.first().0 + 1)
         };
         assert_eq!(block(8_191, 16), (8_176, 16));
         assert_eq!(block(8_193, 16), (8_192, 2));
@@ -89,5 +96,12 @@ mod tests {
         assert_eq!(block(8_191, 0), (8_191, 1));
         assert_eq!(block(0, 16), (0, 1));
         assert_eq!(block(u64::MAX, u64::MAX), (u64::MAX - 4_095, 4_096));
+    }
+
+    #[test]
+    fn a_block_that_begins_with_an_id_ends_with_its_storage_partition() {
+        let last = |first| RecordBlock::beginning_with(RecordId(first)).last().0;
+        assert_eq!([0, 1, 4_095, 4_096].map(last), [4_095, 4_095, 4_095, 8_191]);
+        assert_eq!(last(u64::MAX), u64::MAX);
     }
 }

@@ -14,6 +14,7 @@ use hyper::{
 use vvm::{
     App, LocalPartition,
     eventlog::{RecordId, Table, Version, WsId},
+    isequencer::standard::{CRECORD_ID, FIRST_CRECORD_ID},
     processor::LogName,
 };
 
@@ -61,10 +62,24 @@ impl ApiHandler {
     ) -> Result<Response<Body>, ProblemDetails> {
         let partition = self.at(app, ws).await?;
         let (deadline, query) = (self.deadline(head), ListQuery::of(table, head.query())?);
+        let (clock, block) = (self.node.clock(), |block| partition.block(ws, block));
         let read = || async {
-            let docs = self.throttle.run(read::list_docs(&partition, ws, &query)).await;
+            let last = partition.last_number(ws, CRECORD_ID).await.map_err(read_problem)?;
+            let last = last.unwrap_or(FIRST_CRECORD_ID);
+            // The page ends in time, so that the client learns where the list goes on.
+            let now = clock.now();
+            let until = now + (deadline - now) / 2;
+            let list = read::list_docs(&query, last, (clock, until), block);
+            let listed = self.throttle.run(list).await;
+            let exists = match &listed {
+                Ok(listed) if listed.is_nothing => {
+                    read::check_workspace_exists(&partition, ws).await
+                }
+                _ => Ok(()),
+            };
             self.check_leadership(app, ws, &partition).await?;
-            Ok((docs?, ()))
+            exists?;
+            Ok((listed?.json, ()))
         };
         let (docs, ()) = self.read_within_memory(deadline, read).await?;
         Ok(bytes_response(StatusCode::OK, JSON, docs))

@@ -1,18 +1,21 @@
 //! Reading a list of documents, page by page.
+//!
+//! Invariant: a page ends with the place at which the list goes on, whatever the records and the gaps
+//! between them are like. Each page comes farther than the page before.
 
 use std::collections::VecDeque;
 
-use futures::TryStreamExt;
+use clock::{Clock, Instant};
+use futures::{Stream, TryStreamExt};
 use serde_json::json;
 use vvm::{
-    LocalPartition,
-    eventlog::{RecordBlock, RecordId, StoredRecord, WsId},
-    isequencer::standard::{CRECORD_ID, FIRST_CRECORD_ID},
+    eventlog::{self, RecordBlock, RecordId, StoredRecord},
+    isequencer::standard::FIRST_CRECORD_ID,
 };
 
 use super::{
     list_query::{ListOrder, ListQuery},
-    record::{check_workspace_exists, read_problem},
+    record::read_problem,
     steps::ReadSteps,
 };
 use crate::{problem::ProblemDetails, rows::json_of_record};
@@ -21,32 +24,48 @@ use crate::{problem::ProblemDetails, rows::json_of_record};
 /// because documents may be large.
 pub(super) const PAGE_BYTES: usize = 1 << 20;
 
-/// The number of records that one answer examines; downwards, the number of ids. Many records of
-/// other tables, and many that the filter does not accept, may stand between two documents of a list.
-const MOST_EXAMINED: usize = 10_000;
+/// The number of records that one answer examines. Many records of other tables, and many that the
+/// filter does not accept, may stand between two documents of a list. A block without records counts
+/// as one.
+const MOST_EXAMINED: u64 = 10_000;
 
-/// The number of ids of the first block that is read downwards, and of the largest. A block is read
-/// to its end although the page may be full before, so the first one is small.
-const FIRST_BLOCK: u64 = 16;
-const LARGEST_BLOCK: u64 = 512;
+/// The most ids of the first block that is read downwards. Each block is twice as large as the one
+/// before. A block is read to its end although the page may be full before, so the first one is
+/// small: its records may be large.
+const FIRST_BLOCK: usize = 4;
 
-/// Lists documents of a collection in the order of their ids.
-pub(crate) async fn list_docs(
-    partition: &LocalPartition<'_>,
-    ws: WsId,
+/// A page of a list.
+#[derive(Debug)]
+pub(crate) struct ListedDocs {
+    pub(crate) json: Vec<u8>,
+    /// Whether the whole list has no documents.
+    pub(crate) is_nothing: bool,
+}
+
+/// Lists documents of a collection in the order of their ids, and ends the page soon after `until`.
+/// `last` is the last id, and `read` reads the records of a block.
+pub(crate) async fn list_docs<S: Stream<Item = eventlog::Result<StoredRecord>> + Unpin>(
     query: &ListQuery,
-) -> Result<Vec<u8>, ProblemDetails> {
-    let last = partition.last_number(ws, CRECORD_ID).await;
-    let last = last.map_err(read_problem)?.unwrap_or(FIRST_CRECORD_ID);
-    let mut page = DocsPage::new(query);
+    last: u64,
+    (clock, until): (&Clock, Instant),
+    read: impl Fn(RecordBlock) -> S,
+) -> Result<ListedDocs, ProblemDetails> {
+    let mut page = DocsPage {
+        query,
+        docs: Vec::new(),
+        count: 0,
+        next: None,
+        examined: 0,
+        clock,
+        until,
+        steps: ReadSteps::default(),
+    };
     match query.order {
-        ListOrder::Ascending => page.read_upwards(partition, ws, last).await?,
-        ListOrder::Descending => page.read_downwards(partition, ws, last).await?,
+        ListOrder::Ascending => page.read_upwards(last, read).await,
+        ListOrder::Descending => page.read_downwards(last, read).await,
     }
-    if page.count == 0 && page.next.is_none() {
-        check_workspace_exists(partition, ws).await?;
-    }
-    Ok(page.into_json())
+    .map_err(read_problem)?;
+    Ok(ListedDocs { is_nothing: page.count == 0 && page.next.is_none(), json: page.into_json() })
 }
 
 /// A page of a list while it is read.
@@ -57,19 +76,21 @@ struct DocsPage<'q> {
     count: usize,
     /// The place at which the next page goes on; `None` at the end of the list.
     next: Option<u64>,
+    examined: u64,
+    clock: &'q Clock,
+    until: Instant,
     steps: ReadSteps,
 }
 
-impl<'q> DocsPage<'q> {
-    fn new(query: &'q ListQuery) -> DocsPage<'q> {
-        DocsPage { query, docs: Vec::new(), count: 0, next: None, steps: ReadSteps::default() }
-    }
-
+impl DocsPage<'_> {
     /// The JSON of a record; `None` if the record is not listed.
-    fn json_of(&self, stored: &StoredRecord) -> Option<String> {
+    async fn examine(&mut self, stored: &StoredRecord) -> Option<String> {
         let record = &stored.record;
         let is_listed = record.table == self.query.table && self.query.filter.accepts(record);
-        is_listed.then(|| json_of_record(stored, &self.query.shown).to_string())
+        let json = is_listed.then(|| json_of_record(stored, &self.query.shown).to_string());
+        self.examined += 1;
+        self.steps.examined(json.as_ref().map_or(0, String::len)).await;
+        json
     }
 
     fn add(&mut self, json: &str) {
@@ -84,46 +105,67 @@ impl<'q> DocsPage<'q> {
         self.count == self.query.limit || self.docs.len() >= PAGE_BYTES
     }
 
-    async fn read_upwards(
+    fn is_late(&self) -> bool {
+        self.clock.now() >= self.until
+    }
+
+    /// Whether the page has cost as much as a page may.
+    fn is_used_up(&self) -> bool {
+        self.examined >= MOST_EXAMINED || self.is_late()
+    }
+
+    /// Reads blocks that are whole storage partitions.
+    async fn read_upwards<S: Stream<Item = eventlog::Result<StoredRecord>> + Unpin>(
         &mut self,
-        partition: &LocalPartition<'_>,
-        ws: WsId,
         last: u64,
-    ) -> Result<(), ProblemDetails> {
-        let after = self.query.after.unwrap_or(0);
-        let from = FIRST_CRECORD_ID.max(after.saturating_add(1));
-        let mut records = partition.records(ws, RecordId(from), RecordId(last));
-        let mut examined = 0;
-        while let Some(stored) = records.try_next().await.map_err(read_problem)? {
-            examined += 1;
-            let json = self.json_of(&stored);
-            self.steps.examined(json.as_ref().map_or(0, String::len)).await;
-            json.iter().for_each(|json| self.add(json));
-            if examined == MOST_EXAMINED || self.is_full() {
-                self.next = Some(stored.record.id.0);
-                break;
+        read: impl Fn(RecordBlock) -> S,
+    ) -> eventlog::Result<()> {
+        let mut first = FIRST_CRECORD_ID.max(self.query.after.unwrap_or(0).saturating_add(1));
+        loop {
+            let block = RecordBlock::beginning_with(RecordId(first));
+            let (mut records, mut is_empty) = (read(block), true);
+            while let Some(stored) = records.try_next().await? {
+                is_empty = false;
+                let json = self.examine(&stored).await;
+                json.iter().for_each(|json| self.add(json));
+                if self.is_full() || self.is_used_up() {
+                    self.next = Some(stored.record.id.0);
+                    return Ok(());
+                }
             }
+            self.examined += u64::from(is_empty);
+            let end = block.last().0;
+            // A command that is applied meanwhile may have written records behind the last one.
+            let Some(behind) = end.checked_add(1).filter(|_| !is_empty || end < last) else {
+                return Ok(());
+            };
+            if self.is_used_up() {
+                self.next = Some(end);
+                return Ok(());
+            }
+            first = behind;
         }
-        Ok(())
     }
 
     /// Reads blocks of ids, from the last one on. The storage reads each block upwards.
-    ///
-    /// Of each block only the last documents are kept that fill the page, so a page takes as little
-    /// memory as one that is read upwards.
-    async fn read_downwards(
+    async fn read_downwards<S: Stream<Item = eventlog::Result<StoredRecord>> + Unpin>(
         &mut self,
-        partition: &LocalPartition<'_>,
-        ws: WsId,
         last: u64,
-    ) -> Result<(), ProblemDetails> {
+        read: impl Fn(RecordBlock) -> S,
+    ) -> eventlog::Result<()> {
         let mut behind = last.saturating_add(1).min(self.query.after.unwrap_or(u64::MAX));
-        let (mut examined, mut ids) = (0, FIRST_BLOCK);
+        let mut ids = FIRST_BLOCK.min(self.query.limit) as u64;
+        let mut is_first = true;
         while behind > FIRST_CRECORD_ID {
-            let may_examine = MOST_EXAMINED as u64 - examined;
-            let ids_left = ids.min(behind - FIRST_CRECORD_ID).min(may_examine);
-            let block = RecordBlock::ending_with(RecordId(behind - 1), ids_left);
-            let docs = self.last_docs_of(partition, ws, block).await?;
+            let block = RecordBlock::ending_with(
+                RecordId(behind - 1),
+                ids.min(behind - FIRST_CRECORD_ID).min(MOST_EXAMINED - self.examined),
+            );
+            let before = self.examined;
+            let Some(docs) = self.last_docs_of(read(block), is_first).await? else {
+                self.next = Some(behind);
+                return Ok(());
+            };
             for (id, json) in docs.iter().rev() {
                 self.add(json);
                 if self.is_full() {
@@ -132,28 +174,32 @@ impl<'q> DocsPage<'q> {
                 }
             }
             behind = block.first().0;
-            examined += block.ids();
-            if examined >= MOST_EXAMINED as u64 && behind > FIRST_CRECORD_ID {
+            self.examined = self.examined.max(before + 1);
+            if self.is_used_up() && behind > FIRST_CRECORD_ID {
                 self.next = Some(behind);
                 return Ok(());
             }
-            ids = (ids * 2).min(LARGEST_BLOCK);
+            (ids, is_first) = (ids.saturating_mul(2), false);
         }
         Ok(())
     }
 
-    /// The last documents of a block: as many as the page has room for, or a few more.
-    async fn last_docs_of(
+    /// The last documents of a block: as many as the page has room for, or a few more. So a page
+    /// takes as little memory as one that is read upwards.
+    ///
+    /// `None` if the time is over before the end of the block, which is then of no use. The first
+    /// block is read in any case, so that the list goes on.
+    async fn last_docs_of<S: Stream<Item = eventlog::Result<StoredRecord>> + Unpin>(
         &mut self,
-        partition: &LocalPartition<'_>,
-        ws: WsId,
-        block: RecordBlock,
-    ) -> Result<VecDeque<(u64, String)>, ProblemDetails> {
+        mut records: S,
+        is_first: bool,
+    ) -> eventlog::Result<Option<VecDeque<(u64, String)>>> {
         let (mut docs, mut bytes) = (VecDeque::<(u64, String)>::new(), 0);
-        let mut records = partition.block(ws, block);
-        while let Some(stored) = records.try_next().await.map_err(read_problem)? {
-            let json = self.json_of(&stored);
-            self.steps.examined(json.as_ref().map_or(0, String::len)).await;
+        while let Some(stored) = records.try_next().await? {
+            let json = self.examine(&stored).await;
+            if !is_first && self.is_late() {
+                return Ok(None);
+            }
             let Some(json) = json else { continue };
             bytes += json.len();
             docs.push_back((stored.record.id.0, json));
@@ -166,7 +212,7 @@ impl<'q> DocsPage<'q> {
                 docs.pop_front();
             }
         }
-        Ok(docs)
+        Ok(Some(docs))
     }
 
     fn into_json(self) -> Vec<u8> {
@@ -176,3 +222,6 @@ impl<'q> DocsPage<'q> {
         json
     }
 }
+
+#[cfg(test)]
+mod tests;
