@@ -3,16 +3,19 @@
 //! A task of the log reads each new event once, into the [tail](FollowedLog) that all its followers
 //! share. A follower that needs events from before the tail reads them [itself](EarlierEvents).
 //!
-//! Invariant: a client that takes nothing holds up no other client. Its follower waits, and holds
-//! nothing that others wait for: the tasks that read hold the places and the memory of reads, and
-//! give them back in a bounded time.
+//! Invariant: a client that takes nothing holds up no client of another log. It holds nothing that
+//! others wait for, except for the memory of large events, of which its log has only a
+//! [part](quota). The tasks that read hold the places of reads, and give them back while they wait.
 
 mod earlier;
 mod ends;
 mod format;
+mod logs;
 mod places;
+mod quota;
 mod request;
 mod tail;
+mod tail_reader;
 
 use std::{io, sync::Arc};
 
@@ -26,24 +29,26 @@ use hyper::{
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use vvm::{OwnedLog, eventlog::Offset, processor::Refused};
+use vvm::{OwnedLog, processor::Refused};
 
 use self::{
-    earlier::EarlierEvents,
+    earlier::{EarlierEvents, EarlierReader},
     format::{EventFormat, EventPiece},
+    logs::FollowedLog,
     request::FollowStart,
-    tail::{FollowedLog, Tail, TailEvents},
+    tail::{Tail, TailEvents},
 };
 pub(crate) use self::{
     ends::{FollowEnds, Waited},
+    logs::{FollowedLogs, FollowedPartition},
     places::{FollowerPlace, FollowerPlaces},
     request::{FollowRequest, is_followed},
-    tail::{FollowedLogs, FollowedPartition, TAIL_BYTES},
+    tail::TAIL_BYTES,
 };
 use crate::{
     memory::MemoryPool,
     problem::ProblemDetails,
-    read::{LogEvents, LogReads, read_problem},
+    read::{LogReads, read_problem},
     response::{Body, Endless, stream_response},
 };
 
@@ -79,7 +84,7 @@ struct Follower {
     format: EventFormat,
     /// The events from before the tail, while the follower needs them.
     earlier: Option<EarlierEvents>,
-    _followed: Arc<FollowedLog>,
+    followed: Arc<FollowedLog>,
     _place: FollowerPlace,
 }
 
@@ -107,11 +112,10 @@ pub(crate) async fn follow(
     };
     let earlier = match earlier {
         true => {
-            let permits = context.reads.of_follower(deadline).await?;
-            let entries = log.read(Offset(next)).map_err(busy)?;
-            let mut events = LogEvents::new(entries, log.name(), context.reads.throttle.clone());
-            events.read_first().await.map_err(read_problem)?;
-            Some(EarlierEvents::read(&context, events, permits))
+            let reader = EarlierReader::new(&context, &log, &followed, next);
+            let mut begun = reader.read(deadline).await?;
+            begun.events.read_first().await.map_err(read_problem)?;
+            Some(EarlierEvents::begin(reader, Some(begun)))
         }
         false => None,
     };
@@ -126,7 +130,7 @@ pub(crate) async fn follow(
         next,
         from,
         format,
-        _followed: followed,
+        followed,
         _place: place,
     };
     let pieces = stream::try_unfold(follower, |mut follower| async move {
@@ -172,10 +176,14 @@ impl Follower {
         Ok(None)
     }
 
-    /// Waits for the next events from before the tail. `None` if the read has ended, and must begin
-    /// again if the follower needs more.
+    /// Waits for the next events from before the tail. `None` if the read has come to the end of the
+    /// log, and must begin again if the follower needs more.
     async fn earlier_events(&mut self) -> io::Result<Option<Vec<Bytes>>> {
-        let begin = || EarlierEvents::begin(&self.context, &self.log, self.next);
+        let begin = || {
+            let (context, followed) = (&self.context, &self.followed);
+            let reader = EarlierReader::new(context, &self.log, followed, self.next);
+            EarlierEvents::begin(reader, None)
+        };
         let earlier = self.earlier.get_or_insert_with(begin);
         let events = earlier.next().await.transpose()?;
         if events.is_none() {

@@ -217,8 +217,8 @@ fn the_memory_of_a_node_includes_the_rows_that_its_partitions_keep() {
     for (partitions, seats) in [(1, 16), (4, 3), (10, 2), (10, 16), (100, 16)] {
         assert_eq!(memory_mib(partitions, seats), rest + partitions * 35, "{seats} seats");
     }
-    let (fixed, of_32_kib) = (256 + 128 + 160 + 32, 15_000 + 2_000);
-    let what = "bodies, answers, program, large events; connections, followers";
+    let (fixed, of_32_kib) = (256 + 128 + 160 + 64 + 16, 15_000 + 2_000);
+    let what = "bodies, answers, program, large events, new events; connections, followers";
     assert_eq!(rest, fixed + of_32_kib / 32, "{what}");
 }
 

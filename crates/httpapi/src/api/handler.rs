@@ -14,7 +14,7 @@ use vvm::{
 
 use super::{
     headers::request_id,
-    settings::{HttpApiSettings, LARGE_EVENTS_BYTES},
+    settings::{HttpApiSettings, LARGE_EVENTS_BYTES, NEW_EVENTS_BYTES},
     views::Descriptions,
 };
 use crate::{
@@ -128,8 +128,8 @@ impl ApiHandler {
         };
         let (clock, throttle) = (node.clock().clone(), ReadThrottle::new());
         let answers = pool("answers", settings.answers_bytes - large);
-        let log_reads =
-            LogReads::new(throttle.clone(), settings.logs, answers.clone(), clock.clone());
+        let memory = (answers.clone(), pool("new events", NEW_EVENTS_BYTES));
+        let log_reads = LogReads::new(throttle.clone(), settings.logs, memory, clock.clone());
         let connections = settings.limits.connections;
         let followers = HttpApiSettings::most_followers(settings.followers, connections);
         let large_events = pool("large events", LARGE_EVENTS_BYTES);

@@ -2,10 +2,13 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use crate::{Authenticator, HttpLimits, ServerTls, follow::TAIL_BYTES};
+use crate::{Authenticator, HttpLimits, READ_BYTES, ServerTls, follow::TAIL_BYTES};
 
 /// The memory for the large events of all followed logs.
-pub(super) const LARGE_EVENTS_BYTES: usize = 32 << 20;
+pub(super) const LARGE_EVENTS_BYTES: usize = 64 << 20;
+
+/// The memory for the reads of new events for followers: for eight logs at the same time.
+pub(super) const NEW_EVENTS_BYTES: usize = 8 * READ_BYTES;
 
 /// The settings of the API.
 #[derive(Clone, Debug)]
@@ -76,10 +79,10 @@ impl HttpApiSettings {
         followers.min(connections.div_ceil(2))
     }
 
-    /// The most memory of the events that a node keeps for followers, in bytes, with these settings.
+    /// The most memory of the events that a node reads and keeps for followers, in bytes, with these settings.
     pub fn most_followed_bytes(followers: usize, connections: usize) -> usize {
         // Each log has a follower.
         let logs = HttpApiSettings::most_followers(followers, connections);
-        logs.saturating_mul(TAIL_BYTES).saturating_add(LARGE_EVENTS_BYTES)
+        logs.saturating_mul(TAIL_BYTES).saturating_add(LARGE_EVENTS_BYTES + NEW_EVENTS_BYTES)
     }
 }

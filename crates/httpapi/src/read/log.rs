@@ -35,6 +35,8 @@ pub(crate) struct LogReads {
     /// followers.
     followers: Arc<Semaphore>,
     answers: MemoryPool,
+    /// The memory of the reads of new events for followers. Answers never wait for these reads.
+    tails: MemoryPool,
     clock: Clock,
 }
 
@@ -51,12 +53,12 @@ impl LogReads {
     pub(crate) fn new(
         throttle: ReadThrottle,
         most: usize,
-        answers: MemoryPool,
+        (answers, tails): (MemoryPool, MemoryPool),
         clock: Clock,
     ) -> LogReads {
         let logs = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         let followers = Arc::new(Semaphore::new(most.div_ceil(4).min(Semaphore::MAX_PERMITS)));
-        LogReads { throttle, logs, most, followers, answers, clock }
+        LogReads { throttle, logs, most, followers, answers, tails, clock }
     }
 
     /// Waits for the resources of a log.
@@ -72,10 +74,17 @@ impl LogReads {
         &self,
         deadline: Instant,
     ) -> Result<LogPermits, ProblemDetails> {
-        self.permits_of(&self.followers, deadline).await?.ok_or_else(|| {
-            let reason = "too many followers read earlier events already";
-            ProblemDetails::unavailable(TOO_MANY_FOLLOWERS, reason)
-        })
+        self.permits_of(&self.followers, deadline).await?.ok_or_else(LogReads::no_place)
+    }
+
+    /// The problem of a follower that gets no place.
+    pub(crate) fn no_place() -> ProblemDetails {
+        let reason = "too many followers read earlier events already";
+        ProblemDetails::unavailable(TOO_MANY_FOLLOWERS, reason)
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     async fn permits_of(
@@ -85,12 +94,13 @@ impl LogReads {
     ) -> Result<Option<LogPermits>, ProblemDetails> {
         let place = self.clock.timeout_at(deadline, Arc::clone(places).acquire_owned()).await;
         let Ok(Ok(place)) = place else { return Ok(None) };
-        Ok(Some(LogPermits { _log: place, _share: self.share(deadline).await? }))
+        let share = self.answers.reserve_in_half(READ_BYTES, deadline).await?;
+        Ok(Some(LogPermits { _log: place, _share: share }))
     }
 
-    /// Waits for the memory of one read.
-    pub(crate) async fn share(&self, deadline: Instant) -> Result<MemoryShare, ProblemDetails> {
-        self.answers.reserve_in_half(READ_BYTES, deadline).await
+    /// Waits for the memory of a read of new events.
+    pub(crate) async fn share_of_tail(&self) -> Result<MemoryShare, ProblemDetails> {
+        self.tails.reserve(READ_BYTES, Instant::FAR_FUTURE).await
     }
 }
 

@@ -308,12 +308,58 @@ fn a_follower_that_takes_nothing_gives_its_place_back() {
     write_large(&node, EVENTS);
     let mut stalled = Follower::open(node.api, &wlog(""), &[]).unwrap();
     assert_eq!(stalled.status, 200, "{}", stalled.head);
+    let start = Instant::now();
     let mut next = Follower::open(node.api, &wlog("&from=100"), &[]).unwrap();
     assert_eq!(next.status, 200, "{}", next.head);
     assert_eq!(offsets(&mut next, 2), [100, 101]);
+    // A read that goes on has its place for 5 s.
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     // The stalled follower goes on where it was.
     assert!(offsets(&mut stalled, EVENTS + 1) == Vec::from_iter(1..=EVENTS as u64 + 1));
     drop((next, stalled));
+    node.stop();
+}
+
+/// Clients that took nothing held all memory for large events, and the followers of all other logs
+/// waited until these clients were cut.
+#[test]
+fn clients_of_a_log_that_take_nothing_leave_memory_to_other_logs() {
+    const EVENT: usize = 4_000_000;
+    const OTHER: u64 = 2;
+    let node = TestNode::with(|settings| settings.limits.body_bytes = 5_242_880);
+    let name = "x".repeat(EVENT);
+    let row =
+        format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{name}"}}}}]}}"#);
+    let kind = r#"{"args":{"kind":"Shop"}}"#;
+    assert_eq!(node.command(OTHER, "sys.CreateWorkspace", kind).0, 200);
+    // No connection buffers 32 MB.
+    for _ in 0..8 {
+        assert_eq!(node.command(WS, "sys.CUD", &row).0, 200);
+    }
+    assert_eq!(node.command(OTHER, "sys.CUD", &row).0, 200);
+    let mut stalled = [(); 20].map(|()| {
+        let stalled = Follower::open(node.api, &wlog(""), &[]).unwrap();
+        assert_eq!(stalled.status, 200, "{}", stalled.head);
+        Some(stalled)
+    });
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(6) {
+        let begun = Instant::now();
+        let path = format!("{}/wlog?follow=true&from=2", workspace_path(OTHER));
+        let mut other = Follower::open(node.api, &path, &[]).unwrap();
+        assert_eq!(offsets(&mut other, 1), [2]);
+        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        let taken = node.metric("httpapi_memory_reserved_bytes{of=\"large events\"}");
+        assert!(taken <= f64::from(16 << 20), "two logs have {taken}");
+    }
+    // They wait for each other only, and lose nothing.
+    let [one, other] = [0, 19].map(|at| stalled[at].take().unwrap());
+    drop(stalled);
+    thread::scope(|scope| {
+        for mut client in [one, other] {
+            scope.spawn(move || assert_eq!(offsets(&mut client, 4), [1, 2, 3, 4]));
+        }
+    });
     node.stop();
 }
 

@@ -4,12 +4,13 @@ use std::{
     net::{SocketAddr, TcpListener},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
+use futures::{StreamExt, stream};
 use httpapi::{HttpApi, HttpApiSettings};
 use serde_json::Value;
 use shop::{
@@ -28,11 +29,12 @@ use vvm::{
 
 use crate::support::{PATIENCE, WS, demo_node};
 
-/// A storage that counts its reads of ranges.
+/// A storage that counts its reads of ranges, and can let them hang.
 #[derive(Debug)]
 struct CountedStorage {
     inner: SharedStorage,
     reads: Arc<AtomicUsize>,
+    hangs: Arc<AtomicBool>,
 }
 
 impl StorageWrapper for CountedStorage {
@@ -42,7 +44,10 @@ impl StorageWrapper for CountedStorage {
 
     fn read(&self, read: RangeRead) -> RowStream {
         self.reads.fetch_add(1, Ordering::SeqCst);
-        read.send(&self.inner)
+        match self.hangs.load(Ordering::SeqCst) {
+            true => stream::pending().boxed(),
+            false => read.send(&self.inner),
+        }
     }
 }
 
@@ -52,28 +57,37 @@ struct CountedNode {
     launched: Launched,
     opened: Arc<Mutex<Vec<SharedStorage>>>,
     reads: Arc<AtomicUsize>,
+    hangs: Arc<AtomicBool>,
 }
 
 impl CountedNode {
     /// Starts a node with one workspace.
     fn start() -> CountedNode {
+        CountedNode::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut HttpApiSettings)) -> CountedNode {
         let runtime = Runtime::new().unwrap();
         let entered = runtime.enter();
         let api = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (opened, reads) = (Arc::new(Mutex::new(Vec::new())), Arc::default());
-        let (kept, counted) = (Arc::clone(&opened), Arc::clone(&reads));
+        let hangs = Arc::<AtomicBool>::default();
+        let (kept, counted, hang) = (Arc::clone(&opened), Arc::clone(&reads), Arc::clone(&hangs));
         let wrap = move |inner: SharedStorage| -> SharedStorage {
             kept.lock().unwrap().push(Arc::clone(&inner));
-            Arc::new(CountedStorage { inner, reads: Arc::clone(&counted) })
+            let (reads, hangs) = (Arc::clone(&counted), Arc::clone(&hang));
+            Arc::new(CountedStorage { inner, reads, hangs })
         };
         let clock = Clock::system();
         let driver = WrappedDriver::new(Arc::new(MemDriver::new(clock.clone())), wrap);
         let node = demo_node(Arc::new(driver), NodeSettings::new(api));
-        let node = node.with_service(HttpApi::new(HttpApiSettings::new(api))).build().unwrap();
+        let mut settings = HttpApiSettings::new(api);
+        change(&mut settings);
+        let node = node.with_service(HttpApi::new(settings)).build().unwrap();
         let launched = node.launch();
         runtime.block_on(launched.ready(clock.now() + PATIENCE)).unwrap();
         drop(entered);
-        let node = CountedNode { api, runtime, launched, opened, reads };
+        let node = CountedNode { api, runtime, launched, opened, reads, hangs };
         node.send("sys.CreateWorkspace", r#"{"args":{"kind":"Shop"}}"#);
         node
     }
@@ -154,5 +168,42 @@ fn the_events_in_front_of_a_damaged_one_are_sent() {
         let query = query.replace("from=1", "from=4");
         assert_eq!(node.open(&query).status, 500, "{query}");
     }
+    node.stop();
+}
+
+/// The tasks that read new events for followers took the memory of answers while the storage did not
+/// answer them. So other requests found none.
+#[test]
+fn reads_of_new_events_that_hang_leave_the_memory_of_answers() {
+    const LOGS: u64 = 12;
+    // Documents have three times the memory of a read.
+    let node = CountedNode::with(|settings| settings.answers_bytes = 8 << 20);
+    let send = |ws, command, body| {
+        let (status, answer) = request(node.api, "POST", &command_path(ws, command), &[], body);
+        assert_eq!(status, 200, "{answer}");
+        answer
+    };
+    let logs = 2..2 + LOGS;
+    let followers: Vec<_> = logs
+        .clone()
+        .map(|ws| {
+            send(ws, "sys.CreateWorkspace", r#"{"args":{"kind":"Shop"}}"#);
+            let path = format!("{}/wlog?follow=true&from=end", workspace_path(ws));
+            Follower::open(node.api, &path, &[]).unwrap()
+        })
+        .collect();
+    let row = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
+    let id = send(WS, "sys.CUD", row)["newIds"]["1"].as_u64().unwrap();
+    let before = node.reads.load(Ordering::SeqCst);
+    node.hangs.store(true, Ordering::SeqCst);
+    logs.for_each(|ws| drop(send(ws, "sys.CUD", row)));
+    let start = std::time::Instant::now();
+    while node.reads.load(Ordering::SeqCst) < before + 3 {
+        assert!(start.elapsed() < PATIENCE, "nobody reads");
+    }
+    let doc = format!("{}/docs/shop.Article/{id}", workspace_path(WS));
+    let (status, answer) = request(node.api, "GET", &doc, &[], "");
+    assert_eq!(status, 200, "{answer}");
+    drop(followers);
     node.stop();
 }

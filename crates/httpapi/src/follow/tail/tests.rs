@@ -1,6 +1,6 @@
 use clock::ManualClock;
 
-use super::*;
+use super::{super::PIECE_BYTES, *};
 
 fn event(bytes: usize) -> Option<Bytes> {
     Some(Bytes::from(vec![b'x'; bytes]))
@@ -66,7 +66,7 @@ fn an_event_without_memory_is_read_by_its_followers() {
 fn followers_get_the_events_in_front_of_a_failure() {
     let mut tail = Tail::new(1);
     tail.add(event(100), ManualClock::new(1).clock().now());
-    tail.failure = Some("event 2 is damaged".to_owned());
+    tail.fail("event 2 is damaged".to_owned());
     assert_eq!(lengths(tail.events(1, 1)), [100]);
     assert_eq!(tail.events(2, 1), TailEvents::Failed("event 2 is damaged".to_owned()));
 }

@@ -1,0 +1,110 @@
+//! The task that reads the new events of a log once, for all its followers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use causes::with_causes;
+use tokio::{sync::watch, task::yield_now};
+use tokio_util::sync::DropGuard;
+use vvm::{OwnedLog, eventlog::Offset, processor::LogWatch};
+
+use super::{
+    FollowContext, PIECE_BYTES,
+    quota::LogQuota,
+    tail::{LARGE_TIME, Tail, is_large},
+};
+use crate::read::LogEvents;
+
+/// The task that reads a log for all its followers.
+pub(super) struct TailReader {
+    context: Arc<FollowContext>,
+    log: OwnedLog,
+    quota: Arc<LogQuota>,
+    changes: LogWatch,
+    tail: watch::Sender<Tail>,
+}
+
+impl TailReader {
+    pub(super) fn new(
+        context: &Arc<FollowContext>,
+        log: &OwnedLog,
+        quota: &Arc<LogQuota>,
+        tail: watch::Sender<Tail>,
+    ) -> TailReader {
+        TailReader {
+            context: Arc::clone(context),
+            log: log.clone(),
+            quota: Arc::clone(quota),
+            // The watch begins before the first read, so that no change is missed.
+            changes: log.watch(),
+            tail,
+        }
+    }
+
+    /// Reads until the partition ends. The guard then ends all followers.
+    pub(super) async fn run(mut self, _ended: DropGuard) {
+        let mut partition = self.log.watch();
+        let failure = tokio::select! {
+            biased;
+            () = partition.ended() => return,
+            failure = self.read() => failure,
+        };
+        // Followers still take the events in front of the failure.
+        self.tail.send_modify(|tail| tail.fail(failure));
+        partition.ended().await;
+    }
+
+    /// Reads each event when it is applied. Returns the reason why an event cannot be read.
+    async fn read(&mut self) -> String {
+        loop {
+            let known = self.changes.changes();
+            if let Err(reason) = self.read_to_end().await {
+                return reason;
+            }
+            if self.tail.borrow().has_large() {
+                let until = self.context.clock.now() + LARGE_TIME;
+                let changed = self.changes.changed(known);
+                if self.context.clock.timeout_at(until, changed).await.is_err() {
+                    let now = self.context.clock.now();
+                    // Nobody waits for what is dropped.
+                    self.tail.send_if_modified(|tail| {
+                        tail.drop_large(now);
+                        false
+                    });
+                }
+            }
+            if self.changes.changed(known).await.is_err() {
+                // The partition has ended, and with it this task.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Reads the events behind the tail, up to the last one that is applied.
+    async fn read_to_end(&mut self) -> Result<(), String> {
+        let FollowContext { reads, clock, large_events, .. } = &*self.context;
+        let share = reads.share_of_tail().await;
+        let _share = share.map_err(|problem| problem.reason().to_owned())?;
+        let next = self.tail.borrow().end();
+        let entries = self.log.read(Offset(next)).map_err(|busy| busy.to_string())?;
+        let mut events = LogEvents::new(entries, self.log.name(), reads.throttle.clone());
+        let with_memory = |json: Bytes| match is_large(json.len()) {
+            true => {
+                let share = self.quota.try_reserve(large_events, json.len())?;
+                Some(share.into_bytes(json))
+            }
+            false => Some(json),
+        };
+        loop {
+            let piece = events.next(PIECE_BYTES).await.map_err(|error| with_causes(&error))?;
+            if piece.is_empty() {
+                return Ok(());
+            }
+            let piece: Vec<_> = piece.into_iter().map(with_memory).collect();
+            let now = clock.now();
+            self.tail.send_modify(|tail| piece.into_iter().for_each(|json| tail.add(json, now)));
+            // The followers take these events before the next ones are read.
+            yield_now().await;
+        }
+    }
+}
