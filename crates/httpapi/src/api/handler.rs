@@ -146,7 +146,7 @@ impl ApiHandler {
             pages: PageOrigins::new(&settings.page_origins),
             access: PortAccess::new(settings.authenticator.clone(), settings.commands_per_second),
             metrics: ForwardMetrics::new(),
-            descriptions: Descriptions::new(&node),
+            descriptions: Descriptions::new(),
             page: HtmlPage::new(include_str!("try_page.html")),
             tracer: RequestTracer::new(settings.traced),
             node,

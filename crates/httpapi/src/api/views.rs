@@ -1,7 +1,5 @@
 //! The views of the API itself: its [description](crate::openapi), and a page to try it.
 
-use std::num::NonZeroUsize;
-
 use bytes::Bytes;
 use hyper::{
     Method, Response, StatusCode,
@@ -10,7 +8,6 @@ use hyper::{
 use lru::LruCache;
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
-use vvm::Node;
 
 use super::{
     handler::{ApiHandler, RequestHead},
@@ -53,9 +50,12 @@ impl ApiView {
     }
 }
 
+/// The most memory of the descriptions that are kept. The last one is kept in any case.
+const KEPT_BYTES: usize = 8 << 20;
+
 /// The descriptions that were made. Each is of some applications of the node, named by their places
 /// among those of the node: a caller sees the applications in which its token grants something.
-pub(super) struct Descriptions(Mutex<LruCache<Vec<usize>, Description>>);
+pub(super) struct Descriptions(Mutex<KeptDescriptions>);
 
 /// A description, and its version.
 #[derive(Clone)]
@@ -64,12 +64,33 @@ struct Description {
     tag: HeaderValue,
 }
 
+/// The descriptions that were used last.
+struct KeptDescriptions {
+    all: LruCache<Vec<usize>, Description>,
+    bytes: usize,
+}
+
 impl Descriptions {
-    /// Keeps one description for each application of a node, and a few of several ones together.
-    pub(super) fn new(node: &Node) -> Descriptions {
-        const TOGETHER: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
-        let most = TOGETHER.saturating_add(node.apps().len());
-        Descriptions(Mutex::new(LruCache::new(most)))
+    pub(super) fn new() -> Descriptions {
+        Descriptions(Mutex::new(KeptDescriptions::new()))
+    }
+}
+
+impl KeptDescriptions {
+    fn new() -> KeptDescriptions {
+        KeptDescriptions { all: LruCache::unbounded(), bytes: 0 }
+    }
+
+    /// Keeps a description that is not kept yet.
+    fn keep(&mut self, places: Vec<usize>, made: Description) {
+        self.bytes += made.json.len();
+        self.all.push(places, made);
+        while self.bytes > KEPT_BYTES
+            && self.all.len() > 1
+            && let Some((_, oldest)) = self.all.pop_lru()
+        {
+            self.bytes -= oldest.json.len();
+        }
     }
 }
 
@@ -114,7 +135,7 @@ impl ApiHandler {
     /// never twice at the same time.
     async fn description(&self, places: Vec<usize>) -> Result<Description, ProblemDetails> {
         let mut kept = self.descriptions.0.lock().await;
-        if let Some(description) = kept.get(&places) {
+        if let Some(description) = kept.all.get(&places) {
             return Ok(description.clone());
         }
         let made = self.throttle.run(async { self.make_description(&places) }).await;
@@ -122,7 +143,7 @@ impl ApiHandler {
             let reason = format!("the description cannot be made: {error}");
             ProblemDetails::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", reason)
         })?;
-        kept.put(places, made.clone());
+        kept.keep(places, made.clone());
         Ok(made)
     }
 
@@ -166,6 +187,28 @@ fn is_known(request: &HeaderMap, tag: &HeaderValue) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The descriptions were limited by their number. Those of a node with many applications, for
+    /// callers with different grants, took any amount of memory.
+    #[test]
+    fn the_descriptions_that_are_kept_have_a_bound_in_bytes() {
+        let mut kept = KeptDescriptions::new();
+        let description = |bytes: usize| Description {
+            json: vec![b'x'; bytes].into(),
+            tag: HeaderValue::from_static("\"a1\""),
+        };
+        for place in 0..8 {
+            kept.keep(vec![place], description(KEPT_BYTES / 4));
+            assert!(kept.all.get(&vec![0]).is_some(), "it is used again and again");
+        }
+        let mut places: Vec<_> = kept.all.iter().map(|(places, _)| places[0]).collect();
+        places.sort_unstable();
+        assert_eq!((places, kept.bytes), (vec![0, 5, 6, 7], KEPT_BYTES));
+        kept.keep(vec![9], description(KEPT_BYTES + 1));
+        assert_eq!((kept.all.len(), kept.bytes), (1, KEPT_BYTES + 1), "the last one is kept");
+        kept.keep(vec![1], description(7));
+        assert_eq!((kept.all.len(), kept.bytes), (1, 7));
+    }
 
     #[test]
     fn a_client_names_the_versions_that_it_has() {
