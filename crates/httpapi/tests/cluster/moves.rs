@@ -103,7 +103,7 @@ fn a_planned_move_costs_no_client_an_error() {
     let (oracle, slowest) = load.end();
     oracle.check(&logged(entry.api, WS));
     assert_eq!((oracle.count(503), oracle.count(504)), (0, 0), "slowest answer: {slowest:?}");
-    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
     eprintln!("the slowest of {} answers took {slowest:?}", oracle.count(200));
     entry.stop();
     second.stop();
