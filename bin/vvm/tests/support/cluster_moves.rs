@@ -41,9 +41,9 @@ pub(crate) fn moved(fixture: &StorageFixture) {
     added.sort_unstable();
     let (median, worst) = (added[count / 2], added[count - 1]);
     eprintln!("a move added {median:?} to a command at the median, and {worst:?} at most");
-    // A debug build shares two processors with the database. docs/benchmarks.md has the figures of
-    // a release build.
-    assert!(worst < Duration::from_secs(1), "{added:?}");
+    // A debug build shares two processors with the database, and a move needs a few calls of the
+    // storage, one after another. docs/benchmarks.md has the figures of a release build.
+    assert!(worst < Duration::from_secs(1) + 10 * usual, "{added:?}, usually {usual:?}");
     three.stop();
 }
 
