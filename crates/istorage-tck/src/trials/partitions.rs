@@ -29,7 +29,7 @@ async fn fill(db: &TrialClient, pkeys: &[Bytes], rows: usize) -> Verdict {
         .iter()
         .flat_map(|pkey| (0..rows).map(|n| put(istorage::Key::new(pkey.clone(), place(n)), "v")));
     let puts: Vec<_> = puts.collect();
-    for puts in puts.chunks(500) {
+    for puts in puts.chunks(100) {
         db.put_batch(puts.to_vec()).await?;
     }
     Ok(())
@@ -45,7 +45,7 @@ fn sorted(ctx: &StorageContext, ends: &[&[u8]]) -> Vec<Bytes> {
 async fn each_partition_is_listed_once(ctx: &StorageContext) -> Verdict {
     let db = own_keyspace(ctx).await?;
     let pkeys = sorted(ctx, &[b"a", b"b", b"c"]);
-    fill(&db, &pkeys, 1_500).await?;
+    fill(&db, &pkeys, 500).await?;
     ensure_eq!(db.partitions(&ctx.pkey("")).await?, pkeys, "the partitions");
     Ok(())
 }
@@ -83,7 +83,7 @@ async fn keys_of_all_lengths_are_listed(ctx: &StorageContext) -> Verdict {
 
 async fn many_partitions_are_listed(ctx: &StorageContext) -> Verdict {
     let db = own_keyspace(ctx).await?;
-    let pkeys: Vec<Bytes> = (0..3_000).map(|n| ctx.pkey(place(n))).collect();
+    let pkeys: Vec<Bytes> = (0..1_500).map(|n| ctx.pkey(place(n))).collect();
     fill(&db, &pkeys, 1).await?;
     let found = db.partitions(&ctx.pkey("")).await?;
     ensure_eq!(found.len(), pkeys.len(), "the number of partitions");
