@@ -36,9 +36,11 @@ pub struct AppEntry {
 /// The progress of the initialization of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InitState {
-    /// The keyspace may not exist yet.
+    /// The keyspace may not exist yet. Any node may finish the initialization.
     Creating,
     Ready,
+    /// An import writes the application. Only the import may finish it.
+    Importing,
 }
 
 /// An entry as it is stored:
@@ -62,6 +64,7 @@ impl RegistryRow {
         bytes.put_u8(match self.state {
             InitState::Creating => 0,
             InitState::Ready => 1,
+            InitState::Importing => 2,
         });
         bytes.put_u64(self.attempt);
         bytes.put_u32(self.entry.number.0);
@@ -88,6 +91,7 @@ impl RegistryRow {
         let state = match bytes.get_u8() {
             0 => InitState::Creating,
             1 => InitState::Ready,
+            2 => InitState::Importing,
             _ => return None,
         };
         let attempt = bytes.get_u64();
@@ -123,6 +127,11 @@ mod tests {
         let bytes = [1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 9, 0, 10, 0, 0, 0, 1, b'k', b's', b'p'];
         assert_eq!(registered().encode(), bytes.as_slice());
         assert_eq!(RegistryRow::decode(&bytes).unwrap(), registered());
+        for (state, byte) in [(InitState::Creating, 0), (InitState::Importing, 2)] {
+            let row = RegistryRow { state, ..registered() };
+            assert_eq!(row.encode()[1], byte);
+            assert_eq!(RegistryRow::decode(&row.encode()).unwrap(), row);
+        }
     }
 
     #[test]
@@ -134,7 +143,7 @@ mod tests {
             bytes
         };
         for bytes in
-            [vec![], whole[..HEADER].to_vec(), with(0, 0), with(1, 2), with(15, 0), with(20, b'K')]
+            [vec![], whole[..HEADER].to_vec(), with(0, 0), with(1, 3), with(15, 0), with(20, b'K')]
         {
             let refused = RegistryRow::decode(&bytes);
             assert!(matches!(refused, Err(Error::Foreign { .. })), "{bytes:?}: {refused:?}");

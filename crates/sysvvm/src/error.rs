@@ -33,6 +33,20 @@ pub enum Error {
         /// The number of partitions that the caller asked for.
         wanted: u16,
     },
+    /// An import writes the application, or ended before it was finished. Wait for it, or discard it.
+    #[error(
+        "an import of the application `{app}` is under way, or has not finished: wait for it, repeat it with `vvm import FILE --again`, or drop what it wrote with `vvm import --discard`"
+    )]
+    Importing {
+        /// The application.
+        app: AppName,
+    },
+    /// The import was discarded while it was under way. Nothing of it is left.
+    #[error("another command has discarded this import of the application `{app}`")]
+    ImportDiscarded {
+        /// The application.
+        app: AppName,
+    },
     /// The storage was deployed with another number of seats: configure that number.
     #[error(
         "the storage was deployed with {stored} seats, and cannot be used with {wanted}: the number is fixed"

@@ -184,6 +184,22 @@ impl NumberRows {
         Ok(now.as_ref() == Some(&row.found))
     }
 
+    /// Stores numbers that no event has, so that no lower ones are given. A stored number that is
+    /// higher stays.
+    ///
+    /// # Errors
+    /// Fails with errors of the storage. Then any of them may be stored, even later.
+    pub async fn raise(&self, numbers: &[LastNumber], deadline: Instant) -> Result<()> {
+        let rows: Result<Vec<_>> = numbers.iter().map(|number| self.put_of(number)).collect();
+        let rows = rows?;
+        if rows.is_empty() { Ok(()) } else { Ok(self.storage.put_ordered(rows, deadline).await?) }
+    }
+
+    fn put_of(&self, LastNumber { ws, seq, number }: &LastNumber) -> Result<OrderedPut> {
+        let key = Key { pkey: self.keys.workspace(*ws), ccols: self.keys.sequence(*seq) };
+        Ok(put(key, *number, Order::new(*number)?))
+    }
+
     /// Stores numbers and the offset. The offset is stored after all numbers, or at the same
     /// moment.
     ///
@@ -200,9 +216,8 @@ impl NumberRows {
         let key = self.keys.offset(partition);
         let offset = put(key, next, Order::from_parts(epoch, next)?);
         let mut rows = Vec::with_capacity(numbers.len() + 1);
-        for LastNumber { ws, seq, number } in numbers {
-            let key = Key { pkey: self.keys.workspace(*ws), ccols: self.keys.sequence(*seq) };
-            rows.push(put(key, *number, Order::new(*number)?));
+        for number in numbers {
+            rows.push(self.put_of(number)?);
         }
         let capabilities = self.storage.capabilities();
         if capabilities.atomic.is_some_and(|limits| fit(&rows, &offset, limits)) {
@@ -289,5 +304,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[tokio::test]
+    async fn raised_numbers_never_fall() {
+        let clock = Clock::system();
+        let deadline = clock.now() + Duration::from_secs(60);
+        let driver = MemDriver::new(clock.clone());
+        let keyspace = KeyspaceName::new("numbers").unwrap();
+        driver.create(&keyspace, deadline).await.unwrap();
+        let storage = driver.open(&keyspace, deadline).await.unwrap().unwrap();
+        let rows = NumberRows::of_app(storage, clock, AppNumber(1));
+        let raise = async |number| {
+            rows.raise(&[LastNumber { ws: 7, seq: 2, number }], deadline).await.unwrap();
+            rows.last(7, &[2], deadline).await.unwrap()
+        };
+        assert_eq!(raise(9).await, [Some(9)]);
+        assert_eq!(raise(8).await, [Some(9)]);
+        assert_eq!(raise(12).await, [Some(12)]);
+        rows.raise(&[], deadline).await.unwrap();
+        assert_eq!(rows.next_offset(0, deadline).await.unwrap(), None);
     }
 }

@@ -9,9 +9,10 @@ use ielections::{Incarnation, Lease};
 use istorage::{
     AppStorageExt, Conditional, Conflict, Consistency, CorruptRow, ErrorKind, Key, Outcome, Range,
     SharedStorage,
+    settle::{SettleLimits, write_if_settled},
 };
 use ownership::{
-    OwnerChange, OwnerRow, OwnerRowsView, OwnershipAnswer, OwnershipCall, PartitionId,
+    OwnerChange, OwnerEpoch, OwnerRow, OwnerRowsView, OwnershipAnswer, OwnershipCall, PartitionId,
 };
 
 use crate::{Error, Result, layout};
@@ -153,6 +154,35 @@ impl OwnerRows {
             there.insert(change.partition, row);
         }
         Ok(OwnershipAnswer::Refused(there))
+    }
+
+    /// Makes the ownership rows of partitions with logs that were written elsewhere. Nobody owns the
+    /// partitions, and the epoch of each later owner is above the given one, the highest in the log.
+    ///
+    /// # Errors
+    /// Those of the storage. Fails with [`Error::Foreign`] if one of the rows exists.
+    pub async fn begin_above(
+        &self,
+        logs: &[(PartitionId, OwnerEpoch)],
+        deadline: Instant,
+    ) -> Result<()> {
+        for logs in logs.chunks(self.rows_at_once()) {
+            let change = |&(partition, epoch)| {
+                let to = OwnerRow { epoch, owner: None };
+                conditional(&OwnerChange { partition, from: OwnerRow::default(), to })
+            };
+            let ops = logs.iter().map(change).collect();
+            let limits = SettleLimits { call_timeout: self.left(deadline) / 3, until: deadline };
+            let (storage, pkey) = (&*self.storage, layout::owners());
+            match write_if_settled(storage, &self.clock, pkey, ops, limits).await? {
+                Outcome::Applied => {}
+                Outcome::NotApplied(conflicts) => {
+                    let what = format!("an ownership row exists already: {conflicts:?}");
+                    return Err(Error::Foreign { what });
+                }
+            }
+        }
+        Ok(())
     }
 
     fn left(&self, deadline: Instant) -> Duration {

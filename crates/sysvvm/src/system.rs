@@ -1,6 +1,7 @@
 //! A database with its system keyspace open.
 
 mod format;
+mod imports;
 mod keyspace;
 mod registry;
 mod rows;
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 
-pub use self::format::FORMAT_VERSION;
+pub use self::{format::FORMAT_VERSION, imports::AppImport};
 use self::keyspace::open_existing;
 use crate::{
     AppEntry, ElectionRows, MemberRows, NumberRows, OwnerRows, RepairRows, Result, layout,

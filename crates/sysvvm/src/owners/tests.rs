@@ -161,3 +161,17 @@ async fn the_outcome_of_a_call_is_the_outcome_of_one_write() {
     let closed = owners(&storage).answer(&take, SOON).await.unwrap_err();
     assert!(matches!(closed, Error::Storage(error) if error.kind() == ErrorKind::Closed));
 }
+
+#[tokio::test]
+async fn partitions_of_a_copied_log_begin_above_its_epochs() {
+    let storage = storage().await;
+    let owners = owners(&storage);
+    let logs: Vec<_> = (0..300).map(|n| (id(n), OwnerEpoch(u32::from(n) + 5))).collect();
+    owners.begin_above(&logs, SOON).await.unwrap();
+    let there = rows(&owners).await;
+    assert_eq!(there.len(), 300);
+    assert_eq!(there[&id(299)], OwnerRow { epoch: OwnerEpoch(304), owner: None });
+    let again = owners.begin_above(&[(id(7), OwnerEpoch(1))], SOON).await;
+    assert!(matches!(again, Err(Error::Foreign { .. })), "{again:?}");
+    assert_eq!(rows(&owners).await[&id(7)].epoch, OwnerEpoch(12));
+}

@@ -22,7 +22,8 @@ impl System {
     /// finish, the call finishes it.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] if the application is initialized already.
+    /// [`Error::AlreadyExists`] if the application is initialized already. [`Error::Importing`] if
+    /// an import of the application has not finished.
     /// [`Error::OtherPartitions`] if the application is half initialized with another number of
     /// partitions. [`Error::NewerFormat`] if a newer program registered the application in a way
     /// that this one cannot read.
@@ -37,6 +38,9 @@ impl System {
                 Some(there) if there.state == InitState::Ready => {
                     return Err(Error::AlreadyExists { app: name.clone() });
                 }
+                Some(there) if there.state == InitState::Importing => {
+                    return Err(Error::Importing { app: name.clone() });
+                }
                 Some(there) if there.entry.partitions != partitions => {
                     return Err(Error::OtherPartitions {
                         app: name.clone(),
@@ -46,7 +50,10 @@ impl System {
                 }
                 Some(there) => break there,
                 None => {
-                    if let Some(registered) = self.register(name, partitions, deadline).await? {
+                    let state = InitState::Creating;
+                    if let Some(registered) =
+                        self.register(name, partitions, state, deadline).await?
+                    {
                         break registered;
                     }
                 }
@@ -55,7 +62,11 @@ impl System {
         self.driver.create(&registered.entry.keyspace, deadline).await?;
         let storage =
             open_existing(&*self.driver, &self.clock, &registered.entry.keyspace, deadline).await?;
-        self.confirm(name, &registered, deadline).await?;
+        if let Some(there) = self.confirm(name, &registered, deadline).await? {
+            return Err(Error::Foreign {
+                what: format!("another program changed the entry of `{name}` to {there:?}"),
+            });
+        }
         Ok(OpenedApp { entry: registered.entry, storage })
     }
 
@@ -63,14 +74,15 @@ impl System {
     ///
     /// # Errors
     /// [`Error::DoesNotExist`] if the application was not initialized, or not to the end.
-    /// [`Error::NewerFormat`] and [`Error::OlderFormat`] if it has another format.
+    /// [`Error::Importing`] if an import of the application has not finished. [`Error::NewerFormat`] and [`Error::OlderFormat`] if it has another format.
     pub async fn open_app(&self, name: &AppName, deadline: Instant) -> Result<OpenedApp> {
-        let registered = self
-            .registry_row(name, deadline)
-            .await?
-            .filter(|there| there.state == InitState::Ready);
-        let Some(RegistryRow { entry, .. }) = registered else {
-            return Err(Error::DoesNotExist { app: name.clone() });
+        let app = || name.clone();
+        let entry = match self.registry_row(name, deadline).await? {
+            Some(RegistryRow { state: InitState::Ready, entry, .. }) => entry,
+            Some(RegistryRow { state: InitState::Importing, .. }) => {
+                return Err(Error::Importing { app: app() });
+            }
+            Some(_) | None => return Err(Error::DoesNotExist { app: app() }),
         };
         format::check(entry.format)?;
         let storage = open_existing(&*self.driver, &self.clock, &entry.keyspace, deadline).await?;
@@ -108,6 +120,7 @@ impl System {
         &self,
         name: &AppName,
         partitions: NonZeroU16,
+        state: InitState,
         deadline: Instant,
     ) -> Result<Option<RegistryRow>> {
         let counter = layout::last_app_number();
@@ -131,8 +144,7 @@ impl System {
         }
         let entry =
             AppEntry { number: AppNumber(number), partitions, format: FORMAT_VERSION, keyspace };
-        let registered =
-            RegistryRow { state: InitState::Creating, attempt: self.clock.random(), entry };
+        let registered = RegistryRow { state, attempt: self.clock.random(), entry };
         let next = encode_number(number, registered.attempt);
         let count = match last {
             None => Conditional::Insert { ccols: counter.ccols, value: next, ttl: None },
@@ -147,34 +159,40 @@ impl System {
         Ok(outcome.is_applied().then_some(registered))
     }
 
-    /// Marks the initialization as finished. Another node may have finished it at the same time,
-    /// with the same row.
-    async fn confirm(
+    /// Marks the initialization as finished. Returns what is there instead if the row was changed.
+    /// If another node finished the initialization, the row is the same.
+    pub(super) async fn confirm(
         &self,
         name: &AppName,
         registered: &RegistryRow,
         deadline: Instant,
-    ) -> Result<()> {
-        let (key, ready) =
-            (layout::app(name), RegistryRow { state: InitState::Ready, ..registered.clone() });
-        let swap = Conditional::Swap {
-            ccols: key.ccols.clone(),
-            old: registered.encode(),
-            new: ready.encode(),
-            ttl: None,
-        };
-        match self.write(key.pkey, vec![swap], deadline).await? {
-            Outcome::Applied => Ok(()),
-            Outcome::NotApplied(_) => match self.registry_row(name, deadline).await? {
-                Some(there) if there == ready => Ok(()),
-                there => Err(Error::Foreign {
-                    what: format!("another program changed the entry of `{name}` to {there:?}"),
-                }),
-            },
+    ) -> Result<Option<Option<RegistryRow>>> {
+        let ready = RegistryRow { state: InitState::Ready, ..registered.clone() };
+        if self.replace(name, registered, Some(&ready), deadline).await? {
+            return Ok(None);
         }
+        let there = self.registry_row(name, deadline).await?;
+        Ok((there.as_ref() != Some(&ready)).then_some(there))
     }
 
-    async fn registry_row(&self, name: &AppName, deadline: Instant) -> Result<Option<RegistryRow>> {
+    /// Replaces the row of an application, or removes it. Returns `false` if the row has other bytes.
+    pub(super) async fn replace(
+        &self,
+        name: &AppName,
+        there: &RegistryRow,
+        new: Option<&RegistryRow>,
+        deadline: Instant,
+    ) -> Result<bool> {
+        let (key, old) = (layout::app(name), there.encode());
+        let ccols = key.ccols;
+        let op = match new.map(RegistryRow::encode) {
+            Some(new) => Conditional::Swap { ccols, old, new, ttl: None },
+            None => Conditional::Delete { ccols, old },
+        };
+        Ok(self.write(key.pkey, vec![op], deadline).await?.is_applied())
+    }
+
+    pub(super) async fn registry_row(&self, name: &AppName, deadline: Instant) -> Result<Option<RegistryRow>> {
         let value = self.get(&layout::app(name), deadline).await?;
         value.map(|value| RegistryRow::decode(&value)).transpose()
     }

@@ -8,7 +8,7 @@ use istorage::{
 };
 
 use super::{registry::keyspace_name, *};
-use crate::{AppName, Error, layout};
+use crate::{AppName, Error, entry::InitState, layout};
 
 const FAR: Instant = Instant::FAR_FUTURE;
 
@@ -80,7 +80,7 @@ async fn applications_get_numbers_and_keyspaces_of_their_own() {
 #[tokio::test]
 async fn an_unfinished_initialization_is_finished_by_the_next_one() {
     let system = open(&driver()).await.unwrap();
-    let cut_off = system.register(&app("shop"), ten(), FAR).await.unwrap().unwrap();
+    let cut_off = system.register(&app("shop"), ten(), InitState::Creating, FAR).await.unwrap().unwrap();
     assert!(matches!(system.open_app(&app("shop"), FAR).await, Err(Error::DoesNotExist { .. })));
     assert!(system.apps(Duration::from_secs(1)).await.unwrap().is_empty());
     let other = system.init_app(&app("shop"), NonZeroU16::MIN, FAR).await;
@@ -212,4 +212,66 @@ async fn a_registration_that_was_lost_takes_another_number() {
     let numbers: Vec<_> =
         apps.iter().map(|(name, entry)| (name.name(), entry.number.get())).collect();
     assert_eq!(numbers, [("a", 2), ("b", 1)]);
+}
+
+/// Checks that nodes leave an import alone, and that it exists.
+async fn is_importing(system: &System) {
+    let is = |error| matches!(error, Err(Error::Importing { .. }));
+    assert!(is(system.open_app(&app("shop"), FAR).await.map(drop)));
+    assert!(is(system.init_app(&app("shop"), ten(), FAR).await.map(drop)));
+    assert!(is(system.begin_import(&app("shop"), ten(), FAR).await.map(drop)));
+    assert_eq!(system.apps(Duration::from_secs(1)).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn an_application_can_be_used_when_its_import_is_finished() {
+    let driver = driver();
+    let (importer, node) = (open(&driver).await.unwrap(), open(&driver).await.unwrap());
+    let import = importer.begin_import(&app("shop"), ten(), FAR).await.unwrap();
+    import.app.storage.put(Key::new("p", "c"), "v".into(), FAR).await.unwrap();
+    is_importing(&node).await;
+    importer.finish_import(&import, FAR).await.unwrap();
+    let opened = node.open_app(&app("shop"), FAR).await.unwrap();
+    assert_eq!(opened.entry, import.app.entry);
+    let there = opened.storage.get(&Key::new("p", "c"), Consistency::Plain, FAR).await.unwrap();
+    assert_eq!(there, Some("v".into()));
+    let again = importer.begin_import(&app("shop"), ten(), FAR).await;
+    assert!(matches!(again, Err(Error::AlreadyExists { .. })), "{again:?}");
+    let discarded = importer.discard_import(&app("shop"), FAR).await;
+    assert!(matches!(discarded, Err(Error::AlreadyExists { .. })), "{discarded:?}");
+    assert!(node.open_app(&app("shop"), FAR).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_discarded_import_cannot_finish() {
+    let driver = driver();
+    let (one, other) = (open(&driver).await.unwrap(), open(&driver).await.unwrap());
+    let nothing = other.discard_import(&app("shop"), FAR).await;
+    assert!(matches!(nothing, Err(Error::DoesNotExist { .. })), "{nothing:?}");
+    let first = one.begin_import(&app("shop"), ten(), FAR).await.unwrap();
+    other.discard_import(&app("shop"), FAR).await.unwrap();
+    assert!(driver.open(&first.app.entry.keyspace, FAR).await.unwrap().is_none());
+    let second = other.begin_import(&app("shop"), ten(), FAR).await.unwrap();
+    assert_ne!(second.app.entry.number, first.app.entry.number);
+    let late = one.finish_import(&first, FAR).await;
+    assert!(matches!(late, Err(Error::ImportDiscarded { .. })), "{late:?}");
+    is_importing(&one).await;
+    other.finish_import(&second, FAR).await.unwrap();
+    assert_eq!(one.open_app(&app("shop"), FAR).await.unwrap().entry, second.app.entry);
+}
+
+/// The process that discards an import ends before it has dropped the keyspace.
+#[tokio::test]
+async fn an_import_that_was_discarded_in_part_is_discarded_again() {
+    let driver = driver();
+    let (one, other) = (open(&driver).await.unwrap(), open(&driver).await.unwrap());
+    let first = one.begin_import(&app("shop"), ten(), FAR).await.unwrap();
+    let there = one.registry_row(&app("shop"), FAR).await.unwrap().unwrap();
+    let fenced = crate::entry::RegistryRow { attempt: there.attempt + 1, ..there.clone() };
+    assert!(one.replace(&app("shop"), &there, Some(&fenced), FAR).await.unwrap());
+    let late = one.finish_import(&first, FAR).await;
+    assert!(matches!(late, Err(Error::ImportDiscarded { .. })), "{late:?}");
+    is_importing(&other).await;
+    other.discard_import(&app("shop"), FAR).await.unwrap();
+    assert!(other.init_app(&app("shop"), ten(), FAR).await.is_ok());
 }
