@@ -17,7 +17,7 @@ use crate::{
 
 /// The number of ordered rows that are sent together, and the number of such chunks at a time. A
 /// storage may write the rows one by one, and must finish within one call.
-const ORDERED_CHUNK_ROWS: usize = 500;
+pub(crate) const ORDERED_CHUNK_ROWS: usize = 500;
 const ORDERED_CHUNKS_AT_ONCE: usize = 4;
 
 /// The number of chunks of conditional rows that are sent at a time. The rows of such a chunk are
@@ -177,7 +177,7 @@ impl Log {
 }
 
 /// Runs all writes, up to `at_once` of them at a time.
-async fn run_all<W>(writes: impl IntoIterator<Item = W>, at_once: usize) -> Result<()>
+pub(crate) async fn run_all<W>(writes: impl IntoIterator<Item = W>, at_once: usize) -> Result<()>
 where
     W: Future<Output = Result<()>>,
 {

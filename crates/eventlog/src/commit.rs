@@ -196,7 +196,7 @@ impl Log {
     /// earlier attempt wrote them. A simpler version returns an error. The first attempt gets no
     /// answer, but lands; the second attempt meets the row of the first attempt and is refused. So
     /// the caller would take a written event for one that was not written.
-    async fn write_plog(&self, chunk: &[RowWrite]) -> Result<()> {
+    pub(crate) async fn write_plog(&self, chunk: &[RowWrite]) -> Result<()> {
         if !chunk[0].is_conditional() {
             return self.put_ordered(chunk, None).await;
         }

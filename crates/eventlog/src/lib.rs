@@ -6,6 +6,7 @@
 //!   the log.
 //! - A [`Reader`] reads logs and records, and needs no leadership.
 //! - A [`Schema`] declares the tables.
+//! - [`Log::entries`] reads a log as it is stored, and [`Log::write_copies`] writes it elsewhere.
 //! - A [`Deployment`] stores the schema and the trust level beside the rows.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -14,6 +15,7 @@ mod app_row;
 mod apply;
 mod commit;
 mod conflict;
+mod copy;
 mod deployment;
 mod error;
 mod event;
@@ -55,7 +57,7 @@ pub use removal::row_digest;
 pub use schema::{IncompatibleSchema, InvalidRecord, InvalidSchema, SINGLETON_IDS, Schema, Table};
 pub use trust_level::{InvalidTrustLevel, TrustLevel};
 pub use value::{FieldType, Value};
-pub use wire::DecodeError;
+pub use wire::{DecodeError, row_formats};
 
 // The types of these crates occur in the API.
 pub use bytes;

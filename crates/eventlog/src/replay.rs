@@ -10,7 +10,7 @@ use futures::{
     stream::{self, BoxStream},
 };
 
-use self::entries::PlogEntries;
+pub(crate) use self::entries::PlogEntries;
 use crate::{Entry, Error, Log, Offset, PreparedEvent, Result};
 
 /// The limits of the events that are in memory and applied together: their number and their bytes.

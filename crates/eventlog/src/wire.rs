@@ -123,6 +123,12 @@ impl StoredAnswer {
     }
 }
 
+/// Returns the formats of all rows of an application, which are the first bytes of the rows. A
+/// program reads only rows of its own formats.
+pub fn row_formats() -> &'static [u8] {
+    &FORMATS
+}
+
 /// Returns the bytes of a deployment: the formats of the rows, the trust level, and the tables in
 /// TOML.
 pub(crate) fn deployment(level: u8, schema: &str) -> Bytes {

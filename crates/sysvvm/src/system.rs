@@ -13,8 +13,8 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 
-pub use self::{format::FORMAT_VERSION, imports::AppImport};
 use self::keyspace::open_existing;
+pub use self::{format::FORMAT_VERSION, imports::AppImport};
 use crate::{
     AppEntry, ElectionRows, MemberRows, NumberRows, OwnerRows, RepairRows, Result, layout,
 };

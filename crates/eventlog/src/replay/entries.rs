@@ -9,7 +9,7 @@ use super::rows::{PlogRows, has_event_beyond};
 use crate::{AppRow, DamagedRow, Entry, Epoch, Error, Log, Offset, Result, TrustLevel, log::Tail};
 
 /// The entries of a log from an offset on.
-pub(super) struct PlogEntries<'l> {
+pub(crate) struct PlogEntries<'l> {
     log: &'l Log,
     rows: PlogRows<'l>,
     /// The tail of the events that were read.
@@ -19,7 +19,7 @@ pub(super) struct PlogEntries<'l> {
 }
 
 impl<'l> PlogEntries<'l> {
-    pub(super) fn new(log: &'l Log, from: Offset) -> PlogEntries<'l> {
+    pub(crate) fn new(log: &'l Log, from: Offset) -> PlogEntries<'l> {
         let tail = Tail { next: from, ..Tail::NONE };
         PlogEntries { log, rows: PlogRows::new(log), tail, is_known: false }
     }
@@ -30,7 +30,7 @@ impl<'l> PlogEntries<'l> {
     }
 
     /// Returns the next entry and its bytes; `None` at the end of the log.
-    pub(super) async fn next(&mut self) -> Result<Option<(Entry, Bytes)>> {
+    pub(crate) async fn next(&mut self) -> Result<Option<(Entry, Bytes)>> {
         if !self.is_known {
             self.read_before().await?;
             self.is_known = true;

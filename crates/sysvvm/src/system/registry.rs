@@ -192,7 +192,11 @@ impl System {
         Ok(self.write(key.pkey, vec![op], deadline).await?.is_applied())
     }
 
-    pub(super) async fn registry_row(&self, name: &AppName, deadline: Instant) -> Result<Option<RegistryRow>> {
+    pub(super) async fn registry_row(
+        &self,
+        name: &AppName,
+        deadline: Instant,
+    ) -> Result<Option<RegistryRow>> {
         let value = self.get(&layout::app(name), deadline).await?;
         value.map(|value| RegistryRow::decode(&value)).transpose()
     }

@@ -80,7 +80,8 @@ async fn applications_get_numbers_and_keyspaces_of_their_own() {
 #[tokio::test]
 async fn an_unfinished_initialization_is_finished_by_the_next_one() {
     let system = open(&driver()).await.unwrap();
-    let cut_off = system.register(&app("shop"), ten(), InitState::Creating, FAR).await.unwrap().unwrap();
+    let cut_off =
+        system.register(&app("shop"), ten(), InitState::Creating, FAR).await.unwrap().unwrap();
     assert!(matches!(system.open_app(&app("shop"), FAR).await, Err(Error::DoesNotExist { .. })));
     assert!(system.apps(Duration::from_secs(1)).await.unwrap().is_empty());
     let other = system.init_app(&app("shop"), NonZeroU16::MIN, FAR).await;

@@ -1,0 +1,89 @@
+//! Copies of a log: its entries as they are stored, and the rows of a log that was read elsewhere.
+//!
+//! A copy is written into a keyspace in which nobody else works. [`Log::replay`] writes the other
+//! rows later, as after a crash directly behind the last event.
+
+use bytes::Bytes;
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+
+use crate::{
+    AppRow, Entry, Error, EventPlace, Log, Offset, PreparedEvent, Result, StoredRecord,
+    apply::{ORDERED_CHUNK_ROWS, run_all},
+    plan::{RowWrite, in_chunks},
+    prepared::RecordWrite,
+    replay::PlogEntries,
+};
+
+/// The number of calls that write entries at the same time. The entries of a copy are written in any
+/// order, because nobody reads the log before all of them are there.
+const CHUNKS_AT_ONCE: usize = 8;
+
+impl Log {
+    /// Returns the entries of the log from an offset on, to its end, with their bytes. The log ends
+    /// where a [replay](Log::replay) ends, and nothing is applied. The stream is lazy, and reads logs
+    /// of any length in bounded memory.
+    pub fn entries(&self, from: Offset) -> BoxStream<'_, Result<(Entry, Bytes)>> {
+        let entries = PlogEntries::new(self, from);
+        stream::try_unfold(entries, |mut entries| async move {
+            let next = entries.next().await?;
+            Ok::<_, Error>(next.map(|next| (next, entries)))
+        })
+        .boxed()
+    }
+
+    /// Writes entries into the log of the partition, as they were stored in another keyspace. No
+    /// other row is written.
+    ///
+    /// # Errors
+    /// Fails with the errors of a [write](Log::write). Then any of the entries may be written, even
+    /// later.
+    pub async fn write_copies(&self, entries: &[(Entry, Bytes)]) -> Result<()> {
+        let copy = |(entry, bytes): &(Entry, Bytes)| PreparedEvent::again(entry, bytes.clone());
+        let group: Vec<PreparedEvent> = entries.iter().map(copy).collect();
+        let writes = self.plan_writes(&group)?.plog;
+        let (conditional, ordered): (Vec<_>, Vec<_>) =
+            writes.into_iter().partition(RowWrite::is_conditional);
+        let chunks = in_chunks(conditional, &self.storage().capabilities());
+        run_all(chunks.iter().map(|chunk| self.write_plog(chunk)), CHUNKS_AT_ONCE).await?;
+        let chunks = ordered.chunks(ORDERED_CHUNK_ROWS);
+        run_all(chunks.map(|chunk| self.put_ordered(chunk, None)), CHUNKS_AT_ONCE).await
+    }
+
+    /// Writes the copy of a marked event in the log of its workspace. The copy is whole, and the
+    /// marker in the log of the partition does not replace it.
+    ///
+    /// # Errors
+    /// Fails with the errors of a [write](Log::write).
+    pub async fn write_copy_of_marked(&self, entry: &Entry, bytes: Bytes) -> Result<()> {
+        let copy = PreparedEvent { records: Vec::new(), ..PreparedEvent::again(entry, bytes) };
+        self.apply(self.plan_writes(&[PreparedEvent { answer: None, ..copy }])?.rest).await
+    }
+
+    /// Writes a record that no event has any more, because its event is marked.
+    ///
+    /// The record is written as an update, so no earlier event that is replayed later replaces it.
+    ///
+    /// # Errors
+    /// Fails with the errors of a [write](Log::write).
+    pub async fn write_record_of_marked(&self, record: &StoredRecord, bytes: Bytes) -> Result<()> {
+        let StoredRecord { ws, version, record } = record;
+        let place =
+            EventPlace { epoch: version.epoch, plog: version.plog, ws: *ws, wlog: Offset::FIRST };
+        let write =
+            RecordWrite { id: record.id, replaces: Some(*version), before: None, after: bytes };
+        let copy = PreparedEvent {
+            place,
+            time: None,
+            entry: Bytes::new(),
+            marked: None,
+            records: vec![write],
+            answer: None,
+        };
+        let mut rows = self.plan_writes(&[copy])?.rest;
+        rows.retain(|write| matches!(write.row, AppRow::Record(..)));
+        self.apply(rows).await
+    }
+}
