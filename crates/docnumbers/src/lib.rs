@@ -51,7 +51,9 @@ pub use error::{DefinitionError, RenderError, ReplaceError, TemplateError};
 pub use fast::{DocNumberError, FastSeries, FastSettings, RangeOwner, SeriesEnd};
 pub use period::{InvalidPeriod, Period, Reset};
 pub use render::{DayText, DocNumber, WsId};
-pub use rows::{CounterKey, DocNumberRows, FixError, LedgerEntry, Policy, RangeState};
+pub use rows::{
+    CounterKey, DocNumberRows, FixError, LedgerEntry, Policy, RangeState, StoredDefinitions,
+};
 pub use series::Series;
 
 // The types of these crates occur in the API.

@@ -3,6 +3,7 @@
 //! All rows of a counter are in one storage partition, so one conditional write changes them
 //! together.
 
+mod copies;
 mod definitions;
 mod keys;
 mod values;
@@ -14,7 +15,7 @@ use clock::{Clock, Instant, WallTime};
 use futures::{StreamExt, TryStreamExt};
 use istorage::{AppStorageExt, Range, Result, SharedStorage, settle::SettleLimits};
 
-pub use definitions::{FixError, Policy};
+pub use definitions::{FixError, Policy, StoredDefinitions};
 pub(crate) use values::{CounterRow, LedgerRow, Token};
 
 use crate::{Period, SeriesId, WsId};

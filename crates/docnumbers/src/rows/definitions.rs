@@ -9,7 +9,7 @@ use istorage::{AppStorageExt, Conditional, ErrorKind, Key, Outcome, Range};
 use serde::{Deserialize, Serialize};
 
 use super::{DocNumberRows, keys};
-use crate::{Definition, DefinitionError, ReplaceError, Series};
+use crate::{Definition, DefinitionError, ReplaceError, Series, SeriesId};
 
 /// The largest number of definitions that a series can have one after another. All of them are in
 /// one row.
@@ -66,11 +66,13 @@ pub enum FixError {
 }
 
 /// All definitions of a series, in the order in which they were declared.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct StoredDefinitions {
-    policy: Policy,
-    definitions: Vec<Definition>,
+pub struct StoredDefinitions {
+    /// How the counters are drawn.
+    pub policy: Policy,
+    /// The definitions. The last one is in use.
+    pub definitions: Vec<Definition>,
 }
 
 impl DocNumberRows {
@@ -138,17 +140,56 @@ impl DocNumberRows {
         &self,
         deadline: Instant,
     ) -> istorage::Result<Vec<(Definition, Policy)>> {
+        let mut newest = Vec::new();
+        for (_, mut stored) in self.all_definitions(deadline).await? {
+            newest.extend(stored.definitions.pop().map(|definition| (definition, stored.policy)));
+        }
+        Ok(newest)
+    }
+
+    /// All definitions of each series, ascending by id.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub async fn all_definitions(
+        &self,
+        deadline: Instant,
+    ) -> istorage::Result<Vec<(SeriesId, StoredDefinitions)>> {
         let page_timeout = deadline.saturating_since(self.clock.now());
         let pkey = keys::definitions(&self.prefix);
         let rows = self.storage.read_linearizable(pkey, Range::all(), page_timeout);
-        let newest = rows.try_fold(Vec::new(), |mut newest, row| async move {
-            let mut stored = read(&row.value)?;
-            newest.extend(stored.definitions.pop().map(|definition| (definition, stored.policy)));
-            Ok(newest)
+        let all = rows.and_then(|row| async move {
+            let id = str::from_utf8(&row.ccols).ok().and_then(|id| id.parse().ok());
+            let id = id.ok_or_else(|| {
+                istorage::Error::corrupt("the key of a definition is not the id of a series")
+            })?;
+            Ok((id, read(&row.value)?))
         });
         let timed_out = |_| istorage::Error::unavailable("the definitions were not read in time");
-        self.clock.timeout_at(deadline, newest).await.map_err(timed_out)?
+        self.clock.timeout_at(deadline, all.try_collect()).await.map_err(timed_out)?
     }
+
+    /// Stores all definitions of a series that were stored elsewhere. The series has none here.
+    ///
+    /// # Errors
+    /// Those of the storage, and `Corrupt` if the series has definitions.
+    pub async fn insert_definitions(
+        &self,
+        series: &SeriesId,
+        stored: &StoredDefinitions,
+        deadline: Instant,
+    ) -> istorage::Result<()> {
+        let ccols = Bytes::copy_from_slice(series.as_str().as_bytes());
+        let key = Key { pkey: keys::definitions(&self.prefix), ccols };
+        self.insert(key, text_of(stored)?, deadline).await
+    }
+}
+
+fn text_of(stored: &StoredDefinitions) -> istorage::Result<Bytes> {
+    let text = serde_json::to_vec(stored);
+    let text = text
+        .map_err(|error| istorage::Error::corrupt("a definition has no text").with_source(error))?;
+    Ok(text.into())
 }
 
 fn read(bytes: &Bytes) -> istorage::Result<StoredDefinitions> {
@@ -183,9 +224,7 @@ fn following(
         .map_err(|source| FixError::Stored { series: id(), source })?;
     series.may_replace(&earlier).map_err(|source| FixError::Replace { series: id(), source })?;
     stored.definitions.push(series.definition().clone());
-    let text = serde_json::to_vec(&stored)
-        .map_err(|error| istorage::Error::corrupt("a definition has no text").with_source(error))?;
-    Ok(Some(text.into()))
+    Ok(Some(text_of(&stored)?))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use istorage::{Error, Result};
 
 use super::CounterKey;
+use crate::{Period, WsId};
 
 /// The clustering columns of the row of a counter.
 pub(crate) const COUNTER: Bytes = Bytes::from_static(&[0]);
@@ -35,6 +36,23 @@ pub(super) fn counter(prefix: &[u8], of: &CounterKey) -> Bytes {
     key.freeze()
 }
 
+/// The counter with a partition key.
+pub(super) fn counter_of(prefix: &[u8], pkey: &[u8]) -> Result<CounterKey> {
+    let parse = || {
+        let (length, rest) = pkey.strip_prefix(prefix)?.split_first()?;
+        let (id, rest) = rest.split_at_checked((*length).into())?;
+        let (period, ws) = rest.split_first_chunk::<5>()?;
+        let series = str::from_utf8(id).ok()?.parse().ok()?;
+        let ws = match ws {
+            [] => None,
+            ws => Some(WsId(u64::from_be_bytes(ws.try_into().ok()?))),
+        };
+        Some(CounterKey { series, period: Period::from_bytes(*period)?, ws })
+    };
+    let of = parse().filter(|of| counter(prefix, of) == *pkey);
+    of.ok_or_else(|| Error::corrupt("the key of a counter of document numbers is damaged"))
+}
+
 /// The clustering columns of the ledger row of a range.
 pub(crate) fn ledger(first: u64) -> Bytes {
     let [a, b, c, d, e, f, g, h] = first.to_be_bytes();
@@ -55,7 +73,7 @@ mod tests {
     use clock::WallTime;
 
     use super::*;
-    use crate::{Calendar, Period, Reset, WsId};
+    use crate::{Calendar, Reset};
 
     #[test]
     fn every_byte_of_every_key_is_pinned() {
@@ -67,6 +85,13 @@ mod tests {
         assert_eq!(counter(&[9, 8], &key(None))[..], whole);
         let of_ws = counter(&[9, 8], &key(Some(WsId(0x0102))));
         assert_eq!(of_ws[..], [&whole[..], &[0, 0, 0, 0, 0, 0, 1, 2]].concat());
+        for of in [key(None), key(Some(WsId(u64::MAX)))] {
+            assert_eq!(counter_of(&[9, 8], &counter(&[9, 8], &of)).unwrap(), of);
+        }
+        let odd = [&whole[..3], &whole[..11], &of_ws[..19], &[9, 8, 0], &[9, 8], &[9, 7]];
+        for odd in odd {
+            assert!(counter_of(&[9, 8], odd).is_err(), "{odd:?}");
+        }
         assert_eq!(definitions(&[9, 8])[..], [9, 8, 0]);
         assert_eq!(COUNTER[..], [0]);
         assert_eq!(ledger(0x0304)[..], [1, 0, 0, 0, 0, 0, 0, 3, 4]);
