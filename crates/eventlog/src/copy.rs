@@ -87,3 +87,8 @@ impl Log {
         self.apply(rows).await
     }
 }
+
+/// Returns the size of the largest row of an entry: the entry itself, a record, or the answer.
+pub fn largest_row_of(entry: &Entry, bytes: &Bytes) -> usize {
+    PreparedEvent::again(entry, bytes.clone()).largest_row()
+}

@@ -38,6 +38,7 @@ mod value;
 mod wire;
 
 pub use app_row::AppRow;
+pub use copy::largest_row_of;
 pub use deployment::{Deployment, DeploymentError};
 pub use error::{DamagedRow, Error, Result, Violation};
 pub use event::{
