@@ -8,7 +8,7 @@ use std::{num::NonZeroU16, time::Duration};
 use bytes::Bytes;
 use clock::Instant;
 use futures::TryStreamExt;
-use istorage::{AppStorageExt, Conditional, KeyspaceName, Outcome, Range};
+use istorage::{AppStorageExt, Conditional, KeyspaceName, Range};
 
 use super::{FORMAT_VERSION, OpenedApp, System, format, keyspace::open_existing};
 use crate::{
