@@ -25,6 +25,18 @@ const TABLE: &[(&str, &[&str])] = &[
     ("seqstorage", &["isequencer", "sysvvm", "istorage", "vvm-eventlog"]),
     ("vvm-processor", &["docnumbers", "isequencer", "vvm-eventlog"]),
     (
+        "vvm-appstream",
+        &[
+            "docnumbers",
+            "isequencer",
+            "istorage",
+            "seqstorage",
+            "sysvvm",
+            "vvm-eventlog",
+            "vvm-ownership",
+        ],
+    ),
+    (
         "vvm-node",
         &[
             "docnumbers",
@@ -51,6 +63,7 @@ const IN_TESTS: &[&str] = &["trialkit", "ielections-tck"];
 /// crates depend on the crate itself. Its unit tests would see two versions of it.
 const IN_SUITES: &[(&str, &[&str])] = &[
     ("vvm-processor", &["istorage", "seqstorage", "shop"]),
+    ("vvm-appstream", &["shop", "vvm-processor"]),
     ("vvm-node", &["shop"]),
     ("vvm-httpapi", &["shop"]),
 ];

@@ -1,0 +1,82 @@
+//! The check of a whole stream before an import.
+
+use std::{collections::BTreeMap, io::BufRead};
+
+use eventlog::{Entry, Epoch};
+use ownership::OwnerEpoch;
+use sysvvm::AppName;
+
+use crate::{
+    StreamError,
+    reader::{Fact, Header, StreamReader},
+};
+
+/// A stream that was read to its end, and is whole.
+#[derive(Clone, Debug)]
+pub struct CheckedStream {
+    pub(crate) header: Header,
+    pub(crate) sha256: String,
+    /// The highest epoch in the log of each partition that has events.
+    pub(crate) epochs: BTreeMap<u16, Epoch>,
+    /// The size of the largest row that follows from the events.
+    pub(crate) largest_row: usize,
+    events: u64,
+}
+
+impl CheckedStream {
+    /// Returns the name of the application.
+    pub fn app(&self) -> &AppName {
+        &self.header.app
+    }
+
+    /// Returns the number of partitions.
+    pub fn partitions(&self) -> u16 {
+        self.header.partitions.get()
+    }
+
+    /// Returns the trust level.
+    pub fn trust_level(&self) -> eventlog::TrustLevel {
+        self.header.deployment.level
+    }
+
+    /// Returns the number of events.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+}
+
+/// Reads a stream from its beginning to its end.
+///
+/// # Errors
+/// The first reason for which the stream cannot be imported.
+pub fn check_stream(source: impl BufRead) -> Result<CheckedStream, StreamError> {
+    let mut reader = StreamReader::begin(source)?;
+    let (mut epochs, mut largest_row) = (BTreeMap::new(), 0);
+    while let Some(fact) = reader.next()? {
+        match &fact {
+            Fact::Event { partition, entry, bytes } => {
+                let highest = epochs.entry(*partition).or_insert(Epoch(0));
+                *highest = highest_epoch(entry).max(*highest);
+                if highest.0 >= u64::from(OwnerEpoch::MAX.0) {
+                    let why = "no epoch is above that of the event".to_owned();
+                    return Err(StreamError::Damaged { line: reader.lines(), why });
+                }
+                largest_row = largest_row.max(eventlog::largest_row_of(entry, bytes));
+            }
+            Fact::Copy { bytes, .. } | Fact::Record { bytes, .. } => {
+                largest_row = largest_row.max(bytes.len());
+            }
+            _ => {}
+        }
+    }
+    let (header, sha256, events) = (reader.header().clone(), reader.sha256(), reader.events());
+    Ok(CheckedStream { header, sha256, epochs, largest_row, events })
+}
+
+/// Returns the highest epoch of an entry. A marker has a later one than its event.
+fn highest_epoch(entry: &Entry) -> Epoch {
+    match entry {
+        Entry::Event(event) => event.place.epoch,
+        Entry::Marker(marker) => marker.place.epoch.max(marker.marked),
+    }
+}

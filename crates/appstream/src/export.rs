@@ -1,0 +1,176 @@
+//! The writing of the stream of an application.
+
+use std::{io::Write, sync::Arc};
+
+use clock::{Clock, Instant};
+use docnumbers::{CounterKey, DocNumberRows, LedgerEntry, RangeState};
+use eventlog::{
+    Deployment, Entry, Epoch, Log, LogSettings, Offset, Reader, SingleNodeFence, row_formats,
+};
+use futures::TryStreamExt;
+use istorage::{KeyspaceName, ReadOnlyDriver, StorageDriver};
+use sysvvm::{AppName, OpenedApp, System};
+
+use crate::{
+    CALL_TIME, ExportError, FORMAT_VERSION,
+    line::{CounterLine, CounterName, EventLine, HeaderLine, Line, RangeLine, SeriesLine},
+    writer::{StreamWriter, Written},
+};
+
+/// The number of entries of a ledger that are read together.
+const LEDGER_PAGE: usize = 1_000;
+
+/// The numbers of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExportReport {
+    /// The events of all partitions.
+    pub events: u64,
+    /// The size of the stream.
+    pub bytes: u64,
+}
+
+/// An application of which the stream can be written. The storage is only read.
+#[derive(Debug)]
+pub struct Exporter {
+    pub(crate) system: System,
+    pub(crate) app: OpenedApp,
+    pub(crate) clock: Clock,
+    name: AppName,
+    deployment: Deployment,
+}
+
+impl Exporter {
+    /// Opens an application for reading.
+    ///
+    /// # Errors
+    /// [`ExportError::System`] if the application does not exist or cannot be read.
+    pub async fn open(
+        driver: Arc<dyn StorageDriver>,
+        system: KeyspaceName,
+        app: &AppName,
+        clock: Clock,
+        deadline: Instant,
+    ) -> Result<Exporter, ExportError> {
+        let driver = Arc::new(ReadOnlyDriver::new(driver));
+        let system = System::open(driver, system, clock.clone(), deadline).await?;
+        let name = app.clone();
+        let app = system.open_app(app, deadline).await?;
+        let deployment = Deployment::stored(&app.storage, deadline).await?;
+        let deployment = deployment.ok_or_else(|| ExportError::NotDeployed(name.clone()))?;
+        Ok(Exporter { system, app, clock, name, deployment })
+    }
+
+    /// Writes the stream to `out`, which may block.
+    ///
+    /// The events of a partition are all that were in its log when the export reached its end. So
+    /// while nodes work, the export has the first events of each partition, and at least those that
+    /// were acknowledged before it began. Counters are read after all logs, so no counter is lower
+    /// than a number in an event of the stream.
+    ///
+    /// # Errors
+    /// The reason. Then the stream has no end, and cannot be imported.
+    pub async fn write<W: Write + Send>(&self, out: &mut W) -> Result<ExportReport, ExportError> {
+        let mut lines = StreamWriter::new(out);
+        let partitions = self.app.entry.partitions.get();
+        lines.write(&Line::Header(HeaderLine {
+            format: FORMAT_VERSION,
+            app: self.name.to_string(),
+            partitions,
+            trust_level: self.deployment.level as u8,
+            row_formats: row_formats().to_vec(),
+            schema: self.deployment.schema.to_string(),
+        }))?;
+        for partition in 0..partitions {
+            self.write_log(&mut lines, partition).await?;
+        }
+        self.write_series(&mut lines).await?;
+        let Written { events, bytes } = lines.end()?;
+        Ok(ExportReport { events, bytes })
+    }
+
+    async fn write_log<W: Write>(
+        &self,
+        lines: &mut StreamWriter<'_, W>,
+        partition: u16,
+    ) -> Result<(), ExportError> {
+        let storage = Arc::clone(&self.app.storage);
+        let settings = LogSettings {
+            level: self.deployment.level,
+            timeout: CALL_TIME,
+            ..LogSettings::new(self.app.entry.partitions)
+        };
+        // The reader leads nothing, and no event is of a later leader.
+        let fence = Arc::new(SingleNodeFence(Epoch(u64::MAX)));
+        let log = Log::new(storage, self.clock.clone(), fence, partition, settings);
+        let mut entries = log.entries(Offset::FIRST);
+        while let Some((entry, bytes)) = entries.try_next().await? {
+            let place = entry.place();
+            let (offset, ws, wlog) = (place.plog.0, place.ws.0, place.wlog.0);
+            let stored = bytes.clone();
+            lines.write(&Line::Event(EventLine { partition, offset, ws, wlog, bytes: stored }))?;
+            if let Entry::Marker(marker) = &entry {
+                self.write_rows_of_marked(lines, marker, &bytes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_series<W: Write>(
+        &self,
+        lines: &mut StreamWriter<'_, W>,
+    ) -> Result<(), ExportError> {
+        let (storage, clock) = (Arc::clone(self.system.storage()), self.clock.clone());
+        let prefix = self.system.document_numbers(&self.app.entry);
+        let rows = DocNumberRows::new(storage, clock, prefix, CALL_TIME);
+        for (id, stored) in rows.all_definitions(self.deadline()).await? {
+            lines.write(&Line::Series(SeriesLine { id: id.to_string(), stored }))?;
+        }
+        let mut counters = rows.counters();
+        while let Some(of) = counters.try_next().await? {
+            // A counter that was given back may have left its storage partition behind.
+            if let Some(next) = rows.counter(&of, self.deadline()).await? {
+                lines.write(&Line::Counter(CounterLine { of: name_of(&of), next }))?;
+            }
+            self.write_ledger(lines, &rows, &of).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_ledger<W: Write>(
+        &self,
+        lines: &mut StreamWriter<'_, W>,
+        rows: &DocNumberRows,
+        of: &CounterKey,
+    ) -> Result<(), ExportError> {
+        let mut from = 0;
+        loop {
+            let page = rows.ledger(of, from, LEDGER_PAGE, self.deadline()).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            from = last.first.saturating_add(1);
+            for LedgerEntry { first, until, owner, reserved_at, state } in page {
+                lines.write(&Line::Range(RangeLine {
+                    of: name_of(of),
+                    first,
+                    until,
+                    is_open: state == RangeState::Open,
+                    owner,
+                    reserved_at_ms: reserved_at.as_millis(),
+                }))?;
+            }
+        }
+    }
+
+    pub(crate) fn reader(&self) -> Reader {
+        let storage = Arc::clone(&self.app.storage);
+        Reader::new(storage, self.clock.clone(), CALL_TIME, self.app.entry.partitions)
+    }
+
+    fn deadline(&self) -> Instant {
+        self.clock.now() + CALL_TIME
+    }
+}
+
+fn name_of(CounterKey { series, period, ws }: &CounterKey) -> CounterName {
+    let (series, period) = (series.to_string(), period.to_string());
+    CounterName { series, period, ws: ws.map(|ws| ws.0) }
+}

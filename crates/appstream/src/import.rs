@@ -1,0 +1,233 @@
+//! The import of a stream into a storage.
+//!
+//! Invariant: no node sees the application before all its rows are written. An import that ends
+//! early leaves an application in the registry that no node opens, and that can be discarded.
+
+use std::{io::BufRead, sync::Arc};
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use docnumbers::DocNumberRows;
+use eventlog::{Entry, Log, LogSettings, SingleNodeFence};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use ownership::{OwnerEpoch, PartitionId};
+use seqstorage::numbers_in_view;
+use sysvvm::{AppImport, AppName, LastNumber, System};
+
+use crate::{
+    CALL_TIME, CheckedStream, ImportError,
+    persistence::persistently,
+    reader::{Fact, StreamReader},
+};
+
+/// The limits of the events that are written together: their number and their bytes.
+const BATCH_EVENTS: usize = 4_096;
+const BATCH_BYTES: usize = 1 << 20;
+
+/// The number of rows of document numbers that are written at the same time.
+const ROWS_AT_ONCE: usize = 32;
+
+/// The numbers of an import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImportReport {
+    /// The events of all partitions.
+    pub events: u64,
+}
+
+/// Writes the application of a stream into a storage, under `name`. `source` is the stream that was
+/// checked, from its beginning, and may block.
+///
+/// The import writes the logs of the partitions, and what follows from no event. Workspace logs,
+/// records, answers and numbers follow when a node replays the logs.
+///
+/// # Errors
+/// [`ImportError::System`] with [`AlreadyExists`](sysvvm::Error::AlreadyExists) if the application
+/// exists, and with [`Importing`](sysvvm::Error::Importing) if another import of it has not
+/// finished. [`ImportError::RowTooLarge`] if the storage cannot hold a row. Nothing is changed then.
+/// After other errors the import has not finished: discard it by [`System::discard_import`], and
+/// begin again.
+pub async fn import<R: BufRead + Send>(
+    system: &System,
+    name: &AppName,
+    source: R,
+    checked: &CheckedStream,
+    clock: Clock,
+    deadline_to_begin: Instant,
+) -> Result<ImportReport, ImportError> {
+    let (row, limit) = (checked.largest_row, system.storage().capabilities().row.value);
+    if row > limit {
+        return Err(ImportError::RowTooLarge { row, limit });
+    }
+    let mut reader = StreamReader::begin(source)?;
+    let partitions = checked.header.partitions;
+    let begun = system.begin_import(name, partitions, deadline_to_begin).await?;
+    let importer = Importer::new(system, &begun, checked, clock);
+    persistently(&importer.clock, || {
+        let deadline = importer.deadline();
+        checked.header.deployment.fix(&begun.app.storage, &importer.clock, deadline)
+    })
+    .await?;
+    importer.write_facts(&mut reader).await?;
+    if reader.sha256() != checked.sha256 {
+        return Err(ImportError::Changed);
+    }
+    importer.finish(&begun).await?;
+    Ok(ImportReport { events: reader.events() })
+}
+
+struct Importer<'a> {
+    system: &'a System,
+    begun: &'a AppImport,
+    checked: &'a CheckedStream,
+    series: DocNumberRows,
+    clock: Clock,
+}
+
+/// The events of a partition that are written next.
+struct Batch {
+    log: Option<Log>,
+    entries: Vec<(Entry, Bytes)>,
+    bytes: usize,
+}
+
+impl<'a> Importer<'a> {
+    fn new(
+        system: &'a System,
+        begun: &'a AppImport,
+        checked: &'a CheckedStream,
+        clock: Clock,
+    ) -> Importer<'a> {
+        let prefix = system.document_numbers(&begun.app.entry);
+        let storage = Arc::clone(system.storage());
+        let series = DocNumberRows::new(storage, clock.clone(), prefix, CALL_TIME);
+        Importer { system, begun, checked, series, clock }
+    }
+
+    async fn write_facts<R: BufRead>(
+        &self,
+        reader: &mut StreamReader<R>,
+    ) -> Result<(), ImportError> {
+        let mut batch = Batch { log: None, entries: Vec::new(), bytes: 0 };
+        let mut rows: FuturesUnordered<BoxFuture<'_, Result<(), ImportError>>> =
+            FuturesUnordered::new();
+        while let Some(fact) = reader.next()? {
+            match fact {
+                Fact::Event { partition, entry, bytes } => {
+                    self.begin_log(&mut batch, partition).await?;
+                    batch.bytes += bytes.len();
+                    batch.entries.push((entry, bytes));
+                    if batch.entries.len() == BATCH_EVENTS || batch.bytes >= BATCH_BYTES {
+                        self.write_batch(&mut batch).await?;
+                    }
+                }
+                Fact::Copy { .. } | Fact::Record { .. } => {
+                    self.write_row_of_marked(&batch, &fact).await?;
+                }
+                Fact::Number(number) => self.raise(number).await?,
+                Fact::Series(..) | Fact::Counter(..) | Fact::Range(..) => {
+                    rows.push(self.write_row_of_series(fact).boxed());
+                    if rows.len() == ROWS_AT_ONCE {
+                        rows.next().await.transpose()?;
+                    }
+                }
+            }
+        }
+        self.write_batch(&mut batch).await?;
+        while let Some(written) = rows.next().await {
+            written?;
+        }
+        Ok(())
+    }
+
+    /// Writes the events of the last partition, if an event of another one follows.
+    async fn begin_log(&self, batch: &mut Batch, partition: u16) -> Result<(), ImportError> {
+        if batch.log.as_ref().is_some_and(|log| log.partition() == partition) {
+            return Ok(());
+        }
+        self.write_batch(batch).await?;
+        let header = &self.checked.header;
+        let settings = LogSettings {
+            level: header.deployment.level,
+            timeout: CALL_TIME,
+            ..LogSettings::new(header.partitions)
+        };
+        let epoch = self.checked.epochs.get(&partition).copied();
+        // A stream that was changed has a partition without an epoch.
+        let fence = Arc::new(SingleNodeFence(epoch.ok_or(ImportError::Changed)?));
+        let storage = Arc::clone(&self.begun.app.storage);
+        batch.log = Some(Log::new(storage, self.clock.clone(), fence, partition, settings));
+        Ok(())
+    }
+
+    async fn write_batch(&self, batch: &mut Batch) -> Result<(), ImportError> {
+        let (entries, log) = (std::mem::take(&mut batch.entries), &batch.log);
+        batch.bytes = 0;
+        match log {
+            Some(log) if !entries.is_empty() => {
+                persistently(&self.clock, || log.write_copies(&entries)).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn write_row_of_marked(&self, batch: &Batch, fact: &Fact) -> Result<(), ImportError> {
+        let Some(log) = &batch.log else { return Err(ImportError::Changed) };
+        match fact {
+            Fact::Copy { entry, bytes } => {
+                persistently(&self.clock, || log.write_copy_of_marked(entry, bytes.clone())).await
+            }
+            Fact::Record { record, bytes } => {
+                persistently(&self.clock, || log.write_record_of_marked(record, bytes.clone()))
+                    .await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Stores a number in both places, because nodes may be configured to use either one.
+    async fn raise(&self, number: LastNumber) -> Result<(), ImportError> {
+        let app = &self.begun.app;
+        let partition = eventlog::WsId(number.ws).partition(app.entry.partitions);
+        let (storage, numbers) = (Arc::clone(&app.storage), [number]);
+        let view = numbers_in_view(storage, self.clock.clone(), partition);
+        for rows in [self.system.numbers(&app.entry), view] {
+            persistently(&self.clock, || rows.raise(&numbers, self.deadline())).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes a row of document numbers. Its bytes are new for each attempt, so it is written once.
+    async fn write_row_of_series(&self, fact: Fact) -> Result<(), ImportError> {
+        let deadline = self.deadline();
+        match fact {
+            Fact::Series(id, stored) => {
+                self.series.insert_definitions(&id, &stored, deadline).await?;
+            }
+            Fact::Counter(of, next) => self.series.insert_counter(&of, next, deadline).await?,
+            Fact::Range(of, entry) => self.series.insert_range(&of, &entry, deadline).await?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Raises the epochs above those of the logs, and gives the application to the nodes.
+    ///
+    /// Invariant: each owner has a higher epoch than all events in the log. A simpler version writes
+    /// no ownership rows. The first owner has epoch 1; the log has an event of epoch 5; the owner
+    /// takes the event for that of a later leader, and never starts.
+    async fn finish(&self, begun: &AppImport) -> Result<(), ImportError> {
+        let app = begun.app.entry.number.get();
+        let log = |(&partition, epoch): (&u16, &eventlog::Epoch)| {
+            let epoch = u32::try_from(epoch.0).unwrap_or(u32::MAX);
+            (PartitionId { app, partition }, OwnerEpoch(epoch))
+        };
+        let logs: Vec<_> = self.checked.epochs.iter().map(log).collect();
+        let owners = self.system.owners();
+        owners.begin_above(&logs, self.deadline()).await?;
+        Ok(self.system.finish_import(begun, self.deadline()).await?)
+    }
+
+    fn deadline(&self) -> Instant {
+        self.clock.now() + 3 * CALL_TIME
+    }
+}

@@ -1,0 +1,43 @@
+//! Calls of an import that are made again while the storage does not answer.
+
+use std::time::Duration;
+
+use clock::Clock;
+use istorage::{Error, ErrorKind};
+
+use crate::ImportError;
+
+/// The time for which a call is made again.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The pause between two calls.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Makes a call again while the storage is unavailable. The same rows may be written several times.
+pub(crate) async fn persistently<T, E, F>(
+    clock: &Clock,
+    call: impl Fn() -> F,
+) -> Result<T, ImportError>
+where
+    F: Future<Output = Result<T, E>>,
+    ImportError: From<E>,
+{
+    let until = clock.now() + PATIENCE;
+    loop {
+        let failed = match clock.timeout_at(until, call()).await {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(error)) => ImportError::from(error),
+            Err(_) => Error::unavailable("the storage did not answer for two minutes").into(),
+        };
+        let storage = match &failed {
+            ImportError::Storage(error)
+            | ImportError::Log(eventlog::Error::Storage(error))
+            | ImportError::System(sysvvm::Error::Storage(error)) => Some(error.kind()),
+            _ => None,
+        };
+        if storage != Some(ErrorKind::Unavailable) || clock.now() + PAUSE >= until {
+            return Err(failed);
+        }
+        clock.sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,276 @@
+//! The reading of a stream, line by line.
+//!
+//! Invariant: a fact is returned only if its line may follow the lines in front of it, and its bytes
+//! belong to the row that the line names. The end is returned only if the whole stream is as it was
+//! written.
+
+use std::io::{BufRead, Read};
+
+use bytes::Bytes;
+use docnumbers::{CounterKey, LedgerEntry, RangeState, SeriesId, StoredDefinitions};
+use eventlog::{
+    AppRow, Deployment, Entry, EventPlace, Offset, RecordId, StoredRecord, WsId, row_formats,
+};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use sysvvm::{AppName, LastNumber};
+
+use crate::{
+    FORMAT_VERSION, StreamError,
+    line::{CopyLine, CounterName, EndLine, EventLine, HeaderLine, Line, RangeLine, RecordLine},
+    writer::hex,
+};
+
+/// The longest line: the largest row of any storage in base64, with room for the names.
+const LONGEST_LINE: u64 = 32 << 20;
+
+/// The facts of the first line.
+#[derive(Clone, Debug)]
+pub(crate) struct Header {
+    pub(crate) app: AppName,
+    pub(crate) partitions: std::num::NonZeroU16,
+    pub(crate) deployment: Deployment,
+}
+
+/// A fact that an import stores.
+#[derive(Debug)]
+pub(crate) enum Fact {
+    Event {
+        partition: u16,
+        entry: Entry,
+        bytes: Bytes,
+    },
+    /// The whole copy of the marked event in front.
+    Copy {
+        entry: Entry,
+        bytes: Bytes,
+    },
+    /// A record of the marked event in front.
+    Record {
+        record: StoredRecord,
+        bytes: Bytes,
+    },
+    Number(LastNumber),
+    Series(SeriesId, StoredDefinitions),
+    Counter(CounterKey, u64),
+    Range(CounterKey, LedgerEntry),
+}
+
+/// Reads a stream.
+pub(crate) struct StreamReader<R> {
+    source: R,
+    header: Header,
+    line: Vec<u8>,
+    digest: Sha256,
+    lines: u64,
+    events: u64,
+    /// The partition and the place of the last event.
+    last: Option<(u16, EventPlace)>,
+    /// The place of the marker to which the next lines belong.
+    marked: Option<EventPlace>,
+    are_events_over: bool,
+}
+
+type Why = String;
+
+impl<R: BufRead> StreamReader<R> {
+    /// Reads the first line.
+    pub(crate) fn begin(mut source: R) -> Result<StreamReader<R>, StreamError> {
+        let mut line = Vec::new();
+        read_line(&mut source, &mut line, 1)?;
+        let value: Value = serde_json::from_slice(&line).map_err(|_| StreamError::Foreign)?;
+        let found = value["header"]["format"].as_u64().ok_or(StreamError::Foreign)?;
+        if found != FORMAT_VERSION {
+            return Err(StreamError::OtherFormat { found, known: FORMAT_VERSION });
+        }
+        let damaged = |why| StreamError::Damaged { line: 1, why };
+        let Ok(Line::Header(header)) = serde_json::from_value(value) else {
+            return Err(damaged("it has not the fields of a header".to_owned()));
+        };
+        if header.row_formats != row_formats() {
+            return Err(StreamError::OtherRows);
+        }
+        let header = read_header(header).map_err(damaged)?;
+        Ok(StreamReader {
+            source,
+            header,
+            digest: Sha256::new_with_prefix(&line),
+            line,
+            lines: 1,
+            events: 0,
+            last: None,
+            marked: None,
+            are_events_over: false,
+        })
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    pub(crate) fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    pub(crate) fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Returns the checksum of the lines that were read.
+    pub(crate) fn sha256(&self) -> String {
+        hex(&self.digest.clone().finalize())
+    }
+
+    /// Returns the next fact; `None` behind the last one, if the stream is whole.
+    pub(crate) fn next(&mut self) -> Result<Option<Fact>, StreamError> {
+        let number = self.lines + 1;
+        if read_line(&mut self.source, &mut self.line, number)? == 0 {
+            return Err(StreamError::Cut(self.lines));
+        }
+        let damaged = |why| StreamError::Damaged { line: number, why };
+        let line =
+            serde_json::from_slice(&self.line).map_err(|error| damaged(error.to_string()))?;
+        if let Line::End(end) = line {
+            self.check_end(&end).map_err(damaged)?;
+            self.line.clear();
+            let behind = self.source.by_ref().take(1).read_to_end(&mut self.line)?;
+            return match behind {
+                0 => Ok(None),
+                _ => Err(damaged("bytes follow the end".to_owned())),
+            };
+        }
+        self.lines = number;
+        self.digest.update(&self.line);
+        self.fact(line).map(Some).map_err(damaged)
+    }
+
+    fn check_end(&self, end: &EndLine) -> Result<(), Why> {
+        let (lines, events) = (self.lines, self.events);
+        if *end != (EndLine { lines, events, sha256: self.sha256() }) {
+            return Err("the lines in front of it are not those that were written".to_owned());
+        }
+        Ok(())
+    }
+
+    fn fact(&mut self, line: Line) -> Result<Fact, Why> {
+        Ok(match line {
+            Line::Event(line) => self.event(line)?,
+            Line::Copy(CopyLine { ws, wlog, bytes }) => {
+                let marked = self.marked(ws)?;
+                let row = AppRow::Wlog(WsId(ws), Offset(wlog));
+                let entry = row.entry(&bytes, self.header.partitions).map_err(text)?;
+                if entry.place().plog != marked.plog || entry.place().wlog != marked.wlog {
+                    return Err("it is not the copy of the event in front of it".to_owned());
+                }
+                Fact::Copy { entry, bytes }
+            }
+            Line::Record(RecordLine { ws, id, bytes }) => {
+                let marked = self.marked(ws)?;
+                let row = AppRow::Record(WsId(ws), RecordId(id));
+                let record = row.record(&bytes).map_err(text)?;
+                if record.version.plog != marked.plog {
+                    return Err("it is not a record of the event in front of it".to_owned());
+                }
+                Fact::Record { record, bytes }
+            }
+            Line::Number(number) => {
+                self.marked(number.ws)?;
+                let (ws, seq, number) = (number.ws, number.sequence, number.last);
+                Fact::Number(LastNumber { ws, seq, number })
+            }
+            Line::Series(series) => {
+                self.end_events();
+                Fact::Series(series.id.parse().map_err(text)?, series.stored)
+            }
+            Line::Counter(counter) => {
+                self.end_events();
+                Fact::Counter(counter_key(&counter.of)?, counter.next)
+            }
+            Line::Range(range) => {
+                self.end_events();
+                range_fact(range)?
+            }
+            Line::Header(_) | Line::End(_) => return Err("it is not in its place".to_owned()),
+        })
+    }
+
+    fn event(&mut self, line: EventLine) -> Result<Fact, Why> {
+        let EventLine { partition, offset, ws, wlog, bytes } = line;
+        let next = match self.last {
+            Some((last, place)) if last == partition => place.plog.next(),
+            Some((last, _)) if last > partition => {
+                return Err("its partition is not in its place".to_owned());
+            }
+            _ => Offset::FIRST,
+        };
+        if self.are_events_over || offset != next.0 || partition >= self.header.partitions.get() {
+            return Err("the event is not in its place".to_owned());
+        }
+        let row = AppRow::Plog(partition, Offset(offset));
+        let entry = row.entry(&bytes, self.header.partitions).map_err(text)?;
+        let place = entry.place();
+        if (place.ws.0, place.wlog.0) != (ws, wlog) {
+            return Err("the line and its bytes name different places".to_owned());
+        }
+        let is_of = |(last, _): &(u16, EventPlace)| *last == partition;
+        if self.last.filter(is_of).is_some_and(|(_, last)| last.epoch > place.epoch) {
+            return Err("its epoch is lower than that of the event in front of it".to_owned());
+        }
+        self.last = Some((partition, place));
+        self.marked = matches!(entry, Entry::Marker(_)).then_some(place);
+        self.events += 1;
+        Ok(Fact::Event { partition, entry, bytes })
+    }
+
+    /// Returns the place of the marker in front of a line.
+    fn marked(&self, ws: u64) -> Result<EventPlace, Why> {
+        let marked = self.marked.filter(|marked| marked.ws.0 == ws && !self.are_events_over);
+        marked.ok_or_else(|| "no marker of its workspace is in front of it".to_owned())
+    }
+
+    fn end_events(&mut self) {
+        self.are_events_over = true;
+    }
+}
+
+/// Reads a line with its line feed. Returns its length, 0 at the end of the source.
+fn read_line(
+    source: &mut impl BufRead,
+    line: &mut Vec<u8>,
+    number: u64,
+) -> Result<usize, StreamError> {
+    line.clear();
+    let length = source.take(LONGEST_LINE).read_until(b'\n', line)?;
+    if length > 0 && !line.ends_with(b"\n") {
+        if length as u64 == LONGEST_LINE {
+            let why = format!("it is longer than {LONGEST_LINE} bytes");
+            return Err(StreamError::Damaged { line: number, why });
+        }
+        return Err(StreamError::Cut(number - 1));
+    }
+    Ok(length)
+}
+
+fn read_header(header: HeaderLine) -> Result<Header, Why> {
+    let HeaderLine { app, partitions, trust_level, schema, .. } = header;
+    let level = trust_level.to_string().parse().map_err(text)?;
+    let deployment = Deployment { level, schema: schema.parse().map_err(text)? };
+    let partitions = partitions.try_into().map_err(text)?;
+    Ok(Header { app: app.parse().map_err(text)?, partitions, deployment })
+}
+
+fn counter_key(CounterName { series, period, ws }: &CounterName) -> Result<CounterKey, Why> {
+    let (series, period) = (series.parse().map_err(text)?, period.parse().map_err(text)?);
+    Ok(CounterKey { series, period, ws: ws.map(docnumbers::WsId) })
+}
+
+fn range_fact(range: RangeLine) -> Result<Fact, Why> {
+    let RangeLine { of, first, until, is_open, owner, reserved_at_ms } = range;
+    let state = if is_open { RangeState::Open } else { RangeState::NotIssued };
+    let reserved_at = clock::WallTime::from_millis(reserved_at_ms);
+    Ok(Fact::Range(counter_key(&of)?, LedgerEntry { first, until, owner, reserved_at, state }))
+}
+
+fn text(error: impl std::error::Error) -> Why {
+    causes::with_causes(&error)
+}

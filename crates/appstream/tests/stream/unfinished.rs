@@ -1,0 +1,169 @@
+//! Imports that end early.
+
+use std::{
+    io::{self, BufReader, Read},
+    sync::{Arc, Mutex},
+};
+
+use appstream::{
+    ImportError, check_stream,
+    clock::{Clock, Instant},
+    eventlog::TrustLevel,
+    import,
+    istorage::{
+        Call, CallAnswer, Capabilities, Result, RowLimits, SharedStorage, StorageWrapper,
+        WrappedDriver,
+    },
+    sysvvm::{Error, System},
+};
+use tokio::sync::Notify;
+
+use crate::scene::{FAR, Scene, empty, import_into, name, sorted_lines, system, sysvvm};
+
+/// A file that fails behind some bytes.
+struct Failing<'a> {
+    rest: &'a [u8],
+    left: usize,
+}
+
+impl Read for Failing<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return Err(io::Error::other("the disk is gone"));
+        }
+        let most = self.left.min(to.len());
+        let read = self.rest.read(&mut to[..most])?;
+        self.left -= read;
+        Ok(read)
+    }
+}
+
+/// The import ends at every part of the stream. No node opens the application, another import is
+/// refused, and after it is discarded the import gives the same application.
+#[tokio::test]
+async fn an_import_that_ended_early_is_discarded_and_repeated() {
+    let stream = Scene::full(TrustLevel::Zero, false).await.export().await;
+    let checked = check_stream(&stream[..]).unwrap();
+    let driver = empty();
+    let system = system(&driver).await;
+    let begin = stream.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    for left in (begin..stream.len()).step_by(stream.len() / 20) {
+        let source = BufReader::with_capacity(64, Failing { rest: &stream, left });
+        let failed = import(&system, &name(), source, &checked, Clock::system(), FAR).await;
+        assert!(matches!(failed, Err(ImportError::Stream(_))), "{failed:?}");
+        let opened = system.open_app(&name(), FAR).await;
+        assert!(matches!(opened, Err(Error::Importing { .. })), "{opened:?}");
+        let again = import_into(&driver, &stream).await;
+        assert!(matches!(again, Err(ImportError::System(Error::Importing { .. }))), "{again:?}");
+        system.discard_import(&name(), FAR).await.unwrap();
+    }
+    import_into(&driver, &stream).await.unwrap();
+    let target = Scene::open(driver, TrustLevel::Zero, false).await;
+    assert_eq!(sorted_lines(&target.export().await), sorted_lines(&stream));
+}
+
+/// The process is killed at each write, before the write is done or after that.
+#[tokio::test]
+async fn an_import_that_was_killed_at_any_write_is_repeated() {
+    let stream = Scene::full(TrustLevel::Zero, false).await.export().await;
+    let checked = check_stream(&stream[..]).unwrap();
+    let lives = (0..).flat_map(|writes| [(writes, false), (writes, true)]);
+    for (writes, is_last_done) in lives {
+        let driver = empty();
+        let plain = system(&driver).await;
+        let died = Arc::new(Notify::new());
+        let left = Arc::new(Mutex::new(writes));
+        let wrap = {
+            let died = Arc::clone(&died);
+            move |inner| {
+                let (died, left) = (Arc::clone(&died), Arc::clone(&left));
+                Arc::new(Dying { inner, left, is_last_done, died }) as SharedStorage
+            }
+        };
+        let dying = Arc::new(WrappedDriver::new(Arc::clone(&driver) as _, wrap));
+        let over = System::open(dying, sysvvm(), Clock::system(), FAR).await.unwrap();
+        let name = name();
+        let importing = import(&over, &name, &stream[..], &checked, Clock::system(), FAR);
+        let is_finished = tokio::select! {
+            done = importing => { done.unwrap(); true }
+            () = died.notified() => false,
+        };
+        match plain.open_app(&name, FAR).await {
+            Ok(_) => {}
+            Err(Error::Importing { .. }) => {
+                plain.discard_import(&name, FAR).await.unwrap();
+                import_into(&driver, &stream).await.unwrap();
+            }
+            Err(Error::DoesNotExist { .. }) => drop(import_into(&driver, &stream).await.unwrap()),
+            Err(other) => panic!("{other}"),
+        }
+        let target = Scene::open(driver, TrustLevel::Zero, false).await;
+        assert_eq!(sorted_lines(&target.export().await), sorted_lines(&stream), "{writes}");
+        if is_finished {
+            assert!(writes > 10, "the import made only {writes} writes");
+            return;
+        }
+    }
+}
+
+/// A storage of a process that is killed behind some writes.
+#[derive(Debug)]
+struct Dying {
+    inner: SharedStorage,
+    left: Arc<Mutex<usize>>,
+    /// Whether the write during which the process is killed is done.
+    is_last_done: bool,
+    died: Arc<Notify>,
+}
+
+impl StorageWrapper for Dying {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        if !matches!(call, Call::Write(_)) {
+            return call.send(&self.inner, deadline).await;
+        }
+        let less = self.left.lock().unwrap().checked_sub(1);
+        if let Some(less) = less {
+            *self.left.lock().unwrap() = less;
+            return call.send(&self.inner, deadline).await;
+        }
+        if self.is_last_done {
+            let _ = call.send(&self.inner, deadline).await;
+        }
+        self.died.notify_one();
+        std::future::pending().await
+    }
+}
+
+/// DynamoDB takes smaller rows than redb. The refusal comes before anything is written.
+#[tokio::test]
+async fn a_row_that_the_storage_cannot_hold_is_refused() {
+    let stream = Scene::full(TrustLevel::Zero, false).await.export().await;
+    let driver = empty();
+    let wrap = |inner| Arc::new(SmallRows(inner)) as SharedStorage;
+    let narrow = Arc::new(WrappedDriver::new(Arc::clone(&driver) as _, wrap));
+    let checked = check_stream(&stream[..]).unwrap();
+    let over = System::open(narrow, sysvvm(), Clock::system(), FAR).await.unwrap();
+    let refused = import(&over, &name(), &stream[..], &checked, Clock::system(), FAR).await;
+    assert!(matches!(refused, Err(ImportError::RowTooLarge { limit: 150, .. })), "{refused:?}");
+    let opened = system(&driver).await.open_app(&name(), FAR).await;
+    assert!(matches!(opened, Err(Error::DoesNotExist { .. })), "{opened:?}");
+}
+
+/// A storage that takes values of at most 150 bytes.
+#[derive(Debug)]
+struct SmallRows(SharedStorage);
+
+impl StorageWrapper for SmallRows {
+    fn inner(&self) -> &SharedStorage {
+        &self.0
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let inner = self.0.capabilities();
+        Capabilities { row: RowLimits { value: 150, ..inner.row }, ..inner }
+    }
+}
