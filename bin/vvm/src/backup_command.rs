@@ -96,7 +96,8 @@ fn offline(config: &RedbConfig, error: &istorage::Error) -> CommandError {
     CommandError::storage(&what, error)
 }
 
-fn byte_bar() -> ProgressBar {
+/// Shows how many bytes were read or written.
+pub(crate) fn byte_bar() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{bytes} {bytes_per_sec} {elapsed} {msg}") {
         bar.set_style(style);

@@ -4,6 +4,7 @@ mod backup;
 mod bench;
 mod cluster;
 mod event_logs;
+mod export;
 mod inspect;
 mod node_address;
 mod numbers;
@@ -21,6 +22,7 @@ pub(crate) use self::{
     bench::{BenchArgs, BenchRequests},
     cluster::{ClusterArgs, ClusterCommand, PartitionName},
     event_logs::{FollowArgs, LogsCommand},
+    export::{EXPORT_HELP, ExportArgs, IMPORT_HELP, ImportArgs},
     inspect::{INSPECT_HELP, InspectArgs, InspectCommand},
     node_address::{ConnectionArgs, NodeAddress},
     numbers::{NumbersArgs, NumbersCommand},
@@ -85,6 +87,12 @@ pub(crate) enum CliCommand {
     /// Make a new redb file from a backup, and verify it.
     #[command(after_long_help = RESTORE_HELP)]
     Restore(RestoreArgs),
+    /// Write an application as a stream of events, to move it to another storage.
+    #[command(after_long_help = EXPORT_HELP)]
+    Export(ExportArgs),
+    /// Write the application of an export into a storage, and make it available to nodes.
+    #[command(after_long_help = IMPORT_HELP)]
+    Import(ImportArgs),
     /// Make keys and tokens for the clients of nodes, and show tokens.
     #[command(subcommand, arg_required_else_help = true)]
     Token(TokenCommand),
@@ -133,6 +141,8 @@ impl CliCommand {
             | CliCommand::Serve(_)
             | CliCommand::Backup(_)
             | CliCommand::Restore(_)
+            | CliCommand::Export(_)
+            | CliCommand::Import(_)
             | CliCommand::Token(_)
             | CliCommand::Dev(_)
             | CliCommand::Config(_)

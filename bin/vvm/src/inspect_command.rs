@@ -1,26 +1,22 @@
 //! `vvm inspect`: the rows of a storage, read by a node or by the command itself. Both give the same
 //! lines.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, sync::Arc};
 
 use clock::Clock;
 use futures::TryStreamExt;
 use httpapi::inspect::{InspectError, Inspector, View};
 use hyper::Method;
-use istorage::{ErrorKind, KeyspaceName, StorageDriver};
-use istorage_redb::RedbDriver;
 use serde_json::Value;
 
 use crate::{
-    cli::{InspectArgs, InspectCommand, ServeArgs},
+    cli::{InspectArgs, InspectCommand},
     command_error::CommandError,
+    named_storage::{NamedStorage, OPEN_TIME},
     node_stream::NodeStream,
     print, serve,
     storage_target::StorageTarget,
 };
-
-/// The most time to connect to a storage and to open its system keyspace.
-const OPEN_TIME: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(command: InspectCommand) -> Result<ExitCode, CommandError> {
     let args = command.args();
@@ -57,26 +53,16 @@ async fn online(args: &InspectArgs, path: &str) -> Result<(), CommandError> {
 }
 
 async fn offline(args: &InspectArgs, view: View) -> Result<(), CommandError> {
-    let (target, keyspace) = storage(args)?;
+    let storage = NamedStorage::of(&args.storage)?;
     let clock = Clock::system();
     let deadline = clock.now() + OPEN_TIME;
-    let driver: Arc<dyn StorageDriver> = match &target {
-        StorageTarget::Mem => {
-            let why = "a storage in memory belongs to its node: ask the node with --admin";
-            return Err(CommandError::usage(why));
-        }
-        StorageTarget::Redb(config) => {
-            let opened = RedbDriver::open_for_reading(config.clone(), clock.clone()).await;
-            Arc::new(opened.map_err(|error| unopened(&target, &error))?)
-        }
-        target => target
-            .connect(clock.clone(), deadline)
-            .await
-            .map_err(|error| unopened(target, &error))?,
-    };
+    let driver = storage.open_for_reading(clock.clone(), deadline).await;
+    let advice = "ask the node: leave out --storage and --config, and give --admin";
+    let driver = driver.map_err(|error| storage.not_opened(&error, advice))?;
+    let NamedStorage { target, system } = storage;
     let shown = async {
         let inspector =
-            Inspector::open(Arc::clone(&driver), keyspace, clock.clone(), deadline).await?;
+            Inspector::open(Arc::clone(&driver), system, clock.clone(), deadline).await?;
         inspector.lines(view).await
     };
     let failed = |error: InspectError| failed(&target, &error);
@@ -92,21 +78,6 @@ async fn offline(args: &InspectArgs, view: View) -> Result<(), CommandError> {
     shown
 }
 
-/// The storage, and the name of its system keyspace.
-fn storage(args: &InspectArgs) -> Result<(StorageTarget, KeyspaceName), CommandError> {
-    let default = || {
-        KeyspaceName::new(vvm::NodeSettings::SYSTEM)
-            .map_err(|error| CommandError::storage("the name of the system keyspace", &error))
-    };
-    if let Some(target) = &args.storage.storage {
-        return Ok((target.clone(), default()?));
-    }
-    let config = args.storage.config.clone();
-    let config = serve::configuration(&ServeArgs { config, ..ServeArgs::default() })?;
-    let target = config.storage.to_target(&config.source)?;
-    Ok((target, config.storage.system_keyspace.map_or_else(default, Ok)?))
-}
-
 fn show(args: &InspectArgs, line: &Value) -> Result<(), CommandError> {
     print(&if args.json { format!("{line}\n") } else { text_of(line) })
 }
@@ -119,14 +90,6 @@ fn text_of(line: &Value) -> String {
     };
     let fields = line.as_object().map(|fields| fields.iter().map(field).collect::<Vec<_>>());
     fields.unwrap_or_default().join("  ") + "\n"
-}
-
-fn unopened(target: &StorageTarget, error: &istorage::Error) -> CommandError {
-    let mut what = format!("cannot open {target}");
-    if error.kind() == ErrorKind::Unavailable && target.is_embedded() {
-        what += " (if a node uses the file, ask the node: leave out --storage and --config, and give --admin)";
-    }
-    CommandError::storage(&what, error)
 }
 
 fn failed(target: &StorageTarget, error: &InspectError) -> CommandError {

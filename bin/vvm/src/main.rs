@@ -14,6 +14,7 @@ mod config;
 mod config_command;
 mod doctor;
 mod elections_verify;
+mod export_command;
 mod follow_command;
 mod inspect_command;
 mod latency;
@@ -22,6 +23,7 @@ mod log_filter;
 mod logs;
 mod manual;
 mod metrics;
+mod named_storage;
 mod new_file;
 mod node_client;
 mod node_stream;
@@ -106,6 +108,14 @@ fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
         }
         CliCommand::Backup(args) => on_runtime(backup_command::run_backup(args)),
         CliCommand::Restore(args) => backup_command::run_restore(args),
+        CliCommand::Export(args) => {
+            logs::install(CHECK_LOG_FILTER, as_json)?;
+            on_runtime(export_command::run_export(args))
+        }
+        CliCommand::Import(args) => {
+            logs::install(CHECK_LOG_FILTER, as_json)?;
+            on_runtime(export_command::run_import(args))
+        }
         CliCommand::Doctor(args) => on_runtime(doctor::run(args)),
         CliCommand::Completions { shell } => manual::completions(shell),
         CliCommand::Man { folder } => manual::pages(&folder),

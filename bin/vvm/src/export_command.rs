@@ -1,0 +1,163 @@
+//! `vvm export` and `vvm import`: an application as a stream of events, between any two storages.
+
+use std::{
+    fs::File,
+    io::{BufReader, BufWriter},
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+};
+
+use appstream::{
+    CheckedStream, ExportError, Exporter, ImportError, ImportReport, StreamError, check_stream,
+    import,
+};
+use causes::with_causes;
+use clock::Clock;
+use istorage::StorageDriver;
+use sysvvm::{AppName, System};
+
+use crate::{
+    backup_command::byte_bar,
+    cli::{ExportArgs, ImportArgs},
+    command_error::CommandError,
+    named_storage::{NamedStorage, OPEN_TIME},
+    new_file::NewFile,
+    print,
+    storage_target::StorageTarget,
+};
+
+/// The size of the pieces in which files are read and written.
+const PIECE: usize = 1 << 20;
+
+/// Runs `vvm export`.
+pub(crate) async fn run_export(args: ExportArgs) -> Result<ExitCode, CommandError> {
+    let ExportArgs { file: path, app, storage } = args;
+    let storage = NamedStorage::of(&storage)?;
+    let clock = Clock::system();
+    let deadline = clock.now() + OPEN_TIME;
+    let driver = storage.open_for_reading(clock.clone(), deadline).await;
+    let advice = "stop the node, or export the file of a backup: vvm backup, vvm restore";
+    let driver = driver.map_err(|error| storage.not_opened(&error, advice))?;
+    let NamedStorage { target, system } = storage;
+    let written = async {
+        let opened = Exporter::open(Arc::clone(&driver), system, &app, clock, deadline).await;
+        let exporter = opened.map_err(|error| not_exported(&target, &error))?;
+        let bar = byte_bar();
+        let mut file = NewFile::create(&path)?;
+        let mut counted = BufWriter::with_capacity(PIECE, bar.wrap_write(&mut file));
+        let report = exporter.write(&mut counted).await;
+        drop(counted);
+        let report = report.map_err(|error| not_exported(&target, &error))?;
+        bar.set_message("verifying");
+        file.publish(|file| {
+            let read = BufReader::with_capacity(PIECE, file);
+            check_stream(read).map_err(|error| CommandError::unfinished(with_causes(&error)))
+        })?;
+        bar.finish_and_clear();
+        Ok(report)
+    };
+    let written = written.await;
+    driver.close().await;
+    let report = written?;
+    let path = path.display();
+    print(&format!("{path}: {} events of {app} ({} bytes)\n", report.events, report.bytes))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `vvm import`.
+pub(crate) async fn run_import(args: ImportArgs) -> Result<ExitCode, CommandError> {
+    let storage = NamedStorage::of(&args.storage)?;
+    let checked = args.file.as_deref().map(check).transpose()?;
+    let app = args.app.clone().or_else(|| checked.as_ref().map(|it| it.app().clone()));
+    let app = app.ok_or_else(|| CommandError::usage("--app names the application to discard"))?;
+    let clock = Clock::system();
+    let deadline = clock.now() + OPEN_TIME;
+    let driver = storage.target.connect(clock.clone(), deadline).await;
+    let driver = driver.map_err(|error| storage.not_opened(&error, "stop the node"))?;
+    let done = with_driver(&args, &storage, &app, checked, &driver, clock).await;
+    driver.close().await;
+    print(&done?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn with_driver(
+    args: &ImportArgs,
+    storage: &NamedStorage,
+    app: &AppName,
+    checked: Option<CheckedStream>,
+    driver: &Arc<dyn StorageDriver>,
+    clock: Clock,
+) -> Result<String, CommandError> {
+    let NamedStorage { target, system } = storage;
+    let deadline = clock.now() + OPEN_TIME;
+    let failed = |error| not_imported(target, &ImportError::System(error));
+    let opened = System::open(Arc::clone(driver), system.clone(), clock.clone(), deadline).await;
+    let system = opened.map_err(failed)?;
+    if args.again || args.discard {
+        match system.discard_import(app, deadline).await {
+            Err(sysvvm::Error::DoesNotExist { .. }) if args.again => {}
+            discarded => discarded.map_err(failed)?,
+        }
+    }
+    let (Some(path), Some(checked)) = (&args.file, checked) else {
+        return Ok(format!("the unfinished import of {app} is removed from {target}\n"));
+    };
+    let bar = byte_bar();
+    let source = BufReader::with_capacity(PIECE, bar.wrap_read(open(path)?));
+    let deadline = clock.now() + OPEN_TIME;
+    let imported = import(&system, app, source, &checked, clock, deadline).await;
+    let ImportReport { events } = imported.map_err(|error| not_imported(target, &error))?;
+    bar.finish_and_clear();
+    let (partitions, level) = (checked.partitions(), checked.trust_level());
+    Ok(format!(
+        "{app} is in {target}: {events} events, {partitions} partitions, trust level {level}\n"
+    ))
+}
+
+fn check(path: &Path) -> Result<CheckedStream, CommandError> {
+    let bar = byte_bar();
+    bar.set_message("verifying");
+    let source = BufReader::with_capacity(PIECE, bar.wrap_read(open(path)?));
+    let checked = check_stream(source).map_err(|error| not_read(path, &error))?;
+    bar.finish_and_clear();
+    Ok(checked)
+}
+
+fn open(path: &Path) -> Result<File, CommandError> {
+    File::open(path).map_err(|error| not_read(path, &StreamError::Read(error)))
+}
+
+fn not_read(path: &Path, error: &StreamError) -> CommandError {
+    let message = format!("{}: {}", path.display(), with_causes(error));
+    match error {
+        StreamError::Read(_) => CommandError::unreachable(message),
+        _ => CommandError::config(message),
+    }
+}
+
+fn not_exported(target: &StorageTarget, error: &ExportError) -> CommandError {
+    let what = format!("cannot export from {target}");
+    match error {
+        ExportError::System(error) => CommandError::system(&what, error),
+        ExportError::Storage(error) | ExportError::Log(eventlog::Error::Storage(error)) => {
+            CommandError::storage(&what, error)
+        }
+        ExportError::Write(_) => CommandError::unfinished(with_causes(error)),
+        error => CommandError::config(format!("{what}: {}", with_causes(error))),
+    }
+}
+
+fn not_imported(target: &StorageTarget, error: &ImportError) -> CommandError {
+    let what = format!("the import into {target} failed");
+    match error {
+        ImportError::System(error) => CommandError::system(&what, error),
+        ImportError::Storage(error) | ImportError::Log(eventlog::Error::Storage(error)) => {
+            CommandError::storage(&what, error)
+        }
+        error @ ImportError::RowTooLarge { .. } => {
+            CommandError::config(format!("{what}: {}", with_causes(error)))
+        }
+        error => CommandError::unfinished(format!("{what}: {}", with_causes(error))),
+    }
+}

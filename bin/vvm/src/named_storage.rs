@@ -1,0 +1,71 @@
+//! The storage that a command line or a configuration names, for commands that read or write it
+//! without a node.
+
+use std::{sync::Arc, time::Duration};
+
+use clock::{Clock, Instant};
+use istorage::{ErrorKind, KeyspaceName, StorageDriver};
+use istorage_redb::RedbDriver;
+
+use crate::{
+    cli::{ServeArgs, StorageArgs},
+    command_error::CommandError,
+    serve,
+    storage_target::StorageTarget,
+};
+
+/// The most time to connect to a storage and to open its system keyspace.
+pub(crate) const OPEN_TIME: Duration = Duration::from_secs(30);
+
+/// A storage, and the name of its system keyspace.
+pub(crate) struct NamedStorage {
+    pub(crate) target: StorageTarget,
+    pub(crate) system: KeyspaceName,
+}
+
+impl NamedStorage {
+    /// Finds the storage. A storage in memory is refused: it belongs to its node.
+    pub(crate) fn of(args: &StorageArgs) -> Result<NamedStorage, CommandError> {
+        let default = || {
+            KeyspaceName::new(vvm::NodeSettings::SYSTEM)
+                .map_err(|error| CommandError::storage("the name of the system keyspace", &error))
+        };
+        let (target, system) = match &args.storage {
+            Some(target) => (target.clone(), default()?),
+            None => {
+                let config = args.config.clone();
+                let config = serve::configuration(&ServeArgs { config, ..ServeArgs::default() })?;
+                let target = config.storage.to_target(&config.source)?;
+                (target, config.storage.system_keyspace.map_or_else(default, Ok)?)
+            }
+        };
+        if target == StorageTarget::Mem {
+            let why = "a storage in memory belongs to its node: no other process can open it";
+            return Err(CommandError::usage(why));
+        }
+        Ok(NamedStorage { target, system })
+    }
+
+    /// Opens the storage for reading. A redb file is not changed by a single byte.
+    pub(crate) async fn open_for_reading(
+        &self,
+        clock: Clock,
+        deadline: Instant,
+    ) -> istorage::Result<Arc<dyn StorageDriver>> {
+        match &self.target {
+            StorageTarget::Redb(config) => {
+                Ok(Arc::new(RedbDriver::open_for_reading(config.clone(), clock).await?))
+            }
+            target => target.connect(clock, deadline).await,
+        }
+    }
+
+    /// Returns the error of a storage that cannot be opened. `advice` helps if a node uses the file.
+    pub(crate) fn not_opened(&self, error: &istorage::Error, advice: &str) -> CommandError {
+        let mut what = format!("cannot open {}", self.target);
+        if error.kind() == ErrorKind::Unavailable && self.target.is_embedded() {
+            what += &format!(" (if a node uses the file, {advice})");
+        }
+        CommandError::storage(&what, error)
+    }
+}
