@@ -55,7 +55,8 @@ impl Place {
 
     fn config(&self) -> String {
         let (storage, level) = (self.fixture.config(&self.fixture.storage), self.level);
-        format!("{storage}{SERIES}")
+        // DynamoDB needs such a lease at level 2. The nodes release it.
+        format!("{storage}[node]\nlease_seconds = 540\n{SERIES}")
             .replace("tables = ", &format!("trust_level = {level}\ntables = "))
     }
 
