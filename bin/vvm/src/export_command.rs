@@ -73,8 +73,14 @@ pub(crate) async fn run_import(args: ImportArgs) -> Result<ExitCode, CommandErro
     let app = app.ok_or_else(|| CommandError::usage("--app names the application to discard"))?;
     let clock = Clock::system();
     let deadline = clock.now() + OPEN_TIME;
+    let not_opened = |error| storage.not_opened(&error, "stop the node");
+    if args.discard {
+        // A wrong path would otherwise make an empty file.
+        let reading = storage.open_for_reading(clock.clone(), deadline).await;
+        reading.map_err(not_opened)?.close().await;
+    }
     let driver = storage.target.connect(clock.clone(), deadline).await;
-    let driver = driver.map_err(|error| storage.not_opened(&error, "stop the node"))?;
+    let driver = driver.map_err(not_opened)?;
     let done = with_driver(&args, &storage, &app, checked, &driver, clock).await;
     driver.close().await;
     print(&done?)?;

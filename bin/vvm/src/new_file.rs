@@ -4,6 +4,7 @@ use std::{
     fmt::Display,
     fs::{File, TryLockError},
     io::{self, Write},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -28,6 +29,8 @@ impl NewFile {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, no_link);
         let file = options.open(&partial).map_err(|error| failed("make", &partial, error))?;
         match file.try_lock() {
             Ok(()) => {}
@@ -36,6 +39,11 @@ impl NewFile {
             }
             Err(TryLockError::Error(error)) => return Err(failed("lock", &partial, error)),
         }
+        // Another command may have published this very file between the open and the lock.
+        if !is_at(&file, &partial).map_err(|error| failed("look at", &partial, error))? {
+            return Err(failed("write", &partial, "another command writes it"));
+        }
+        check_free(path)?;
         file.set_len(0).map_err(|error| failed("empty", &partial, error))?;
         Ok(NewFile { path: path.to_owned(), partial, file, is_published: false })
     }
@@ -49,8 +57,10 @@ impl NewFile {
         self.file.sync_all().map_err(|error| failed("sync", partial, error))?;
         let written = File::open(partial).map_err(|error| failed("read", partial, error))?;
         let verified = verify(written)?;
+        // A link fails if the name is taken, and a renamed file would replace the other one.
         check_free(&self.path)?;
-        std::fs::rename(partial, &self.path)
+        std::fs::hard_link(partial, &self.path)
+            .and_then(|()| std::fs::remove_file(partial))
             .map_err(|error| failed("give its name to", partial, error))?;
         self.is_published = true;
         let named = |folder: &&Path| !folder.as_os_str().is_empty();
@@ -78,6 +88,16 @@ impl Drop for NewFile {
             let _ = std::fs::remove_file(&self.partial);
         }
     }
+}
+
+/// Returns whether a path names an open file.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let (open, named) = (file.metadata()?, path.symlink_metadata());
+    let named = match named {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        named => named?,
+    };
+    Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
 }
 
 fn check_free(path: &Path) -> Result<(), CommandError> {
