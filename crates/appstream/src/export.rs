@@ -127,11 +127,13 @@ impl Exporter {
         }
         let mut counters = rows.counters();
         while let Some(of) = counters.try_next().await? {
+            // The counter is read last: a node that reserves a range between the two reads would
+            // otherwise leave a range from which the counter is reserved again.
+            self.write_ledger(lines, &rows, &of).await?;
             // A counter that was given back may have left its storage partition behind.
             if let Some(next) = rows.counter(&of, self.deadline()).await? {
                 lines.write(&Line::Counter(CounterLine { of: name_of(&of), next }))?;
             }
-            self.write_ledger(lines, &rows, &of).await?;
         }
         Ok(())
     }

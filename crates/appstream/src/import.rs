@@ -62,7 +62,7 @@ pub async fn import<R: BufRead + Send>(
     let partitions = checked.header.partitions;
     let begun = system.begin_import(name, partitions, deadline_to_begin).await?;
     let importer = Importer::new(system, &begun, checked, clock);
-    persistently(&importer.clock, || {
+    persistently(&importer.clock, false, || {
         let deadline = importer.deadline();
         checked.header.deployment.fix(&begun.app.storage, &importer.clock, deadline)
     })
@@ -164,7 +164,7 @@ impl<'a> Importer<'a> {
         batch.bytes = 0;
         match log {
             Some(log) if !entries.is_empty() => {
-                persistently(&self.clock, || log.write_copies(&entries)).await
+                persistently(&self.clock, false, || log.write_copies(&entries)).await
             }
             _ => Ok(()),
         }
@@ -174,11 +174,14 @@ impl<'a> Importer<'a> {
         let Some(log) = &batch.log else { return Err(ImportError::Changed) };
         match fact {
             Fact::Copy { entry, bytes } => {
-                persistently(&self.clock, || log.write_copy_of_marked(entry, bytes.clone())).await
+                persistently(&self.clock, false, || log.write_copy_of_marked(entry, bytes.clone()))
+                    .await
             }
             Fact::Record { record, bytes } => {
-                persistently(&self.clock, || log.write_record_of_marked(record, bytes.clone()))
-                    .await
+                persistently(&self.clock, false, || {
+                    log.write_record_of_marked(record, bytes.clone())
+                })
+                .await
             }
             _ => Ok(()),
         }
@@ -191,23 +194,25 @@ impl<'a> Importer<'a> {
         let (storage, numbers) = (Arc::clone(&app.storage), [number]);
         let view = numbers_in_view(storage, self.clock.clone(), partition);
         for rows in [self.system.numbers(&app.entry), view] {
-            persistently(&self.clock, || rows.raise(&numbers, self.deadline())).await?;
+            persistently(&self.clock, true, || rows.raise(&numbers, self.deadline())).await?;
         }
         Ok(())
     }
 
-    /// Writes a row of document numbers. Its bytes are new for each attempt, so it is written once.
+    /// Writes a row of document numbers. The bytes of the row are new in each attempt, so an attempt
+    /// is repeated only if the one before wrote nothing.
     async fn write_row_of_series(&self, fact: Fact) -> Result<(), ImportError> {
-        let deadline = self.deadline();
-        match fact {
-            Fact::Series(id, stored) => {
-                self.series.insert_definitions(&id, &stored, deadline).await?;
+        let series = &self.series;
+        persistently(&self.clock, false, || async {
+            let deadline = self.deadline();
+            match &fact {
+                Fact::Series(id, stored) => series.insert_definitions(id, stored, deadline).await,
+                Fact::Counter(of, next) => series.insert_counter(of, *next, deadline).await,
+                Fact::Range(of, entry) => series.insert_range(of, entry, deadline).await,
+                _ => Ok(()),
             }
-            Fact::Counter(of, next) => self.series.insert_counter(&of, next, deadline).await?,
-            Fact::Range(of, entry) => self.series.insert_range(&of, &entry, deadline).await?,
-            _ => {}
-        }
-        Ok(())
+        })
+        .await
     }
 
     /// Raises the epochs above those of the logs, and gives the application to the nodes.
@@ -223,8 +228,8 @@ impl<'a> Importer<'a> {
         };
         let logs: Vec<_> = self.checked.epochs.iter().map(log).collect();
         let owners = self.system.owners();
-        owners.begin_above(&logs, self.deadline()).await?;
-        Ok(self.system.finish_import(begun, self.deadline()).await?)
+        persistently(&self.clock, true, || owners.begin_above(&logs, self.deadline())).await?;
+        persistently(&self.clock, false, || self.system.finish_import(begun, self.deadline())).await
     }
 
     fn deadline(&self) -> Instant {

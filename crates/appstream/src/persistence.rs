@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clock::Clock;
+use eventlog::DeploymentError;
 use istorage::{Error, ErrorKind};
 
 use crate::ImportError;
@@ -13,9 +14,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The pause between two calls.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Makes a call again while the storage is unavailable. The same rows may be written several times.
+/// Makes a call again while the storage is unavailable. `may_be_done_twice` tells whether a call with
+/// an unknown outcome is made again, too.
 pub(crate) async fn persistently<T, E, F>(
     clock: &Clock,
+    may_be_done_twice: bool,
     call: impl Fn() -> F,
 ) -> Result<T, ImportError>
 where
@@ -31,11 +34,17 @@ where
         };
         let storage = match &failed {
             ImportError::Storage(error)
+            | ImportError::Deployment(DeploymentError::Storage(error))
             | ImportError::Log(eventlog::Error::Storage(error))
             | ImportError::System(sysvvm::Error::Storage(error)) => Some(error.kind()),
             _ => None,
         };
-        if storage != Some(ErrorKind::Unavailable) || clock.now() + PAUSE >= until {
+        let is_repeatable = match storage {
+            Some(ErrorKind::Unavailable) => true,
+            Some(ErrorKind::OutcomeUnknown) => may_be_done_twice,
+            _ => false,
+        };
+        if !is_repeatable || clock.now() + PAUSE >= until {
             return Err(failed);
         }
         clock.sleep(PAUSE).await;

@@ -71,6 +71,9 @@ pub(crate) struct StreamReader<R> {
     are_events_over: bool,
 }
 
+/// The exclusive upper bound of all numbers.
+const NUMBERS_END: u64 = 1 << 63;
+
 type Why = String;
 
 impl<R: BufRead> StreamReader<R> {
@@ -176,6 +179,9 @@ impl<R: BufRead> StreamReader<R> {
             Line::Number(number) => {
                 self.marked(number.ws)?;
                 let (ws, seq, number) = (number.ws, number.sequence, number.last);
+                if seq == 0 || !(1..NUMBERS_END).contains(&number) {
+                    return Err("no sequence has this number".to_owned());
+                }
                 Fact::Number(LastNumber { ws, seq, number })
             }
             Line::Series(series) => {
@@ -266,6 +272,9 @@ fn counter_key(CounterName { series, period, ws }: &CounterName) -> Result<Count
 
 fn range_fact(range: RangeLine) -> Result<Fact, Why> {
     let RangeLine { of, first, until, is_open, owner, reserved_at_ms } = range;
+    if first >= until || until > NUMBERS_END {
+        return Err("the range has no counters, or too high ones".to_owned());
+    }
     let state = if is_open { RangeState::Open } else { RangeState::NotIssued };
     let reserved_at = clock::WallTime::from_millis(reserved_at_ms);
     Ok(Fact::Range(counter_key(&of)?, LedgerEntry { first, until, owner, reserved_at, state }))

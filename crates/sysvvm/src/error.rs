@@ -35,7 +35,7 @@ pub enum Error {
     },
     /// An import writes the application, or ended before it was finished. Wait for it, or discard it.
     #[error(
-        "an import of the application `{app}` is under way, or has not finished: wait for it, repeat it with `vvm import FILE --again`, or drop what it wrote with `vvm import --discard`"
+        "an import of the application `{app}` is under way, or has not finished: wait for it, repeat it with `vvm import FILE --again`, or drop it with `vvm import --discard --app {app}`"
     )]
     Importing {
         /// The application.

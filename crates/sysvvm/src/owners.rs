@@ -160,7 +160,8 @@ impl OwnerRows {
     /// partitions, and the epoch of each later owner is above the given one, the highest in the log.
     ///
     /// # Errors
-    /// Those of the storage. Fails with [`Error::Foreign`] if one of the rows exists.
+    /// Those of the storage. Fails with [`Error::Foreign`] if one of the rows exists and is another.
+    /// The call may be repeated.
     pub async fn begin_above(
         &self,
         logs: &[(PartitionId, OwnerEpoch)],
@@ -171,11 +172,16 @@ impl OwnerRows {
                 let to = OwnerRow { epoch, owner: None };
                 conditional(&OwnerChange { partition, from: OwnerRow::default(), to })
             };
-            let ops = logs.iter().map(change).collect();
+            let ops: Vec<Conditional> = logs.iter().map(change).collect();
+            let written: Vec<_> = ops.iter().map(|op| op.written().cloned()).collect();
             let limits = SettleLimits { call_timeout: self.left(deadline) / 3, until: deadline };
             let (storage, pkey) = (&*self.storage, layout::owners());
             match write_if_settled(storage, &self.clock, pkey, ops, limits).await? {
                 Outcome::Applied => {}
+                // An earlier attempt wrote these rows.
+                Outcome::NotApplied(conflicts)
+                    if conflicts.len() == written.len()
+                        && conflicts.iter().all(|found| found.actual == written[found.op]) => {}
                 Outcome::NotApplied(conflicts) => {
                     let what = format!("an ownership row exists already: {conflicts:?}");
                     return Err(Error::Foreign { what });
