@@ -144,26 +144,22 @@ fn not_read(path: &Path, error: &StreamError) -> CommandError {
 
 fn not_exported(target: &StorageTarget, error: &ExportError) -> CommandError {
     let what = format!("cannot export from {target}");
-    match error {
-        ExportError::System(error) => CommandError::system(&what, error),
-        ExportError::Storage(error) | ExportError::Log(eventlog::Error::Storage(error)) => {
-            CommandError::storage(&what, error)
-        }
-        ExportError::Write(_) => CommandError::unfinished(with_causes(error)),
-        error => CommandError::config(format!("{what}: {}", with_causes(error))),
+    match (error, error.storage()) {
+        (_, Some(error)) => CommandError::storage(&what, error),
+        (ExportError::System(error), None) => CommandError::system(&what, error),
+        (ExportError::Write(_), None) => CommandError::unfinished(with_causes(error)),
+        (error, None) => CommandError::config(format!("{what}: {}", with_causes(error))),
     }
 }
 
 fn not_imported(target: &StorageTarget, error: &ImportError) -> CommandError {
     let what = format!("the import into {target} failed");
-    match error {
-        ImportError::System(error) => CommandError::system(&what, error),
-        ImportError::Storage(error) | ImportError::Log(eventlog::Error::Storage(error)) => {
-            CommandError::storage(&what, error)
-        }
-        error @ ImportError::RowTooLarge { .. } => {
+    match (error, error.storage()) {
+        (_, Some(error)) => CommandError::storage(&what, error),
+        (ImportError::System(error), None) => CommandError::system(&what, error),
+        (error @ ImportError::RowTooLarge { .. }, None) => {
             CommandError::config(format!("{what}: {}", with_causes(error)))
         }
-        error => CommandError::unfinished(format!("{what}: {}", with_causes(error))),
+        (error, None) => CommandError::unfinished(format!("{what}: {}", with_causes(error))),
     }
 }

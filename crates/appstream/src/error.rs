@@ -93,3 +93,29 @@ pub enum ImportError {
     #[error(transparent)]
     Storage(#[from] istorage::Error),
 }
+
+impl ExportError {
+    /// Returns the error of the storage, if the storage failed.
+    pub fn storage(&self) -> Option<&istorage::Error> {
+        match self {
+            ExportError::Storage(error)
+            | ExportError::System(sysvvm::Error::Storage(error))
+            | ExportError::Deployment(DeploymentError::Storage(error))
+            | ExportError::Log(eventlog::Error::Storage(error)) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl ImportError {
+    /// Returns the error of the storage, if the storage failed.
+    pub fn storage(&self) -> Option<&istorage::Error> {
+        match self {
+            ImportError::Storage(error)
+            | ImportError::System(sysvvm::Error::Storage(error))
+            | ImportError::Deployment(DeploymentError::Storage(error))
+            | ImportError::Log(eventlog::Error::Storage(error)) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clock::Clock;
-use eventlog::DeploymentError;
 use istorage::{Error, ErrorKind};
 
 use crate::ImportError;
@@ -32,14 +31,7 @@ where
             Ok(Err(error)) => ImportError::from(error),
             Err(_) => Error::unavailable("the storage did not answer for two minutes").into(),
         };
-        let storage = match &failed {
-            ImportError::Storage(error)
-            | ImportError::Deployment(DeploymentError::Storage(error))
-            | ImportError::Log(eventlog::Error::Storage(error))
-            | ImportError::System(sysvvm::Error::Storage(error)) => Some(error.kind()),
-            _ => None,
-        };
-        let is_repeatable = match storage {
+        let is_repeatable = match failed.storage().map(Error::kind) {
             Some(ErrorKind::Unavailable) => true,
             Some(ErrorKind::OutcomeUnknown) => may_be_done_twice,
             _ => false,
