@@ -8,6 +8,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::{
+    fs::{CWD, OFlags, RenameFlags, renameat_with},
+    io::Errno,
+};
+
 use crate::command_error::CommandError;
 
 /// A file that is written under another name, `FILE.partial`. Dropping it removes it. A file that a
@@ -29,7 +34,7 @@ impl NewFile {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, no_link);
         let file = options.open(&partial).map_err(|error| failed("make", &partial, error))?;
         match file.try_lock() {
@@ -57,10 +62,8 @@ impl NewFile {
         self.file.sync_all().map_err(|error| failed("sync", partial, error))?;
         let written = File::open(partial).map_err(|error| failed("read", partial, error))?;
         let verified = verify(written)?;
-        // A link fails if the name is taken, and a renamed file would replace the other one.
         check_free(&self.path)?;
-        std::fs::hard_link(partial, &self.path)
-            .and_then(|()| std::fs::remove_file(partial))
+        rename_to_free(partial, &self.path)
             .map_err(|error| failed("give its name to", partial, error))?;
         self.is_published = true;
         let named = |folder: &&Path| !folder.as_os_str().is_empty();
@@ -87,6 +90,15 @@ impl Drop for NewFile {
             // A file that stays is written anew by the next command.
             let _ = std::fs::remove_file(&self.partial);
         }
+    }
+}
+
+/// Renames a file, and never replaces another one that was made since the name was free.
+fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Some file systems cannot rename in this way.
+        Err(Errno::INVAL | Errno::NOSYS) => std::fs::rename(from, to),
+        renamed => Ok(renamed?),
     }
 }
 
@@ -143,5 +155,40 @@ mod tests {
         assert_eq!((read.as_str(), names()), ("new", 1));
         assert!(NewFile::create(&path).is_err(), "a file is replaced");
         assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+
+    /// A link in the place of the partial file led to another file, which was emptied.
+    #[test]
+    fn a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (other, path) = (folder.path().join("other"), folder.path().join("file"));
+        fs::write(&other, "kept").unwrap();
+        std::os::unix::fs::symlink(&other, folder.path().join("file.partial")).unwrap();
+        assert!(NewFile::create(&path).is_err());
+        assert_eq!(fs::read(&other).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn a_file_that_is_made_meanwhile_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+        fs::write(&from, "new").unwrap();
+        fs::write(&to, "kept").unwrap();
+        assert!(rename_to_free(&from, &to).is_err());
+        assert_eq!(fs::read(&to).unwrap(), b"kept");
+    }
+
+    /// A second command had opened the partial file before the first one gave it its name, and
+    /// emptied the finished file.
+    #[test]
+    fn a_file_that_got_its_name_is_not_the_partial_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let [partial, path] = ["partial", "file"].map(|name| folder.path().join(name));
+        let file = File::create(&partial).unwrap();
+        assert!(is_at(&file, &partial).unwrap());
+        rename_to_free(&partial, &path).unwrap();
+        assert!(!is_at(&file, &partial).unwrap(), "nothing is there");
+        fs::write(&partial, "of the next command").unwrap();
+        assert!(!is_at(&file, &partial).unwrap(), "another file is there");
     }
 }
