@@ -40,7 +40,7 @@ impl NamedStorage {
             }
         };
         if target == StorageTarget::Mem {
-            let why = "a storage in memory belongs to its node: no other process can open it";
+            let why = "a storage in memory belongs to its node, and no other process can open it: `vvm inspect` asks the node with --admin";
             return Err(CommandError::usage(why));
         }
         Ok(NamedStorage { target, system })

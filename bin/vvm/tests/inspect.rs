@@ -169,7 +169,7 @@ fn check_refusals(here: &Path, asked: [&str; 2]) {
     assert!(code == Some(3) && stderr.contains("no storage file at none"), "{stderr}");
     assert!(!here.join("none").exists());
     let (code, _, stderr) = inspect(here, &["apps", "--storage", "mem"]);
-    assert!(code == Some(2) && stderr.contains("in memory"), "{stderr}");
+    assert!(code == Some(2) && stderr.contains("--admin"), "{stderr}");
 }
 
 fn main() {
