@@ -17,7 +17,7 @@ pub struct CheckedStream {
     pub(crate) header: Header,
     pub(crate) sha256: String,
     /// The highest epoch in the log of each partition that has events.
-    pub(crate) epochs: BTreeMap<u16, Epoch>,
+    pub(crate) epochs: BTreeMap<u16, OwnerEpoch>,
     /// The size of the largest row that follows from the events.
     pub(crate) largest_row: usize,
     events: u64,
@@ -55,12 +55,13 @@ pub fn check_stream(source: impl BufRead) -> Result<CheckedStream, StreamError> 
     while let Some(fact) = reader.next()? {
         match &fact {
             Fact::Event { partition, entry, bytes } => {
-                let highest = epochs.entry(*partition).or_insert(Epoch(0));
-                *highest = highest_epoch(entry).max(*highest);
-                if highest.0 >= u64::from(OwnerEpoch::MAX.0) {
+                let epoch = u32::try_from(highest_epoch(entry).0).ok().map(OwnerEpoch);
+                let Some(epoch) = epoch.filter(|epoch| epoch.next().is_some()) else {
                     let why = "no epoch is above that of the event".to_owned();
                     return Err(StreamError::Damaged { line: reader.lines(), why });
-                }
+                };
+                let highest = epochs.entry(*partition).or_insert(epoch);
+                *highest = epoch.max(*highest);
                 largest_row = largest_row.max(eventlog::largest_row_of(entry, bytes));
             }
             Fact::Copy { bytes, .. } | Fact::Record { bytes, .. } => {

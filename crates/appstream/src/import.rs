@@ -8,7 +8,7 @@ use std::{io::BufRead, sync::Arc};
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use docnumbers::DocNumberRows;
-use eventlog::{Entry, Log, LogSettings, SingleNodeFence};
+use eventlog::{Entry, Epoch, Log, LogSettings, SingleNodeFence};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use ownership::{OwnerEpoch, PartitionId};
 use seqstorage::numbers_in_view;
@@ -153,7 +153,8 @@ impl<'a> Importer<'a> {
         };
         let epoch = self.checked.epochs.get(&partition).copied();
         // A stream that was changed has a partition without an epoch.
-        let fence = Arc::new(SingleNodeFence(epoch.ok_or(ImportError::Changed)?));
+        let OwnerEpoch(epoch) = epoch.ok_or(ImportError::Changed)?;
+        let fence = Arc::new(SingleNodeFence(Epoch(epoch.into())));
         let storage = Arc::clone(&self.begun.app.storage);
         batch.log = Some(Log::new(storage, self.clock.clone(), fence, partition, settings));
         Ok(())
@@ -222,10 +223,7 @@ impl<'a> Importer<'a> {
     /// takes the event for that of a later leader, and never starts.
     async fn finish(&self, begun: &AppImport) -> Result<(), ImportError> {
         let app = begun.app.entry.number.get();
-        let log = |(&partition, epoch): (&u16, &eventlog::Epoch)| {
-            let epoch = u32::try_from(epoch.0).unwrap_or(u32::MAX);
-            (PartitionId { app, partition }, OwnerEpoch(epoch))
-        };
+        let log = |(&partition, &epoch)| (PartitionId { app, partition }, epoch);
         let logs: Vec<_> = self.checked.epochs.iter().map(log).collect();
         let owners = self.system.owners();
         persistently(&self.clock, true, || owners.begin_above(&logs, self.deadline())).await?;

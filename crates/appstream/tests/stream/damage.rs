@@ -62,6 +62,39 @@ async fn lines_that_do_not_follow_each_other_are_refused() {
     assert!(check_stream(ended(&lines[..series]).as_bytes()).is_ok());
 }
 
+/// Other programs may write streams. A number that no sequence can have, or a range without counters,
+/// would keep the application from working.
+#[tokio::test]
+async fn impossible_numbers_are_refused() {
+    let stream = String::from_utf8(stream().await).unwrap();
+    let lines: Vec<&str> = stream.lines().collect();
+    let lines = &lines[..lines.len() - 1];
+    let changed = |kind: &str, field: &str, value: &str| {
+        let start = format!("{{\"{kind}\"");
+        let at = lines.iter().position(|line| line.starts_with(&start)).unwrap();
+        let (before, rest) = lines[at].split_once(&format!("\"{field}\":")).unwrap();
+        let end = rest.find(|it: char| !it.is_ascii_digit()).unwrap();
+        let line = format!("{before}\"{field}\":{value}{}", &rest[end..]);
+        let mut lines = lines.to_vec();
+        lines[at] = &line;
+        check_stream(ended(&lines).as_bytes()).map(drop)
+    };
+    let (zero, most) = ("0", u64::MAX.to_string());
+    for (kind, field, value) in [
+        ("number", "sequence", zero),
+        ("number", "last", zero),
+        ("number", "last", &most),
+        ("range", "until", zero),
+        ("range", "until", &most),
+        ("range", "first", &most),
+    ] {
+        let refused = changed(kind, field, value);
+        let what = format!("{kind} {field} {value}");
+        assert!(matches!(refused, Err(StreamError::Damaged { .. })), "{what}: {refused:?}");
+    }
+    assert!(changed("number", "last", "7").is_ok());
+}
+
 /// A stream of these lines, with the right end.
 fn ended(lines: &[&str]) -> String {
     use sha2::{Digest, Sha256};

@@ -167,3 +167,50 @@ impl StorageWrapper for SmallRows {
         Capabilities { row: RowLimits { value: 150, ..inner.row }, ..inner }
     }
 }
+
+/// The storage refuses every other write. The import repeats each of them.
+#[tokio::test]
+async fn writes_that_the_storage_refused_are_repeated() {
+    let stream = Scene::full(TrustLevel::Zero, false).await.export().await;
+    let (driver, checked) = (empty(), check_stream(&stream[..]).unwrap());
+    let writes = Arc::new(Mutex::new(0));
+    let wrap = {
+        let writes = Arc::clone(&writes);
+        move |inner| {
+            let writes = Arc::clone(&writes);
+            Arc::new(Refusing { inner, writes }) as SharedStorage
+        }
+    };
+    let refusing = Arc::new(WrappedDriver::new(Arc::clone(&driver) as _, wrap));
+    // The format of the system keyspace is written once, by whoever opens it first.
+    drop(system(&driver).await);
+    let over = System::open(refusing, sysvvm(), Clock::system(), FAR).await.unwrap();
+    import(&over, &name(), &stream[..], &checked, Clock::system(), FAR).await.unwrap();
+    assert!(*writes.lock().unwrap() > 20);
+    let target = Scene::open(driver, TrustLevel::Zero, false).await;
+    assert_eq!(sorted_lines(&target.export().await), sorted_lines(&stream));
+}
+
+/// A storage that refuses every other write, behind the one that registers the import.
+#[derive(Debug)]
+struct Refusing {
+    inner: SharedStorage,
+    writes: Arc<Mutex<usize>>,
+}
+
+impl StorageWrapper for Refusing {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        if matches!(call, Call::Write(_)) {
+            let mut writes = self.writes.lock().unwrap();
+            *writes += 1;
+            if *writes % 2 == 0 {
+                return Err(istorage::Error::unavailable("refused"));
+            }
+        }
+        call.send(&self.inner, deadline).await
+    }
+}
