@@ -41,7 +41,7 @@ pub enum Error {
         /// The application.
         app: AppName,
     },
-    /// The import was discarded while it was under way. Nothing of it is left.
+    /// The import was discarded while it was under way. No node will see it.
     #[error("another command has discarded this import of the application `{app}`")]
     ImportDiscarded {
         /// The application.

@@ -23,8 +23,8 @@ pub(crate) const IMPORT_HELP: &str = "\
     is verified from its beginning to its end before anything is written. No node sees the application before the import is \
     finished. The first node that starts the application reads its logs from the beginning, and writes all other rows. Never \
     run nodes on both sides: they would give the same numbers.\n\n\
-    If an import is killed or fails, repeat it with --again, or remove what it wrote with --discard.\n\n\
-    Exit codes: 0 the application is imported, or the unfinished import is removed; 1 the import failed; 2 wrong usage; 3 \
+    If an import is killed or fails, repeat it with --again, or drop it with --discard.\n\n\
+    Exit codes: 0 the application is imported, or the unfinished import is dropped; 1 the import failed; 2 wrong usage; 3 \
     wrong configuration, the export is damaged or of another version, the application exists, an import of it has not \
     finished, or the storage cannot hold its rows; 4 the export could not be read, or the storage could not be reached.";
 
@@ -52,11 +52,11 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "OWNER/NAME")]
     pub(crate) app: Option<AppName>,
 
-    /// Remove what an import of the application wrote that has not finished, and begin again.
+    /// Drop an import of the application that has not finished, and begin again.
     #[arg(long)]
     pub(crate) again: bool,
 
-    /// Only remove what an import wrote that has not finished. Needs --app.
+    /// Only drop an import that has not finished. Needs --app.
     #[arg(long, requires = "app", conflicts_with_all = ["again", "file"])]
     pub(crate) discard: bool,
 

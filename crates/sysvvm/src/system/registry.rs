@@ -74,7 +74,8 @@ impl System {
     ///
     /// # Errors
     /// [`Error::DoesNotExist`] if the application was not initialized, or not to the end.
-    /// [`Error::Importing`] if an import of the application has not finished. [`Error::NewerFormat`] and [`Error::OlderFormat`] if it has another format.
+    /// [`Error::Importing`] if an import of the application has not finished.
+    /// [`Error::NewerFormat`] and [`Error::OlderFormat`] if it has another format.
     pub async fn open_app(&self, name: &AppName, deadline: Instant) -> Result<OpenedApp> {
         let app = || name.clone();
         let entry = match self.registry_row(name, deadline).await? {
