@@ -207,7 +207,7 @@ impl StorageWrapper for Refusing {
         if matches!(call, Call::Write(_)) {
             let mut writes = self.writes.lock().unwrap();
             *writes += 1;
-            if *writes % 2 == 0 {
+            if writes.is_multiple_of(2) {
                 return Err(istorage::Error::unavailable("refused"));
             }
         }
