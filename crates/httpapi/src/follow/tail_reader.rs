@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use causes::with_causes;
-use tokio::{sync::watch, task::yield_now};
+use tokio::sync::watch;
 use tokio_util::sync::DropGuard;
 use vvm::{OwnedLog, eventlog::Offset, processor::LogWatch};
 
@@ -102,9 +102,8 @@ impl TailReader {
             }
             let piece: Vec<_> = piece.into_iter().map(with_memory).collect();
             let now = clock.now();
+            // The followers take these events while the next step pauses.
             self.tail.send_modify(|tail| piece.into_iter().for_each(|json| tail.add(json, now)));
-            // The followers take these events before the next ones are read.
-            yield_now().await;
         }
     }
 }

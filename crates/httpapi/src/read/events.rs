@@ -4,6 +4,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use processor::LogName;
 use serde_json::json;
+use tokio::task::yield_now;
 use vvm::eventlog::{self, Entry};
 
 use crate::{read_throttle::ReadThrottle, rows::json_of_entry};
@@ -17,6 +18,8 @@ pub(crate) struct LogEvents {
     throttle: ReadThrottle,
     /// The end of the events, once the entries came to it. Entries are not read after their end.
     end: Option<eventlog::Result<()>>,
+    /// Whether a step was done since the last pause.
+    needs_pause: bool,
 }
 
 impl LogEvents {
@@ -25,7 +28,7 @@ impl LogEvents {
         log: LogName,
         throttle: ReadThrottle,
     ) -> LogEvents {
-        LogEvents { entries, log, throttle, end: None }
+        LogEvents { entries, log, throttle, end: None, needs_pause: false }
     }
 
     /// Reads the first event before the answer begins. If that fails, the client still gets a
@@ -49,9 +52,16 @@ impl LogEvents {
     /// The next events: at least one, and no more after the first that brings them to `most` bytes.
     /// None at the end.
     ///
+    /// Invariant: between two steps the other tasks of the thread get a turn. A simpler version reads
+    /// on as long as rows are there and the client takes the answer. So one poll renders megabytes;
+    /// the thread fires no timer meanwhile, and the lease of the node is not renewed.
+    ///
     /// # Errors
     /// Those of the log. No events follow.
     pub(crate) async fn next(&mut self, most: usize) -> eventlog::Result<Vec<Bytes>> {
+        if std::mem::replace(&mut self.needs_pause, true) {
+            yield_now().await;
+        }
         let throttle = self.throttle.clone();
         throttle.run(self.next_step(most)).await
     }
@@ -87,4 +97,47 @@ fn event_json(entry: &Entry, log: LogName) -> Bytes {
         object.insert("workspace".to_owned(), json!(entry.place().ws.0));
     }
     json.to_string().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        iter,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
+
+    use futures::stream;
+    use tokio::task::JoinSet;
+    use vvm::eventlog::{Epoch, EventPlace, Marker, Offset, WsId};
+
+    use super::*;
+
+    /// A log was read and sent in one poll while its rows were at hand. On a busy machine the node
+    /// renewed no lease for seconds, and lost its partitions.
+    #[tokio::test]
+    async fn other_tasks_get_a_turn_between_the_steps_of_a_read() {
+        const STEPS: usize = 20;
+        let (epoch, ws) = (Epoch(1), WsId(7));
+        let place = EventPlace { epoch, plog: Offset(1), ws, wlog: Offset(1) };
+        let marker = Marker { place, marked: epoch, drawn: Vec::new(), bytes: Bytes::new() };
+        let entries = iter::repeat_with(move || Ok(Entry::Marker(marker.clone()))).take(STEPS);
+        let (entries, log) = (stream::iter(entries).boxed(), LogName::Workspace(ws));
+        let mut events = LogEvents::new(entries, log, ReadThrottle::new());
+        let turns = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&turns);
+        let mut other = JoinSet::new();
+        other.spawn(async move {
+            loop {
+                counted.fetch_add(1, Ordering::Relaxed);
+                yield_now().await;
+            }
+        });
+        for step in 0..STEPS {
+            assert_eq!(events.next(1).await.unwrap().len(), 1);
+            assert!(turns.load(Ordering::Relaxed) >= step, "no turn after {step} steps");
+        }
+    }
 }
