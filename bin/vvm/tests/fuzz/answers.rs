@@ -25,8 +25,8 @@ pub(crate) struct Promises {
     pub(crate) done: HashMap<u64, Vec<Offsets>>,
     /// Requests that have changed nothing.
     pub(crate) refused: HashSet<u64>,
-    /// Workspaces in which something may have happened.
-    pub(crate) workspaces: HashSet<u64>,
+    /// Workspaces in which something has happened, and the last event that an answer named.
+    pub(crate) workspaces: HashMap<u64, u64>,
 }
 
 /// The promises of all answers.
@@ -71,7 +71,11 @@ impl SharedPromises {
             generator.known.add(request.ws, table, KnownDoc { id, etag }, &mut rng);
         }
         let mut promises = self.get();
-        promises.workspaces.extend(workspace_of(&request.head));
+        if let Some(ws) = workspace_of(&request.head) {
+            let last = offsets.iter().map(|(_, wlog)| *wlog).max();
+            let known = promises.workspaces.entry(ws).or_default();
+            *known = last.unwrap_or_default().max(*known);
+        }
         match promises.done.insert(request.number, offsets) {
             None => Ok(()),
             Some(_) => Err("a request was done twice".to_owned()),

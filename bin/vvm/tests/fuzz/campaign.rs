@@ -19,6 +19,7 @@ use tempfile::TempDir;
 
 use crate::{
     answers::{Promises, SharedPromises},
+    followed::{Followed, FollowedLog},
     generator::{FuzzRequest, Generator},
     judge::{Counts, Judge, is_limit},
     known::{Known, WORKSPACES},
@@ -78,6 +79,7 @@ struct Campaign<'a> {
     generator: &'a Generator,
     judge: Judge,
     promises: SharedPromises,
+    followed: Followed,
     next: AtomicU64,
     requests: u64,
     failure: Mutex<Option<String>>,
@@ -103,6 +105,7 @@ pub(crate) fn run(requests: u64, seed: u64) -> Result<(), String> {
         generator: &generator,
         judge,
         promises,
+        followed: Followed::default(),
         next,
         requests,
         failure,
@@ -111,11 +114,12 @@ pub(crate) fn run(requests: u64, seed: u64) -> Result<(), String> {
     if let Some(failure) = campaign.failure.into_inner().unwrap() {
         return Err(format!("{failure}\n{}", symptoms(&node, &log_of(&node, &folder))));
     }
-    let (promises, judge) = (campaign.promises, campaign.judge);
+    let Campaign { promises, judge, followed, .. } = campaign;
     println!("{}", memory.judge(limit_of(&node)?)?);
     make_workspace(&node, 999_999, &operator)?;
     let totals = logs::check(&node, &generator, &promises.get(), &operator)?;
-    println!("{totals:?}");
+    println!("{totals:?}, {}", followed.report());
+    followed.check(&node, &operator)?;
     if requests <= PROVED {
         prove_check(&node, &generator, &promises, &operator)?;
     }
@@ -214,8 +218,12 @@ impl Campaign<'_> {
     }
 
     fn send(&self, client: &mut Client, request: &FuzzRequest) -> Result<Sent, String> {
+        let followed = FollowedLog::of(request, &self.promises.get());
         let sent = client.send(request)?;
         self.judge.judge(request, &sent)?;
+        if let (Some(log), Sent::Answered(answer)) = (followed, &sent) {
+            self.followed.judge(&log, answer)?;
+        }
         self.promises.note(self.generator, request, &sent)?;
         Ok(sent)
     }

@@ -161,6 +161,9 @@ impl Generator {
         if let Some(token) = self.tokens.valid(route.sender, rng) {
             add("Authorization", token.to_owned());
         }
+        for (name, value) in route.headers {
+            add(name, self.known.fill(value, ws, rng));
+        }
         if route.method == "POST" && route.port == Port::Admin && rng.bool() {
             // As the live page sends it.
             add("Origin", "http://127.0.0.1".to_owned());

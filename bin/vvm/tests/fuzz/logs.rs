@@ -1,6 +1,6 @@
 //! The logs and the documents after a run must be what the answers have promised.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 use shop::http_client::{try_request, workspace_path};
@@ -32,7 +32,7 @@ pub(crate) fn check(
 ) -> Result<LogTotals, String> {
     let mut totals = LogTotals::default();
     let mut missing = promises.done.clone();
-    let mut workspaces = promises.workspaces.clone();
+    let mut workspaces: HashSet<u64> = promises.workspaces.keys().copied().collect();
     workspaces.extend(WORKSPACES);
     for ws in workspaces {
         let records =
@@ -48,7 +48,7 @@ pub(crate) fn check(
     }
 }
 
-fn get(node: &NodeProcess, path: &str, token: &str) -> Result<String, String> {
+pub(crate) fn get(node: &NodeProcess, path: &str, token: &str) -> Result<String, String> {
     let headers = [("authorization", token)];
     let answer = try_request(node.api, "GET", path, &headers, "");
     match answer.map_err(|error| format!("{path}: {error}"))? {

@@ -2,9 +2,9 @@
 //!
 //! The suite starts `vvm serve` with tokens and sends requests to both ports. Each request follows
 //! from its seed and its number, and from the ids of documents that earlier answers named. The
-//! table of [`routes`] lists where they go. [`judge`] checks each answer. At the end the log of
-//! each workspace must have exactly the commands that were answered as done, and the documents
-//! must be what the logs say.
+//! table of [`routes`] lists where they go. [`judge`] checks each answer, and [`followed`] the events
+//! that followers of logs receive. At the end the log of each workspace must have exactly the
+//! commands that were answered as done, and the documents must be what the logs say.
 //!
 //! `cargo test -p vvm-cli --test fuzz -- requests 1000000` sends that many requests, with a seed
 //! that is printed. With a second number, as in `-- requests 1000000 4711`, the seed is given. A
@@ -15,6 +15,7 @@
 mod answers;
 mod bodies;
 mod campaign;
+mod followed;
 mod generator;
 mod heads;
 mod judge;
@@ -77,6 +78,13 @@ fn main() -> ExitCode {
     let found = judge::DEFECTS.iter().map(|defect| {
         Trial::test(format!("found::{}", defect.name), move || judge::is_found(defect))
     });
-    let trials = std::iter::once(all).chain(found).collect();
+    let followed = followed::defects::DEFECTS.iter().map(|defect| {
+        let is_found = || followed::defects::is_found(defect);
+        Trial::test(format!("found::followed_{}", defect.name), is_found)
+    });
+    let compared = Trial::test("found::followed_event_that_is_in_no_log", || {
+        followed::defects::are_compared()
+    });
+    let trials = [all, compared].into_iter().chain(found).chain(followed).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -44,6 +44,8 @@ pub(crate) struct FuzzRoute {
     pub(crate) path: &'static str,
     /// Valid queries, one of which is sent.
     pub(crate) queries: &'static [&'static str],
+    /// The headers that the route needs beside the usual ones: names, and templates of values.
+    pub(crate) headers: &'static [(&'static str, &'static str)],
     pub(crate) body: BodyKind,
     pub(crate) sender: Sender,
     /// The share of the route among all requests.
@@ -60,6 +62,7 @@ const API: FuzzRoute = FuzzRoute {
     method: "GET",
     path: "",
     queries: &[""],
+    headers: &[],
     body: BodyKind::None,
     sender: Sender::Reader,
     weight: 10,
@@ -73,6 +76,22 @@ const ADMIN: FuzzRoute =
     FuzzRoute { port: Port::Admin, sender: Sender::Operator, weight: 4, ..API };
 
 const ACTION: FuzzRoute = FuzzRoute { method: "POST", weight: 2, done: &[202], ..ADMIN };
+
+const FOLLOW_WORKSPACE: FuzzRoute = FuzzRoute {
+    path: "{ws}/wlog",
+    queries: &["follow=true&limit={small}", "follow=true&from=end", "follow=true&from={small}"],
+    weight: 3,
+    ..API
+};
+
+const FOLLOW_PARTITION: FuzzRoute = FuzzRoute {
+    path: "/api/v2/apps/demo/shop/partitions/{partition}/plog",
+    sender: Sender::Operator,
+    weight: 2,
+    ..FOLLOW_WORKSPACE
+};
+
+const SERVER_SENT_EVENTS: (&str, &str) = ("Accept", "text/event-stream");
 
 /// All routes.
 pub(crate) const ROUTES: &[FuzzRoute] = &[
@@ -149,20 +168,30 @@ pub(crate) const ROUTES: &[FuzzRoute] = &[
         queries: &["limit={small}", "from={number}&limit={small}", "from={huge}"],
         ..API
     },
+    FuzzRoute { name: "follow workspace", ..FOLLOW_WORKSPACE },
     FuzzRoute {
-        name: "follow workspace",
-        path: "{ws}/wlog",
-        queries: &["follow=true&limit={small}", "follow=true&from=end", "follow=true&from=1"],
-        weight: 3,
-        ..API
+        name: "follow workspace as server-sent events",
+        headers: &[SERVER_SENT_EVENTS],
+        ..FOLLOW_WORKSPACE
+    },
+    FuzzRoute {
+        name: "follow workspace again",
+        headers: &[SERVER_SENT_EVENTS, ("Last-Event-ID", "{small}")],
+        ..FOLLOW_WORKSPACE
     },
     FuzzRoute {
         name: "log of partition",
         path: "/api/v2/apps/demo/shop/partitions/{partition}/plog",
-        queries: &["limit={small}", "follow=true&limit={small}", "from={number}&limit={small}"],
+        queries: &["limit={small}", "from={number}&limit={small}"],
         sender: Sender::Operator,
-        weight: 4,
+        weight: 3,
         ..API
+    },
+    FuzzRoute { name: "follow partition", ..FOLLOW_PARTITION },
+    FuzzRoute {
+        name: "follow partition as server-sent events",
+        headers: &[SERVER_SENT_EVENTS],
+        ..FOLLOW_PARTITION
     },
     FuzzRoute { name: "list series", path: "{ws}/numbers", ..API },
     FuzzRoute { name: "read series", path: "{ws}/numbers/{series}", ..API },

@@ -193,12 +193,15 @@ fn read_chunks(
         let size = size.map_err(|_| bad("a chunk without a size"))?;
         let start = body.len();
         body.resize(start + size, 0);
-        match stream.read_exact(&mut body[start..]) {
-            Err(error) if may_stream && is_silence(&error) => return Ok(false),
-            read => read?,
-        }
-        if !read_line(stream)?.is_empty() {
-            return Err(bad("a chunk without an end"));
+        match stream.read_exact(&mut body[start..]).and_then(|()| read_line(stream)) {
+            // The client has a part of the chunk, or all of it without its end.
+            Err(error) if may_stream && is_silence(&error) => {
+                body.truncate(start);
+                return Ok(false);
+            }
+            Ok(end) if end.is_empty() => {}
+            Ok(_) => return Err(bad("a chunk without an end")),
+            Err(error) => return Err(error),
         }
         if size == 0 {
             return Ok(true);
