@@ -127,29 +127,34 @@ impl Exporter {
         }
         let mut counters = rows.counters();
         while let Some(of) = counters.try_next().await? {
-            // The counter is read last: a node that reserves a range between the two reads would
-            // otherwise leave a range from which the counter is reserved again.
-            self.write_ledger(lines, &rows, &of).await?;
+            // Invariant: after an import no counter is reserved that was reserved when its row was
+            // read here. A simpler version reads the row first, or writes it as it is. Node A
+            // reserves 10 to 19, issues them and stops between the two reads: a row that was read
+            // first names 10 again. Or node A gives 10 to 19 back between the two reads: the row
+            // names 10, and the ledger has a range from 10 on, which no reservation may meet.
+            let end = self.write_ledger(lines, &rows, &of).await?;
             // A counter that was given back may have left its storage partition behind.
-            if let Some(next) = rows.counter(&of, self.deadline()).await? {
+            if let Some(next) = rows.counter(&of, self.deadline()).await?.max(end) {
                 lines.write(&Line::Counter(CounterLine { of: name_of(&of), next }))?;
             }
         }
         Ok(())
     }
 
+    /// Writes the ledger of a counter. Returns the highest end of its ranges.
     async fn write_ledger<W: Write>(
         &self,
         lines: &mut StreamWriter<'_, W>,
         rows: &DocNumberRows,
         of: &CounterKey,
-    ) -> Result<(), ExportError> {
-        let mut from = 0;
+    ) -> Result<Option<u64>, ExportError> {
+        let (mut from, mut end) = (0, None);
         loop {
             let page = rows.ledger(of, from, LEDGER_PAGE, self.deadline()).await?;
-            let Some(last) = page.last() else { return Ok(()) };
+            let Some(last) = page.last() else { return Ok(end) };
             from = last.first.saturating_add(1);
             for LedgerEntry { first, until, owner, reserved_at, state } in page {
+                end = end.max(Some(until));
                 lines.write(&Line::Range(RangeLine {
                     of: name_of(of),
                     first,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod counters;
 mod damage;
 mod round_trip;
 mod scene;

@@ -59,13 +59,18 @@ impl Scene {
         Scene { driver, db, level, in_view }
     }
 
-    /// A shop with documents, changed documents, numbers of all kinds, and a marked event.
-    pub(crate) async fn full(level: TrustLevel, in_view: bool) -> Scene {
-        let driver = Arc::new(MemDriver::new(Clock::system()));
-        let scene = Scene::open(driver, level, in_view).await;
+    /// A shop without events.
+    pub(crate) async fn deployed(level: TrustLevel, in_view: bool) -> Scene {
+        let scene = Scene::open(empty(), level, in_view).await;
         let schema = scene.db.application.schema().clone();
         let deployment = Deployment { level, schema };
         deployment.fix(&scene.db.app.storage, &scene.db.clock, FAR).await.unwrap();
+        scene
+    }
+
+    /// A shop with documents, changed documents, numbers of all kinds, and a marked event.
+    pub(crate) async fn full(level: TrustLevel, in_view: bool) -> Scene {
+        let scene = Scene::deployed(level, in_view).await;
         for partition in [1, 2] {
             let node = scene.node(partition, 1).await;
             for ws in WORKSPACES.into_iter().filter(|ws| ws % 4 == u64::from(partition)) {
@@ -151,7 +156,7 @@ impl Scene {
         assert!(storage.write_if(key.pkey, vec![swap], FAR).await.unwrap().is_applied());
     }
 
-    fn rows(&self) -> DocNumberRows {
+    pub(crate) fn rows(&self) -> DocNumberRows {
         let system = &self.db.system;
         let prefix = system.document_numbers(&self.db.app.entry);
         let call = std::time::Duration::from_secs(5);
