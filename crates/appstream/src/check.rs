@@ -18,7 +18,7 @@ pub struct CheckedStream {
     pub(crate) sha256: String,
     /// The highest epoch in the log of each partition that has events.
     pub(crate) epochs: BTreeMap<u16, OwnerEpoch>,
-    /// The size of the largest row that follows from the events.
+    /// The size of the largest row that the import writes, or that follows from the events.
     pub(crate) largest_row: usize,
     events: u64,
 }
@@ -51,7 +51,7 @@ impl CheckedStream {
 /// The first reason for which the stream cannot be imported.
 pub fn check_stream(source: impl BufRead) -> Result<CheckedStream, StreamError> {
     let mut reader = StreamReader::begin(source)?;
-    let (mut epochs, mut largest_row) = (BTreeMap::new(), 0);
+    let (mut epochs, mut largest_row) = (BTreeMap::new(), reader.header().deployment.row_size());
     while let Some(fact) = reader.next()? {
         match &fact {
             Fact::Event { partition, entry, bytes } => {
@@ -67,7 +67,10 @@ pub fn check_stream(source: impl BufRead) -> Result<CheckedStream, StreamError> 
             Fact::Copy { bytes, .. } | Fact::Record { bytes, .. } => {
                 largest_row = largest_row.max(bytes.len());
             }
-            _ => {}
+            Fact::Series(_, stored) => largest_row = largest_row.max(stored.row_size()),
+            Fact::Range(_, entry) => largest_row = largest_row.max(entry.row_size()),
+            // These rows have a few numbers.
+            Fact::Number(_) | Fact::Counter(..) => {}
         }
     }
     let (header, sha256, events) = (reader.header().clone(), reader.sha256(), reader.events());

@@ -21,6 +21,17 @@ pub(crate) enum Line {
     End(EndLine),
 }
 
+/// What the header of any version has.
+#[derive(Debug, Deserialize)]
+pub(crate) struct AnyHeader {
+    pub(crate) header: AnyHeaderLine,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct AnyHeaderLine {
+    pub(crate) format: u64,
+}
+
 /// The application and its deployment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

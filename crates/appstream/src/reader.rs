@@ -4,25 +4,39 @@
 //! belong to the row that the line names. The end is returned only if the whole stream is as it was
 //! written.
 
-use std::io::{BufRead, Read};
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, Read},
+};
 
 use bytes::Bytes;
-use docnumbers::{CounterKey, LedgerEntry, RangeState, SeriesId, StoredDefinitions};
+use docnumbers::{CounterKey, Definition, LedgerEntry, RangeState, SeriesId, StoredDefinitions};
 use eventlog::{
     AppRow, Deployment, Entry, EventPlace, Offset, RecordId, StoredRecord, WsId, row_formats,
 };
-use serde_json::Value;
+use isequencer::{SeqId, standard};
 use sha2::{Digest, Sha256};
 use sysvvm::{AppName, LastNumber};
 
 use crate::{
     FORMAT_VERSION, StreamError,
-    line::{CopyLine, CounterName, EndLine, EventLine, HeaderLine, Line, RangeLine, RecordLine},
+    counters::CountersSoFar,
+    line::{
+        AnyHeader, CopyLine, CounterName, EndLine, EventLine, HeaderLine, Line, NumberLine,
+        RangeLine, RecordLine, SeriesLine,
+    },
     writer::hex,
 };
 
-/// The longest line: the largest row of any storage in base64, with room for the names.
-const LONGEST_LINE: u64 = 32 << 20;
+/// The longest line. A parsed line may take many times its length, and a schema does.
+const LONGEST_LINE: usize = 4 << 20;
+
+/// The longest line with the bytes of a row: the largest row of any storage in base64, with room for
+/// the names. A parsed line takes no more than its length.
+const LONGEST_ROW_LINE: usize = 32 << 20;
+
+/// The beginnings of the lines that have the bytes of a row.
+const ROW_LINES: [&[u8]; 3] = [b"{\"event\":", b"{\"copy\":", b"{\"record\":"];
 
 /// The facts of the first line.
 #[derive(Clone, Debug)]
@@ -69,6 +83,8 @@ pub(crate) struct StreamReader<R> {
     /// The place of the marker to which the next lines belong.
     marked: Option<EventPlace>,
     are_events_over: bool,
+    last_series: Option<SeriesId>,
+    counters: CountersSoFar,
 }
 
 /// The exclusive upper bound of all numbers.
@@ -81,13 +97,13 @@ impl<R: BufRead> StreamReader<R> {
     pub(crate) fn begin(mut source: R) -> Result<StreamReader<R>, StreamError> {
         let mut line = Vec::new();
         read_line(&mut source, &mut line, 1)?;
-        let value: Value = serde_json::from_slice(&line).map_err(|_| StreamError::Foreign)?;
-        let found = value["header"]["format"].as_u64().ok_or(StreamError::Foreign)?;
+        let any: AnyHeader = serde_json::from_slice(&line).map_err(|_| StreamError::Foreign)?;
+        let found = any.header.format;
         if found != FORMAT_VERSION {
             return Err(StreamError::OtherFormat { found, known: FORMAT_VERSION });
         }
         let damaged = |why| StreamError::Damaged { line: 1, why };
-        let Ok(Line::Header(header)) = serde_json::from_value(value) else {
+        let Ok(Line::Header(header)) = serde_json::from_slice(&line) else {
             return Err(damaged("it has not the fields of a header".to_owned()));
         };
         if header.row_formats != row_formats() {
@@ -104,6 +120,8 @@ impl<R: BufRead> StreamReader<R> {
             last: None,
             marked: None,
             are_events_over: false,
+            last_series: None,
+            counters: CountersSoFar::default(),
         })
     }
 
@@ -152,7 +170,7 @@ impl<R: BufRead> StreamReader<R> {
         if *end != (EndLine { lines, events, sha256: self.sha256() }) {
             return Err("the lines in front of it are not those that were written".to_owned());
         }
-        Ok(())
+        Ok(self.counters.end()?)
     }
 
     fn fact(&mut self, line: Line) -> Result<Fact, Why> {
@@ -176,25 +194,19 @@ impl<R: BufRead> StreamReader<R> {
                 }
                 Fact::Record { record, bytes }
             }
-            Line::Number(number) => {
-                self.marked(number.ws)?;
-                let (ws, seq, number) = (number.ws, number.sequence, number.last);
-                if seq == 0 || !(1..NUMBERS_END).contains(&number) {
-                    return Err("no sequence has this number".to_owned());
-                }
-                Fact::Number(LastNumber { ws, seq, number })
-            }
-            Line::Series(series) => {
-                self.end_events();
-                Fact::Series(series.id.parse().map_err(text)?, series.stored)
-            }
+            Line::Number(number) => self.number(number)?,
+            Line::Series(series) => self.series(series)?,
             Line::Counter(counter) => {
                 self.end_events();
-                Fact::Counter(counter_key(&counter.of)?, counter.next)
+                let of = counter_key(&counter.of)?;
+                self.counters.counter(&of, counter.next)?;
+                Fact::Counter(of, counter.next)
             }
             Line::Range(range) => {
                 self.end_events();
-                range_fact(range)?
+                let (of, entry) = range_fact(range)?;
+                self.counters.range(&of, entry.first, entry.until)?;
+                Fact::Range(of, entry)
             }
             Line::Header(_) | Line::End(_) => return Err("it is not in its place".to_owned()),
         })
@@ -228,6 +240,42 @@ impl<R: BufRead> StreamReader<R> {
         Ok(Fact::Event { partition, entry, bytes })
     }
 
+    /// The schema names all sequences of the application, and no sequence is ever removed. The offset
+    /// in the log of the workspace follows from the marker.
+    fn number(&self, NumberLine { ws, sequence, last }: NumberLine) -> Result<Fact, Why> {
+        self.marked(ws)?;
+        let mut ids = self.header.deployment.schema.sequences().values().flat_map(BTreeMap::values);
+        let standard = [standard::RECORD_ID, standard::CRECORD_ID];
+        if !standard.contains(&SeqId(sequence)) && !ids.any(|id| *id == sequence) {
+            return Err(format!("the schema has no sequence with the id {sequence}"));
+        }
+        if !(1..NUMBERS_END).contains(&last) {
+            return Err("no sequence has this number".to_owned());
+        }
+        Ok(Fact::Number(LastNumber { ws, seq: sequence, number: last }))
+    }
+
+    fn series(&mut self, SeriesLine { id, stored }: SeriesLine) -> Result<Fact, Why> {
+        self.end_events();
+        let id: SeriesId = id.parse().map_err(text)?;
+        match &self.last_series {
+            Some(last) if *last == id => return Err("the stream has the series twice".to_owned()),
+            Some(last) if *last > id => return Err("the series is not in its place".to_owned()),
+            _ => {}
+        }
+        let definitions = &stored.definitions;
+        let mut all = definitions.iter().enumerate();
+        if all.any(|(at, definition)| definitions[..at].contains(definition)) {
+            return Err("the series has a definition twice".to_owned());
+        }
+        let is_own = |it: &Definition| it.id.parse().is_ok_and(|parsed: SeriesId| parsed == id);
+        if definitions.is_empty() || !definitions.iter().all(is_own) {
+            return Err("the series has no definitions, or those of another one".to_owned());
+        }
+        self.last_series = Some(id.clone());
+        Ok(Fact::Series(id, stored))
+    }
+
     /// Returns the place of the marker in front of a line.
     fn marked(&self, ws: u64) -> Result<EventPlace, Why> {
         let marked = self.marked.filter(|marked| marked.ws.0 == ws && !self.are_events_over);
@@ -246,15 +294,21 @@ fn read_line(
     number: u64,
 ) -> Result<usize, StreamError> {
     line.clear();
-    let length = source.take(LONGEST_LINE).read_until(b'\n', line)?;
-    if length > 0 && !line.ends_with(b"\n") {
-        if length as u64 == LONGEST_LINE {
-            let why = format!("it is longer than {LONGEST_LINE} bytes");
-            return Err(StreamError::Damaged { line: number, why });
-        }
-        return Err(StreamError::Cut(number - 1));
+    let mut most = LONGEST_LINE;
+    let rest = &mut *source;
+    rest.take(most as u64).read_until(b'\n', line)?;
+    if line.len() == most && ROW_LINES.iter().any(|start| line.starts_with(start)) {
+        most = LONGEST_ROW_LINE;
+        source.take((most - line.len()) as u64).read_until(b'\n', line)?;
     }
-    Ok(length)
+    match line.last() {
+        None | Some(b'\n') => Ok(line.len()),
+        Some(_) if line.len() < most => Err(StreamError::Cut(number - 1)),
+        Some(_) => {
+            let why = format!("it is longer than {most} bytes");
+            Err(StreamError::Damaged { line: number, why })
+        }
+    }
 }
 
 fn read_header(header: HeaderLine) -> Result<Header, Why> {
@@ -270,14 +324,14 @@ fn counter_key(CounterName { series, period, ws }: &CounterName) -> Result<Count
     Ok(CounterKey { series, period, ws: ws.map(docnumbers::WsId) })
 }
 
-fn range_fact(range: RangeLine) -> Result<Fact, Why> {
+fn range_fact(range: RangeLine) -> Result<(CounterKey, LedgerEntry), Why> {
     let RangeLine { of, first, until, is_open, owner, reserved_at_ms } = range;
     if first >= until || until > NUMBERS_END {
         return Err("the range has no counters, or too high ones".to_owned());
     }
     let state = if is_open { RangeState::Open } else { RangeState::NotIssued };
     let reserved_at = clock::WallTime::from_millis(reserved_at_ms);
-    Ok(Fact::Range(counter_key(&of)?, LedgerEntry { first, until, owner, reserved_at, state }))
+    Ok((counter_key(&of)?, LedgerEntry { first, until, owner, reserved_at, state }))
 }
 
 fn text(error: impl std::error::Error) -> Why {

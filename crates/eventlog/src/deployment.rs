@@ -129,6 +129,11 @@ impl Deployment {
         Ok(row.map(|row| Deployment::from_bytes(&row)).transpose()?)
     }
 
+    /// Returns the size of the row of this deployment.
+    pub fn row_size(&self) -> usize {
+        self.to_bytes().len()
+    }
+
     fn follows(&self, earlier: &Deployment) -> Result<(), DeploymentError> {
         if self.level != earlier.level {
             let (there, wanted) = (earlier.level, self.level);

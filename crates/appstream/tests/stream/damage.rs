@@ -1,6 +1,10 @@
 //! Streams that are refused.
 
-use appstream::{ImportError, StreamError, check_stream, eventlog::TrustLevel, sysvvm::Error};
+use std::io::{self, BufReader, Read};
+
+use appstream::{
+    CheckedStream, ImportError, StreamError, check_stream, eventlog::TrustLevel, sysvvm::Error,
+};
 
 use crate::scene::{Scene, dump, empty, import_into, name, system};
 
@@ -93,6 +97,164 @@ async fn impossible_numbers_are_refused() {
         assert!(matches!(refused, Err(StreamError::Damaged { .. })), "{what}: {refused:?}");
     }
     assert!(changed("number", "last", "7").is_ok());
+}
+
+/// Checks the lines of the whole stream after a change of them.
+async fn checked(change: impl FnOnce(&mut Vec<String>)) -> Result<CheckedStream, StreamError> {
+    let stream = String::from_utf8(stream().await).unwrap();
+    let mut lines: Vec<String> = stream.lines().map(str::to_owned).collect();
+    lines.pop();
+    change(&mut lines);
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    check_stream(ended(&lines).as_bytes())
+}
+
+/// The place of the last line of a kind.
+fn last(lines: &[String], kind: &str) -> usize {
+    let start = format!("{{\"{kind}\":");
+    lines.iter().rposition(|line| line.starts_with(&start)).unwrap()
+}
+
+/// A stream of another program ended an import with "a row exists already", after the application was
+/// registered.
+#[tokio::test]
+async fn a_row_that_comes_twice_is_refused() {
+    for (kind, why) in [
+        ("series", "the stream has the series twice"),
+        ("counter", "the stream has the counter twice"),
+        ("range", "the stream has the range twice, or not in the order of ranges"),
+    ] {
+        let refused = checked(|lines| {
+            let at = last(lines, kind);
+            lines.insert(at, lines[at].clone());
+        });
+        let refused = refused.await.unwrap_err().to_string();
+        assert!(refused.ends_with(why), "{kind}: {refused}");
+    }
+    let definition = checked(|lines| {
+        let at = last(lines, "series");
+        let (before, rest) = lines[at].split_once('[').unwrap();
+        let (definition, after) = rest.split_once(']').unwrap();
+        lines[at] = format!("{before}[{definition},{definition}]{after}");
+    });
+    let refused = definition.await.unwrap_err().to_string();
+    assert!(refused.ends_with("the series has a definition twice"), "{refused}");
+}
+
+/// A counter, with all its ranges, behind other counters. The check remembers more than the line in
+/// front.
+#[tokio::test]
+async fn a_counter_that_comes_again_later_is_refused() {
+    let refused = checked(|lines| {
+        let at = last(lines, "range");
+        let first = lines.iter().position(|line| line.starts_with("{\"counter\":")).unwrap();
+        assert!(first < at);
+        lines.push(lines[first].clone());
+    });
+    let refused = refused.await.unwrap_err().to_string();
+    assert!(refused.ends_with("the stream has the counter twice"), "{refused}");
+    let refused = checked(|lines| lines.push(lines[last(lines, "range")].clone())).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.ends_with("the counter of the range is in front of it"), "{refused}");
+}
+
+/// Without a counter, or with a lower one, a node would reserve the ranges again.
+#[tokio::test]
+async fn ranges_need_a_counter_that_is_not_lower() {
+    let missing = "the ranges in front of it have no counter behind them";
+    let end = checked(|lines| drop(lines.remove(last(lines, "counter")))).await;
+    let end = end.unwrap_err().to_string();
+    assert!(end.ends_with(missing), "{end}");
+    let middle = checked(|lines| {
+        let first = lines.iter().position(|line| line.starts_with("{\"counter\":")).unwrap();
+        lines.remove(first);
+    });
+    let middle = middle.await.unwrap_err().to_string();
+    assert!(middle.ends_with(missing), "{middle}");
+    let lower = checked(|lines| {
+        let at = last(lines, "counter");
+        let (before, _) = lines[at].split_once("\"next\":").unwrap();
+        lines[at] = format!("{before}\"next\":1}}}}");
+    });
+    let lower = lower.await.unwrap_err().to_string();
+    assert!(lower.ends_with("the counter is lower than the end of its ranges"), "{lower}");
+}
+
+#[tokio::test]
+async fn definitions_belong_to_their_series() {
+    let series = |change: fn(&str) -> String| {
+        checked(move |lines| {
+            let at = last(lines, "series");
+            lines[at] = change(&lines[at]);
+        })
+    };
+    let other = |line: &str| line.replacen("\"id\":\"ticket\"", "\"id\":\"zebra\"", 1);
+    let refused = series(other).await.unwrap_err().to_string();
+    assert!(refused.ends_with("no definitions, or those of another one"), "{refused}");
+    let none = |line: &str| format!("{}[]}}}}}}", line.split_once('[').unwrap().0);
+    let refused = series(none).await.unwrap_err().to_string();
+    assert!(refused.ends_with("no definitions, or those of another one"), "{refused}");
+    let earlier = |line: &str| line.replace("ticket", "a");
+    let refused = series(earlier).await.unwrap_err().to_string();
+    assert!(refused.ends_with("the series is not in its place"), "{refused}");
+}
+
+/// No node would read the number, and a later sequence of the application would begin with it.
+#[tokio::test]
+async fn a_number_of_an_unknown_sequence_is_refused() {
+    for (id, is_known) in [(0, false), (1, false), (2, true), (255, false), (999, false)] {
+        let checked = checked(|lines| {
+            let at = last(lines, "number");
+            let (before, rest) = lines[at].split_once("\"sequence\":").unwrap();
+            let (_, after) = rest.split_once(',').unwrap();
+            lines[at] = format!("{before}\"sequence\":{id},{after}");
+        });
+        let checked = checked.await;
+        assert_eq!(checked.is_ok(), is_known, "{id}: {checked:?}");
+    }
+}
+
+/// A line without an end, which gives its bytes as long as somebody reads them.
+struct Endless {
+    start: &'static [u8],
+    read: usize,
+}
+
+impl Read for Endless {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let start = self.start.get(self.read..).unwrap_or_default();
+        let copied = start.len().min(to.len());
+        to[..copied].copy_from_slice(&start[..copied]);
+        to[copied..].fill(b'1');
+        self.read += to.len();
+        Ok(to.len())
+    }
+}
+
+#[tokio::test]
+async fn a_line_of_any_size_takes_bounded_memory() {
+    let header = stream().await;
+    let header = &header[..=header.iter().position(|byte| *byte == b'\n').unwrap()];
+    for (start, most) in [
+        (&b"{\"event\":{"[..], 32 << 20),
+        (b"{\"record\":{", 32 << 20),
+        (b"{\"series\":{", 4 << 20),
+        (b"{ \"event\":{", 4 << 20),
+        (b"no line", 4 << 20),
+    ] {
+        let mut endless = Endless { start, read: 0 };
+        let refused = check_stream(BufReader::new(header.chain(&mut endless))).unwrap_err();
+        let expected = format!("line 2 of the export is damaged: it is longer than {most} bytes");
+        assert_eq!(refused.to_string(), expected);
+        assert!(endless.read < most + (64 << 10), "{} bytes were read", endless.read);
+    }
+    for start in [&b"{\"header\":{\"schema\":\""[..], b"vvm redb backup"] {
+        let mut endless = Endless { start, read: 0 };
+        let refused = check_stream(BufReader::new(&mut endless)).unwrap_err();
+        let expected = "line 1 of the export is damaged: it is longer than 4194304 bytes";
+        assert_eq!(refused.to_string(), expected);
+        assert!(endless.read < (4 << 20) + (64 << 10), "{} bytes were read", endless.read);
+    }
 }
 
 /// A stream of these lines, with the right end.

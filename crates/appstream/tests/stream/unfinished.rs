@@ -12,10 +12,11 @@ use appstream::{
     import,
     istorage::{
         Call, CallAnswer, Capabilities, Result, RowLimits, SharedStorage, StorageWrapper,
-        WrappedDriver,
+        WrappedDriver, mem::MemDriver,
     },
     sysvvm::{Error, System},
 };
+use docnumbers::{Definition, Policy, Reset, Series};
 use tokio::sync::Notify;
 
 use crate::scene::{FAR, Scene, empty, import_into, name, sorted_lines, system, sysvvm};
@@ -143,17 +144,53 @@ impl StorageWrapper for Dying {
 async fn a_row_that_the_storage_cannot_hold_is_refused() {
     let stream = Scene::full(TrustLevel::Zero, false).await.export().await;
     let driver = empty();
-    let wrap = |inner| Arc::new(SmallRows(inner)) as SharedStorage;
-    let narrow = Arc::new(WrappedDriver::new(Arc::clone(&driver) as _, wrap));
-    let checked = check_stream(&stream[..]).unwrap();
-    let over = System::open(narrow, sysvvm(), Clock::system(), FAR).await.unwrap();
-    let refused = import(&over, &name(), &stream[..], &checked, Clock::system(), FAR).await;
-    assert!(matches!(refused, Err(ImportError::RowTooLarge { limit: 150, .. })), "{refused:?}");
+    let refused = import_of_small_rows(&driver, &stream).await;
+    assert!(matches!(refused, ImportError::RowTooLarge { limit: LIMIT, .. }), "{refused:?}");
     let opened = system(&driver).await.open_app(&name(), FAR).await;
     assert!(matches!(opened, Err(Error::DoesNotExist { .. })), "{opened:?}");
 }
 
-/// A storage that takes values of at most 150 bytes.
+/// The row of the schema, of a series, and of a range. Only the rows of events were measured, so the
+/// storage refused the others after the application was registered.
+#[tokio::test]
+async fn a_large_row_that_follows_from_no_event_is_refused() {
+    let scene = Scene::deployed(TrustLevel::Zero, false).await;
+    let schema = scene.db.application.schema().to_string().len();
+    let refused = import_of_small_rows(&empty(), &scene.export().await).await;
+    let ImportError::RowTooLarge { row, .. } = refused else { panic!("{refused:?}") };
+    assert!((schema..schema + 32).contains(&row), "{row} bytes, and the schema has {schema}");
+    let large = schema + 100;
+    let series = scene.fast("ticket", Reset::Never, &"x".repeat(large)).await;
+    let refused = import_of_small_rows(&empty(), &scene.export().await).await;
+    let ImportError::RowTooLarge { row, .. } = refused else { panic!("{refused:?}") };
+    assert!((schema..schema + 32).contains(&row), "{row} bytes: the series is small");
+    drop(series.next(docnumbers::WsId(1), FAR).await.unwrap());
+    let refused = import_of_small_rows(&empty(), &scene.export().await).await;
+    let ImportError::RowTooLarge { row, .. } = refused else { panic!("{refused:?}") };
+    assert!((large..large + 50).contains(&row), "{row} bytes, and the owner has {large}");
+    for at in 0..2 * large / 170 {
+        let template = format!("{at:02}{}{{counter:4}}", "-".repeat(170));
+        let series = Series::new(Definition::new("long", &template)).unwrap();
+        scene.rows().fix(&series, Policy::Gapless, FAR).await.unwrap();
+    }
+    let refused = import_of_small_rows(&empty(), &scene.export().await).await;
+    let ImportError::RowTooLarge { row, .. } = refused else { panic!("{refused:?}") };
+    assert!(row > 2 * large, "{row} bytes, and the templates have more");
+}
+
+/// Imports a stream into a storage that takes small rows only.
+async fn import_of_small_rows(driver: &Arc<MemDriver>, stream: &[u8]) -> ImportError {
+    let wrap = |inner| Arc::new(SmallRows(inner)) as SharedStorage;
+    let narrow = Arc::new(WrappedDriver::new(Arc::clone(driver) as _, wrap));
+    let checked = check_stream(stream).unwrap();
+    let over = System::open(narrow, sysvvm(), Clock::system(), FAR).await.unwrap();
+    import(&over, &name(), stream, &checked, Clock::system(), FAR).await.unwrap_err()
+}
+
+/// The bytes of the largest value that [`SmallRows`] takes.
+const LIMIT: usize = 150;
+
+/// A storage that takes small values only.
 #[derive(Debug)]
 struct SmallRows(SharedStorage);
 
@@ -164,7 +201,7 @@ impl StorageWrapper for SmallRows {
 
     fn capabilities(&self) -> Capabilities {
         let inner = self.0.capabilities();
-        Capabilities { row: RowLimits { value: 150, ..inner.row }, ..inner }
+        Capabilities { row: RowLimits { value: LIMIT, ..inner.row }, ..inner }
     }
 }
 

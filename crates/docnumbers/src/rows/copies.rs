@@ -8,6 +8,13 @@ use istorage::{Conditional, Error, Key, Outcome, Result, settle::write_if_settle
 
 use super::{CounterKey, CounterRow, DocNumberRows, LedgerEntry, LedgerRow, Token, keys};
 
+impl LedgerEntry {
+    /// Returns the size of the row of this entry.
+    pub fn row_size(&self) -> usize {
+        LedgerRow::SIZE + self.owner.len()
+    }
+}
+
 impl DocNumberRows {
     /// Lists the counters of all fast series, in any order, and in bounded memory.
     ///

@@ -75,6 +75,14 @@ pub struct StoredDefinitions {
     pub definitions: Vec<Definition>,
 }
 
+impl StoredDefinitions {
+    /// Returns the size of the row of these definitions.
+    pub fn row_size(&self) -> usize {
+        // A row without a text is written nowhere.
+        text_of(self).map_or(usize::MAX, |row| row.len())
+    }
+}
+
 impl DocNumberRows {
     /// Checks whether [`DocNumberRows::fix`] would accept a definition now. Nothing is stored. Check
     /// all series before the first one is fixed: the stored definition of a series binds, even if

@@ -73,8 +73,11 @@ pub(crate) struct LedgerRow {
 }
 
 impl LedgerRow {
+    /// The size of the row without its owner.
+    pub(super) const SIZE: usize = 2 + 8 + 8 + 16;
+
     pub(crate) fn bytes(&self) -> Bytes {
-        let mut bytes = BytesMut::with_capacity(2 + 8 + 8 + 16 + self.owner.len());
+        let mut bytes = BytesMut::with_capacity(Self::SIZE + self.owner.len());
         bytes.put_u8(VERSION);
         bytes.put_u8(match self.state {
             RangeState::Open => OPEN,
@@ -138,6 +141,7 @@ mod tests {
             let numbers = [1, tag, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3];
             let expected = [&numbers[..], &token_bytes, b"ab"].concat();
             assert_eq!(row.bytes(), expected);
+            assert_eq!(row.clone().entry(1).row_size(), expected.len());
             assert_eq!(LedgerRow::read(&expected).unwrap(), row);
         }
     }
