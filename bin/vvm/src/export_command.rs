@@ -1,6 +1,7 @@
 //! `vvm export` and `vvm import`: an application as a stream of events, between any two storages.
 
 use std::{
+    error::Error,
     fs::File,
     io::{BufReader, BufWriter},
     path::Path,
@@ -42,17 +43,17 @@ pub(crate) async fn run_export(args: ExportArgs) -> Result<ExitCode, CommandErro
     let NamedStorage { target, system } = storage;
     let written = async {
         let opened = Exporter::open(Arc::clone(&driver), system, &app, clock, deadline).await;
-        let exporter = opened.map_err(|error| not_exported(&target, &error))?;
+        let exporter = opened.map_err(|error| not_exported(&target, &path, &error))?;
         let bar = byte_bar();
         let mut file = NewFile::create(&path)?;
         let mut counted = BufWriter::with_capacity(PIECE, bar.wrap_write(&mut file));
         let report = exporter.write(&mut counted).await;
         drop(counted);
-        let report = report.map_err(|error| not_exported(&target, &error))?;
+        let report = report.map_err(|error| not_exported(&target, &path, &error))?;
         bar.set_message("verifying");
         file.publish(|file| {
             let read = BufReader::with_capacity(PIECE, file);
-            check_stream(read).map_err(|error| CommandError::unfinished(with_causes(&error)))
+            check_stream(read).map_err(|error| CommandError::unfinished(in_file(&path, &error)))
         })?;
         bar.finish_and_clear();
         Ok(report)
@@ -135,19 +136,24 @@ fn open(path: &Path) -> Result<File, CommandError> {
 }
 
 fn not_read(path: &Path, error: &StreamError) -> CommandError {
-    let message = format!("{}: {}", path.display(), with_causes(error));
+    let message = in_file(path, error);
     match error {
         StreamError::Read(_) => CommandError::unreachable(message),
         _ => CommandError::config(message),
     }
 }
 
-fn not_exported(target: &StorageTarget, error: &ExportError) -> CommandError {
+/// The message of an error of a file.
+fn in_file(path: &Path, error: &impl Error) -> String {
+    format!("{}: {}", path.display(), with_causes(error))
+}
+
+fn not_exported(target: &StorageTarget, path: &Path, error: &ExportError) -> CommandError {
     let what = format!("cannot export from {target}");
     match (error, error.storage()) {
         (_, Some(error)) => CommandError::storage(&what, error),
         (ExportError::System(error), None) => CommandError::system(&what, error),
-        (ExportError::Write(_), None) => CommandError::unfinished(with_causes(error)),
+        (ExportError::Write(_), None) => CommandError::unfinished(in_file(path, error)),
         (error, None) => CommandError::config(format!("{what}: {}", with_causes(error))),
     }
 }
@@ -161,5 +167,19 @@ fn not_imported(target: &StorageTarget, error: &ImportError) -> CommandError {
             CommandError::config(format!("{what}: {}", with_causes(error)))
         }
         (error, None) => CommandError::unfinished(format!("{what}: {}", with_causes(error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The message of a full disk named no file.
+    #[test]
+    fn an_error_of_the_file_names_it() {
+        let full = ExportError::Write(std::io::Error::other("the disk is full"));
+        let error = not_exported(&StorageTarget::Mem, Path::new("/backup/shop.ndjson"), &full);
+        let expected = "/backup/shop.ndjson: cannot write the export: the disk is full";
+        assert_eq!(error.to_string(), expected);
     }
 }
