@@ -10,7 +10,7 @@
 
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     process::ExitCode,
     sync::{
         Arc, Barrier,
@@ -31,7 +31,7 @@ use processor::{Application, Command, Done, Refused};
 use shop::{article, create_workspace, cud, shop};
 use sysvvm::AppName;
 use tokio::runtime::{Builder, Runtime};
-use trialkit::{Trial, trials};
+use trialkit::{Trial, free_address, trials};
 use vvm::{AppSettings, Launched, NodeSettings, Vvm};
 use vvm_tests::trials::{OwnFixtures, ServerFixture, Target, run_trials};
 
@@ -70,7 +70,7 @@ impl Node {
         };
         let elections = keyspaces.track(control.spawn(connect()).await.unwrap());
         let theirs = keyspaces.track(requests.spawn(connect()).await.unwrap());
-        let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let admin = free_address();
         let endpoint = AdminEndpoint::new(AdminSettings::new(admin, Arc::new(String::new), "0"));
         let settings = NodeSettings {
             system: KeyspaceName::new(format!("busy_{:016x}", clock.random())).unwrap(),

@@ -11,7 +11,6 @@ mod node;
 
 use std::{
     fs,
-    net::TcpListener,
     path::Path,
     process::{Command, Output},
 };
@@ -132,7 +131,7 @@ fn a_node_without_a_file_says_so() {
     let node = NodeProcess::start(folder.path(), "[storage]\ndriver = \"mem\"\n").ready();
     let admin = node.admin.to_string();
     failed(folder.path(), &["backup", "file", "--admin", &admin], 1, "redb only");
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let free = node::free().to_string();
     failed(folder.path(), &["backup", "file", "--admin", &free], 4, &free);
     let both = ["backup", "file", "--admin", &admin, "--storage", "mem"];
     failed(folder.path(), &both, 2, "cannot be used with");

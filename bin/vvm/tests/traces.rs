@@ -10,7 +10,7 @@ mod node;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     path::Path,
     process::Command,
     sync::atomic::Ordering,
@@ -124,8 +124,7 @@ fn a_stop_exports_the_last_spans() {
 
 #[test]
 fn without_a_collector_spans_are_dropped_and_requests_are_not_slower() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (_folder, node) = start(&config(free, "sample_ratio = 1.0"));
+    let (_folder, node) = start(&config(node::free(), "sample_ratio = 1.0"));
     for _ in 0..50 {
         assert_eq!(command(&node, &[]), 200);
     }

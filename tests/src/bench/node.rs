@@ -4,7 +4,7 @@
 
 use std::{
     fs::File,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -18,6 +18,7 @@ use rustix::{
 };
 use serde_json::Value;
 use shop::http_client::try_request;
+use trialkit::free_address;
 
 /// The longest time for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,7 +73,7 @@ impl BenchBinary {
     /// # Errors
     /// If the node is not ready in time.
     pub fn start(&self, command: &[&str], folder: &Path) -> Result<BenchNode, BenchError> {
-        let (api, admin) = (free()?, free()?);
+        let (api, admin) = (free_address(), free_address());
         let log = folder.join("node.log");
         let child = Command::new(&self.path)
             .args(command)
@@ -196,11 +197,6 @@ impl BenchNode {
     fn read(&self, name: &str) -> std::io::Result<String> {
         std::fs::read_to_string(format!("/proc/{}/{name}", self.process.0.id()))
     }
-}
-
-/// A port that is free now.
-fn free() -> std::io::Result<SocketAddr> {
-    TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 
 fn is_ready(admin: SocketAddr) -> bool {

@@ -2,7 +2,7 @@
 //! recovers: status, code and `Retry-After` of the answer, and what status and readiness say.
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -14,6 +14,7 @@ use processor::{Command, RowChange};
 use serde_json::json;
 use shop::http_client::{command_path, request, workspace_path};
 use tokio::{sync::watch, task::spawn_blocking};
+use trialkit::free_address;
 use vvm::{
     Launched, NodeSettings, Stage,
     eventlog::{AppRow, Fields, Offset, RecordId, WsId},
@@ -105,8 +106,7 @@ impl BusyNode {
 
     /// Launches a node on an empty storage.
     fn launch(mode: Mode, change: impl FnOnce(&mut PartitionSettings)) -> BusyNode {
-        let [api, admin] =
-            [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+        let (api, admin) = (free_address(), free_address());
         let (clock, (mode, current)) = (Clock::system(), watch::channel(mode));
         let opened = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&opened);

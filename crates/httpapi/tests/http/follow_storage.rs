@@ -1,7 +1,7 @@
 //! The reads of the storage that followers cause, and logs with a damaged event.
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -18,6 +18,7 @@ use shop::{
     http_client::{command_path, request, workspace_path},
 };
 use tokio::runtime::Runtime;
+use trialkit::free_address;
 use vvm::{
     Launched, NodeSettings,
     eventlog::{AppRow, Offset, WsId},
@@ -69,7 +70,7 @@ impl CountedNode {
     fn with(change: impl FnOnce(&mut HttpApiSettings)) -> CountedNode {
         let runtime = Runtime::new().unwrap();
         let entered = runtime.enter();
-        let api = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let api = free_address();
         let (opened, reads) = (Arc::new(Mutex::new(Vec::new())), Arc::default());
         let hangs = Arc::<AtomicBool>::default();
         let (kept, counted, hang) = (Arc::clone(&opened), Arc::clone(&reads), Arc::clone(&hangs));

@@ -1,7 +1,7 @@
 //! Reads of a node when its storage does not answer, or when the node itself stands still.
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -15,6 +15,7 @@ use httpapi::{HttpApi, HttpApiSettings};
 use serde_json::Value;
 use shop::http_client::{command_path, request, workspace_path};
 use tokio::task::spawn_blocking;
+use trialkit::free_address;
 use vvm::{
     Launched, NodeSettings,
     ielections::Timing,
@@ -70,7 +71,7 @@ impl StallingNode {
         command_time: Duration,
         wrap: impl Fn(SharedStorage, Arc<AtomicBool>) -> SharedStorage + Send + Sync + 'static,
     ) -> StallingNode {
-        let api = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let api = free_address();
         let (clock, is_armed) = (Clock::system(), Arc::new(AtomicBool::new(false)));
         let armed = Arc::clone(&is_armed);
         let stalling = move |inner| wrap(inner, Arc::clone(&armed));

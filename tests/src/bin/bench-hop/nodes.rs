@@ -1,11 +1,6 @@
 //! The nodes of the bench.
 
-use std::{
-    net::{SocketAddr, TcpListener},
-    num::NonZeroU32,
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
@@ -15,6 +10,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     task::JoinSet,
 };
+use trialkit::free_address;
 use vvm::{AppSettings, ClusterOrder, Launched, NodeSettings, Vvm, eventlog::WsId};
 use vvm_tests::bench::{BenchError, KeptConnection};
 
@@ -118,8 +114,7 @@ fn launch(
     driver: &Arc<SharedDriver>,
     reached_at: Option<SocketAddr>,
 ) -> Result<Launched, BenchError> {
-    let free = || TcpListener::bind("127.0.0.1:0")?.local_addr();
-    let (api, cluster) = (free()?, free()?);
+    let (api, cluster) = (free_address(), free_address());
     let (http, port) =
         HttpApi::with_cluster(HttpApiSettings::new(api), ClusterSettings::new(cluster))?;
     let mut settings = NodeSettings::new(api);

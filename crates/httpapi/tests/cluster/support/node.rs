@@ -3,7 +3,7 @@
 use std::{
     io::Write as _,
     mem,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     num::NonZeroU32,
     sync::{
         Arc,
@@ -20,6 +20,7 @@ use processor::{Application, SeriesPolicy};
 use serde_json::Value;
 use shop::http_client::{command_path, request};
 use tokio::runtime::{Builder, Runtime};
+pub(crate) use trialkit::free_address;
 use vvm::{
     AppSettings, ClusterOrder, Launched, NodeSettings, OrderError, Stage, Vvm, async_trait,
     docnumbers::{Definition, FastSettings, Series},
@@ -117,10 +118,6 @@ pub(crate) struct ClusterNode {
     pub(crate) launched: Launched,
     runtime: Runtime,
     metrics: PrometheusHandle,
-}
-
-pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 impl TestCluster {

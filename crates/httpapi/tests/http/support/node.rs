@@ -3,7 +3,7 @@
 use std::{
     io::{self, Write},
     mem,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     sync::{Arc, Mutex},
     thread::{self, sleep},
     time::{Duration, Instant},
@@ -17,6 +17,7 @@ use serde_json::Value;
 use shop::http_client::{self, command_path, request, try_request};
 use tokio::runtime::{Builder, Runtime};
 use tracing::Dispatch;
+use trialkit::free_address;
 use vvm::{
     AppSettings, Launched, NodeSettings, Problem, Stage, Vvm,
     docnumbers::{Definition, FastSettings, Overflow, Scope, Series},
@@ -102,8 +103,7 @@ impl TestNode {
         change: impl FnOnce(&mut HttpApiSettings, &mut AdminSettings),
         driver: Arc<MemDriver>,
     ) -> TestNode {
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (api, admin) = (free(), free());
+        let (api, admin) = (free_address(), free_address());
         let mut settings = HttpApiSettings::new(api);
         let log = Arc::new(Log::default());
         let recorder = PrometheusBuilder::new().build_recorder();
