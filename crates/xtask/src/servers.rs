@@ -13,7 +13,7 @@ mod dynamodb;
 mod environment;
 mod java;
 mod node;
-mod ports;
+pub(crate) mod ports;
 mod probe;
 
 use std::{

@@ -185,6 +185,7 @@ fn are_fair_shares(status: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::servers::ports;
 
     #[test]
     fn shares_are_fair_if_they_differ_by_one_and_nothing_is_free() {
@@ -215,7 +216,9 @@ mod tests {
 
     #[test]
     fn a_taken_address_is_named() {
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // The system gives ports from 32768 on to clients, and gave one to another test.
+        let port = ports::free(&["127.0.0.1"], 1).unwrap()[0];
+        let taken = SocketAddr::from(([127, 0, 0, 1], port));
         let mut place = NodePlace::all(Path::new("/cluster")).remove(0);
         (place.api, place.admin, place.peers) = (taken, taken, taken);
         place.check_addresses().unwrap();
