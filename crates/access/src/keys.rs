@@ -38,7 +38,7 @@ pub enum KeySetError {
         /// The reason.
         why: &'static str,
     },
-    /// The file has no key that can be used.
+    /// The file has keys, and none of them can be used.
     #[error("the file has no key for signatures that this program can check")]
     Empty,
 }
@@ -104,10 +104,10 @@ enum Unused {
 
 impl KeySet {
     /// Reads a JWKS file (RFC 7517). Keys for encryption, and those of unknown algorithms, are
-    /// skipped.
+    /// skipped. The set may be empty (`{"keys": []}`): then every token is refused.
     ///
     /// # Errors
-    /// If the file is not a JWKS, or has no usable key. A file with a private or a shared key is
+    /// If the file is not a JWKS, or if all its keys are skipped. A file with a private or a shared key is
     /// refused, and so is one with a key without an id, with one id twice, or with a damaged key.
     pub fn parse(jwks: &[u8]) -> Result<KeySet, KeySetError> {
         let all: Jwks = serde_json::from_slice(jwks).map_err(KeySetError::NotJwks)?;
@@ -124,7 +124,11 @@ impl KeySet {
                 Err(Unused::Skipped(why)) => set.skipped.push(wrong(why).to_string()),
             }
         }
-        if set.keys.is_empty() { Err(KeySetError::Empty) } else { Ok(set) }
+        // An operator who writes an empty set shuts everybody out. Keys of another kind are a mistake.
+        if set.keys.is_empty() && !set.skipped.is_empty() {
+            return Err(KeySetError::Empty);
+        }
+        Ok(set)
     }
 
     /// The keys of the file that are not used, each with the reason.

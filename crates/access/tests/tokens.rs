@@ -319,10 +319,19 @@ fn files_of_keys_that_a_node_must_not_have_are_refused() {
         let error = KeySet::parse(file.as_bytes()).unwrap_err();
         assert!(matches!(error, KeySetError::NotJwks(_)), "{error}");
     }
-    for file in [json!({"keys": []}), json!({"keys": [with(json!({"use": "enc"}))]})] {
-        let error = KeySet::parse(file.to_string().as_bytes()).unwrap_err();
-        assert!(matches!(error, KeySetError::Empty), "{error}");
-    }
+    let unusable = json!({"keys": [with(json!({"use": "enc"}))]}).to_string();
+    let error = KeySet::parse(unusable.as_bytes()).unwrap_err();
+    assert!(matches!(error, KeySetError::Empty), "{error}");
+}
+
+/// An operator could shut nobody out: a set without keys was refused, and the former keys stayed.
+#[test]
+fn an_empty_set_refuses_every_token() {
+    let none = KeySet::parse(br#"{"keys": []}"#).unwrap();
+    assert_eq!((none.ids().count(), none.skipped().len()), (0, 0));
+    let key = IssuerKey::ed25519("ed");
+    let refused = verifier(&[]).verify(&key.token(&claims(json!({}))), NOW);
+    assert_eq!(refused, Err(TokenRefusal::UnknownKey));
 }
 
 /// An issuer added a key of a kind that the node did not know, and the node refused the whole file.

@@ -57,7 +57,8 @@ enum FileProblem {
 /// Knows the sender of a request by a token (JWT) that an issuer has signed.
 ///
 /// The file of keys is read again when it changes, and when a token names an unknown key, at most
-/// once a second. A file that cannot be used changes nothing.
+/// once a second. A file that cannot be used changes nothing. With an empty set of keys all tokens
+/// are refused.
 #[derive(Debug)]
 pub struct TokenAuthenticator {
     rules: TokenRules,
@@ -94,7 +95,7 @@ impl TokenAuthenticator {
     ) -> Result<TokenAuthenticator, AccessFileError> {
         let path = keys_file.into();
         let (keys, digest) = parsed(&path, read(&path))?;
-        warn_of_skipped(&path, &keys);
+        warn_of_unused(&path, &keys);
         let verifier = Arc::new(TokenVerifier::new(rules.clone(), keys));
         let current = watch::Sender::new(KeysInForce { verifier, digest, look: 0 });
         let (is_wanted, following) = (Notify::new(), Mutex::new(()));
@@ -129,7 +130,7 @@ impl TokenAuthenticator {
             Ok((_, digest)) if digest == next.digest => {}
             Ok((keys, digest)) => {
                 info!(file = %self.path.display(), keys = keys.ids().count(), "keys of tokens exchanged");
-                warn_of_skipped(&self.path, &keys);
+                warn_of_unused(&self.path, &keys);
                 // Nothing is remembered that a former key has signed.
                 next.verifier = Arc::new(TokenVerifier::new(self.rules.clone(), keys));
                 next.digest = digest;
@@ -203,8 +204,12 @@ fn parsed(path: &Path, text: io::Result<Vec<u8>>) -> Result<(KeySet, [u8; 32]), 
     Ok((keys, Sha256::digest(&text).into()))
 }
 
-fn warn_of_skipped(path: &Path, keys: &KeySet) {
+fn warn_of_unused(path: &Path, keys: &KeySet) {
+    let file = path.display();
     for why in keys.skipped() {
-        warn!(file = %path.display(), why, "key of tokens skipped");
+        warn!(%file, why, "key of tokens skipped");
+    }
+    if keys.ids().next().is_none() {
+        warn!(%file, "the file has no keys, all tokens are refused");
     }
 }

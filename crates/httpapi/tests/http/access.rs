@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, sleep},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -23,7 +23,7 @@ use shop::{
 };
 use tempfile::TempDir;
 
-use crate::support::{ROW, TestNode, WS};
+use crate::support::{PATIENCE, ROW, TestNode, WS};
 
 const ISSUER: &str = "https://issuer.example";
 
@@ -69,12 +69,16 @@ impl Issuer {
     }
 
     /// Starts a node that wants tokens at both ports, with one workspace.
-    fn node(&self) -> TestNode {
+    fn node_without_workspace(&self) -> TestNode {
         let authenticator = self.authenticator();
-        let node = TestNode::with_admin(|api, admin| {
+        TestNode::with_admin(|api, admin| {
             api.authenticator = Some(Arc::clone(&authenticator) as _);
             admin.authenticator = Some(authenticator);
-        });
+        })
+    }
+
+    fn node(&self) -> TestNode {
+        let node = self.node_without_workspace();
         let body = r#"{"args":{"kind":"Shop"}}"#;
         let token = self.token("maker", ALL);
         let path = command_path(WS, "sys.CreateWorkspace");
@@ -451,6 +455,34 @@ fn keys_are_exchanged_under_load_and_no_request_is_lost() {
     }
     assert_eq!(ask(&node, "GET", &path, Some(&former), "").0, 401, "the former key is withdrawn");
     assert_eq!(ask(&node, "GET", &path, Some(&sign(&new)), "").0, 200);
+    node.stop();
+}
+
+/// An operator who wrote an empty set of keys shut nobody out: the former keys stayed.
+#[test]
+fn an_empty_set_of_keys_shuts_everybody_out() {
+    let issuer = Issuer::new();
+    let node = issuer.node();
+    let (path, token) = (workspace_path(WS) + "/numbers", issuer.token("a", ALL));
+    let status = |node: &TestNode| ask(node, "GET", &path, Some(&token), "").0;
+    assert_eq!(status(&node), 200);
+    issuer.publish(&[]);
+    let start = Instant::now();
+    while status(&node) != 401 {
+        assert!(start.elapsed() < PATIENCE, "the former keys stay");
+        sleep(Duration::from_millis(10));
+    }
+    assert!(node.log_text().contains("the file has no keys, all tokens are refused"));
+    // A node that starts now refuses them, too.
+    let started = issuer.node_without_workspace();
+    assert_eq!(status(&started), 401);
+    started.stop();
+    issuer.publish(&[&issuer.key]);
+    let start = Instant::now();
+    while status(&node) != 200 {
+        assert!(start.elapsed() < PATIENCE, "the keys do not come back");
+        sleep(Duration::from_millis(10));
+    }
     node.stop();
 }
 
