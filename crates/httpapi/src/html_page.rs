@@ -14,30 +14,34 @@ use sha2::{Digest, Sha256};
 
 use crate::response::{Body, bytes_response};
 
+/// The style that all pages share: colours, and the looks of cards, buttons and banners.
+const SHARED_STYLE: &str = include_str!("page.css");
+
 /// A page and its policy.
 pub(crate) struct HtmlPage {
-    html: &'static str,
+    html: Bytes,
     policy: HeaderValue,
 }
 
 impl HtmlPage {
-    /// Computes the policy of a page with one script and one style. The browser runs only the script
-    /// and the style with these hashes, and connects only to the port of the page. The script cannot
-    /// make elements from text.
-    pub(crate) fn new(html: &'static str) -> HtmlPage {
+    /// Puts the shared style in front of that of the page, and computes the policy of a page with one
+    /// script and one style. The browser runs only the script and the style with these hashes, and
+    /// connects only to the port of the page. The script cannot make elements from text.
+    pub(crate) fn new(html: &str) -> HtmlPage {
+        let html = html.replacen("<style>\n", &format!("<style>\n{SHARED_STYLE}"), 1);
         let policy = format!(
             "default-src 'none'; script-src {}; style-src {}; connect-src 'self'; \
              frame-ancestors 'none'; base-uri 'none'; form-action 'none'; \
              require-trusted-types-for 'script'; trusted-types 'none'",
-            hash_of(html, "script"),
-            hash_of(html, "style"),
+            hash_of(&html, "script"),
+            hash_of(&html, "style"),
         );
         let policy = policy.try_into().expect("the policy has visible characters only");
-        HtmlPage { html, policy }
+        HtmlPage { html: html.into(), policy }
     }
 
     pub(crate) fn response(&self) -> Response<Body> {
-        let html = Bytes::from_static(self.html.as_bytes());
+        let html = self.html.clone();
         let mut response = bytes_response(StatusCode::OK, "text/html; charset=utf-8", html);
         let headers = response.headers_mut();
         headers.insert(CONTENT_SECURITY_POLICY, self.policy.clone());
@@ -53,4 +57,22 @@ fn hash_of(html: &str, element: &str) -> String {
     let (_, rest) = html.split_once(&format!("<{element}>")).unwrap_or_default();
     let (content, _) = rest.split_once(&format!("</{element}>")).unwrap_or_default();
     format!("'sha256-{}'", BASE64_STANDARD.encode(Sha256::digest(content)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_page_has_the_shared_style_in_its_only_style() {
+        for html in [include_str!("admin/live_page.html"), include_str!("api/try_page.html")] {
+            let page = HtmlPage::new(html);
+            let text = str::from_utf8(&page.html).unwrap();
+            assert_eq!(text.matches("<style>").count(), 1);
+            assert!(text.contains(&format!("<style>\n{SHARED_STYLE}:root {{")));
+            let hash = hash_of(text, "style");
+            assert_ne!(hash, hash_of(html, "style"));
+            assert!(page.policy.to_str().unwrap().contains(&format!("style-src {hash};")));
+        }
+    }
 }
