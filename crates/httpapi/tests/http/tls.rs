@@ -2,11 +2,12 @@
 
 use std::{
     io::{self, Read, Write},
-    net::SocketAddr,
+    net::{SocketAddr, TcpStream},
     thread::sleep,
     time::{Duration, Instant},
 };
 
+use clock::{Clock, ManualClock};
 use httpapi::{HttpApiSettings, TlsFile};
 use rcgen::{ExtendedKeyUsagePurpose, date_time_ymd};
 use shop::http_client::{answer, command_path, workspace_path};
@@ -17,8 +18,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::support::{
-    Answer, PATIENCE, ROW, TestAuthority, TestFiles, TestNode, TlsClient, TlsConnection, WS,
-    answer_to, connect,
+    Answer, PATIENCE, ROW, TestAuthority, TestFiles, TestNode, TlsClient, WS, answer_to, connect,
 };
 
 const GET: &str = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -36,9 +36,13 @@ struct SecuredNode {
 impl SecuredNode {
     /// Starts a node with TLS. Clients of the admin endpoint need certificates.
     fn with(change: impl FnOnce(&mut HttpApiSettings)) -> SecuredNode {
+        SecuredNode::with_clock(Clock::system(), change)
+    }
+
+    fn with_clock(clock: Clock, change: impl FnOnce(&mut HttpApiSettings)) -> SecuredNode {
         let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
         let files = authority.files(folder.path(), "node", NAME);
-        let node = TestNode::with_admin(|api, admin| {
+        let node = TestNode::with_clock(clock, |api, admin| {
             api.tls = Some(files.server().unwrap());
             admin.tls = Some(files.server_with_clients().unwrap());
             change(api);
@@ -232,11 +236,22 @@ fn a_handshake_that_is_not_finished_is_cut_or_gives_way() {
 
 /// A stop cut off connections during their handshakes. The clients did not know whether their
 /// requests were done.
+///
+/// The node gives a handshake 200 ms from the beginning of the stop. On a busy machine the clients
+/// took longer, one after another. So this test moves the time of the node.
 #[test]
 fn a_handshake_under_way_is_finished_and_served_at_a_stop() {
     const CLIENTS: usize = 10;
-    let secured = SecuredNode::with(|_| {});
-    secured.create_workspace();
+    let manual = ManualClock::new(1);
+    let secured = std::thread::scope(|scope| {
+        let made = scope.spawn(|| {
+            let secured = SecuredNode::with_clock(manual.clock(), |_| {});
+            secured.create_workspace();
+            secured
+        });
+        pass_time_until(&manual, || made.is_finished());
+        made.join().unwrap()
+    });
     while secured.node.metric("httpapi_connections{service=\"api\"}") > 0.0 {
         sleep(Duration::from_millis(1));
     }
@@ -245,18 +260,26 @@ fn a_handshake_under_way_is_finished_and_served_at_a_stop() {
     while secured.node.metric("httpapi_connections{service=\"api\"}") < CLIENTS as f64 {
         sleep(Duration::from_millis(1));
     }
-    let finish = std::thread::spawn(move || {
-        // The stop begins, and the handshakes are finished a moment later.
-        sleep(Duration::from_millis(50));
-        let finish = |mut connection: TlsConnection| {
-            connection.write_all(command("sys.CUD", ROW).as_bytes())?;
-            Answer::read(&mut connection)
-        };
-        begun.into_iter().map(finish).collect::<Vec<_>>()
-    });
-    secured.node.stop();
-    for answer in finish.join().unwrap() {
-        assert_eq!(answer.unwrap().status, 200);
+    let api = secured.node.api;
+    let stopping = std::thread::spawn(move || secured.node.stop());
+    // The node accepts no more connections when the stop has begun. At most one more step of time
+    // has passed since.
+    pass_time_until(&manual, || TcpStream::connect(api).is_err());
+    manual.advance(Duration::from_millis(50));
+    for mut connection in begun {
+        connection.write_all(command("sys.CUD", ROW).as_bytes()).unwrap();
+        assert_eq!(Answer::read(&mut connection).unwrap().status, 200);
+    }
+    pass_time_until(&manual, || stopping.is_finished());
+    stopping.join().unwrap();
+}
+
+fn pass_time_until(manual: &ManualClock, is_reached: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_reached() {
+        assert!(start.elapsed() < PATIENCE, "the node does not get on");
+        manual.advance(Duration::from_millis(1));
+        sleep(Duration::from_millis(1));
     }
 }
 

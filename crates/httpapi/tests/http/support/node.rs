@@ -65,8 +65,16 @@ impl TestNode {
     pub(crate) fn with_admin(
         change: impl FnOnce(&mut HttpApiSettings, &mut AdminSettings),
     ) -> TestNode {
-        let node = TestNode::launch(change, Arc::new(MemDriver::new(Clock::system())));
-        let deadline = Clock::system().now() + PATIENCE;
+        TestNode::with_clock(Clock::system(), change)
+    }
+
+    /// Starts a node with a clock and changed settings of both ports, and without a workspace.
+    pub(crate) fn with_clock(
+        clock: Clock,
+        change: impl FnOnce(&mut HttpApiSettings, &mut AdminSettings),
+    ) -> TestNode {
+        let deadline = clock.now() + PATIENCE;
+        let node = TestNode::launch(change, Arc::new(MemDriver::new(clock.clone())), clock);
         node.runtime.block_on(node.launched.ready(deadline)).unwrap();
         node
     }
@@ -82,15 +90,16 @@ impl TestNode {
         driver: Arc<MemDriver>,
         storage: Arc<dyn StorageDriver>,
     ) -> TestNode {
-        let node = TestNode::launch(|_, admin| admin.storage = Some(storage), driver);
-        let deadline = Clock::system().now() + PATIENCE;
+        let clock = Clock::system();
+        let deadline = clock.now() + PATIENCE;
+        let node = TestNode::launch(|_, admin| admin.storage = Some(storage), driver, clock);
         node.runtime.block_on(node.launched.ready(deadline)).unwrap();
         node
     }
 
     /// Starts a second node over the rows of this node, and waits until the second one is a standby.
     pub(crate) fn start_standby(&self) -> TestNode {
-        let standby = TestNode::launch(|_, _| {}, Arc::clone(&self.driver));
+        let standby = TestNode::launch(|_, _| {}, Arc::clone(&self.driver), Clock::system());
         let (start, node) = (Instant::now(), standby.launched.node());
         while node.stage() != Stage::Waiting {
             assert!(start.elapsed() < PATIENCE, "{:?}", node.stage());
@@ -102,6 +111,7 @@ impl TestNode {
     fn launch(
         change: impl FnOnce(&mut HttpApiSettings, &mut AdminSettings),
         driver: Arc<MemDriver>,
+        clock: Clock,
     ) -> TestNode {
         let (api, admin) = (free_address(), free_address());
         let mut settings = HttpApiSettings::new(api);
@@ -125,7 +135,7 @@ impl TestNode {
             .build()
             .unwrap();
         let rows = Arc::clone(&driver);
-        let launched = runtime.spawn(async move { launch(settings, admin_settings, rows) });
+        let launched = runtime.spawn(async move { launch(settings, admin_settings, rows, clock) });
         let launched = runtime.block_on(launched).unwrap();
         TestNode { api, admin, launched, runtime, driver, log: ShownLog(log), metrics }
     }
@@ -168,8 +178,14 @@ impl TestNode {
     }
 }
 
-fn launch(settings: HttpApiSettings, admin: AdminSettings, driver: Arc<MemDriver>) -> Launched {
-    demo_node(driver, NodeSettings::new(settings.listen))
+fn launch(
+    settings: HttpApiSettings,
+    admin: AdminSettings,
+    driver: Arc<MemDriver>,
+    clock: Clock,
+) -> Launched {
+    Vvm::builder(driver, clock, NodeSettings::new(settings.listen))
+        .with_app(demo_app())
         .with_service(HttpApi::new(settings))
         .with_admin(AdminEndpoint::new(admin))
         .build()
