@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use clock::Instant;
 
 use crate::{
-    BackupStream, Call, CallAnswer, Consistency, Error, ExpiringRowStream, KeyspaceName, RangeRead,
-    Result, RowStream, SharedStorage, StorageDriver, StorageWrapper,
+    BackupStream, Call, CallAnswer, Consistency, Error, KeyspaceName, RangeRead, Result, RowStream,
+    SharedStorage, StorageDriver, StorageWrapper,
 };
 
 /// A driver that opens the keyspaces of another driver for reading. It makes and drops no keyspace,
@@ -88,14 +88,6 @@ impl StorageWrapper for ReadOnly {
 
     fn read(&self, read: RangeRead) -> RowStream {
         RangeRead { consistency: Consistency::Plain, ..read }.send(&self.inner)
-    }
-
-    fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
-        read.send_with_ttl(&self.inner)
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }
 
