@@ -112,7 +112,7 @@ fn status_text(status: &Value) -> String {
 fn sequence_text(sequence: &Value) -> String {
     let text = |key: &str| sequence[key].as_str().unwrap_or("?");
     let range = |range: &Value| match range["end"].as_u64() {
-        Some(end) if end < i64::MAX as u64 => format!("{} to {end}", range["start"]),
+        Some(end) if end < istorage::Order::MAX => format!("{} to {end}", range["start"]),
         _ => format!("from {}", range["start"]),
     };
     let ranges: Vec<String> =
@@ -144,7 +144,7 @@ mod tests {
                           {"kind": "Shop", "name": "Visit", "id": 256,
                            "ranges": [{"start": 1, "end": 9}, {"start": 50, "end": 59}]},
                           {"kind": "Shop", "name": "Call", "id": 257,
-                           "ranges": [{"start": 7, "end": i64::MAX}]}]}],
+                           "ranges": [{"start": 7, "end": istorage::Order::MAX}]}]}],
             "problem": null,
         }});
         let described = status_text(&status);

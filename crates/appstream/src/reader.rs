@@ -88,7 +88,7 @@ pub(crate) struct StreamReader<R> {
 }
 
 /// The exclusive upper bound of all numbers.
-const NUMBERS_END: u64 = 1 << 63;
+const NUMBERS_END: u64 = 1 << 62;
 
 type Why = String;
 

@@ -7,7 +7,7 @@ use clock::WallTime;
 
 use crate::{QName, Record, Version};
 
-/// The fencing token of a leader. It has at most 23 bits, because the order of a write has 64 bits
+/// The fencing token of a leader. It has at most 22 bits, because the order of a write has 62 bits
 /// for the epoch and the offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);

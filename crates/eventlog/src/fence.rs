@@ -28,7 +28,7 @@ pub trait Fence: fmt::Debug + Send + Sync + 'static {
 pub struct LeadershipLost(pub String);
 
 /// The fence of a cluster with a single node. At each start the node needs a higher epoch, of
-/// at most 23 bits.
+/// at most 22 bits.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleNodeFence(pub Epoch);
 

@@ -11,7 +11,7 @@ use futures::{
     future::ready,
     stream::{self, BoxStream},
 };
-use istorage::{Consistency, Key, Range, RowStream, SharedStorage};
+use istorage::{AppStorageExt, Consistency, Key, Range, RowStream, SharedStorage};
 
 pub use self::records::RecordBlock;
 use crate::{
@@ -261,7 +261,7 @@ impl Reader {
     /// Fails with the errors of the storage.
     pub async fn rows(&self, rows: &[AppRow]) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<Key> = rows.iter().map(AppRow::key).collect();
-        Ok(self.storage.get_batch(&keys, self.deadline()).await?)
+        Ok(self.storage.get_values(&keys, self.deadline()).await?)
     }
 }
 

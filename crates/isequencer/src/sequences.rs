@@ -4,9 +4,9 @@ use std::{iter, ops::Range};
 
 use crate::{SeqId, WsKind};
 
-/// The exclusive upper bound of all numbers. Storages order rows by numbers, and have 63 bits for
+/// The exclusive upper bound of all numbers. Storages order rows by numbers, and have 62 bits for
 /// the order.
-pub(crate) const END: u64 = 1 << 63;
+pub(crate) const END: u64 = 1 << 62;
 
 /// A sequence: its id, and the ranges that it never leaves.
 ///
@@ -29,9 +29,9 @@ pub struct Sequence {
 /// The reason for which declared sequences are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSequences {
-    /// The range is empty, begins at 0, or ends after 2^63. (0 means that no number was given yet.)
+    /// The range is empty, begins at 0, or ends after 2^62. (0 means that no number was given yet.)
     #[error(
-        "the range {1:?} of sequence {0} must begin at 1 or later, end after that, and at 2^63 at the latest"
+        "the range {1:?} of sequence {0} must begin at 1 or later, end after that, and at 2^62 at the latest"
     )]
     Range(SeqId, Range<u64>),
     /// The sequence has no range.
@@ -59,7 +59,7 @@ impl Sequence {
     /// Makes a sequence that counts from `initial` to the highest possible number.
     ///
     /// # Errors
-    /// Fails if `initial` is 0, or 2^63 or higher.
+    /// Fails if `initial` is 0, or 2^62 or higher.
     pub fn counting_from(id: SeqId, initial: u64) -> Result<Sequence, BadSequences> {
         Sequence::within(id, initial..END)
     }
@@ -67,7 +67,7 @@ impl Sequence {
     /// Makes a sequence of one range.
     ///
     /// # Errors
-    /// Fails if the range is empty, begins at 0, or ends after 2^63.
+    /// Fails if the range is empty, begins at 0, or ends after 2^62.
     pub fn within(id: SeqId, range: Range<u64>) -> Result<Sequence, BadSequences> {
         Sequence::new(id, iter::once(range))
     }
@@ -76,7 +76,7 @@ impl Sequence {
     /// begins.
     ///
     /// # Errors
-    /// Fails if there is no range; if a range is empty, begins at 0 or ends after 2^63; or if the
+    /// Fails if there is no range; if a range is empty, begins at 0 or ends after 2^62; or if the
     /// ranges do not ascend.
     pub fn new(
         id: SeqId,

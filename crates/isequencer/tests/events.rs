@@ -160,7 +160,7 @@ async fn an_event_that_is_forgotten_is_looked_for_in_the_log() {
 #[tokio::test]
 async fn a_workspace_with_no_offset_left_takes_no_event_and_others_do() {
     let mem = MemSeqStorage::new();
-    let last = (1 << 63) - 1;
+    let last = (1 << 62) - 1;
     mem.append(vec![(NumberKey { ws: WS, seq: standard::WLOG_OFFSET }, last)]);
     let mut partition = factory(&mem).partition(1);
     for _ in 0..2 {

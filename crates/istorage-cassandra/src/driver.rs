@@ -56,6 +56,7 @@ impl CassandraDriver {
         if !keyspace::exists(session, &self.clock, name, datacenter, last_failure).await? {
             return Ok(None);
         }
+        keyspace::check_options(session, name).await?;
         // The client must know the replicas of the keyspace, even if another node has just created
         // the keyspace.
         if session.get_cluster_state().get_keyspace(name.as_str()).is_none() {

@@ -24,6 +24,7 @@
 
 mod change;
 mod opening;
+mod options;
 mod replication;
 mod retry;
 mod survey;
@@ -31,4 +32,5 @@ mod view;
 
 pub(crate) use change::{create, drop};
 pub(crate) use opening::exists;
+pub(crate) use options::check as check_options;
 pub(crate) use retry::LastFailure;

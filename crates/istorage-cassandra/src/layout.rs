@@ -40,12 +40,17 @@ pub(crate) const COLUMNS: [[&str; 4]; 3] = [
 /// default a replica that hangs would hold up reads for seconds.
 const SPECULATIVE_RETRY: &str = "MIN(99p,50ms)";
 
+/// The comment of every table. It names the way in which the timestamps of ordered writes are made.
+/// Earlier versions of this driver made tables without a comment, and took the order itself for the
+/// timestamp. In such a table every new ordered write would be hidden.
+pub(crate) const COMMENT: &str = "vvm: ordered writes in two bands below 0";
+
 pub(crate) fn create_table(keyspace: &str, id: u128) -> String {
     let hex = format!("{id:032x}");
     let id = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
     format!(
         "CREATE TABLE IF NOT EXISTS {keyspace}.{TABLE} (p_key blob, c_col blob, value blob, PRIMARY KEY ((p_key), \
-         c_col)) WITH id = '{id}' AND speculative_retry = '{SPECULATIVE_RETRY}'"
+         c_col)) WITH id = '{id}' AND speculative_retry = '{SPECULATIVE_RETRY}' AND comment = '{COMMENT}'"
     )
 }
 
@@ -56,7 +61,9 @@ pub(crate) struct Statements {
     pub(crate) get: PreparedStatement,
     /// As `get`, but linearizable.
     pub(crate) get_linearizable: PreparedStatement,
-    /// p_key, a list of c_col -> c_col, value
+    /// p_key, c_col -> value, write time
+    pub(crate) get_row: PreparedStatement,
+    /// p_key, a list of c_col -> c_col, value, write time
     pub(crate) get_many: PreparedStatement,
     /// -> c_col, value
     pub(crate) read: RangeStatements,
@@ -111,9 +118,10 @@ impl Statements {
             let (open, bounded) = futures::try_join!(select(what, "c_col >= ?"), bounded)?;
             Ok(RangeStatements { open, bounded })
         };
-        let (get, get_many, read, ttl_read) = futures::try_join!(
+        let (get, get_row, get_many, read, ttl_read) = futures::try_join!(
             select("value", "c_col = ?"),
-            select("c_col, value", "c_col IN ?"),
+            select("value, WRITETIME(value)", "c_col = ?"),
+            select("c_col, value, WRITETIME(value)", "c_col IN ?"),
             ranged("c_col, value"),
             ranged("c_col, value, TTL(value)"),
         )?;
@@ -138,6 +146,7 @@ impl Statements {
                 bounded: with_consistency(serial, &read.bounded),
             },
             get,
+            get_row,
             get_many,
             read,
             ttl_read,

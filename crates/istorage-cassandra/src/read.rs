@@ -10,7 +10,7 @@ use std::{collections::HashMap, time::Duration};
 use bytes::Bytes;
 use clock::Instant;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use istorage::{ExpiringRow, Key, Range, Result, Row};
+use istorage::{ExpiringRow, FoundRow, Key, Range, Result, Row};
 use scylla::{
     response::query_result::QueryRowsResult,
     serialize::{
@@ -27,7 +27,7 @@ use crate::{
     layout::{RangeStatements, Statements},
     limits::SIDE_BY_SIDE,
     session::{SessionClient, SharedClient},
-    ttl,
+    timestamps, ttl,
 };
 
 pub(crate) async fn get(
@@ -48,13 +48,13 @@ pub(crate) async fn get(
     Ok(row.map_err(|error| RequestKind::Read.unexpected_answer(error))?.and_then(|(value,)| value))
 }
 
-/// The values of different rows, in the order of `keys`.
+/// Different rows, in the order of `keys`.
 pub(crate) async fn get_batch(
     client: &SessionClient,
     statements: &Statements,
     keys: &[Key],
     deadline: Instant,
-) -> Result<Vec<Option<Bytes>>> {
+) -> Result<Vec<Option<FoundRow>>> {
     let mut partitions: HashMap<&[u8], Vec<usize>> = HashMap::new();
     for (place, key) in keys.iter().enumerate() {
         partitions.entry(&key.pkey).or_default().push(place);
@@ -63,27 +63,27 @@ pub(crate) async fn get_batch(
     let chunks = partitions.values().flat_map(|places| places.chunks(chunk_rows));
     let chunks: Vec<_> =
         chunks.map(|places| get_chunk(client, statements, keys, places, deadline)).collect();
-    let mut values = vec![None; keys.len()];
+    let mut rows = vec![None; keys.len()];
     let mut found = stream::iter(chunks).buffer_unordered(SIDE_BY_SIDE);
     while let Some(chunk) = found.try_next().await? {
-        for (place, value) in chunk {
-            values[place] = Some(value);
+        for (place, row) in chunk {
+            rows[place] = Some(row);
         }
     }
-    Ok(values)
+    Ok(rows)
 }
 
-/// The values at some places of `keys`. All these keys have one partition key.
+/// The rows at some places of `keys`. All these keys have one partition key.
 async fn get_chunk(
     client: &SessionClient,
     statements: &Statements,
     keys: &[Key],
     places: &[usize],
     deadline: Instant,
-) -> Result<Vec<(usize, Bytes)>> {
+) -> Result<Vec<(usize, FoundRow)>> {
     if let [place] = *places {
-        let value = get(client, &statements.get, &keys[place], deadline).await?;
-        return Ok(value.into_iter().map(|value| (place, value)).collect());
+        let row = get_row(client, &statements.get_row, &keys[place], deadline).await?;
+        return Ok(row.into_iter().map(|row| (place, row)).collect());
     }
     let wanted: HashMap<&[u8], usize> =
         places.iter().map(|place| (&keys[*place].ccols[..], *place)).collect();
@@ -93,9 +93,9 @@ async fn get_chunk(
     let mut page = PageRequest::first(statements.get_many.clone());
     loop {
         let (rows, next) = page.fetch(client, (pkey, &list), deadline).await?;
-        for_each_row(&rows, |(ccols, value): (&[u8], Option<&[u8]>)| {
+        for_each_row(&rows, |(ccols, value, at): (&[u8], Option<&[u8]>, Option<i64>)| {
             if let (Some(place), Some(value)) = (wanted.get(ccols), value) {
-                found.push((*place, Bytes::copy_from_slice(value)));
+                found.push((*place, found_row(copy(value), at)));
             }
         })?;
         match next {
@@ -103,6 +103,26 @@ async fn get_chunk(
             None => return Ok(found),
         }
     }
+}
+
+async fn get_row(
+    client: &SessionClient,
+    statement: &PreparedStatement,
+    key: &Key,
+    deadline: Instant,
+) -> Result<Option<FoundRow>> {
+    let result = client.execute(statement, (&key.pkey[..], &key.ccols[..]), deadline).await;
+    let result = result.map_err(|error| RequestKind::Read.failed(error))?;
+    let unexpected = |error| RequestKind::Read.unexpected_answer(error);
+    let rows =
+        result.into_rows_result().map_err(|error| RequestKind::Read.unexpected_answer(error))?;
+    let row = rows.maybe_first_row::<(Option<Bytes>, Option<i64>)>().map_err(unexpected)?;
+    // A row without a value is absent.
+    Ok(row.and_then(|(value, at)| Some(found_row(value?, at))))
+}
+
+fn found_row(value: Bytes, written_at: Option<i64>) -> FoundRow {
+    FoundRow { value, hides_ordered: written_at.is_none_or(timestamps::hides_ordered) }
 }
 
 /// A row as the server sends it: its clustering columns, and its value if there is one.

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use clock::{Instant, WallTime};
 use futures::StreamExt;
 use istorage::{
-    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, Error, ExpiringRowStream, Key,
-    OrderedPut, Outcome, PartitionStream, Put, Range, Result, RowStream, ServerTime,
+    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, Error, ExpiringRowStream,
+    FoundRow, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result, RowStream, ServerTime,
 };
 use scylla::value::CqlTimestamp;
 
@@ -51,7 +51,7 @@ impl AppStorage for CassandraStorage {
         read::get(&*self.shared.client().await?, statement, key, deadline).await
     }
 
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<FoundRow>>> {
         read::get_batch(&*self.shared.client().await?, &self.statements, keys, deadline).await
     }
 

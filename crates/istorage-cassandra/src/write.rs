@@ -30,7 +30,7 @@ use crate::{
     layout::Statements,
     limits::{ORDERED, PLAIN, SIDE_BY_SIDE},
     session::SessionClient,
-    ttl,
+    timestamps, ttl,
 };
 
 /// The most storage partitions of one request. Servers log a warning for more.
@@ -58,7 +58,7 @@ pub(crate) async fn put_ordered(
     deadline: Instant,
 ) -> Result<()> {
     let writes = rows.iter().map(|put| {
-        let timestamp = i64::try_from(put.order.get()).unwrap_or(i64::MAX);
+        let timestamp = timestamps::of_order(put.order);
         UnconditionalWrite {
             key: &put.key,
             value: &put.value,

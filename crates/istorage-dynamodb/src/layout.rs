@@ -11,7 +11,8 @@
 //!   has expired, by the service's time.
 //! - `t`, number, only if an ordered row expires: the second from which DynamoDB's own expiry may
 //!   remove the item.
-//! - `o`, number, only if the row is ordered: the order.
+//! - `o`, number, only if the row is ordered: the rank of the order, which is negative in the band
+//!   *first*.
 //! - `l`, number, only if the row is a lease, that is a conditional row that expires: the number of
 //!   milliseconds that the lease lasts.
 //! - `n`, number, only if the row is a lease: the version, random and new for each write.
@@ -28,6 +29,7 @@ mod item;
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+use istorage::Order;
 
 pub(crate) use self::{
     content::{ItemContent, ItemExpiry, take_ccols, take_pkey, time_left},
@@ -60,7 +62,7 @@ pub(crate) const VALUE_MAX: usize = 400_000;
 /// [`ROW_IN_PARTITION`] for a row of a known partition, [`ROW_ANYWHERE`] for any row.
 pub(crate) const ROW: &str = "v, x, l, n";
 pub(crate) const ROW_IN_PARTITION: &str = "c, v, x, l, n";
-pub(crate) const ROW_ANYWHERE: &str = "p, c, v, x, l, n";
+pub(crate) const ROW_ANYWHERE: &str = "p, c, v, x, l, n, o";
 
 fn binary(bytes: impl Into<Vec<u8>>) -> AttributeValue {
     AttributeValue::B(Blob::new(bytes))
@@ -68,6 +70,10 @@ fn binary(bytes: impl Into<Vec<u8>>) -> AttributeValue {
 
 fn number(number: u64) -> AttributeValue {
     AttributeValue::N(number.to_string())
+}
+
+fn rank(order: Order) -> AttributeValue {
+    AttributeValue::N(order.rank().to_string())
 }
 
 fn columns(ccols: &[u8]) -> AttributeValue {

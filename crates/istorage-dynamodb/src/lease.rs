@@ -50,7 +50,7 @@ use std::{
 
 use bytes::Bytes;
 use clock::Instant;
-use istorage::{Conditional, Error, Result};
+use istorage::{Conditional, Error, FoundRow, Result};
 
 use crate::{
     layout::{self, Item, ItemContent, ItemExpiry},
@@ -175,16 +175,18 @@ impl AnswerTime {
         left.map_or(RowLife::Expired, RowLife::Left)
     }
 
-    /// The value of a row, if it lives.
-    pub(crate) fn live_value(
+    /// The row of an item, if it lives.
+    pub(crate) fn live_row(
         &self,
         pkey: &Bytes,
         ccols: &Bytes,
         item: Option<Item>,
-    ) -> Result<Option<Bytes>> {
+    ) -> Result<Option<FoundRow>> {
         let Some(mut item) = item else { return Ok(None) };
         let stored = ItemContent::read(&mut item)?;
-        Ok((self.row_life(pkey, ccols, &stored) != RowLife::Expired).then_some(stored.value))
+        let lives = self.row_life(pkey, ccols, &stored) != RowLife::Expired;
+        let hides_ordered = stored.rank.is_none();
+        Ok(lives.then_some(FoundRow { value: stored.value, hides_ordered }))
     }
 }
 

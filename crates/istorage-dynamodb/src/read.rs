@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::{
 use bytes::Bytes;
 use clock::Instant;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use istorage::{ExpiringRow, Key, Range, Result, ServerTime};
+use istorage::{ExpiringRow, FoundRow, Key, Range, Result, ServerTime};
 
 use crate::{
     errors::RequestFailure,
@@ -48,24 +48,26 @@ impl KeyspaceTable {
                 .send()
         });
         let answer = request.await.map_err(RequestFailure::into_read_error)?;
-        self.answer_time(sent)?.live_value(&key.pkey, &key.ccols, answer.item)
+        self.answer_time(sent)?
+            .live_row(&key.pkey, &key.ccols, answer.item)
+            .map(|row| row.map(|row| row.value))
     }
 
     pub(crate) async fn get_batch(
         &self,
         keys: &[Key],
         deadline: Instant,
-    ) -> Result<Vec<Option<Bytes>>> {
+    ) -> Result<Vec<Option<FoundRow>>> {
         let chunks: Vec<_> =
             keys.chunks(KEYS_MAX).map(|keys| self.get_chunk(keys, deadline)).collect();
         stream::iter(chunks).buffered(SIDE_BY_SIDE).try_concat().await
     }
 
-    /// The values of up to [`KEYS_MAX`] different rows.
-    async fn get_chunk(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+    /// Up to [`KEYS_MAX`] different rows.
+    async fn get_chunk(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<FoundRow>>> {
         let places: HashMap<&Key, usize> =
             keys.iter().enumerate().map(|(place, key)| (key, place)).collect();
-        let mut values = vec![None; keys.len()];
+        let mut rows = vec![None; keys.len()];
         let mut left: Vec<Item> =
             keys.iter().map(|key| layout::key(&key.pkey, &key.ccols)).collect();
         let mut backoff = self.connection.backoff(deadline);
@@ -85,15 +87,15 @@ impl KeyspaceTable {
             let answer = request.await.map_err(RequestFailure::into_read_error)?;
             let answered_at = self.answer_time(sent)?;
             for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
-                let (key, value) = keyed_value(item, &answered_at)?;
+                let (key, row) = keyed_row(item, &answered_at)?;
                 if let Some(place) = places.get(&key) {
-                    values[*place] = value;
+                    rows[*place] = row;
                 }
             }
             let unprocessed = answer.unprocessed_keys.into_iter().flatten();
             left = unprocessed.flat_map(|(_, keys)| keys.keys).collect();
             if left.is_empty() {
-                return Ok(values);
+                return Ok(rows);
             }
             if !backoff.wait().await {
                 return Err(RequestFailure::unfinished("not all rows were read").into_read_error());
@@ -244,10 +246,10 @@ impl KeyspaceTable {
     }
 }
 
-fn keyed_value(mut item: Item, answered_at: &AnswerTime) -> Result<(Key, Option<Bytes>)> {
+fn keyed_row(mut item: Item, answered_at: &AnswerTime) -> Result<(Key, Option<FoundRow>)> {
     let key = Key { pkey: layout::take_pkey(&mut item)?, ccols: layout::take_ccols(&mut item)? };
-    let value = answered_at.live_value(&key.pkey, &key.ccols, Some(item))?;
-    Ok((key, value))
+    let row = answered_at.live_row(&key.pkey, &key.ccols, Some(item))?;
+    Ok((key, row))
 }
 
 /// The row of an item; `None` if the row has expired or is the row at the end of the range.

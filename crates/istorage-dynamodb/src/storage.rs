@@ -8,8 +8,8 @@ use clock::Instant;
 use futures::{StreamExt, TryStreamExt};
 use istorage::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency,
-    ExpiringRowStream, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result, Row,
-    RowLimits, RowStream, ServerTime,
+    ExpiringRowStream, FoundRow, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result,
+    Row, RowLimits, RowStream, ServerTime,
 };
 
 use crate::{layout, table::KeyspaceTable};
@@ -49,7 +49,7 @@ impl AppStorage for DynamoDbStorage {
         self.0.get(key, deadline).await
     }
 
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<FoundRow>>> {
         self.0.get_batch(keys, deadline).await
     }
 

@@ -186,20 +186,19 @@ impl KeyspaceTable {
 }
 
 /// Checks an ordered write that was refused because of the present row. The write succeeds if the
-/// present row has a higher order, or the same order and value.
+/// present row has no order, a higher order, or the same order and value.
 ///
 /// # Errors
 /// `Invalid` if the present row has the same order and another value. `Unavailable` if the service
-/// did not show an item with an order: the write is not superseded for sure.
+/// did not show the item: the write is not superseded for sure.
 pub(crate) fn check_superseded(put: &OrderedPut, there: Option<Item>) -> Result<()> {
     let mut item = there.ok_or_else(refused_without_item)?;
     let there = ItemContent::read(&mut item)?;
-    match there.order {
-        None => Err(refused_without_item()),
-        Some(order) if order == put.order.get() && there.value != put.value => Err(Error::invalid(
-            format!("{:?} was written with order {order} and another value", put.key),
+    match there.rank {
+        Some(rank) if rank == put.order.rank() && there.value != put.value => Err(Error::invalid(
+            format!("{:?} was written with order {rank} and another value", put.key),
         )),
-        Some(_) => Ok(()),
+        _ => Ok(()),
     }
 }
 

@@ -169,27 +169,25 @@ impl<'t> OpenKeyspace<'t> {
     ) -> RequestResult<()> {
         for put in puts {
             let key = layout::row_key(&put.key.pkey, &put.key.ccols);
-            let ours = put.order.get();
+            let ours = put.order.rank();
             let kind =
-                FileRowKind::Ordered { order: ours, expires: put.ttl.map(|ttl| now.after(ttl)) };
+                FileRowKind::Ordered { rank: ours, expires: put.ttl.map(|ttl| now.after(ttl)) };
             let mut old_expiry = None;
             self.progress.enter(&key);
             if let Some(row) = self.rows.get(&key[..])? {
                 let stored = self.keyspace.parse_row(&key, row.value())?;
                 match stored.kind {
                     _ if !stored.is_live(now) => {}
-                    FileRowKind::Plain => {}
-                    FileRowKind::Conditional { .. } => {
-                        return Err(kind_conflict(stored.kind, "with an order").into());
-                    }
-                    FileRowKind::Ordered { order, .. } => {
-                        if order == ours && stored.value != put.value {
+                    // The row hides the ordered write.
+                    FileRowKind::Plain | FileRowKind::Conditional { .. } => continue,
+                    FileRowKind::Ordered { rank, .. } => {
+                        if rank == ours && stored.value != put.value {
                             let message = "a row was written with another value and the same order";
-                            return Err(Error::invalid(format!("{message}, {order}")).into());
+                            return Err(Error::invalid(format!("{message}, {rank}")).into());
                         }
                         // A write that is sent again with a TTL gets the expiry of the last
                         // attempt.
-                        if order > ours || stored.kind == kind {
+                        if rank > ours || stored.kind == kind {
                             continue;
                         }
                     }
@@ -238,7 +236,7 @@ impl<'t> OpenKeyspace<'t> {
             let replaced =
                 self.keyspace.parse_row(&key, row.value()).map_err(RequestError::Spoiled)?;
             if replaced.is_live(now) && replaced.kind != kind {
-                return Err(RequestError::Spoiled(kind_conflict(replaced.kind, "plainly")));
+                return Err(RequestError::Spoiled(kind_conflict(replaced.kind)));
             }
         }
         Ok(())
@@ -289,9 +287,9 @@ impl<'t> OpenKeyspace<'t> {
     }
 }
 
-fn kind_conflict(actual: FileRowKind, how: &str) -> Error {
+fn kind_conflict(actual: FileRowKind) -> Error {
     Error::invalid(format!(
-        "a row that is to be written {how} is already {}: a row never changes its kind",
+        "a row that is to be written plainly is already {}: a plain row is always plain",
         actual.name()
     ))
 }

@@ -4,8 +4,9 @@
 //! - Table `meta`: the key is a name. The values are the mark of this driver, the format, the highest
 //!   time so far with its checksum, and the [state of the log](crate::log::LogState).
 //! - Table `rows/<keyspace>`: the key is `[u16 length of pkey][pkey][ccols]`. The value is
-//!   `[u32 checksum][u8 kind][u64 order][u64 moment of expiry][value]`. A row without an order or
-//!   without an expiry does not have that number.
+//!   `[u32 checksum][u8 kind][i64 rank][u64 moment of expiry][value]`. The rank is that of the
+//!   [order](istorage::Order::rank). A row without an order or without an expiry does not have that
+//!   number.
 //! - Table `expiry/<keyspace>`: the key is `[u64 moment of expiry][key of the row]`. The value is
 //!   empty.
 //!
@@ -42,7 +43,10 @@ pub(crate) const META_LOG: &str = "log";
 /// Marks files of this driver among other redb files.
 pub(crate) const MAGIC: &[u8] = b"vvm istorage";
 /// The version of everything in this module.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
+/// The version before the bands of orders. Its ranks are positive. Such a file is opened, and becomes
+/// a file of [`FORMAT`].
+pub(crate) const WITHOUT_BANDS: u32 = 3;
 /// The version before the log. Such a file is opened, and becomes a file of [`FORMAT`].
 pub(crate) const WITHOUT_LOG: u32 = 2;
 

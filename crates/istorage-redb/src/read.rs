@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
 use bytes::Bytes;
-use istorage::{ErrorKind, Range, Result};
+use istorage::{ErrorKind, FoundRow, Range, Result};
 use redb::{ReadTransaction, TableError};
 use tokio::sync::oneshot;
 
@@ -40,7 +40,7 @@ pub(crate) enum ReadJob {
         keyspace: Arc<Keyspace>,
         keys: Vec<Vec<u8>>,
         now: Moment,
-        reply: Reply<Vec<Option<Bytes>>>,
+        reply: Reply<Vec<Option<FoundRow>>>,
     },
     Page {
         keyspace: Arc<Keyspace>,
@@ -226,11 +226,15 @@ fn answer_backup<T>(reply: Reply<T>, part: impl FnOnce() -> Result<T>) -> bool {
     healthy
 }
 
-fn get(table: &RowTable, keyspace: &Keyspace, key: &[u8], now: Moment) -> Result<Option<Bytes>> {
+fn get(table: &RowTable, keyspace: &Keyspace, key: &[u8], now: Moment) -> Result<Option<FoundRow>> {
     let name = || keyspace.row_name(key);
     let got = errors::catch_page_error(|| {
         match table.get(key).map_err(|error| errors::read_error(name(), error))? {
-            Some(row) => Ok(keyspace.parse_row(key, row.value())?.value_at(now)),
+            Some(row) => {
+                let row = keyspace.parse_row(key, row.value())?;
+                let hides_ordered = row.hides_ordered();
+                Ok(row.value_at(now).map(|value| FoundRow { value, hides_ordered }))
+            }
             None => Ok(None),
         }
     });

@@ -8,8 +8,8 @@ use clock::Instant;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use istorage::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, Error,
-    ExpiringRow, ExpiringRowStream, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result,
-    Row, RowLimits, RowStream, ServerTime,
+    ExpiringRow, ExpiringRowStream, FoundRow, Key, OrderedPut, Outcome, PartitionStream, Put,
+    Range, Result, Row, RowLimits, RowStream, ServerTime,
 };
 
 use crate::{
@@ -49,17 +49,17 @@ impl RedbStorage {
         RedbStorage { engine, keyspace }
     }
 
-    async fn rows(&self, keys: &[Key]) -> Result<Vec<Option<Bytes>>> {
+    async fn rows(&self, keys: &[Key]) -> Result<Vec<Option<FoundRow>>> {
         let now = self.engine.now();
-        let mut values = Vec::with_capacity(keys.len());
+        let mut rows = Vec::with_capacity(keys.len());
         for keys in keys.chunks(LOOKUPS) {
             let keys = keys.iter().map(|key| row_key(&key.pkey, &key.ccols)).collect();
             let keyspace = Arc::clone(&self.keyspace);
             let found =
                 self.engine.ask_reader(|reply| ReadJob::Rows { keyspace, keys, now, reply });
-            values.extend(found.await?);
+            rows.extend(found.await?);
         }
-        Ok(values)
+        Ok(rows)
     }
 
     /// Reads the rows of a range, one page per read job.
@@ -96,11 +96,11 @@ impl AppStorage for RedbStorage {
     }
 
     async fn get(&self, key: &Key, _: Consistency, _: Instant) -> Result<Option<Bytes>> {
-        let mut values = self.rows(std::slice::from_ref(key)).await?;
-        Ok(values.pop().flatten())
+        let mut rows = self.rows(std::slice::from_ref(key)).await?;
+        Ok(rows.pop().flatten().map(|row| row.value))
     }
 
-    async fn get_batch(&self, keys: &[Key], _: Instant) -> Result<Vec<Option<Bytes>>> {
+    async fn get_batch(&self, keys: &[Key], _: Instant) -> Result<Vec<Option<FoundRow>>> {
         self.rows(keys).await
     }
 

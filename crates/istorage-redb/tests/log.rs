@@ -350,6 +350,27 @@ async fn a_file_of_the_format_before_the_log_is_opened_and_gets_a_log() {
     let puts = vec![Put { key: key(2), value: Bytes::new() }];
     storage.put_batch(puts, Instant::FAR_FUTURE).await.unwrap();
     driver.close().await;
-    assert_eq!(format(folder.path(), None), 3_u32.to_be_bytes());
+    assert_eq!(format(folder.path(), None), 4_u32.to_be_bytes());
     assert_eq!(Node::open(folder).await.unwrap().rows().await, [1, 2]);
+}
+
+/// The format before the bands of orders has the same rows, without negative ranks.
+#[tokio::test]
+async fn a_file_of_the_format_before_the_bands_is_opened_and_gets_the_new_format() {
+    const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
+    let node = Node::start().await;
+    node.put(1).await;
+    let folder = node.close().await;
+    let database = || redb::Database::create(folder.path().join(NAMES[0])).unwrap();
+    let txn = database().begin_write().unwrap();
+    txn.open_table(META).unwrap().insert("format", &3_u32.to_be_bytes()[..]).unwrap();
+    txn.commit().unwrap();
+    let config = RedbConfig::new(folder.path().join(NAMES[0]));
+    let driver = RedbDriver::open(config, Clock::system()).await.unwrap();
+    driver.close().await;
+    let txn = database().begin_write().unwrap();
+    let format = txn.open_table(META).unwrap().get("format").unwrap().unwrap().value().to_vec();
+    assert_eq!(format, 4_u32.to_be_bytes());
+    drop(txn);
+    assert_eq!(Node::open(folder).await.unwrap().rows().await, [1]);
 }

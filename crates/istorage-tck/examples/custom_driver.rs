@@ -19,9 +19,9 @@ use std::{
 
 use istorage::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, Error,
-    ExpiringRow, ExpiringRowStream, Guarded, Key, KeyspaceName, OrderedPut, Outcome,
-    PartitionStream, Put, Range, Result, Row, RowLimits, RowStream, ServerTime, SharedStorage,
-    StorageDriver, async_trait,
+    ExpiringRow, ExpiringRowStream, FoundRow, Guarded, Key, KeyspaceName, Order, OrderedPut,
+    Outcome, PartitionStream, Put, Range, Result, Row, RowLimits, RowStream, ServerTime,
+    SharedStorage, StorageDriver, async_trait,
     bytes::Bytes,
     check_conditions,
     clock::{Clock, Instant},
@@ -40,8 +40,8 @@ type Rows = Option<BTreeMap<Key, MapRow>>;
 #[derive(Debug)]
 struct MapRow {
     value: Bytes,
-    /// The order of an ordered row, 0 for any other row.
-    order: u64,
+    /// The order of an ordered row; `None` for any other row, which lies above all orders.
+    order: Option<Order>,
     expires: Option<Instant>,
 }
 
@@ -109,19 +109,19 @@ fn write(rows: &mut BTreeMap<Key, MapRow>, batch: AtomicBatch, now: Instant) -> 
         match op.written() {
             Some(value) => {
                 let (value, expires) = (value.clone(), expires(op.ttl()));
-                rows.insert(key, MapRow { value, order: 0, expires });
+                rows.insert(key, MapRow { value, order: None, expires });
             }
             None => drop(rows.remove(&key)),
         }
     }
     for OrderedPut { key, value, order, ttl } in ordered {
-        let order = order.get();
-        if rows.get(&key).is_none_or(|row| row.order <= order) {
-            rows.insert(key, MapRow { value, order, expires: expires(ttl) });
+        let replaces = |row: &MapRow| row.order.is_some_and(|there| there <= order);
+        if rows.get(&key).is_none_or(replaces) {
+            rows.insert(key, MapRow { value, order: Some(order), expires: expires(ttl) });
         }
     }
     for Put { key, value } in batch.puts {
-        rows.insert(key, MapRow { value, order: 0, expires: None });
+        rows.insert(key, MapRow { value, order: None, expires: None });
     }
     Outcome::Applied
 }
@@ -146,8 +146,12 @@ impl AppStorage for MapStorage {
         self.step(|rows, now| value(rows, key, now))
     }
 
-    async fn get_batch(&self, keys: &[Key], _: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.step(|rows, now| keys.iter().map(|key| value(rows, key, now)).collect())
+    async fn get_batch(&self, keys: &[Key], _: Instant) -> Result<Vec<Option<FoundRow>>> {
+        let found = |rows: &BTreeMap<Key, MapRow>, key, now| {
+            let row = rows.get(key).filter(|row| row.is_live(now))?;
+            Some(FoundRow { value: row.value.clone(), hides_ordered: row.order.is_none() })
+        };
+        self.step(|rows, now| keys.iter().map(|key| found(rows, key, now)).collect())
     }
 
     fn read(&self, pkey: Bytes, range: Range, _: Consistency, page: Duration) -> RowStream {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::TryStreamExt;
 use istorage::{
-    AppStorageExt, AtomicBatch, Conditional, Consistency, Error, ErrorKind, ExpiringRow, Key,
-    OrderedPut, Outcome, Put, Range, Result, Row, SharedStorage,
+    AppStorageExt, AtomicBatch, Conditional, Consistency, Error, ErrorKind, ExpiringRow, FoundRow,
+    Key, OrderedPut, Outcome, Put, Range, Result, Row, SharedStorage,
     settle::{SettleLimits, write_if_settled},
 };
 
@@ -41,6 +41,11 @@ impl TrialClient {
     }
 
     pub(crate) async fn get_batch(&self, keys: &[Key]) -> Result<Vec<Option<Bytes>>> {
+        self.storage.get_values(keys, self.soon()).await
+    }
+
+    /// Reads rows together, and says of each whether it hides ordered writes.
+    pub(crate) async fn found(&self, keys: &[Key]) -> Result<Vec<Option<FoundRow>>> {
         self.storage.get_batch(keys, self.soon()).await
     }
 

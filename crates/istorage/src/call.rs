@@ -10,7 +10,7 @@ use clock::Instant;
 
 pub use self::{kind::CallKind, write::Write};
 use crate::{
-    Consistency, ExpiringRowStream, Key, Outcome, Range, Result, RowStream, ServerTime,
+    Consistency, ExpiringRowStream, FoundRow, Key, Outcome, Range, Result, RowStream, ServerTime,
     SharedStorage,
 };
 
@@ -61,7 +61,7 @@ impl Call<'_> {
             Call::Get(key, consistency) => {
                 CallAnswer::Value(storage.get(key, consistency, deadline).await?)
             }
-            Call::GetBatch(keys) => CallAnswer::Values(storage.get_batch(keys, deadline).await?),
+            Call::GetBatch(keys) => CallAnswer::Rows(storage.get_batch(keys, deadline).await?),
             Call::Write(write) => CallAnswer::Outcome(write.send(storage, deadline).await?),
             Call::ServerTime => CallAnswer::ServerTime(storage.server_time(deadline).await?),
         })
@@ -99,7 +99,7 @@ pub enum CallAnswer {
     /// The answer to [`Call::Get`].
     Value(Option<Bytes>),
     /// The answer to [`Call::GetBatch`].
-    Values(Vec<Option<Bytes>>),
+    Rows(Vec<Option<FoundRow>>),
     /// The answer to [`Call::Write`].
     Outcome(Outcome),
     /// The answer to [`Call::ServerTime`].

@@ -61,7 +61,7 @@ pub use faulty::{Fault, FaultRates, Faulty};
 pub use guarded::Guarded;
 pub use metered::Metered;
 pub use read_only::ReadOnlyDriver;
-pub use rows::{ExpiringRow, Key, Range, Row};
+pub use rows::{ExpiringRow, FoundRow, Key, Range, Row};
 pub use storage::{
     AppStorage, Consistency, ExpiringRowStream, PartitionStream, RowStream, ServerTime,
     SharedStorage,

@@ -31,6 +31,16 @@ pub struct Row {
     pub value: Bytes,
 }
 
+/// A row as [`get_batch`](crate::AppStorage::get_batch) finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundRow {
+    /// The value, which may be empty.
+    pub value: Bytes,
+    /// Whether the row was last written plainly or conditionally. Such a row hides every ordered
+    /// write, so only a conditional write replaces it.
+    pub hides_ordered: bool,
+}
+
 /// A row with its remaining TTL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpiringRow {

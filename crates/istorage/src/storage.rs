@@ -8,8 +8,8 @@ use clock::{Instant, WallTime};
 use futures::stream::BoxStream;
 
 use crate::{
-    AtomicBatch, Capabilities, Conditional, ExpiringRow, Key, OrderedPut, Outcome, Put, Range,
-    Result, Row,
+    AtomicBatch, Capabilities, Conditional, ExpiringRow, FoundRow, Key, OrderedPut, Outcome, Put,
+    Range, Result, Row,
 };
 
 /// A storage with several owners.
@@ -54,13 +54,16 @@ pub struct ServerTime {
 ///
 /// # Contract
 ///
-/// **A row is always conditional, or always ordered, or always plain**, from its first write on. A
-/// mixture loses acknowledged writes on stores that order plain writes by clocks. Only conditional
-/// rows can be deleted. Plain rows do not expire.
+/// **A plain row is always plain**, from its first write on: a mixture loses acknowledged writes on
+/// stores that order plain writes by clocks. Only conditional rows can be deleted. Plain rows do not
+/// expire.
 ///
-/// Another program may leave a plain row where a caller writes another kind. A conditional write
-/// compares the value of that row, as it compares the value of a conditional row. An ordered write
-/// replaces the row, but not on stores that order plain writes by clocks.
+/// **Ordered writes lie below all others.** A row that was written plainly or conditionally hides
+/// every ordered write of the row: the ordered write is a success, and the row stays. A conditional
+/// write compares the value of a row of any kind, and the row is conditional from then on. So an
+/// ordered row may become conditional, and never becomes ordered again. A deleted row may hide
+/// ordered writes, too: the contract does not say whether they are visible.
+/// [`get_batch`](AppStorage::get_batch) tells whether a row hides ordered writes.
 ///
 /// **Deadlines.** No call outlives its deadline. A call with a deadline that has passed sends
 /// nothing and is `Unavailable`. Work that was sent may still be done after the deadline. A write
@@ -103,9 +106,12 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
         deadline: Instant,
     ) -> Result<Option<Bytes>>;
 
-    /// Reads the values of any number of rows, in the order of `keys`, with [`Consistency::Plain`].
-    /// The values are not a snapshot.
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>>;
+    /// Reads any number of rows, in the order of `keys`, with [`Consistency::Plain`]. A row that
+    /// does not exist is `None`. The rows are not a snapshot.
+    ///
+    /// A row that was read is not lost: a later read finds the row or a later write of it, even if
+    /// the write of the row was not acknowledged.
+    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<FoundRow>>>;
 
     /// Reads the rows of a range. Each page must arrive within `page_timeout` from the moment at
     /// which the stream asks for the page. The time that the caller takes between rows does not
@@ -141,7 +147,7 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     /// Writes any number of rows. Of two writes of one row the one with the higher order stays, in
     /// any order of arrival.
     ///
-    /// - A superseded write is a success.
+    /// - A superseded write is a success, and so is a write that a plain or a conditional row hides.
     /// - Two writes of one row with equal orders must have equal values, and either both a TTL or
     ///   neither. Otherwise the caller has made an error: the contract does not say which of the
     ///   two writes stays, or whether the call is `Invalid`.

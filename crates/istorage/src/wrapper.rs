@@ -8,8 +8,8 @@ use clock::Instant;
 
 use crate::{
     AppStorage, AtomicBatch, Call, CallAnswer, Capabilities, Conditional, Consistency,
-    ExpiringRowStream, Key, OrderedPut, Outcome, PartitionStream, Put, Range, RangeRead, Result,
-    RowStream, ServerTime, SharedStorage, Write,
+    ExpiringRowStream, FoundRow, Key, OrderedPut, Outcome, PartitionStream, Put, Range, RangeRead,
+    Result, RowStream, ServerTime, SharedStorage, Write,
 };
 
 /// A storage around another storage, which sees each call as data.
@@ -90,7 +90,7 @@ async fn write<W: StorageWrapper>(wrapper: &W, write: Write, deadline: Instant) 
 fn wrong_kind(wrapper: &dyn fmt::Debug, answer: &CallAnswer) -> ! {
     let kind = match answer {
         CallAnswer::Value(_) => "Value",
-        CallAnswer::Values(_) => "Values",
+        CallAnswer::Rows(_) => "Rows",
         CallAnswer::Outcome(_) => "Outcome",
         CallAnswer::ServerTime(_) => "ServerTime",
     };
@@ -116,9 +116,9 @@ impl<W: StorageWrapper> AppStorage for W {
         }
     }
 
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<FoundRow>>> {
         match self.call(Call::GetBatch(keys), deadline).await? {
-            CallAnswer::Values(values) => Ok(values),
+            CallAnswer::Rows(rows) => Ok(rows),
             other => wrong_kind(self, &other),
         }
     }

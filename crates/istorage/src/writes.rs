@@ -15,52 +15,78 @@ pub struct Put {
     pub value: Bytes,
 }
 
-/// The number that decides between two writes of one row: the write with the higher order stays, in
-/// any order of arrival.
+/// The order of an ordered write: of two writes of one row the write with the higher order stays,
+/// in any order of arrival.
+///
+/// Orders have two bands. An order is made in the band *last*: of two writes, the one with the
+/// higher number stays. [`Order::first`] gives the same number in the band *first*: of two writes,
+/// the one with the lower number stays. All orders of *last* are higher than all orders of *first*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Order(u64);
+pub struct Order(i64);
 
 impl Order {
-    /// The highest order, which is the greatest signed 64-bit number.
-    pub const MAX: u64 = i64::MAX as u64;
+    /// The highest number of a band. It has 62 bits, so that a storage can keep both bands below
+    /// the times of its clocks in a signed 64-bit number.
+    pub const MAX: u64 = (1 << 62) - 1;
 
-    /// Makes an order from 1 to [`Order::MAX`].
+    /// Makes an order of the band *last*, from 1 to [`Order::MAX`].
     ///
     /// # Errors
     /// `Invalid` outside of these bounds.
     pub fn new(order: u64) -> Result<Order> {
-        if order == 0 || order > Order::MAX {
-            return Err(Error::invalid(format!(
+        match i64::try_from(order) {
+            Ok(number) if (1..=Order::MAX).contains(&order) => Ok(Order(number)),
+            _ => Err(Error::invalid(format!(
                 "an order must be from 1 to {}, not {order}",
                 Order::MAX
-            )));
+            ))),
         }
-        Ok(Order(order))
     }
 
-    /// Makes an order of two numbers. Orders compare by `high`, and those with an equal `high` by
-    /// `low`. `high` has at most 23 bits, and `low` at most 40.
+    /// Makes an order of two numbers, in the band *last*. Orders compare by `high`, and those with
+    /// an equal `high` by `low`. `high` has at most 22 bits, and `low` at most 40.
     ///
     /// # Errors
     /// `Invalid` if a number has more bits, or if both are 0.
     pub fn from_parts(high: u64, low: u64) -> Result<Order> {
-        if high >= 1 << 23 || low >= 1 << 40 {
+        if high >= 1 << 22 || low >= 1 << 40 {
             return Err(Error::invalid(format!(
-                "an order holds 23 bits and 40 bits, which is too little for {high} and {low}"
+                "an order holds 22 bits and 40 bits, which is too little for {high} and {low}"
             )));
         }
         Order::new(high << 40 | low)
     }
 
-    /// The number.
+    /// Returns the order with the same number in the band *first*.
+    ///
+    /// ```
+    /// # use istorage::Order;
+    /// let [five, six] = [5, 6].map(|number| Order::new(number).unwrap());
+    /// assert!(six.first() < five.first() && five.first() < five && five < six);
+    /// ```
     #[must_use]
-    pub fn get(self) -> u64 {
+    pub fn first(self) -> Order {
+        Order(-self.0.abs())
+    }
+
+    /// Returns whether the order is in the band *first*.
+    #[must_use]
+    pub fn is_first(self) -> bool {
+        self.0 < 0
+    }
+
+    /// Returns a number that compares as the order does: the number of an order of *last*, and the
+    /// negative number of an order of *first*. It is never 0, and at most [`Order::MAX`] away from
+    /// 0.
+    #[must_use]
+    pub fn rank(self) -> i64 {
         self.0
     }
 }
 
-/// An ordered write: it stays unless the row was, or will be, written with a higher order. A row
-/// that has expired may, for a while, still win against writes with lower orders.
+/// An ordered write: it stays unless the row was, or will be, written with a higher order, plainly
+/// or conditionally. A row that has expired may, for a while, still win against writes with lower
+/// orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderedPut {
     /// The row.
@@ -191,13 +217,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn all_of_first_lies_below_last_and_counts_backwards() {
+        let order = |number| Order::new(number).unwrap();
+        let (one, two, most) = (order(1), order(2), order(Order::MAX));
+        let ascending = [most.first(), two.first(), one.first(), one, two, most];
+        assert!(ascending.is_sorted_by(|lower, higher| lower < higher));
+        assert!(ascending.is_sorted_by(|lower, higher| lower.rank() < higher.rank()));
+        assert_eq!(one.first().first(), one.first());
+        assert!(one.first().is_first() && !one.is_first());
+        // Both bands fit below the times of clocks, which are not negative.
+        let least = -(1 << 62) + most.first().rank();
+        assert!(least > i64::MIN && -(1 << 62) + most.rank() < 0);
+    }
+
+    #[test]
     fn orders_compare_by_the_high_part_and_then_by_the_low_part() {
         let order = |high, low| Order::from_parts(high, low).unwrap();
         let last = (1 << 40) - 1;
         assert!(order(0, 1) < order(0, 2) && order(0, last) < order(1, 0));
         assert!(order(1, last) < order(2, 0));
-        assert_eq!(order((1 << 23) - 1, last).get(), Order::MAX);
-        for (high, low) in [(0, 0), (1 << 23, 0), (0, 1 << 40)] {
+        assert_eq!(order((1 << 22) - 1, last).rank().unsigned_abs(), Order::MAX);
+        for (high, low) in [(0, 0), (1 << 22, 0), (0, 1 << 40)] {
             assert_eq!(Order::from_parts(high, low).unwrap_err().kind(), crate::ErrorKind::Invalid);
         }
     }

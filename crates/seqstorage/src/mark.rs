@@ -359,7 +359,7 @@ impl PartitionStorage {
                 before.and_then(|before| sequence.after(before)) == Some(drawn.last)
             };
             let is_one = match &of_id[..] {
-                [] => drawn.last <= i64::MAX as u64,
+                [] => drawn.last <= istorage::Order::MAX,
                 of_id => of_id.iter().any(belongs),
             };
             let next = of_id.iter().filter_map(|sequence| sequence.after(known)).max();

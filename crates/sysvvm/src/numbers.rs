@@ -22,7 +22,7 @@ pub struct LastNumber {
     pub ws: u64,
     /// The sequence.
     pub seq: u16,
-    /// The number, from 1 to `i64::MAX`.
+    /// The number, from 1 to [`Order::MAX`].
     pub number: u64,
 }
 
@@ -31,7 +31,7 @@ pub struct LastNumber {
 pub struct StoredOffset {
     /// The partition.
     pub partition: u16,
-    /// The epoch of the leader: at most 23 bits.
+    /// The epoch of the leader: at most 22 bits.
     pub epoch: u64,
     /// The offset of the next event to replay: at most 40 bits.
     pub next: u64,

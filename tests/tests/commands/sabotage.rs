@@ -28,17 +28,17 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(sabotage:
     sequences_trust_level_2 = |fixture| play_level(fixture, TrustLevel::Two),
 );
 
-use Outcome::{Hidden, Protected, Replaced, Reported};
+use Outcome::{Hidden, Protected, Reported};
 use SabotagedRow::{NewRecord, Plog, UpdatedRecord, Wlog};
 
-/// What follows from a foreign row. [`Outcome::on`] has the two exceptions.
+/// What follows from a foreign row. [`Outcome::on`] has the exception.
 #[rustfmt::skip]
 const TABLE: [(SabotagedRow, [Outcome; 3]); 4] = [
     // foreign row   at level 0  level 1   level 2
-    (Plog,          [Reported,  Reported,  Replaced]),
-    (Wlog,          [Reported,  Reported,  Replaced]),
-    (NewRecord,     [Reported,  Replaced,  Replaced]),
-    (UpdatedRecord, [Reported,  Replaced,  Replaced]),
+    (Plog,          [Reported,  Reported,  Hidden]),
+    (Wlog,          [Reported,  Reported,  Hidden]),
+    (NewRecord,     [Reported,  Hidden,    Hidden]),
+    (UpdatedRecord, [Reported,  Hidden,    Hidden]),
 ];
 
 /// A kind of row that the next command is to write.
@@ -58,9 +58,6 @@ enum Outcome {
     /// partition reports the violation and takes no commands. The foreign row stays. When the row
     /// is gone, the partition goes on by itself.
     Reported,
-    /// The command is done, and the partition is ready. The row of the command is in the place of
-    /// the foreign row.
-    Replaced,
     /// The command is done, and the partition is ready. The foreign row stays, and hides every
     /// ordered write of its place. A reader or the next leader reports it. An operator puts the
     /// bytes there that the event has elsewhere.
@@ -72,13 +69,9 @@ enum Outcome {
 impl Outcome {
     /// The outcome on a storage.
     fn on(self, fixture: &CommandsFixture, sabotaged: SabotagedRow) -> Outcome {
-        // Only Cassandra writes nothing atomically. Only Cassandra also orders plain and ordered
-        // writes by one timestamp: that of a plain write is the time of a clock, and is higher.
-        let is_cassandra = fixture.shop_db.app.storage.capabilities().atomic.is_none();
         match self {
             // A storage in the process of the node knows the kind of each row.
             _ if sabotaged == UpdatedRecord && fixture.is_embedded => Protected,
-            Replaced if is_cassandra => Hidden,
             outcome => outcome,
         }
     }
@@ -107,7 +100,6 @@ async fn play_level(fixture: &CommandsFixture, level: TrustLevel) {
         let case = SabotageCase::new(fixture, partition, setup, sabotaged, value).await;
         match outcome {
             Reported => case.ends_reported().await,
-            Replaced => case.ends_replaced().await,
             Hidden => case.ends_hidden().await,
             Protected => case.ends_protected().await,
         }
@@ -182,13 +174,6 @@ impl<'s> SabotageCase<'s> {
         assert_eq!(self.stored().await.as_ref(), Some(&self.foreign));
         self.remove().await;
         self.ends_well(&self.node, self.scene.changes("after")).await;
-    }
-
-    async fn ends_replaced(self) {
-        assert_eq!(self.put, Ok(()));
-        self.check_done();
-        assert_ne!(self.stored().await.as_ref(), Some(&self.foreign));
-        self.next_ends_well().await;
     }
 
     async fn ends_hidden(self) {

@@ -19,7 +19,7 @@ pub(crate) struct SequenceConfig {
     /// The first number.
     #[serde(default = "one")]
     start: u64,
-    /// The last number. Without it, the sequence ends before 2^63.
+    /// The last number. Without it, the sequence ends before 2^62.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     end: Option<u64>,
 }

@@ -66,9 +66,9 @@ fn short(write: &RowWrite) -> String {
     match &write.mode {
         WriteMode::Conditional(None) => format!("+{after}"),
         WriteMode::Conditional(Some(before)) => format!("{}>{after}", text(before)),
-        WriteMode::Ordered(None) => format!("{after}@{}", write.order.get() & 0xff),
+        WriteMode::Ordered(None) => format!("{after}@{}", write.order.rank() & 0xff),
         WriteMode::Ordered(Some(ttl)) => {
-            format!("{after}@{} for {ttl:?}", write.order.get() & 0xff)
+            format!("{after}@{} for {ttl:?}", write.order.rank() & 0xff)
         }
     }
 }
@@ -185,6 +185,6 @@ fn the_order_of_a_marker_has_the_epoch_of_the_marking_leader() {
 #[test]
 fn an_epoch_with_too_many_bits_is_refused() {
     let mut group = [event(1, 1, Vec::new())];
-    group[0].place.epoch = Epoch(1 << 23);
+    group[0].place.epoch = Epoch(1 << 22);
     assert!(rules(TrustLevel::Two).plan(&group).is_err());
 }

@@ -1,6 +1,7 @@
 //! The rows of events that are in the log and may not be applied.
 
 use bytes::Bytes;
+use istorage::AppStorageExt;
 
 use crate::{
     AppRow, Entry, Log, PreparedEvent, Result,
@@ -26,7 +27,7 @@ impl Log {
         let mut failed = Vec::new();
         if !keys.is_empty() {
             // These reads may be outdated. The conditions of the writes detect that.
-            let there = self.reader.storage().get_batch(&keys, self.reader.deadline()).await?;
+            let there = self.reader.storage().get_values(&keys, self.reader.deadline()).await?;
             for (write, there) in looked_at.into_iter().zip(there) {
                 let left = match self.replace_across_marker(write, there.as_ref()).await {
                     Ok(write) => remaining_write(write, there.as_ref()),

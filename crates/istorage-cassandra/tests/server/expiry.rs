@@ -41,7 +41,7 @@ pub(crate) async fn a_marker_without_a_value_is_no_row(cluster: CassandraCluster
     let other = Key::new(PKEY, "other");
 
     assert_eq!(storage.get_linearizable(&key, soon()).await.unwrap(), None);
-    assert_eq!(storage.get_batch(&[key.clone(), other], soon()).await.unwrap(), [None, None]);
+    assert_eq!(storage.get_values(&[key.clone(), other], soon()).await.unwrap(), [None, None]);
     assert_eq!(storage.ttl_get(&key, PATIENCE).await.unwrap(), None);
     for consistency in [Consistency::Plain, Consistency::Linearizable] {
         let rows = storage.read(PKEY.into(), Range::all(), consistency, PATIENCE);

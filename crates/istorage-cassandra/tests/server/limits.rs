@@ -48,7 +48,7 @@ pub(crate) async fn the_largest_row_fits_into_every_call(cluster: CassandraClust
         );
     }
     let found = storage
-        .get_batch(&[plain.clone(), conditional.clone(), ordered.clone()], soon())
+        .get_values(&[plain.clone(), conditional.clone(), ordered.clone()], soon())
         .await
         .unwrap();
     assert!(found == [Some(one.clone()), Some(other.clone()), Some(one.clone())]);
@@ -149,7 +149,7 @@ pub(crate) async fn large_rows_behind_small_ones_are_read(cluster: CassandraClus
         assert!(some.try_collect::<Vec<_>>().await.unwrap() == rows[5..1_900]);
     }
     let keys: Vec<Key> = rows.iter().map(|row| Key::new("p", row.ccols.clone())).collect();
-    let found = storage.get_batch(&keys, soon()).await.unwrap();
+    let found = storage.get_values(&keys, soon()).await.unwrap();
     assert!(found.iter().map(Option::as_ref).eq(rows.iter().map(|row| Some(&row.value))));
     scratch.drop().await;
 }

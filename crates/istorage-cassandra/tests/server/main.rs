@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         expiry::a_batch_inserts_over_a_marker,
         expiry::the_rest_of_a_ttl_is_not_more_than_the_requested_ttl,
         keyspaces::a_foreign_keyspace_is_left_alone,
+        keyspaces::a_table_with_other_options_is_refused,
         keyspaces::an_empty_keyspace_is_used_and_keeps_its_replication,
         keyspaces::a_keyspace_with_one_replica_is_made_only_if_the_configuration_says_so,
         keyspaces::a_wrong_datacenter_is_named,

@@ -1,6 +1,6 @@
 //! The content of an item that was read.
 
-use std::time::Duration;
+use std::{num::ParseIntError, str::FromStr, time::Duration};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use bytes::Bytes;
@@ -14,7 +14,8 @@ use crate::{lease::StoredLease, time::ServiceTime};
 #[derive(Debug)]
 pub(crate) struct ItemContent {
     pub(crate) value: Bytes,
-    pub(crate) order: Option<u64>,
+    /// The [rank](istorage::Order::rank) of an ordered row.
+    pub(crate) rank: Option<i64>,
     pub(crate) expiry: ItemExpiry,
 }
 
@@ -45,7 +46,7 @@ impl ItemContent {
         };
         Ok(ItemContent {
             value: take_binary(item, VALUE)?,
-            order: take_number(item, ORDER)?,
+            rank: take_number(item, ORDER)?,
             expiry,
         })
     }
@@ -79,7 +80,10 @@ fn take_binary(item: &mut Item, name: &str) -> Result<Bytes> {
     }
 }
 
-fn take_number(item: &mut Item, name: &str) -> Result<Option<u64>> {
+fn take_number<N>(item: &mut Item, name: &str) -> Result<Option<N>>
+where
+    N: FromStr<Err = ParseIntError>,
+{
     match item.remove(name) {
         None => Ok(None),
         Some(AttributeValue::N(text)) => {

@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use bytes::Bytes;
 use istorage::{Conditional, OrderedPut, Range};
 
-use super::{EXPIRES, Item, binary, columns, number};
+use super::{EXPIRES, Item, binary, columns, number, rank};
 use crate::lease::AttemptTerms;
 
 /// An expression with the values for its placeholders.
@@ -34,14 +34,14 @@ pub(crate) fn condition(op: &Conditional, terms: AttemptTerms) -> Expression {
     }
 }
 
-/// The condition of an ordered write. A row without an order is replaced, as an absent row is. If a
-/// write is sent several times, the row lives as long as the longest of these writes asks for.
+/// The condition of an ordered write. A row without an order hides the write. If a write is sent
+/// several times, the row lives as long as the longest of these writes asks for.
 pub(crate) fn order_condition(put: &OrderedPut, item: &Item) -> Expression {
-    let order = (":order", number(put.order.get()));
+    let order = (":order", rank(put.order));
     match item.get(EXPIRES) {
-        None => Expression::new("attribute_not_exists(o) OR o < :order", [order]),
+        None => Expression::new("attribute_not_exists(p) OR o < :order", [order]),
         Some(expires) => Expression::new(
-            "attribute_not_exists(o) OR o < :order OR (o = :order AND x < :x)",
+            "attribute_not_exists(p) OR o < :order OR (o = :order AND x < :x)",
             [order, (":x", expires.clone())],
         ),
     }

@@ -7,7 +7,7 @@ use istorage::{Conditional, OrderedPut};
 
 use super::{
     COLUMNS, EXPIRES, Item, LASTS, ORDER, PARTITION, PURGED, VALUE, VERSION, binary, columns,
-    number,
+    number, rank,
 };
 use crate::{
     lease::{AttemptTerms, StoredLease},
@@ -33,7 +33,7 @@ pub(crate) fn item(pkey: &Bytes, ccols: &[u8], value: &Bytes) -> Item {
 /// The item of an ordered row.
 pub(crate) fn ordered_item(put: &OrderedPut, now: ServiceTime) -> Item {
     let mut item = item(&put.key.pkey, &put.key.ccols, &put.value);
-    item.insert(ORDER.to_owned(), number(put.order.get()));
+    item.insert(ORDER.to_owned(), rank(put.order));
     expire(&mut item, put.ttl, now);
     item
 }

@@ -246,7 +246,7 @@ impl FirstSight {
             FirstSight::Range => leases_in(storage).await.len() == 1,
             FirstSight::Get => storage.get_linearizable(&key(), deadline).await.unwrap().is_some(),
             FirstSight::BatchGet => {
-                storage.get_batch(&[key()], deadline).await.unwrap()[0].is_some()
+                storage.get_values(&[key()], deadline).await.unwrap()[0].is_some()
             }
             FirstSight::RefusedInsert => {
                 let insert = storage.insert_if_not_exists(key(), "w".into(), Some(LEASE), deadline);

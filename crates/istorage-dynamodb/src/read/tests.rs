@@ -108,7 +108,7 @@ async fn a_batch_is_split_and_answered_in_any_order() {
         ScriptedReply::Answer(json!({ "Responses": { "pre.test": items }, "UnprocessedKeys": {} }))
     };
     let service = ScriptedDynamoDb::new([answer(&["099", "007"]), answer(&["149"])]);
-    let values = service.storage().get_batch(&keys, service.soon()).await.unwrap();
+    let values = service.storage().get_values(&keys, service.soon()).await.unwrap();
     let found: Vec<_> = values.iter().enumerate().filter(|(_, value)| value.is_some()).collect();
     let found: Vec<_> = found.into_iter().map(|(n, value)| (n, value.clone().unwrap())).collect();
     assert_eq!(found, [(7, "007".into()), (99, "099".into()), (149, "149".into())]);
@@ -129,7 +129,7 @@ async fn unprocessed_keys_are_read_again_consistently() {
     ]);
     let storage = service.storage();
     let keys = [key("a"), key("b")];
-    let values = service.patiently(storage.get_batch(&keys, service.soon())).await.unwrap();
+    let values = service.patiently(storage.get_values(&keys, service.soon())).await.unwrap();
     assert_eq!(values, [Some("a".into()), Some("b".into())]);
     let again = &service.sent()[1].body["RequestItems"]["pre.test"];
     assert_eq!(again["Keys"], left["pre.test"]["Keys"]);

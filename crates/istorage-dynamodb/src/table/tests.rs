@@ -315,7 +315,7 @@ async fn call(kind: usize, storage: &SharedStorage, deadline: Instant) -> istora
     let key = Key::new("p", "c");
     match kind {
         0 => storage.get(&key, Consistency::Plain, deadline).await.map(drop),
-        1 => storage.get_batch(&[key], deadline).await.map(drop),
+        1 => storage.get_values(&[key], deadline).await.map(drop),
         2 => {
             let rows = storage.ttl_read("p".into(), Range::all(), SECOND);
             rows.try_collect::<Vec<_>>().await.map(drop)

@@ -91,7 +91,7 @@ async fn all_rows_go_in_one_request_each_with_its_condition() {
     );
     assert_eq!(delete["ReturnValuesOnConditionCheckFailure"], "ALL_OLD");
     let ordered = condition(2, "Put");
-    assert_eq!(ordered["ConditionExpression"], "attribute_not_exists(o) OR o < :order");
+    assert_eq!(ordered["ConditionExpression"], "attribute_not_exists(p) OR o < :order");
     assert_eq!(ordered["ReturnValuesOnConditionCheckFailure"], "ALL_OLD");
     assert_eq!(condition(4, "Put")["ConditionExpression"], Value::Null);
     assert_eq!(token(&sent).len(), 32);

@@ -219,9 +219,20 @@ async fn an_ordered_put_carries_its_order() {
     let sent = service.only_request();
     assert_eq!(sent.operation, "PutItem");
     assert_eq!(sent.body["Item"], item("v", json!({ "o": { "N": "7" } })));
-    assert_eq!(sent.body["ConditionExpression"], "attribute_not_exists(o) OR o < :order");
+    assert_eq!(sent.body["ConditionExpression"], "attribute_not_exists(p) OR o < :order");
     assert_eq!(sent.body["ExpressionAttributeValues"], json!({ ":order": { "N": "7" } }));
     assert_eq!(sent.body["ReturnValuesOnConditionCheckFailure"], "ALL_OLD");
+}
+
+#[tokio::test]
+async fn an_order_of_the_band_first_is_negative() {
+    let service = ScriptedDynamoDb::new([done()]);
+    let put = ordered(7, "v");
+    let put = OrderedPut { order: put.order.first(), ..put };
+    service.storage().put_ordered(vec![put], service.soon()).await.unwrap();
+    let sent = service.only_request();
+    assert_eq!(sent.body["Item"], item("v", json!({ "o": { "N": "-7" } })));
+    assert_eq!(sent.body["ExpressionAttributeValues"], json!({ ":order": { "N": "-7" } }));
 }
 
 #[tokio::test]
@@ -231,8 +242,8 @@ async fn a_superseded_put_is_a_success() {
         (there("other", "8"), Ok(())),
         (there("v", "7"), Ok(())),
         (there("other", "7"), Err(ErrorKind::Invalid)),
-        // Such an answer contradicts the condition, which holds for a row without an order.
-        (Some(item("plain", json!({}))), Err(ErrorKind::Unavailable)),
+        // A row without an order hides the put.
+        (Some(item("plain", json!({}))), Ok(())),
     ] {
         let service = ScriptedDynamoDb::new([condition_failed(there)]);
         let answer = service.storage().put_ordered(vec![ordered(7, "v")], service.soon()).await;
@@ -248,7 +259,7 @@ async fn an_ordered_put_that_is_sent_again_lives_longer() {
     let put = OrderedPut { ttl: Some(Duration::from_secs(5)), ..ordered(7, "v") };
     service.storage().put_ordered(vec![put], service.soon()).await.unwrap();
     let sent = service.only_request().body;
-    let condition = "attribute_not_exists(o) OR o < :order OR (o = :order AND x < :x)";
+    let condition = "attribute_not_exists(p) OR o < :order OR (o = :order AND x < :x)";
     assert_eq!(sent["ConditionExpression"], condition);
     assert_eq!(sent["ExpressionAttributeValues"][":x"], sent["Item"]["x"]);
 }

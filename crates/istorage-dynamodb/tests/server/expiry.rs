@@ -42,7 +42,7 @@ pub(crate) async fn an_expired_item_stays_in_the_table_and_is_no_row(server: Dyn
     let key = |ccols: &'static str| Key::new("p", ccols);
     assert_eq!(get(storage, &key("inserted")).await, None);
     let keys = [key("inserted"), key("swapped")];
-    assert_eq!(storage.get_batch(&keys, soon()).await.unwrap(), [None, None]);
+    assert_eq!(storage.get_values(&keys, soon()).await.unwrap(), [None, None]);
 
     let absent = Outcome::NotApplied(vec![Conflict { op: 0, actual: None }]);
     let swap = storage.compare_and_swap(key("swapped"), "v".into(), "w".into(), None, soon()).await;

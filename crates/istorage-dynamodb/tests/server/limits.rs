@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use istorage::{
-    AppStorage, AtomicBatch, Conditional, ErrorKind, Key, Order, OrderedPut, Put, Range, Row,
+    AppStorage, AppStorageExt, AtomicBatch, Conditional, ErrorKind, Key, Order, OrderedPut, Put,
+    Range, Row,
 };
 
 use crate::support::{DynamoDbServer, get, insert, put, read, soon};
@@ -58,7 +59,7 @@ pub(crate) async fn a_batch_of_the_largest_items_is_accepted(server: DynamoDbSer
     let puts: Vec<Put> = (0..26).map(|n| put(longest_key(storage, n), largest(storage))).collect();
     storage.put_batch(puts.clone(), soon()).await.unwrap();
     let keys: Vec<Key> = puts.iter().map(|put| put.key.clone()).collect();
-    let found = storage.get_batch(&keys, soon()).await.unwrap();
+    let found = storage.get_values(&keys, soon()).await.unwrap();
     assert!(found.iter().zip(&puts).all(|(found, put)| found.as_ref() == Some(&put.value)));
     scratch.remove().await;
 }

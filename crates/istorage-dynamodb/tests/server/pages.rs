@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use clock::Clock;
-use istorage::{AppStorage, Key, Put, Range, Row};
+use istorage::{AppStorage, AppStorageExt, Key, Put, Range, Row};
 
 use crate::support::{DynamoDbServer, put, read, soon};
 
@@ -55,7 +55,7 @@ pub(crate) async fn a_batch_of_more_than_a_page_is_read(server: DynamoDbServer) 
     let storage = &*scratch.storage;
     write(storage, (0..40).map(|n| row(n, SIZE))).await;
     let keys: Vec<Key> = (0..250).rev().map(|n| Key::new("p", place(n))).collect();
-    let found = storage.get_batch(&keys, soon()).await.unwrap();
+    let found = storage.get_values(&keys, soon()).await.unwrap();
     let expected = (0..250).rev().map(|n| (n < 40).then(|| row(n, SIZE).value));
     assert!(found.into_iter().eq(expected));
     scratch.remove().await;

@@ -10,7 +10,7 @@ use super::{
     format::{BACKUP_FORMAT, END, KEYSPACE, MAGIC, ROW},
 };
 use crate::{
-    layout::{FORMAT, FileRow, Keyspace},
+    layout::{FORMAT, FileRow, Keyspace, WITHOUT_BANDS},
     time::Moment,
 };
 
@@ -84,9 +84,12 @@ impl<R: Read> BackupReader<R> {
         if reader.array()? != *MAGIC {
             return Err(Error::corrupt("the file is not a backup of a redb storage"));
         }
-        for (what, known) in [("backup", BACKUP_FORMAT), ("storage file", FORMAT)] {
+        // The rows of a file without bands are rows of this format, too.
+        for (what, known, earlier) in
+            [("backup", BACKUP_FORMAT, BACKUP_FORMAT), ("storage file", FORMAT, WITHOUT_BANDS)]
+        {
             let format = u32::from_be_bytes(reader.array()?);
-            if format != known {
+            if format != known && format != earlier {
                 return Err(Error::corrupt(format!(
                     "the backup has the format {format} of a {what}, and this version reads the format {known} only: \
                      use the version that made the backup"

@@ -9,7 +9,7 @@ use crate::{
     errors::{self, FileFailure},
     layout::{
         self, FORMAT, Keyspace, MAGIC, META, META_FORMAT, META_LOG, META_MAGIC, META_TIME,
-        WITHOUT_LOG,
+        WITHOUT_BANDS, WITHOUT_LOG,
     },
     log::LogState,
     time::Moment,
@@ -44,7 +44,7 @@ impl Contents {
             return Err(errors::foreign_file(path));
         }
         let format = format.and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
-        if format != Some(FORMAT) && format != Some(WITHOUT_LOG) {
+        if ![FORMAT, WITHOUT_BANDS, WITHOUT_LOG].map(Some).contains(&format) {
             return Err(errors::other_format(path, format));
         }
         let damaged = |what| errors::damaged_file(path, format!("the {what} cannot be read"));

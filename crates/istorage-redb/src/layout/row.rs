@@ -12,12 +12,12 @@ const EXPIRING: u8 = 2;
 const ORDERED: u8 = 3;
 const ORDERED_EXPIRING: u8 = 4;
 
-/// The kind of a row. A row keeps its kind for ever.
+/// The kind of the last write of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileRowKind {
     Plain,
     Conditional { expires: Option<Moment> },
-    Ordered { order: u64, expires: Option<Moment> },
+    Ordered { rank: i64, expires: Option<Moment> },
 }
 
 impl FileRowKind {
@@ -64,13 +64,13 @@ impl<'a> FileRow<'a> {
                 (FileRowKind::Conditional { expires: Some(Moment(at)) }, value)
             }
             ORDERED => {
-                let (order, value) = parse_u64(rest)?;
-                (FileRowKind::Ordered { order, expires: None }, value)
+                let (rank, value) = parse_rank(rest)?;
+                (FileRowKind::Ordered { rank, expires: None }, value)
             }
             ORDERED_EXPIRING => {
-                let (order, rest) = parse_u64(rest)?;
+                let (rank, rest) = parse_rank(rest)?;
                 let (at, value) = parse_u64(rest)?;
-                (FileRowKind::Ordered { order, expires: Some(Moment(at)) }, value)
+                (FileRowKind::Ordered { rank, expires: Some(Moment(at)) }, value)
             }
             unknown => return Err(RowDamage::UnknownKind(unknown)),
         };
@@ -88,8 +88,8 @@ impl<'a> FileRow<'a> {
             FileRowKind::Ordered { expires: None, .. } => ORDERED,
             FileRowKind::Ordered { expires: Some(_), .. } => ORDERED_EXPIRING,
         });
-        if let FileRowKind::Ordered { order, .. } = self.kind {
-            bytes.extend_from_slice(&order.to_be_bytes());
+        if let FileRowKind::Ordered { rank, .. } = self.kind {
+            bytes.extend_from_slice(&rank.to_be_bytes());
         }
         if let Some(at) = self.kind.expires() {
             bytes.extend_from_slice(&at.0.to_be_bytes());
@@ -97,6 +97,11 @@ impl<'a> FileRow<'a> {
         bytes.extend_from_slice(self.value);
         let sum = checksum(key, &bytes[SUM..]);
         bytes[..SUM].copy_from_slice(&sum.to_be_bytes());
+    }
+
+    /// Whether the row hides every ordered write.
+    pub(crate) fn hides_ordered(self) -> bool {
+        !matches!(self.kind, FileRowKind::Ordered { .. })
     }
 
     /// Whether the row has not expired. A row is absent from exactly its moment of expiry on.
@@ -144,6 +149,10 @@ fn parse_u64(bytes: &[u8]) -> Result<(u64, &[u8]), RowDamage> {
     Ok((u64::from_be_bytes(*number), rest))
 }
 
+fn parse_rank(bytes: &[u8]) -> Result<(i64, &[u8]), RowDamage> {
+    parse_u64(bytes).map(|(bits, rest)| (bits.cast_signed(), rest))
+}
+
 #[cfg(test)]
 mod tests {
     use istorage::KeyspaceName;
@@ -158,8 +167,9 @@ mod tests {
             FileRowKind::Plain,
             FileRowKind::Conditional { expires: None },
             FileRowKind::Conditional { expires },
-            FileRowKind::Ordered { order: 7, expires: None },
-            FileRowKind::Ordered { order: 7, expires },
+            FileRowKind::Ordered { rank: 7, expires: None },
+            FileRowKind::Ordered { rank: -7, expires: None },
+            FileRowKind::Ordered { rank: 7, expires },
         ];
         let (key, mut bytes) = (row_key(b"p", b"c"), vec![1, 2, 3]);
         for kind in kinds {
@@ -187,7 +197,7 @@ mod tests {
     #[test]
     fn every_flipped_bit_of_a_key_or_a_row_is_noticed() {
         let keyspace = Keyspace::new(KeyspaceName::new("tests").unwrap());
-        let kind = FileRowKind::Ordered { order: 7, expires: Some(Moment(8)) };
+        let kind = FileRowKind::Ordered { rank: 7, expires: Some(Moment(8)) };
         let (key, mut bytes) = (row_key(b"p", b"c"), Vec::new());
         FileRow { kind, value: b"value" }.write(&key, &mut bytes);
         for bit in 0..bytes.len() * 8 {

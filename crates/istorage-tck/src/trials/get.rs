@@ -1,7 +1,7 @@
 //! `get` and `get_batch`.
 
 use bytes::Bytes;
-use istorage::Key;
+use istorage::{Key, Order, OrderedPut};
 use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
 use super::rows::{awkward_keys, place, put, value, value_of};
@@ -20,6 +20,7 @@ pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(get:
     values_of_many_sizes_are_returned,
     conditional_rows_are_returned,
     a_batch_keeps_the_order_of_its_keys,
+    a_batch_says_which_rows_hide_ordered_writes,
     an_empty_batch_returns_nothing,
     a_batch_of_thousands_of_keys_is_returned,
     a_batch_of_large_rows_is_returned,
@@ -173,6 +174,34 @@ async fn a_batch_keeps_the_order_of_its_keys(ctx: &StorageContext) -> Verdict {
     ];
     let (keys, expected): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
     ensure_eq!(ctx.db.get_batch(&keys).await?, expected, "the values");
+    Ok(())
+}
+
+/// A single row of a partition may be read in another way than several rows.
+async fn a_batch_says_which_rows_hide_ordered_writes(ctx: &StorageContext) -> Verdict {
+    for pkey in ["alone", "together"] {
+        let key = |row: &'static str| match pkey {
+            "alone" => ctx.key(row, "a"),
+            _ => ctx.key(pkey, row),
+        };
+        let names = ["plain", "conditional", "first", "last", "swapped", "absent"];
+        let [plain, conditional, first, last, swapped, absent] = names.map(key);
+        ctx.db.put(&plain, "v").await?;
+        applied(&ctx.db.insert(&conditional, "v").await?, "the insert")?;
+        let order = Order::new(Order::MAX)?;
+        let put = |key: &Key, order| {
+            vec![OrderedPut { key: key.clone(), value: "v".into(), order, ttl: None }]
+        };
+        ctx.db.put_ordered(put(&first, order.first())).await?;
+        ctx.db.put_ordered(put(&last, order)).await?;
+        ctx.db.put_ordered(put(&swapped, order)).await?;
+        applied(&ctx.db.swap(&swapped, "v", "v").await?, "the swap")?;
+        let keys = [plain, conditional, first, last, swapped, absent];
+        let found = ctx.db.found(&keys).await?;
+        let hides = found.into_iter().map(|row| row.map(|row| row.hides_ordered));
+        let expected = [Some(true), Some(true), Some(false), Some(false), Some(true), None];
+        ensure_eq!(hides.collect::<Vec<_>>(), expected, "whether the rows hide ordered writes");
+    }
     Ok(())
 }
 

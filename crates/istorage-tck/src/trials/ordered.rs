@@ -4,13 +4,23 @@ use istorage::{Key, Order, OrderedPut, Range};
 use trialkit::{Trial, Verdict, ensure_eq, tasks, trials};
 
 use super::rows::{ordered, place, row, value};
-use crate::{answers::applied, client::TrialClient, context::StorageContext};
+use crate::{
+    answers::{applied, conflicts},
+    client::TrialClient,
+    context::StorageContext,
+};
 
 pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(ordered:
     a_row_is_written,
     the_highest_order_stays_in_any_order_of_arrival,
     the_highest_order_stays_for_nodes_with_clocks_5_s_apart,
     orders_that_are_far_apart_are_compared,
+    the_lowest_order_of_first_stays_in_any_order_of_arrival,
+    every_order_of_last_replaces_every_order_of_first,
+    the_bands_hold_for_nodes_with_clocks_5_s_apart,
+    a_plain_row_hides_every_ordered_write,
+    a_conditional_row_hides_every_ordered_write,
+    a_conditional_write_takes_an_ordered_row_out_of_the_bands,
     an_equal_order_with_equal_bytes_succeeds,
     the_highest_order_of_a_repeated_key_counts,
     a_superseded_row_does_not_stop_the_other_rows,
@@ -44,10 +54,19 @@ fn permutations() -> Vec<[u64; 4]> {
 }
 
 /// Writes each permutation to a row of its own, step by step, and reads the rows after every step.
+/// The numbers from 1 to 4 have orders that ascend.
 async fn permute(
     ctx: &StorageContext,
     nodes: [&TrialClient; 2],
     order_of: impl Fn(u64) -> u64,
+) -> Verdict {
+    permute_orders(ctx, nodes, |number| Ok(Order::new(order_of(number))?)).await
+}
+
+async fn permute_orders(
+    ctx: &StorageContext,
+    nodes: [&TrialClient; 2],
+    order_of: impl Fn(u64) -> Verdict<Order>,
 ) -> Verdict {
     let permutations = permutations();
     let keys: Vec<Key> =
@@ -55,15 +74,16 @@ async fn permute(
     for step in 0..4 {
         let mut rows = Vec::new();
         for (key, permutation) in keys.iter().zip(&permutations) {
-            let order = order_of(permutation[step]);
-            rows.push(ordered(key.clone(), format!("order {order}"), order)?);
+            let order = order_of(permutation[step])?;
+            let value = format!("order {}", order.rank()).into();
+            rows.push(OrderedPut { key: key.clone(), value, order, ttl: None });
         }
         let (by, reader) = (nodes[step % 2], nodes[(step + 1) % 2]);
         by.put_ordered(rows).await?;
         let found = reader.get_batch(&keys).await?;
         for (permutation, found) in permutations.iter().zip(found) {
             let highest = permutation[..=step].iter().copied().max().unwrap_or_default();
-            let expected = format!("order {}", order_of(highest));
+            let expected = format!("order {}", order_of(highest)?.rank());
             ensure_eq!(found, Some(expected.into()), "after {:?}", &permutation[..=step]);
         }
     }
@@ -82,7 +102,7 @@ async fn the_highest_order_stays_for_nodes_with_clocks_5_s_apart(ctx: &StorageCo
 
 /// Small orders, orders like those of a clock, and the highest order.
 async fn orders_that_are_far_apart_are_compared(ctx: &StorageContext) -> Verdict {
-    let orders = [1, 2, 1 << 32, (1 << 62) + 1, Order::MAX];
+    let orders = [1, 2, 1 << 32, (1 << 61) + 1, Order::MAX];
     let order_of = |n: u64| orders[n as usize];
     permute(ctx, [&ctx.db, &ctx.db], order_of).await?;
     let key = ctx.key("first", "a");
@@ -90,6 +110,74 @@ async fn orders_that_are_far_apart_are_compared(ctx: &StorageContext) -> Verdict
         ctx.db.put_ordered(vec![ordered(key.clone(), value(order as usize), order)?]).await?;
         let found = ctx.db.get(&key).await?;
         ensure_eq!(found, Some(value(order as usize)), "after order {order}");
+    }
+    Ok(())
+}
+
+async fn the_lowest_order_of_first_stays_in_any_order_of_arrival(ctx: &StorageContext) -> Verdict {
+    let numbers = [Order::MAX, 1 << 61, 1 << 32, 1];
+    let order_of = |n: u64| Ok(Order::new(numbers[n as usize - 1])?.first());
+    permute_orders(ctx, [&ctx.db, &ctx.db], order_of).await
+}
+
+/// An order of last that is lower than all numbers of first, and one that is higher.
+async fn every_order_of_last_replaces_every_order_of_first(ctx: &StorageContext) -> Verdict {
+    permute_orders(ctx, [&ctx.db, &ctx.db], in_both_bands).await
+}
+
+fn in_both_bands(n: u64) -> Verdict<Order> {
+    Ok(match n {
+        1 => Order::new(1 << 40)?.first(),
+        2 => Order::new(7)?.first(),
+        3 => Order::new(1)?,
+        _ => Order::new(1 << 41)?,
+    })
+}
+
+async fn the_bands_hold_for_nodes_with_clocks_5_s_apart(ctx: &StorageContext) -> Verdict {
+    let other = ctx.other().await?;
+    permute_orders(ctx, [&ctx.db, &other], in_both_bands).await
+}
+
+/// Ordered writes of all kinds leave the row as it is.
+async fn hides_ordered_writes(ctx: &StorageContext, key: &Key, value: &'static str) -> Verdict {
+    let other = ctx.other().await?;
+    let most = Order::new(Order::MAX)?;
+    for order in [most.first(), Order::new(1)?.first(), Order::new(1)?, most] {
+        let put = OrderedPut { key: key.clone(), value: "ordered".into(), order, ttl: None };
+        ctx.db.put_ordered(vec![put]).await?;
+        ensure_eq!(ctx.db.get(key).await?, Some(value.into()), "after an ordered write");
+        ensure_eq!(other.get(key).await?, Some(value.into()), "on another node");
+    }
+    Ok(())
+}
+
+async fn a_plain_row_hides_every_ordered_write(ctx: &StorageContext) -> Verdict {
+    let key = ctx.key("p", "plain");
+    ctx.db.put(&key, "plain").await?;
+    hides_ordered_writes(ctx, &key, "plain").await
+}
+
+async fn a_conditional_row_hides_every_ordered_write(ctx: &StorageContext) -> Verdict {
+    let key = ctx.key("p", "conditional");
+    applied(&ctx.db.insert(&key, "conditional").await?, "the insert")?;
+    hides_ordered_writes(ctx, &key, "conditional").await
+}
+
+async fn a_conditional_write_takes_an_ordered_row_out_of_the_bands(
+    ctx: &StorageContext,
+) -> Verdict {
+    for order in [Order::new(5)?.first(), Order::new(5)?, Order::new(Order::MAX)?] {
+        let key = ctx.key("p", format!("{}", order.rank()));
+        let put = OrderedPut { key: key.clone(), value: "ordered".into(), order, ttl: None };
+        ctx.db.put_ordered(vec![put]).await?;
+        let refused = ctx.db.insert(&key, "conditional").await?;
+        conflicts(&refused, &[(0, Some("ordered"))], "an insert over an ordered row")?;
+        applied(&ctx.db.swap(&key, "ordered", "conditional").await?, "the swap")?;
+        hides_ordered_writes(ctx, &key, "conditional").await?;
+        applied(&ctx.db.delete(&key, "conditional").await?, "the delete")?;
+        ensure_eq!(ctx.db.get(&key).await?, None, "after the delete");
+        applied(&ctx.db.insert(&key, "again").await?, "an insert after the delete")?;
     }
     Ok(())
 }

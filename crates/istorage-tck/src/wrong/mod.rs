@@ -61,6 +61,14 @@ pub enum Defect {
     FirstOfBatchCounts,
     /// The last ordered write to arrive stays, even if its order is lower.
     OrderIgnored,
+    /// The orders of the band *first* are taken for orders of the band *last*.
+    BandIgnored,
+    /// In the band *first*, the write with the higher number stays.
+    LastOfFirstStays,
+    /// An ordered write replaces a plain or a conditional row.
+    OrderedReplacesAll,
+    /// A batch never says that a row hides ordered writes.
+    HidingNotReported,
     /// Ordered rows are written one after another.
     OrderedOneByOne,
     /// An ordered row that is sent again keeps its former TTL.

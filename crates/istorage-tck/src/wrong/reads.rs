@@ -10,8 +10,8 @@ use futures::{
     stream,
 };
 use istorage::{
-    AppStorageExt, Consistency, ExpiringRow, ExpiringRowStream, Key, PartitionStream, Range,
-    RangeRead, Result, Row, RowStream,
+    AppStorageExt, Consistency, ExpiringRow, ExpiringRowStream, FoundRow, Key, PartitionStream,
+    Range, RangeRead, Result, Row, RowStream,
 };
 
 use super::{Defect, storage::WrongStorage};
@@ -70,7 +70,7 @@ impl WrongStorage {
         &self,
         keys: &[Key],
         deadline: Instant,
-    ) -> Result<Vec<Option<Bytes>>> {
+    ) -> Result<Vec<Option<FoundRow>>> {
         if self.has(Defect::SortedBatch) {
             let mut sorted = keys.to_vec();
             sorted.sort_unstable();
@@ -81,21 +81,27 @@ impl WrongStorage {
             .iter()
             .map(|key| self.joined(&key.pkey, &key.ccols).unwrap_or_else(|| key.clone()))
             .collect();
-        let mut values = self.right.get_batch(&joined, deadline).await?;
-        for (n, (key, value)) in keys.iter().zip(&mut values).enumerate() {
+        let mut rows = self.right.get_batch(&joined, deadline).await?;
+        for (n, (key, row)) in keys.iter().zip(&mut rows).enumerate() {
             let lost = match self.defect {
                 Defect::UnreadKeysDropped => n >= 100,
-                Defect::EmptyIsAbsent => value.as_ref().is_some_and(Bytes::is_empty),
+                Defect::EmptyIsAbsent => row.as_ref().is_some_and(|row| row.value.is_empty()),
                 _ => false,
             };
             if lost {
-                *value = None;
+                *row = None;
             }
             if self.has(Defect::StaleReads) {
-                *value = self.former_value(key, value.take());
+                let former = self.former_value(key, row.take().map(|row| row.value));
+                *row = former.map(|value| FoundRow { value, hides_ordered: true });
+            }
+            if self.has(Defect::HidingNotReported)
+                && let Some(row) = row
+            {
+                row.hides_ordered = false;
             }
         }
-        Ok(values)
+        Ok(rows)
     }
 
     pub(super) fn wrong_read(&self, read: RangeRead) -> RowStream {

@@ -122,7 +122,7 @@ impl StorageWrapper for WrongStorage {
                 Ok(CallAnswer::Value(self.wrong_get(key, consistency, deadline).await?))
             }
             Call::GetBatch(keys) => {
-                Ok(CallAnswer::Values(self.wrong_get_batch(keys, deadline).await?))
+                Ok(CallAnswer::Rows(self.wrong_get_batch(keys, deadline).await?))
             }
             Call::Write(write) => Ok(self.wrong_write(write, deadline).await?.into()),
             Call::ServerTime => {

@@ -66,7 +66,18 @@ impl WrongStorage {
     fn wrong_ordered(&self, put: OrderedPut) -> OrderedPut {
         let (key, value, ttl) =
             (self.cut(put.key), self.cut_value(put.value), self.wrong_ttl(put.ttl));
-        OrderedPut { key, value, ttl, order: put.order }
+        OrderedPut { key, value, ttl, order: self.wrong_order(put.order) }
+    }
+
+    fn wrong_order(&self, order: Order) -> Order {
+        let number = order.rank().unsigned_abs();
+        match self.defect {
+            Defect::BandIgnored => Order::new(number).unwrap_or(order),
+            Defect::LastOfFirstStays if order.is_first() => {
+                Order::new(Order::MAX + 1 - number).map_or(order, Order::first)
+            }
+            _ => order,
+        }
     }
 
     fn wrong_op(&self, op: Conditional) -> Conditional {
@@ -125,6 +136,16 @@ impl WrongStorage {
             Defect::EqualOrderIgnored => {
                 let orders = &mut self.memory().orders;
                 rows.retain(|row| orders.insert(row.key.clone(), row.order) != Some(row.order));
+            }
+            Defect::OrderedReplacesAll => {
+                let keys: Vec<Key> = rows.iter().map(|row| row.key.clone()).collect();
+                let found = self.right.get_batch(&keys, deadline).await?;
+                for (key, row) in keys.into_iter().zip(found) {
+                    if let Some(row) = row.filter(|row| row.hides_ordered) {
+                        let deleted = self.right.compare_and_delete(key, row.value, deadline);
+                        let _outcome = deleted.await?;
+                    }
+                }
             }
             Defect::OrderedOneByOne => {
                 for row in rows {

@@ -201,6 +201,30 @@ pub(crate) const TABLE: &[(Defect, &[&str])] = &[
             "ordered::linearizable_reads_see_an_ordered_row",
         ],
     ),
+    (
+        Defect::BandIgnored,
+        &[
+            "ordered::the_lowest_order_of_first_stays_in_any_order_of_arrival",
+            "ordered::every_order_of_last_replaces_every_order_of_first",
+            "ordered::the_bands_hold_for_nodes_with_clocks_5_s_apart",
+        ],
+    ),
+    (
+        Defect::LastOfFirstStays,
+        &[
+            "ordered::the_lowest_order_of_first_stays_in_any_order_of_arrival",
+            "ordered::every_order_of_last_replaces_every_order_of_first",
+        ],
+    ),
+    (
+        Defect::OrderedReplacesAll,
+        &[
+            "ordered::a_plain_row_hides_every_ordered_write",
+            "ordered::a_conditional_row_hides_every_ordered_write",
+            "ordered::a_conditional_write_takes_an_ordered_row_out_of_the_bands",
+        ],
+    ),
+    (Defect::HidingNotReported, &["get::a_batch_says_which_rows_hide_ordered_writes"]),
     (Defect::OrderedOneByOne, &["dropped::ordered_rows_of_a_partition_are_all_or_nothing"]),
     (Defect::EqualOrderIgnored, &["expiry::an_ordered_row_that_is_sent_again_gets_a_new_ttl"]),
     (

@@ -10,8 +10,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::{SharedRows, lock, rows::StoredRow};
 use crate::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, ExpiringRow,
-    ExpiringRowStream, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result, Row,
-    RowLimits, RowStream, ServerTime,
+    ExpiringRowStream, FoundRow, Key, OrderedPut, Outcome, PartitionStream, Put, Range, Result,
+    Row, RowLimits, RowStream, ServerTime,
 };
 
 const PAGE: usize = 256;
@@ -87,12 +87,15 @@ impl AppStorage for MemStorage {
         Ok(rows.get(&key.pkey, &key.ccols, self.clock.now()).map(|stored| stored.value.clone()))
     }
 
-    async fn get_batch(&self, keys: &[Key], _deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+    async fn get_batch(&self, keys: &[Key], _deadline: Instant) -> Result<Vec<Option<FoundRow>>> {
         let (rows, now) = (lock(&self.rows), self.clock.now());
         rows.check_open()?;
-        let value =
-            |key: &Key| rows.get(&key.pkey, &key.ccols, now).map(|stored| stored.value.clone());
-        Ok(keys.iter().map(value).collect())
+        let found = |key: &Key| {
+            let stored = rows.get(&key.pkey, &key.ccols, now)?;
+            let (value, hides_ordered) = (stored.value.clone(), stored.hides_ordered());
+            Some(FoundRow { value, hides_ordered })
+        };
+        Ok(keys.iter().map(found).collect())
     }
 
     fn read(

@@ -52,7 +52,7 @@ pub(super) struct StoredRow {
     kind: StoredKind,
 }
 
-/// The kind of a row, which stays the same for as long as the row exists.
+/// The kind of the last write of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoredKind {
     Plain,
@@ -66,6 +66,11 @@ impl StoredRow {
             StoredKind::Conditional { expires } | StoredKind::Ordered { expires, .. } => expires,
             StoredKind::Plain => None,
         }
+    }
+
+    /// Whether the row hides every ordered write.
+    pub(super) fn hides_ordered(&self) -> bool {
+        !matches!(self.kind, StoredKind::Ordered { .. })
     }
 
     fn is_live(&self, now: Instant) -> bool {
@@ -134,10 +139,7 @@ impl KeyspaceRows {
     pub(super) fn write(&mut self, batch: AtomicBatch, now: Instant) -> Result<Outcome> {
         self.check_open()?;
         batch.ordered.iter().try_for_each(|put| self.check_ordered(put, now))?;
-        batch
-            .puts
-            .iter()
-            .try_for_each(|put| self.check_kind(&put.key, now, |kind| kind == StoredKind::Plain))?;
+        batch.puts.iter().try_for_each(|put| self.check_plain(&put.key, now))?;
 
         let current = |index: usize, op: &Conditional| {
             let (pkey, ccols) = (&batch.conditionals[index].0, op.ccols());
@@ -168,8 +170,12 @@ impl KeyspaceRows {
     }
 
     fn write_ordered(&mut self, put: OrderedPut, now: Instant) {
-        let current = self.get(&put.key.pkey, &put.key.ccols, now).map(|stored| stored.kind);
-        if !matches!(current, Some(StoredKind::Ordered { order, .. }) if order > put.order) {
+        let is_superseded = match self.get(&put.key.pkey, &put.key.ccols, now) {
+            None => false,
+            Some(StoredRow { kind: StoredKind::Ordered { order, .. }, .. }) => *order > put.order,
+            Some(_) => true,
+        };
+        if !is_superseded {
             let kind =
                 StoredKind::Ordered { order: put.order, expires: put.ttl.map(|ttl| now + ttl) };
             self.set(put.key, put.value, kind);
@@ -222,20 +228,17 @@ impl KeyspaceRows {
         }
     }
 
-    fn check_kind(
-        &self,
-        key: &Key,
-        now: Instant,
-        allowed: impl FnOnce(StoredKind) -> bool,
-    ) -> Result<()> {
+    /// A plain put of a row of another kind is a mistake of the caller.
+    fn check_plain(&self, key: &Key, now: Instant) -> Result<()> {
         match self.get(&key.pkey, &key.ccols, now) {
-            Some(stored) if !allowed(stored.kind) => Err(other_kind(key, stored.kind)),
+            Some(StoredRow { kind, .. }) if *kind != StoredKind::Plain => {
+                Err(Error::invalid(format!("a plain row is always plain; {key:?} is {kind:?}")))
+            }
             _ => Ok(()),
         }
     }
 
     fn check_ordered(&self, put: &OrderedPut, now: Instant) -> Result<()> {
-        self.check_kind(&put.key, now, |kind| !matches!(kind, StoredKind::Conditional { .. }))?;
         match self.get(&put.key.pkey, &put.key.ccols, now) {
             Some(StoredRow { value, kind: StoredKind::Ordered { order, .. } })
                 if *order == put.order && *value != put.value =>
@@ -243,18 +246,12 @@ impl KeyspaceRows {
                 Err(Error::invalid(format!(
                     "{:?} was written with order {} and another value",
                     put.key,
-                    put.order.get()
+                    put.order.rank()
                 )))
             }
             _ => Ok(()),
         }
     }
-}
-
-fn other_kind(key: &Key, kind: StoredKind) -> Error {
-    Error::invalid(format!(
-        "a row is always plain, always ordered or always conditional; {key:?} is {kind:?}"
-    ))
 }
 
 #[cfg(test)]
@@ -319,19 +316,22 @@ mod tests {
     }
 
     #[test]
-    fn a_write_of_another_kind_is_refused_unless_it_can_judge_the_row() {
+    fn a_plain_write_of_another_kind_is_refused_and_an_ordered_one_is_hidden() {
         let now = ManualClock::new(0).clock().now();
         let [plain, ordered, conditional] = [0, 1, 2];
         for (there, write, is_refused) in [
             (plain, ordered, false),
+            (conditional, ordered, false),
             (ordered, plain, true),
             (conditional, plain, true),
-            (conditional, ordered, true),
         ] {
             let mut rows = KeyspaceRows::default();
             assert!(rows.write(batches()[there].clone(), now).unwrap().is_applied());
-            let written = rows.write(batches()[write].clone(), now);
+            let mut batch = batches()[write].clone();
+            batch.ordered.iter_mut().for_each(|put| put.value = "other".into());
+            let written = rows.write(batch, now);
             assert_eq!(written.is_err(), is_refused, "{write} over {there}: {written:?}");
+            assert_eq!(rows.get(b"p", &"a".into(), now).unwrap().value, "v");
         }
     }
 

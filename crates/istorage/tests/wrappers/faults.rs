@@ -91,7 +91,7 @@ async fn the_last_of_several_writes_of_a_row_counts() {
     let put = |ccols, value: &'static str| Put { key: key(ccols), value: Bytes::from(value) };
     let rows = vec![put("a", "1"), put("b", "1"), put("a", "2"), put("a", "3")];
     fixture.storage.put_batch(rows, fixture.soon()).await.unwrap();
-    let stored = fixture.storage.get_batch(&[key("a"), key("b")], fixture.soon()).await.unwrap();
+    let stored = fixture.storage.get_values(&[key("a"), key("b")], fixture.soon()).await.unwrap();
     assert_eq!(stored, [Some("3".into()), Some("1".into())]);
 }
 
@@ -231,9 +231,9 @@ async fn a_batch_may_repeat_a_key_or_be_empty() {
     let fixture = Fixture::new().await;
     fixture.storage.put(key("a"), "1".into(), fixture.soon()).await.unwrap();
     let keys = [key("b"), key("a"), key("b"), key("a")];
-    let stored = fixture.storage.get_batch(&keys, fixture.soon()).await.unwrap();
+    let stored = fixture.storage.get_values(&keys, fixture.soon()).await.unwrap();
     assert_eq!(stored, [None, Some("1".into()), None, Some("1".into())]);
-    assert!(fixture.storage.get_batch(&[], fixture.soon()).await.unwrap().is_empty());
+    assert!(fixture.storage.get_values(&[], fixture.soon()).await.unwrap().is_empty());
     assert!(
         fixture
             .storage

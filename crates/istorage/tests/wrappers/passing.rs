@@ -57,8 +57,8 @@ async fn calls_that_a_wrapper_does_not_change_reach_the_storage() {
 
     let stored = ["1", "2", "3", "4"].map(|value| Some(value.into()));
     let keys = [a, b.clone(), c.clone(), d];
-    assert_eq!(right.get_batch(&keys, soon).await.unwrap(), stored);
-    assert_eq!(storage.get_batch(&keys, soon).await.unwrap(), stored);
+    assert_eq!(right.get_values(&keys, soon).await.unwrap(), stored);
+    assert_eq!(storage.get_values(&keys, soon).await.unwrap(), stored);
     assert_eq!(storage.get_linearizable(&c, soon).await.unwrap(), stored[2]);
     let (all, timeout) = (Range::all(), Duration::from_secs(1));
     let rows = AppStorage::read(&storage, "p".into(), all, Consistency::Plain, timeout);

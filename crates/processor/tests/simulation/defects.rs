@@ -12,8 +12,8 @@ use bytes::Bytes;
 use clock::Instant;
 use futures::{StreamExt, TryStreamExt, future::ready};
 use istorage::{
-    AtomicBatch, Call, CallAnswer, Conditional, Conflict, Key, Order, OrderedPut, Outcome,
-    RangeRead, Result, Row, RowStream, SharedStorage, StorageWrapper, Write,
+    AtomicBatch, Call, CallAnswer, Conditional, Conflict, FoundRow, Key, Order, OrderedPut,
+    Outcome, RangeRead, Result, Row, RowStream, SharedStorage, StorageWrapper, Write,
 };
 
 /// The ways in which a storage, or a leadership, breaks its contract.
@@ -211,8 +211,12 @@ impl StorageWrapper for DefectiveStorage {
             }
             Call::GetBatch(keys) => {
                 let there = keys.iter().zip(self.inner.get_batch(keys, deadline).await?);
-                let returned = there.map(|(key, there)| self.returned(key, there));
-                Ok(CallAnswer::Values(returned.collect()))
+                let returned = there.map(|(key, there)| {
+                    let hides_ordered = there.as_ref().is_some_and(|row| row.hides_ordered);
+                    let value = self.returned(key, there.map(|row| row.value))?;
+                    Some(FoundRow { value, hides_ordered })
+                });
+                Ok(CallAnswer::Rows(returned.collect()))
             }
             Call::Write(Write::PutOrdered(rows)) => {
                 Ok(self.put_ordered(rows, deadline).await?.into())
