@@ -5,14 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use clock::Instant;
 use futures::{StreamExt, stream};
-use istorage::{Conflict, ErrorKind, Outcome};
+use istorage::{Conflict, ErrorKind, FoundRow, Key, Outcome};
 
 use crate::{
     Error, Log, Result,
     commit::unexplained_refusal,
     conflict,
     log::{MAX_PAUSE, MIN_PAUSE},
-    plan::{RowWrite, in_chunks},
+    plan::{RowWrite, WriteMode, in_chunks},
 };
 
 /// The number of ordered rows that are sent together, and the number of such chunks at a time. A
@@ -33,19 +33,31 @@ impl Log {
     /// workspace 2 is foreign; A reports the violation, is stopped, and releases its lease, because
     /// a violation leaves no write [unsettled](Log::has_unsettled_writes); leader B begins. So
     /// A's write may still land while B leads.
-    pub(crate) async fn apply(&self, mut rest: Vec<RowWrite>) -> Result<()> {
+    ///
+    /// Invariant: a record that a group makes is changed only if its event made it. A simpler
+    /// version writes both at once. A number is given twice; event 7 makes a record with it; events
+    /// 9 and 10, of one group, make and change another record with the same number. The write of
+    /// event 9 meets the record of event 7 and is a violation; the write of event 10 replaces it.
+    pub(crate) async fn apply(&self, rest: Vec<RowWrite>, changes: Vec<RowWrite>) -> Result<()> {
+        let until = self.clock.now() + self.settings.apply_for;
+        let mut applied = self.write_rest(rest, until).await;
+        // None of the changes was sent, so none of them can land later.
+        if applied.is_ok() {
+            applied = self.write_rest(changes, until).await;
+        }
+        self.note_applied(&applied);
+        applied
+    }
+
+    async fn write_rest(&self, mut rest: Vec<RowWrite>, until: Instant) -> Result<()> {
         if rest.is_empty() {
             return Ok(());
         }
-        let until = self.clock.now() + self.settings.apply_for;
         rest.sort_by(|one, other| one.key.cmp(&other.key));
+        let read_back: Vec<_> =
+            rest.extract_if(.., |write| write.mode == WriteMode::ReadBack).collect();
         let (conditional, ordered): (Vec<_>, Vec<_>) =
             rest.into_iter().partition(RowWrite::is_conditional);
-        let conditional = async {
-            let chunks = in_chunks(conditional, &self.storage().capabilities());
-            let writes = chunks.into_iter().map(|chunk| self.write_conditional(chunk, until));
-            run_all(writes, CONDITIONAL_CHUNKS_AT_ONCE).await
-        };
         let ordered = async {
             let mut chunks = Vec::with_capacity(ordered.len().div_ceil(ORDERED_CHUNK_ROWS));
             for chunk in ordered.chunks(ORDERED_CHUNK_ROWS) {
@@ -53,10 +65,79 @@ impl Log {
             }
             run_all(chunks, ORDERED_CHUNKS_AT_ONCE).await
         };
-        let (conditional, ordered) = futures::future::join(conditional, ordered).await;
-        let applied = combined_result([conditional, ordered]);
-        self.note_applied(&applied);
-        applied
+        let read_back = async {
+            let mut chunks = Vec::with_capacity(read_back.len().div_ceil(ORDERED_CHUNK_ROWS));
+            for chunk in read_back.chunks(ORDERED_CHUNK_ROWS) {
+                chunks.push(self.write_and_read_back(chunk, until));
+            }
+            run_all(chunks, ORDERED_CHUNKS_AT_ONCE).await
+        };
+        let conditional = self.write_conditional_rows(conditional, until);
+        let (conditional, ordered, read_back) =
+            futures::future::join3(conditional, ordered, read_back).await;
+        combined_result([conditional, ordered, read_back])
+    }
+
+    async fn write_conditional_rows(&self, writes: Vec<RowWrite>, until: Instant) -> Result<()> {
+        let chunks = in_chunks(writes, &self.storage().capabilities());
+        let writes = chunks.into_iter().map(|chunk| self.write_conditional(chunk, until));
+        run_all(writes, CONDITIONAL_CHUNKS_AT_ONCE).await
+    }
+
+    /// Writes rows by their orders, and reads them. Rows that hold other bytes than were written are
+    /// judged, and written conditionally if they must be.
+    ///
+    /// Invariant: `Ok` means that each row holds the bytes of its event, or those of a later one,
+    /// and no foreign row was replaced. A simpler version trusts the acknowledgement of the write.
+    /// Another program puts a row, which hides every ordered write of its place; the write of the
+    /// event is acknowledged. So the row of an acknowledged event would be missing.
+    ///
+    /// The writes of a leader that has lost its leadership do no harm: they follow from events in
+    /// the log, and their orders are those of their events, so they never replace a later row.
+    async fn write_and_read_back(&self, writes: &[RowWrite], until: Instant) -> Result<()> {
+        self.acknowledged.note(writes.iter(), false);
+        self.put_ordered(writes, Some(until)).await?;
+        let found = self.read_rows(writes, until).await?;
+        let (mut left, mut violations) = (Vec::new(), Vec::new());
+        for (write, found) in writes.iter().zip(found) {
+            let there = found.as_ref().map(|row| &row.value);
+            if there == Some(&write.after) {
+                continue;
+            }
+            match conflict::judge_applied_row(write, there) {
+                Ok(None) => {}
+                Ok(Some(mode)) => left.push(RowWrite { mode, ..write.clone() }),
+                Err(violation) => violations.push(Err(violation.into())),
+            }
+        }
+        violations.push(self.write_conditional_rows(left, until).await);
+        let written = combined_result(violations);
+        if written.is_ok() {
+            self.acknowledged.note(writes.iter(), true);
+        }
+        written
+    }
+
+    /// Reads the rows of writes, and reads again until the storage answers.
+    pub(crate) async fn read_rows(
+        &self,
+        writes: &[RowWrite],
+        until: Instant,
+    ) -> Result<Vec<Option<FoundRow>>> {
+        let keys: Vec<Key> = writes.iter().map(|write| write.key.clone()).collect();
+        let (mut pause, mut was_retried) = (MIN_PAUSE, false);
+        loop {
+            match self.storage().get_batch(&keys, self.reader.deadline()).await {
+                Ok(found) => {
+                    if was_retried {
+                        self.set_last_error(None);
+                    }
+                    return Ok(found);
+                }
+                Err(error) => drop(self.wait_to_retry(&mut pause, until, error).await?),
+            }
+            was_retried = true;
+        }
     }
 
     /// Writes ordered rows, and sends them again until they are answered. Sending a row again is
@@ -238,8 +319,8 @@ pub(crate) fn remaining_write(
     match conflict::judge_applied_row(&write, there) {
         Ok(None) => return Ok(None),
         Ok(Some(mode)) if is_conditional => write.mode = mode,
-        Err(violation) if is_conditional => return Err(violation.into()),
-        // An ordered row is sent, and the storage keeps the write with the higher order.
+        Err(violation) if write.is_judged() => return Err(violation.into()),
+        // The row is sent, and the storage keeps the write with the higher order.
         Ok(Some(_)) | Err(_) => {}
     }
     Ok(Some(write))

@@ -10,7 +10,7 @@ use crate::{
     AppRow, Error, Log, PreparedEvent, Result, Violation, WriteOutcome,
     conflict::{self, PlogOccupant},
     log::{MAX_PAUSE, MIN_PAUSE},
-    plan::{GroupWrites, RowWrite, WriteMode, in_chunks},
+    plan::{GroupWrites, NewRows, RowWrite, WriteMode, in_chunks},
 };
 
 impl Log {
@@ -31,6 +31,10 @@ impl Log {
             let log_time = self.clock.now() - start;
             WriteOutcome { committed, applied, commit_error, log_time }
         };
+        if let Some(row) = NewRows::default().first_repeated(group) {
+            let what = format!("a group of events makes {row} twice: nothing was written");
+            return outcome(0, Ok(()), Some(istorage::Error::invalid(what).into()));
+        }
         let writes = match self.plan_writes(group) {
             Ok(writes) => writes,
             Err(error) => return outcome(0, Ok(()), Some(error)),
@@ -55,12 +59,12 @@ impl Log {
         let outcome = outcome(committed, Ok(()), commit_error);
         // The events in the log are applied, even if other events of the group are not in the log.
         let rest = if committed == group.len() {
-            Ok(writes.rest)
+            Ok((writes.rest, writes.changes))
         } else {
-            self.plan_writes(&group[..committed]).map(|writes| writes.rest)
+            self.plan_writes(&group[..committed]).map(|writes| (writes.rest, writes.changes))
         };
         let applied = match rest {
-            Ok(rest) => self.apply(rest).await,
+            Ok((rest, changes)) => self.apply(rest, changes).await,
             Err(error) => Err(error),
         };
         WriteOutcome { applied, ..outcome }

@@ -204,6 +204,7 @@ mod tests {
         let rules = Rules {
             partition: 1,
             level: TrustLevel::Zero,
+            in_steps: false,
             answers_kept: std::time::Duration::ZERO,
             now: clock::WallTime::from_nanos(0),
         };

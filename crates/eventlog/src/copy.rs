@@ -59,7 +59,8 @@ impl Log {
     /// Fails with the errors of a [write](Log::write).
     pub async fn write_copy_of_marked(&self, entry: &Entry, bytes: Bytes) -> Result<()> {
         let copy = PreparedEvent { records: Vec::new(), ..PreparedEvent::again(entry, bytes) };
-        self.apply(self.plan_writes(&[PreparedEvent { answer: None, ..copy }])?.rest).await
+        let writes = self.plan_writes(&[PreparedEvent { answer: None, ..copy }])?;
+        self.apply(writes.rest, writes.changes).await
     }
 
     /// Writes a record that no event has any more, because its event is marked.
@@ -84,7 +85,7 @@ impl Log {
         };
         let mut rows = self.plan_writes(&[copy])?.rest;
         rows.retain(|write| matches!(write.row, AppRow::Record(..)));
-        self.apply(rows).await
+        self.apply(rows, Vec::new()).await
     }
 }
 

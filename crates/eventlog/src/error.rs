@@ -101,6 +101,14 @@ pub enum DamagedRow {
         /// The event that the row names.
         plog: Offset,
     },
+    /// A record is older than the version that was written.
+    #[error("{row} is older than the version of event {}, which the storage has acknowledged: the storage has lost a write", .plog.0)]
+    Outdated {
+        /// The row.
+        row: AppRow,
+        /// The event that wrote the later version.
+        plog: Offset,
+    },
     /// The epoch of an event is lower than the epoch of the event before it: its leader had already
     /// lost the leadership.
     #[error("{row} has the epoch {epoch}, but the event before it has the later epoch {before}")]
@@ -122,6 +130,7 @@ impl DamagedRow {
             | DamagedRow::Unreadable { row, .. }
             | DamagedRow::Misplaced { row, .. }
             | DamagedRow::EventNotInLog { row, .. }
+            | DamagedRow::Outdated { row, .. }
             | DamagedRow::EpochFell { row, .. } => *row,
         }
     }

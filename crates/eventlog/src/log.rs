@@ -2,6 +2,7 @@
 //!
 //! Invariant: an event in the log is not undone. All other rows follow from the events.
 
+mod acknowledged;
 mod leadership;
 mod reads;
 mod settings;
@@ -17,6 +18,7 @@ use std::{
 use clock::{Clock, WallTime};
 use istorage::SharedStorage;
 
+pub(crate) use self::acknowledged::AcknowledgedVersions;
 pub use self::settings::LogSettings;
 use crate::{
     Epoch, Error, Fence, Offset, PreparedEvent, Reader, Result, WsId,
@@ -77,6 +79,7 @@ pub struct Log {
     last_error: Mutex<Option<String>>,
     /// Whether a call that got no answer may still write rows of an event in the log.
     has_unsettled_writes: AtomicBool,
+    pub(crate) acknowledged: AcknowledgedVersions,
 }
 
 impl Log {
@@ -101,6 +104,7 @@ impl Log {
             later_leader,
             last_error,
             has_unsettled_writes,
+            acknowledged: AcknowledgedVersions::default(),
         }
     }
 
@@ -172,6 +176,7 @@ impl Log {
         Rules {
             partition: self.partition,
             level: self.settings.level,
+            in_steps: self.storage().capabilities().atomic.is_none(),
             answers_kept: self.settings.answers_kept,
             now: self.clock.wall(),
         }

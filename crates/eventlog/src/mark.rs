@@ -6,7 +6,7 @@ mod damaged_event;
 mod neighbours;
 
 use bytes::Bytes;
-use istorage::{Conditional, Order, OrderedPut, Outcome};
+use istorage::{Conditional, Outcome};
 
 pub use self::{
     candidates::{PlaceCandidate, PlaceEvidence, SEARCHED_EVENTS},
@@ -14,8 +14,8 @@ pub use self::{
     neighbours::EventNeighbours,
 };
 use crate::{
-    AppRow, DamagedRow, DrawnNumber, Entry, Error, EventPlace, Log, Marker, Offset, Result,
-    TrustLevel, Violation,
+    AppRow, DamagedRow, DrawnNumber, Entry, Error, EventPlace, Log, Marker, Result, TrustLevel,
+    Violation,
 };
 
 impl Log {
@@ -31,9 +31,9 @@ impl Log {
     /// the second write fails in another way, that marker stays, and names the place and the numbers
     /// of the event when the event is marked again.
     ///
-    /// At level 2 the bytes are compared before the write. Between the comparison and the write
-    /// only the lease protects the row. Nothing is taken back, because an ordered row is never
-    /// removed.
+    /// The marker lies above every ordered write, so it stays at every trust level. At level 2 a
+    /// marker in the log of the workspace is not taken back if it stands where no row was: the
+    /// removed row would hide ordered writes.
     ///
     /// # Errors
     /// Fails with [`Error::Violation`] if the row holds other bytes now.
@@ -41,18 +41,18 @@ impl Log {
         let (place, marked) = (damaged.place, self.epoch());
         let marker = Marker { place, marked, drawn, bytes: damaged.found.clone() };
         let bytes = Entry::Marker(marker.clone()).to_bytes();
-        let EventPlace { plog, ws, wlog, .. } = place;
+        let EventPlace { ws, wlog, .. } = place;
         // A copy that is whole stays. A missing copy is written only if no copy is known: only a
         // leader that reads the log from this event on would write the copy.
         let needs_copy = damaged.wlog.is_some() || damaged.drawn.is_none();
         let beside = AppRow::Wlog(ws, wlog);
         if needs_copy {
-            self.replace(beside, damaged.wlog.as_ref(), &bytes, plog).await?;
+            self.replace(beside, damaged.wlog.as_ref(), &bytes).await?;
         }
-        let marking = self.replace(damaged.row, Some(&damaged.found), &bytes, plog).await;
+        let marking = self.replace(damaged.row, Some(&damaged.found), &bytes).await;
         if matches!(marking, Err(Error::Violation(_)))
             && needs_copy
-            && self.settings.level != TrustLevel::Two
+            && (damaged.wlog.is_some() || self.settings.level != TrustLevel::Two)
         {
             // If the row has changed again, the marker is gone already.
             self.swap(beside, Some(&bytes), damaged.wlog.as_ref()).await?;
@@ -71,50 +71,16 @@ impl Log {
     /// [`DamagedRow::Missing`] if there is no whole copy.
     pub async fn restore(&self, damaged: &DamagedEvent) -> Result<()> {
         match &damaged.copy {
-            Some(copy) => {
-                let plog = damaged.place.plog;
-                self.replace(damaged.row, Some(&damaged.found), copy, plog).await
-            }
+            Some(copy) => self.replace(damaged.row, Some(&damaged.found), copy).await,
             None => Err(DamagedRow::Missing(damaged.row).into()),
         }
     }
 
     /// Replaces the bytes of a row, `found`, by a marker or by the event.
-    ///
-    /// Invariant: `Ok` means that the row holds the new bytes. At level 2 a simpler version does not
-    /// read the row again after the write. Leader A writes an event; A marks the event, with the
-    /// same order; either of two writes of the same order may stay, and the event stays. So A would
-    /// report a marker that does not exist.
-    async fn replace(
-        &self,
-        row: AppRow,
-        found: Option<&Bytes>,
-        marker: &Bytes,
-        plog: Offset,
-    ) -> Result<()> {
-        let why = "changed after the marking began";
-        if self.settings.level == TrustLevel::Two {
-            // Between this read and the write, only the lease protects the row.
-            let there = self.get(row).await?;
-            if there.is_some() && there.as_ref() != found && there.as_ref() != Some(marker) {
-                return Err(violation(row, there, marker, why));
-            }
-            self.wait_to_send().await?;
-            let order = Order::from_parts(self.epoch().0, plog.0)?;
-            let put = OrderedPut { key: row.key(), value: marker.clone(), order, ttl: None };
-            self.reader.storage().put_ordered(vec![put], self.reader.deadline()).await?;
-            // Either of two writes of the same order may stay, and the event may have been written
-            // under this same epoch.
-            let there = self.get(row).await?;
-            if there.as_ref() != Some(marker) {
-                let why = "was written under this leadership or a later one, or by another program: mark it under the next leadership, or, on Cassandra, write the right bytes with a plain write";
-                return Err(violation(row, there, marker, why));
-            }
-            return Ok(());
-        }
+    async fn replace(&self, row: AppRow, found: Option<&Bytes>, marker: &Bytes) -> Result<()> {
         match self.swap(row, found, Some(marker)).await? {
             None => Ok(()),
-            Some(there) => Err(violation(row, there, marker, why)),
+            Some(there) => Err(violation(row, there, marker, "changed after the marking began")),
         }
     }
 

@@ -89,6 +89,7 @@ impl DamagedRow {
             | DamagedRow::Misplaced { .. }
             | DamagedRow::Missing(_)
             | DamagedRow::EventNotInLog { .. }
+            | DamagedRow::Outdated { .. }
             | DamagedRow::EpochFell { .. } => Repair::Restore,
         }
     }

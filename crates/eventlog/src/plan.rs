@@ -5,17 +5,20 @@
 
 mod chunks;
 mod group_writes;
+mod new_rows;
 mod row_write;
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use clock::WallTime;
+use hashbrown::HashMap;
 use istorage::{Order, Result, TTL_MAX};
 
 pub(crate) use self::{
     chunks::in_chunks,
     group_writes::GroupWrites,
+    new_rows::NewRows,
     row_write::{RowKind, RowWrite, WriteMode},
 };
 use crate::{
@@ -28,6 +31,9 @@ use crate::{
 pub(crate) struct Rules {
     pub(crate) partition: u16,
     pub(crate) level: TrustLevel,
+    /// Whether the storage writes the rows of a group in several calls. The log of the partition is
+    /// written first, and the other rows follow from it.
+    pub(crate) in_steps: bool,
     /// The time for which an answer is kept after its event. The age of an event is measured
     /// against `now`.
     pub(crate) answers_kept: Duration,
@@ -37,64 +43,64 @@ pub(crate) struct Rules {
 impl Rules {
     /// Plans the writes of a group.
     ///
+    /// Invariant: a row that is written in steps is in one band, and a record that the group makes
+    /// and changes is written twice. A simpler version writes only its last bytes, with an order of
+    /// the band *last*. A number is given twice; event 7 makes a record with it; events 9 and 10,
+    /// of one group, make and change another record with the same number. So the write of the group
+    /// replaces the record of event 7, and nobody notices.
+    ///
     /// # Errors
     /// Fails with `Invalid` if an epoch or an offset has too many bits for an order.
     pub(crate) fn plan(self, group: &[PreparedEvent]) -> Result<GroupWrites> {
         let records: usize = group.iter().map(|event| event.records.len()).sum();
         let answers = group.iter().filter(|event| event.answer.is_some()).count();
         let rest = group.len() + records + answers;
-        let mut writes =
-            GroupWrites { plog: Vec::with_capacity(group.len()), rest: Vec::with_capacity(rest) };
-        let mut keys = BytesMut::with_capacity(
-            (2 * group.len() + records) * NEIGHBOUR_KEY + answers * LONGEST_KEY,
-        );
-        // The index of the write of each record that a later event of the group may write again.
-        let mut written: HashMap<(WsId, RecordId), usize> = HashMap::new();
-        let mut records = group.iter().flat_map(|event| &event.records);
-        let may_write_twice = records.any(|record| record.replaces.is_some());
+        let mut planned = PlannedGroup {
+            rules: self,
+            writes: GroupWrites {
+                plog: Vec::with_capacity(group.len()),
+                rest: Vec::with_capacity(rest),
+                changes: Vec::new(),
+            },
+            keys: BytesMut::with_capacity(
+                (2 * group.len() + records) * NEIGHBOUR_KEY + answers * LONGEST_KEY,
+            ),
+            written: HashMap::new(),
+            may_write_twice: group
+                .iter()
+                .flat_map(|event| &event.records)
+                .any(|record| record.replaces.is_some()),
+        };
         for event in group {
-            let EventPlace { epoch, plog, ws, wlog } = event.place;
-            let order = Order::from_parts(event.marked.unwrap_or(epoch).0, plog.0)?;
-            let version = Version { epoch, plog };
-            let logged = |row: AppRow, keys: &mut BytesMut| RowWrite {
-                row,
-                key: row.key_in(keys),
-                kind: if event.marked.is_some() { RowKind::Marker } else { RowKind::Entry },
-                order,
-                after: event.entry.clone(),
-                mode: match self.level {
-                    TrustLevel::Zero | TrustLevel::One => WriteMode::Conditional(None),
-                    TrustLevel::Two => WriteMode::Ordered(None),
-                },
-            };
-            writes.plog.push(logged(AppRow::Plog(self.partition, plog), &mut keys));
-            writes.rest.push(logged(AppRow::Wlog(ws, wlog), &mut keys));
-            for RecordWrite { id, replaces, before, after } in &event.records {
-                if may_write_twice {
-                    // The record is written once. The write expects the bytes that the first event
-                    // found, and writes the record that the last event leaves.
-                    if let Some(at) = written.get(&(ws, *id)) {
-                        let write = &mut writes.rest[*at];
-                        (write.order, write.after) = (order, after.clone());
-                        if let RowKind::Record { last, .. } = &mut write.kind {
-                            *last = version;
-                        }
-                        continue;
-                    }
-                    written.insert((ws, *id), writes.rest.len());
-                }
-                let row = AppRow::Record(ws, *id);
-                let mode = match self.level {
-                    TrustLevel::Zero => WriteMode::Conditional(before.clone()),
-                    TrustLevel::One | TrustLevel::Two => WriteMode::Ordered(None),
-                };
-                let kind = RowKind::Record { replaces: *replaces, first: version, last: version };
-                let (key, after) = (row.key_in(&mut keys), after.clone());
-                writes.rest.push(RowWrite { row, key, kind, order, after, mode });
-            }
-            writes.rest.extend(self.answer(event, order, &mut keys));
+            planned.add(event)?;
         }
-        Ok(writes)
+        Ok(planned.writes)
+    }
+
+    /// The way in which an event is written into a log.
+    fn log_mode(self, row: AppRow, is_marker: bool) -> WriteMode {
+        match (self.level, row) {
+            // A marker must not replace an event that is whole.
+            (_, AppRow::Wlog(..)) if is_marker => WriteMode::Conditional(None),
+            (TrustLevel::Two, _) => WriteMode::Ordered(None),
+            (_, AppRow::Wlog(..)) if self.in_steps => WriteMode::ReadBack,
+            _ => WriteMode::Conditional(None),
+        }
+    }
+
+    /// The way in which a record is written. `before` are the bytes that were read before an update.
+    fn record_mode(self, before: Option<Bytes>) -> WriteMode {
+        match self.level {
+            TrustLevel::Zero if self.in_steps => WriteMode::ReadBack,
+            TrustLevel::Zero => WriteMode::Conditional(before),
+            TrustLevel::One | TrustLevel::Two => WriteMode::Ordered(None),
+        }
+    }
+
+    /// The order of a new row. Of two events that make a row, the first one stays. At level 2 the
+    /// last one stays, so that the row of a leader that had lost its leadership can be replaced.
+    fn order_of_new(self, order: Order) -> Order {
+        if self.level == TrustLevel::Two { order } else { order.first() }
     }
 
     /// Plans the write of the stored answer to the command, if the sender may still ask for it.
@@ -111,6 +117,92 @@ impl Rules {
             after: after.clone(),
             mode: WriteMode::Ordered(Some(ttl.min(TTL_MAX))),
         })
+    }
+}
+
+/// The plan of a group so far.
+struct PlannedGroup {
+    rules: Rules,
+    writes: GroupWrites,
+    keys: BytesMut,
+    /// The write of each record that a later event of the group may write again.
+    written: HashMap<(WsId, RecordId), PlannedRecord>,
+    may_write_twice: bool,
+}
+
+/// The place of the last write of a record.
+#[derive(Clone, Copy)]
+enum PlannedRecord {
+    InRest(usize),
+    InChanges(usize),
+}
+
+impl PlannedGroup {
+    fn add(&mut self, event: &PreparedEvent) -> Result<()> {
+        let EventPlace { epoch, plog, ws, wlog } = event.place;
+        let order = Order::from_parts(event.marked.unwrap_or(epoch).0, plog.0)?;
+        let plog = self.logged(AppRow::Plog(self.rules.partition, plog), event, order);
+        self.writes.plog.push(plog);
+        let order_of_new = self.rules.order_of_new(order);
+        let wlog = self.logged(AppRow::Wlog(ws, wlog), event, order_of_new);
+        self.writes.rest.push(wlog);
+        for record in &event.records {
+            self.add_record(event.place, record, order);
+        }
+        self.writes.rest.extend(self.rules.answer(event, order, &mut self.keys));
+        Ok(())
+    }
+
+    fn logged(&mut self, row: AppRow, event: &PreparedEvent, order: Order) -> RowWrite {
+        let is_marker = event.marked.is_some();
+        RowWrite {
+            row,
+            key: row.key_in(&mut self.keys),
+            kind: if is_marker { RowKind::Marker } else { RowKind::Entry },
+            order,
+            after: event.entry.clone(),
+            mode: self.rules.log_mode(row, is_marker),
+        }
+    }
+
+    fn add_record(&mut self, place: EventPlace, record: &RecordWrite, order: Order) {
+        let RecordWrite { id, replaces, before, after } = record;
+        let (ws, version) = (place.ws, Version { epoch: place.epoch, plog: place.plog });
+        let written = self.written.get(&(ws, *id)).copied();
+        let earlier = match written {
+            None => None,
+            Some(PlannedRecord::InChanges(at)) => Some(&mut self.writes.changes[at]),
+            Some(PlannedRecord::InRest(at)) => Some(&mut self.writes.rest[at])
+                .filter(|write| !(write.mode == WriteMode::ReadBack && write.order.is_first())),
+        };
+        if let Some(write) = earlier {
+            // The record is written once. The write expects the bytes that the first event found,
+            // and writes the record that the last event leaves.
+            (write.order, write.after) = (order, after.clone());
+            if let RowKind::Record { last, .. } = &mut write.kind {
+                *last = version;
+            }
+            return;
+        }
+        let row = AppRow::Record(ws, *id);
+        let write = RowWrite {
+            row,
+            key: row.key_in(&mut self.keys),
+            kind: RowKind::Record { replaces: *replaces, first: version, last: version },
+            order: if replaces.is_some() { order } else { self.rules.order_of_new(order) },
+            after: after.clone(),
+            mode: self.rules.record_mode(before.clone()),
+        };
+        let is_made_here = written.is_some();
+        if self.may_write_twice {
+            let at = match is_made_here {
+                true => PlannedRecord::InChanges(self.writes.changes.len()),
+                false => PlannedRecord::InRest(self.writes.rest.len()),
+            };
+            self.written.insert((ws, *id), at);
+        }
+        let writes = if is_made_here { &mut self.writes.changes } else { &mut self.writes.rest };
+        writes.push(write);
     }
 }
 

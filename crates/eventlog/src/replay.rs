@@ -11,7 +11,7 @@ use futures::{
 };
 
 pub(crate) use self::entries::PlogEntries;
-use crate::{Entry, Error, Log, Offset, PreparedEvent, Result};
+use crate::{Entry, Error, Log, Offset, PreparedEvent, Result, plan::NewRows};
 
 /// The limits of the events that are in memory and applied together: their number and their bytes.
 const BATCH_EVENTS: usize = 256;
@@ -32,7 +32,7 @@ impl Log {
     /// [`DamagedRow::Missing`](crate::DamagedRow::Missing).
     pub fn replay(&self, from: Offset) -> BoxStream<'_, Result<Entry>> {
         let entries = PlogEntries::new(self, from);
-        let replay = Replay { log: self, entries, failed: None, is_over: false };
+        let replay = Replay { log: self, entries, failed: None, next: None, is_over: false };
         let batches = stream::try_unfold(replay, |mut replay| async move {
             let batch = replay.batch().await?;
             Ok::<_, Error>(batch.map(|batch| (stream::iter(batch).map(Ok), replay)))
@@ -47,23 +47,39 @@ struct Replay<'l> {
     entries: PlogEntries<'l>,
     /// A read error. The replay returns the error after the earlier events are applied.
     failed: Option<Error>,
+    /// The first event behind the last batch, which makes a row that the batch makes, too.
+    next: Option<(Entry, Bytes)>,
     is_over: bool,
 }
 
 impl Replay<'_> {
     /// Returns the next events, applied; `None` at the end.
+    ///
+    /// Invariant: no row is made twice by a batch. A simpler version applies such events together. A
+    /// number is given twice; events 7 and 9 make a record with it. So the record of event 9 would
+    /// be written, or that of event 7, and the number that was given twice would not be noticed.
     async fn batch(&mut self) -> Result<Option<Vec<Entry>>> {
-        let mut batch: Vec<(Entry, Bytes)> = Vec::new();
-        let mut size = 0;
+        let (mut batch, mut group) = (Vec::new(), Vec::new());
+        let (mut size, mut made) = (0, NewRows::default());
         while batch.len() < BATCH_EVENTS
             && size < BATCH_BYTES
             && self.failed.is_none()
             && !self.is_over
         {
-            match self.entries.next().await {
+            let next = match self.next.take() {
+                Some(next) => Ok(Some(next)),
+                None => self.entries.next().await,
+            };
+            match next {
                 Ok(Some((entry, bytes))) => {
+                    let event = PreparedEvent::again(&entry, bytes.clone());
+                    if made.add(&event).is_some() && !batch.is_empty() {
+                        self.next = Some((entry, bytes));
+                        break;
+                    }
                     size += bytes.len();
-                    batch.push((entry, bytes));
+                    batch.push(entry);
+                    group.push(event);
                 }
                 Ok(None) => self.is_over = true,
                 Err(error) => self.failed = Some(error),
@@ -77,9 +93,7 @@ impl Replay<'_> {
             self.log.note_replayed();
             return Ok(None);
         }
-        let group: Vec<PreparedEvent> =
-            batch.iter().map(|(entry, bytes)| PreparedEvent::again(entry, bytes.clone())).collect();
         self.log.apply_again(&group).await?;
-        Ok(Some(batch.into_iter().map(|(entry, _)| entry).collect()))
+        Ok(Some(batch))
     }
 }

@@ -5,11 +5,14 @@ use std::{fmt, str::FromStr};
 /// The way in which events and records are written. It is fixed when an application is deployed for
 /// the first time.
 ///
-/// | | logs | new records | updated records |
-/// |---|---|---|---|
-/// | `Zero` | inserted if no row exists | inserted if no row exists | replaced if unchanged |
-/// | `One` | inserted if no row exists | the later event wins | the later event wins |
-/// | `Two` | the later event wins | the later event wins | the later event wins |
+/// | | log of the partition | logs of workspaces | new records | updated records |
+/// |---|---|---|---|---|
+/// | `Zero` | inserted if no row exists | the first event wins, checked | the first event wins, checked | the later event wins, checked |
+/// | `One` | inserted if no row exists | the first event wins, checked | the first event wins | the later event wins |
+/// | `Two` | the later event wins | the later event wins | the later event wins | the later event wins |
+///
+/// A checked row is read back, or written under a condition where the storage writes all rows of a
+/// group atomically. Foreign bytes in its place are reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrustLevel {
     /// Nothing is trusted: a node that stalled can overwrite nothing.

@@ -40,7 +40,7 @@ impl PartitionContext {
         overlay: &'g Overlay,
         known_rows: &'g KnownRows,
     ) -> GroupView<'g> {
-        GroupView { overlay, known_rows, reader: self.log.reader(), log_end: self.log_end }
+        GroupView { overlay, known_rows, log: &self.log, log_end: self.log_end }
     }
 
     /// Reads rows and numbers that no command needs. Returns the reason if the storage does not

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use eventlog::{
-    AppRow, DamagedRow, Epoch, EventPlace, Offset, Reader, Record, RecordChange, RecordId,
+    AppRow, DamagedRow, Epoch, EventPlace, Log, Offset, Record, RecordChange, RecordId,
     StoredRecord, Version, WsId,
 };
 use hashbrown::HashMap;
@@ -103,7 +103,7 @@ impl LogEnd {
 pub(crate) struct GroupView<'g> {
     pub(crate) overlay: &'g Overlay,
     pub(crate) known_rows: &'g KnownRows,
-    pub(crate) reader: &'g Reader,
+    pub(crate) log: &'g Log,
     pub(crate) log_end: LogEnd,
 }
 
@@ -128,11 +128,12 @@ impl GroupView<'_> {
         let row = AppRow::Record(ws, id);
         let bytes = match self.known_rows.get(&row) {
             Some(bytes) => bytes,
-            None => self.reader.row(row).await?,
+            None => self.log.reader().row(row).await?,
         };
-        let Some(bytes) = bytes else { return Ok(None) };
-        let stored = row.record(&bytes)?;
+        let stored = bytes.as_ref().map(|bytes| row.record(bytes)).transpose()?;
+        self.log.check_not_outdated(row, stored.as_ref().map(|stored| stored.version))?;
+        let Some(stored) = stored else { return Ok(None) };
         self.log_end.check(row, stored.version)?;
-        Ok(Some(ReadRecord { stored, bytes: Some(bytes) }))
+        Ok(Some(ReadRecord { stored, bytes }))
     }
 }

@@ -8,13 +8,15 @@ use istorage::{
     Write,
 };
 
-/// A storage that writes nothing atomically but a few conditional rows of one storage partition. So
-/// groups are written in steps on every driver.
+/// A storage that writes nothing atomically but a few rows. So groups are written in steps on every
+/// driver.
 #[derive(Debug)]
 pub struct NarrowStorage {
     inner: SharedStorage,
     rows: usize,
     ordered: bool,
+    /// The limits of an atomic write; `None` if the storage offers none.
+    atomic: Option<BatchLimits>,
 }
 
 impl NarrowStorage {
@@ -22,7 +24,15 @@ impl NarrowStorage {
     /// written one by one.
     #[must_use]
     pub fn of(inner: SharedStorage, rows: usize, ordered: bool) -> Arc<NarrowStorage> {
-        Arc::new(NarrowStorage { inner, rows, ordered })
+        Arc::new(NarrowStorage { inner, rows, ordered, atomic: None })
+    }
+
+    /// Wraps a storage. The storage offers atomic writes, but every group is too large for one. So
+    /// the rows are written in steps, and conditionally where the trust level demands it.
+    #[must_use]
+    pub fn beyond_atomic(inner: SharedStorage, rows: usize) -> Arc<NarrowStorage> {
+        let atomic = Some(BatchLimits { rows: 0, bytes: 0 });
+        Arc::new(NarrowStorage { inner, rows, ordered: true, atomic })
     }
 }
 
@@ -35,7 +45,7 @@ impl StorageWrapper for NarrowStorage {
         let inner = self.inner.capabilities();
         let limits = BatchLimits { rows: self.rows, bytes: inner.conditional.bytes };
         Capabilities {
-            atomic: None,
+            atomic: self.atomic,
             conditional: limits,
             ordered: self.ordered.then_some(limits),
             ..inner
@@ -43,14 +53,14 @@ impl StorageWrapper for NarrowStorage {
     }
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
-        match call {
+        match &call {
             Call::Write(Write::If(_, ops)) if ops.len() > self.rows => {
                 Err(Error::invalid(format!("{} rows at once are too many", ops.len())))
             }
             Call::Write(Write::Atomic(_)) => {
                 Err(Error::invalid("nothing is written atomically here"))
             }
-            call => call.send(&self.inner, deadline).await,
+            _ => call.send(&self.inner, deadline).await,
         }
     }
 }

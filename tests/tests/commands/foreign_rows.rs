@@ -1,7 +1,10 @@
 //! A foreign row that a recovery meets, together with writes that got no answer.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -40,8 +43,17 @@ enum BatchReads {
     Reads,
     /// The storage reads the rows, and from then on it answers all writes.
     Mends,
-    /// The storage reads no rows, so a recovery does not reach its writes.
-    Fails,
+    /// The storage reads rows a limited number of times. So a recovery does not reach its writes.
+    FailsAfterWrite,
+}
+
+/// Whether a write names rows of a storage partition.
+fn is_of(write: &Write, pkey: &Bytes) -> bool {
+    match write {
+        Write::If(of, _) => of == pkey,
+        Write::PutOrdered(rows) => rows.iter().any(|row| row.key.pkey == pkey),
+        Write::PutBatch(_) | Write::Atomic(_) => false,
+    }
 }
 
 /// A storage that answers no write of one storage partition, and does none of them.
@@ -50,12 +62,14 @@ struct SilentStorage {
     inner: SharedStorage,
     pkey: Mutex<Option<Bytes>>,
     together: BatchReads,
+    reads_left: AtomicUsize,
 }
 
 impl SilentStorage {
     fn new(fixture: &CommandsFixture, together: BatchReads) -> Arc<SilentStorage> {
         let inner = Arc::clone(&fixture.shop_db.app.storage);
-        Arc::new(SilentStorage { inner, pkey: Mutex::default(), together })
+        let reads_left = AtomicUsize::new(usize::MAX);
+        Arc::new(SilentStorage { inner, pkey: Mutex::default(), together, reads_left })
     }
 }
 
@@ -67,11 +81,13 @@ impl StorageWrapper for SilentStorage {
     async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
         match (&call, self.together) {
             (Call::GetBatch(_), BatchReads::Mends) => *self.pkey.lock().unwrap() = None,
-            (Call::GetBatch(_), BatchReads::Fails) => {
-                return Err(Error::unavailable("rows cannot be read together"));
+            (Call::GetBatch(_), BatchReads::FailsAfterWrite) => {
+                let fewer = |left: usize| left.checked_sub(1);
+                let left = self.reads_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
+                left.map_err(|_| Error::unavailable("rows cannot be read together"))?;
             }
-            (Call::Write(Write::If(pkey, _)), _)
-                if self.pkey.lock().unwrap().as_ref() == Some(pkey) =>
+            (Call::Write(write), _)
+                if self.pkey.lock().unwrap().as_ref().is_some_and(|lost| is_of(write, lost)) =>
             {
                 return Err(Error::outcome_unknown("no answer"));
             }
@@ -114,11 +130,8 @@ async fn together(node: &ShopNode, hold: &StallingStorage, [one, two]: [Command;
 /// of the write was given up, and the second event was not written there until a recovery.
 async fn others_are_written(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
-    let in_steps = NarrowStorage::of(
-        SilentStorage::new(fixture, BatchReads::Fails) as SharedStorage,
-        100,
-        true,
-    );
+    let reads = SilentStorage::new(fixture, BatchReads::FailsAfterWrite);
+    let in_steps = NarrowStorage::of(Arc::clone(&reads) as SharedStorage, 100, true);
     let hold = StallingStorage::new(in_steps);
     let mut settings = at(Arc::new(hold.clone()));
     settings.partition.group_time = Duration::from_secs(60);
@@ -127,6 +140,8 @@ async fn others_are_written(fixture: &CommandsFixture) {
     let next = fixture.run(&node, &mut ledger, first).await.unwrap().wlog.next();
     put_foreign(fixture, AppRow::Wlog(WsId(WS), next)).await;
     let commands = ["b", "c"].map(|name| cud(WS, article(name), shop_db.soon()));
+    // The group reads its rows back once.
+    reads.reads_left.store(1, Ordering::SeqCst);
     together(&node, &hold, commands).await;
     let second = AppRow::Wlog(WsId(WS), next.next()).key();
     let there = shop_db.app.storage.get_linearizable(&second, shop_db.soon()).await.unwrap();

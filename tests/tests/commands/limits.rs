@@ -17,7 +17,7 @@ use trialkit::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, PARTITION, WS, named},
-    scene::{LEVELS, Scene, WriteSetup, play},
+    scene::{LEVELS, Scene, Steps, WriteSetup, play},
 };
 
 pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(limits:
@@ -58,7 +58,8 @@ impl HeldLeader {
 
 async fn crossing(fixture: &CommandsFixture) {
     // A group is written atomically, if the storage can, and in steps.
-    let write_setups = if fixture.is_embedded { vec![None, Some((100, true))] } else { vec![None] };
+    let write_setups =
+        if fixture.is_embedded { vec![None, Some(Steps::Of(100))] } else { vec![None] };
     let cases =
         write_setups.into_iter().flat_map(|narrow| [false, true].map(|dies| (narrow, dies)));
     play(cases.collect(), 100, async |partition, (narrow, dies)| {
@@ -123,7 +124,7 @@ fn many(scene: &Scene<'_>, request: &str) -> Vec<Command> {
 }
 
 async fn large(fixture: &CommandsFixture) {
-    let narrow = [None, Some((3, true)), Some((3, false))];
+    let narrow = [None, Some(Steps::Of(3)), Some(Steps::OneByOne(3)), Some(Steps::BeyondAtomic(3))];
     let write_setups =
         LEVELS.into_iter().flat_map(|level| narrow.map(|narrow| WriteSetup { level, narrow }));
     play(write_setups.collect(), 100, async |partition, setup| {

@@ -234,7 +234,7 @@ impl StorageWrapper for RefusingStorage {
 /// The write was sent again at once, for ever, and the node did nothing else.
 async fn refused(fixture: &CommandsFixture) {
     let (refusals, refuses) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-    let inner = NarrowStorage::of(Arc::clone(&fixture.shop_db.app.storage), 3, true);
+    let inner = NarrowStorage::beyond_atomic(Arc::clone(&fixture.shop_db.app.storage), 3);
     let mute = Arc::new(RefusingStorage { inner, refusals, refuses });
     let fence = Arc::new(eventlog::SingleNodeFence(Epoch(2)));
     let log = log(fixture, Arc::clone(&mute) as SharedStorage, PARTITION, fence);

@@ -139,7 +139,7 @@ async fn acknowledged(fixture: &CommandsFixture) {
         let is_read = matches!(op, CallKind::Get | CallKind::GetBatch | CallKind::Read);
         if is_read && blind.load(Ordering::SeqCst) { Fault::Unavailable } else { Fault::None }
     };
-    let one_by_one = NarrowStorage::of(Arc::clone(&shop_db.app.storage), 1, true);
+    let one_by_one = NarrowStorage::beyond_atomic(Arc::clone(&shop_db.app.storage), 1);
     let faulty: SharedStorage =
         Arc::new(Faulty::scripted(one_by_one, shop_db.clock.clone(), script));
     let hold = StallingStorage::new(faulty);

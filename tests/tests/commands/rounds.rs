@@ -22,16 +22,37 @@ use trialkit::{Trial, trials};
 use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 
 pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(rounds:
-    a_lone_command_takes_two_rounds_for_any_rows = two,
+    a_lone_command_takes_three_rounds_for_any_rows = three,
+    a_lone_command_beyond_an_atomic_write_takes_two_rounds_for_any_rows = two,
     a_number_that_was_never_stored_is_absent = absent,
     numbers_may_be_kept_in_the_application = in_view,
 );
 
+/// The event is written by consensus. All other rows are put, and then read back.
+async fn three(fixture: &CommandsFixture) {
+    let inner = NarrowStorage::of(Arc::clone(&fixture.shop_db.app.storage), 100, true);
+    let is_counted = |call: &Call<'_>| {
+        matches!(call, Call::Write(Write::If(..) | Write::PutOrdered(_)) | Call::GetBatch(_))
+    };
+    assert_eq!(rounds(fixture, inner, is_counted).await, 3, "one after the other");
+}
+
 async fn two(fixture: &CommandsFixture) {
+    let inner = NarrowStorage::beyond_atomic(Arc::clone(&fixture.shop_db.app.storage), 100);
+    let is_counted = |call: &Call<'_>| matches!(call, Call::Write(Write::If(..)));
+    assert_eq!(rounds(fixture, inner, is_counted).await, 2, "one after the other");
+}
+
+/// Returns the number of rounds of a command with many rows.
+async fn rounds(
+    fixture: &CommandsFixture,
+    inner: SharedStorage,
+    is_counted: fn(&Call<'_>) -> bool,
+) -> usize {
     let shop_db = &fixture.shop_db;
-    let inner = NarrowStorage::of(Arc::clone(&shop_db.app.storage), 100, false);
     let rounds = Arc::new(RoundCountingStorage {
         inner,
+        is_counted,
         clock: shop_db.clock.clone(),
         under_way: AtomicUsize::new(0),
         rounds: AtomicUsize::new(0),
@@ -57,9 +78,10 @@ async fn two(fixture: &CommandsFixture) {
     let many = named("many", cud(WS, many, shop_db.soon()));
     let done = fixture.run(&node, &mut ledger, many).await.unwrap();
     assert_eq!(done.answer.ids.len(), 60);
-    assert_eq!(rounds.rounds.load(Ordering::SeqCst), 2, "one after the other");
+    let taken = rounds.rounds.load(Ordering::SeqCst);
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(shop_db, PARTITION, &ledger).await;
+    taken
 }
 
 async fn absent(fixture: &CommandsFixture) {
@@ -107,11 +129,11 @@ async fn in_view(fixture: &CommandsFixture) {
     assert_eq!(system.next_offset(PARTITION, shop_db.soon()).await.unwrap(), None);
 }
 
-/// A storage that counts rounds of conditional writes. Writes that are under way at the same time
-/// are one round.
+/// A storage that counts rounds of calls. Calls that are under way at the same time are one round.
 #[derive(Debug)]
 struct RoundCountingStorage {
     inner: SharedStorage,
+    is_counted: fn(&Call<'_>) -> bool,
     clock: Clock,
     under_way: AtomicUsize,
     rounds: AtomicUsize,
@@ -123,13 +145,13 @@ impl StorageWrapper for RoundCountingStorage {
     }
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
-        let Call::Write(Write::If(..)) = &call else {
+        if !(self.is_counted)(&call) {
             return call.send(&self.inner, deadline).await;
-        };
+        }
         if self.under_way.fetch_add(1, Ordering::SeqCst) == 0 {
             self.rounds.fetch_add(1, Ordering::SeqCst);
         }
-        // Wait, so that all writes that are sent side by side are sent before the first one is
+        // Wait, so that all calls that are sent side by side are sent before the first one is
         // answered.
         self.clock.sleep(Duration::from_millis(20)).await;
         let outcome = call.send(&self.inner, deadline).await;

@@ -157,7 +157,8 @@ impl<'s> SabotageCase<'s> {
 
     async fn ends_reported(self) {
         assert_eq!(self.put, Ok(()));
-        let is_atomic = self.scene.storage().capabilities().atomic.is_some();
+        let can_be_atomic = self.scene.storage().capabilities().atomic.is_some();
+        let is_atomic = can_be_atomic && self.scene.setup.narrow.is_none();
         match self.answer.as_ref().unwrap_err() {
             Refused::Busy(Busy::Violation(what)) if is_atomic || self.sabotaged == Plog => {
                 assert!(self.is_named_in(what), "{what}");

@@ -31,17 +31,40 @@ const SIDE_BY_SIDE: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteSetup {
     pub(crate) level: TrustLevel,
-    /// The number of rows of each step, and whether ordered rows are written together too. `None`
-    /// leaves the storage as it is.
-    pub(crate) narrow: Option<(usize, bool)>,
+    /// The steps in which a group is written. `None` leaves the storage as it is.
+    pub(crate) narrow: Option<Steps>,
+}
+
+/// The steps in which a group is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Steps {
+    /// So many rows in each step, on a storage without atomic writes. Ordered rows are written
+    /// together, too.
+    Of(usize),
+    /// As `Of`, but ordered rows are written one by one.
+    OneByOne(usize),
+    /// As `Of`, on a storage with atomic writes that are too small for a group.
+    BeyondAtomic(usize),
+}
+
+impl Steps {
+    pub(crate) fn of(self, storage: SharedStorage) -> SharedStorage {
+        match self {
+            Steps::Of(rows) => NarrowStorage::of(storage, rows, true),
+            Steps::OneByOne(rows) => NarrowStorage::of(storage, rows, false),
+            Steps::BeyondAtomic(rows) => NarrowStorage::beyond_atomic(storage, rows),
+        }
+    }
 }
 
 pub(crate) const LEVELS: [TrustLevel; 3] = [TrustLevel::Zero, TrustLevel::One, TrustLevel::Two];
 
 /// All ways to try. Steps are only tried where a call costs little.
 pub(crate) fn write_setups(fixture: &CommandsFixture) -> Vec<WriteSetup> {
-    let narrow: &[_] =
-        if fixture.is_embedded { &[None, Some((3, true)), Some((2, false))] } else { &[None] };
+    let narrow: &[_] = match fixture.is_embedded {
+        true => &[None, Some(Steps::Of(3)), Some(Steps::OneByOne(2)), Some(Steps::BeyondAtomic(3))],
+        false => &[None],
+    };
     let at = |level| narrow.iter().map(move |narrow| WriteSetup { level, narrow: *narrow });
     LEVELS.into_iter().flat_map(at).collect()
 }
@@ -120,7 +143,7 @@ impl<'s> Scene<'s> {
     pub(crate) fn storage(&self) -> SharedStorage {
         let storage = Arc::clone(&self.fixture.shop_db.app.storage);
         match self.setup.narrow {
-            Some((rows, ordered)) => NarrowStorage::of(storage, rows, ordered),
+            Some(steps) => steps.of(storage),
             None => storage,
         }
     }

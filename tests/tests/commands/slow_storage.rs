@@ -2,9 +2,10 @@
 //! bounded time.
 
 use std::{
+    collections::HashSet,
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -17,7 +18,7 @@ use futures::{
     future::{join, join_all},
     stream,
 };
-use istorage::{Call, CallAnswer, RangeRead, RowStream, SharedStorage, StorageWrapper, Write};
+use istorage::{Call, CallAnswer, Key, RangeRead, RowStream, SharedStorage, StorageWrapper, Write};
 use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, RowChange};
 use shop::{
     AnswerLedger, CheckOptions, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
@@ -38,7 +39,8 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(slow_storage:
     numbers_of_many_workspaces_are_read_side_by_side = many_workspaces,
 );
 
-/// A storage with slow reads and slow atomic writes, which counts its reads.
+/// A storage with slow reads and slow atomic writes, which counts its reads. It is neither slow nor
+/// counts when a write reads its rows back.
 #[derive(Debug)]
 pub(crate) struct SlowStorage {
     inner: SharedStorage,
@@ -47,6 +49,8 @@ pub(crate) struct SlowStorage {
     write_delay: Duration,
     pub(crate) reads: AtomicUsize,
     rows: AtomicUsize,
+    /// The ordered rows that were written, and not read since.
+    written: Mutex<HashSet<Key>>,
     side_by_side: Arc<SideBySide>,
     /// Whether reads may go on. Otherwise they wait.
     is_open: watch::Sender<bool>,
@@ -79,6 +83,11 @@ impl SlowStorage {
         answers
     }
 
+    fn is_read_back(&self, keys: &[Key]) -> bool {
+        let mut written = self.written.lock().unwrap();
+        keys.iter().all(|key| written.remove(key))
+    }
+
     async fn pass(&self, rows: usize) {
         self.reads.fetch_add(1, Ordering::SeqCst);
         drop(self.is_open.subscribe().wait_for(|is_open| *is_open).await);
@@ -94,7 +103,11 @@ impl StorageWrapper for SlowStorage {
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
         match &call {
+            Call::GetBatch(keys) if self.is_read_back(keys) => {}
             Call::Get(..) | Call::GetBatch(_) => self.pass(call.rows()).await,
+            Call::Write(Write::PutOrdered(rows)) => {
+                self.written.lock().unwrap().extend(rows.iter().map(|row| row.key.clone()));
+            }
             Call::Write(Write::Atomic(_)) => self.clock.sleep(self.write_delay).await,
             _ => {}
         }
@@ -135,6 +148,7 @@ pub(crate) fn slow_at(
         write_delay,
         reads: AtomicUsize::new(0),
         rows: AtomicUsize::new(0),
+        written: Mutex::default(),
         side_by_side: Arc::default(),
         is_open: watch::Sender::new(true),
     })

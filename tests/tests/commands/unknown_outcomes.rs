@@ -216,7 +216,7 @@ async fn row_in_the_way(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let inner = Arc::clone(&shop_db.app.storage);
     let loses = Arc::new(OnceSilentStorage { inner, pkey: Mutex::default() });
-    let in_steps = NarrowStorage::of(Arc::clone(&loses) as SharedStorage, 100, true);
+    let in_steps = NarrowStorage::beyond_atomic(Arc::clone(&loses) as SharedStorage, 100);
     let (node, mut ledger) = fixture.begin(PARTITION, WS, at(in_steps)).await;
     let command = |request: &str| named(request, cud(WS, article("a"), shop_db.soon()));
     let first = fixture.run(&node, &mut ledger, command("first")).await.unwrap();

@@ -11,23 +11,26 @@ pub(crate) struct GroupWrites {
     pub(crate) plog: Vec<RowWrite>,
     /// The other writes, in any order.
     pub(crate) rest: Vec<RowWrite>,
+    /// The changes of records that the same group makes, in any order. They are written when the
+    /// rest is written.
+    pub(crate) changes: Vec<RowWrite>,
 }
 
 impl GroupWrites {
     fn all(&self) -> impl Iterator<Item = &RowWrite> {
-        self.plog.iter().chain(&self.rest)
+        self.plog.iter().chain(&self.rest).chain(&self.changes)
     }
 
     /// Returns whether all writes fit into one atomic write.
     pub(crate) fn fits(&self, limits: BatchLimits) -> bool {
-        self.plog.len() + self.rest.len() <= limits.rows
+        self.all().count() <= limits.rows
             && self.all().map(RowWrite::size).sum::<usize>() <= limits.bytes
     }
 
     /// Returns all writes as one atomic write. The conditional ones are in the order of
     /// [`GroupWrites::all`].
     pub(crate) fn atomic_batch(&self) -> AtomicBatch {
-        let count = self.plog.len() + self.rest.len();
+        let count = self.all().count();
         let (mut conditionals, mut ordered) = (Vec::with_capacity(count), Vec::new());
         for write in self.all() {
             if write.is_conditional() {

@@ -13,8 +13,8 @@ pub(crate) struct RowWrite {
     pub(crate) row: AppRow,
     pub(crate) key: Key,
     pub(crate) kind: RowKind,
-    /// The order of the event. The order of a marker has the epoch of the leader that marked the
-    /// event.
+    /// The order of the event, in the band of the row. The order of a marker has the epoch of the
+    /// leader that marked the event.
     pub(crate) order: Order,
     pub(crate) after: Bytes,
     pub(crate) mode: WriteMode,
@@ -39,14 +39,25 @@ pub(crate) enum RowKind {
 pub(crate) enum WriteMode {
     /// Write the row if it holds exactly these bytes; with `None`, if it does not exist.
     Conditional(Option<Bytes>),
-    /// Write the row unless a later event wrote it. The duration is the TTL.
+    /// Write the row by its order. The duration is the TTL.
     Ordered(Option<Duration>),
+    /// Write the row by its order, then read it. If the row holds other bytes than were written,
+    /// judge these bytes, and write the row conditionally if the write is still needed.
+    ReadBack,
 }
 
 impl RowWrite {
     /// Returns whether the write replaces an earlier version of a record.
     pub(crate) fn replaces_record(&self) -> bool {
         matches!(self.kind, RowKind::Record { replaces: Some(_), .. })
+    }
+
+    /// Returns the row of a record, and the version that the write leaves; `None` for other rows.
+    pub(crate) fn version(&self) -> Option<(AppRow, Version)> {
+        match self.kind {
+            RowKind::Record { last, .. } => Some((self.row, last)),
+            RowKind::Entry | RowKind::Marker | RowKind::Answer => None,
+        }
     }
 
     /// The number of bytes of the call that writes the row.
@@ -56,6 +67,11 @@ impl RowWrite {
             _ => 0,
         };
         self.key.pkey.len() + self.key.ccols.len() + self.after.len() + before
+    }
+
+    /// Returns whether foreign bytes in the row are noticed, and left unchanged.
+    pub(crate) fn is_judged(&self) -> bool {
+        !matches!(self.mode, WriteMode::Ordered(_))
     }
 
     pub(crate) fn is_conditional(&self) -> bool {
@@ -77,7 +93,7 @@ impl RowWrite {
     pub(crate) fn ordered(&self) -> OrderedPut {
         let ttl = match self.mode {
             WriteMode::Ordered(ttl) => ttl,
-            WriteMode::Conditional(_) => None,
+            WriteMode::Conditional(_) | WriteMode::ReadBack => None,
         };
         OrderedPut { key: self.key.clone(), value: self.after.clone(), order: self.order, ttl }
     }

@@ -21,9 +21,10 @@ fn can(atomic: Option<BatchLimits>, ordered: Option<BatchLimits>) -> Capabilitie
     }
 }
 
-fn rules(level: TrustLevel) -> Rules {
+fn rules(level: TrustLevel, in_steps: bool) -> Rules {
     let answers_kept = Duration::from_secs(100);
-    Rules { partition: 1, level, answers_kept, now: WallTime::from_millis(1_000_000) }
+    let now = WallTime::from_millis(1_000_000);
+    Rules { partition: 1, level, in_steps, answers_kept, now }
 }
 
 fn version(plog: u64) -> Version {
@@ -60,16 +61,16 @@ fn text(bytes: &Bytes) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns a write as a short text.
+/// Returns a write as a short text. An order of the band *first* is negative.
 fn short(write: &RowWrite) -> String {
     let after = text(&write.after);
+    let offset = write.order.rank() % (1 << 40);
     match &write.mode {
         WriteMode::Conditional(None) => format!("+{after}"),
         WriteMode::Conditional(Some(before)) => format!("{}>{after}", text(before)),
-        WriteMode::Ordered(None) => format!("{after}@{}", write.order.rank() & 0xff),
-        WriteMode::Ordered(Some(ttl)) => {
-            format!("{after}@{} for {ttl:?}", write.order.rank() & 0xff)
-        }
+        WriteMode::Ordered(None) => format!("{after}@{offset}"),
+        WriteMode::Ordered(Some(ttl)) => format!("{after}@{offset} for {ttl:?}"),
+        WriteMode::ReadBack => format!("{after}@{offset}?"),
     }
 }
 
@@ -82,20 +83,57 @@ fn chunks(writes: Vec<RowWrite>, can: &Capabilities) -> Vec<String> {
 }
 
 fn planned(group: &[PreparedEvent], level: TrustLevel) -> GroupWrites {
-    rules(level).plan(group).unwrap()
+    rules(level, false).plan(group).unwrap()
+}
+
+fn planned_in_steps(group: &[PreparedEvent], level: TrustLevel) -> GroupWrites {
+    rules(level, true).plan(group).unwrap()
 }
 
 #[test]
 fn each_trust_level_chooses_the_conditions_of_its_writes() {
     let records = vec![record(1, None, None, "new"), record(2, Some(1), Some("old"), "updated")];
     let group = [event(7, 1, records)];
-    let shown = |level| {
-        let GroupWrites { plog, rest } = planned(&group, level);
+    let shown = |GroupWrites { plog, rest, changes }| {
+        assert_eq!(changes, []);
         format!("{} | {}", shown(&plog), shown(&rest))
     };
-    assert_eq!(shown(TrustLevel::Zero), "+event 7 | +event 7 +new old>updated");
-    assert_eq!(shown(TrustLevel::One), "+event 7 | +event 7 new@7 updated@7");
-    assert_eq!(shown(TrustLevel::Two), "event 7@7 | event 7@7 new@7 updated@7");
+    let at_once = |level| shown(planned(&group, level));
+    assert_eq!(at_once(TrustLevel::Zero), "+event 7 | +event 7 +new old>updated");
+    assert_eq!(at_once(TrustLevel::One), "+event 7 | +event 7 new@-7 updated@7");
+    assert_eq!(at_once(TrustLevel::Two), "event 7@7 | event 7@7 new@7 updated@7");
+    let in_steps = |level| shown(planned_in_steps(&group, level));
+    assert_eq!(in_steps(TrustLevel::Zero), "+event 7 | event 7@-7? new@-7? updated@7?");
+    assert_eq!(in_steps(TrustLevel::One), "+event 7 | event 7@-7? new@-7 updated@7");
+    assert_eq!(in_steps(TrustLevel::Two), at_once(TrustLevel::Two));
+}
+
+#[test]
+fn a_record_that_a_group_makes_in_steps_is_changed_when_it_is_made() {
+    let first = vec![record(1, None, None, "a"), record(2, Some(4), Some("x"), "y")];
+    let then = vec![record(1, Some(7), None, "b"), record(2, Some(7), None, "z")];
+    let last = vec![record(1, Some(8), None, "c")];
+    let group = [event(7, 1, first), event(8, 2, then), event(9, 3, last)];
+    let GroupWrites { rest, changes, .. } = planned_in_steps(&group, TrustLevel::Zero);
+    assert_eq!(shown(&rest), "event 7@-7? a@-7? z@8? event 8@-8? event 9@-9?");
+    assert_eq!(shown(&changes), "c@9?");
+    let changed =
+        RowKind::Record { replaces: Some(version(7)), first: version(8), last: version(9) };
+    assert_eq!(changes[0].kind, changed);
+    let GroupWrites { rest, changes, .. } = planned_in_steps(&group, TrustLevel::One);
+    assert_eq!(shown(&rest), "event 7@-7? c@9 z@8 event 8@-8? event 9@-9?");
+    assert_eq!(changes, []);
+}
+
+#[test]
+fn a_row_that_a_group_makes_twice_is_found() {
+    let made = |group: &[PreparedEvent]| NewRows::default().first_repeated(group);
+    let new = |plog, wlog, id| event(plog, wlog, vec![record(id, None, None, "a")]);
+    let changed = event(8, 2, vec![record(1, Some(7), None, "b")]);
+    assert_eq!(made(&[new(7, 1, 1), changed, new(9, 3, 2)]), None);
+    let twice = Some(AppRow::Record(WsId(1), RecordId(1)));
+    assert_eq!(made(&[new(7, 1, 1), new(8, 2, 1)]), twice);
+    assert_eq!(made(&[new(7, 1, 1), new(8, 1, 2)]), Some(AppRow::Wlog(WsId(1), Offset(1))));
 }
 
 #[test]
@@ -104,7 +142,7 @@ fn a_chunk_ends_with_the_storage_partition_and_at_its_limits() {
         offsets.iter().map(|n| event(*n, *n, Vec::new())).collect()
     };
     let one = can(None, None);
-    let GroupWrites { plog, rest } =
+    let GroupWrites { plog, rest, .. } =
         planned(&events(&[4_094, 4_095, 4_096, 4_097, 4_098, 4_099]), TrustLevel::Zero);
     let expected =
         ["+event 4094 +event 4095", "+event 4096 +event 4097 +event 4098", "+event 4099"];
@@ -171,8 +209,8 @@ fn an_answer_expires_by_the_age_of_its_event() {
     );
 }
 
-/// At level 2 the write with the higher order stays, so the epoch of the leader that marks an event
-/// must be later than the epoch of the event.
+/// At level 2 the event in the log of the partition is ordered, and a marker that is copied must
+/// replace the event. A marker in the log of a workspace is judged at every level.
 #[test]
 fn the_order_of_a_marker_has_the_epoch_of_the_marking_leader() {
     let mut marker = event(7, 1, Vec::new());
@@ -180,11 +218,12 @@ fn the_order_of_a_marker_has_the_epoch_of_the_marking_leader() {
     let writes = planned(&[marker], TrustLevel::Two);
     assert_eq!(writes.plog[0].order, Order::from_parts(5, 7).unwrap());
     assert_eq!((writes.plog[0].kind, writes.rest[0].kind), (RowKind::Marker, RowKind::Marker));
+    assert_eq!(writes.rest[0].mode, WriteMode::Conditional(None));
 }
 
 #[test]
 fn an_epoch_with_too_many_bits_is_refused() {
     let mut group = [event(1, 1, Vec::new())];
     group[0].place.epoch = Epoch(1 << 22);
-    assert!(rules(TrustLevel::Two).plan(&group).is_err());
+    assert!(rules(TrustLevel::Two, false).plan(&group).is_err());
 }

@@ -1,13 +1,13 @@
 //! The rows of events that are in the log and may not be applied.
 
 use bytes::Bytes;
-use istorage::AppStorageExt;
+use istorage::{AppStorageExt, Key};
 
 use crate::{
     AppRow, Entry, Log, PreparedEvent, Result,
     apply::{combined_result, remaining_write},
     conflict,
-    plan::{RowKind, RowWrite},
+    plan::{GroupWrites, RowKind, RowWrite},
 };
 
 impl Log {
@@ -18,29 +18,44 @@ impl Log {
     /// got no answer; the recovery finds a foreign row of workspace 2, and does not send the write
     /// again. So the outcome in workspace 1 stays unknown while the foreign row stays.
     pub(super) async fn apply_again(&self, group: &[PreparedEvent]) -> Result<()> {
-        // An ordered row is not read first, because the row of the later event stays. But a marker
-        // must not replace an event that is whole.
-        let depends = |write: &RowWrite| write.is_conditional() || write.kind == RowKind::Marker;
-        let (looked_at, mut rest): (Vec<_>, Vec<_>) =
-            self.plan_writes(group)?.rest.into_iter().partition(depends);
-        let keys: Vec<_> = looked_at.iter().map(|write| write.key.clone()).collect();
+        let GroupWrites { rest, changes, .. } = self.plan_writes(group)?;
         let mut failed = Vec::new();
-        if !keys.is_empty() {
-            // These reads may be outdated. The conditions of the writes detect that.
-            let there = self.reader.storage().get_values(&keys, self.reader.deadline()).await?;
-            for (write, there) in looked_at.into_iter().zip(there) {
-                let left = match self.replace_across_marker(write, there.as_ref()).await {
-                    Ok(write) => remaining_write(write, there.as_ref()),
-                    Err(error) => Err(error),
-                };
-                match left {
-                    Ok(left) => rest.extend(left),
-                    Err(error) => failed.push(Err(error)),
-                }
+        let rest = self.still_needed(rest, &mut failed).await?;
+        let changes = self.still_needed(changes, &mut failed).await?;
+        if failed.is_empty() {
+            return self.apply(rest, changes).await;
+        }
+        // No record is changed behind a violation, because it may be that of another event.
+        failed.push(self.apply(rest, Vec::new()).await);
+        combined_result(failed)
+    }
+
+    /// Returns the writes that are still needed. Adds the violations of the others to `failed`.
+    async fn still_needed(
+        &self,
+        writes: Vec<RowWrite>,
+        failed: &mut Vec<Result<()>>,
+    ) -> Result<Vec<RowWrite>> {
+        // Other ordered rows are not read first: the storage keeps the right write.
+        let depends = |write: &RowWrite| write.is_judged() || write.kind == RowKind::Marker;
+        let (looked_at, mut left): (Vec<_>, Vec<_>) = writes.into_iter().partition(depends);
+        if looked_at.is_empty() {
+            return Ok(left);
+        }
+        // These reads may be outdated. The conditions of the writes detect that.
+        let keys: Vec<Key> = looked_at.iter().map(|write| write.key.clone()).collect();
+        let there = self.storage().get_values(&keys, self.reader.deadline()).await?;
+        for (write, there) in looked_at.into_iter().zip(there) {
+            let needed = match self.replace_across_marker(write, there.as_ref()).await {
+                Ok(write) => remaining_write(write, there.as_ref()),
+                Err(error) => Err(error),
+            };
+            match needed {
+                Ok(needed) => left.extend(needed),
+                Err(error) => failed.push(Err(error)),
             }
         }
-        failed.push(self.apply(rest).await);
-        combined_result(failed)
+        Ok(left)
     }
 
     /// Lets an event replace an older version of a record, if the event between the two versions is

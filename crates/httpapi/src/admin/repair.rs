@@ -161,6 +161,7 @@ fn refusal(why: &MarkError) -> (StatusCode, &'static str) {
             }
             DamagedRow::Unreadable { .. }
             | DamagedRow::EventNotInLog { .. }
+            | DamagedRow::Outdated { .. }
             | DamagedRow::EpochFell { .. } => (conflict, "row_damaged"),
         },
         MarkError::Log(_) | MarkError::Numbers(_) => (StatusCode::SERVICE_UNAVAILABLE, "storage"),

@@ -22,6 +22,26 @@ use crate::{
     gated_storage::{GatedStorage, Side},
 };
 
+/// The steps in which groups are written: so many rows in each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Steps {
+    Of(usize),
+    /// Ordered rows are written one by one.
+    OneByOne(usize),
+    /// The storage has atomic writes that are too small for a group.
+    BeyondAtomic(usize),
+}
+
+impl Steps {
+    fn of(self, storage: SharedStorage) -> SharedStorage {
+        match self {
+            Steps::Of(rows) => NarrowStorage::of(storage, rows, true),
+            Steps::OneByOne(rows) => NarrowStorage::of(storage, rows, false),
+            Steps::BeyondAtomic(rows) => NarrowStorage::beyond_atomic(storage, rows),
+        }
+    }
+}
+
 /// The database, and the calls that are on their way to it.
 #[derive(Debug)]
 pub(crate) struct Database {
@@ -30,9 +50,8 @@ pub(crate) struct Database {
     clock: Clock,
     seed: u64,
     rates: FaultRates,
-    /// The limit of rows in one write, and whether the limit also applies to ordered rows, or these
-    /// are written one by one. `None` if all rows can be written atomically.
-    narrow: Option<(usize, bool)>,
+    /// The steps in which groups are written; `None` if all rows can be written atomically.
+    narrow: Option<Steps>,
     defect: Option<Defect>,
     keyspaces: Mutex<BTreeMap<KeyspaceName, Arc<Faulty>>>,
 }
@@ -42,7 +61,7 @@ impl Database {
         clock: Clock,
         seed: u64,
         rates: FaultRates,
-        narrow: Option<(usize, bool)>,
+        narrow: Option<Steps>,
         defect: Option<Defect>,
     ) -> Arc<Database> {
         let mem = MemDriver::new(clock.clone());
@@ -134,7 +153,7 @@ impl StorageDriver for NodeDriver {
         // No call of a node outlives its deadline, also if no answer comes.
         let guarded = Arc::new(Guarded::new(gate, database.clock.clone()));
         Ok(Some(match database.narrow {
-            Some((rows, ordered)) => NarrowStorage::of(guarded, rows, ordered),
+            Some(steps) => steps.of(guarded),
             None => guarded,
         }))
     }

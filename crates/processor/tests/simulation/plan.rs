@@ -7,15 +7,14 @@ use istorage::FaultRates;
 use processor::PartitionSettings;
 use shop::ShopNodeSettings;
 
-use crate::{call_turns::Dice, defects::Defect};
+use crate::{call_turns::Dice, database::Steps, defects::Defect};
 
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) settings: ShopNodeSettings,
     pub(crate) rates: FaultRates,
-    /// The limit of rows in one write, and whether the limit also applies to ordered rows, or these
-    /// are written one by one.
-    pub(crate) narrow: Option<(usize, bool)>,
+    /// The steps in which groups are written; `None` if all rows can be written atomically.
+    pub(crate) narrow: Option<Steps>,
     /// The number of leaders that may begin before the leader before them has noticed its end.
     pub(crate) overlaps: u64,
     /// The time between a leader and the next one, as a lease makes the next one wait. A write may
@@ -55,7 +54,9 @@ impl Plan {
                 (true, 2) => (0, true, true),
                 (true, _) => (0, false, false),
             };
-        let narrow = dice.one_in(2).then(|| (1 + within(dice, 6), dice.one_in(2)));
+        let steps = [Steps::Of, Steps::Of, Steps::OneByOne, Steps::BeyondAtomic];
+        let narrow = dice.below(3) > 0;
+        let narrow = narrow.then(|| steps[within(dice, 4)](1 + within(dice, 6)));
         let rate = [0, 10, 30, 80][within(dice, 4)];
         let rates = FaultRates {
             applied_but_error: rate,

@@ -1,0 +1,193 @@
+//! Groups that are written in steps: the log by consensus, and then the other rows by their orders,
+//! read back.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use clock::Instant;
+use eventlog::{
+    AppRow, DamagedRow, Epoch, Error, Event, Log, Offset, PreparedEvent, TrustLevel, Version,
+};
+use istorage::{
+    AppStorageExt, Call, CallAnswer, Capabilities, ErrorKind, Key, Result, SharedStorage,
+    StorageWrapper, Write,
+};
+use support::{PARTITION, WS, broken, event, log, only_in_plog, record, replayed, storage, write};
+
+/// A storage without atomic writes. Ordered writes of some rows are acknowledged, and hidden.
+#[derive(Debug)]
+struct StepStorage {
+    inner: SharedStorage,
+    hides: Mutex<Vec<Key>>,
+}
+
+impl StepStorage {
+    async fn new() -> Arc<StepStorage> {
+        Arc::new(StepStorage { inner: storage().await, hides: Mutex::default() })
+    }
+
+    fn hide(&self, rows: &[AppRow]) {
+        self.hides.lock().unwrap().extend(rows.iter().map(AppRow::key));
+    }
+}
+
+impl StorageWrapper for StepStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { atomic: None, ..self.inner.capabilities() }
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        let call = match call {
+            Call::Write(Write::PutOrdered(mut rows)) => {
+                let hides = self.hides.lock().unwrap();
+                rows.retain(|row| !hides.contains(&row.key));
+                Call::Write(Write::PutOrdered(rows))
+            }
+            call => call,
+        };
+        call.send(&self.inner, deadline).await
+    }
+}
+
+fn record_row() -> AppRow {
+    AppRow::Record(WS, record("").id)
+}
+
+/// Returns the offset of the event whose record is stored.
+async fn stored(log: &Log) -> Option<u64> {
+    let found = log.reader().record(WS, record("").id).await.unwrap();
+    found.map(|stored| stored.version.plog.0)
+}
+
+async fn write_group(log: &Log, events: &[Event]) -> eventlog::WriteOutcome {
+    let group: Vec<_> = events.iter().map(|event| PreparedEvent::new(event, |_| None)).collect();
+    log.write(&group).await
+}
+
+fn is_violation_of_record(error: &Error) -> bool {
+    matches!(error, Error::Violation(violation) if violation.row == record_row())
+}
+
+/// A number was given twice. Each event behind the first one makes, or makes and changes, another
+/// record with that number.
+#[tokio::test]
+async fn a_number_that_was_given_twice_is_reported_and_replaces_nothing() {
+    let again = || vec![event(1, 2, None)];
+    let again_and_changed = || vec![event(1, 2, None), event(1, 3, Some((1, 2)))];
+    for twice in [again(), again_and_changed()] {
+        let steps = StepStorage::new().await as SharedStorage;
+        let first = log(&steps, TrustLevel::Zero, 1);
+        write(&steps, &first, &[event(1, 1, None)]).await;
+        let outcome = write_group(&first, &twice).await;
+        assert_eq!(outcome.committed, twice.len());
+        let error = outcome.applied.unwrap_err();
+        assert!(is_violation_of_record(&error), "{error:?}");
+        assert_eq!(stored(&first).await, Some(1));
+        for from in [1, 2] {
+            let next = log(&steps, TrustLevel::Zero, 2);
+            let error = replayed(&next, from).await.unwrap_err();
+            assert!(is_violation_of_record(&error), "{error:?}");
+            assert_eq!(stored(&next).await, Some(1), "after a recovery from {from}");
+        }
+    }
+    // The first event was not applied, so the recovery applies all of them.
+    for twice in [again(), again_and_changed()] {
+        let steps = StepStorage::new().await as SharedStorage;
+        for event in [event(1, 1, None)].iter().chain(&twice) {
+            only_in_plog(&steps, TrustLevel::Zero, event).await;
+        }
+        let next = log(&steps, TrustLevel::Zero, 2);
+        let error = replayed(&next, 1).await.unwrap_err();
+        assert!(is_violation_of_record(&error), "{error:?}");
+        assert_eq!(stored(&next).await, Some(1));
+    }
+}
+
+#[tokio::test]
+async fn a_group_that_makes_a_row_twice_is_refused_before_it_is_sent() {
+    let mut same_place = event(1, 2, Some((1, 1)));
+    same_place.place.wlog = Offset(1);
+    for (level, twice) in [
+        (TrustLevel::Zero, event(1, 2, None)),
+        (TrustLevel::Two, event(1, 2, None)),
+        (TrustLevel::Zero, same_place),
+    ] {
+        let steps = StepStorage::new().await as SharedStorage;
+        let log = log(&steps, level, 1);
+        let outcome = write_group(&log, &[event(1, 1, None), twice]).await;
+        assert_eq!(outcome.committed, 0);
+        let Some(Error::Storage(error)) = outcome.commit_error else { panic!("{outcome:?}") };
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        let key = AppRow::Plog(PARTITION, Offset(1)).key();
+        assert_eq!(steps.get_linearizable(&key, Instant::FAR_FUTURE).await.unwrap(), None);
+    }
+}
+
+/// The storage acknowledges the rows, but a deleted row of another program hides them. Without a
+/// look at the rows nobody would notice that they are missing.
+#[tokio::test]
+async fn rows_that_are_hidden_are_written_conditionally() {
+    let (first, second) = (event(1, 1, None), event(1, 2, Some((1, 1))));
+    let wlog = |event: &Event| AppRow::Wlog(WS, event.place.wlog);
+    let hidden = [wlog(&first), wlog(&second), record_row()];
+    for (level, rows) in [(TrustLevel::Zero, &hidden[..]), (TrustLevel::One, &hidden[..2])] {
+        // In one group the record is made and changed.
+        for groups in [
+            vec![vec![first.clone(), second.clone()]],
+            vec![vec![first.clone()], vec![second.clone()]],
+        ] {
+            let steps = StepStorage::new().await;
+            steps.hide(rows);
+            let storage = Arc::clone(&steps) as SharedStorage;
+            let log = log(&storage, level, 1);
+            for group in &groups {
+                write(&storage, &log, group).await;
+            }
+            for event in [&first, &second] {
+                let found = log.reader().row(wlog(event)).await.unwrap();
+                assert_eq!(found, Some(event.to_bytes()), "at level {level}");
+            }
+            assert_eq!(stored(&log).await, Some(2), "at level {level}");
+        }
+        // The recovery writes the same rows.
+        let steps = StepStorage::new().await;
+        steps.hide(rows);
+        let storage = Arc::clone(&steps) as SharedStorage;
+        for event in [&first, &second] {
+            only_in_plog(&storage, level, event).await;
+        }
+        let next = log(&storage, level, 2);
+        assert_eq!(replayed(&next, 1).await.unwrap().len(), 2);
+        assert_eq!(next.reader().row(wlog(&second)).await.unwrap(), Some(second.to_bytes()));
+        assert_eq!(stored(&next).await, Some(2), "at level {level}");
+    }
+}
+
+/// A quorum lost a write: its replica came back empty.
+#[tokio::test]
+async fn a_record_that_is_older_than_what_was_acknowledged_is_reported() {
+    let steps = StepStorage::new().await as SharedStorage;
+    let log = log(&steps, TrustLevel::Zero, 1);
+    write(&steps, &log, &[event(1, 1, None)]).await;
+    write(&steps, &log, &[event(1, 2, Some((1, 1)))]).await;
+    let version = |plog| Some(Version { epoch: Epoch(1), plog: Offset(plog) });
+    for found in [version(2), version(3)] {
+        log.check_not_outdated(record_row(), found).unwrap();
+    }
+    for found in [None, version(1)] {
+        let error = log.check_not_outdated(record_row(), found).unwrap_err();
+        let outdated = DamagedRow::Outdated { row: record_row(), plog: Offset(2) };
+        assert_eq!(broken(error), outdated);
+    }
+    // Nothing is known of a row of which a write has failed.
+    let failed = write_group(&log, &[event(1, 3, None)]).await;
+    assert!(failed.applied.is_err());
+    log.check_not_outdated(record_row(), None).unwrap();
+}
