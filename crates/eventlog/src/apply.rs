@@ -94,6 +94,11 @@ impl Log {
     ///
     /// The writes of a leader that has lost its leadership do no harm: they follow from events in
     /// the log, and their orders are those of their events, so they never replace a later row.
+    ///
+    /// Invariant: a row is written conditionally only if it hides ordered writes, or is missing. A
+    /// simpler version also replaces an older row in the bands. Leader A's condition holds for such a
+    /// row, and A stalls before its write is committed; leader B puts the next version and reads it
+    /// back; A's write is committed, and hides the version of B.
     async fn write_and_read_back(&self, writes: &[RowWrite], until: Instant) -> Result<()> {
         self.acknowledged.note(writes.iter(), false);
         self.put_ordered(writes, Some(until)).await?;
@@ -106,6 +111,10 @@ impl Log {
             }
             match conflict::judge_applied_row(write, there) {
                 Ok(None) => {}
+                // The recovery puts the row again.
+                Ok(Some(_)) if found.as_ref().is_some_and(|row| !row.hides_ordered) => {
+                    violations.push(Err(not_shown(write).into()));
+                }
                 Ok(Some(mode)) => left.push(RowWrite { mode, ..write.clone() }),
                 Err(violation) => violations.push(Err(violation.into())),
             }
@@ -255,6 +264,12 @@ impl Log {
         *pause = (*pause * 2).min(MAX_PAUSE);
         Ok(error)
     }
+}
+
+/// The error for a row that is older than the write that the storage has acknowledged.
+fn not_shown(write: &RowWrite) -> istorage::Error {
+    let row = write.row;
+    istorage::Error::unavailable(format!("the storage does not show its last write of {row}"))
 }
 
 /// Runs all writes, up to `at_once` of them at a time.

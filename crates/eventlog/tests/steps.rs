@@ -5,7 +5,10 @@
 
 mod support;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use clock::Instant;
 use eventlog::{
@@ -17,16 +20,18 @@ use istorage::{
 };
 use support::{PARTITION, WS, broken, event, log, only_in_plog, record, replayed, storage, write};
 
-/// A storage without atomic writes. Ordered writes of some rows are acknowledged, and hidden.
+/// A storage without atomic writes. Ordered writes of some rows are acknowledged, and not done.
 #[derive(Debug)]
 struct StepStorage {
     inner: SharedStorage,
     hides: Mutex<Vec<Key>>,
+    conditional: AtomicUsize,
 }
 
 impl StepStorage {
     async fn new() -> Arc<StepStorage> {
-        Arc::new(StepStorage { inner: storage().await, hides: Mutex::default() })
+        let (inner, hides) = (storage().await, Mutex::default());
+        Arc::new(StepStorage { inner, hides, conditional: AtomicUsize::new(0) })
     }
 
     fn hide(&self, rows: &[AppRow]) {
@@ -45,6 +50,10 @@ impl StorageWrapper for StepStorage {
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
         let call = match call {
+            Call::Write(write @ Write::If(..)) => {
+                self.conditional.fetch_add(1, Ordering::SeqCst);
+                Call::Write(write)
+            }
             Call::Write(Write::PutOrdered(mut rows)) => {
                 let hides = self.hides.lock().unwrap();
                 rows.retain(|row| !hides.contains(&row.key));
@@ -168,6 +177,26 @@ async fn rows_that_are_hidden_are_written_conditionally() {
         assert_eq!(next.reader().row(wlog(&second)).await.unwrap(), Some(second.to_bytes()));
         assert_eq!(stored(&next).await, Some(2), "at level {level}");
     }
+}
+
+/// The storage acknowledged the change of a record, and shows the version from before. A conditional
+/// write of the row could land above a later put of the next leader.
+#[tokio::test]
+async fn a_row_that_is_older_than_its_write_is_put_again_and_never_written_conditionally() {
+    let steps = StepStorage::new().await;
+    let storage = Arc::clone(&steps) as SharedStorage;
+    let first = log(&storage, TrustLevel::Zero, 1);
+    write(&storage, &first, &[event(1, 1, None)]).await;
+    steps.hide(&[record_row()]);
+    let before = steps.conditional.load(Ordering::SeqCst);
+    let outcome = write_group(&first, &[event(1, 2, Some((1, 1)))]).await;
+    let error = outcome.applied.unwrap_err();
+    assert!(!error.is_lasting(), "{error:?}");
+    let conditional = steps.conditional.load(Ordering::SeqCst) - before;
+    assert_eq!(conditional, 1, "only the event is written conditionally");
+    steps.hides.lock().unwrap().clear();
+    assert_eq!(replayed(&first, 1).await.unwrap().len(), 2);
+    assert_eq!(stored(&first).await, Some(2));
 }
 
 /// A quorum lost a write: its replica came back empty.
