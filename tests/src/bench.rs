@@ -20,7 +20,7 @@ pub use self::{
     node::{BenchBinary, BenchFigures, BenchNode, BenchProcess},
     shop_load::{PARTITIONS, ShopLoad, bill},
 };
-use crate::servers::{CASSANDRA, DYNAMODB, TestServer};
+use crate::servers::{CASSANDRA, CASSANDRA_CLUSTER, DYNAMODB, TestServer};
 
 /// Any error. Every error ends a bench.
 pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
@@ -157,8 +157,10 @@ impl BenchDatabase {
                 let config = RedbConfig::new(made.path().join("bench.redb"));
                 Arc::new(RedbDriver::open(config, clock).await?)
             }
-            "cassandra" => {
-                let mut config = istorage_cassandra::CassandraConfig::new([address(CASSANDRA)?]);
+            "cassandra" | "cassandra_cluster" => {
+                let is_cluster = name == "cassandra_cluster";
+                let address = address(if is_cluster { CASSANDRA_CLUSTER } else { CASSANDRA })?;
+                let mut config = istorage_cassandra::CassandraConfig::new(address.split(','));
                 config.replication = Some(Replication::UpToThree);
                 Arc::new(CassandraDriver::connect(config, clock, far).await?)
             }

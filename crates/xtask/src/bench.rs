@@ -75,7 +75,11 @@ fn on_servers(program: &str, usual: &str, arguments: &[String]) -> Result<()> {
     // the measurements.
     cargo::run(&[&["build"], &program[..]].concat())?;
     let servers = OwnServers::new()?;
-    let wanted = [(ServerKind::Cassandra, "cassandra"), (ServerKind::Dynamodb, "dynamodb")];
+    let wanted = [
+        (ServerKind::Cassandra, "cassandra"),
+        (ServerKind::Cluster, "cassandra_cluster"),
+        (ServerKind::Dynamodb, "dynamodb"),
+    ];
     let wanted = wanted.into_iter().filter(|(_, driver)| is_chosen(arguments, usual, driver));
     let variables = servers.start(&wanted.map(|(kind, _)| kind).collect::<Vec<_>>())?;
     let mut command = cargo(&[&["run", "--quiet"], &program[..]].concat())?;
@@ -115,12 +119,14 @@ mod tests {
     fn only_servers_of_chosen_drivers_are_needed() {
         let chosen = |arguments: &[&str]| {
             let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-            ["cassandra", "dynamodb"].map(|driver| is_chosen(&arguments, ALL, driver))
+            let drivers = ["cassandra", "cassandra_cluster", "dynamodb"];
+            drivers.map(|driver| is_chosen(&arguments, ALL, driver))
         };
-        assert_eq!(chosen(&["--rounds", "5"]), [true, true]);
-        assert_eq!(chosen(&["--drivers", "redb,cassandra"]), [true, false]);
-        assert_eq!(chosen(&["--rounds", "5", "--drivers=dynamodb"]), [false, true]);
-        assert_eq!(chosen(&["--drivers", "redb"]), [false, false]);
+        assert_eq!(chosen(&["--rounds", "5"]), [true, false, true]);
+        assert_eq!(chosen(&["--drivers", "redb,cassandra"]), [true, false, false]);
+        assert_eq!(chosen(&["--drivers", "cassandra_cluster"]), [false, true, false]);
+        assert_eq!(chosen(&["--rounds", "5", "--drivers=dynamodb"]), [false, false, true]);
+        assert_eq!(chosen(&["--drivers", "redb"]), [false; 3]);
         assert!(!is_chosen(&[], EMBEDDED, "cassandra"));
     }
 }
