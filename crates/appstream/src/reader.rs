@@ -87,8 +87,11 @@ pub(crate) struct StreamReader<R> {
     counters: CountersSoFar,
 }
 
-/// The exclusive upper bound of all numbers.
+/// The exclusive upper bound of the numbers of sequences.
 const NUMBERS_END: u64 = 1 << 62;
+
+/// The exclusive upper bound of the counters of document numbers.
+const COUNTERS_END: u64 = 1 << 63;
 
 type Why = String;
 
@@ -326,7 +329,7 @@ fn counter_key(CounterName { series, period, ws }: &CounterName) -> Result<Count
 
 fn range_fact(range: RangeLine) -> Result<(CounterKey, LedgerEntry), Why> {
     let RangeLine { of, first, until, is_open, owner, reserved_at_ms } = range;
-    if first >= until || until > NUMBERS_END {
+    if first >= until || until > COUNTERS_END {
         return Err("the range has no counters, or too high ones".to_owned());
     }
     let state = if is_open { RangeState::Open } else { RangeState::NotIssued };

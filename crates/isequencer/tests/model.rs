@@ -18,7 +18,7 @@ const OTHER_KIND: WsKind = WsKind(2);
 /// Returns the ranges of a sequence of a kind; `None` if the sequence is not declared.
 fn declared(kind: WsKind, seq: SeqId) -> Option<Vec<Range<u64>>> {
     match (kind, seq.0) {
-        (KIND, 1) => Some(iter::once(1..u64::MAX >> 1).collect()),
+        (KIND, 1) => Some(iter::once(1..u64::MAX >> 2).collect()),
         (KIND, 2) => Some(vec![5..8, 8..9, 20..40]),
         (OTHER_KIND, 2) => Some(iter::once(3..6).collect()),
         (OTHER_KIND, 3) => Some(vec![7..9, 100..200]),
