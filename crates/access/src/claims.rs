@@ -1,8 +1,10 @@
 //! The parts of a token.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::Value;
+
+use crate::strict_json;
 
 /// The most bytes of a token.
 pub(crate) const MAX_BYTES: usize = 8 << 10;
@@ -35,8 +37,14 @@ pub(crate) struct TokenParts<'t> {
 pub(crate) struct Header {
     pub(crate) alg: String,
     pub(crate) kid: Option<String>,
-    /// Members of the header that a reader must understand. This program knows none.
-    pub(crate) crit: Option<serde::de::IgnoredAny>,
+    /// Whether the header has members that a reader must understand. This program knows none.
+    #[serde(default, rename = "crit", deserialize_with = "is_there")]
+    pub(crate) is_critical: bool,
+}
+
+/// The member is there, whatever it holds, `null` too.
+fn is_there<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(from).map(|_| true)
 }
 
 /// The claims of a token, as far as they matter.
@@ -87,7 +95,8 @@ impl TokenParts<'_> {
     pub(crate) fn read(token: &str) -> Result<TokenParts<'_>, UnreadableToken> {
         let (header, claims, signature) = split(token)?;
         let message = &token.as_bytes()[..header.len() + 1 + claims.len()];
-        let header = serde_json::from_slice(&decoded(header)?)
+        let header = strict_json::value(&decoded(header)?)
+            .and_then(strict_json::object)
             .map_err(|_| UnreadableToken("the header is not that of a signed token"))?;
         Ok(TokenParts { header, claims: decoded(claims)?, message, signature: decoded(signature)? })
     }

@@ -5,6 +5,8 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::strict_json;
+
 /// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -121,7 +123,7 @@ impl Grants {
 
     /// Reads the claim `vvm`. `None` stands for a token without the claim, which grants nothing.
     pub(crate) fn from_claim(claim: Option<Value>) -> Result<Grants, InvalidGrants> {
-        claim.map_or(Ok(Grants::default()), |claim| read(serde_json::from_value(claim)))
+        claim.map_or(Ok(Grants::default()), |claim| read(Ok(claim)))
     }
 
     /// The JSON of the claim.
@@ -149,13 +151,16 @@ impl FromStr for Grants {
     type Err = InvalidGrants;
 
     fn from_str(json: &str) -> Result<Grants, InvalidGrants> {
-        read(serde_json::from_str(json))
+        read(strict_json::value(json.as_bytes()))
     }
 }
 
-fn read(entries: serde_json::Result<Vec<GrantJson>>) -> Result<Grants, InvalidGrants> {
-    let entries = entries.map_err(|error| InvalidGrants(error.to_string()))?;
-    entries.into_iter().map(Grant::try_from).collect::<Result<_, _>>().map(Grants)
+/// Reads the entries. No object of them has a name twice.
+fn read(entries: serde_json::Result<Value>) -> Result<Grants, InvalidGrants> {
+    let invalid = |error: serde_json::Error| InvalidGrants(error.to_string());
+    let entries: Vec<Value> = entries.and_then(serde_json::from_value).map_err(invalid)?;
+    let entry = |entry| Grant::try_from(strict_json::object::<GrantJson>(entry).map_err(invalid)?);
+    entries.into_iter().map(entry).collect::<Result<_, _>>().map(Grants)
 }
 
 impl TryFrom<GrantJson> for Grant {

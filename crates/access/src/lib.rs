@@ -34,6 +34,7 @@ mod claims;
 mod grants;
 mod keys;
 mod signing;
+mod strict_json;
 mod verifier;
 
 pub use self::{

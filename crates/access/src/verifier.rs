@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     Caller, Grants, InvalidGrants, InvalidPrincipal, KeySet, Principal, UnreadableToken,
     claims::{Claims, TokenParts},
+    strict_json,
 };
 
 /// The most tokens that a verifier remembers, and the most bytes of one. The grants of a token may
@@ -139,11 +140,11 @@ impl TokenVerifier {
         if !key.verifies(message, &signature) {
             return Err(TokenRefusal::BadSignature);
         }
-        if header.crit.is_some() {
+        if header.is_critical {
             return Err(TokenRefusal::Critical);
         }
-        let claims: Claims =
-            serde_json::from_slice(&claims).map_err(|_| TokenRefusal::BadClaims)?;
+        let claims = strict_json::value(&claims).and_then(strict_json::object);
+        let claims: Claims = claims.map_err(|_| TokenRefusal::BadClaims)?;
         let issuer = claims.iss.ok_or(TokenRefusal::BadClaim("iss"))?;
         if issuer != self.rules.issuer {
             return Err(TokenRefusal::OtherIssuer);
@@ -153,7 +154,7 @@ impl TokenVerifier {
             return Err(TokenRefusal::OtherAudience);
         }
         let expires = seconds(claims.exp.ok_or(TokenRefusal::BadClaim("exp"))?, "exp")?;
-        let expires = expires.saturating_add(self.rules.leeway.as_secs());
+        let expires = expires.saturating_add(self.leeway());
         let from = claims.nbf.map_or(Ok(0), |from| seconds(from, "nbf"))?;
         self.check_time(now, from, expires)?;
         let subject = claims.sub.ok_or(TokenRefusal::BadClaim("sub"))?;
@@ -162,12 +163,17 @@ impl TokenVerifier {
         Ok(Remembered { caller: Arc::new(Caller { principal, grants, expires }), from })
     }
 
+    /// The leeway in whole seconds, at least as long as it was asked for.
+    fn leeway(&self) -> u64 {
+        let leeway = self.rules.leeway;
+        leeway.as_secs() + u64::from(leeway.subsec_nanos() > 0)
+    }
+
     fn check_time(&self, now: u64, from: u64, expires: u64) -> Result<(), TokenRefusal> {
-        let leeway = self.rules.leeway.as_secs();
         if now >= expires {
             return Err(TokenRefusal::Expired);
         }
-        if now.saturating_add(leeway) < from {
+        if now.saturating_add(self.leeway()) < from {
             return Err(TokenRefusal::NotYetValid);
         }
         Ok(())

@@ -85,7 +85,12 @@ impl IssuerKey {
             .into_iter()
             .filter(|(_, value)| !value.is_null())
             .collect();
-        let message = format!("{}.{}", base64(all.to_string()), base64(claims.to_string()));
+        self.signed(&all.to_string(), &claims.to_string())
+    }
+
+    /// Signs any texts as a header and claims.
+    fn signed(&self, header: &str, claims: &str) -> String {
+        let message = format!("{}.{}", base64(header), base64(claims));
         let signature = (self.sign)(message.as_bytes());
         format!("{message}.{}", base64(signature))
     }
@@ -322,6 +327,50 @@ fn files_of_keys_that_a_node_must_not_have_are_refused() {
     let unusable = json!({"keys": [with(json!({"use": "enc"}))]}).to_string();
     let error = KeySet::parse(unusable.as_bytes()).unwrap_err();
     assert!(matches!(error, KeySetError::Empty), "{error}");
+}
+
+/// A grant with `workspaces` twice counted for all workspaces, although its first limit named one.
+#[test]
+fn tokens_that_could_be_read_in_two_ways_are_refused() {
+    let key = IssuerKey::ed25519("ed");
+    let verifier = verifier(&[&key]);
+    let header = r#"{"alg":"EdDSA","kid":"ed"}"#;
+    let with = |grants: &str| {
+        format!(r#"{{"iss":"{ISSUER}","aud":"vvm","sub":"a","exp":{},"vvm":{grants}}}"#, NOW + 60)
+    };
+    let grant = r#"{"app":"*","workspaces":[1],"rights":["read"]}"#;
+    let verify = |header: &str, claims: &str| verifier.verify(&key.signed(header, claims), NOW);
+    assert!(verify(header, &with(&format!("[{grant}]"))).is_ok());
+    for grants in [
+        r#"[{"app":"*","workspaces":[1],"workspaces":"*","rights":["read"]}]"#,
+        r#"[{"app":"x/y","app":"*","workspaces":[1],"rights":["read"]}]"#,
+    ] {
+        assert_eq!(verify(header, &with(grants)), Err(TokenRefusal::BadClaims), "{grants}");
+        assert!(grants.parse::<Grants>().is_err(), "{grants}");
+    }
+    let list = r#"[["*","*",["read"]]]"#;
+    assert!(matches!(verify(header, &with(list)), Err(TokenRefusal::BadGrants(_))));
+    let claims = format!(r#"["{ISSUER}","a","vvm",{},null,[{grant}]]"#, NOW + 60);
+    assert_eq!(verify(header, &claims), Err(TokenRefusal::BadClaims));
+    let good = with("[]");
+    for header in [r#"["EdDSA","ed",null]"#, r#"{"alg":"none","alg":"EdDSA","kid":"ed"}"#] {
+        assert!(matches!(verify(header, &good), Err(TokenRefusal::Unreadable(_))), "{header}");
+    }
+    let critical = r#"{"alg":"EdDSA","kid":"ed","crit":null}"#;
+    assert_eq!(verify(critical, &good), Err(TokenRefusal::Critical));
+}
+
+/// A leeway of half a second was none.
+#[test]
+fn a_leeway_with_a_fraction_is_at_least_as_long() {
+    let key = IssuerKey::ed25519("ed");
+    let keys = KeySet::parse(key_set(&[&key]).as_bytes()).unwrap();
+    let leeway = std::time::Duration::from_millis(500);
+    let verifier =
+        TokenVerifier::new(TokenRules { leeway, ..TokenRules::new(ISSUER, "vvm") }, keys);
+    let token = key.token(&claims(json!({})));
+    assert!(verifier.verify(&token, NOW + 60).is_ok());
+    assert_eq!(verifier.verify(&token, NOW + 61), Err(TokenRefusal::Expired));
 }
 
 /// An operator could shut nobody out: a set without keys was refused, and the former keys stayed.
