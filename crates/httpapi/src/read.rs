@@ -16,7 +16,7 @@ pub(crate) use self::{
     gaps::{GapQuery, MOST_GAPS, list_gaps},
     list::list_docs,
     list_query::{ListQuery, MOST_DOCS},
-    log::{LogPermits, LogReads, MOST_EVENTS, stream_log},
+    log::{LogPermits, LogReads, MOST_EVENTS, cut_at, stream_log},
     record::{check_workspace_exists, no_workspace, of_table, read_problem, read_record},
 };
 

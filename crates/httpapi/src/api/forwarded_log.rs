@@ -23,6 +23,7 @@ use crate::{
     cluster::{Peer, PeerBody, PeerSlot},
     follow::{FollowEnds, FollowerPlace, Waited, is_followed},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
+    read::cut_at,
     response::{Body, Endless, stream_body},
 };
 
@@ -63,8 +64,8 @@ impl ApiHandler {
         }
     }
 
-    /// The answer with a log, which is passed on while it arrives.
-    /// A followed log ends when the token of the client does, also if the owner asks for none.
+    /// The answer with a log, which is passed on while it arrives. The log ends when the token of the
+    /// client does, also if the owner asks for none.
     pub(super) fn passed_on(
         &self,
         (head, body): (Parts, PeerBody),
@@ -73,7 +74,9 @@ impl ApiHandler {
     ) -> Response<Body> {
         match log {
             LogPlace::Once(place) => {
-                Response::from_parts(head, stream_body(body.into_pieces(place)))
+                let clock = self.node.clock().clone();
+                let pieces = cut_at(until, clock, body.into_pieces(place));
+                Response::from_parts(head, stream_body(pieces))
             }
             LogPlace::Followed(place) => {
                 let stop = self.following.stop.clone();

@@ -160,7 +160,8 @@ impl ApiHandler {
             false => {
                 let held = self.log_reads.permits(self.deadline(head)).await?;
                 let with = (&self.throttle, held);
-                read::stream_log(&partition, name, head.query(), with).await
+                let end = (self.end_of_token(head), self.node.clock());
+                read::stream_log(&partition, name, head.query(), with, end).await
             }
         };
         self.check_leadership(app, ws, &partition).await?;

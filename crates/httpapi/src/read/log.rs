@@ -2,8 +2,12 @@
 
 use std::{io, sync::Arc};
 
+use bytes::Bytes;
 use clock::{Clock, Instant};
-use futures::{StreamExt, stream};
+use futures::{
+    StreamExt, TryStreamExt,
+    stream::{self, BoxStream},
+};
 use hyper::{Response, body::Frame};
 use processor::{LogName, Refused};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -104,12 +108,14 @@ impl LogReads {
     }
 }
 
-/// Streams a log, one event a line, up to the last event that is applied.
+/// Streams a log, one event a line, up to the last event that is applied. At `until`, the end of the
+/// token of the client, the answer is cut.
 pub(crate) async fn stream_log(
     partition: &LocalPartition<'_>,
     name: LogName,
     query: Option<&str>,
     (throttle, held): (&ReadThrottle, LogPermits),
+    (until, clock): (Instant, &Clock),
 ) -> Result<Response<Body>, ProblemDetails> {
     let from: u64 = parameter(query, "from")?.unwrap_or(Offset::FIRST.0);
     let limit = limit(query, MOST_EVENTS)?;
@@ -131,8 +137,34 @@ pub(crate) async fn stream_log(
         let piece = lines.next().await?;
         Ok(piece.map(|piece| (Frame::data(piece.into()), lines)))
     });
-    Ok(stream_response("application/x-ndjson", pieces.boxed()))
+    let pieces = cut_at(until, clock.clone(), pieces.boxed());
+    Ok(stream_response("application/x-ndjson", pieces))
 }
+
+/// The pieces of a log until the token of the client ends. The client sees a cut, because it must
+/// not take the log for complete.
+///
+/// Invariant: no piece is sent after the end of the token. A simpler version checks the token only
+/// when the request begins: a client that takes a long log slowly still gets new events for minutes
+/// after its key was taken back.
+pub(crate) fn cut_at(until: Instant, clock: Clock, pieces: Pieces) -> Pieces {
+    if until == Instant::FAR_FUTURE {
+        return pieces;
+    }
+    let pieces = stream::try_unfold(pieces, move |mut pieces| {
+        let clock = clock.clone();
+        async move {
+            let piece = clock.timeout_at(until, pieces.try_next()).await;
+            match piece {
+                Ok(piece) if clock.now() < until => Ok(piece?.map(|piece| (piece, pieces))),
+                _ => Err(io::Error::other("the token of the client has ended")),
+            }
+        }
+    });
+    pieces.boxed()
+}
+
+type Pieces = BoxStream<'static, io::Result<Frame<Bytes>>>;
 
 /// A log that is being sent.
 struct LogLines {
@@ -154,5 +186,35 @@ impl LogLines {
             lines.push(b'\n');
         }
         Ok((!lines.is_empty()).then_some(lines))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clock::ManualClock;
+    use futures::FutureExt;
+
+    use super::*;
+
+    /// A client that took a long log slowly got events for minutes after its token had ended.
+    #[test]
+    fn a_log_is_cut_when_the_token_ends() {
+        let manual = ManualClock::new(1);
+        let until = manual.clock().now() + Duration::from_secs(5);
+        let piece = || Ok(Frame::data(Bytes::from("event\n")));
+        let ready = stream::repeat_with(piece).boxed();
+        let waiting = stream::iter([piece()]).chain(stream::pending()).boxed();
+        let mut logs = [ready, waiting].map(|pieces| cut_at(until, manual.clock(), pieces));
+        let next = |log: &mut Pieces| log.try_next().now_or_never();
+        for log in &mut logs {
+            assert!(next(log).unwrap().unwrap().is_some());
+        }
+        assert!(next(&mut logs[1]).is_none(), "the log waits for an event");
+        manual.advance(Duration::from_secs(5));
+        for log in &mut logs {
+            assert!(next(log).unwrap().is_err(), "the token has ended");
+        }
     }
 }
