@@ -4,7 +4,7 @@ use std::{
     io::{self, Read as _},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex as StdMutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -65,6 +65,8 @@ pub struct TokenAuthenticator {
     path: PathBuf,
     clock: Clock,
     current: watch::Sender<KeysInForce>,
+    /// Why the file was refused at the last look.
+    refused: StdMutex<Option<String>>,
     /// The number of looks that have begun.
     begun: AtomicU64,
     /// The requests that may wait for a look.
@@ -100,7 +102,18 @@ impl TokenAuthenticator {
         let current = watch::Sender::new(KeysInForce { verifier, digest, look: 0 });
         let (is_wanted, following) = (Notify::new(), Mutex::new(()));
         let (begun, waiting) = (AtomicU64::new(0), Semaphore::new(MOST_WAITING));
-        Ok(TokenAuthenticator { rules, path, clock, current, begun, waiting, is_wanted, following })
+        show_refused(false);
+        Ok(TokenAuthenticator {
+            rules,
+            path,
+            clock,
+            current,
+            refused: StdMutex::default(),
+            begun,
+            waiting,
+            is_wanted,
+            following,
+        })
     }
 
     fn verify(&self, token: &str) -> Result<Arc<Caller>, TokenRefusal> {
@@ -127,18 +140,38 @@ impl TokenAuthenticator {
         let before = self.current.borrow().clone();
         let mut next = KeysInForce { look, ..before };
         match read {
-            Ok((_, digest)) if digest == next.digest => {}
+            Ok((_, digest)) if digest == next.digest => self.note_refused(None),
             Ok((keys, digest)) => {
                 info!(file = %self.path.display(), keys = keys.ids().count(), "keys of tokens exchanged");
                 warn_of_unused(&self.path, &keys);
                 // Nothing is remembered that a former key has signed.
                 next.verifier = Arc::new(TokenVerifier::new(self.rules.clone(), keys));
                 next.digest = digest;
+                self.note_refused(None);
             }
-            Err(error) => warn!(%error, "new keys of tokens refused, the former ones stay"),
+            Err(error) => self.note_refused(Some(error.to_string())),
         }
         self.current.send_replace(next);
     }
+}
+
+impl TokenAuthenticator {
+    /// Shows whether the file was refused, and logs each reason once. Anybody can cause looks at the
+    /// file, by tokens with unknown keys.
+    fn note_refused(&self, why: Option<String>) {
+        show_refused(why.is_some());
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(error) = &why
+            && *refused != why
+        {
+            warn!(error, "new keys of tokens refused, the former ones stay");
+        }
+        *refused = why;
+    }
+}
+
+fn show_refused(is_refused: bool) {
+    metrics::gauge!("httpapi_key_file_refused").set(if is_refused { 1.0 } else { 0.0 });
 }
 
 #[async_trait]

@@ -440,11 +440,18 @@ fn keys_are_exchanged_under_load_and_no_request_is_lost() {
     issuer.publish(&[&issuer.key, &new]);
     let with_new = load(sign(&new), Arc::clone(&stop));
     sleep(Duration::from_millis(1_500));
+    assert_eq!(node.metric("httpapi_key_file_refused"), 0.0);
     std::fs::write(issuer.file(), "{").unwrap();
+    let start = Instant::now();
+    while node.metric("httpapi_key_file_refused") == 0.0 {
+        assert!(start.elapsed() < PATIENCE, "the file is not refused");
+        sleep(Duration::from_millis(10));
+    }
     sleep(Duration::from_millis(2_500));
     stop.store(true, Ordering::SeqCst);
     assert!(with_former.join().unwrap() > 10 && with_new.join().unwrap() > 10);
-    assert!(node.log_text().contains("new keys of tokens refused"));
+    // The file was looked at again meanwhile.
+    assert_eq!(node.log_text().matches("new keys of tokens refused").count(), 1);
     issuer.publish(&[&new]);
     let path = workspace_path(WS) + "/numbers";
     for _ in 0..400 {
@@ -455,6 +462,7 @@ fn keys_are_exchanged_under_load_and_no_request_is_lost() {
     }
     assert_eq!(ask(&node, "GET", &path, Some(&former), "").0, 401, "the former key is withdrawn");
     assert_eq!(ask(&node, "GET", &path, Some(&sign(&new)), "").0, 200);
+    assert_eq!(node.metric("httpapi_key_file_refused"), 0.0);
     node.stop();
 }
 
