@@ -35,9 +35,10 @@ pub struct AppEntry {
 
 /// The progress of the initialization of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InitState {
+pub enum InitState {
     /// The keyspace may not exist yet. Any node may finish the initialization.
     Creating,
+    /// Nodes can open the application.
     Ready,
     /// An import writes the application. Only the import may finish it.
     Importing,

@@ -44,7 +44,7 @@ mod repairs;
 mod system;
 
 pub use elections::ElectionRows;
-pub use entry::{AppEntry, AppNumber};
+pub use entry::{AppEntry, AppNumber, InitState};
 pub use error::{Error, Result};
 pub use layout::system_row_kind;
 pub use members::{BalancingPause, ClusterRows, MemberRows, OperatorOrder, OrderId, SeenMember};

@@ -5,16 +5,19 @@ use vvm::{
     eventlog::Deployment,
     ielections::{Lease, TtlStore},
     istorage::{Consistency, CorruptRow},
-    sysvvm::ownership::{Member, PartitionId},
+    sysvvm::{
+        InitState,
+        ownership::{Member, PartitionId},
+    },
 };
 
 use super::{CALL_TIME, InspectError, Inspector, hex};
 
 impl Inspector {
-    /// A line for each application.
+    /// A line for each application. `state` shows one that no node can open.
     pub(super) async fn apps(&self) -> Result<Vec<Value>, InspectError> {
         let mut lines = Vec::new();
-        for (name, entry) in self.system.apps(CALL_TIME).await? {
+        for (name, entry, state) in self.system.registered_apps(CALL_TIME).await? {
             let mut line = json!({
                 "app": name.to_string(),
                 "number": entry.number.get(),
@@ -22,6 +25,16 @@ impl Inspector {
                 "format": entry.format,
                 "keyspace": entry.keyspace.as_str(),
             });
+            let unfinished = match state {
+                InitState::Ready => None,
+                InitState::Creating => Some("creating"),
+                InitState::Importing => Some("importing"),
+            };
+            if let Some(state) = unfinished {
+                line["state"] = json!(state);
+                lines.push(line);
+                continue;
+            }
             match self.deployment(&name).await {
                 Ok(Some(deployment)) => {
                     line["trustLevel"] = json!(deployment.level as u8);

@@ -96,6 +96,19 @@ impl System {
     /// [`Error::Foreign`] if the registry cannot be read. [`Error::NewerFormat`] if only a newer
     /// program can read the registry.
     pub async fn apps(&self, page_timeout: Duration) -> Result<Vec<(AppName, AppEntry)>> {
+        let all = self.registered_apps(page_timeout).await?;
+        let ready = all.into_iter().filter(|(_, _, state)| *state == InitState::Ready);
+        Ok(ready.map(|(name, entry, _)| (name, entry)).collect())
+    }
+
+    /// Returns all applications of the registry with their states, by name.
+    ///
+    /// # Errors
+    /// Those of [`System::apps`].
+    pub async fn registered_apps(
+        &self,
+        page_timeout: Duration,
+    ) -> Result<Vec<(AppName, AppEntry, InitState)>> {
         let range = Range::from(vec![layout::FIRST_APP]);
         let mut rows =
             self.storage.read_linearizable(layout::last_app_number().pkey, range, page_timeout);
@@ -108,9 +121,7 @@ impl System {
                 });
             };
             let registered = RegistryRow::decode(&row.value)?;
-            if registered.state == InitState::Ready {
-                apps.push((name, registered.entry));
-            }
+            apps.push((name, registered.entry, registered.state));
         }
         Ok(apps)
     }

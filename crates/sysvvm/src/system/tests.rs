@@ -231,6 +231,11 @@ async fn an_application_can_be_used_when_its_import_is_finished() {
     let import = importer.begin_import(&app("shop"), ten(), FAR).await.unwrap();
     import.app.storage.put(Key::new("p", "c"), "v".into(), FAR).await.unwrap();
     is_importing(&node).await;
+    let registered = node.registered_apps(Duration::from_secs(1)).await.unwrap();
+    let states: Vec<_> =
+        registered.iter().map(|(name, _, state)| (name.to_string(), *state)).collect();
+    assert_eq!(states, [(app("shop").to_string(), InitState::Importing)]);
+    assert!(node.apps(Duration::from_secs(1)).await.unwrap().is_empty());
     importer.finish_import(&import, FAR).await.unwrap();
     let opened = node.open_app(&app("shop"), FAR).await.unwrap();
     assert_eq!(opened.entry, import.app.entry);
