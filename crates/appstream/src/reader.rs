@@ -202,6 +202,9 @@ impl<R: BufRead> StreamReader<R> {
             Line::Counter(counter) => {
                 self.end_events();
                 let of = counter_key(&counter.of)?;
+                if counter.next > COUNTERS_END {
+                    return Err("the counter is too high".to_owned());
+                }
                 self.counters.counter(&of, counter.next)?;
                 Fact::Counter(of, counter.next)
             }

@@ -91,6 +91,7 @@ async fn impossible_numbers_are_refused() {
         ("range", "until", zero),
         ("range", "until", &most),
         ("range", "first", &most),
+        ("counter", "next", &most),
     ] {
         let refused = changed(kind, field, value);
         let what = format!("{kind} {field} {value}");
