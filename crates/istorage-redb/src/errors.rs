@@ -13,7 +13,7 @@ pub(crate) use self::{
     file_failure::FileFailure,
     page_error::{PageError, UnreadablePage, catch_page_error},
 };
-use crate::layout::FORMAT;
+use crate::layout::{FORMAT, WITHOUT_LOG};
 
 /// The error for a file that could not be opened.
 pub(crate) fn open_error(path: &Path, error: DatabaseError) -> Error {
@@ -94,11 +94,13 @@ pub(crate) fn damaged_log(log: &Path, at: u64, later: usize) -> Error {
 
 /// The error for a log without its storage file.
 pub(crate) fn log_without_file(path: &Path, logs: &[&Path]) -> Error {
-    let logs: Vec<String> = logs.iter().map(|log| log.display().to_string()).collect();
-    let (path, log) = (path.display(), logs.join(" and "));
+    let names: Vec<String> = logs.iter().map(|log| log.display().to_string()).collect();
+    let exist = if names.len() == 1 { "exists" } else { "exist" };
+    let (path, log) = (path.display(), names.join(" and "));
     Error::corrupt(format!(
-        "the storage file {path} is missing, but its log {log} is there: put the file back, or remove the log to \
-         start with a new file"
+        "the storage file {path} is missing, but its log {log} {exist}: put the file back; or, if the file \
+         was moved to FILE, move the log, too, to FILE.log-0 and FILE.log-1, because without its log the file cannot be \
+         opened"
     ))
 }
 
@@ -147,7 +149,7 @@ pub(crate) fn taken(path: &Path) -> Error {
 /// The error for a file that has another format.
 pub(crate) fn other_format(path: &Path, format: Option<u32>) -> Error {
     let made_by = match format {
-        Some(format) if format < FORMAT => {
+        Some(format) if format < WITHOUT_LOG => {
             "an older version: keep that version, or start with a new file"
         }
         Some(_) => "a newer version: use that one",
@@ -155,8 +157,8 @@ pub(crate) fn other_format(path: &Path, format: Option<u32>) -> Error {
     };
     let format = format.map_or("?".to_owned(), |format| format.to_string());
     Error::corrupt(format!(
-        "the storage file {} has the format {format}, but this version reads the format {FORMAT} only; it was made by \
-         {made_by}",
+        "the storage file {} has the format {format}, but this version reads the formats {WITHOUT_LOG} to {FORMAT} only; \
+         it was made by {made_by}",
         path.display()
     ))
 }

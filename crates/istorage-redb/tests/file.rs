@@ -179,8 +179,11 @@ async fn a_file_of_another_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     open(&path).await.unwrap().close().await;
-    for (format, made_by) in [(1, "the format 1"), (1, "an older version"), (5, "a newer version")]
-    {
+    for (format, made_by) in [
+        (1, "the format 1, but this version reads the formats 2 to"),
+        (1, "an older version"),
+        (5, "a newer version"),
+    ] {
         write_format(&path, format);
         refused(&path, ErrorKind::Corrupt, made_by).await;
     }

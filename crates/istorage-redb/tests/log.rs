@@ -284,8 +284,30 @@ async fn a_log_without_its_file_is_refused() {
     node.put(1).await;
     let crashed = node.copy();
     fs::remove_file(crashed.path().join(NAMES[0])).unwrap();
-    let crashed = refused(crashed, &["is missing", "put the file back"]).await;
+    let advice = ["is missing", "put the file back", "move the log, too", "cannot be opened"];
+    let crashed = refused(crashed, &advice).await;
     assert!(!crashed.path().join(NAMES[0]).exists(), "no new file was made");
+    let crashed = refused(crashed, &["log-1 exist: "]).await;
+    fs::remove_file(crashed.path().join(NAMES[2])).unwrap();
+    refused(crashed, &["log-0 exists: "]).await;
+}
+
+/// The error of a log without its file tells the operator to move both.
+#[tokio::test]
+async fn a_file_that_is_moved_with_its_log_has_all_rows() {
+    let node = Node::start().await;
+    node.put(1).await;
+    let (moved, old) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    copy_files(node.folder.path(), old.path(), &NAMES);
+    let place = |name: &str| moved.path().join(name.replacen("node", "old", 1));
+    for name in NAMES {
+        fs::rename(old.path().join(name), place(name)).unwrap();
+    }
+    let driver = RedbDriver::open(RedbConfig::new(place(NAMES[0])), Clock::system()).await;
+    let name = KeyspaceName::new("tests").unwrap();
+    let storage = driver.unwrap().open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
+    let row = storage.get(&key(1), Consistency::Plain, Instant::FAR_FUTURE).await;
+    assert_eq!(row.unwrap(), Some(Bytes::from("value")));
 }
 
 #[tokio::test]
