@@ -212,7 +212,8 @@ impl NodeParts {
             failover_of_slow = ?budget.slow_store_bound(),
             takeover = ?takeover_bound(budget, self.settings.request_call_timeout),
             stop = ?budget.stop_bound(),
-            ?gives_up_after,
+            // A node without a limit has no such field.
+            gives_up_after = gives_up_after.map(tracing::field::debug),
             "waiting for leadership"
         );
         self.node.view().set_source(system, elections.observer(), self.settings.lease.call_timeout);
