@@ -39,8 +39,9 @@ pub use server::HttpLimits;
 pub use shared_renderer::MetricsRenderer;
 pub use tls::{ServerTls, TlsFile, TlsFileError, TlsFiles};
 
-// The types of these crates occur in the API.
+// These crates and types occur in the API.
 pub use access;
+pub use hyper::HeaderMap;
 pub use vvm;
 
 /// The example of the README is compiled as a test.

@@ -16,13 +16,16 @@ use vvm::{processor::Application, sysvvm::AppName};
 use self::{
     answers::common_schemas,
     headers::{headers, parameters},
-    operations::{description_path, paths},
+    operations::{check_path, description_path, paths},
     problems::{problem_responses, problem_schemas},
     tables::schemas,
 };
 
 /// The path of the description.
 pub(crate) const DESCRIPTION: &str = "/api/v2/openapi.json";
+
+/// The path that says that the port answers.
+pub(crate) const CHECK: &str = "/api/check";
 
 /// The name of the scheme of tokens.
 const BEARER: &str = "bearer";
@@ -46,6 +49,7 @@ impl DescribedApp<'_> {
 pub(crate) fn describe(apps: &[DescribedApp<'_>], needs_token: bool) -> Json {
     let mut all_paths = Map::new();
     all_paths.insert(DESCRIPTION.to_owned(), description_path());
+    all_paths.insert(CHECK.to_owned(), check_path());
     let mut all_schemas = common_schemas();
     all_schemas.extend(problem_schemas());
     for app in apps {

@@ -19,6 +19,9 @@ use crate::problem::ProblemDetails;
 /// The beginning of the paths of all applications.
 pub(crate) const APPS: &str = "/api/v2/apps/";
 
+/// The path of the page that lists the operations of the API.
+pub(crate) const PAGE: &str = "/api/v2/";
+
 /// The largest number of parts of a path after [`APPS`].
 const MOST_PARTS: usize = 7;
 
@@ -67,7 +70,11 @@ pub(crate) enum ApiOperation {
 
 /// Finds the endpoint of a request. No path belongs to two endpoints of the same method.
 pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, ProblemDetails> {
-    let unknown = || ProblemDetails::not_found(format!("the path {path} does not exist"));
+    let unknown = || {
+        ProblemDetails::not_found(format!(
+            "the path {path} does not exist; the page {PAGE} lists the paths of the API"
+        ))
+    };
     let rest = path.strip_prefix(APPS).ok_or_else(unknown)?;
     let mut parts = [""; MOST_PARTS];
     let mut count = 0;

@@ -229,7 +229,9 @@ fn is_open(target: &str) -> bool {
     let path = target.split('?').next().unwrap_or_default();
     path.ends_with("/api/v2/")
         || path == "/"
-        || ["/livez", "/readyz", "/metrics", "openapi.json"].iter().any(|open| path.contains(open))
+        || ["/livez", "/readyz", "/metrics", "openapi.json", "/api/check"]
+            .iter()
+            .any(|open| path.contains(open))
 }
 
 /// Makes sure that no changed request ends the work of the node.

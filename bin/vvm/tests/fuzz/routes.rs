@@ -222,6 +222,7 @@ pub(crate) const ROUTES: &[FuzzRoute] = &[
         weight: 1,
         ..API
     },
+    FuzzRoute { name: "check", path: "/api/check", sender: Sender::Anybody, weight: 1, ..API },
     FuzzRoute { name: "live page", path: "/", sender: Sender::Anybody, ..ADMIN },
     FuzzRoute { name: "livez", path: "/livez", sender: Sender::Anybody, ..ADMIN },
     FuzzRoute { name: "readyz", path: "/readyz", sender: Sender::Anybody, ..ADMIN },

@@ -1,4 +1,5 @@
-//! The views of the API itself: its [description](crate::openapi), and a page to try it.
+//! The views of the API itself: its [description](crate::openapi), a page to try it, and the check
+//! that the port answers.
 
 use bytes::Bytes;
 use hyper::{
@@ -15,20 +16,20 @@ use super::{
 };
 use crate::{
     authentication::forbidden,
-    openapi::{DESCRIPTION, DescribedApp, describe},
+    openapi::{CHECK, DESCRIPTION, DescribedApp, describe},
     problem::ProblemDetails,
     query::{check_query, parameter},
     response::{Body, JSON, bytes_response, full_body},
+    route::PAGE,
 };
-
-/// The path of the page.
-const PAGE: &str = "/api/v2/";
 
 /// A view of the API itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ApiView {
     Description,
     Page,
+    /// Only says that the port answers requests.
+    Check,
 }
 
 impl ApiView {
@@ -37,6 +38,7 @@ impl ApiView {
         match path {
             DESCRIPTION => Some(ApiView::Description),
             PAGE => Some(ApiView::Page),
+            CHECK => Some(ApiView::Check),
             _ => None,
         }
     }
@@ -46,6 +48,17 @@ impl ApiView {
         match self {
             ApiView::Description => "description",
             ApiView::Page => "page",
+            ApiView::Check => "check",
+        }
+    }
+
+    /// The methods of the view, and whether a method is one of them.
+    fn allows(self, method: &Method) -> (&'static str, bool) {
+        match self {
+            ApiView::Check => {
+                ("GET, HEAD, POST", matches!(*method, Method::GET | Method::HEAD | Method::POST))
+            }
+            _ => ("GET, HEAD", matches!(*method, Method::GET | Method::HEAD)),
         }
     }
 }
@@ -96,15 +109,21 @@ impl KeptDescriptions {
 
 impl ApiHandler {
     pub(super) async fn show(&self, view: ApiView, head: &mut RequestHead) -> Answer {
-        if !matches!(head.method, Method::GET | Method::HEAD) {
-            let reason = format!("{} does not support {}, but GET, HEAD", head.path(), head.method);
-            return Err(ProblemDetails::method_not_allowed("GET, HEAD", reason));
+        let (allow, is_allowed) = view.allows(&head.method);
+        if !is_allowed {
+            let reason = format!("{} does not support {}, but {allow}", head.path(), head.method);
+            return Err(ProblemDetails::method_not_allowed(allow, reason));
         }
         match view {
             // The page has no data of its own, so it needs no token.
             ApiView::Page => {
                 check_query(&[], head.query())?;
                 Ok(self.page.response())
+            }
+            // A load balancer without a token may ask. The answer says nothing about the storage.
+            ApiView::Check => {
+                check_query(&[], head.query())?;
+                Ok(bytes_response(StatusCode::OK, "text/plain", "ok"))
             }
             ApiView::Description => {
                 head.caller = self.access.caller(&head.headers).await?;

@@ -322,3 +322,30 @@ pub(super) fn description_path() -> Json {
         },
     })
 }
+
+/// The check that the port answers. It needs no token.
+pub(super) fn check_path() -> Json {
+    let operation = |id: &str| {
+        let mut responses = problems_of_description();
+        responses.remove("401");
+        let headers = json!({
+            "X-Request-Id": reference("headers", "RequestId"),
+            "X-Vvm-Served-By": reference("headers", "ServedBy"),
+        });
+        let ok = json!({
+            "description": "The port answers. The storage is not asked.",
+            "headers": headers,
+            "content": { "text/plain": { "schema": { "type": "string", "const": "ok" } } },
+        });
+        responses.insert("200".to_owned(), ok);
+        json!({
+            "operationId": id,
+            "tags": ["description"],
+            "summary": "Answers `ok`, and asks neither the storage nor another node.",
+            "security": [],
+            "parameters": [reference("parameters", "RequestId")],
+            "responses": responses,
+        })
+    };
+    json!({ "get": operation("check"), "post": operation("check_by_post") })
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use httpapi::{
-    Authenticator, HttpApiSettings, NotAuthenticated,
+    Authenticator, HeaderMap, HttpApiSettings, NotAuthenticated,
     access::{Caller, Grants, Principal},
 };
 use serde_json::Value;
@@ -18,10 +18,7 @@ struct ByName;
 
 #[async_trait]
 impl Authenticator for ByName {
-    async fn authenticate(
-        &self,
-        headers: &hyper::HeaderMap,
-    ) -> Result<Arc<Caller>, NotAuthenticated> {
+    async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Caller>, NotAuthenticated> {
         let bearer = headers.get("authorization").ok_or(NotAuthenticated::NoToken)?;
         let name = bearer.to_str().unwrap().strip_prefix("Bearer ").unwrap();
         let principal = Principal::new("test", name);

@@ -267,6 +267,8 @@ fn the_description_shows_the_applications_of_the_token() {
     }
     // The page has no data of its own.
     assert_eq!(try_request(node.api, "GET", "/api/v2/", &[], "").unwrap().0, 200);
+    // A load balancer has no token.
+    assert_eq!(try_request(node.api, "GET", "/api/check", &[], "").unwrap().0, 200);
     node.stop();
 }
 

@@ -84,6 +84,27 @@ fn the_description_and_the_page_are_only_read() {
     node.stop();
 }
 
+/// Clients of the platform's API and load balancers ask for this path.
+#[test]
+fn the_check_says_only_that_the_port_answers() {
+    const CHECK: &str = "/api/check";
+    let node = TestNode::start();
+    for method in ["GET", "POST"] {
+        let answer = ask(&node, method, CHECK, "Content-Length: 0\r\n");
+        assert_eq!((answer.status, &*answer.body), (200, "ok"), "{method}: {answer:?}");
+        assert_eq!(answer.header("content-type"), Some("text/plain"), "{method}");
+    }
+    assert_eq!(ask(&node, "HEAD", CHECK, "").status, 200);
+    assert_eq!(count(&node, "check", 200), 3.0, "{}", node.metrics());
+    let refused = ask(&node, "DELETE", CHECK, "");
+    assert_eq!((refused.status, &*refused.code()), (405, "method_not_allowed"));
+    assert_eq!(refused.header("allow"), Some("get, head, post"));
+    let query = ask(&node, "GET", "/api/check?x=1", "");
+    assert_eq!((query.status, &*query.code()), (400, "bad_request"));
+    assert_eq!(ask(&node, "GET", "/api/check/", "").status, 404);
+    node.stop();
+}
+
 /// A page of another site must not learn the tables of the node.
 #[test]
 fn a_page_of_another_site_gets_no_description() {

@@ -132,6 +132,13 @@ fn a_path_without_a_route_is_refused() {
         assert_eq!((answer.status, &*answer.code()), expected, "{method} {path}");
         assert_eq!(answer.json()["requestId"], "tea", "{answer:?}");
     }
+    // A user who opens the port in a browser learns where the page is.
+    for path in ["/", "/api", "/api/", "/api/v2", "/none", &*at("nothing")] {
+        let answer = ask(node.api, "GET", path, "");
+        assert_eq!((answer.status, &*answer.code()), unknown, "{path}");
+        let reason = answer.json()["reason"].as_str().unwrap().to_owned();
+        assert!(reason.contains("the page /api/v2/ lists the paths"), "{path}: {reason}");
+    }
     for path in ["/index.html", "/livez/", "//livez", "/live%7A", "/none"] {
         let answer = ask(node.admin, "GET", path, "");
         assert_eq!((answer.status, &*answer.code()), unknown, "{path}");
