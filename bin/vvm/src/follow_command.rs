@@ -23,7 +23,8 @@ use crate::{
     cli::{FollowArgs, LogsCommand},
     command_error::CommandError,
     node_client::{NodeAnswer, NodeClient, NodeRequest, NodeTarget, no_answer},
-    print, say,
+    output::print_piece,
+    say,
 };
 
 /// The longest wait for the head of an answer. The node itself gives up after
@@ -73,7 +74,7 @@ pub(crate) async fn run(LogsCommand::Follow(args): LogsCommand) -> Result<ExitCo
 
 /// The end of an answer.
 enum AnswerEnd {
-    /// All events that the command wants are printed.
+    /// All events that the command wants are printed, or nobody reads stdout any more.
     All,
     /// The node ended the answer in order.
     Whole,
@@ -96,9 +97,10 @@ impl PrintedLog {
         let app: AppName =
             args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
         let base = format!("/api/v2/apps/{}/{}", app.owner(), app.name());
-        let path = match args.partition {
-            Some(partition) => format!("{base}/partitions/{partition}/plog"),
-            None => format!("{base}/workspaces/{}/wlog", args.ws),
+        let path = match (args.partition, args.ws) {
+            (Some(partition), _) => format!("{base}/partitions/{partition}/plog"),
+            (None, Some(ws)) => format!("{base}/workspaces/{ws}/wlog"),
+            (None, None) => return Err(CommandError::usage("--ws or --partition names the log")),
         };
         Ok(PrintedLog { path, from: args.from.clone(), last: None, left: args.limit, heard: None })
     }
@@ -106,7 +108,7 @@ impl PrintedLog {
     /// Prints the events that follow, until the answer of the node ends.
     ///
     /// # Errors
-    /// If the node refuses the request for good, or if stdout is closed.
+    /// If the node refuses the request for good, or if stdout cannot be written.
     async fn print_from(
         &mut self,
         node: &NodeTarget,
@@ -132,8 +134,10 @@ impl PrintedLog {
                 Err(_) => return Ok(AnswerEnd::Lost(format!("silence for {QUIET:?}"))),
             };
             let received = events.read(&piece);
-            if received.count > 0 {
-                print(&String::from_utf8_lossy(&received.lines))?;
+            if received.count > 0
+                && print_piece(&String::from_utf8_lossy(&received.lines))?.is_break()
+            {
+                return Ok(AnswerEnd::All);
             }
             self.last = received.last.or(self.last);
             self.left = self.left.map(|left| left.saturating_sub(received.count));

@@ -28,6 +28,7 @@ mod new_file;
 mod node_client;
 mod node_stream;
 mod numbers_command;
+mod output;
 mod private_file;
 mod progress;
 mod repair_command;
@@ -42,7 +43,7 @@ mod storage_target;
 mod storage_verify;
 mod token_command;
 
-use std::{io::Write, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::Parser;
 use cli::{Cli, CliCommand, DevArgs, ElectionsCommand, ServeArgs, StorageCommand};
@@ -50,6 +51,7 @@ use command_error::CommandError;
 use config::VvmConfig;
 use logs::say;
 use mimalloc::MiMalloc;
+use output::print;
 use storage_target::StorageTarget;
 use tokio::runtime::{Builder, Runtime};
 
@@ -165,11 +167,3 @@ fn run_on(
 /// clients are off. The trials of elections make calls fail on purpose, so elections log only
 /// errors.
 const CHECK_LOG_FILTER: &str = "warn,scylla=off,aws_config=off,ielections=error";
-
-/// Prints the result of a command to stdout.
-fn print(text: &str) -> Result<(), CommandError> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| CommandError::unfinished(format!("cannot write the result: {error}")))
-}

@@ -1,10 +1,6 @@
 //! The result of a verification, as a table or as JSON.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{process::ExitCode, time::Duration};
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use ielections::Budget;
@@ -13,7 +9,7 @@ use trialkit::{Conclusion, Report};
 
 use crate::{
     clock_skew::ClockSkew, command_error::CommandError, elections_verify::TakeoverTimes,
-    latency::OperationLatency, progress,
+    latency::OperationLatency, print, progress,
 };
 
 /// The result of a verification. Measurements that were not made are empty, and are not printed.
@@ -42,22 +38,12 @@ impl Verification {
         as_json: bool,
         measured: Result<(), CommandError>,
     ) -> Result<ExitCode, CommandError> {
-        let printed = self.print(as_json);
-        printed.map_err(|error| CommandError::unfinished(format!("cannot print: {error}")))?;
+        print(&if as_json { format!("{:#}\n", self.json()) } else { self.text() })?;
         measured?;
         match (self.report.failed(), self.report.passed()) {
             (0, 0) => Err(CommandError::unfinished("nothing was proved: all trials were ignored")),
             (0, _) => Ok(ExitCode::SUCCESS),
             _ => Ok(ExitCode::FAILURE),
-        }
-    }
-
-    /// Prints the result to stdout. If the reader of stdout is gone (`| head`), that is no error.
-    fn print(&self, as_json: bool) -> io::Result<()> {
-        let text = if as_json { format!("{:#}\n", self.json()) } else { self.text() };
-        match io::stdout().write_all(text.as_bytes()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            printed => printed,
         }
     }
 

@@ -63,7 +63,7 @@ fn a_log_is_followed_through_the_restart_of_the_node() {
     let mut node = start();
     node.create_workspace(WS);
     write(&node);
-    let mut all = Followed::start(api, &["--limit", "5"]);
+    let mut all = Followed::start(api, &["--ws", "1", "--limit", "5"]);
     let mut partition = Followed::start(api, &["--partition", "1", "--from", "2", "--limit", "3"]);
     assert_eq!([1, 2], [(); 2].map(|()| all.offset("wlogOffset")));
     assert_eq!(partition.offset("plogOffset"), 2);
@@ -90,15 +90,35 @@ fn a_log_that_cannot_be_followed_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let node = NodeProcess::start(folder.path(), "").ready();
     for (api, args, expected, part) in [
-        (node::free(), &[][..], 4, "no node answers"),
+        (node::free(), &["--ws", "1"][..], 4, "no node answers"),
+        (node.api, &[], 2, "--ws"),
         (node.api, &["--ws", "77"], 1, "404"),
         (node.api, &["--partition", "77"], 1, "404"),
-        (node.api, &["--from", "0"], 2, "1 or more"),
+        (node.api, &["--ws", "1", "--from", "0"], 2, "1 or more"),
         (node.api, &["--partition", "1", "--ws", "1"], 2, "cannot be used with"),
     ] {
         let (code, stderr) = Followed::start(api, args).end();
         assert_eq!(code, Some(expected), "{args:?}: {stderr}");
         assert!(stderr.contains(part), "{stderr}");
     }
+    node.stop();
+}
+
+/// A reader that was gone made the command fail: `cannot write the result: Broken pipe`.
+#[test]
+fn a_reader_that_is_gone_ends_the_command_without_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = NodeProcess::start(folder.path(), "").ready();
+    node.create_workspace(WS);
+    write(&node);
+    let mut followed = Followed::start(node.api, &["--ws", "1"]);
+    assert_eq!([1, 2], [(); 2].map(|()| followed.offset("wlogOffset")));
+    let Followed { child, lines } = followed;
+    drop(lines);
+    // The command notices when it prints the next event.
+    write(&node);
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), &*stderr), (Some(0), ""));
     node.stop();
 }

@@ -22,11 +22,12 @@ pub(crate) struct FollowArgs {
     #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
     pub(crate) app: String,
 
-    /// The workspace.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    pub(crate) ws: u64,
+    /// The workspace whose log is followed.
+    #[arg(long, value_name = "NUMBER", required_unless_present = "partition")]
+    pub(crate) ws: Option<u64>,
 
-    /// The partition: its log has the events of all its workspaces.
+    /// The partition whose log is followed, in place of a workspace. The log has the events of all
+    /// workspaces of the partition.
     #[arg(long, value_name = "NUMBER", conflicts_with = "ws")]
     pub(crate) partition: Option<u16>,
 
