@@ -3,7 +3,7 @@
 use std::{
     error::Error,
     fs::File,
-    io::{BufReader, BufWriter},
+    io::{BufReader, BufWriter, ErrorKind},
     path::Path,
     process::ExitCode,
     sync::Arc,
@@ -31,10 +31,13 @@ use crate::{
 /// The size of the pieces in which files are read and written.
 const PIECE: usize = 1 << 20;
 
+/// The advice for a storage in memory.
+const NOT_IN_MEMORY: &str = "an application moves between redb, Cassandra and DynamoDB only";
+
 /// Runs `vvm export`.
 pub(crate) async fn run_export(args: ExportArgs) -> Result<ExitCode, CommandError> {
     let ExportArgs { file: path, app, storage } = args;
-    let storage = NamedStorage::of(&storage)?;
+    let storage = NamedStorage::of(&storage, NOT_IN_MEMORY)?;
     let clock = Clock::system();
     let deadline = clock.now() + OPEN_TIME;
     let driver = storage.open_for_reading(clock.clone(), deadline).await;
@@ -68,7 +71,7 @@ pub(crate) async fn run_export(args: ExportArgs) -> Result<ExitCode, CommandErro
 
 /// Runs `vvm import`.
 pub(crate) async fn run_import(args: ImportArgs) -> Result<ExitCode, CommandError> {
-    let storage = NamedStorage::of(&args.storage)?;
+    let storage = NamedStorage::of(&args.storage, NOT_IN_MEMORY)?;
     let checked = args.file.as_deref().map(check).transpose()?;
     let app = args.app.clone().or_else(|| checked.as_ref().map(|it| it.app().clone()));
     let app = app.ok_or_else(|| CommandError::usage("--app names the application to discard"))?;
@@ -104,6 +107,11 @@ async fn with_driver(
     if args.again || args.discard {
         match system.discard_import(app, deadline).await {
             Err(sysvvm::Error::DoesNotExist { .. }) if args.again => {}
+            Err(sysvvm::Error::AlreadyExists { .. }) if args.discard => {
+                return Err(CommandError::config(format!(
+                    "{app} in {target} is not an unfinished import: nothing was removed"
+                )));
+            }
             discarded => discarded.map_err(failed)?,
         }
     }
@@ -138,6 +146,7 @@ fn open(path: &Path) -> Result<File, CommandError> {
 fn not_read(path: &Path, error: &StreamError) -> CommandError {
     let message = in_file(path, error);
     match error {
+        StreamError::Read(why) if why.kind() == ErrorKind::NotFound => CommandError::usage(message),
         StreamError::Read(_) => CommandError::unreachable(message),
         _ => CommandError::config(message),
     }

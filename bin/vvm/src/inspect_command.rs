@@ -1,7 +1,7 @@
 //! `vvm inspect`: the rows of a storage, read by a node or by the command itself. Both give the same
 //! lines.
 
-use std::{process::ExitCode, sync::Arc};
+use std::{ops::ControlFlow, process::ExitCode, sync::Arc};
 
 use clock::Clock;
 use futures::TryStreamExt;
@@ -12,9 +12,11 @@ use serde_json::Value;
 use crate::{
     cli::{InspectArgs, InspectCommand},
     command_error::CommandError,
+    logs::say,
     named_storage::{NamedStorage, OPEN_TIME},
     node_stream::NodeStream,
-    print, serve,
+    output::print_piece,
+    serve,
     storage_target::StorageTarget,
 };
 
@@ -24,19 +26,45 @@ pub(crate) async fn run(command: InspectCommand) -> Result<ExitCode, CommandErro
     // The command line is checked before anybody is asked.
     let view = View::parse(name, Some(&query));
     let view = view.map_err(|error| CommandError::usage(error.to_string()))?;
-    if args.storage.storage.is_some() || args.storage.config.is_some() {
-        offline(args, view).await?;
+    let count = if args.storage.storage.is_some() || args.storage.config.is_some() {
+        offline(args, view).await?
     } else {
-        online(args, &format!("/inspect/{name}?{query}")).await?;
+        online(args, &format!("/inspect/{name}?{query}")).await?
+    };
+    if count == 0 {
+        say(nothing(&command));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn online(args: &InspectArgs, path: &str) -> Result<(), CommandError> {
+/// A line for people that names the view without lines. A workspace that does not exist has no rows,
+/// as a new one.
+fn nothing(command: &InspectCommand) -> String {
+    let from = |from: u64| if from == 0 { String::new() } else { format!(" from {from} on") };
+    match command {
+        InspectCommand::Plog { partition, rows } => {
+            let (app, from) = (&rows.app, from(rows.from));
+            format!("the log of partition {partition} of {app} has no events{from}")
+        }
+        InspectCommand::Wlog { ws, rows } => {
+            let (app, from) = (&rows.app, from(rows.from));
+            format!("the log of workspace {ws} of {app} has no events{from}")
+        }
+        InspectCommand::Records { ws, rows } => {
+            let (app, from) = (&rows.app, from(rows.from));
+            format!("workspace {ws} of {app} has no records{from}")
+        }
+        _ => "the view has no rows".to_owned(),
+    }
+}
+
+/// Shows the lines that a node sends, and returns their number.
+async fn online(args: &InspectArgs, path: &str) -> Result<usize, CommandError> {
     let node = serve::admin_target(args.admin.clone(), &args.connection)?;
     let mut answer = NodeStream::open(&node, (Method::GET, path)).await?;
     // The beginning of a line.
     let mut rest = Vec::new();
+    let mut count = 0;
     while let Some(piece) = answer.next().await? {
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
             rest.extend_from_slice(part);
@@ -44,16 +72,20 @@ async fn online(args: &InspectArgs, path: &str) -> Result<(), CommandError> {
                 let line = serde_json::from_slice(&rest).map_err(|error| {
                     CommandError::unfinished(format!("{node} sent no JSON: {error}"))
                 })?;
-                show(args, &line)?;
+                count += 1;
+                if show(args, &line)?.is_break() {
+                    return Ok(count);
+                }
                 rest.clear();
             }
         }
     }
-    Ok(())
+    Ok(count)
 }
 
-async fn offline(args: &InspectArgs, view: View) -> Result<(), CommandError> {
-    let storage = NamedStorage::of(&args.storage)?;
+/// Shows the lines that the command reads itself, and returns their number.
+async fn offline(args: &InspectArgs, view: View) -> Result<usize, CommandError> {
+    let storage = NamedStorage::of(&args.storage, "ask the node: `vvm inspect` with --admin")?;
     let clock = Clock::system();
     let deadline = clock.now() + OPEN_TIME;
     let driver = storage.open_for_reading(clock.clone(), deadline).await;
@@ -68,18 +100,23 @@ async fn offline(args: &InspectArgs, view: View) -> Result<(), CommandError> {
     let failed = |error: InspectError| failed(&target, &error);
     let shown = async {
         let mut lines = shown.await.map_err(failed)?;
+        let mut count = 0;
         while let Some(line) = lines.try_next().await.map_err(failed)? {
-            show(args, &line)?;
+            count += 1;
+            if show(args, &line)?.is_break() {
+                break;
+            }
         }
-        Ok(())
+        Ok(count)
     };
     let shown = shown.await;
     driver.close().await;
     shown
 }
 
-fn show(args: &InspectArgs, line: &Value) -> Result<(), CommandError> {
-    print(&if args.json { format!("{line}\n") } else { text_of(line) })
+/// Prints a line. `Break` means that nobody reads the lines that follow.
+fn show(args: &InspectArgs, line: &Value) -> Result<ControlFlow<()>, CommandError> {
+    print_piece(&if args.json { format!("{line}\n") } else { text_of(line) })
 }
 
 /// A line for people: the name and the value of each field.
@@ -98,6 +135,7 @@ fn failed(target: &StorageTarget, error: &InspectError) -> CommandError {
         InspectError::System(error @ sysvvm::Error::DoesNotExist { .. }) => {
             CommandError::unfinished(error.to_string())
         }
+        error @ InspectError::NoPartition { .. } => CommandError::unfinished(error.to_string()),
         InspectError::System(error) => CommandError::system(&what, error),
         InspectError::Storage(error) => CommandError::storage(&what, error),
         error => CommandError::unfinished(format!("{what}: {}", causes::with_causes(error))),

@@ -24,8 +24,9 @@ pub(crate) struct NamedStorage {
 }
 
 impl NamedStorage {
-    /// Finds the storage. A storage in memory is refused: it belongs to its node.
-    pub(crate) fn of(args: &StorageArgs) -> Result<NamedStorage, CommandError> {
+    /// Finds the storage. A storage in memory is refused with `advice`, because it belongs to its
+    /// node.
+    pub(crate) fn of(args: &StorageArgs, advice: &str) -> Result<NamedStorage, CommandError> {
         let default = || {
             KeyspaceName::new(vvm::NodeSettings::SYSTEM)
                 .map_err(|error| CommandError::storage("the name of the system keyspace", &error))
@@ -40,8 +41,9 @@ impl NamedStorage {
             }
         };
         if target == StorageTarget::Mem {
-            let why = "a storage in memory belongs to its node, and no other process can open it: `vvm inspect` asks the node with --admin";
-            return Err(CommandError::usage(why));
+            return Err(CommandError::usage(format!(
+                "a storage in memory belongs to its node, and no other process can open it: {advice}"
+            )));
         }
         Ok(NamedStorage { target, system })
     }

@@ -112,6 +112,8 @@ fn same_lines(fixture: &StorageFixture) {
     drop(node);
     let before = fs::read(&file).unwrap();
     assert_eq!(all_lines(here, system, read), online);
+    let (code, _, stderr) = inspect(here, &[&["plog", "--partition", "70"], &read[..]].concat());
+    assert!(code == Some(1) && stderr.contains("has no partition 70"), "{stderr}");
     check_leases(&lines(here, &[&["leases"], &read[..]].concat()));
     assert!(before == fs::read(&file).unwrap(), "the file was changed");
 }
@@ -158,6 +160,11 @@ fn check_refusals(here: &Path, asked: [&str; 2]) {
     for (args, code, part) in [
         (&["wlog", "--ws", "1", "--app", "demo/none"][..], 1, "demo/none"),
         (&["rows", "--keyspace", "sysvvm_9", "--key", "00"], 1, "sysvvm_9"),
+        (&["plog", "--partition", "70"], 1, "has no partition 70"),
+        // A workspace without rows is no error.
+        (&["wlog", "--ws", "424242"], 0, "the log of workspace 424242 of demo/shop has no events"),
+        (&["records", "--ws", "424242"], 0, "workspace 424242 of demo/shop has no records"),
+        (&["plog", "--partition", "1", "--from", "99"], 0, "has no events from 99 on"),
         (&["rows", "--keyspace", "sysvvm", "--key", "0"], 2, "hexadecimal"),
         (&["plog", "--partition", "1", "--app", "demo"], 2, "owner/name"),
     ] {

@@ -38,6 +38,14 @@ pub enum InspectError {
     /// The keyspace does not exist.
     #[error("the keyspace `{0}` does not exist")]
     NoKeyspace(KeyspaceName),
+    /// The application has fewer partitions.
+    #[error("the application {app} has no partition {partition}")]
+    NoPartition {
+        /// The application.
+        app: AppName,
+        /// The number that the application does not have.
+        partition: u16,
+    },
     /// The storage failed, or a row is damaged.
     #[error(transparent)]
     Storage(#[from] istorage::Error),
@@ -84,8 +92,11 @@ impl Inspector {
             View::Leases => self.leases().await.map(all),
             View::Numbers { app, ws } => self.numbers(&app, ws).await.map(all),
             View::Plog { app, partition, from, limit } => {
-                let app = self.app(&app).await?;
-                Ok(logs::plog(&self.reader(&app), partition, from, limit))
+                let opened = self.app(&app).await?;
+                if partition >= opened.entry.partitions.get() {
+                    return Err(InspectError::NoPartition { app, partition });
+                }
+                Ok(logs::plog(&self.reader(&opened), partition, from, limit))
             }
             View::Wlog { app, ws, from, limit } => {
                 let app = self.app(&app).await?;

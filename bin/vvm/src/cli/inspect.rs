@@ -9,7 +9,7 @@ pub(crate) const INSPECT_HELP: &str = "\
     Without --storage and --config a command asks a running node. With one of them it reads the storage itself: Cassandra \
     and DynamoDB also while nodes work, a redb file only while no node uses it. Nothing is ever written. A damaged row is a \
     line with the reason.\n\n\
-    Exit codes: 0 the view is whole; 1 the view ended early, or does not exist; 2 wrong usage; 3 wrong configuration, or \
+    Exit codes: 0 the view is whole; 1 the view ended early, or its application, partition or keyspace does not exist; 2 wrong usage; 3 wrong configuration, or \
     the storage holds data of another program or version; 4 the node or the storage could not be reached.";
 
 #[derive(Debug, Subcommand)]

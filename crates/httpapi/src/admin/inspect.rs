@@ -113,6 +113,7 @@ fn problem(error: InspectError) -> ProblemDetails {
     let reason = causes::with_causes(&error);
     match error {
         InspectError::NoKeyspace(_)
+        | InspectError::NoPartition { .. }
         | InspectError::System(vvm::sysvvm::Error::DoesNotExist { .. }) => {
             ProblemDetails::not_found(reason)
         }
