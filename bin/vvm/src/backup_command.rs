@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{BufReader, Write},
+    io::{self, BufReader, Write},
     panic,
     path::Path,
     process::ExitCode,
@@ -18,7 +18,7 @@ use istorage_redb::{BackupReport, RedbConfig, back_up, restore, verify_backup};
 use crate::{
     cli::{BackupArgs, RestoreArgs},
     command_error::CommandError,
-    new_file::NewFile,
+    new_file::{NewFile, check_free},
     node_client::NodeTarget,
     node_stream::NodeStream,
     print, serve, storage_check,
@@ -51,9 +51,15 @@ pub(crate) async fn run_backup(args: BackupArgs) -> Result<ExitCode, CommandErro
 pub(crate) fn run_restore(args: RestoreArgs) -> Result<ExitCode, CommandError> {
     let config = storage_check::file(args.storage)?;
     let path = &args.file;
-    let unread =
-        |error| CommandError::unreachable(format!("cannot read {}: {error}", path.display()));
+    let unread = |error: io::Error| {
+        let why = format!("cannot read {}: {error}", path.display());
+        match error.kind() {
+            io::ErrorKind::NotFound => CommandError::usage(why),
+            _ => CommandError::unreachable(why),
+        }
+    };
     let file = File::open(path).map_err(unread)?;
+    check_free(&config.path)?;
     let bar = byte_bar();
     let unique = Clock::system().random();
     let report = restore(bar.wrap_read(file), &config, unique)

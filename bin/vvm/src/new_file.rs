@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Display,
-    fs::{File, TryLockError},
+    fs::{self, File, TryLockError},
     io::{self, Write},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -25,9 +25,11 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    /// Begins the file. Its name must be free.
+    /// Begins the file. Its name must be free. A missing folder is made.
     pub(crate) fn create(path: &Path) -> Result<NewFile, CommandError> {
         check_free(path)?;
+        let folder = folder_of(path);
+        make_folder(folder).map_err(|error| failed("make the folder", folder, error))?;
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
@@ -66,8 +68,7 @@ impl NewFile {
         rename_to_free(partial, &self.path)
             .map_err(|error| failed("give its name to", partial, error))?;
         self.is_published = true;
-        let named = |folder: &&Path| !folder.as_os_str().is_empty();
-        let folder = self.path.parent().filter(named).unwrap_or(Path::new("."));
+        let folder = folder_of(&self.path);
         let synced = File::open(folder).and_then(|folder| folder.sync_all());
         synced.map_err(|error| failed("sync", folder, error))?;
         Ok(verified)
@@ -88,16 +89,37 @@ impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.is_published {
             // A file that stays is written anew by the next command.
-            let _ = std::fs::remove_file(&self.partial);
+            let _ = fs::remove_file(&self.partial);
         }
     }
+}
+
+/// The folder of a file, or of a folder.
+fn folder_of(path: &Path) -> &Path {
+    let named = |folder: &&Path| !folder.as_os_str().is_empty();
+    path.parent().filter(named).unwrap_or(Path::new("."))
+}
+
+/// Makes a folder and those above it. Each new folder is on the disk in the folder above it.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let above = folder_of(folder);
+    make_folder(above)?;
+    match fs::create_dir(folder) {
+        // Another command made it at the same time.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+        made => made?,
+    }
+    File::open(above)?.sync_all()
 }
 
 /// Renames a file, and never replaces another one that was made since the name was free.
 fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Some file systems cannot rename in this way.
-        Err(Errno::INVAL | Errno::NOSYS) => std::fs::rename(from, to),
+        Err(Errno::INVAL | Errno::NOSYS) => fs::rename(from, to),
         renamed => Ok(renamed?),
     }
 }
@@ -112,7 +134,8 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
 }
 
-fn check_free(path: &Path) -> Result<(), CommandError> {
+/// Refuses a path at which there is something.
+pub(crate) fn check_free(path: &Path) -> Result<(), CommandError> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(failed("look at", path, error)),
@@ -131,9 +154,19 @@ fn failed(what: &str, path: &Path, why: impl Display) -> CommandError {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+
+    /// The first example of the documents failed on a new machine: its folder did not exist.
+    #[test]
+    fn missing_folders_are_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("backups/of/monday");
+        NewFile::create(&path).unwrap().publish(|_| Ok(())).unwrap();
+        assert!(path.is_file());
+        // A file in the place of a folder is kept.
+        assert!(NewFile::create(&path.join("below")).is_err());
+        assert!(path.is_file());
+    }
 
     #[test]
     fn a_file_has_its_name_only_when_it_is_whole() {

@@ -108,10 +108,13 @@ fn a_file_without_a_node_is_backed_up_and_nothing_is_replaced() {
 
     let before = fs::read(here.join("data/vvm.redb")).unwrap();
     let text = done(here, &offline("backup"));
+    // A missing folder is made.
+    let below = done(here, &offline("backups/monday"));
+    assert_eq!(rows(&below), rows(&text));
     assert!(before == fs::read(here.join("data/vvm.redb")).unwrap(), "the file was changed");
     failed(here, &offline("backup"), 2, "backup exists");
-    failed(here, &["restore", "backup"], 3, "data/vvm.redb exists");
-    failed(here, &["restore", "absent", "--storage", "redb:new"], 4, "absent");
+    failed(here, &["restore", "backup"], 2, "data/vvm.redb exists");
+    failed(here, &["restore", "absent", "--storage", "redb:new"], 2, "absent");
     failed(here, &["restore", "backup", "--storage", "mem"], 2, "redb files only");
     let copied = done(here, &["restore", "backup", "--storage", "redb:copy/vvm.redb"]);
     assert_eq!(rows(&copied), rows(&text));
