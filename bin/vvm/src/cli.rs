@@ -3,6 +3,8 @@
 mod backup;
 mod bench;
 mod cluster;
+#[cfg(test)]
+mod documented;
 mod event_logs;
 mod export;
 mod inspect;
@@ -242,6 +244,11 @@ pub(crate) struct StatusArgs {
     /// 127.0.0.1:55555.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<NodeAddress>,
+
+    /// Only check that the process of the node answers, as a health check of a container does. A
+    /// node with tokens asks for none.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) live: bool,
 
     /// Print the complete status, as JSON.
     #[arg(long)]

@@ -3,7 +3,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use bytes::Bytes;
-use hyper::Method;
+use hyper::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::{
@@ -21,19 +21,28 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const FAR_BEHIND: u64 = 10_000;
 
 pub(crate) async fn run(
-    StatusArgs { admin, json, connection }: StatusArgs,
+    StatusArgs { admin, live, json, connection }: StatusArgs,
 ) -> Result<ExitCode, CommandError> {
     let admin = serve::admin_target(admin, &connection)?;
-    let request = (Method::GET, "/status", Bytes::new());
+    let path = if live { "/livez" } else { "/status" };
+    let request = (Method::GET, path, Bytes::new());
     let answer = NodeClient::ask(&admin, request, ANSWER_TIMEOUT).await;
     let unreachable =
         |why: String| CommandError::unreachable(no_answer(&admin, "admin.listen", why));
     let answer = answer.map_err(unreachable)?;
-    let status = answer.json();
+    let no_endpoint =
+        || unreachable("the server at this address is not an admin endpoint".to_owned());
+    // The API has no such path.
+    if answer.status == StatusCode::NOT_FOUND {
+        return Err(no_endpoint());
+    }
+    if live && answer.status.is_success() {
+        print(&format!("{admin}: alive\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let status = answer.object(&admin)?;
     if !status["node"].is_object() {
-        let answer = answer.problem("reason");
-        let why = format!("the server at this address is not an admin endpoint ({answer})");
-        return Err(unreachable(why));
+        return Err(no_endpoint());
     }
     if json {
         print(&format!("{status:#}\n"))?;

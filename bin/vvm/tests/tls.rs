@@ -129,8 +129,8 @@ fn every_command_for_a_node_talks_tls() {
     type Refusal<'r> = (&'r [&'r str], &'r [(&'r str, &'r str)], i32, &'r str);
     let lines: [Refusal<'_>; 6] = [
         // The node says what is wrong with a plain request.
-        (&["status", "--admin", &admin], &[], 4, "this port speaks TLS"),
-        (&["status", "--admin", &plain_admin], &OPERATOR, 4, "this port speaks TLS"),
+        (&["status", "--admin", &admin], &[], 1, "this port speaks TLS"),
+        (&["status", "--admin", &plain_admin], &OPERATOR, 1, "this port speaks TLS"),
         (&["numbers", "list", "--node", &api], &[], 1, "this port speaks TLS"),
         (&["status", "--admin", &https_admin], &[], 2, "--ca-file FILE, or VVM_CA_FILE"),
         (&["numbers", "list", "--node", &api], &other, 4, "UnknownIssuer"),

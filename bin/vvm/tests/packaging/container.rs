@@ -4,11 +4,15 @@
 use std::{
     collections::BTreeSet,
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use crate::{output, repository, vvm};
+use crate::{
+    node::{NodeProcess, free},
+    output, repository, vvm,
+};
 
 const FILE: &str = "packaging/Containerfile";
 
@@ -143,17 +147,34 @@ pub(crate) fn settings() {
     for port in &named("EXPOSE")[0].words {
         assert!(config.contains(&format!("listen = \"127.0.0.1:{port}\"")), "{port}: {config}");
     }
-    // The health check is a command of the program, and fails without a node.
+    assert_eq!(health_code(free()), Some(4), "no node is there");
+    for instruction in ["ENTRYPOINT", "CMD", "VOLUME", "STOPSIGNAL"] {
+        assert_eq!(named(instruction).len(), 1, "{instruction}");
+    }
+}
+
+/// Runs the health check, which is a command of the program, and returns its exit code.
+fn health_code(admin: SocketAddr) -> Option<i32> {
     let health = named("HEALTHCHECK").remove(0).words.join(" ");
     let words: Vec<String> = serde_json::from_str(health.strip_prefix("CMD ").unwrap()).unwrap();
     assert_eq!(words[0], "/usr/bin/vvm");
     let arguments: Vec<&str> = words[1..].iter().map(String::as_str).collect();
     let mut check = vvm(&arguments);
-    check.env("VVM__ADMIN__LISTEN", crate::node::free().to_string()).stderr(Stdio::null());
-    assert_eq!(check.status().unwrap().code(), Some(4));
-    for instruction in ["ENTRYPOINT", "CMD", "VOLUME", "STOPSIGNAL"] {
-        assert_eq!(named(instruction).len(), 1, "{instruction}");
-    }
+    check.env("VVM__ADMIN__LISTEN", admin.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
+    check.status().unwrap().code()
+}
+
+/// The health check asked for the status, which needs a token. So a container with tokens was never
+/// healthy.
+pub(crate) fn healthy() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut keygen = vvm(&["token", "keygen", "--out", "key.json", "--public", "keys.json"]);
+    output(keygen.current_dir(&folder));
+    let config = "[storage]\ndriver = \"mem\"\n[access]\nkeys_file = \"keys.json\"\n\
+                  issuer = \"https://issuer.example\"\n";
+    let node = NodeProcess::start(folder.path(), config).ready();
+    assert_eq!(health_code(node.admin), Some(0));
+    node.stop();
 }
 
 /// The base image has the libraries of the program.

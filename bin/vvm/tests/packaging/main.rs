@@ -33,6 +33,7 @@ const TRIALS: &[Row] = &[
     ("the_container_file_names_what_exists", &[], container::sources),
     ("the_container_has_all_files_of_its_build", &[], container::complete),
     ("the_container_file_fits_the_program", &[], container::settings),
+    ("a_container_with_tokens_is_healthy", &[], container::healthy),
     ("the_base_image_has_the_libraries_of_the_program", &["ldd", "objdump"], container::libraries),
     (BOOTED, &["dpkg-deb", "strip", "unshare", "timeout", "pivot_root"], deb::under_systemd),
     (CONTAINER, &[], container::built),
