@@ -71,6 +71,10 @@ fn commands_for_a_node_send_a_token() {
         (&["sequences", "show", "--admin", &admin], "operator", "client"),
         (&["repair", "list", "--admin", &admin], "operator", "client"),
     ];
+    // The command without a token reaches the node.
+    let status = vvm(folder, &["status", "--admin", &admin]);
+    let why = text(&status.stderr);
+    assert!(status.status.code() == Some(1) && why.contains("refused the request: 401"), "{why}");
     for (line, right, wrong) in lines {
         let none = vvm(folder, line);
         assert!(!none.status.success(), "{line:?}");
@@ -127,9 +131,9 @@ fn a_key_is_private_and_a_token_is_shown_as_it_is() {
     let mode = |file: &str| fs::metadata(folder.join(file)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("key.json"), mode("keys.json")), (0o600, 0o644));
     let again = vvm(folder, &["token", "keygen", "--out", "key.json", "--public", "new.json"]);
-    assert_eq!(again.status.code(), Some(1), "a key was overwritten");
+    assert_eq!(again.status.code(), Some(2), "a key was overwritten");
     let again = vvm(folder, &["token", "keygen", "--out", "new.json", "--public", "keys.json"]);
-    assert!(again.status.code() == Some(1) && !folder.join("new.json").exists());
+    assert!(again.status.code() == Some(2) && !folder.join("new.json").exists());
     let line = ["token", "new", "--key", "key.json", "--issuer", ISSUER, "--rights", "read"];
     let line = [&line[..], &["--subject", "a", "--for", "1h"], &EVERYWHERE].concat();
     assert_eq!(text(&vvm(folder, &line).stderr), "");
@@ -143,7 +147,9 @@ fn a_key_is_private_and_a_token_is_shown_as_it_is() {
     let shown = printed(folder, &["token", "show", &token, "--keys", "keys.json"]);
     assert!(shown.contains(&format!("takes the token of {ISSUER}|reader")), "{shown}");
     printed(folder, &["token", "keygen", "--out", "other.json", "--public", "others.json"]);
-    let shown = printed(folder, &["token", "show", &token, "--keys", "others.json"]);
+    let shown = vvm(folder, &["token", "show", &token, "--keys", "others.json"]);
+    assert_eq!(shown.status.code(), Some(1));
+    let shown = text(&shown.stdout);
     assert!(shown.contains("refuses the token: no key has the id"), "{shown}");
     for (wrong, why) in [
         (["--app", "shop", "--workspaces", "*"], "`app`"),
@@ -154,6 +160,39 @@ fn a_key_is_private_and_a_token_is_shown_as_it_is() {
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
     }
+}
+
+/// The file of a token could be read by all users of the machine, as the shell made it.
+#[test]
+fn a_token_in_a_file_is_private() {
+    let folder = with_key();
+    let folder = folder.path();
+    let new = |out: &str| {
+        let line = ["token", "new", "--key", "key.json", "--issuer", ISSUER, "--rights", "admin"];
+        let more = ["--subject", "joe", "--for", "1h", "--out", out];
+        vvm(folder, &[&line[..], &more, &EVERYWHERE].concat())
+    };
+    let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
+    let made = new("operator");
+    assert!(made.status.success() && text(&made.stdout).is_empty(), "{made:?}");
+    let mode = || fs::metadata(folder.join("operator")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    printed(folder, &["token", "show", read("operator").trim(), "--keys", "keys.json"]);
+    let node = node::free().to_string();
+    let line = ["status", "--admin", &node, "--token-file", "operator"];
+    let silent = text(&vvm(folder, &line).stderr);
+    assert!(!silent.contains("warning"), "{silent}");
+    fs::set_permissions(folder.join("operator"), fs::Permissions::from_mode(0o644)).unwrap();
+    let warned = text(&vvm(folder, &line).stderr);
+    let expected = "warning: all users of this machine can read the token in operator";
+    assert_eq!(warned.matches(expected).count(), 1, "{warned}");
+    // A former token is replaced, by a private file. No other file is.
+    assert!(new("operator").status.success());
+    assert_eq!(mode(), 0o600);
+    let key = read("key.json");
+    let refused = new("key.json");
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+    assert_eq!(read("key.json"), key);
 }
 
 /// A token that is sent without TLS to another machine is no secret any more.

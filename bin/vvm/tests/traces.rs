@@ -194,7 +194,7 @@ fn a_wrong_section_is_refused() {
         (&format!("{here}\nsample_ratio = 1.5"), "from 0 to 1"),
         (&format!("{here}\nsample_ratio = nan"), "from 0 to 1"),
         (&format!("{here}\nca_file = \"none.pem\"\n"), "none.pem"),
-        ("endpoint = \"http://10.0.0.1:4318\"\ntoken_file = \"token\"", "without TLS"),
+        ("endpoint = \"http://10.0.0.1:4318\"\ntoken_file = \"token\"", "in `traces.ca_file`"),
     ] {
         let (code, text) = check(folder.path(), section);
         assert!(code == 3 && text.contains(why), "{section}: {code} {text}");

@@ -25,6 +25,12 @@ impl NodeAddress {
         let NodeAddress { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
+
+    /// Returns whether the address is of this machine, so that no other machine reads what is sent.
+    pub(crate) fn is_loopback(&self) -> bool {
+        let ip = self.host.parse::<IpAddr>();
+        ip.map_or(self.host == "localhost", |ip| ip.is_loopback())
+    }
 }
 
 impl From<SocketAddr> for NodeAddress {

@@ -9,7 +9,7 @@ use httpapi::access::{Right, Workspaces};
 pub(crate) enum TokenCommand {
     /// Make a key that signs tokens, and the file with its public part for the nodes.
     Keygen(KeygenArgs),
-    /// Make a token, and print it.
+    /// Make a token, and print it or write it to a file.
     New(NewTokenArgs),
     /// Print what a token says.
     Show(ShowTokenArgs),
@@ -60,6 +60,11 @@ pub(crate) struct NewTokenArgs {
     /// The time for which the token is valid, such as `90s`, `15m`, `8h` or `30d`.
     #[arg(long = "for", value_name = "TIME", value_parser = lifetime)]
     pub(crate) lifetime: Duration,
+
+    /// The file for the token, which only its owner can read. The file must not exist, or hold a
+    /// former token. Without this option the token is printed.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -67,7 +72,8 @@ pub(crate) struct ShowTokenArgs {
     /// The token, or `-` to read it from the standard input.
     pub(crate) token: String,
 
-    /// Also check the signature with these public keys.
+    /// Also check the token with these public keys. The command ends with 1 if a node with these
+    /// keys refuses the token.
     #[arg(long, value_name = "FILE")]
     pub(crate) keys: Option<PathBuf>,
 }

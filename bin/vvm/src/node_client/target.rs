@@ -3,9 +3,8 @@
 use std::{
     fmt::{self, Display},
     fs, io,
-    net::IpAddr,
     path::Path,
-    sync::Arc,
+    sync::{Arc, Once},
 };
 
 use hyper::header::HeaderValue;
@@ -30,6 +29,8 @@ use super::NoAnswer;
 use crate::{
     cli::{ConnectionArgs, NodeAddress},
     command_error::CommandError,
+    logs::say,
+    private_file::{advice, needless_readers},
 };
 
 /// A node that a command talks to.
@@ -55,21 +56,41 @@ impl ConnectionArgs {
     ) -> Result<Vec<NodeTarget>, CommandError> {
         let connector = self.ca_file.as_deref().map(|ca_file| self.connector(ca_file));
         let connector = connector.transpose()?;
+        self.warn_of_readers();
         let target = |address| self.with_token(NodeTarget::new(address, connector.as_ref())?);
         addresses.iter().map(target).collect()
     }
 
     pub(crate) fn target(&self, address: NodeAddress) -> Result<NodeTarget, CommandError> {
+        self.warn_of_readers();
+        self.target_of_config(address)
+    }
+
+    /// The target of a node whose own configuration names the files. A node looks at its private
+    /// files itself.
+    pub(crate) fn target_of_config(
+        &self,
+        address: NodeAddress,
+    ) -> Result<NodeTarget, CommandError> {
         let connector = self.ca_file.as_deref().map(|ca_file| self.connector(ca_file));
         self.with_token(NodeTarget::new(&address, connector.transpose()?.as_ref())?)
+    }
+
+    /// Warns once if other users of the machine can read the token.
+    fn warn_of_readers(&self) {
+        static WARNED: Once = Once::new();
+        let Some(path) = &self.token_file else { return };
+        if let Some(readers) = needless_readers(path) {
+            let (file, advice) = (path.display(), advice(path));
+            let warning = format!("warning: {readers} can read the token in {file}: {advice}");
+            WARNED.call_once(|| say(warning));
+        }
     }
 
     /// Adds the token. A token that other machines can read on its way is no secret any more.
     fn with_token(&self, target: NodeTarget) -> Result<NodeTarget, CommandError> {
         let Some(path) = &self.token_file else { return Ok(target) };
-        let ip = target.address.host.parse::<IpAddr>();
-        let is_here = ip.map_or(target.address.host == "localhost", |ip| ip.is_loopback());
-        if target.tls.is_none() && !is_here {
+        if target.tls.is_none() && !target.address.is_loopback() {
             return Err(CommandError::usage(format!(
                 "{}: the token would be sent without TLS: give the certificate of the authority of \
                  the node with --ca-file FILE",

@@ -35,13 +35,19 @@ impl NodeTraces {
             return Err(wrong("sample_ratio", "a number from 0 to 1 is expected"));
         }
         let address = address(traces).map_err(|why| wrong("endpoint", &why))?;
+        if traces.token_file.is_some() && address.is_secured != Some(true) && !address.is_loopback()
+        {
+            let why = "the token of `traces.token_file` would be sent without TLS: give an \
+                       `https` endpoint, and the authorities of its certificate in `traces.ca_file`";
+            return Err(wrong("endpoint", why));
+        }
         let connection = ConnectionArgs {
             ca_file: traces.ca_file.clone(),
             cert_file: None,
             key_file: None,
             token_file: traces.token_file.clone(),
         };
-        let collector = connection.target(address);
+        let collector = connection.target_of_config(address);
         let collector = collector.map_err(|why| wrong("endpoint", &why.to_string()))?;
         Ok(Some(NodeTraces { collector, ratio }))
     }
