@@ -14,6 +14,7 @@ use std::{
 };
 
 use node::NodeProcess;
+use rustix::process::Signal;
 
 const ISSUER: &str = "https://issuer.example";
 
@@ -98,7 +99,7 @@ fn the_log_has_each_request_at_the_level_debug() {
     let folder = with_key();
     let folder = folder.path();
     let config = format!("{CONFIG}[log]\nfilter = \"info,httpapi=debug\"\nformat = \"json\"\n");
-    let node = NodeProcess::start(folder, &config).ready();
+    let mut node = NodeProcess::start(folder, &config).ready();
     let token = token(folder, "client", "read", &["--app", "demo/shop", "--workspaces", "*"]);
     let path = shop::http_client::workspace_path(1) + "/wlog";
     let bearer = format!("Bearer {token}");
@@ -107,6 +108,9 @@ fn the_log_has_each_request_at_the_level_debug() {
         shop::http_client::try_request(node.api, "GET", &format!("{path}?from=2"), &headers, "")
             .unwrap();
     assert_eq!(status, 404, "there is no workspace");
+    // The log is written behind the answers, and whole when the node has stopped.
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
     let lines = node.log_text();
     let answered = lines.lines().find(|line| line.contains("request answered"));
     let line: serde_json::Value = serde_json::from_str(answered.expect(&lines)).unwrap();
@@ -121,7 +125,6 @@ fn the_log_has_each_request_at_the_level_debug() {
         assert!(text.contains(expected), "{expected} is not in {text}");
     }
     assert!(!lines.contains(&token), "a token is in the log");
-    node.stop();
 }
 
 #[test]
