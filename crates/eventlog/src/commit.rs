@@ -4,6 +4,7 @@
 //! can land any more.
 
 use bytes::Bytes;
+use clock::Instant;
 use istorage::{AppStorageExt, Conflict, ErrorKind, Outcome};
 
 use crate::{
@@ -94,14 +95,19 @@ impl Log {
     /// Sends a conditional write until there is a definite answer or the leadership is lost. The
     /// flag in the result tells whether an earlier attempt had no answer. The module
     /// `istorage::settle` settles only `write_if`, and only until a time that is fixed beforehand.
-    /// A log also settles atomic writes, and goes on for as long as its lease is renewed.
+    /// A log also settles atomic writes. Without `until`, it goes on for as long as its lease is
+    /// renewed. After `until`, a write without an answer is [`Error::Unknown`].
     ///
     /// Invariant: after an attempt without an answer, no error claims that nothing was written. A
     /// simpler version returns the error of the second attempt. Leader A's first attempt gets no
     /// answer; the second attempt fails because the server is out of reach; A answers that the
     /// command was not done; the first attempt lands; leader B replays its event. So the command
     /// was done.
-    pub(crate) async fn write_settled<W>(&self, send: impl Fn() -> W) -> Result<(Outcome, bool)>
+    pub(crate) async fn write_settled<W>(
+        &self,
+        until: Option<Instant>,
+        send: impl Fn() -> W,
+    ) -> Result<(Outcome, bool)>
     where
         W: Future<Output = istorage::Result<Outcome>>,
     {
@@ -129,6 +135,10 @@ impl Log {
                 }
                 Err(error) => return Err(Error::Unknown(error)),
             }
+            let is_late = until.is_some_and(|until| self.clock.now() + pause >= until);
+            if let Some(error) = unknown.take_if(|_| is_late) {
+                return Err(Error::Unknown(error));
+            }
             self.clock.sleep(pause).await;
             pause = (pause * 2).min(MAX_PAUSE);
         }
@@ -144,7 +154,7 @@ impl Log {
     /// exactly the event of this group, the first attempt has landed.
     async fn write_atomically(&self, writes: &GroupWrites) -> Result<()> {
         let send = || self.storage().write_atomic(writes.atomic_batch(), self.reader.deadline());
-        let (outcome, was_unknown) = self.write_settled(send).await?;
+        let (outcome, was_unknown) = self.write_settled(None, send).await?;
         let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
         let found: Vec<(&RowWrite, Option<&Bytes>)> = conflicts
             .iter()
@@ -208,7 +218,7 @@ impl Log {
             let ops = chunk.iter().map(RowWrite::conditional).collect();
             self.storage().write_if(chunk[0].key.pkey.clone(), ops, self.reader.deadline())
         };
-        let (outcome, was_unknown) = self.write_settled(send).await?;
+        let (outcome, was_unknown) = self.write_settled(None, send).await?;
         let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
         let found = conflicts
             .first()

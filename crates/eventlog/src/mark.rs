@@ -106,7 +106,9 @@ impl Log {
             };
             self.reader.storage().write_if(key.pkey.clone(), vec![op], self.reader.deadline())
         };
-        let (outcome, was_unknown) = self.write_settled(send).await?;
+        // An operator waits for the result, and can send the repair again.
+        let until = self.clock.now() + self.settings.apply_for;
+        let (outcome, was_unknown) = self.write_settled(Some(until), send).await?;
         let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(None) };
         let there = conflicts.pop().and_then(|conflict| conflict.actual);
         if there.as_ref() == new {

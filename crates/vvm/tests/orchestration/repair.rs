@@ -207,7 +207,7 @@ async fn a_partition_with_an_unanswered_write_of_a_repair_is_held_back_at_level_
     assert!(matches!(failed, RepairError::Failed(_)), "{failed}");
     *cluster.driver.writes.lock().unwrap() = Fault::None;
 
-    // The mark was sent again for as long as the operator waits.
+    // The mark was sent again for some seconds.
     let soon = cluster.clock.now() + PATIENCE;
     let second = launch(3);
     let to = loop {
