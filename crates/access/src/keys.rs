@@ -124,7 +124,7 @@ impl KeySet {
                 Err(Unused::Skipped(why)) => set.skipped.push(wrong(why).to_string()),
             }
         }
-        // An operator who writes an empty set shuts everybody out. Keys of another kind are a mistake.
+        // An empty set shuts everybody out. Keys of another kind are a mistake of the operator.
         if set.keys.is_empty() && !set.skipped.is_empty() {
             return Err(KeySetError::Empty);
         }

@@ -468,7 +468,7 @@ fn keys_are_exchanged_under_load_and_no_request_is_lost() {
     node.stop();
 }
 
-/// An operator who wrote an empty set of keys shut nobody out: the former keys stayed.
+/// An empty set of keys shut nobody out: the former keys stayed.
 #[test]
 fn an_empty_set_of_keys_shuts_everybody_out() {
     let issuer = Issuer::new();
