@@ -20,16 +20,19 @@ impl RequestPace {
         RequestPace { every, due }
     }
 
-    /// Waits until the next request is due, and returns that time. `None` if the request is due
-    /// after the end.
+    /// Waits until the next request is due, and returns that time. `None` if the end comes first, or
+    /// has come. A request that was due then stays among those that are [left](RequestPace::left).
     pub(super) async fn next(&mut self, clock: &Clock, end: Instant) -> Option<Instant> {
         let Some(every) = self.every else { return Some(clock.now()) };
         let due = self.due;
         if due >= end {
             return None;
         }
-        self.due = due + every;
         clock.sleep_until(due).await;
+        if clock.now() >= end {
+            return None;
+        }
+        self.due = due + every;
         Some(due)
     }
 
@@ -50,7 +53,7 @@ mod tests {
         let clock = manual.clock();
         let start = clock.now();
         let mut pace = RequestPace::new(Some(100), 2, 1, start);
-        manual.advance(Duration::from_secs(1));
+        manual.advance(Duration::from_millis(999));
         let end = start + Duration::from_secs(1);
         let mut due = Vec::new();
         while let Some(moment) = pace.next(&clock, end).await {
@@ -60,5 +63,17 @@ mod tests {
         assert_eq!(due.len(), 50);
         assert_eq!(due[0], Duration::from_millis(10));
         assert_eq!(due[1] - due[0], Duration::from_millis(20));
+    }
+
+    /// A client that got its last answer behind the end dropped the next request from all counts.
+    #[tokio::test]
+    async fn a_request_that_was_due_before_the_end_is_left_behind_it() {
+        let manual = clock::ManualClock::new(1);
+        let clock = manual.clock();
+        let end = clock.now() + Duration::from_secs(1);
+        let mut pace = RequestPace::new(Some(100), 2, 1, clock.now());
+        manual.advance(Duration::from_secs(1));
+        assert_eq!(pace.next(&clock, end).await, None);
+        assert_eq!(pace.left(end), 50);
     }
 }
