@@ -32,7 +32,7 @@ pub use application::{
 };
 pub use database::{ShopDatabase, ShopNode, ShopNodeSettings};
 pub use follower::Follower;
-pub use narrow_storage::NarrowStorage;
+pub use narrow_storage::{NarrowStorage, WriteSteps};
 pub use stalling_storage::{StallPoint, StallingStorage};
 pub use stored_state::{CheckOptions, StoredState, check, check_with};
 pub use test_fence::TestFence;

@@ -8,6 +8,30 @@ use istorage::{
     Write,
 };
 
+/// The steps in which a group is written.
+#[derive(Clone, Copy, Debug)]
+pub enum WriteSteps {
+    /// So many rows in each step, on a storage without atomic writes. Ordered rows are written
+    /// together, too.
+    Of(usize),
+    /// As `Of`, but ordered rows are written one by one.
+    OneByOne(usize),
+    /// As `Of`, on a storage with atomic writes that are too small for a group.
+    BeyondAtomic(usize),
+}
+
+impl WriteSteps {
+    /// Wraps a storage, so that it writes groups in these steps.
+    #[must_use]
+    pub fn of(self, storage: SharedStorage) -> SharedStorage {
+        match self {
+            WriteSteps::Of(rows) => NarrowStorage::of(storage, rows, true),
+            WriteSteps::OneByOne(rows) => NarrowStorage::of(storage, rows, false),
+            WriteSteps::BeyondAtomic(rows) => NarrowStorage::beyond_atomic(storage, rows),
+        }
+    }
+}
+
 /// A storage that writes nothing atomically but a few rows. So groups are written in steps on every
 /// driver.
 #[derive(Debug)]

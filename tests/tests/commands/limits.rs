@@ -11,13 +11,13 @@ use istorage::{Consistency, Range};
 use processor::{Busy, Command, Done, FullQueue, PartitionEnd, Refused, RejectionKind, Status};
 use shop::{
     AnswerLedger, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
-    TestFence, article, check, create_workspace, cud, new_row, qname, text, update,
+    TestFence, WriteSteps, article, check, create_workspace, cud, new_row, qname, text, update,
 };
 use trialkit::{Trial, trials};
 
 use crate::{
     fixture::{CommandsFixture, PARTITION, WS, named},
-    scene::{LEVELS, Scene, Steps, WriteSetup, play},
+    scene::{LEVELS, Scene, WriteSetup, play},
 };
 
 pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(limits:
@@ -59,7 +59,7 @@ impl HeldLeader {
 async fn crossing(fixture: &CommandsFixture) {
     // A group is written atomically, if the storage can, and in steps.
     let write_setups =
-        if fixture.is_embedded { vec![None, Some(Steps::Of(100))] } else { vec![None] };
+        if fixture.is_embedded { vec![None, Some(WriteSteps::Of(100))] } else { vec![None] };
     let cases =
         write_setups.into_iter().flat_map(|narrow| [false, true].map(|dies| (narrow, dies)));
     play(cases.collect(), 100, async |partition, (narrow, dies)| {
@@ -124,7 +124,12 @@ fn many(scene: &Scene<'_>, request: &str) -> Vec<Command> {
 }
 
 async fn large(fixture: &CommandsFixture) {
-    let narrow = [None, Some(Steps::Of(3)), Some(Steps::OneByOne(3)), Some(Steps::BeyondAtomic(3))];
+    let narrow = [
+        None,
+        Some(WriteSteps::Of(3)),
+        Some(WriteSteps::OneByOne(3)),
+        Some(WriteSteps::BeyondAtomic(3)),
+    ];
     let write_setups =
         LEVELS.into_iter().flat_map(|level| narrow.map(|narrow| WriteSetup { level, narrow }));
     play(write_setups.collect(), 100, async |partition, setup| {

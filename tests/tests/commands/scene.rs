@@ -18,7 +18,7 @@ use istorage::SharedStorage;
 use processor::{Command, Done, IdempotencyKey, PartitionEnd, Refused};
 use shop::{
     AnswerLedger, Batch, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint,
-    StallingStorage, article, bill, check_with, create_workspace, cud, update,
+    StallingStorage, WriteSteps, article, bill, check_with, create_workspace, cud, update,
 };
 use trialkit::is_long;
 
@@ -32,29 +32,7 @@ const SIDE_BY_SIDE: usize = 8;
 pub(crate) struct WriteSetup {
     pub(crate) level: TrustLevel,
     /// The steps in which a group is written. `None` leaves the storage as it is.
-    pub(crate) narrow: Option<Steps>,
-}
-
-/// The steps in which a group is written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Steps {
-    /// So many rows in each step, on a storage without atomic writes. Ordered rows are written
-    /// together, too.
-    Of(usize),
-    /// As `Of`, but ordered rows are written one by one.
-    OneByOne(usize),
-    /// As `Of`, on a storage with atomic writes that are too small for a group.
-    BeyondAtomic(usize),
-}
-
-impl Steps {
-    pub(crate) fn of(self, storage: SharedStorage) -> SharedStorage {
-        match self {
-            Steps::Of(rows) => NarrowStorage::of(storage, rows, true),
-            Steps::OneByOne(rows) => NarrowStorage::of(storage, rows, false),
-            Steps::BeyondAtomic(rows) => NarrowStorage::beyond_atomic(storage, rows),
-        }
-    }
+    pub(crate) narrow: Option<WriteSteps>,
 }
 
 pub(crate) const LEVELS: [TrustLevel; 3] = [TrustLevel::Zero, TrustLevel::One, TrustLevel::Two];
@@ -62,7 +40,12 @@ pub(crate) const LEVELS: [TrustLevel; 3] = [TrustLevel::Zero, TrustLevel::One, T
 /// All ways to try. Steps are only tried where a call costs little.
 pub(crate) fn write_setups(fixture: &CommandsFixture) -> Vec<WriteSetup> {
     let narrow: &[_] = match fixture.is_embedded {
-        true => &[None, Some(Steps::Of(3)), Some(Steps::OneByOne(2)), Some(Steps::BeyondAtomic(3))],
+        true => &[
+            None,
+            Some(WriteSteps::Of(3)),
+            Some(WriteSteps::OneByOne(2)),
+            Some(WriteSteps::BeyondAtomic(3)),
+        ],
         false => &[None],
     };
     let at = |level| narrow.iter().map(move |narrow| WriteSetup { level, narrow: *narrow });

@@ -14,33 +14,13 @@ use clock::{Clock, Instant};
 use istorage::{
     FaultRates, Faulty, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver, mem::MemDriver,
 };
-use shop::NarrowStorage;
+use shop::WriteSteps;
 
 use crate::{
     call_turns::CallTurns,
     defects::{Defect, DefectiveStorage},
     gated_storage::{GatedStorage, Side},
 };
-
-/// The steps in which groups are written: so many rows in each.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Steps {
-    Of(usize),
-    /// Ordered rows are written one by one.
-    OneByOne(usize),
-    /// The storage has atomic writes that are too small for a group.
-    BeyondAtomic(usize),
-}
-
-impl Steps {
-    fn of(self, storage: SharedStorage) -> SharedStorage {
-        match self {
-            Steps::Of(rows) => NarrowStorage::of(storage, rows, true),
-            Steps::OneByOne(rows) => NarrowStorage::of(storage, rows, false),
-            Steps::BeyondAtomic(rows) => NarrowStorage::beyond_atomic(storage, rows),
-        }
-    }
-}
 
 /// The database, and the calls that are on their way to it.
 #[derive(Debug)]
@@ -51,7 +31,7 @@ pub(crate) struct Database {
     seed: u64,
     rates: FaultRates,
     /// The steps in which groups are written; `None` if all rows can be written atomically.
-    narrow: Option<Steps>,
+    narrow: Option<WriteSteps>,
     defect: Option<Defect>,
     keyspaces: Mutex<BTreeMap<KeyspaceName, Arc<Faulty>>>,
 }
@@ -61,7 +41,7 @@ impl Database {
         clock: Clock,
         seed: u64,
         rates: FaultRates,
-        narrow: Option<Steps>,
+        narrow: Option<WriteSteps>,
         defect: Option<Defect>,
     ) -> Arc<Database> {
         let mem = MemDriver::new(clock.clone());

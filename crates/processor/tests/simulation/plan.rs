@@ -5,16 +5,16 @@ use std::{num::NonZeroUsize, time::Duration};
 use eventlog::TrustLevel;
 use istorage::FaultRates;
 use processor::PartitionSettings;
-use shop::ShopNodeSettings;
+use shop::{ShopNodeSettings, WriteSteps};
 
-use crate::{call_turns::Dice, database::Steps, defects::Defect};
+use crate::{call_turns::Dice, defects::Defect};
 
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) settings: ShopNodeSettings,
     pub(crate) rates: FaultRates,
     /// The steps in which groups are written; `None` if all rows can be written atomically.
-    pub(crate) narrow: Option<Steps>,
+    pub(crate) narrow: Option<WriteSteps>,
     /// The number of leaders that may begin before the leader before them has noticed its end.
     pub(crate) overlaps: u64,
     /// The time between a leader and the next one, as a lease makes the next one wait. A write may
@@ -54,7 +54,8 @@ impl Plan {
                 (true, 2) => (0, true, true),
                 (true, _) => (0, false, false),
             };
-        let steps = [Steps::Of, Steps::Of, Steps::OneByOne, Steps::BeyondAtomic];
+        let steps =
+            [WriteSteps::Of, WriteSteps::Of, WriteSteps::OneByOne, WriteSteps::BeyondAtomic];
         let narrow = dice.below(3) > 0;
         let narrow = narrow.then(|| steps[within(dice, 4)](1 + within(dice, 6)));
         let rate = [0, 10, 30, 80][within(dice, 4)];
