@@ -95,10 +95,12 @@ impl Log {
     /// The writes of a leader that has lost its leadership do no harm: they follow from events in
     /// the log, and their orders are those of their events, so they never replace a later row.
     ///
-    /// Invariant: a row is written conditionally only if it hides ordered writes, or is missing. A
-    /// simpler version also replaces an older row in the bands. Leader A's condition holds for such a
-    /// row, and A stalls before its write is committed; leader B puts the next version and reads it
-    /// back; A's write is committed, and hides the version of B.
+    /// Invariant: a row is written conditionally only if it hides ordered writes, is missing, or is
+    /// a stray in the place of a new row. A simpler version also replaces an older row in the bands.
+    /// Leader A's condition holds for such a row, and A stalls before its write is committed; leader
+    /// B puts the next version and reads it back; A's write is committed, and hides the version of
+    /// B. A stray is in the band *last*, and stays in front of every put of a new row. So B cannot
+    /// put anything above it either, and replaces it by consensus, too.
     async fn write_and_read_back(&self, writes: &[RowWrite], until: Instant) -> Result<()> {
         self.acknowledged.note(writes.iter(), false);
         self.put_ordered(writes, Some(until)).await?;
@@ -116,7 +118,11 @@ impl Log {
                     violations.push(Err(not_shown(write).into()));
                 }
                 Ok(Some(mode)) => left.push(RowWrite { mode, ..write.clone() }),
-                Err(violation) => violations.push(Err(violation.into())),
+                Err(violation) => match self.over_stray(write, found).await {
+                    Ok(Some(write)) => left.push(write),
+                    Ok(None) => violations.push(Err(violation.into())),
+                    Err(error) => violations.push(Err(error)),
+                },
             }
         }
         violations.push(self.write_conditional_rows(left, until).await);
@@ -216,9 +222,12 @@ impl Log {
             let pkey = first.key.pkey.clone();
             let ops = writes.iter().map(RowWrite::conditional).collect();
             match self.storage().write_if(pkey, ops, self.reader.deadline()).await {
-                Ok(Outcome::Applied) => writes.clear(),
+                Ok(Outcome::Applied) => {
+                    self.acknowledged.note(writes.iter(), true);
+                    writes.clear();
+                }
                 Ok(Outcome::NotApplied(conflicts)) => {
-                    let left = remaining_writes(writes, conflicts);
+                    let left = self.remaining_writes(writes, conflicts).await;
                     writes = left.writes;
                     conflict_error = conflict_error.or(left.conflict_error);
                     if !left.is_explained {
@@ -264,6 +273,73 @@ impl Log {
         *pause = (*pause * 2).min(MAX_PAUSE);
         Ok(error)
     }
+
+    /// Returns the conditional write that replaces the stray in the row of a write that was read
+    /// back; `None` if the row is no stray.
+    async fn over_stray(
+        &self,
+        write: &RowWrite,
+        found: Option<FoundRow>,
+    ) -> Result<Option<RowWrite>> {
+        let Some(found) = found else { return Ok(None) };
+        if !self.is_stray(write, &found).await? {
+            return Ok(None);
+        }
+        // An update is above every stray of an earlier epoch, so the storage does not show its last
+        // write.
+        if write.replaces_record() && !found.hides_ordered {
+            return Err(not_shown(write).into());
+        }
+        let mode = WriteMode::Conditional(Some(found.value));
+        Ok(Some(RowWrite { mode, ..write.clone() }))
+    }
+
+    /// Returns the rest of a refused call.
+    async fn remaining_writes(
+        &self,
+        writes: Vec<RowWrite>,
+        conflicts: Vec<Conflict>,
+    ) -> RemainingWrites {
+        let mut conflicts = conflicts.into_iter().peekable();
+        let mut left = RemainingWrites::default();
+        for (op, mut write) in writes.into_iter().enumerate() {
+            let Some(Conflict { actual, .. }) = conflicts.next_if(|conflict| conflict.op == op)
+            else {
+                left.writes.push(write);
+                continue;
+            };
+            match self.remaining_condition(&write, actual.as_ref()).await {
+                Ok(Some(mode)) => {
+                    left.is_explained |= write.mode != mode;
+                    write.mode = mode;
+                    left.writes.push(write);
+                }
+                Ok(None) => left.is_explained = true,
+                Err(error) => {
+                    left.is_explained = true;
+                    left.conflict_error.get_or_insert(error);
+                }
+            }
+        }
+        left
+    }
+
+    /// Returns the condition of a conditional write that was refused; `None` if the write is done.
+    async fn remaining_condition(
+        &self,
+        write: &RowWrite,
+        there: Option<&Bytes>,
+    ) -> Result<Option<WriteMode>> {
+        let violation = match conflict::judge_applied_row(write, there) {
+            Ok(needed) => return Ok(needed),
+            Err(violation) => violation,
+        };
+        let condition = match there {
+            Some(there) => self.condition_over_stray(write, there).await?,
+            None => None,
+        };
+        condition.map_or(Err(violation.into()), |mode| Ok(Some(mode)))
+    }
 }
 
 /// The error for a row that is older than the write that the storage has acknowledged.
@@ -298,45 +374,4 @@ struct RemainingWrites {
     is_explained: bool,
     /// The violation of the first foreign row.
     conflict_error: Option<Error>,
-}
-
-fn remaining_writes(writes: Vec<RowWrite>, conflicts: Vec<Conflict>) -> RemainingWrites {
-    let mut conflicts = conflicts.into_iter().peekable();
-    let mut left = RemainingWrites::default();
-    for (op, write) in writes.into_iter().enumerate() {
-        let Some(Conflict { actual, .. }) = conflicts.next_if(|conflict| conflict.op == op) else {
-            left.writes.push(write);
-            continue;
-        };
-        let mode = write.mode.clone();
-        match remaining_write(write, actual.as_ref()) {
-            Ok(Some(write)) => {
-                left.is_explained |= write.mode != mode;
-                left.writes.push(write);
-            }
-            Ok(None) => left.is_explained = true,
-            Err(error) => {
-                left.is_explained = true;
-                left.conflict_error.get_or_insert(error);
-            }
-        }
-    }
-    left
-}
-
-/// Returns the write of a row if it is still needed, according to the bytes that are in the row
-/// now.
-pub(crate) fn remaining_write(
-    mut write: RowWrite,
-    there: Option<&Bytes>,
-) -> Result<Option<RowWrite>> {
-    let is_conditional = write.is_conditional();
-    match conflict::judge_applied_row(&write, there) {
-        Ok(None) => return Ok(None),
-        Ok(Some(mode)) if is_conditional => write.mode = mode,
-        Err(violation) if write.is_judged() => return Err(violation.into()),
-        // The row is sent, and the storage keeps the write with the higher order.
-        Ok(Some(_)) | Err(_) => {}
-    }
-    Ok(Some(write))
 }

@@ -3,9 +3,11 @@
 //! Invariant: an error claims that an event was not written only if no attempt to write the event
 //! can land any more.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use clock::Instant;
-use istorage::{AppStorageExt, Conflict, ErrorKind, Outcome};
+use istorage::{BatchLimits, Conflict, ErrorKind, Key, Outcome};
 
 use crate::{
     AppRow, Error, Log, PreparedEvent, Result, Violation, WriteOutcome,
@@ -36,27 +38,19 @@ impl Log {
             let what = format!("a group of events makes {row} twice: nothing was written");
             return outcome(0, Ok(()), Some(istorage::Error::invalid(what).into()));
         }
-        let writes = match self.plan_writes(group) {
+        let mut writes = match self.plan_writes(group) {
             Ok(writes) => writes,
             Err(error) => return outcome(0, Ok(()), Some(error)),
         };
         let can = self.storage().capabilities();
-        if can.atomic.is_some_and(|limits| writes.fits(limits)) {
-            return match self.write_atomically(&writes).await {
-                Ok(()) => outcome(group.len(), Ok(()), None),
-                Err(error) => outcome(0, Ok(()), Some(error)),
-            };
-        }
-        let (mut committed, mut commit_error) = (0, None);
-        for chunk in in_chunks(writes.plog, &can) {
-            match self.write_plog(&chunk).await {
-                Ok(()) => committed += chunk.len(),
-                Err(error) => {
-                    commit_error = Some(error);
-                    break;
-                }
+        if let Some(limits) = can.atomic {
+            match self.write_atomically(&mut writes, limits).await {
+                Ok(true) => return outcome(group.len(), Ok(()), None),
+                Ok(false) => {}
+                Err(error) => return outcome(0, Ok(()), Some(error)),
             }
         }
+        let (committed, commit_error) = self.write_plog(writes.plog).await;
         let outcome = outcome(committed, Ok(()), commit_error);
         // The events in the log are applied, even if other events of the group are not in the log.
         let rest = if committed == group.len() {
@@ -71,32 +65,46 @@ impl Log {
         WriteOutcome { applied, ..outcome }
     }
 
-    /// Returns the error for a row that is in the place of an event.
+    /// Judges the row that is in the place of an event. Returns the condition under which the event
+    /// replaces a stray. Any other row is an error.
     ///
     /// Invariant: after an attempt without an answer, the write counts as not written only if
     /// another leader's event is in its place. Events are never removed, so the attempt cannot
     /// land. A simpler version also reports a foreign row as a violation, and claims that nothing
     /// was written. The first attempt gets no answer; the second attempt meets a foreign row; an
     /// operator removes that row; the first attempt lands.
-    fn plog_error(&self, write: &RowWrite, there: Option<&Bytes>, was_unknown: bool) -> Error {
+    async fn judge_plog_row(
+        &self,
+        write: &RowWrite,
+        there: Option<&Bytes>,
+        was_unknown: bool,
+    ) -> Result<WriteMode> {
         let is_ours = |ws| self.has_workspace(ws);
-        match conflict::judge_plog_row(write, self.fence.epoch(), there, is_ours) {
+        let AppRow::Plog(_, offset) = write.row else { return Err(unexplained_refusal().into()) };
+        let (epoch, strays_before) = (self.fence.epoch(), self.strays_before(offset));
+        Err(match conflict::judge_plog_row(write, epoch, strays_before, there, is_ours) {
             PlogOccupant::Foreign(violation) if was_unknown => {
                 Error::Unknown(istorage::Error::outcome_unknown(violation.to_string()))
             }
             PlogOccupant::LaterLeader(epoch) => self.note_later_leader(epoch),
             PlogOccupant::EarlierLeader(offset) => Error::UnexpectedEvent(offset),
+            PlogOccupant::Stray(of_row) => match self.is_stray_event(write.row, of_row).await {
+                Ok(true) => return Ok(WriteMode::Conditional(there.cloned())),
+                Ok(false) => Error::UnexpectedEvent(offset),
+                Err(error) => unsettled(error, was_unknown),
+            },
             PlogOccupant::Missing if was_unknown => Error::Unknown(unexplained_refusal()),
             PlogOccupant::Missing => unexplained_refusal().into(),
             PlogOccupant::Foreign(violation) => violation.into(),
-        }
+        })
     }
 
-    /// Sends a conditional write until there is a definite answer or the leadership is lost. The
-    /// flag in the result tells whether an earlier attempt had no answer. The module
-    /// `istorage::settle` settles only `write_if`, and only until a time that is fixed beforehand.
-    /// A log also settles atomic writes. Without `until`, it goes on for as long as its lease is
-    /// renewed. After `until`, a write without an answer is [`Error::Unknown`].
+    /// Sends a conditional write until there is a definite answer or the leadership is lost.
+    /// `unknown` is the error of an earlier attempt without an answer. The result has the error of
+    /// the last such attempt. The module `istorage::settle` settles only `write_if`, and only until
+    /// a time that is fixed beforehand. A log also settles atomic writes. Without `until`, it goes
+    /// on for as long as its lease is renewed. After `until`, a write without an answer is
+    /// [`Error::Unknown`].
     ///
     /// Invariant: after an attempt without an answer, no error claims that nothing was written. A
     /// simpler version returns the error of the second attempt. Leader A's first attempt gets no
@@ -106,12 +114,12 @@ impl Log {
     pub(crate) async fn write_settled<W>(
         &self,
         until: Option<Instant>,
+        mut unknown: Option<istorage::Error>,
         send: impl Fn() -> W,
-    ) -> Result<(Outcome, bool)>
+    ) -> Result<(Outcome, Option<istorage::Error>)>
     where
         W: Future<Output = istorage::Result<Outcome>>,
     {
-        let mut unknown = None;
         let mut pause = MIN_PAUSE;
         loop {
             if let Err(lost) = self.wait_to_send().await {
@@ -122,7 +130,7 @@ impl Log {
                     if unknown.is_some() {
                         self.set_last_error(None);
                     }
-                    return Ok((outcome, unknown.is_some()));
+                    return Ok((outcome, unknown));
                 }
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
                     self.set_last_error(Some(error.to_string()));
@@ -144,91 +152,197 @@ impl Log {
         }
     }
 
-    /// Writes all rows of a group in one atomic call.
+    /// Writes all rows of a group in one atomic call. Returns `false` if they do not fit into one.
     ///
-    /// Invariant: `Ok` means that the events are in the log, and an error other than
+    /// Invariant: `Ok(true)` means that the events are in the log, and an error other than
     /// [`Error::Unknown`] means that they are not. A simpler version returns an error whenever the
     /// storage refuses the write. The first attempt gets no answer, but lands; the second attempt
     /// meets the rows of the first attempt and is refused. So the caller would take written events
     /// for events that were not written. Therefore the row of the log decides: if the row holds
     /// exactly the event of this group, the first attempt has landed.
-    async fn write_atomically(&self, writes: &GroupWrites) -> Result<()> {
-        let send = || self.storage().write_atomic(writes.atomic_batch(), self.reader.deadline());
-        let (outcome, was_unknown) = self.write_settled(None, send).await?;
-        let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
+    async fn write_atomically(&self, writes: &mut GroupWrites, most: BatchLimits) -> Result<bool> {
+        let mut unknown = None;
+        while writes.fits(most) {
+            let send =
+                || self.storage().write_atomic(writes.atomic_batch(), self.reader.deadline());
+            let (outcome, unanswered) = self.write_settled(None, unknown, send).await?;
+            unknown = unanswered;
+            let Outcome::NotApplied(conflicts) = outcome else { return Ok(true) };
+            let judged = self.judge_refusal(writes, &conflicts, unknown.is_some()).await?;
+            let Refusal::OnlyStrays(conditions) = judged else { return Ok(true) };
+            conditions.into_iter().for_each(|(key, mode)| writes.set_condition(&key, mode));
+        }
+        unknown.map_or(Ok(false), |error| Err(Error::Unknown(error)))
+    }
+
+    /// Judges an atomic write that was refused.
+    ///
+    /// A storage may report only one conflict, and at level 2 the event has no condition. So if no
+    /// row of the log is reported, the row of the group's first event is read: this row shows
+    /// whether the group was written. At level 2 the row may be foreign, or of a later leader. Then
+    /// a record shows the same: only this group writes the bytes of its version.
+    async fn judge_refusal(
+        &self,
+        writes: &GroupWrites,
+        conflicts: &[Conflict],
+        was_unknown: bool,
+    ) -> Result<Refusal> {
         let found: Vec<(&RowWrite, Option<&Bytes>)> = conflicts
             .iter()
             .filter_map(|Conflict { op, actual }| Some((writes.conditional(*op)?, actual.as_ref())))
             .collect();
-        let is_of_plog = |(write, _): &&(&RowWrite, _)| matches!(write.row, AppRow::Plog(..));
-        let mut in_plog = found.iter().find(is_of_plog).copied();
-        // A storage may report only one conflict. If it reported none in the PLog, the row of the
-        // group's first event is read: this row shows whether the group was written.
+        let is_of_plog = |(write, _): &(&RowWrite, _)| matches!(write.row, AppRow::Plog(..));
+        let (mut in_plog, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_of_plog);
         let read;
-        if in_plog.is_none()
+        if in_plog.is_empty()
             && let Some(first) = writes.plog.first()
         {
-            read = self.read_first_plog_row(first, was_unknown).await?;
-            in_plog = read.as_ref().map(|there| (first, Some(there)));
+            read = self.get(first.row).await.map_err(|error| unsettled(error, was_unknown))?;
+            in_plog.extend(read.as_ref().map(|there| (first, Some(there))));
         }
-        match (in_plog, found.first()) {
-            (Some((write, Some(there))), _) if *there == write.after => Ok(()),
-            (Some((write, there)), _) => Err(self.plog_error(write, there, was_unknown)),
-            // If an operator corrects the row, the attempt without an answer may still land.
-            (None, _) if was_unknown => {
-                let what = "an earlier attempt got no answer, and a row is not as expected";
-                Err(Error::Unknown(istorage::Error::outcome_unknown(what)))
+        if in_plog.iter().any(|(write, there)| *there == Some(&write.after)) {
+            return Ok(Refusal::WasWritten);
+        }
+        let mut conditions = Vec::new();
+        for (write, there) in in_plog {
+            match self.judge_plog_row(write, there, was_unknown).await {
+                Ok(mode) if write.is_conditional() => conditions.push((write.key.clone(), mode)),
+                Err(error) if write.is_conditional() => return Err(error),
+                Err(error @ Error::LeadershipLost(_)) => return Err(error),
+                // At level 2 the event replaces the row, or the row hides the event.
+                Ok(_) | Err(_) => {}
             }
-            (None, Some((write, there))) => {
-                let is_swap = matches!(write.mode, WriteMode::Conditional(Some(_)));
-                let why =
-                    if is_swap { "differs from the row that was read" } else { "already exists" };
-                let is_record = there.is_some_and(|there| write.row.record(there).is_ok());
-                let is_retryable = is_swap && is_record;
-                let (found, expected) = (there.cloned(), write.after.clone());
-                let (row, replaces_record) = (write.row, write.replaces_record());
-                Err(Violation { row, found, expected, why, is_retryable, replaces_record }.into())
+        }
+        if others.iter().any(|(write, there)| write.is_written_as(*there)) {
+            return Ok(Refusal::WasWritten);
+        }
+        for (write, there) in others {
+            let condition = match there {
+                Some(there) if !write.replaces_record() => {
+                    self.condition_over_stray(write, there).await
+                }
+                _ => Ok(None),
+            };
+            match condition.map_err(|error| unsettled(error, was_unknown))? {
+                Some(mode) => conditions.push((write.key.clone(), mode)),
+                // If an operator corrects the row, the attempt without an answer may still land.
+                None if was_unknown => {
+                    let what = "an earlier attempt got no answer, and a row is not as expected";
+                    return Err(Error::Unknown(istorage::Error::outcome_unknown(what)));
+                }
+                None => return Err(violation_of(write, there)),
             }
-            (None, None) => Err(unexplained_refusal().into()),
+        }
+        match conditions.is_empty() {
+            true => Err(unsettled(unexplained_refusal().into(), was_unknown)),
+            false => Ok(Refusal::OnlyStrays(conditions)),
         }
     }
 
-    /// Reads the row in the place of the first event of a group.
-    async fn read_first_plog_row(
-        &self,
-        first: &RowWrite,
-        was_unknown: bool,
-    ) -> Result<Option<Bytes>> {
-        let read = self.storage().get_linearizable(&first.key, self.reader.deadline()).await;
-        read.map_err(|error| if was_unknown { Error::Unknown(error) } else { error.into() })
+    /// Writes rows of the log, chunk by chunk. Returns the number of rows in the log, and the reason
+    /// for which the others are not.
+    pub(crate) async fn write_plog(&self, rows: Vec<RowWrite>) -> (usize, Option<Error>) {
+        let can = self.storage().capabilities();
+        let mut chunks = VecDeque::from(in_chunks(rows, &can));
+        let (mut committed, mut unknown) = (0, None);
+        while let Some(mut chunk) = chunks.pop_front() {
+            match self.write_plog_chunk(&mut chunk, unknown.take()).await {
+                Ok(PlogChunk::Written) => committed += chunk.len(),
+                // The expected bytes make the chunk larger, so it is split again. An attempt without
+                // an answer cannot land once a part of its chunk is written.
+                Ok(PlogChunk::OverStrays { unanswered }) => {
+                    unknown = unanswered;
+                    in_chunks(chunk, &can).into_iter().rev().for_each(|part| {
+                        chunks.push_front(part);
+                    });
+                }
+                Err(error) => return (committed, Some(error)),
+            }
+        }
+        (committed, None)
     }
 
-    /// Writes rows of the log.
+    /// Writes a chunk of rows of the log, or lets its rows replace the strays in their places.
     ///
-    /// Invariant: `Ok` means that the rows are in the log. A refused write also returns `Ok` if the
-    /// row holds exactly the bytes of the write: they contain the epoch of this leadership, so an
-    /// earlier attempt wrote them. A simpler version returns an error. The first attempt gets no
+    /// Invariant: `Written` means that the rows are in the log. A refused write is also `Written` if
+    /// the row holds exactly the bytes of the write: they contain the epoch of this leadership, so
+    /// an earlier attempt wrote them. A simpler version returns an error. The first attempt gets no
     /// answer, but lands; the second attempt meets the row of the first attempt and is refused. So
     /// the caller would take a written event for one that was not written.
-    pub(crate) async fn write_plog(&self, chunk: &[RowWrite]) -> Result<()> {
+    async fn write_plog_chunk(
+        &self,
+        chunk: &mut [RowWrite],
+        unknown: Option<istorage::Error>,
+    ) -> Result<PlogChunk> {
         if !chunk[0].is_conditional() {
-            return self.put_ordered(chunk, None).await;
+            self.put_ordered(chunk, None).await?;
+            if !self.is_first_hidden(&chunk[0]).await.map_err(|error| unsettled(error, true))? {
+                return Ok(PlogChunk::Written);
+            }
+            let first = RowWrite { mode: WriteMode::Conditional(None), ..chunk[0].clone() };
+            return match Box::pin(self.write_plog(vec![first])).await {
+                (_, None) => Ok(PlogChunk::Written),
+                (_, Some(Error::Storage(error))) => Err(Error::Unknown(error)),
+                (_, Some(error)) => Err(error),
+            };
         }
         let send = || {
             let ops = chunk.iter().map(RowWrite::conditional).collect();
             self.storage().write_if(chunk[0].key.pkey.clone(), ops, self.reader.deadline())
         };
-        let (outcome, was_unknown) = self.write_settled(None, send).await?;
-        let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
-        let found = conflicts
-            .first()
-            .and_then(|conflict| Some((chunk.get(conflict.op)?, conflict.actual.as_ref())));
-        match found.unwrap_or((&chunk[0], None)) {
-            // An earlier attempt wrote this row, and all rows of the chunk with it.
-            (write, Some(there)) if *there == write.after => Ok(()),
-            (write, there) => Err(self.plog_error(write, there, was_unknown)),
+        let (outcome, unanswered) = self.write_settled(None, unknown, send).await?;
+        let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(PlogChunk::Written) };
+        if conflicts.is_empty() {
+            conflicts.push(Conflict { op: 0, actual: None });
         }
+        for Conflict { op, actual } in conflicts {
+            let Some(write) = chunk.get_mut(op) else { continue };
+            // An earlier attempt wrote this row, and all rows of the chunk with it.
+            if actual.as_ref() == Some(&write.after) {
+                return Ok(PlogChunk::Written);
+            }
+            write.mode = self.judge_plog_row(write, actual.as_ref(), unanswered.is_some()).await?;
+        }
+        Ok(PlogChunk::OverStrays { unanswered })
     }
+}
+
+/// The rows that refused an atomic write.
+enum Refusal {
+    /// The rows of this write: an earlier attempt has landed.
+    WasWritten,
+    /// Only strays. The write replaces them under these conditions.
+    OnlyStrays(Vec<(Key, WriteMode)>),
+}
+
+/// The outcome of writing a chunk of the log.
+enum PlogChunk {
+    Written,
+    /// Nothing was written. The rows now have the conditions under which they replace the strays in
+    /// their places. An earlier attempt may have had no answer.
+    OverStrays {
+        unanswered: Option<istorage::Error>,
+    },
+}
+
+/// Returns an error that makes no claim about the write, if an attempt got no answer.
+fn unsettled(error: Error, was_unknown: bool) -> Error {
+    match error {
+        error if !was_unknown => error,
+        Error::Storage(error) => Error::Unknown(error),
+        error => Error::Unknown(istorage::Error::outcome_unknown(error.to_string())),
+    }
+}
+
+/// Returns the violation of a row that refused an atomic write.
+fn violation_of(write: &RowWrite, there: Option<&Bytes>) -> Error {
+    let is_swap = matches!(write.mode, WriteMode::Conditional(Some(_)));
+    let why = if is_swap { "differs from the row that was read" } else { "already exists" };
+    let is_record = there.is_some_and(|there| write.row.record(there).is_ok());
+    let is_retryable = is_swap && is_record;
+    let (found, expected) = (there.cloned(), write.after.clone());
+    let (row, replaces_record) = (write.row, write.replaces_record());
+    Violation { row, found, expected, why, is_retryable, replaces_record }.into()
 }
 
 /// Returns the error for a refused write if all rows that the refusal names are as expected. The

@@ -2,10 +2,13 @@
 //!
 //! The module does no I/O.
 
+use std::num::NonZeroU16;
+
 use bytes::Bytes;
+use istorage::FoundRow;
 
 use crate::{
-    AppRow, DamagedRow, Entry, Epoch, Offset, StoredRecord, Version, Violation, WsId,
+    AppRow, DamagedRow, Entry, Epoch, EventPlace, Offset, StoredRecord, Version, Violation, WsId,
     plan::{RowKind, RowWrite, WriteMode},
 };
 
@@ -23,17 +26,21 @@ pub(crate) enum PlogOccupant {
     LaterLeader(Epoch),
     /// An event of an earlier leader.
     EarlierLeader(Offset),
+    /// An event of level 2 that is not in the log: the event in front of it has a later epoch.
+    Stray(Epoch),
     /// A row that no leader before this one can have written.
     Foreign(Violation),
     /// No row any more.
     Missing,
 }
 
-/// Judges the row in the place of an event. `is_ours` tells whether a workspace is in this
+/// Judges the row in the place of an event that the leader of `epoch` writes. An event of an epoch
+/// below `strays_before` is not in the log. `is_ours` tells whether a workspace is in this
 /// partition: the epochs of another partition say nothing about this one.
 pub(crate) fn judge_plog_row(
     write: &RowWrite,
     epoch: Epoch,
+    strays_before: Epoch,
     there: Option<&Bytes>,
     is_ours: impl Fn(WsId) -> bool,
 ) -> PlogOccupant {
@@ -42,7 +49,10 @@ pub(crate) fn judge_plog_row(
     match (write.row, place.filter(|place| is_ours(place.ws))) {
         (_, Some(place)) if place.epoch > epoch => PlogOccupant::LaterLeader(place.epoch),
         (AppRow::Plog(_, offset), Some(place)) if place.plog == offset && place.epoch < epoch => {
-            PlogOccupant::EarlierLeader(offset)
+            match place.epoch < strays_before {
+                true => PlogOccupant::Stray(place.epoch),
+                false => PlogOccupant::EarlierLeader(offset),
+            }
         }
         _ => PlogOccupant::Foreign(violation(
             write,
@@ -105,6 +115,66 @@ pub(crate) fn judge_applied_row(
     }
 }
 
+/// The event that a row names as the one that wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowWriter {
+    pub(crate) version: Version,
+    ws: WsId,
+    /// The offset in the log of the workspace; `None` if the row does not name it.
+    wlog: Option<Offset>,
+}
+
+impl RowWriter {
+    /// Returns whether the event has this place.
+    pub(crate) fn is_at(&self, place: EventPlace) -> bool {
+        (self.version.epoch, self.version.plog, self.ws) == (place.epoch, place.plog, place.ws)
+            && self.wlog.is_none_or(|wlog| wlog == place.wlog)
+    }
+
+    /// Returns whether the event cannot be in the log, because the event of a write is in the log or
+    /// comes next: the epochs of a log never fall.
+    pub(crate) fn is_excluded_by(&self, write: &RowWrite) -> bool {
+        let own = match write.kind {
+            RowKind::Record { first, .. } => Some(first),
+            RowKind::Entry | RowKind::Marker => Entry::from_bytes(&write.after).ok().map(|entry| {
+                let EventPlace { epoch, plog, .. } = entry.place();
+                Version { epoch, plog }
+            }),
+            RowKind::Answer => None,
+        };
+        own.is_some_and(|own| self.version.plog >= own.plog && self.version.epoch < own.epoch)
+    }
+}
+
+/// Returns the writer of a row that is in the place of a write, if a leader of level 2 can have
+/// written the row there; `None` if the row is foreign.
+///
+/// Level 2 writes new rows only by their orders. It updates a record conditionally if the record
+/// hides ordered writes, so an updated record may be a stray of either kind.
+pub(crate) fn level_2_writer(
+    write: &RowWrite,
+    found: &FoundRow,
+    partitions: NonZeroU16,
+) -> Option<RowWriter> {
+    if found.hides_ordered && !write.replaces_record() {
+        return None;
+    }
+    match write.kind {
+        RowKind::Entry | RowKind::Marker => match write.row.entry(&found.value, partitions).ok()? {
+            Entry::Event(event) => {
+                let EventPlace { epoch, plog, ws, wlog } = event.place;
+                Some(RowWriter { version: Version { epoch, plog }, ws, wlog: Some(wlog) })
+            }
+            Entry::Marker(_) => None,
+        },
+        RowKind::Record { .. } => {
+            let StoredRecord { ws, version, .. } = write.row.record(&found.value).ok()?;
+            Some(RowWriter { version, ws, wlog: None })
+        }
+        RowKind::Answer => None,
+    }
+}
+
 /// Returns the version of the record in the row, and the later version that a write replaces, if
 /// the row is behind. In that case the event between the two versions was not applied.
 pub(crate) fn skipped_versions(write: &RowWrite, there: &Bytes) -> Option<(Version, Version)> {
@@ -115,11 +185,12 @@ pub(crate) fn skipped_versions(write: &RowWrite, there: &Bytes) -> Option<(Versi
 
 #[cfg(test)]
 mod tests {
+    use clock::WallTime;
     use istorage::Order;
 
     use super::*;
     use crate::{
-        EventPlace, Marker, PreparedEvent, QName, Record, RecordId, TableKind, TrustLevel,
+        Event, Marker, PreparedEvent, QName, Record, RecordId, TableKind, TrustLevel,
         plan::{GroupWrites, Rules},
     };
 
@@ -204,9 +275,10 @@ mod tests {
         let rules = Rules {
             partition: 1,
             level: TrustLevel::Zero,
+            has_strays: false,
             in_steps: false,
             answers_kept: std::time::Duration::ZERO,
-            now: clock::WallTime::from_nanos(0),
+            now: WallTime::from_nanos(0),
         };
         rules.plan(&[PreparedEvent::again(entry, entry.to_bytes())]).unwrap()
     }
@@ -222,11 +294,73 @@ mod tests {
         assert_eq!(judged(&event, Some(&whole)), Err("holds another event"));
     }
 
+    fn writer(write: &RowWrite, value: &Bytes, hides_ordered: bool) -> Option<Version> {
+        let found = FoundRow { value: value.clone(), hides_ordered };
+        let partitions = NonZeroU16::new(4).unwrap();
+        level_2_writer(write, &found, partitions).map(|writer| writer.version)
+    }
+
+    #[test]
+    fn a_stray_is_in_its_own_row_and_was_put_there_unless_it_is_an_update() {
+        let (new, updated) = (write(None), write(Some(version(1, 3))));
+        let stray = stored(version(1, 9), true);
+        for write in [&new, &updated] {
+            assert_eq!(writer(write, &stray, false), Some(version(1, 9)));
+            assert_eq!(writer(write, &Bytes::from_static(&[1]), false), None);
+            let mut elsewhere = StoredRecord::from_bytes(&stray).unwrap();
+            elsewhere.record.id = RecordId(8);
+            assert_eq!(writer(write, &elsewhere.to_bytes(), false), None);
+        }
+        assert_eq!(writer(&new, &stray, true), None);
+        assert_eq!(writer(&updated, &stray, true), Some(version(1, 9)));
+
+        let event = |epoch, plog, wlog| {
+            let (ws, wlog) = (WS, Offset(wlog));
+            let place = EventPlace { epoch: Epoch(epoch), plog: Offset(plog), ws, wlog };
+            let command = "sys.CUD".parse().unwrap();
+            Entry::Event(Box::new(Event::new(place, WallTime::from_millis(1), command)))
+        };
+        let entry = &writes(&event(2, 6, 4)).rest[0];
+        assert_eq!(writer(entry, &event(1, 9, 4).to_bytes(), false), Some(version(1, 9)));
+        for (bytes, hides_ordered) in [
+            (event(1, 9, 4).to_bytes(), true),
+            (event(1, 9, 5).to_bytes(), false),
+            (corrupted(1, 9, 1).to_bytes(), false),
+        ] {
+            assert_eq!(writer(entry, &bytes, hides_ordered), None);
+        }
+    }
+
+    #[test]
+    fn the_event_of_a_stray_has_another_place_than_the_event_of_the_log() {
+        let writer = |epoch, plog| RowWriter {
+            version: version(epoch, plog),
+            ws: WS,
+            wlog: Some(Offset(4)),
+        };
+        let place = EventPlace { epoch: Epoch(1), plog: Offset(5), ws: WS, wlog: Offset(4) };
+        assert!(writer(1, 5).is_at(place));
+        assert!(RowWriter { wlog: None, ..writer(1, 5) }.is_at(place));
+        let other_ws = RowWriter { ws: WsId(8), ..writer(1, 5) };
+        let other_wlog = RowWriter { wlog: Some(Offset(3)), ..writer(1, 5) };
+        for other in [writer(2, 5), writer(1, 6), other_ws, other_wlog] {
+            assert!(!other.is_at(place), "{other:?}");
+        }
+        // Behind event 5 of epoch 2 no event has an earlier epoch.
+        let entry = &writes(&corrupted(2, 5, 2)).rest[0];
+        for write in [&write(None), &write(Some(version(1, 3))), entry] {
+            assert!(writer(1, 5).is_excluded_by(write) && writer(1, 6).is_excluded_by(write));
+            assert!(!writer(1, 4).is_excluded_by(write) && !writer(2, 6).is_excluded_by(write));
+        }
+    }
+
     #[test]
     fn the_row_in_the_log_decides_between_leaders() {
         let write = &writes(&corrupted(2, 6, 2)).plog[0];
-        let found =
-            |there: Option<Bytes>| judge_plog_row(write, Epoch(2), there.as_ref(), |_| true);
+        let found_with = |strays_before, there: Option<Bytes>| {
+            judge_plog_row(write, Epoch(2), Epoch(strays_before), there.as_ref(), |_| true)
+        };
+        let found = |there| found_with(1, there);
         let at = |epoch, plog| Some(corrupted(epoch, plog, epoch).to_bytes());
         assert!(matches!(found(at(3, 6)), PlogOccupant::LaterLeader(Epoch(3))));
         assert!(matches!(found(at(3, 9)), PlogOccupant::LaterLeader(Epoch(3))));
@@ -236,7 +370,13 @@ mod tests {
         }
         assert!(matches!(found(None), PlogOccupant::Missing));
         // A row of another partition is no sign of a later leader of this one.
-        let foreign = judge_plog_row(write, Epoch(2), at(3, 6).as_ref(), |_| false);
+        let foreign = judge_plog_row(write, Epoch(2), Epoch(9), at(3, 6).as_ref(), |_| false);
         assert!(matches!(foreign, PlogOccupant::Foreign(_)));
+        // An event of level 2 behind an event of a later epoch is not in the log.
+        assert!(matches!(found_with(2, at(1, 6)), PlogOccupant::Stray(Epoch(1))));
+        for wrong in [at(1, 9), at(2, 6), Some(Bytes::from_static(&[1]))] {
+            assert!(matches!(found_with(9, wrong), PlogOccupant::Foreign(_)));
+        }
+        assert!(matches!(found_with(9, at(3, 6)), PlogOccupant::LaterLeader(Epoch(3))));
     }
 }

@@ -47,7 +47,11 @@ impl Log {
         let (conditional, ordered): (Vec<_>, Vec<_>) =
             writes.into_iter().partition(RowWrite::is_conditional);
         let chunks = in_chunks(conditional, &self.storage().capabilities());
-        run_all(chunks.iter().map(|chunk| self.write_plog(chunk)), CHUNKS_AT_ONCE).await?;
+        let write = async |chunk| match self.write_plog(chunk).await {
+            (_, Some(error)) => Err(error),
+            (_, None) => Ok(()),
+        };
+        run_all(chunks.into_iter().map(write), CHUNKS_AT_ONCE).await?;
         let chunks = ordered.chunks(ORDERED_CHUNK_ROWS);
         run_all(chunks.map(|chunk| self.put_ordered(chunk, None)), CHUNKS_AT_ONCE).await
     }

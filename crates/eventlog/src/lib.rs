@@ -33,6 +33,7 @@ mod record;
 mod removal;
 mod replay;
 mod schema;
+mod strays;
 mod trust_level;
 mod value;
 mod wire;

@@ -176,6 +176,7 @@ impl Log {
         Rules {
             partition: self.partition,
             level: self.settings.level,
+            has_strays: self.settings.stray_before > Epoch(0),
             in_steps: self.storage().capabilities().atomic.is_none(),
             answers_kept: self.settings.answers_kept,
             now: self.clock.wall(),

@@ -108,13 +108,13 @@ impl Log {
         };
         // An operator waits for the result, and can send the repair again.
         let until = self.clock.now() + self.settings.apply_for;
-        let (outcome, was_unknown) = self.write_settled(Some(until), send).await?;
+        let (outcome, unanswered) = self.write_settled(Some(until), None, send).await?;
         let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(None) };
         let there = conflicts.pop().and_then(|conflict| conflict.actual);
         if there.as_ref() == new {
             return Ok(None);
         }
-        if was_unknown {
+        if unanswered.is_some() {
             let what = "an earlier attempt got no answer, and the row has changed";
             return Err(Error::Unknown(istorage::Error::outcome_unknown(what)));
         }

@@ -10,10 +10,10 @@ mod row_write;
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use clock::WallTime;
 use hashbrown::HashMap;
-use istorage::{Order, Result, TTL_MAX};
+use istorage::{FoundRow, Order, Result, TTL_MAX};
 
 pub(crate) use self::{
     chunks::in_chunks,
@@ -31,6 +31,8 @@ use crate::{
 pub(crate) struct Rules {
     pub(crate) partition: u16,
     pub(crate) level: TrustLevel,
+    /// Whether level 2 wrote rows before, so that a row may be in the place of a new one.
+    pub(crate) has_strays: bool,
     /// Whether the storage writes the rows of a group in several calls. The log of the partition is
     /// written first, and the other rows follow from it.
     pub(crate) in_steps: bool,
@@ -88,19 +90,36 @@ impl Rules {
         }
     }
 
-    /// The way in which a record is written. `before` are the bytes that were read before an update.
-    fn record_mode(self, before: Option<Bytes>) -> WriteMode {
+    /// The way in which a record is written. `before` is the row that was read before an update.
+    ///
+    /// Invariant: a record that hides ordered writes is written conditionally at every level. A
+    /// simpler version puts it at levels 1 and 2. At level 0 the record was written in an atomic
+    /// write, under a condition; the level becomes 1; a command updates the record. So the update
+    /// would be hidden, and acknowledged.
+    fn record_mode(self, before: Option<FoundRow>) -> WriteMode {
+        let hides_ordered = before.as_ref().is_some_and(|before| before.hides_ordered);
         match self.level {
-            TrustLevel::Zero if self.in_steps => WriteMode::ReadBack,
-            TrustLevel::Zero => WriteMode::Conditional(before),
-            TrustLevel::One | TrustLevel::Two => WriteMode::Ordered(None),
+            TrustLevel::Zero if self.in_steps && !hides_ordered => WriteMode::ReadBack,
+            TrustLevel::One | TrustLevel::Two if !hides_ordered => WriteMode::Ordered(None),
+            _ => WriteMode::Conditional(before.map(|before| before.value)),
         }
     }
 
-    /// The order of a new row. Of two events that make a row, the first one stays. At level 2 the
-    /// last one stays, so that the row of a leader that had lost its leadership can be replaced.
-    fn order_of_new(self, order: Order) -> Order {
+    /// The order of a new entry of a log. Of two events that make the entry, the first one stays. At
+    /// level 2 the last one stays, so that the row of a leader that had lost its leadership can be
+    /// replaced.
+    fn order_of_new_entry(self, order: Order) -> Order {
         if self.level == TrustLevel::Two { order } else { order.first() }
+    }
+
+    /// The order of a new record. At level 1 nothing looks at the record, so it must replace what
+    /// level 2 may have left in its place.
+    fn order_of_new_record(self, order: Order) -> Order {
+        match self.level {
+            TrustLevel::Zero => order.first(),
+            TrustLevel::One if !self.has_strays => order.first(),
+            TrustLevel::One | TrustLevel::Two => order,
+        }
     }
 
     /// Plans the write of the stored answer to the command, if the sender may still ask for it.
@@ -143,7 +162,7 @@ impl PlannedGroup {
         let order = Order::from_parts(event.marked.unwrap_or(epoch).0, plog.0)?;
         let plog = self.logged(AppRow::Plog(self.rules.partition, plog), event, order);
         self.writes.plog.push(plog);
-        let order_of_new = self.rules.order_of_new(order);
+        let order_of_new = self.rules.order_of_new_entry(order);
         let wlog = self.logged(AppRow::Wlog(ws, wlog), event, order_of_new);
         self.writes.rest.push(wlog);
         for record in &event.records {
@@ -189,7 +208,10 @@ impl PlannedGroup {
             row,
             key: row.key_in(&mut self.keys),
             kind: RowKind::Record { replaces: *replaces, first: version, last: version },
-            order: if replaces.is_some() { order } else { self.rules.order_of_new(order) },
+            order: match replaces {
+                Some(_) => order,
+                None => self.rules.order_of_new_record(order),
+            },
             after: after.clone(),
             mode: self.rules.record_mode(before.clone()),
         };

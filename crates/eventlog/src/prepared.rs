@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use clock::WallTime;
+use istorage::FoundRow;
 
 use crate::{
     AppRow, Entry, Epoch, Event, EventPlace, Marker, RecordChange, RecordId, StoredAnswer, Version,
@@ -27,16 +28,19 @@ pub(crate) struct RecordWrite {
     pub(crate) id: RecordId,
     /// The version that the event replaces; `None` if the record is new.
     pub(crate) replaces: Option<Version>,
-    /// The bytes of the record as they were read before the event.
-    pub(crate) before: Option<Bytes>,
+    /// The row of the record as it was read before the event.
+    pub(crate) before: Option<FoundRow>,
     pub(crate) after: Bytes,
 }
 
 impl PreparedEvent {
-    /// Prepares an event. For each record that the event updates, `before` returns the bytes that
-    /// were read before. If several events of a group write a record, the bytes of the first of
-    /// these events count.
-    pub fn new(event: &Event, mut before: impl FnMut(RecordId) -> Option<Bytes>) -> PreparedEvent {
+    /// Prepares an event. For each record that the event updates, `before` returns the row that was
+    /// read before. If several events of a group write a record, the row that the first of these
+    /// events found counts.
+    pub fn new(
+        event: &Event,
+        mut before: impl FnMut(RecordId) -> Option<FoundRow>,
+    ) -> PreparedEvent {
         let EventPlace { epoch, plog, ws, .. } = event.place;
         let version = Version { epoch, plog };
         // All parts are kept equally long, so they share one allocation.
@@ -93,10 +97,15 @@ impl PreparedEvent {
         self.place
     }
 
-    /// Returns the rows of the records that the event writes, and their bytes.
-    pub fn records(&self) -> impl Iterator<Item = (AppRow, &Bytes)> {
+    /// Returns the rows of the records that the event writes, and their bytes. The flag tells
+    /// whether the row was read before the event and hides ordered writes. Such a row is written
+    /// conditionally, and so it still hides them afterwards.
+    pub fn records(&self) -> impl Iterator<Item = (AppRow, &Bytes, bool)> {
         let ws = self.place.ws;
-        self.records.iter().map(move |record| (AppRow::Record(ws, record.id), &record.after))
+        self.records.iter().map(move |record| {
+            let hides_ordered = record.before.as_ref().is_some_and(|before| before.hides_ordered);
+            (AppRow::Record(ws, record.id), &record.after, hides_ordered)
+        })
     }
 
     /// Returns the number of bytes to write.

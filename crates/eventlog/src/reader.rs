@@ -11,7 +11,7 @@ use futures::{
     future::ready,
     stream::{self, BoxStream},
 };
-use istorage::{AppStorageExt, Consistency, Key, Range, RowStream, SharedStorage};
+use istorage::{Consistency, FoundRow, Key, Range, RowStream, SharedStorage};
 
 pub use self::records::RecordBlock;
 use crate::{
@@ -255,13 +255,31 @@ impl Reader {
         }
     }
 
+    /// Returns a row, and whether it hides ordered writes. A command that updates a record reads
+    /// the record in this way.
+    ///
+    /// # Errors
+    /// Fails with the errors of the storage.
+    pub async fn found_row(&self, row: AppRow) -> Result<Option<FoundRow>> {
+        Ok(self.found_rows(&[row]).await?.pop().flatten())
+    }
+
+    /// Returns several rows as [`Reader::found_row`] does, in their order, by one call.
+    ///
+    /// # Errors
+    /// Fails with the errors of the storage.
+    pub async fn found_rows(&self, rows: &[AppRow]) -> Result<Vec<Option<FoundRow>>> {
+        let keys: Vec<Key> = rows.iter().map(AppRow::key).collect();
+        Ok(self.storage.get_batch(&keys, self.deadline()).await?)
+    }
+
     /// Returns the bytes of several rows, in their order, by one call.
     ///
     /// # Errors
     /// Fails with the errors of the storage.
     pub async fn rows(&self, rows: &[AppRow]) -> Result<Vec<Option<Bytes>>> {
-        let keys: Vec<Key> = rows.iter().map(AppRow::key).collect();
-        Ok(self.storage.get_values(&keys, self.deadline()).await?)
+        let found = self.found_rows(rows).await?;
+        Ok(found.into_iter().map(|row| row.map(|row| row.value)).collect())
     }
 }
 

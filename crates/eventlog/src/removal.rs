@@ -1,9 +1,11 @@
 //! The removal of a foreign row by an operator, under the leadership.
 
 use bytes::Bytes;
-use futures::TryStreamExt;
 
-use crate::{AppRow, Error, Log, Offset, PlaceEvidence, Result, TrustLevel, Violation};
+use crate::{
+    AppRow, Epoch, Error, Log, Offset, PlaceEvidence, Result, TrustLevel, Violation,
+    replay::has_event_beyond,
+};
 
 impl Log {
     /// Returns whether a row may be removed. Only rows that are written with a condition may be: a
@@ -17,13 +19,17 @@ impl Log {
     }
 
     /// Returns whether the row at an offset of this log may be a foreign row behind the last event:
-    /// no row is behind it, and no log of a workspace has a copy of it. The log is dense, so a row
+    /// no event is behind it, and no log of a workspace has a copy of it. The log is dense, so a row
     /// in front of another row was an event.
     ///
     /// # Errors
     /// Fails with the errors of the storage.
     pub async fn may_be_behind_the_end(&self, plog: Offset) -> Result<bool> {
-        if self.log_rows(plog.next()).try_next().await?.is_some() {
+        let epoch = match self.may_be_stray(Epoch(0)) {
+            true => self.epoch_before(plog).await?,
+            false => Epoch(0),
+        };
+        if has_event_beyond(self, plog, epoch).await? {
             return Ok(false);
         }
         let candidates = self.reader.place_candidates(self.partition, plog).await?;

@@ -10,7 +10,7 @@ use futures::{
     stream::{self, BoxStream},
 };
 
-pub(crate) use self::entries::PlogEntries;
+pub(crate) use self::{entries::PlogEntries, rows::has_event_beyond};
 use crate::{Entry, Error, Log, Offset, PreparedEvent, Result, plan::NewRows};
 
 /// The limits of the events that are in memory and applied together: their number and their bytes.
@@ -27,8 +27,8 @@ impl Log {
     /// offset. So the records are never written.
     ///
     /// The log ends at the first offset without an event. If a late write of an earlier leader puts
-    /// an event there, the next write at that offset finds this event, or replaces it at trust
-    /// level 2. If there are events behind a missing event, the replay fails with
+    /// an event there, the next write at that offset finds this event. A stray of trust level 2 is
+    /// replaced instead. If there are events behind a missing event, the replay fails with
     /// [`DamagedRow::Missing`](crate::DamagedRow::Missing).
     pub fn replay(&self, from: Offset) -> BoxStream<'_, Result<Entry>> {
         let entries = PlogEntries::new(self, from);

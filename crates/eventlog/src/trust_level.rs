@@ -2,8 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
-/// The way in which events and records are written. It is fixed when an application is deployed for
-/// the first time.
+/// The way in which events and records are written. The first deployment of an application chooses
+/// it. It may change later, while no node works: each level works on the rows of the others.
 ///
 /// | | log of the partition | logs of workspaces | new records | updated records |
 /// |---|---|---|---|---|
@@ -12,7 +12,8 @@ use std::{fmt, str::FromStr};
 /// | `Two` | the later event wins | the later event wins | the later event wins | the later event wins |
 ///
 /// A checked row is read back, or written under a condition where the storage writes all rows of a
-/// group atomically. Foreign bytes in its place are reported.
+/// group atomically. Foreign bytes in its place are reported. A record that was last written under a
+/// condition is updated under a condition at every level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrustLevel {
     /// Nothing is trusted: a node that stalled can overwrite nothing.

@@ -179,6 +179,21 @@ async fn rows_that_are_hidden_are_written_conditionally() {
     }
 }
 
+/// An operator removed a foreign row behind the end of the log, and then the level became 2. The
+/// removed row hid the next event, which was acknowledged.
+#[tokio::test]
+async fn the_first_event_of_level_2_is_inserted_if_its_place_hides_it() {
+    let steps = StepStorage::new().await;
+    let storage = Arc::clone(&steps) as SharedStorage;
+    let log = log(&storage, TrustLevel::Two, 1);
+    assert_eq!(replayed(&log, 1).await.unwrap(), []);
+    steps.hide(&[AppRow::Plog(PARTITION, Offset(1))]);
+    write(&storage, &log, &[event(1, 1, None), event(1, 2, Some((1, 1)))]).await;
+    write(&storage, &log, &[event(1, 3, Some((1, 2)))]).await;
+    assert_eq!(steps.conditional.load(Ordering::SeqCst), 1);
+    assert_eq!(replayed(&log, 1).await.unwrap().len(), 3);
+}
+
 /// The storage acknowledged the change of a record, and shows the version from before. A conditional
 /// write of the row could land above a later put of the next leader.
 #[tokio::test]

@@ -6,9 +6,8 @@ mod sequence_fields;
 
 use std::{collections::HashMap, fmt};
 
-use bytes::Bytes;
 use clock::WallTime;
-use eventlog::{Record, RecordChange, RecordId, StoredRecord, Version, WsId};
+use eventlog::{Record, RecordChange, RecordId, StoredRecord, Version, WsId, istorage::FoundRow};
 use isequencer::{DrawError, SeqId, WsKind, standard};
 
 use crate::{
@@ -65,8 +64,8 @@ pub struct CommandContext<'g> {
     numbers: &'g mut dyn Numbers,
     /// The changes that the command writes.
     pub(crate) changes: Vec<RecordChange>,
-    /// The stored bytes of the records that the command replaces.
-    pub(crate) before: Vec<(RecordId, Bytes)>,
+    /// The stored rows of the records that the command replaces.
+    pub(crate) before: Vec<(RecordId, FoundRow)>,
     /// The raw ids of the new rows, each with its real id.
     pub(crate) ids: Vec<(RecordId, RecordId)>,
     /// The positions in `changes`, by the id of the record.

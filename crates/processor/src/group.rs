@@ -110,16 +110,19 @@ impl CommandGroup {
         if !is_written {
             return self.forget_rows();
         }
-        // The bytes that the last of the events left.
-        let mut counters: HashMap<AppRow, &Bytes> = HashMap::new();
-        for (row, bytes) in self.events.iter().flat_map(PreparedEvent::records) {
+        // The bytes that the last of the events left. Only the first of the events has read the row.
+        let mut counters: HashMap<AppRow, (&Bytes, bool)> = HashMap::new();
+        for (row, bytes, hides_ordered) in self.events.iter().flat_map(PreparedEvent::records) {
             if application.is_counter(row) {
-                counters.insert(row, bytes);
+                let counter = counters.entry(row).or_insert((bytes, false));
+                *counter = (bytes, counter.1 || hides_ordered);
             } else {
                 self.known_rows.remove_read_ahead(&row);
             }
         }
-        counters.into_iter().for_each(|(row, bytes)| self.known_rows.keep_counter(row, bytes));
+        for (row, (bytes, hides_ordered)) in counters {
+            self.known_rows.keep_counter(row, bytes, hides_ordered);
+        }
         for (ws, key) in self.keys_in_group.keys() {
             self.known_rows.remove_read_ahead(&AppRow::Answer(*ws, *key));
         }

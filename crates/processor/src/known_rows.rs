@@ -4,7 +4,7 @@
 use std::{mem, num::NonZeroUsize};
 
 use bytes::Bytes;
-use eventlog::AppRow;
+use eventlog::{AppRow, istorage::FoundRow};
 use hashbrown::HashMap;
 use lru::LruCache;
 
@@ -49,15 +49,15 @@ const COUNTER_ENTRY: usize = 256;
 /// series. Without the kept records each group would wait for one more read.
 #[derive(Debug)]
 pub(crate) struct KnownRows {
-    /// The bytes of each row that was read ahead; `None` for a row that does not exist.
-    read_ahead: HashMap<AppRow, Option<Bytes>>,
+    /// Each row that was read ahead; `None` for a row that does not exist.
+    read_ahead: HashMap<AppRow, Option<FoundRow>>,
     /// The number of bytes in all rows that were read ahead.
     bytes: usize,
     /// The largest number of rows in the next call. A call that fails halves this number. So a call
     /// that is too large for the storage, or a row that cannot be read, does not delay every group.
     max_rows: usize,
     /// The counter records that the last groups wrote.
-    counters: LruCache<AppRow, Bytes>,
+    counters: LruCache<AppRow, FoundRow>,
 }
 
 impl Default for KnownRows {
@@ -70,20 +70,27 @@ impl Default for KnownRows {
 }
 
 impl KnownRows {
-    /// The content of a row, if it is known: the bytes, or `None` for a row that does not exist.
-    pub(crate) fn get(&self, row: &AppRow) -> Option<Option<Bytes>> {
-        if let Some(bytes) = self.counters.peek(row) {
-            return Some(Some(bytes.clone()));
+    /// A row, if it is known; the inner `None` stands for a row that does not exist.
+    pub(crate) fn get(&self, row: &AppRow) -> Option<Option<FoundRow>> {
+        if let Some(counter) = self.counters.peek(row) {
+            return Some(Some(counter.clone()));
         }
         if self.read_ahead.is_empty() { None } else { self.read_ahead.get(row).cloned() }
     }
 
-    /// Keeps a counter record as a group wrote it.
-    pub(crate) fn keep_counter(&mut self, row: AppRow, bytes: &[u8]) {
+    /// Keeps a counter record as a group wrote it. `hides_ordered` tells whether the group found a
+    /// row that hides ordered writes: it wrote this row conditionally, and the row still hides them.
+    ///
+    /// Invariant: no row is kept as one that hides ordered writes if it may not hide them: a
+    /// conditional write of such a row could land above a later put. At level 0 an atomic write makes
+    /// each row hide ordered writes. Such a storage writes all rows conditionally at level 0, and asks
+    /// for no flag.
+    pub(crate) fn keep_counter(&mut self, row: AppRow, bytes: &[u8], hides_ordered: bool) {
         self.remove_read_ahead(&row);
         if bytes.len() <= COUNTER {
             // The bytes share the memory of their whole event, so they are copied.
-            self.counters.put(row, Bytes::copy_from_slice(bytes));
+            let value = Bytes::copy_from_slice(bytes);
+            self.counters.put(row, FoundRow { value, hides_ordered });
         } else {
             self.counters.pop(&row);
         }
@@ -93,7 +100,7 @@ impl KnownRows {
     pub(crate) fn remove_read_ahead(&mut self, row: &AppRow) {
         if !self.read_ahead.is_empty() {
             let removed = self.read_ahead.remove(row).flatten();
-            self.bytes -= removed.map_or(0, |bytes| bytes.len());
+            self.bytes -= removed.map_or(0, |found| found.value.len());
         }
     }
 
@@ -119,8 +126,8 @@ impl KnownRows {
     }
 
     /// Adds rows that were read ahead.
-    pub(crate) fn add(&mut self, rows: &[AppRow], found: Vec<Option<Bytes>>) {
-        self.bytes += found.iter().flatten().map(Bytes::len).sum::<usize>();
+    pub(crate) fn add(&mut self, rows: &[AppRow], found: Vec<Option<FoundRow>>) {
+        self.bytes += found.iter().flatten().map(|found| found.value.len()).sum::<usize>();
         self.read_ahead.extend(rows.iter().copied().zip(found));
     }
 
@@ -147,12 +154,16 @@ mod tests {
         (from..).take(count).map(|id| AppRow::Record(WsId(1), RecordId(id))).collect()
     }
 
+    fn found(value: &[u8]) -> FoundRow {
+        FoundRow { value: Bytes::copy_from_slice(value), hides_ordered: false }
+    }
+
     /// A call read 100 rows of any size. Where rows have a megabyte, that was 100 MiB for each
     /// partition.
     #[test]
     fn rows_that_are_read_ahead_have_a_bound_in_bytes() {
         for size in [1, 10_000, ROW - 1, ROW] {
-            let row = Bytes::from(vec![0; size]);
+            let row = found(&vec![0; size]);
             let (mut ahead, mut next) = (KnownRows::default(), 0);
             for _ in 0..100 {
                 let rows = rows(next, ahead.rows_of_a_call());
@@ -175,7 +186,7 @@ mod tests {
         let mut known = KnownRows::default();
         let event = Bytes::from(vec![0; ROW]);
         for row in rows(0, COUNTERS.get() + 10) {
-            known.keep_counter(row, &event.slice(..100));
+            known.keep_counter(row, &event.slice(..100), false);
         }
         assert!(event.try_into_mut().is_ok(), "nothing refers to the event");
         let kept: Vec<bool> =
@@ -183,9 +194,9 @@ mod tests {
         let forgotten = [false; 10].into_iter();
         assert!(kept.into_iter().eq(forgotten.chain([true; COUNTERS.get()])));
         let row = &rows(20, 1)[0];
-        known.keep_counter(*row, &[1; COUNTER]);
-        assert_eq!(known.get(row), Some(Some(Bytes::from_static(&[1; COUNTER]))));
-        known.keep_counter(*row, &[2; COUNTER + 1]);
+        known.keep_counter(*row, &[1; COUNTER], false);
+        assert_eq!(known.get(row), Some(Some(found(&[1; COUNTER]))));
+        known.keep_counter(*row, &[2; COUNTER + 1], false);
         assert_eq!(known.get(row), None, "the bytes from before are wrong");
     }
 
@@ -194,9 +205,10 @@ mod tests {
     #[test]
     fn a_counter_record_replaces_the_bytes_that_were_read_ahead() {
         let (mut known, row) = (KnownRows::default(), rows(1, 1)[0]);
-        known.add(&[row], vec![Some(Bytes::from_static(b"before"))]);
-        known.keep_counter(row, b"after");
-        assert_eq!(known.get(&row), Some(Some(Bytes::from_static(b"after"))));
+        known.add(&[row], vec![Some(found(b"before"))]);
+        known.keep_counter(row, b"after", true);
+        let hides = FoundRow { hides_ordered: true, ..found(b"after") };
+        assert_eq!(known.get(&row), Some(Some(hides)));
         assert_eq!(known.bytes, 0);
         known.clear();
         assert_eq!(known.get(&row), None);
@@ -207,7 +219,7 @@ mod tests {
     #[test]
     fn the_search_for_rows_ends_when_all_are_found() {
         let mut ahead = KnownRows::default();
-        ahead.add(&rows(100, 10), vec![Some(Bytes::from_static(b"row")); 10]);
+        ahead.add(&rows(100, 10), vec![Some(found(b"row")); 10]);
         let mut looked_up = 0;
         ahead.keep_read_ahead(rows(95, 10_000).into_iter().inspect(|_| looked_up += 1));
         assert_eq!((looked_up, ahead.read_ahead.len(), ahead.bytes), (15, 10, 30));

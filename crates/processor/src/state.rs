@@ -3,10 +3,9 @@
 
 use std::sync::OnceLock;
 
-use bytes::Bytes;
 use eventlog::{
     AppRow, DamagedRow, Epoch, EventPlace, Log, Offset, Record, RecordChange, RecordId,
-    StoredRecord, Version, WsId,
+    StoredRecord, Version, WsId, istorage::FoundRow,
 };
 use hashbrown::HashMap;
 
@@ -111,8 +110,8 @@ pub(crate) struct GroupView<'g> {
 #[derive(Debug)]
 pub(crate) struct ReadRecord {
     pub(crate) stored: StoredRecord,
-    /// The stored bytes of the record; `None` if the record is not stored yet.
-    pub(crate) bytes: Option<Bytes>,
+    /// The row of the record; `None` if the record is not stored yet.
+    pub(crate) row: Option<FoundRow>,
 }
 
 impl GroupView<'_> {
@@ -123,17 +122,17 @@ impl GroupView<'_> {
     ) -> Result<Option<ReadRecord>, eventlog::Error> {
         if let Some((version, record)) = self.overlay.get(ws, id) {
             let stored = StoredRecord { ws, version, record: record.clone() };
-            return Ok(Some(ReadRecord { stored, bytes: None }));
+            return Ok(Some(ReadRecord { stored, row: None }));
         }
         let row = AppRow::Record(ws, id);
-        let bytes = match self.known_rows.get(&row) {
-            Some(bytes) => bytes,
-            None => self.log.reader().row(row).await?,
+        let found = match self.known_rows.get(&row) {
+            Some(found) => found,
+            None => self.log.reader().found_row(row).await?,
         };
-        let stored = bytes.as_ref().map(|bytes| row.record(bytes)).transpose()?;
+        let stored = found.as_ref().map(|found| row.record(&found.value)).transpose()?;
         self.log.check_not_outdated(row, stored.as_ref().map(|stored| stored.version))?;
         let Some(stored) = stored else { return Ok(None) };
         self.log_end.check(row, stored.version)?;
-        Ok(Some(ReadRecord { stored, bytes }))
+        Ok(Some(ReadRecord { stored, row: found }))
     }
 }

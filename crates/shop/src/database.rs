@@ -10,7 +10,7 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use eventlog::{Log, Reader, TrustLevel, WsId};
+use eventlog::{Epoch, Log, Reader, TrustLevel, WsId};
 use isequencer::SeqId;
 use istorage::{KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver};
 use processor::{Application, Commands, Partition, PartitionEnd, PartitionSettings, Status};
@@ -41,6 +41,8 @@ pub struct ShopDatabase {
 pub struct ShopNodeSettings {
     /// The trust level of the application.
     pub level: TrustLevel,
+    /// The epoch below which level 2 wrote; 0 if it never did.
+    pub stray_before: Epoch,
     /// The timeout of each call to the storage.
     pub timeout: Duration,
     /// The time for which the log tries to apply events.
@@ -63,6 +65,7 @@ impl ShopNodeSettings {
         partition.sequencer.retry_after = Duration::from_millis(50);
         ShopNodeSettings {
             level,
+            stray_before: Epoch(0),
             timeout: Duration::from_secs(10),
             apply_for: Duration::from_secs(5),
             answers_kept: Duration::from_secs(24 * 60 * 60),
@@ -139,6 +142,7 @@ impl ShopDatabase {
     ) -> ShopNode {
         let ShopNodeSettings {
             level,
+            stray_before,
             timeout,
             apply_for,
             answers_kept,
@@ -149,8 +153,14 @@ impl ShopDatabase {
         own.name = format!("{partition}");
         let partitions = self.app.entry.partitions;
         let storage = storage.unwrap_or_else(|| Arc::clone(&self.app.storage));
-        let settings =
-            eventlog::LogSettings { partitions, level, timeout, apply_for, answers_kept };
+        let settings = eventlog::LogSettings {
+            partitions,
+            level,
+            stray_before,
+            timeout,
+            apply_for,
+            answers_kept,
+        };
         let log = Arc::new(Log::new(
             Arc::clone(&storage),
             self.clock.clone(),

@@ -367,7 +367,7 @@ impl StorageWrapper for OneRowStorage {
     }
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
-        if let Call::Get(key, _) = &call
+        if let Call::GetBatch([key]) = &call
             && self.row.lock().unwrap().as_ref() == Some(key)
         {
             return Err((self.error)("this row cannot be read, on purpose"));

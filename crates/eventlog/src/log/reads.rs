@@ -4,21 +4,19 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use istorage::{AppStorageExt, Consistency};
 
-use crate::{AppRow, EventPlace, Log, Offset, Result, TrustLevel, Violation, reader::LogRow};
+use crate::{AppRow, EventPlace, Log, Offset, Result, Violation, reader::LogRow};
 
 impl Log {
-    /// Returns the consistency of reads. Rows that are written conditionally are read linearizably,
-    /// so that no acknowledged event is missed.
-    fn consistency(&self) -> Consistency {
-        match self.settings.level {
-            TrustLevel::Zero | TrustLevel::One => Consistency::Linearizable,
-            TrustLevel::Two => Consistency::Plain,
-        }
-    }
-
+    /// Reads a row.
+    ///
+    /// Invariant: a leader reads its log linearizably at every level. A simpler version reads plainly
+    /// at level 2, at which no event is written conditionally. At level 0 an insert of leader A was
+    /// accepted by the servers, and A died before the insert was committed; the level becomes 2;
+    /// leader B does not see that event, and puts its own; the level becomes 0; the first
+    /// linearizable read commits the insert of A, which hides the event of B.
     pub(crate) async fn get(&self, row: AppRow) -> Result<Option<Bytes>> {
         let deadline = self.reader.deadline();
-        Ok(self.reader.storage().get(&row.key(), self.consistency(), deadline).await?)
+        Ok(self.reader.storage().get_linearizable(&row.key(), deadline).await?)
     }
 
     pub(crate) fn log_rows(&self, from: Offset) -> BoxStream<'static, Result<LogRow>> {
@@ -26,19 +24,19 @@ impl Log {
         self.reader.log_rows(
             move |offset| AppRow::Plog(partition, offset),
             from,
-            self.consistency(),
+            Consistency::Linearizable,
         )
     }
 
     /// Returns whether an event is in the log, for a caller that has found another row of the
-    /// event. Where the log is written conditionally, such an event is in the log. At level 2
-    /// another event may have replaced it.
+    /// event. Where the log is written conditionally, such an event is in the log. An event of
+    /// level 2 may have been replaced by another one.
     ///
     /// # Errors
     /// Fails with the errors of the storage. Also fails if the event cannot be read, because it is
     /// then not known whether the event is this one.
     pub async fn has_event(&self, place: EventPlace) -> Result<bool> {
-        if self.settings.level != TrustLevel::Two {
+        if !self.may_be_stray(place.epoch) {
             return Ok(true);
         }
         let row = AppRow::Plog(self.partition, place.plog);

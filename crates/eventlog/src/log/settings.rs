@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU16, time::Duration};
 
-use crate::TrustLevel;
+use crate::{Epoch, TrustLevel};
 
 /// The settings of a log.
 #[derive(Clone, Copy, Debug)]
@@ -10,8 +10,13 @@ pub struct LogSettings {
     /// The number of partitions of the application. A workspace is in the partition of its number
     /// modulo this number.
     pub partitions: NonZeroU16,
-    /// The way in which events and records are written.
+    /// The way in which events and records are written. The level may change between two
+    /// leaderships, while no node works and after all late writes have landed.
     pub level: TrustLevel,
+    /// Level 2 wrote under epochs below this one; 0 if level 2 never wrote. A row of such an epoch
+    /// may be a *stray*: a former leader wrote it, and its event is not in the log. At level 2 every
+    /// epoch counts, whatever this bound is.
+    pub stray_before: Epoch,
     /// The limit of each call to the storage. The lease reserves time for such a call.
     pub timeout: Duration,
     /// The time for tries to apply the events in the log. Afterwards the caller gets the error.
@@ -22,11 +27,12 @@ pub struct LogSettings {
 }
 
 impl LogSettings {
-    /// The default settings: level 0, 2 s for a call, 5 s to apply, 24 h for answers.
+    /// The default settings: level 0, no strays, 2 s for a call, 5 s to apply, 24 h for answers.
     pub fn new(partitions: NonZeroU16) -> LogSettings {
         LogSettings {
             partitions,
             level: TrustLevel::Zero,
+            stray_before: Epoch(0),
             timeout: Duration::from_secs(2),
             apply_for: Duration::from_secs(5),
             answers_kept: Duration::from_secs(24 * 60 * 60),

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::{
     AppRow, DamagedRow, DecodeError, DrawnNumber, Entry, Error, EventPlace, Log, Offset, Result,
-    TrustLevel, WsId,
+    WsId,
 };
 
 /// An event that cannot be read, and the known facts about it.
@@ -86,17 +86,17 @@ impl Log {
             let named = AppRow::Plog(self.partition, place.plog);
             return Err(DamagedRow::Misplaced { row: beside, named }.into());
         }
-        // At level 2 a leader that had lost its lease may have left the copy. Only the damaged bytes
+        // A leader of level 2 that had lost its lease may have left the copy. Only the damaged bytes
         // can tell that the copy is of the same event: they name its place, or a marker has them. A
         // simpler version trusts each copy: a former leader left one in another workspace; the event
         // is marked there, with the numbers and the epoch of the copy; the log cannot be read on, and
         // the numbers of the event are given again.
-        let is_level_2 = self.settings.level == TrustLevel::Two;
+        let may_be_stray = |copy: &Entry| self.may_be_stray(copy.place().epoch);
         let is_of_event = |copy: &Entry| match copy {
             Entry::Marker(marker) if marker.bytes == found => true,
             copy => row.hinted_place(&found) == Some(copy.place()),
         };
-        readable.take_if(|copy| is_level_2 && !is_of_event(copy));
+        readable.take_if(|copy| may_be_stray(copy) && !is_of_event(copy));
         Ok(Some(match readable {
             Some(entry) => DamagedEvent {
                 row,
@@ -104,7 +104,7 @@ impl Log {
                 place: entry.place(),
                 wlog: None,
                 drawn: Some(entry.drawn().to_vec()),
-                copy: copy.filter(|_| matches!(entry, Entry::Event(_)) && !is_level_2),
+                copy: copy.filter(|_| matches!(entry, Entry::Event(_)) && !may_be_stray(&entry)),
             },
             None => {
                 self.check_neighbour(plog, ws, wlog).await?;

@@ -77,7 +77,7 @@ impl Log {
 
     /// Returns the epoch of the event in front of `plog`. Epochs never fall, so the event at `plog`
     /// has that epoch or a later one.
-    pub(super) async fn epoch_before(&self, plog: Offset) -> Result<Epoch> {
+    pub(crate) async fn epoch_before(&self, plog: Offset) -> Result<Epoch> {
         if plog == Offset::FIRST {
             return Ok(Epoch(0));
         }

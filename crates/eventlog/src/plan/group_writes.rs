@@ -1,8 +1,8 @@
 //! The writes of a group, and all of them as one atomic write.
 
-use istorage::{AtomicBatch, BatchLimits};
+use istorage::{AtomicBatch, BatchLimits, Key};
 
-use super::RowWrite;
+use super::{RowWrite, WriteMode};
 
 /// All writes of a group. Each row is written once.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +40,14 @@ impl GroupWrites {
             }
         }
         AtomicBatch { conditionals, ordered, puts: Vec::new() }
+    }
+
+    /// Gives a conditional write another condition.
+    pub(crate) fn set_condition(&mut self, key: &Key, condition: WriteMode) {
+        let mut all = self.plog.iter_mut().chain(&mut self.rest).chain(&mut self.changes);
+        if let Some(write) = all.find(|write| write.is_conditional() && write.key == *key) {
+            write.mode = condition;
+        }
     }
 
     /// Returns the write of a condition of [`GroupWrites::atomic_batch`].

@@ -60,6 +60,12 @@ impl RowWrite {
         }
     }
 
+    /// Returns whether bytes in the row prove that this write was done: no other event writes the
+    /// version of its record.
+    pub(crate) fn is_written_as(&self, there: Option<&Bytes>) -> bool {
+        self.version().is_some() && there == Some(&self.after)
+    }
+
     /// The number of bytes of the call that writes the row.
     pub(crate) fn size(&self) -> usize {
         let before = match &self.mode {

@@ -24,7 +24,7 @@ fn can(atomic: Option<BatchLimits>, ordered: Option<BatchLimits>) -> Capabilitie
 fn rules(level: TrustLevel, in_steps: bool) -> Rules {
     let answers_kept = Duration::from_secs(100);
     let now = WallTime::from_millis(1_000_000);
-    Rules { partition: 1, level, in_steps, answers_kept, now }
+    Rules { partition: 1, level, has_strays: false, in_steps, answers_kept, now }
 }
 
 fn version(plog: u64) -> Version {
@@ -52,7 +52,7 @@ fn record(
     RecordWrite {
         id: RecordId(id),
         replaces: replaces.map(version),
-        before: before.map(Bytes::from),
+        before: before.map(|before| FoundRow { value: before.into(), hides_ordered: false }),
         after: after.into(),
     }
 }
@@ -106,6 +106,51 @@ fn each_trust_level_chooses_the_conditions_of_its_writes() {
     assert_eq!(in_steps(TrustLevel::Zero), "+event 7 | event 7@-7? new@-7? updated@7?");
     assert_eq!(in_steps(TrustLevel::One), "+event 7 | event 7@-7? new@-7 updated@7");
     assert_eq!(in_steps(TrustLevel::Two), at_once(TrustLevel::Two));
+}
+
+/// A row that was written under a condition at another level hides every put.
+#[test]
+fn a_record_that_hides_ordered_writes_is_updated_conditionally_at_every_level() {
+    let mut hidden = record(2, Some(1), Some("old"), "updated");
+    hidden.before.as_mut().unwrap().hides_ordered = true;
+    let other = record(3, Some(1), Some("old"), "other");
+    let then = event(8, 2, vec![record(2, Some(7), None, "again")]);
+    let group = [event(7, 1, vec![hidden, other]), then];
+    let rest = |in_steps, level| {
+        let GroupWrites { rest, changes, .. } = rules(level, in_steps).plan(&group).unwrap();
+        assert_eq!(changes, []);
+        shown(&rest)
+    };
+    assert_eq!(rest(false, TrustLevel::Zero), "+event 7 old>again old>other +event 8");
+    assert_eq!(rest(false, TrustLevel::One), "+event 7 old>again other@7 +event 8");
+    assert_eq!(rest(false, TrustLevel::Two), "event 7@7 old>again other@7 event 8@8");
+    assert_eq!(rest(true, TrustLevel::Zero), "event 7@-7? old>again other@7? event 8@-8?");
+    assert_eq!(rest(true, TrustLevel::One), "event 7@-7? old>again other@7 event 8@-8?");
+}
+
+/// Nothing looks at a new record of level 1. In the band *first* it would not replace the record of
+/// a former leader of level 2.
+#[test]
+fn a_new_record_of_level_1_replaces_what_level_2_has_left() {
+    let group = [event(7, 1, vec![record(1, None, None, "new")])];
+    let rest = |level, in_steps| {
+        let rules = Rules { has_strays: true, ..rules(level, in_steps) };
+        shown(&rules.plan(&group).unwrap().rest)
+    };
+    assert_eq!(rest(TrustLevel::One, true), "event 7@-7? new@7");
+    assert_eq!(rest(TrustLevel::One, false), "+event 7 new@7");
+    assert_eq!(rest(TrustLevel::Zero, true), "event 7@-7? new@-7?");
+}
+
+#[test]
+fn a_condition_that_meets_a_stray_is_replaced() {
+    let mut writes = planned(&[event(7, 1, Vec::new())], TrustLevel::Zero);
+    let key = writes.rest[0].key.clone();
+    let size = |writes: &GroupWrites| writes.rest[0].size();
+    let before = size(&writes);
+    writes.set_condition(&key, WriteMode::Conditional(Some("stray".into())));
+    assert_eq!(shown(&writes.rest), "stray>event 7");
+    assert_eq!(size(&writes), before + 5, "it counts against the limits of a call");
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! The rows of events that are in the log and may not be applied.
 
 use bytes::Bytes;
-use istorage::{AppStorageExt, Key};
+use istorage::{FoundRow, Key};
 
 use crate::{
     AppRow, Entry, Log, PreparedEvent, Result,
-    apply::{combined_result, remaining_write},
+    apply::combined_result,
     conflict,
-    plan::{GroupWrites, RowKind, RowWrite},
+    plan::{GroupWrites, RowKind, RowWrite, WriteMode},
 };
 
 impl Log {
@@ -36,18 +36,22 @@ impl Log {
         writes: Vec<RowWrite>,
         failed: &mut Vec<Result<()>>,
     ) -> Result<Vec<RowWrite>> {
-        // Other ordered rows are not read first: the storage keeps the right write.
-        let depends = |write: &RowWrite| write.is_judged() || write.kind == RowKind::Marker;
+        // A record may hide ordered writes, at every level. Other ordered rows are not read first:
+        // the storage keeps the right write.
+        let depends = |write: &RowWrite| {
+            write.is_judged() || matches!(write.kind, RowKind::Marker | RowKind::Record { .. })
+        };
         let (looked_at, mut left): (Vec<_>, Vec<_>) = writes.into_iter().partition(depends);
         if looked_at.is_empty() {
             return Ok(left);
         }
         // These reads may be outdated. The conditions of the writes detect that.
         let keys: Vec<Key> = looked_at.iter().map(|write| write.key.clone()).collect();
-        let there = self.storage().get_values(&keys, self.reader.deadline()).await?;
-        for (write, there) in looked_at.into_iter().zip(there) {
-            let needed = match self.replace_across_marker(write, there.as_ref()).await {
-                Ok(write) => remaining_write(write, there.as_ref()),
+        let found = self.storage().get_batch(&keys, self.reader.deadline()).await?;
+        for (write, found) in looked_at.into_iter().zip(found) {
+            let there = found.as_ref().map(|found| &found.value);
+            let needed = match self.replace_across_marker(write, there).await {
+                Ok(write) => self.needed_over(write, found).await,
                 Err(error) => Err(error),
             };
             match needed {
@@ -56,6 +60,40 @@ impl Log {
             }
         }
         Ok(left)
+    }
+
+    /// Returns a write if it is still needed over the row that was found.
+    ///
+    /// Invariant: a row that hides ordered writes and is behind is written conditionally, at every
+    /// level. A simpler version puts records at levels 1 and 2. At level 2 leader A puts event 9,
+    /// which updates a record that hides ordered writes, and crashes before the conditional write of
+    /// the record; leader B puts the record, and the put is hidden. So the record stays behind.
+    ///
+    /// At levels 1 and 2 a foreign record stays, and hides that of the event.
+    async fn needed_over(
+        &self,
+        mut write: RowWrite,
+        found: Option<FoundRow>,
+    ) -> Result<Option<RowWrite>> {
+        let there = found.as_ref().map(|found| &found.value);
+        let hides_ordered = found.as_ref().is_some_and(|found| found.hides_ordered);
+        let needs_condition = write.is_conditional() || hides_ordered;
+        let condition = match conflict::judge_applied_row(&write, there) {
+            Ok(None) => return Ok(None),
+            Ok(Some(condition)) => condition,
+            Err(_) if !write.is_judged() && !hides_ordered => return Ok(Some(write)),
+            Err(violation) => match found {
+                Some(found) if self.is_stray(&write, &found).await? => {
+                    WriteMode::Conditional(Some(found.value))
+                }
+                _ if write.is_judged() => return Err(violation.into()),
+                _ => return Ok(Some(write)),
+            },
+        };
+        if needs_condition {
+            write.mode = condition;
+        }
+        Ok(Some(write))
     }
 
     /// Lets an event replace an older version of a record, if the event between the two versions is

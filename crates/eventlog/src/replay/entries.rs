@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use super::rows::{PlogRows, has_event_beyond};
-use crate::{AppRow, DamagedRow, Entry, Epoch, Error, Log, Offset, Result, TrustLevel, log::Tail};
+use crate::{AppRow, DamagedRow, Entry, Epoch, Error, Log, Offset, Result, log::Tail};
 
 /// The entries of a log from an offset on.
 pub(crate) struct PlogEntries<'l> {
@@ -44,7 +44,7 @@ impl<'l> PlogEntries<'l> {
             return Err(self.log.note_later_leader(epoch));
         }
         if epoch < self.tail.epoch {
-            if self.log.settings.level == TrustLevel::Two {
+            if self.log.is_stray_event(row, epoch).await? {
                 // A leader that had lost its leadership left this event behind. The next write at
                 // this offset replaces the event.
                 return match has_event_beyond(self.log, next, self.tail.epoch).await? {

@@ -52,17 +52,19 @@ impl<'l> PlogRows<'l> {
 }
 
 /// Returns whether an event is behind the end of the log, in this storage partition or in the next
-/// one. At level 2, events of an earlier epoch do not count: a leader that had lost its leadership
-/// left them behind.
-pub(super) async fn has_event_beyond(log: &Log, end: Offset, epoch: Epoch) -> Result<bool> {
+/// one. Strays of level 2 do not count. `epoch` is the epoch of the last event.
+pub(crate) async fn has_event_beyond(log: &Log, end: Offset, epoch: Epoch) -> Result<bool> {
     let next_storage_partition = Offset((end.0 / NEIGHBOURS + 1) * NEIGHBOURS);
     for from in [end.next(), next_storage_partition] {
         let mut rows = log.log_rows(from);
         while let Some((offset, bytes)) = rows.try_next().await? {
             let row = AppRow::Plog(log.partition, offset);
-            if log.settings.level != TrustLevel::Two
-                || log.reader.entry(row, &bytes)?.place().epoch >= epoch
-            {
+            let is_stray = match log.reader.entry(row, &bytes).map(|entry| entry.place().epoch) {
+                Ok(of_row) => of_row < epoch && log.may_be_stray(of_row),
+                Err(error) if log.settings.level == TrustLevel::Two => return Err(error),
+                Err(_) => false,
+            };
+            if !is_stray {
                 return Ok(true);
             }
         }

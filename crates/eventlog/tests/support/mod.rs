@@ -29,7 +29,18 @@ pub(crate) async fn storage() -> SharedStorage {
 }
 
 pub(crate) fn log(storage: &SharedStorage, level: TrustLevel, epoch: u64) -> Log {
-    let settings = LogSettings { level, ..LogSettings::new(PARTITIONS) };
+    log_after_level_2(storage, level, epoch, 0)
+}
+
+/// Returns a log of which level 2 wrote the epochs below `stray_before`.
+pub(crate) fn log_after_level_2(
+    storage: &SharedStorage,
+    level: TrustLevel,
+    epoch: u64,
+    stray_before: u64,
+) -> Log {
+    let stray_before = Epoch(stray_before);
+    let settings = LogSettings { level, stray_before, ..LogSettings::new(PARTITIONS) };
     let fence = Arc::new(SingleNodeFence(Epoch(epoch)));
     Log::new(Arc::clone(storage), Clock::system(), fence, PARTITION, settings)
 }
@@ -77,7 +88,7 @@ pub(crate) fn events(
 /// Writes the events as one group. The first event replaces the stored record.
 pub(crate) async fn write(storage: &SharedStorage, log: &Log, events: &[Event]) {
     let key = AppRow::Record(WS, RecordId(322_685_000_131_072)).key();
-    let before = storage.get_linearizable(&key, Instant::FAR_FUTURE).await.unwrap();
+    let before = storage.get_batch(&[key], Instant::FAR_FUTURE).await.unwrap().remove(0);
     let group: Vec<_> =
         events.iter().map(|event| PreparedEvent::new(event, |_| before.clone())).collect();
     let outcome = log.write(&group).await;

@@ -5,11 +5,11 @@
 
 use std::{mem, panic::AssertUnwindSafe, sync::Arc};
 
-use bytes::Bytes;
 use causes::with_causes;
 use clock::Instant;
 use eventlog::{
     DrawnNumber, Event, EventPlace, Idempotency, Offset, PreparedEvent, RecordChange, RecordId,
+    istorage::FoundRow,
 };
 use futures::FutureExt;
 use isequencer::{JoinError, StorageError, Transaction, WsKind, standard};
@@ -59,8 +59,8 @@ impl From<HandlerError> for RunError {
 /// The effects of a handler that succeeded.
 struct HandlerEffects {
     changes: Vec<RecordChange>,
-    /// The stored bytes of the records that the command replaces.
-    before: Vec<(RecordId, Bytes)>,
+    /// The stored rows of the records that the command replaces.
+    before: Vec<(RecordId, FoundRow)>,
     answer: Answer,
 }
 
@@ -255,11 +255,11 @@ impl CommandGroup {
 /// Packs an event. Refuses an event with a row that is larger than `limit`.
 fn prepare(
     event: &Event,
-    before: &[(RecordId, Bytes)],
+    before: &[(RecordId, FoundRow)],
     limit: usize,
 ) -> Result<PreparedEvent, Rejection> {
     let read =
-        |id: RecordId| before.iter().find(|(read, _)| *read == id).map(|(_, bytes)| bytes.clone());
+        |id: RecordId| before.iter().find(|(read, _)| *read == id).map(|(_, row)| row.clone());
     let prepared = PreparedEvent::new(event, read);
     let largest = prepared.largest_row();
     if largest > limit {

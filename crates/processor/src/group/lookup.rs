@@ -39,14 +39,15 @@ impl CommandGroup {
         }
         let row = AppRow::Answer(command.ws, own.key);
         let bytes = match self.known_rows.get(&row) {
-            Some(bytes) => bytes,
+            Some(found) => found.map(|found| found.value),
             None => partition.log.reader().row(row).await?,
         };
         let Some(bytes) = bytes else { return Ok(None) };
         let stored = row.answer(&bytes).map_err(eventlog::Error::from)?;
         let EventPlace { epoch, plog, wlog, .. } = stored.place;
         partition.log_end.check(row, Version { epoch, plog })?;
-        if !partition.log.has_event(stored.place).await? {
+        // Events behind the end of the log are not in the log, even if their rows are there.
+        if plog >= partition.log_end.next || !partition.log.has_event(stored.place).await? {
             return Ok(None);
         }
         if stored.body != own.body {
@@ -96,7 +97,7 @@ impl CommandGroup {
             let what = format!("the application does not declare the kind of workspace {}", ws.0);
             return Err(Rejection::new(RejectionKind::Internal, what).into());
         };
-        if read.bytes.is_some() {
+        if read.row.is_some() {
             partition.kinds.put(ws, kind);
         }
         Ok(kind)

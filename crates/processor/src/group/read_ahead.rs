@@ -97,7 +97,7 @@ impl CommandGroup {
             if now.is_empty() {
                 return;
             }
-            let found = partition.log.reader().rows(now).await;
+            let found = partition.log.reader().found_rows(now).await;
             self.known_rows.note_call(found.is_ok());
             match found {
                 Ok(found) => self.known_rows.add(now, found),
@@ -160,7 +160,7 @@ pub(super) fn rows_of(
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use eventlog::RecordId;
+    use eventlog::{RecordId, istorage::FoundRow};
     use lru::LruCache;
 
     use super::*;
@@ -191,7 +191,8 @@ mod tests {
         let (done, waits, not_read) = (100_000, 200_000, 300_000);
         let mut group = CommandGroup::default();
         for id in [done, waits, not_read] {
-            group.known_rows.add(&[row(id)], vec![Some(Bytes::from(vec![0; 1_000]))]);
+            let found = FoundRow { value: Bytes::from(vec![0; 1_000]), hides_ordered: false };
+            group.known_rows.add(&[row(id)], vec![Some(found)]);
         }
         let waiting = [command(&[waits], true), command(&[not_read], false)].into();
         group.update_rows(&application, &mut kinds, &waiting, true);

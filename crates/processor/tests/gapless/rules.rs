@@ -219,7 +219,7 @@ async fn counter_records_are_read_once() {
     scene.faults.take_calls();
     scene.write(&node, WS, vec![invoice(1)]).await.unwrap();
     let calls = scene.faults.take_calls();
-    assert_eq!(calls.get("get"), Some(&1), "the counter record: {calls:?}");
+    assert_eq!(calls.get("get_batch"), Some(&1), "the counter record: {calls:?}");
     assert_eq!(scene.end(&node).await.all.len(), 16);
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use eventlog::{Name, QName, RecordChange, RecordId, StoredRecord, TableKind, Value, Version};
 
 use crate::{CommandContext, HandlerError, Rejection, RejectionKind, state::ReadRecord};
@@ -75,7 +74,7 @@ impl CommandContext<'_> {
         id: RecordId,
         expected: Option<Version>,
     ) -> Result<bool, HandlerError> {
-        let Some(ReadRecord { stored: StoredRecord { version, record, .. }, bytes }) =
+        let Some(ReadRecord { stored: StoredRecord { version, record, .. }, row }) =
             self.state.read(self.ws, id).await?
         else {
             return Ok(false);
@@ -87,7 +86,7 @@ impl CommandContext<'_> {
             );
             return Err(Rejection::new(RejectionKind::Conflict, what).into());
         }
-        self.bytes += bytes.as_ref().map_or(0, Bytes::len);
+        self.bytes += row.as_ref().map_or(0, |row| row.value.len());
         if self.bytes > MOST_BYTES {
             let what = format!(
                 "the rows that it changes have more than {} MiB together: change them by several commands",
@@ -96,8 +95,8 @@ impl CommandContext<'_> {
             return Err(Rejection::new(RejectionKind::TooLarge, what).into());
         }
         // A record that an earlier command of the group wrote is not stored yet, so the record has
-        // no bytes.
-        self.before.extend(bytes.map(|bytes| (id, bytes)));
+        // no row.
+        self.before.extend(row.map(|row| (id, row)));
         self.changes.push(RecordChange { replaces: Some(version), record });
         Ok(true)
     }

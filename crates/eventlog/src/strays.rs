@@ -1,0 +1,96 @@
+//! The strays of trust level 2: rows of a former leader whose event is not in the log.
+//!
+//! At level 2 a leader that stands still may go on when it has lost its leadership. Its event loses
+//! against that of the next leader, but other rows of the event may stay. No node writes such rows
+//! at levels 0 and 1. When the level has changed to one of these, the rows are still there.
+
+use bytes::Bytes;
+use istorage::{FoundRow, Key};
+
+use crate::{
+    AppRow, Epoch, Log, Offset, Result, TrustLevel, conflict,
+    plan::{RowWrite, WriteMode},
+};
+
+impl Log {
+    /// Returns whether level 2 wrote under an epoch. A row of such an epoch may be a stray.
+    pub(crate) fn may_be_stray(&self, epoch: Epoch) -> bool {
+        self.settings.level == TrustLevel::Two || epoch < self.settings.stray_before
+    }
+
+    /// Returns whether a row in the place of a write is a stray. Such a row may be replaced. Every
+    /// other row that the write does not expect is a violation.
+    pub(crate) async fn is_stray(&self, write: &RowWrite, found: &FoundRow) -> Result<bool> {
+        let partitions = self.reader.partitions();
+        let Some(writer) = conflict::level_2_writer(write, found, partitions) else {
+            return Ok(false);
+        };
+        if !self.may_be_stray(writer.version.epoch) {
+            return Ok(false);
+        }
+        if writer.is_excluded_by(write) {
+            return Ok(true);
+        }
+        let row = AppRow::Plog(self.partition, writer.version.plog);
+        let Some(bytes) = self.get(row).await? else { return Ok(true) };
+        Ok(!writer.is_at(self.reader.entry(row, &bytes)?.place()))
+    }
+
+    /// Returns the condition under which a write replaces a stray; `None` if the row is no stray.
+    /// `there` are the bytes that the storage reported. If the row has changed since, the condition
+    /// holds no more, and the storage reports the row again.
+    pub(crate) async fn condition_over_stray(
+        &self,
+        write: &RowWrite,
+        there: &Bytes,
+    ) -> Result<Option<WriteMode>> {
+        if !self.may_be_stray(Epoch(0)) {
+            return Ok(None);
+        }
+        let condition = Some(WriteMode::Conditional(Some(there.clone())));
+        let is_stray = match self.found_now(&write.key).await? {
+            Some(found) if found.value == *there => self.is_stray(write, &found).await?,
+            _ => true,
+        };
+        Ok(condition.filter(|_| is_stray))
+    }
+
+    /// Returns the epoch below which an event of level 2 at an offset is not in the log: the epoch of
+    /// the event in front of the offset. This leader wrote the events behind the end of its replay.
+    pub(crate) fn strays_before(&self, offset: Offset) -> Epoch {
+        let tail = self.tail();
+        let in_front = if offset == tail.next { tail.epoch } else { self.fence.epoch() };
+        match self.settings.level {
+            TrustLevel::Zero | TrustLevel::One => in_front.min(self.settings.stray_before),
+            TrustLevel::Two => in_front,
+        }
+    }
+
+    /// Returns whether the first event that level 2 has put behind the end of the replay is hidden.
+    ///
+    /// A simpler version trusts the put. At level 0 an operator removed a foreign row behind the end
+    /// of the log; the level becomes 2; the removed row hides the event that is put in its place. So
+    /// an acknowledged event would be missing. At level 2 no event is removed, so the check is needed
+    /// once.
+    pub(crate) async fn is_first_hidden(&self, first: &RowWrite) -> Result<bool> {
+        let next = AppRow::Plog(self.partition, self.tail().next);
+        Ok(first.row == next && self.found_now(&first.key).await?.is_none())
+    }
+
+    /// Reads a row as it is now.
+    async fn found_now(&self, key: &Key) -> Result<Option<FoundRow>> {
+        let keys = std::slice::from_ref(key);
+        let found = self.storage().get_batch(keys, self.reader.deadline()).await?;
+        Ok(found.into_iter().next().flatten())
+    }
+
+    /// Returns whether an event behind an event of a later epoch is a stray. Level 2 puts its events,
+    /// so at the other levels a row that hides ordered writes is damage.
+    pub(crate) async fn is_stray_event(&self, row: AppRow, epoch: Epoch) -> Result<bool> {
+        if self.settings.level == TrustLevel::Two || !self.may_be_stray(epoch) {
+            return Ok(self.may_be_stray(epoch));
+        }
+        let found = self.found_now(&row.key()).await?;
+        Ok(found.is_none_or(|found| !found.hides_ordered))
+    }
+}

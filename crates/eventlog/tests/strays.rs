@@ -1,0 +1,123 @@
+//! Rows that a former leader of level 2 has left, under a leader of another level.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use clock::Instant;
+use eventlog::{AppRow, DamagedRow, Offset, TrustLevel};
+use istorage::{
+    Call, CallAnswer, Consistency, RangeRead, Result, RowStream, SharedStorage, StorageWrapper,
+};
+use support::{
+    LEVELS, PARTITION, WS, broken, event, events, log, log_after_level_2, only_in_plog, put,
+    replayed, storage, write,
+};
+
+use TrustLevel::{One, Two, Zero};
+
+/// Events 3 and 5 of the former leader are behind event 2 of a later epoch.
+async fn with_strays(level: TrustLevel) -> SharedStorage {
+    let storage = storage().await;
+    write(&storage, &log(&storage, Two, 1), &events(1, 1, 1, None)).await;
+    write(&storage, &log(&storage, Two, 3), &events(3, 2, 1, Some((1, 1)))).await;
+    for offset in [3, 5] {
+        only_in_plog(&storage, level, &event(2, offset, None)).await;
+    }
+    storage
+}
+
+#[tokio::test]
+async fn a_log_ends_in_front_of_the_events_of_a_former_leader_of_level_2() {
+    for level in [Zero, One] {
+        let storage = with_strays(Two).await;
+        let next = log_after_level_2(&storage, level, 5, 4);
+        assert_eq!(replayed(&next, 1).await.unwrap().len(), 2);
+        // The group meets two of these events.
+        let group = events(5, 3, 3, Some((3, 2)));
+        write(&storage, &next, &group).await;
+        let all = replayed(&log_after_level_2(&storage, level, 6, 4), 1).await.unwrap();
+        assert_eq!(all[2..], group);
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_level_2_did_not_put_is_damage() {
+    for (written_at, stray_before) in [(Two, 2), (Zero, 4)] {
+        let storage = with_strays(written_at).await;
+        let error = replayed(&log_after_level_2(&storage, Zero, 5, stray_before), 1).await;
+        let row = AppRow::Plog(PARTITION, Offset(3));
+        let fell = DamagedRow::EpochFell { row, epoch: 2, before: 3 };
+        assert_eq!(broken(error.unwrap_err()), fell, "written at {written_at}");
+    }
+}
+
+/// A foreign row behind the end of the log could not be removed if such an event was behind it.
+#[tokio::test]
+async fn the_events_of_a_former_leader_do_not_prove_that_the_log_goes_on() {
+    let storage = with_strays(Two).await;
+    for (stray_before, is_behind) in [(4, true), (2, false)] {
+        let log = log_after_level_2(&storage, Zero, 5, stray_before);
+        assert_eq!(log.may_be_behind_the_end(Offset(3)).await.unwrap(), is_behind);
+    }
+}
+
+/// The copy may be that of another event: see `Log::damaged`.
+#[tokio::test]
+async fn the_copy_of_a_damaged_event_of_level_2_is_not_trusted() {
+    let storage = storage().await;
+    write(&storage, &log(&storage, Two, 1), &events(1, 1, 2, None)).await;
+    let lost = event(1, 3, Some((1, 2)));
+    let damage = Bytes::from_static(b"damaged");
+    put(&storage, Two, AppRow::Plog(PARTITION, Offset(3)), lost.place, damage).await;
+    put(&storage, Two, AppRow::Wlog(WS, Offset(3)), lost.place, lost.to_bytes()).await;
+    for (stray_before, is_trusted) in [(1, true), (2, false)] {
+        let log = log_after_level_2(&storage, Zero, 2, stray_before);
+        let damaged = log.damaged(Offset(3), WS, Offset(3)).await.unwrap().unwrap();
+        assert_eq!(damaged.drawn().is_some(), is_trusted);
+        assert_eq!(damaged.is_restorable(), is_trusted);
+    }
+}
+
+/// A storage that notes how the log of a partition is read.
+#[derive(Debug)]
+struct NotingStorage {
+    inner: SharedStorage,
+    reads: Mutex<Vec<Consistency>>,
+}
+
+impl StorageWrapper for NotingStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        if let Call::Get(_, consistency) = &call {
+            self.reads.lock().unwrap().push(*consistency);
+        }
+        call.send(&self.inner, deadline).await
+    }
+
+    fn read(&self, read: RangeRead) -> RowStream {
+        self.reads.lock().unwrap().push(read.consistency);
+        read.send(&self.inner)
+    }
+}
+
+/// At level 2 the log was read plainly. So an insert of level 0 that was not committed yet stayed
+/// open, and a later read at level 0 committed it above the event of level 2.
+#[tokio::test]
+async fn a_leader_reads_its_log_linearizably_at_every_level() {
+    for level in LEVELS {
+        let inner = storage().await;
+        write(&inner, &log(&inner, level, 1), &events(1, 1, 2, None)).await;
+        let noting = Arc::new(NotingStorage { inner, reads: Mutex::default() });
+        let storage = Arc::clone(&noting) as SharedStorage;
+        assert_eq!(replayed(&log(&storage, level, 2), 2).await.unwrap().len(), 1);
+        let reads = noting.reads.lock().unwrap();
+        assert!(reads.len() > 2 && reads.iter().all(|read| *read == Consistency::Linearizable));
+    }
+}
