@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod basics;
+mod changed_levels;
 mod changed_rows;
 mod crashes;
 mod fixture;
@@ -22,6 +23,7 @@ mod scene;
 mod sequence_fields;
 mod slow_storage;
 mod stalled_partitions;
+mod strays;
 mod two_leaders;
 mod unknown_outcomes;
 mod unseen_events;
@@ -35,6 +37,7 @@ const THREADS: usize = 5;
 fn main() -> std::process::ExitCode {
     let trials = [
         basics::TRIALS,
+        changed_levels::TRIALS,
         changed_rows::TRIALS,
         crashes::TRIALS,
         foreign_rows::TRIALS,
@@ -51,6 +54,7 @@ fn main() -> std::process::ExitCode {
         sequence_fields::TRIALS,
         slow_storage::TRIALS,
         stalled_partitions::TRIALS,
+        strays::TRIALS,
         two_leaders::TRIALS,
         unknown_outcomes::TRIALS,
         unseen_events::TRIALS,

@@ -12,7 +12,7 @@ use istorage::{
     StorageWrapper, Write,
 };
 use processor::{Busy, Command, Done, PartitionEnd, Refused, Status};
-use shop::{ShopNode, article};
+use shop::ShopNode;
 use trialkit::{Trial, trials};
 
 use crate::{
@@ -197,9 +197,8 @@ impl<'s> SabotageCase<'s> {
         let shop_db = &self.scene.fixture.shop_db;
         let restored = shop_db.app.storage.put(self.row.key(), self.right().await, shop_db.soon());
         restored.await.unwrap();
-        // The bytes of the operator hide later updates of a record, too.
-        let after = self.scene.command("after", self.scene.ws, article("after"));
-        self.ends_well(&next, after).await;
+        // The bytes of the operator hide ordered writes, too. A later update is conditional.
+        self.ends_well(&next, self.scene.changes("after")).await;
     }
 
     async fn ends_protected(self) {

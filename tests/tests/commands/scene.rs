@@ -86,6 +86,8 @@ pub(crate) struct Scene<'s> {
     pub(crate) fixture: &'s CommandsFixture,
     pub(crate) partition: u16,
     pub(crate) setup: WriteSetup,
+    /// The epoch below which level 2 wrote; 0 if it never did.
+    pub(crate) stray_before: Epoch,
     pub(crate) ws: u64,
     pub(crate) other: u64,
     pub(crate) article: RecordId,
@@ -108,8 +110,16 @@ impl<'s> Scene<'s> {
     ) -> Scene<'s> {
         let ws = u64::from(PARTITIONS) + u64::from(partition);
         let (other, answered) = (ws + u64::from(PARTITIONS), Mutex::default());
-        let mut scene =
-            Scene { fixture, partition, setup, ws, other, article: RecordId(0), answered };
+        let mut scene = Scene {
+            fixture,
+            partition,
+            setup,
+            stray_before: Epoch(0),
+            ws,
+            other,
+            article: RecordId(0),
+            answered,
+        };
         let node = fixture.shop_db.node(partition, scene.settings(scene.storage()));
         node.ready().await;
         for (request, ws) in [("create", ws), ("create other", other)] {
@@ -135,6 +145,7 @@ impl<'s> Scene<'s> {
     /// fault of that storage also concerns the numbers.
     pub(crate) fn settings(&self, storage: SharedStorage) -> ShopNodeSettings {
         let mut settings = ShopNodeSettings::at(self.setup.level);
+        settings.stray_before = self.stray_before;
         (settings.in_view, settings.storage) = (true, Some(storage));
         settings.partition.sequencer.flush_delay = Duration::ZERO;
         // All commands that a test sends together form one group, also on a slow machine.
@@ -238,6 +249,34 @@ impl<'s> Scene<'s> {
             join(sent, async { hold.go_on() }).await;
         };
         join(first, others).await;
+    }
+
+    /// Changes the trust level. No node works at this moment. `last` is the epoch of the last
+    /// leader.
+    pub(crate) fn set_level(&mut self, level: TrustLevel, last: Epoch) {
+        if self.setup.level == TrustLevel::Two {
+            self.stray_before = Epoch(last.0 + 1);
+        }
+        self.setup.level = level;
+    }
+
+    /// Leaves the event of a command in the PLog, and nothing else of it. The event is in the PLog
+    /// after this number of writes. Returns the epoch of the event.
+    pub(crate) async fn leave_an_event(&self, command: Command, writes: usize) -> Epoch {
+        let inner = Arc::clone(&self.fixture.shop_db.app.storage);
+        let dies = StallingStorage::new(NarrowStorage::of(inner, 3, true));
+        let mut settings = self.settings(Arc::new(dies.clone()));
+        // Nothing else is written meanwhile.
+        settings.partition.sequencer.flush_delay = Duration::from_secs(600);
+        let node = self.fixture.shop_db.node(self.partition, settings);
+        node.ready().await;
+        dies.arm(StallPoint::AfterWrite(writes));
+        tokio::select! {
+            answer = self.run(&node, command) => panic!("the command was answered: {answer:?}"),
+            () = dies.until_still() => {}
+        }
+        node.kill();
+        node.log.epoch()
     }
 
     /// Leaves events in the PLog of which nothing is applied.
