@@ -167,9 +167,14 @@ impl PortAccess {
         Ok((caller, AllowedRoute(route)))
     }
 
+    /// The name of a caller for limits of its own; `None` if the port asks nobody.
+    pub(crate) fn principal<'c>(&self, caller: &'c Caller) -> Option<&'c str> {
+        self.needs_token().then(|| caller.principal.as_str())
+    }
+
     /// The name of a caller in events; empty if the port asks nobody.
     pub(crate) fn name_of(&self, caller: &Caller) -> String {
-        if self.needs_token() { caller.principal.to_string() } else { String::new() }
+        self.principal(caller).unwrap_or_default().to_owned()
     }
 
     /// Follows the authenticator, as [`Authenticator::follow`].

@@ -7,6 +7,7 @@ mod gaps;
 mod list;
 mod list_query;
 mod log;
+mod places;
 mod record;
 mod steps;
 
@@ -17,6 +18,7 @@ pub(crate) use self::{
     list::list_docs,
     list_query::{ListQuery, MOST_DOCS},
     log::{LogPermits, LogReads, MOST_EVENTS, cut_at, stream_log},
+    places::{SendPlace, SendPlaces},
     record::{check_workspace_exists, no_workspace, of_table, read_problem, read_record},
 };
 

@@ -3,7 +3,7 @@
 //! A followed log may stay for days. So it has a connection to the owner that no other request
 //! waits for, and none of the places of logs that are read once.
 
-use std::{io, sync::Arc};
+use std::io;
 
 use bytes::Bytes;
 use clock::Instant;
@@ -12,7 +12,6 @@ use futures::{
     stream::{self, BoxStream},
 };
 use hyper::{Response, body::Frame, http::response::Parts};
-use tokio::sync::OwnedSemaphorePermit;
 use vvm::sysvvm::ownership::Owner;
 
 use super::{
@@ -23,13 +22,13 @@ use crate::{
     cluster::{Peer, PeerBody, PeerSlot},
     follow::{FollowEnds, FollowerPlace, Waited, is_followed},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
-    read::cut_at,
+    read::{SendPlace, cut_at},
     response::{Body, Endless, stream_body},
 };
 
 /// The place of a log among those that the owner sends through this node.
 pub(super) enum LogPlace {
-    Once(OwnedSemaphorePermit),
+    Once(SendPlace),
     Followed(FollowerPlace),
 }
 
@@ -54,14 +53,8 @@ impl ApiHandler {
             })?;
             return Ok((Some(LogPlace::Followed(place)), Some(slot)));
         }
-        let place = Arc::clone(&peer.logs).acquire_owned();
-        match self.node.clock().timeout_at(head.until, place).await {
-            Ok(Ok(place)) => Ok((Some(LogPlace::Once(place)), None)),
-            _ => {
-                let reason = "too many logs of the owner are being sent already";
-                Err(ProblemDetails::unavailable("too_many_logs", reason))
-            }
-        }
+        let place = peer.logs.take(self.access.principal(&head.caller), head.until).await?;
+        Ok((Some(LogPlace::Once(place)), None))
     }
 
     /// The answer with a log, which is passed on while it arrives. The log ends when the token of the

@@ -158,7 +158,10 @@ impl ApiHandler {
         let log = match is_followed(head.query())? {
             true => self.follow(head, (app, ws), &partition, name).await,
             false => {
-                let held = self.log_reads.permits(self.deadline(head)).await?;
+                let held = self
+                    .log_reads
+                    .permits(self.access.principal(&head.caller), self.deadline(head))
+                    .await?;
                 let with = (&self.throttle, held);
                 let end = (self.end_of_token(head), self.node.clock());
                 read::stream_log(&partition, name, head.query(), with, end).await

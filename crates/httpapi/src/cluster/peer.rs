@@ -37,7 +37,7 @@ use super::{
     settings::ClusterSettings,
     tls::ClusterTls,
 };
-use crate::stream::NodeStream;
+use crate::{read::SendPlaces, stream::NodeStream};
 
 const REQUESTS_PER_PEER: usize = ClusterSettings::REQUESTS_PER_PEER;
 const FOLLOWERS_PER_PEER: usize = ClusterSettings::FOLLOWERS_PER_PEER;
@@ -71,7 +71,7 @@ pub(crate) struct Peer {
     question_slot: Arc<Semaphore>,
     /// The requests that the peer answers, and the bytes of their bodies.
     pub(crate) quota: Arc<Quota>,
-    pub(crate) logs: Arc<Semaphore>,
+    pub(crate) logs: SendPlaces,
     follower_slots: Arc<Semaphore>,
     state: Mutex<PeerState>,
     open: Arc<OpenConnections>,
@@ -101,7 +101,7 @@ impl Peer {
             slots: Arc::new(Semaphore::new(REQUESTS_PER_PEER - 1)),
             question_slot: Arc::new(Semaphore::new(1)),
             quota: Quota::new(limits),
-            logs: Arc::new(Semaphore::new(LOGS_PER_PEER)),
+            logs: SendPlaces::new("the owner sends this node", LOGS_PER_PEER, clock.clone()),
             follower_slots: Arc::new(Semaphore::new(FOLLOWERS_PER_PEER)),
             state: Mutex::new(PeerState { idle: Vec::new(), down_until: clock.now() }),
             open: Arc::new(OpenConnections { number: AtomicUsize::new(0), shown }),

@@ -58,6 +58,7 @@ pub(crate) static PROBLEM_CODES: &[ProblemCode] = &[
     of(421, "misdirected", ProblemOf::All),
     of(422, "key_reused", ProblemOf::Key),
     of(429, "rate_limited", ProblemOf::Write),
+    of(429, "rate_limited", ProblemOf::Log),
     of(431, "head_too_large", ProblemOf::Nothing),
     of(500, "internal", ProblemOf::App),
     of(500, "not_applied", ProblemOf::Change),

@@ -10,12 +10,12 @@ use futures::{
 };
 use hyper::{Response, body::Frame};
 use processor::{LogName, Refused};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use vvm::{LocalPartition, OwnedLog, eventlog::Offset};
 
 use super::{
     READ_BYTES,
     events::LogEvents,
+    places::{SendPlace, SendPlaces},
     record::{STEP_BYTES, check_workspace_exists, read_problem},
 };
 use crate::{
@@ -33,11 +33,10 @@ pub(crate) const MOST_EVENTS: usize = 1_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct LogReads {
     pub(crate) throttle: ReadThrottle,
-    logs: Arc<Semaphore>,
-    most: usize,
+    logs: Arc<SendPlaces>,
     /// The places of followers that read events which were there before. Plain logs never wait for
     /// followers.
-    followers: Arc<Semaphore>,
+    followers: Arc<SendPlaces>,
     answers: MemoryPool,
     /// The memory of the reads of new events for followers. Answers never wait for these reads.
     tails: MemoryPool,
@@ -47,8 +46,8 @@ pub(crate) struct LogReads {
 /// The resources that a log holds while it is being sent, or read for a follower.
 #[derive(Debug)]
 pub(crate) struct LogPermits {
-    /// The permit of one of the logs that may be read at the same time.
-    _log: OwnedSemaphorePermit,
+    /// The place of one of the logs that may be read at the same time.
+    _log: SendPlace,
     _share: MemoryShare,
 }
 
@@ -60,17 +59,19 @@ impl LogReads {
         (answers, tails): (MemoryPool, MemoryPool),
         clock: Clock,
     ) -> LogReads {
-        let logs = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        let followers = Arc::new(Semaphore::new(most.div_ceil(4).min(Semaphore::MAX_PERMITS)));
-        LogReads { throttle, logs, most, followers, answers, tails, clock }
+        let places = |most| Arc::new(SendPlaces::new("this node sends", most, clock.clone()));
+        let (logs, followers) = (places(most), places(most.div_ceil(4)));
+        LogReads { throttle, logs, followers, answers, tails, clock }
     }
 
-    /// Waits for the resources of a log.
-    pub(crate) async fn permits(&self, deadline: Instant) -> Result<LogPermits, ProblemDetails> {
-        self.permits_of(&self.logs, deadline).await?.ok_or_else(|| {
-            let reason = format!("{} logs are being sent already, which is the limit", self.most);
-            ProblemDetails::unavailable("too_many_logs", reason)
-        })
+    /// Waits for the resources of a log that is sent to a principal.
+    pub(crate) async fn permits(
+        &self,
+        principal: Option<&str>,
+        deadline: Instant,
+    ) -> Result<LogPermits, ProblemDetails> {
+        let place = self.logs.take(principal, deadline).await?;
+        self.with_memory(place, deadline).await
     }
 
     /// Waits for the resources of a follower that reads events from before the tail of its log.
@@ -78,7 +79,8 @@ impl LogReads {
         &self,
         deadline: Instant,
     ) -> Result<LogPermits, ProblemDetails> {
-        self.permits_of(&self.followers, deadline).await?.ok_or_else(LogReads::no_place)
+        let place = self.followers.take(None, deadline).await;
+        self.with_memory(place.map_err(|_| LogReads::no_place())?, deadline).await
     }
 
     /// The problem of a follower that gets no place.
@@ -91,15 +93,13 @@ impl LogReads {
         &self.clock
     }
 
-    async fn permits_of(
+    async fn with_memory(
         &self,
-        places: &Arc<Semaphore>,
+        place: SendPlace,
         deadline: Instant,
-    ) -> Result<Option<LogPermits>, ProblemDetails> {
-        let place = self.clock.timeout_at(deadline, Arc::clone(places).acquire_owned()).await;
-        let Ok(Ok(place)) = place else { return Ok(None) };
+    ) -> Result<LogPermits, ProblemDetails> {
         let share = self.answers.reserve_in_half(READ_BYTES, deadline).await?;
-        Ok(Some(LogPermits { _log: place, _share: share }))
+        Ok(LogPermits { _log: place, _share: share })
     }
 
     /// Waits for the memory of a read of new events.

@@ -1,6 +1,11 @@
 //! Tokens of requests that another node forwards.
 
-use std::sync::Arc;
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    sync::Arc,
+    time::Duration,
+};
 
 use httpapi::{
     Authenticator, HeaderMap, HttpApiSettings, NotAuthenticated,
@@ -10,7 +15,7 @@ use serde_json::Value;
 use shop::http_client::{command_path, request, try_request, workspace_path};
 use vvm::async_trait;
 
-use crate::support::{NodeOptions, ROW, TestCluster, WS};
+use crate::support::{NodeOptions, ROW, TestCluster, WS, connect};
 
 /// An authenticator of an embedder: the name of the caller is in the header `x-name`.
 #[derive(Debug)]
@@ -73,6 +78,53 @@ fn the_owner_checks_the_caller_of_a_forwarded_request_again() {
     let log = try_request(entry.api, "GET", &path, &[("authorization", "Bearer reader")], "");
     let last: Value = serde_json::from_str(log.unwrap().1.lines().last().unwrap()).unwrap();
     assert_eq!(last["principal"], "test|joe");
+    entry.stop();
+    owner.stop();
+}
+
+/// A principal that took its logs slowly had all eight places of the owner at a node that forwards,
+/// so all others got no log of this owner through the node.
+#[test]
+fn a_principal_leaves_places_for_forwarded_logs_of_others() {
+    let cluster = TestCluster::new();
+    let owner = cluster.owner(NodeOptions::default());
+    let text = "x".repeat(100 << 10);
+    let body =
+        format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
+    for _ in 0..100 {
+        assert_eq!(owner.command(WS, "sys.CUD", &body).0, 200);
+    }
+    let change: fn(&mut HttpApiSettings) = |settings| {
+        asks(settings);
+        settings.command_time = Duration::from_millis(1_500);
+    };
+    let entry = cluster.entry(NodeOptions { change: Some(change), ..NodeOptions::default() });
+    let path = format!("{}/wlog?limit=1000", workspace_path(WS));
+    let mut slow: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = connect(entry.api);
+            let bearer = "authorization: Bearer slow\r\nhost: localhost";
+            write!(client, "GET {path} HTTP/1.1\r\n{bearer}\r\n\r\n").unwrap();
+            client
+        })
+        .collect();
+    // Half of them wait for a place until their time is over.
+    let has_log = |client: &mut TcpStream| {
+        let mut head = [0; 12];
+        client.read_exact(&mut head).unwrap();
+        head == *b"HTTP/1.1 200"
+    };
+    assert_eq!(slow.iter_mut().map(has_log).filter(|has_log| *has_log).count(), 4);
+    let ask = |name: &str| {
+        let bearer = format!("Bearer {name}");
+        let path = format!("{}/wlog?limit=1", workspace_path(WS));
+        try_request(entry.api, "GET", &path, &[("authorization", &bearer)], "").unwrap()
+    };
+    assert_eq!(ask("joe").0, 200);
+    let (status, text) = ask("slow");
+    assert!(status == 429 && text.contains("rate_limited"), "{status} {text}");
+    drop(slow);
+    entry.wait_for(|_| ask("slow").0 == 200);
     entry.stop();
     owner.stop();
 }
