@@ -242,7 +242,8 @@ impl AdminHandler {
         let checked = check_operator(&caller);
         if checked.is_err() && head.method == Method::POST {
             let (principal, action) = (&caller.principal, head.uri.path());
-            warn!(%principal, action, status = 403, "action of an operator refused");
+            let query = head.uri.query();
+            warn!(%principal, action, query, status = 403, "action of an operator refused");
         }
         checked.map(|()| caller)
     }

@@ -589,13 +589,14 @@ fn the_log_names_the_operator_of_each_action() {
     let (operator, client) = (issuer.token("operator", ALL), issuer.token("client", "[]"));
     assert_eq!(ask(&node, "POST", "/drain", Some(&operator), "").0, 202);
     assert_eq!(ask(&node, "POST", "/drain?cancel=true", Some(&operator), "").0, 202);
-    assert_eq!(ask(&node, "POST", "/step-down", Some(&client), "").0, 403);
+    assert_eq!(ask(&node, "POST", "/drain?cancel=1", Some(&client), "").0, 403);
     let log = node.log_text();
     let line = |with: &[&str]| log.lines().any(|line| with.iter().all(|text| line.contains(text)));
     let drain =
         ["action of an operator", "https://issuer.example|operator", "/drain", "status=202"];
     assert!(line(&drain) && line(&["cancel=true", "status=202"]), "{log}");
-    assert!(line(&["refused", "https://issuer.example|client", "/step-down"]), "{log}");
+    let refused = ["refused", "https://issuer.example|client", "/drain", "cancel=1", "status=403"];
+    assert!(line(&refused), "{log}");
     // An action that the page of another site asks for is logged, too.
     let bearer = format!("Bearer {operator}");
     let headers = [("authorization", bearer.as_str()), ("origin", "http://localhost:1")];
