@@ -69,6 +69,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .build()?
         .launch();
     node.ready(clock.now() + Duration::from_secs(10)).await?;
+    println!("the API listens on {api}");
 
     send(api, "sys.CreateWorkspace", r#"{"args": {"kind": "Shop"}}"#).await?;
     let answer = send(api, "shop.Greet", r#"{"args": "world"}"#).await?;
