@@ -1,24 +1,36 @@
 //! `vvm inspect`: the rows of a storage, read by a node or by the command itself. Both give the same
 //! lines.
 
-use std::{ops::ControlFlow, process::ExitCode, sync::Arc};
+use std::{ops::ControlFlow, pin::pin, process::ExitCode, sync::Arc};
 
+use bytes::Bytes;
 use clock::Clock;
-use futures::TryStreamExt;
+use futures::{
+    TryStreamExt,
+    future::{Either, select},
+};
 use httpapi::inspect::{InspectError, Inspector, View};
 use hyper::Method;
 use serde_json::Value;
+use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::{
     cli::{InspectArgs, InspectCommand},
     command_error::CommandError,
     logs::say,
     named_storage::{NamedStorage, OPEN_TIME},
+    node_client::NodeTarget,
     node_stream::NodeStream,
-    output::print_piece,
+    output::{StdoutPrinter, print_piece},
     serve,
     storage_target::StorageTarget,
 };
+
+/// The bytes that the command reads ahead of its reader, in pieces. A pager takes a page, and
+/// nothing while its user reads. The node would end such an answer, and sends only a few views at
+/// the same time.
+const PIECES_AHEAD: usize = 4_096;
+const PIECE_BYTES: usize = 8 << 10;
 
 pub(crate) async fn run(command: InspectCommand) -> Result<ExitCode, CommandError> {
     let args = command.args();
@@ -62,22 +74,52 @@ fn nothing(command: &InspectCommand) -> String {
 async fn online(args: &InspectArgs, path: &str) -> Result<usize, CommandError> {
     let node = serve::admin_target(args.admin.clone(), &args.connection)?;
     let mut answer = NodeStream::open(&node, (Method::GET, path)).await?;
+    let (ahead, pieces) = channel(PIECES_AHEAD);
+    let read = pin!(async move {
+        while let Some(mut piece) = answer.next().await? {
+            while !piece.is_empty() {
+                let part = piece.split_to(piece.len().min(PIECE_BYTES));
+                if ahead.send(part).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    });
+    match select(read, pin!(show_pieces(args, &node, pieces))).await {
+        Either::Left((read, shown)) => {
+            let count = shown.await?;
+            read.map(|()| count)
+        }
+        Either::Right((count, _)) => count,
+    }
+}
+
+/// Shows the lines in the pieces of an answer, and returns their number.
+async fn show_pieces(
+    args: &InspectArgs,
+    node: &NodeTarget,
+    mut pieces: Receiver<Bytes>,
+) -> Result<usize, CommandError> {
+    let mut printer = StdoutPrinter::default();
     // The beginning of a line.
     let mut rest = Vec::new();
     let mut count = 0;
-    while let Some(piece) = answer.next().await? {
+    while let Some(piece) = pieces.recv().await {
+        let mut text = String::new();
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
             rest.extend_from_slice(part);
             if rest.ends_with(b"\n") {
                 let line = serde_json::from_slice(&rest).map_err(|error| {
                     CommandError::unfinished(format!("{node} sent no JSON: {error}"))
                 })?;
+                text += &text_of(args, &line);
                 count += 1;
-                if show(args, &line)?.is_break() {
-                    return Ok(count);
-                }
                 rest.clear();
             }
+        }
+        if printer.print(&text).await?.is_break() {
+            break;
         }
     }
     Ok(count)
@@ -116,11 +158,14 @@ async fn offline(args: &InspectArgs, view: View) -> Result<usize, CommandError> 
 
 /// Prints a line. `Break` means that nobody reads the lines that follow.
 fn show(args: &InspectArgs, line: &Value) -> Result<ControlFlow<()>, CommandError> {
-    print_piece(&if args.json { format!("{line}\n") } else { text_of(line) })
+    print_piece(&text_of(args, line))
 }
 
-/// A line for people: the name and the value of each field.
-fn text_of(line: &Value) -> String {
+/// A line as JSON, or for people: the name and the value of each field.
+fn text_of(args: &InspectArgs, line: &Value) -> String {
+    if args.json {
+        return format!("{line}\n");
+    }
     let field = |(name, value): (&String, &Value)| match value {
         Value::String(text) => format!("{name}={text}"),
         value => format!("{name}={value}"),

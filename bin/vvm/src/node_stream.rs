@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use causes::with_causes;
-use clock::Clock;
+use clock::{Clock, Instant};
 use http_body_util::BodyExt;
 use hyper::{Method, StatusCode, body::Incoming};
 
@@ -16,11 +16,18 @@ use crate::{
 /// The longest silence of a node that sends an answer.
 const QUIET: Duration = Duration::from_secs(60);
 
+/// The shortest pause of the command that an error names.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// An answer of the admin endpoint that is being received.
 pub(crate) struct NodeStream<'n> {
     node: &'n NodeTarget,
     clock: Clock,
     body: Incoming,
+    /// When the command got the last piece.
+    last: Instant,
+    /// The longest time for which the command asked for no piece.
+    pause: Duration,
     /// The connection lives as long as its client.
     _client: NodeClient,
 }
@@ -49,7 +56,10 @@ impl<'n> NodeStream<'n> {
         let begun = begun.map_err(|_| unreachable(format!("no answer within {QUIET:?}")))?;
         let (client, answer) = begun.map_err(|error| unreachable(error.to_string()))?;
         match answer {
-            Err(body) => Ok(NodeStream { node, clock, body, _client: client }),
+            Err(body) => {
+                let (last, pause) = (clock.now(), Duration::ZERO);
+                Ok(NodeStream { node, clock, body, last, pause, _client: client })
+            }
             Ok(refusal) => {
                 let why = format!("{node} refused the request: {}", refusal.problem("reason"));
                 Err(match refusal.status {
@@ -62,17 +72,30 @@ impl<'n> NodeStream<'n> {
 
     /// Waits for the next piece; `None` at the end of a whole answer.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, CommandError> {
-        let node = self.node;
-        let broken = |why: String| {
-            CommandError::unfinished(format!(
-                "{node} sent only a part of the answer: {why}: see the log of the node"
-            ))
-        };
-        let piece = self.clock.timeout_at(self.clock.now() + QUIET, self.body.frame()).await;
-        match piece.map_err(|_| broken(format!("silence for {QUIET:?}")))? {
+        let now = self.clock.now();
+        self.pause = self.pause.max(now - self.last);
+        let piece = self.clock.timeout_at(now + QUIET, self.body.frame()).await;
+        self.last = self.clock.now();
+        match piece.map_err(|_| self.broken(format!("silence for {QUIET:?}")))? {
             None => Ok(None),
             Some(Ok(piece)) => Ok(Some(piece.into_data().unwrap_or_default())),
-            Some(Err(error)) => Err(broken(with_causes(&error))),
+            Some(Err(error)) => Err(self.broken(with_causes(&error))),
         }
+    }
+
+    /// The error of an answer that ended early. Only the command knows that it took nothing: the
+    /// node cannot tell a client that reads nothing.
+    fn broken(&self, why: String) -> CommandError {
+        let NodeStream { node, pause, .. } = self;
+        let pause = match *pause >= PAUSE {
+            true => format!(
+                ": this command took nothing of the answer for {} s, because its own output was not \
+                 taken, and a node ends such an answer: write the output to a file, and read the file",
+                pause.as_secs()
+            ),
+            false => String::new(),
+        };
+        let what = format!("{node} sent only a part of the answer: {why}{pause}");
+        CommandError::unfinished(format!("{what}: see the log of the node"))
     }
 }

@@ -8,6 +8,8 @@ use std::{
     ops::ControlFlow,
 };
 
+use tokio::io::{AsyncWriteExt, Stdout, stdout};
+
 use crate::command_error::CommandError;
 
 /// Prints the result of a command.
@@ -17,12 +19,39 @@ pub(crate) fn print(text: &str) -> Result<(), CommandError> {
 
 /// Prints a piece of a long result. `Break` means that nobody reads the pieces that follow.
 pub(crate) fn print_piece(text: &str) -> Result<ControlFlow<()>, CommandError> {
-    write_piece(&mut io::stdout().lock(), text)
-        .map_err(|error| CommandError::unfinished(format!("cannot print the result: {error}")))
+    write_piece(&mut io::stdout().lock(), text).map_err(not_printed)
+}
+
+/// Prints pieces while other work of the same task goes on.
+pub(crate) struct StdoutPrinter(Stdout);
+
+impl Default for StdoutPrinter {
+    fn default() -> StdoutPrinter {
+        StdoutPrinter(stdout())
+    }
+}
+
+impl StdoutPrinter {
+    /// Prints a piece, like [`print_piece`].
+    pub(crate) async fn print(&mut self, text: &str) -> Result<ControlFlow<()>, CommandError> {
+        let written = async {
+            self.0.write_all(text.as_bytes()).await?;
+            self.0.flush().await
+        };
+        outcome(written.await).map_err(not_printed)
+    }
+}
+
+fn not_printed(error: io::Error) -> CommandError {
+    CommandError::unfinished(format!("cannot print the result: {error}"))
 }
 
 fn write_piece(out: &mut impl Write, text: &str) -> io::Result<ControlFlow<()>> {
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    outcome(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+fn outcome(written: io::Result<()>) -> io::Result<ControlFlow<()>> {
+    match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
         written => written.map(ControlFlow::Continue),
     }

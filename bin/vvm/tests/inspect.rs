@@ -9,11 +9,17 @@ mod fixture;
 #[path = "support/node.rs"]
 mod node;
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
 use fixture::{Storage, StorageFixture};
 use libtest_mimic::{Arguments, Trial};
-use node::NodeProcess;
+use node::{NodeProcess, PATIENCE};
 use serde_json::{Value, json};
 use shop::http_client::{request, workspace_path};
 
@@ -179,8 +185,64 @@ fn check_refusals(here: &Path, asked: [&str; 2]) {
     assert!(code == Some(2) && stderr.contains("--admin"), "{stderr}");
 }
 
+/// A view was cut when its pager took nothing for some seconds. The error did not say why, and the
+/// node neither logged nor counted it.
+fn a_view_waits_for_its_pager() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = "[http]\nhead_seconds = 1\nanswer_seconds = 3\n";
+    let node = NodeProcess::start(folder.path(), limits).ready();
+    node.create_workspace(WS);
+    let admin = node.admin.to_string();
+    let pager = |view: &[&str]| -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
+        command.arg("inspect").args(view).args(["--admin", &admin]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let end = |pager: Child| -> (Option<i32>, usize, String) {
+        let Output { status, stdout, stderr } = pager.wait_with_output().unwrap();
+        let lines = stdout.iter().filter(|byte| **byte == b'\n').count();
+        (status.code(), lines, String::from_utf8(stderr).unwrap())
+    };
+    let text = "x".repeat(900_000);
+    let row =
+        format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
+    let write = |events: usize| {
+        (0..events).for_each(|_| assert_eq!(node.command(WS, "sys.CUD", &row).0, 200));
+    };
+    // The kernel has room for a third of it at most.
+    write(30);
+    let waits = pager(&["wlog", "--ws", "1"]);
+    // The user reads the first page.
+    sleep(Duration::from_secs(5));
+    let (code, lines, stderr) = end(waits);
+    assert_eq!((code, lines), (Some(0), 31), "{stderr}");
+
+    // The command does not take so much ahead.
+    write(50);
+    let waits = pager(&["wlog", "--ws", "1"]);
+    let closed = "httpapi_connections_closed_total{service=\"admin\",reason=\"answer_not_taken\"} ";
+    let cut = || {
+        let (_, metrics) = request(node.admin, "GET", "/metrics", &[], "");
+        let count = metrics.as_str().unwrap().lines().find_map(|line| line.strip_prefix(closed));
+        count.is_some_and(|count| count != "0")
+    };
+    let start = Instant::now();
+    while !cut() {
+        assert!(start.elapsed() < PATIENCE, "{}", node.log_text());
+        sleep(Duration::from_millis(20));
+    }
+    let (code, lines, stderr) = end(waits);
+    assert!(code == Some(1) && lines < 81, "{code:?} {lines} {stderr}");
+    assert!(stderr.contains("this command took nothing of the answer for "), "{stderr}");
+    assert!(node.log_text().contains("answer not received in time, connection cut"));
+    node.stop();
+}
+
 fn main() {
-    let mut trials = Vec::new();
+    let mut trials = vec![Trial::test("a_view_waits_for_its_pager", || {
+        a_view_waits_for_its_pager();
+        Ok(())
+    })];
     for (name, storage) in Storage::all() {
         let is_ignored = storage.is_none();
         let run = move || {

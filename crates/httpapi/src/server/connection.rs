@@ -1,8 +1,8 @@
 //! One connection: serves its requests, and ends it.
 
 use std::{
-    convert::Infallible, future::poll_fn, io, net::SocketAddr, pin::pin, sync::Arc, task::Poll,
-    time::Duration,
+    convert::Infallible, error::Error, future::poll_fn, io, net::SocketAddr, pin::pin, sync::Arc,
+    task::Poll, time::Duration,
 };
 
 use hyper::{
@@ -82,8 +82,7 @@ pub(super) async fn run<A: RequestHandler>(
             ended
         }
         () = exchange.under_way.overdue(limits.answer_time, clock) => {
-            debug!("answer not received in time, connection cut");
-            return shared.not_taken.increment(1);
+            return note_not_taken(peer, shared);
         }
         () = stop.cancelled() => loop {
             // A graceful shutdown ends a connection at once if no request is under way. But the
@@ -108,6 +107,7 @@ pub(super) async fn run<A: RequestHandler>(
             let problem = parse_problem(&error, &read_buf, limits);
             refuse(problem, io, peer, shared).await;
         }
+        Some(Err(error)) if is_not_taken(&error) => note_not_taken(peer, shared),
         Some(Err(error)) => {
             debug!(%error, "connection broke");
             io.stream().hang_up();
@@ -115,6 +115,19 @@ pub(super) async fn run<A: RequestHandler>(
         // The connection is idle, and ends at once.
         None => io.stream().hang_up(),
     }
+}
+
+/// Whether the kernel ended a connection because its client took nothing: see [`set_user_timeout`].
+fn is_not_taken(error: &hyper::Error) -> bool {
+    // The source of a log may time out, too.
+    let source = error.source().filter(|_| !error.is_user());
+    let error = source.and_then(|source| source.downcast_ref::<io::Error>());
+    error.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+}
+
+fn note_not_taken<A>(peer: SocketAddr, shared: &ServerState<A>) {
+    info!(service = shared.service, %peer, "answer not received in time, connection cut");
+    shared.not_taken.increment(1);
 }
 
 /// Answers a request that hyper could not read, and ends its connection.

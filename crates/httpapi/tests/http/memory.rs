@@ -11,7 +11,7 @@ use std::{
 
 use shop::http_client::{answer, command_path, request, try_request, workspace_path};
 
-use crate::support::{TestNode, WS};
+use crate::support::{PATIENCE, TestNode, WS};
 
 const MIB: usize = 1 << 20;
 
@@ -194,6 +194,31 @@ fn a_client_that_announces_a_body_and_sends_none_takes_no_memory() {
     assert_eq!(node.command(WS, "sys.CUD", body).0, 200);
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
     drop(all);
+    node.stop();
+}
+
+/// The kernel ended the connection of a client that took nothing, and the node neither logged nor
+/// counted it. The operator saw no reason for answers that were cut.
+#[test]
+fn a_client_that_takes_nothing_is_counted_also_if_the_kernel_ends_its_connection() {
+    let node = TestNode::with(|settings| settings.limits.head_time = Duration::from_millis(800));
+    let text = "x".repeat(900_000);
+    let body =
+        format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
+    for _ in 0..20 {
+        assert_eq!(node.command(WS, "sys.CUD", &body).0, 200);
+    }
+    let mut silent = TcpStream::connect(node.api).unwrap();
+    let head = format!("GET {}/wlog HTTP/1.1\r\nhost: localhost\r\n\r\n", workspace_path(WS));
+    silent.write_all(head.as_bytes()).unwrap();
+    let cut = "httpapi_connections_closed_total{service=\"api\",reason=\"answer_not_taken\"} 1\n";
+    let start = Instant::now();
+    while !node.metrics().contains(cut) {
+        assert!(start.elapsed() < PATIENCE, "{}", node.metrics());
+        sleep(Duration::from_millis(20));
+    }
+    // The time for whole answers is not over.
+    assert!(start.elapsed() < Duration::from_secs(20));
     node.stop();
 }
 
