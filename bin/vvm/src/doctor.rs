@@ -1,6 +1,7 @@
 //! `vvm doctor`: checks whether a node could run on this machine, without starting one. The checks
 //! change nothing; a file that measures the disk is removed at once.
 
+mod access;
 mod certificates;
 mod clocks;
 mod disk;
@@ -8,7 +9,6 @@ mod finding;
 mod folders;
 mod limits;
 mod ports;
-mod private_files;
 mod running;
 mod storage;
 
@@ -63,7 +63,7 @@ async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
     findings.extend(clocks::check(&clock).await);
     findings.extend(ports::check(&config));
     findings.extend(certificates::check(&tls, &clock));
-    findings.extend(private_files::check(&config));
+    findings.extend(access::check(&config));
     let folders = folders(&config, &target);
     findings.extend(folders.iter().flat_map(|folder| folders::check(folder)));
     if let StorageTarget::Redb(redb) = &target {

@@ -2,6 +2,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod access_risks;
 mod advice;
 mod answer_text;
 mod backup_command;

@@ -1,8 +1,11 @@
-//! Files with secrets: other users of the machine should not be able to read them.
+//! Files that other users of the machine should not be able to read, or to write.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use rustix::process::geteuid;
+
+const ALL_USERS: &str = "all users of this machine";
+const GROUP_OF_FILE: &str = "the group of the file";
 
 /// Says who can read a file without need; `None` if nobody can, or if the file cannot be looked at.
 /// Then reading the file fails, and that error is reported.
@@ -11,13 +14,24 @@ pub(crate) fn needless_readers(path: &Path) -> Option<&'static str> {
     readers(file.mode(), file.uid() == geteuid().as_raw())
 }
 
+/// Says who can write a file besides its owner; `None` if nobody can.
+pub(crate) fn needless_writers(path: &Path) -> Option<&'static str> {
+    const GROUP: u32 = 0o020;
+    const OTHERS: u32 = 0o002;
+    match fs::metadata(path).ok()?.mode() {
+        mode if mode & OTHERS != 0 => Some(ALL_USERS),
+        mode if mode & GROUP != 0 => Some(GROUP_OF_FILE),
+        _ => None,
+    }
+}
+
 /// Judges a mode. A file of another user, such as root, must be readable for the group of the node.
 fn readers(mode: u32, is_own: bool) -> Option<&'static str> {
     const GROUP: u32 = 0o040;
     const OTHERS: u32 = 0o004;
     match () {
-        () if mode & OTHERS != 0 => Some("all users of this machine"),
-        () if mode & GROUP != 0 && is_own => Some("the group of the file"),
+        () if mode & OTHERS != 0 => Some(ALL_USERS),
+        () if mode & GROUP != 0 && is_own => Some(GROUP_OF_FILE),
         () => None,
     }
 }

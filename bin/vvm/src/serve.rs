@@ -42,13 +42,13 @@ use self::{
 };
 
 use crate::{
+    access_risks::{AccessRisk, access_risks},
     cli::{ConnectionArgs, NodeAddress, ServeArgs},
     command_error::CommandError,
     config::{ConfigOverride, VvmConfig},
     lazy_driver::LazyDriver,
     metrics,
     node_client::NodeTarget,
-    private_file::{advice, needless_readers},
     signals::{ReloadSignal, Signals},
     storage_target::StorageTarget,
 };
@@ -169,7 +169,7 @@ fn provide(
     let tls = NodeTls::read(&config)?;
     let access = NodeAccess::read(&config, clock)?;
     let traces = NodeTraces::read(&config)?;
-    warn_of_readers(&config);
+    warn_of_risks(&config);
     let advertised = settings.advertised;
     if !target.is_embedded() && advertised.ip().is_loopback() {
         warn!(
@@ -236,13 +236,10 @@ fn provide(
     Ok((builder, tls))
 }
 
-/// Warns of files with secrets that others can read.
-fn warn_of_readers(config: &VvmConfig) {
-    for (key, path) in config.private_files() {
-        if let Some(readers) = needless_readers(path) {
-            let (file, advice) = (path.display(), advice(path));
-            warn!(key, %file, readers, advice, "private file is not private");
-        }
+/// Warns of settings and files that let others in.
+fn warn_of_risks(config: &VvmConfig) {
+    for AccessRisk { what, advice, .. } in access_risks(config) {
+        warn!(what, advice, "access at risk");
     }
 }
 

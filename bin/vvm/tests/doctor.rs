@@ -176,8 +176,19 @@ fn access() {
     keys.args(["token", "keygen", "--out", "key.json", "--public", "keys.json"]);
     assert!(keys.current_dir(&folder).output().unwrap().status.success());
     let found = Diagnosis::in_folder(folder.path(), &config);
-    assert_eq!(found.code, Some(0), "{:?}", found.checks);
-    assert!(!found.checks.iter().any(|it| it["check"] == "access"), "{:?}", found.checks);
+    found.warns("access", &["the admin endpoint", "without TLS", "tokens can be read"]);
+    // A node warns of the same.
+    let node = NodeProcess::start_at(folder.path(), &config, free(), admin);
+    node.until("/livez", |status| status == 200);
+    let log = node.log_text();
+    assert!(log.contains("access at risk") && log.contains("tokens can be read"), "{log}");
+    drop(node);
+    let mode = |mode| {
+        fs::set_permissions(folder.path().join("keys.json"), fs::Permissions::from_mode(mode))
+    };
+    mode(0o646).unwrap();
+    let found = Diagnosis::in_folder(folder.path(), &config);
+    found.warns("trusted file", &["`access.keys_file`", "all users", "can write keys.json"]);
 }
 
 fn port() {

@@ -88,6 +88,19 @@ impl VvmConfig {
         files.into_iter().filter_map(|(key, file)| Some((key, file?.as_path()))).collect()
     }
 
+    /// Returns the files that decide which clients and nodes are let in, with the keys that name
+    /// them.
+    pub(crate) fn trusted_files(&self) -> Vec<(&'static str, &Path)> {
+        let VvmConfig { admin, cluster, access, .. } = self;
+        let admin_tls = admin.tls.as_ref();
+        let files = [
+            ("access.keys_file", access.as_ref().map(|access| &access.keys_file)),
+            ("admin.tls.client_ca_file", admin_tls.and_then(|tls| tls.client_ca_file.as_ref())),
+            ("cluster.tls.ca_file", cluster.tls.as_ref().map(|tls| &tls.ca_file)),
+        ];
+        files.into_iter().filter_map(|(key, file)| Some((key, file?.as_path()))).collect()
+    }
+
     /// Returns the configuration in force, without passwords.
     pub(crate) fn to_toml(&self) -> Result<String, CommandError> {
         let failed = |error| CommandError::unfinished(format!("the configuration: {error}"));

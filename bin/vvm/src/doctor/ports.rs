@@ -11,21 +11,7 @@ use crate::config::VvmConfig;
 pub(super) fn check(config: &VvmConfig) -> Vec<Finding> {
     let cluster = config.cluster.listen.map(|listen| ("cluster.listen", listen));
     let all = [("http.listen", config.http.listen), ("admin.listen", config.admin.listen)];
-    let mut findings: Vec<_> =
-        all.into_iter().chain(cluster).map(|(key, listen)| of_port(key, listen)).collect();
-    let admin = &config.admin;
-    let is_open = admin.allow_unauthenticated && !admin.asks_for_certificates();
-    if is_open && !admin.listen.ip().is_loopback() {
-        findings.push(Finding::warn(
-            "access",
-            format!(
-                "the admin endpoint listens on {}, and has no authentication",
-                admin.listen
-            ),
-            "listen on 127.0.0.1, ask for tokens or certificates, or put an authenticating proxy in front",
-        ));
-    }
-    findings
+    all.into_iter().chain(cluster).map(|(key, listen)| of_port(key, listen)).collect()
 }
 
 fn of_port(key: &'static str, listen: SocketAddr) -> Finding {

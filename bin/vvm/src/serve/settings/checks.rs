@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use httpapi::READ_BYTES;
-use tracing::warn;
 
 use crate::{command_error::CommandError, config::VvmConfig, storage_target::StorageTarget};
 
@@ -17,28 +16,19 @@ pub(super) fn check_listens(config: &VvmConfig) -> Result<(), CommandError> {
     }
     let VvmConfig { http, admin, source, .. } = config;
     check_pages(config)?;
-    let (has_tls, admin_has_tls) = (http.tls.is_some(), admin.tls.is_some());
-    for (section, listen, is_allowed, other_way, has_tls) in [
-        ("http", http.listen, http.allow_unauthenticated, "", has_tls),
-        ("admin", admin.listen, admin.allow_unauthenticated, CERTIFICATES, admin_has_tls),
+    for (section, listen, is_allowed, other_way) in [
+        ("http", http.listen, http.allow_unauthenticated, ""),
+        ("admin", admin.listen, admin.allow_unauthenticated, CERTIFICATES),
     ] {
-        if listen.ip().is_loopback() || section == "admin" && admin.asks_for_certificates() {
-            continue;
-        }
-        if config.access.is_some() && !is_allowed {
-            if !has_tls {
-                warn!(section, %listen, "tokens are sent without TLS: set the section `tls`, unless a proxy has TLS");
-            }
-            continue;
-        }
-        if !is_allowed {
+        let is_safe = listen.ip().is_loopback() || config.access.is_some();
+        let has_certificates = section == "admin" && admin.asks_for_certificates();
+        if !is_safe && !has_certificates && !is_allowed {
             let why = format!(
                 "other machines can reach {listen}, and the node has no authentication: listen on 127.0.0.1, \
                  demand tokens with the section `access`, {other_way}or put an authenticating proxy in front and set `{section}.allow_unauthenticated = true`"
             );
             return Err(source.wrong(&[section, "listen"], why));
         }
-        warn!(section, %listen, "listening without authentication");
     }
     if http.listen == admin.listen && http.listen.port() != 0 {
         let why = format!("the API already listens on {}: choose another port", http.listen);
