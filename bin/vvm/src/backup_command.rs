@@ -1,8 +1,7 @@
 //! `vvm backup` and `vvm restore`: copies of a redb file.
 
 use std::{
-    fs::File,
-    io::{self, BufReader, Write},
+    io::{BufReader, Write},
     panic,
     path::Path,
     process::ExitCode,
@@ -18,7 +17,7 @@ use istorage_redb::{BackupReport, RedbConfig, back_up, restore, verify_backup};
 use crate::{
     cli::{BackupArgs, RestoreArgs},
     command_error::CommandError,
-    new_file::{NewFile, check_free},
+    new_file::{NewFile, check_free, open_whole},
     node_client::NodeTarget,
     node_stream::NodeStream,
     print, serve, storage_check,
@@ -50,20 +49,14 @@ pub(crate) async fn run_backup(args: BackupArgs) -> Result<ExitCode, CommandErro
 /// Runs `vvm restore`.
 pub(crate) fn run_restore(args: RestoreArgs) -> Result<ExitCode, CommandError> {
     let config = storage_check::file(args.storage)?;
-    let path = &args.file;
-    let unread = |error: io::Error| {
-        let why = format!("cannot read {}: {error}", path.display());
-        match error.kind() {
-            io::ErrorKind::NotFound => CommandError::usage(why),
-            _ => CommandError::unreachable(why),
-        }
-    };
-    let file = File::open(path).map_err(unread)?;
+    let file = open_whole(&args.file, "the backup")?;
     check_free(&config.path)?;
     let bar = byte_bar();
     let unique = Clock::system().random();
-    let report = restore(bar.wrap_read(file), &config, unique)
-        .map_err(|error| CommandError::storage("the restore failed", &error))?;
+    let report = restore(bar.wrap_read(file), &config, unique).map_err(|error| {
+        let what = format!("the restore of {} failed", args.file.display());
+        CommandError::storage(&what, &error)
+    })?;
     bar.finish_and_clear();
     print(&text_of(&config.path, &report))?;
     Ok(ExitCode::SUCCESS)

@@ -3,7 +3,7 @@
 use std::{
     error::Error,
     fs::File,
-    io::{BufReader, BufWriter, ErrorKind},
+    io::{BufReader, BufWriter},
     path::Path,
     process::ExitCode,
     sync::Arc,
@@ -23,7 +23,7 @@ use crate::{
     cli::{ExportArgs, ImportArgs},
     command_error::CommandError,
     named_storage::{NamedStorage, OPEN_TIME},
-    new_file::NewFile,
+    new_file::{NewFile, open_whole},
     print,
     storage_target::StorageTarget,
 };
@@ -122,7 +122,10 @@ async fn with_driver(
     let source = BufReader::with_capacity(PIECE, bar.wrap_read(open(path)?));
     let deadline = clock.now() + OPEN_TIME;
     let imported = import(&system, app, source, &checked, clock, deadline).await;
-    let ImportReport { events } = imported.map_err(|error| not_imported(target, &error))?;
+    let ImportReport { events } = imported.map_err(|error| match error {
+        ImportError::Stream(error) => not_read(path, &error),
+        error => not_imported(target, &error),
+    })?;
     bar.finish_and_clear();
     let (partitions, level) = (checked.partitions(), checked.trust_level());
     Ok(format!(
@@ -140,13 +143,12 @@ fn check(path: &Path) -> Result<CheckedStream, CommandError> {
 }
 
 fn open(path: &Path) -> Result<File, CommandError> {
-    File::open(path).map_err(|error| not_read(path, &StreamError::Read(error)))
+    open_whole(path, "the export")
 }
 
 fn not_read(path: &Path, error: &StreamError) -> CommandError {
     let message = in_file(path, error);
     match error {
-        StreamError::Read(why) if why.kind() == ErrorKind::NotFound => CommandError::usage(message),
         StreamError::Read(_) => CommandError::unreachable(message),
         _ => CommandError::config(message),
     }

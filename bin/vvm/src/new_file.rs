@@ -1,4 +1,4 @@
-//! A file that gets its name when it is whole.
+//! A file that gets its name when it is whole, and the check of a file that is read.
 
 use std::{
     fmt::Display,
@@ -16,7 +16,11 @@ use rustix::{
 use crate::command_error::CommandError;
 
 /// A file that is written under another name, `FILE.partial`. Dropping it removes it. A file that a
-/// command left when it was killed is written anew.
+/// command left when it was killed is removed.
+///
+/// Invariant: only this process has the file open, and only its owner may open it. A simpler
+/// version empties the file that is there: somebody who has it open, or may open it, reads the
+/// backup.
 pub(crate) struct NewFile {
     path: PathBuf,
     partial: PathBuf,
@@ -33,26 +37,20 @@ impl NewFile {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
+        remove_left_over(&partial)?;
         let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false);
+        options.read(true).write(true).create_new(true);
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
-        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, no_link);
-        let file = options.open(&partial).map_err(|error| failed("make", &partial, error))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(failed("write", &partial, "another command writes it"));
+        let file = match options.open(&partial) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(written_already(&partial));
             }
-            Err(TryLockError::Error(error)) => return Err(failed("lock", &partial, error)),
-        }
-        // Another command may have published this very file between the open and the lock.
-        if !is_at(&file, &partial).map_err(|error| failed("look at", &partial, error))? {
-            return Err(failed("write", &partial, "another command writes it"));
-        }
+            file => file.map_err(|error| failed("make", &partial, error))?,
+        };
+        lock(&file, &partial)?;
+        let new = NewFile { path: path.to_owned(), partial, file, is_published: false };
         check_free(path)?;
-        file.set_len(0).map_err(|error| failed("empty", &partial, error))?;
-        Ok(NewFile { path: path.to_owned(), partial, file, is_published: false })
+        Ok(new)
     }
 
     /// Writes the file to the disk, has it verified from its beginning, and gives it its name.
@@ -88,10 +86,48 @@ impl Write for NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.is_published {
-            // A file that stays is written anew by the next command.
+            // A file that stays is removed by the next command.
             let _ = fs::remove_file(&self.partial);
         }
     }
+}
+
+/// Removes the file that a command left when it was killed. Only a file is removed, and none that a
+/// command writes.
+fn remove_left_over(partial: &Path) -> Result<(), CommandError> {
+    match partial.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("look at", partial, error)),
+        Ok(found) if !found.is_file() => {
+            let why = "it exists, and is no file: remove it, or give another name";
+            return Err(CommandError::usage(format!("{}: {why}", partial.display())));
+        }
+        Ok(_) => {}
+    }
+    let mut options = File::options();
+    let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+    std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true).write(true), no_link);
+    let left = options.open(partial).map_err(|error| failed("open", partial, error))?;
+    lock(&left, partial)?;
+    fs::remove_file(partial).map_err(|error| failed("remove", partial, error))
+}
+
+/// Locks a partial file for this command.
+fn lock(file: &File, partial: &Path) -> Result<(), CommandError> {
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(written_already(partial)),
+        Err(TryLockError::Error(error)) => return Err(failed("lock", partial, error)),
+    }
+    // Another command may have published or removed this very file between the open and the lock.
+    match is_at(file, partial).map_err(|error| failed("look at", partial, error))? {
+        true => Ok(()),
+        false => Err(written_already(partial)),
+    }
+}
+
+fn written_already(partial: &Path) -> CommandError {
+    failed("write", partial, "another command writes it")
 }
 
 /// The folder of a file, or of a folder.
@@ -134,6 +170,21 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
 }
 
+/// Opens a file that a command reads from its beginning to its end. `what` names the file for
+/// people. A pipe would wait for a writer, and a folder or a device is no copy.
+pub(crate) fn open_whole(path: &Path, what: &str) -> Result<File, CommandError> {
+    let why = |why: &dyn Display| format!("cannot read {what} {}: {why}", path.display());
+    let unread = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => CommandError::usage(why(&error)),
+        _ => CommandError::unreachable(why(&error)),
+    };
+    if !fs::metadata(path).map_err(unread)?.is_file() {
+        let advice = "it is no file: a pipe, a folder and a device cannot be read; give a file";
+        return Err(CommandError::usage(why(&advice)));
+    }
+    File::open(path).map_err(unread)
+}
+
 /// Refuses a path at which there is something.
 pub(crate) fn check_free(path: &Path) -> Result<(), CommandError> {
     match path.symlink_metadata() {
@@ -154,6 +205,8 @@ fn failed(what: &str, path: &Path, why: impl Display) -> CommandError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     /// The first example of the documents failed on a new machine: its folder did not exist.
@@ -188,6 +241,27 @@ mod tests {
         assert_eq!((read.as_str(), names()), ("new", 1));
         assert!(NewFile::create(&path).is_err(), "a file is replaced");
         assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+
+    /// A file that somebody had put there was written: with its mode, and before the eyes of
+    /// everybody that had it open.
+    #[test]
+    fn a_file_that_is_there_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let partial = folder.path().join("file.partial");
+        fs::write(&partial, "foreign").unwrap();
+        fs::set_permissions(&partial, fs::Permissions::from_mode(0o666)).unwrap();
+        let foreign = File::open(&partial).unwrap();
+        let mut file = NewFile::create(&folder.path().join("file")).unwrap();
+        file.write_all(b"secret").unwrap();
+        assert_eq!(fs::metadata(&partial).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(io::read_to_string(foreign).unwrap(), "foreign");
+        assert_eq!(fs::read(&partial).unwrap(), b"secret");
+        drop(file);
+        // What is no file is kept.
+        fs::create_dir(&partial).unwrap();
+        let refused = NewFile::create(&folder.path().join("file")).err().unwrap();
+        assert!(refused.to_string().contains("is no file"), "{refused}");
     }
 
     /// A link in the place of the partial file led to another file, which was emptied.

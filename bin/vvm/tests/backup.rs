@@ -17,7 +17,7 @@ use std::{
 
 use load::CommandLoad;
 use node::NodeProcess;
-use rustix::process::Signal;
+use rustix::{fs::Mode, process::Signal};
 
 const WORKSPACES: u64 = 4;
 
@@ -116,6 +116,14 @@ fn a_file_without_a_node_is_backed_up_and_nothing_is_replaced() {
     failed(here, &["restore", "backup"], 2, "data/vvm.redb exists");
     failed(here, &["restore", "absent", "--storage", "redb:new"], 2, "absent");
     failed(here, &["restore", "backup", "--storage", "mem"], 2, "redb files only");
+    // A pipe waited for a writer.
+    rustix::fs::mkfifoat(rustix::fs::CWD, here.join("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
+    for (command, what) in [("restore", "the backup"), ("import", "the export")] {
+        for path in ["pipe", "data", "/dev/null"] {
+            let part = format!("cannot read {what} {path}: it is no file");
+            failed(here, &[command, path, "--storage", "redb:new"], 2, &part);
+        }
+    }
     let copied = done(here, &["restore", "backup", "--storage", "redb:copy/vvm.redb"]);
     assert_eq!(rows(&copied), rows(&text));
 

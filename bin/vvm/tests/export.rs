@@ -13,11 +13,11 @@ mod node;
 mod stream;
 
 use std::{
-    fs::{self, File},
-    io::Write,
+    fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Instant,
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
 use fixture::{Storage, StorageFixture};
@@ -290,21 +290,21 @@ fn killed(storage: &Storage) {
     node.stop();
 }
 
-/// Kills an import behind half of its events. The import opens its file twice, and finds two pipes: the
-/// first has the whole for the check, and the second a half for the import itself.
+/// Kills an import behind half of its events. The import reads its file twice: the whole for the
+/// check, and then for the import itself.
 fn kill_in_the_middle(target: &Place) {
-    let whole = fs::read(target.folder().join("in")).unwrap();
-    let [first, second] = ["first", "second"].map(|name| target.folder().join(name));
-    assert!(Command::new("mkfifo").args([&first, &second]).status().unwrap().success());
+    let bytes = fs::metadata(target.folder().join("in")).unwrap().len();
     let mut import =
-        Killed(target.command(&["import", "first"]).stderr(Stdio::null()).spawn().unwrap());
-    // Each call waits until the import opens the pipe.
-    let mut out = File::options().write(true).open(&first).unwrap();
-    fs::rename(&second, &first).unwrap();
-    out.write_all(&whole).unwrap();
-    drop(out);
-    let mut out = File::options().write(true).open(&first).unwrap();
-    out.write_all(&whole[..whole.len() / 2]).unwrap();
+        Killed(target.command(&["import", "in"]).stderr(Stdio::null()).spawn().unwrap());
+    let counters = format!("/proc/{}/io", import.0.id());
+    let read = || -> Option<u64> {
+        let counters = fs::read_to_string(&counters).ok()?;
+        counters.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
+    };
+    while read().is_none_or(|read| read < bytes + bytes / 2) {
+        assert!(import.0.try_wait().unwrap().is_none(), "the import was finished");
+        sleep(Duration::from_millis(1));
+    }
     import.0.kill().unwrap();
     assert!(!import.0.wait().unwrap().success(), "the import was finished");
     let (_, stderr) = target.run(&["export", "seen"], 3);

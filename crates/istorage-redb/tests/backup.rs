@@ -182,6 +182,8 @@ async fn a_restore_replaces_nothing_and_leaves_no_half_file() {
     let error = restore(&bytes[..last], &to, 1).unwrap_err();
     assert!(error.to_string().contains("cut off"), "{error}");
     assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0, "something is left");
+    // A restore that was killed left this for ever.
+    fs::write(copy.with_extension("redb.new-0123456789abcdef"), "left").unwrap();
     restore(&bytes[..], &to, 1).unwrap();
     assert_eq!(fs::read_dir(other.path()).unwrap().count(), 1);
 }

@@ -79,6 +79,7 @@ impl StorageFile {
         let made = linked?;
         removed.map_err(|error| errors::file_system("remove", new, error))?;
         disk.sync_folder(&folder).map_err(|error| errors::file_system("sync", &folder, error))?;
+        self.remove_left_overs(&folder);
         Ok(made)
     }
 
@@ -100,9 +101,9 @@ impl StorageFile {
 
     /// Removes the files left by processes that were killed while they made the storage file.
     ///
-    /// This function is called when the storage file is open. A process B that is making the file
-    /// at this moment may lose its new file here. B then finds the name taken, and the storage file
-    /// open in this process, so no data is lost.
+    /// This function is called when the storage file has its name. A process B that is making the
+    /// file at this moment may lose its new file here. B then finds the name taken, so no data is
+    /// lost.
     pub(super) fn remove_left_overs(&self, folder: &Path) {
         let Some(own) = self.path().file_name().and_then(|name| name.to_str()) else { return };
         let is_left_over = |name: &str| {
