@@ -36,7 +36,8 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Opens a file of the log.
     fn log(&self, path: &Path, mode: OpenMode) -> io::Result<LogFile>;
 
-    /// Gives a file another name. Fails if the name is taken.
+    /// Gives a file another name. Fails if the name is taken. The file keeps its former name,
+    /// unless the file system has no links.
     fn link(&self, file: &Path, name: &Path) -> io::Result<()>;
 
     /// Removes a name of a file.

@@ -130,6 +130,16 @@ pub(crate) fn file_system(what: &str, path: &Path, error: io::Error) -> Error {
     error_of(message).with_source(error)
 }
 
+/// The error for a new file that does not get its name.
+pub(crate) fn not_named(path: &Path, error: io::Error) -> Error {
+    let path = path.display();
+    Error::unavailable(format!(
+        "cannot give the new file the name {path}: {error}; if the file system has neither hard links nor \
+         renames that replace nothing, make the file on another one, and move it here"
+    ))
+    .with_source(error)
+}
+
 /// The error for a redb file that this driver did not make.
 pub(crate) fn foreign_file(path: &Path) -> Error {
     Error::corrupt(format!(

@@ -15,7 +15,7 @@ use istorage::{
 };
 
 use self::disk::{Disk, FailingDisk, Switch};
-use crate::{RedbConfig, RedbDriver, log::LogSizes};
+use crate::{RedbConfig, RedbDriver, file::StorageFile, log::LogSizes};
 
 struct Node {
     folder: tempfile::TempDir,
@@ -458,4 +458,19 @@ async fn a_file_that_cannot_be_created_leaves_no_file() {
             .await;
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// The error of a restore onto a file system that can neither link nor rename to a free name did
+/// not say what to do.
+#[test]
+fn a_file_that_gets_no_name_is_reported_with_advice() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    let switch = Switch::default();
+    switch.set(Disk::HasNoLinks);
+    let disk = Arc::new(FailingDisk(switch));
+    let file = StorageFile::new(RedbConfig::new(&path), disk, LogSizes::default());
+    let error = file.make_whole(1, |_| Ok(()), |_, ()| Ok(())).unwrap_err();
+    assert!(error.to_string().contains("make the file on another one"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something is left");
 }

@@ -82,7 +82,7 @@ impl Disk for RealDisk {
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
-        fs::hard_link(file, name)
+        fs::hard_link(file, name).or_else(|error| rename_to_free(file, name, error))
     }
 
     fn remove(&self, name: &Path) -> io::Result<()> {
@@ -107,6 +107,19 @@ impl Disk for RealDisk {
         // On systems other than Unix, a folder cannot be opened as a file.
         if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
     }
+}
+
+/// Renames a file whose link failed with `error`, and never replaces another file. Returns that
+/// error if the name is taken, or if the file system cannot rename in this way.
+#[cfg(target_os = "linux")]
+pub(super) fn rename_to_free(file: &Path, name: &Path, error: io::Error) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    renameat_with(CWD, file, CWD, name, RenameFlags::NOREPLACE).map_err(|_| error)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn rename_to_free(_: &Path, _: &Path, error: io::Error) -> io::Result<()> {
+    Err(error)
 }
 
 #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! Test of the pages of a file that Linux has in memory.
+//! Tests of the names of files, and of the pages of a file that Linux has in memory.
 
 use std::{
     fs::{self, File},
@@ -11,9 +11,26 @@ use clock::{Clock, Instant};
 use istorage::{AppStorageExt, Consistency, Key, KeyspaceName, StorageDriver};
 use rustix::fs::{Advice, fadvise};
 
+use super::real::rename_to_free;
 use crate::{RedbConfig, RedbDriver};
 
 const MIB: usize = 1 << 20;
+
+/// A restore onto a file system without links (vfat, some network file systems) failed at its end.
+#[test]
+fn a_file_that_cannot_be_linked_is_renamed_and_replaces_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let [new, name, taken] = ["new", "name", "taken"].map(|name| folder.path().join(name));
+    fs::write(&new, "new").unwrap();
+    fs::write(&taken, "kept").unwrap();
+    let no_links = || std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+    let refused = rename_to_free(&new, &taken, no_links()).unwrap_err();
+    assert_eq!(refused.kind(), no_links().kind());
+    assert_eq!(fs::read(&taken).unwrap(), b"kept");
+    rename_to_free(&new, &name, no_links()).unwrap();
+    assert_eq!(fs::read(&name).unwrap(), b"new");
+    assert!(!new.exists());
+}
 
 /// The number of bytes that disks have read for this thread.
 fn disk_bytes() -> u64 {

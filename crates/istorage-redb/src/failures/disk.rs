@@ -27,6 +27,8 @@ pub(super) enum Disk {
     Gone,
     /// A sync waits until the disk does something else.
     StandsStill,
+    /// A file cannot get another name.
+    HasNoLinks,
     /// The next sync panics, as redb does when it meets a damaged page. Then the disk works.
     PanicsOnce,
 }
@@ -128,6 +130,7 @@ impl FileSystem for FailingDisk {
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
+        self.0.fail_if(&[(Disk::HasNoLinks, io::ErrorKind::PermissionDenied)])?;
         RealDisk.link(file, name)
     }
 

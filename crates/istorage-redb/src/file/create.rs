@@ -26,8 +26,8 @@ impl StorageFile {
     /// file of the first process stays. A rename would replace the file of the first process, which
     /// may already hold rows.
     ///
-    /// On a file system without links the file is made in its place. If the process is killed
-    /// there, the next start refuses the unfinished file.
+    /// On a file system that has neither links nor renames to a free name, the file is made in its
+    /// place. If the process is killed there, the next start refuses the unfinished file.
     pub(super) fn create(&self, unique: u64) -> Result<()> {
         let (disk, path) = (&self.disk, self.path());
         let new = &self.new_name(unique);
@@ -39,8 +39,7 @@ impl StorageFile {
             // Another process was quicker, and its file is as good. The other process may have
             // removed our new file as a left-over.
             Err(_) if disk.path_kind(path).is_ok_and(|found| found != PathKind::Absent) => {}
-            // This file system has no links. A rename could replace the file of a process that was
-            // quicker.
+            // A plain rename could replace the file of a process that was quicker.
             Err(_) => make(path)?,
         }
         match removed {
@@ -72,12 +71,18 @@ impl StorageFile {
                 Err(_) if disk.path_kind(path).is_ok_and(|found| found != PathKind::Absent) => {
                     Err(errors::taken(path))
                 }
-                Err(error) => Err(errors::file_system("give the new file its name", path, error)),
+                Err(error) => Err(errors::not_named(path, error)),
             }
         });
         let removed = disk.remove(new);
         let made = linked?;
-        removed.map_err(|error| errors::file_system("remove", new, error))?;
+        match removed {
+            // A file system without links has renamed the file.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(errors::file_system("remove", new, error));
+            }
+            _ => {}
+        }
         disk.sync_folder(&folder).map_err(|error| errors::file_system("sync", &folder, error))?;
         self.remove_left_overs(&folder);
         Ok(made)
