@@ -1,11 +1,14 @@
 //! The check of tokens, from the configuration.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
 use httpapi::{Authenticator, TokenAuthenticator, access::TokenRules};
 
 use crate::{command_error::CommandError, config::VvmConfig};
+
+/// The most leeway: clocks that are set by a time service differ by much less.
+const MOST_LEEWAY: Duration = Duration::from_secs(300);
 
 /// What the ports ask for tokens.
 #[derive(Debug, Default)]
@@ -26,6 +29,13 @@ impl NodeAccess {
             }
         }
         let leeway = access.leeway_seconds.get();
+        if leeway > MOST_LEEWAY {
+            let why = format!(
+                "at most {} s are expected: a token counts for so long after its end; set the clocks instead",
+                MOST_LEEWAY.as_secs()
+            );
+            return Err(config.source.wrong(&["access", "leeway_seconds"], why));
+        }
         let rules = TokenRules { leeway, ..TokenRules::new(&access.issuer, &access.audience) };
         let tokens = TokenAuthenticator::read(rules, &access.keys_file, clock.clone());
         let wrong = |error| config.source.wrong(&["access", "keys_file"], error);
