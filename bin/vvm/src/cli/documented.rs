@@ -66,7 +66,7 @@ fn words(command: &str) -> Vec<String> {
                 word.get_or_insert_default();
             }
             (None, ' ') => words.extend(word.take()),
-            (None, '|' | '>' | ';' | '#' | '&') if word.is_none() => break,
+            (None, '|' | '<' | '>' | ';' | '#' | '&') if word.is_none() => break,
             _ => word.get_or_insert_default().push(letter),
         }
     }

@@ -69,7 +69,8 @@ pub(crate) struct NewTokenArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowTokenArgs {
-    /// The token, or `-` to read it from the standard input.
+    /// The token, or `-` to read it from the standard input. Other users of the machine can see a
+    /// token on the command line.
     pub(crate) token: String,
 
     /// Also check the token with these public keys. The command ends with 1 if a node with these
