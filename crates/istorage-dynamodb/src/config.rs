@@ -82,8 +82,8 @@ impl DynamoDbConfig {
         if let Some(endpoint) = &self.endpoint
             && !is_url(endpoint)
         {
-            let why =
-                format!("a URL is expected, such as http://127.0.0.1:8000, and not `{endpoint}`");
+            // The error does not show the text, which may have a password.
+            let why = "a URL is expected, such as http://127.0.0.1:8000";
             return Err(InvalidSetting::new("endpoint", why));
         }
         let (id, secret) = ("access_key_id", "secret_access_key");

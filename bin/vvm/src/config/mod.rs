@@ -31,8 +31,8 @@ pub(crate) use demo::demo;
 pub(crate) use http::{AdminConfig, HttpConfig};
 pub(crate) use log::LogConfig;
 pub(crate) use node::NodeConfig;
-pub(crate) use overrides::ConfigOverride;
 use overrides::hide_secrets;
+pub(crate) use overrides::{ConfigOverride, without_login};
 pub(crate) use seconds::Seconds;
 pub(crate) use sequences::{SequencesConfig, SequencesIn};
 pub(crate) use source::ConfigSource;
@@ -107,8 +107,8 @@ impl VvmConfig {
         let mut all = toml::Table::try_from(self).map_err(failed)?;
         let mut storage = self.source.section("storage");
         self.storage.complete(&mut storage).map_err(failed)?;
-        hide_secrets(&mut storage);
         all.insert("storage".to_owned(), storage.into());
+        hide_secrets(&mut all);
         if let Some(cluster) = all.get_mut("cluster").and_then(toml::Value::as_table_mut) {
             let seats = self.cluster.seats(self.storage.is_embedded());
             cluster.insert("seats".to_owned(), i64::from(seats.get()).into());

@@ -1,6 +1,6 @@
 //! The variables and flags that override keys of the file.
 
-use std::ffi::OsString;
+use std::{borrow::Cow, ffi::OsString};
 
 use toml::{Table, Value};
 
@@ -44,10 +44,11 @@ impl ConfigOverride {
         ConfigOverride { name: flag.to_owned(), path, value: value.to_string() }
     }
 
-    /// Returns the override as error messages show it. In the section `storage` only the name is
-    /// shown, because the value may be a secret.
+    /// Returns the override as error messages show it. If the value may have a secret, only the
+    /// name is shown.
     pub(super) fn shown(&self) -> String {
-        match self.path.first().is_some_and(|section| section == "storage") {
+        let is_in_storage = self.path.first().is_some_and(|section| section == "storage");
+        match is_in_storage || self.value.contains('@') {
             true => self.name.clone(),
             false => format!("{}={}", self.name, self.value),
         }
@@ -90,9 +91,16 @@ pub(super) fn is_secret(key: &str) -> bool {
     SECRETS.contains(&key)
 }
 
-/// Whether a line of the file may contain a secret.
+/// Whether a line of the file may contain a secret. A URL may have a password in front of an `@`.
 pub(super) fn names_secret(line: &str) -> bool {
-    SECRETS.iter().any(|key| line.contains(key))
+    SECRETS.iter().any(|key| line.contains(key)) || line.contains('@')
+}
+
+/// A URL without the name and the password in front of its host.
+pub(crate) fn without_login(url: &str) -> Cow<'_, str> {
+    let Some((login, rest)) = url.rsplit_once('@') else { return url.into() };
+    let scheme = login.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
+    format!("{}(hidden)@{rest}", scheme.unwrap_or_default()).into()
 }
 
 /// Replaces the secrets in a table, so that they cannot be read over a shoulder.
@@ -102,6 +110,10 @@ pub(super) fn hide_secrets(table: &mut Table) {
             *value = "(hidden)".into();
         } else if let Some(inner) = value.as_table_mut() {
             hide_secrets(inner);
+        } else if key == "endpoint"
+            && let Some(url) = value.as_str()
+        {
+            *value = without_login(url).into_owned().into();
         }
     }
 }

@@ -74,15 +74,15 @@ impl NodeTraces {
     }
 }
 
-/// The address of the collector. Its scheme must be named, because it decides who can read the
-/// spans on their way.
+/// The address of the collector. An error does not show the address, which may have a password. Its
+/// scheme must be named, because it decides who can read the spans on their way.
 fn address(traces: &TracesConfig) -> Result<NodeAddress, String> {
     let TracesConfig { endpoint, ca_file, .. } = traces;
     let is_secured = endpoint.starts_with("https://");
     let expected = "the address of a collector without a path is expected, such as \
                     \"http://127.0.0.1:4318\"";
     if !is_secured && !endpoint.starts_with("http://") {
-        return Err(format!("`{endpoint}` has no scheme: {expected}"));
+        return Err(format!("the address has no scheme: {expected}"));
     }
     if is_secured && ca_file.is_none() {
         return Err(
@@ -92,5 +92,5 @@ fn address(traces: &TracesConfig) -> Result<NodeAddress, String> {
         );
     }
     let address = endpoint.strip_suffix('/').unwrap_or(endpoint);
-    address.parse().map_err(|why| format!("`{endpoint}`: {why}; {expected}"))
+    address.parse().map_err(|why| format!("{why}; {expected}"))
 }

@@ -7,6 +7,7 @@ use istorage_dynamodb::DynamoDbConfig;
 use istorage_redb::RedbConfig;
 
 use super::StorageTarget;
+use crate::config::without_login;
 
 impl fmt::Display for StorageTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -17,7 +18,7 @@ impl fmt::Display for StorageTarget {
                 write!(f, "cassandra:{}", config.contact_points.join(","))
             }
             StorageTarget::DynamoDb(config) => match &config.endpoint {
-                Some(endpoint) => write!(f, "dynamodb:{endpoint}"),
+                Some(endpoint) => write!(f, "dynamodb:{}", without_login(endpoint)),
                 None => f.write_str("dynamodb"),
             },
         }
@@ -84,6 +85,17 @@ mod tests {
             "dynamodb:http://127.0.0.1:8000",
         ] {
             assert_eq!(text.parse::<StorageTarget>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_storage_is_shown_without_a_password() {
+        for (given, shown) in [
+            ("http://u:p@127.0.0.1:8000", "http://(hidden)@127.0.0.1:8000"),
+            ("https://u:p@w/o@db.example/x", "https://(hidden)@db.example/x"),
+        ] {
+            let target: StorageTarget = format!("dynamodb:{given}").parse().unwrap();
+            assert_eq!(target.to_string(), format!("dynamodb:{shown}"));
         }
     }
 

@@ -618,6 +618,34 @@ fn an_error_shows_no_secret() {
     }
 }
 
+/// An address with a password was repeated by the error, and by `vvm config show`.
+#[test]
+fn no_text_shows_the_password_of_an_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
+    for endpoint in ["http://u:4711@[::1", "u:4711@127.0.0.1:4318", "http://u:4711@host:1/path"] {
+        let traces = format!("[traces]\nendpoint = \"{endpoint}\"\n");
+        for text in [&traces, &traces.replace("\"\n", "\n")] {
+            let message = error_of(&path, text, &[]);
+            assert!(!message.contains("4711"), "{message}");
+        }
+        let name = "VVM__TRACES__ENDPOINT";
+        let message = error_of(&path, "", &[variable(name, endpoint)]);
+        assert!(message.starts_with(name) && !message.contains("4711"), "{message}");
+        let text = dynamodb(&format!("endpoint = \"{endpoint}\"\n{traces}"));
+        let shown = VvmConfig::of_text(&text).to_toml().unwrap();
+        assert!(!shown.contains("4711") && shown.contains("(hidden)@"), "{shown}");
+    }
+    let message = error_of(&path, &dynamodb("endpoint = \"u:4711@127.0.0.1:8000\""), &[]);
+    assert!(message.contains("a URL is expected") && !message.contains("4711"), "{message}");
+}
+
+#[test]
+fn a_token_counts_for_a_short_time_after_its_end() {
+    let access = "[access]\nkeys_file = \"none\"\nissuer = \"i\"\nleeway_seconds = 301\n";
+    check_refusals(&[(access, [4, 1], "access.leeway_seconds", "at most 300 s")]);
+}
+
 #[test]
 fn parts_of_a_lease_that_do_not_fit_are_refused_at_their_keys() {
     check_refusals(&[

@@ -4,7 +4,11 @@ use std::net::SocketAddr;
 
 use httpapi::READ_BYTES;
 
-use crate::{command_error::CommandError, config::VvmConfig, storage_target::StorageTarget};
+use crate::{
+    command_error::CommandError,
+    config::{VvmConfig, without_login},
+    storage_target::StorageTarget,
+};
 
 /// Refuses an address that other machines can reach, unless the configuration allows it, or clients
 /// need tokens. Clients of the admin endpoint may need certificates instead.
@@ -52,7 +56,8 @@ fn check_pages(VvmConfig { http, access, source, .. }: &VvmConfig) -> Result<(),
         });
         if !is_origin {
             let why = format!(
-                "`{origin}` is not the origin of a page: a scheme, a host and a port if it is not the usual one, such as https://app.example"
+                "`{}` is not the origin of a page: a scheme, a host and a port if it is not the usual one, such as https://app.example",
+                without_login(origin)
             );
             return Err(source.wrong(&key, why));
         }
