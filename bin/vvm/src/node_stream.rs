@@ -89,8 +89,8 @@ impl<'n> NodeStream<'n> {
         let NodeStream { node, pause, .. } = self;
         let pause = match *pause >= PAUSE {
             true => format!(
-                ": this command took nothing of the answer for {} s, because its own output was not \
-                 taken, and a node ends such an answer: write the output to a file, and read the file",
+                ": this command took nothing of the answer for {} s while its own output waited, \
+                 and a node ends such an answer: write the output to a file, and read the file",
                 pause.as_secs()
             ),
             false => String::new(),
