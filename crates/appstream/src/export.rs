@@ -96,6 +96,7 @@ impl Exporter {
         let storage = Arc::clone(&self.app.storage);
         let settings = LogSettings {
             level: self.deployment.level,
+            stray_before: self.deployment.stray_before,
             timeout: CALL_TIME,
             ..LogSettings::new(self.app.entry.partitions)
         };

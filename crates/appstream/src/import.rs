@@ -64,7 +64,7 @@ pub async fn import<R: BufRead + Send>(
     let importer = Importer::new(system, &begun, checked, clock);
     persistently(&importer.clock, false, || {
         let deadline = importer.deadline();
-        checked.header.deployment.fix(&begun.app.storage, &importer.clock, deadline)
+        checked.header.deployment.store(&begun.app.storage, &importer.clock, deadline)
     })
     .await?;
     importer.write_facts(&mut reader).await?;

@@ -320,7 +320,7 @@ fn read_line(
 fn read_header(header: HeaderLine) -> Result<Header, Why> {
     let HeaderLine { app, partitions, trust_level, schema, .. } = header;
     let level = trust_level.to_string().parse().map_err(text)?;
-    let deployment = Deployment { level, schema: schema.parse().map_err(text)? };
+    let deployment = Deployment::new(level, schema.parse().map_err(text)?);
     let partitions = partitions.try_into().map_err(text)?;
     Ok(Header { app: app.parse().map_err(text)?, partitions, deployment })
 }

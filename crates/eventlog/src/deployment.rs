@@ -3,6 +3,8 @@
 //! Invariant: the rows are always read and written with a schema and a trust level that fit the
 //! deployment.
 
+mod level_change;
+
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{
@@ -10,21 +12,31 @@ use istorage::{
     settle::{SettleLimits, write_if_settled},
 };
 
-use crate::{DecodeError, IncompatibleSchema, Schema, TrustLevel, layout, wire};
+use self::level_change::BegunChange;
+pub use self::level_change::LevelChange;
+use crate::{DecodeError, Epoch, IncompatibleSchema, Schema, TrustLevel, layout, wire};
 
-/// The reason for which an application cannot be deployed.
+/// The reason for which an application cannot be deployed, or its level cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeploymentError {
-    /// The application has another trust level.
+    /// The trust level of the application has changed since it was opened.
     #[error(
-        "the application was deployed with trust level {there}, and cannot be deployed with {wanted}: the level is fixed"
+        "the trust level was changed from {opened} to {stored} while the application was open: start the node again"
     )]
     OtherLevel {
-        /// The trust level of the application.
-        there: TrustLevel,
-        /// The trust level that was asked for.
-        wanted: TrustLevel,
+        /// The trust level with which the application was opened.
+        opened: TrustLevel,
+        /// The trust level now.
+        stored: TrustLevel,
     },
+    /// The application was never deployed.
+    #[error("the application was never deployed: start a node with it")]
+    NotDeployed,
+    /// A node deployed the application while its level was changed. The level has not changed.
+    #[error(
+        "a node started while the trust level was changed, so the level stays {0}: stop all nodes, and try again"
+    )]
+    ChangeCancelled(TrustLevel),
     /// Rows of the application could not be read with the new tables.
     #[error("the tables and sequences are not compatible with the deployed ones: {0}")]
     Schema(#[from] IncompatibleSchema),
@@ -47,10 +59,15 @@ pub enum DeploymentError {
 /// The schema and the trust level of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deployment {
-    /// The trust level. It never changes.
+    /// The trust level. Only a [`LevelChange`] changes it.
     pub level: TrustLevel,
+    /// Level 2 has written only under epochs below this one; 0 if the level never was 2. While the
+    /// level is 2, the epochs since the last change count, too.
+    pub stray_before: Epoch,
     /// The tables and the ids of the sequences. They may grow.
     pub schema: Schema,
+    /// A change of the level that has begun and has not finished.
+    change: Option<BegunChange>,
 }
 
 impl From<DecodeError> for DeploymentError {
@@ -63,58 +80,70 @@ impl From<DecodeError> for DeploymentError {
 }
 
 impl Deployment {
-    /// Checks whether an application can be deployed in this way. Stores the first deployment, and
-    /// later deployments with more tables. Any number of nodes may call this at the same time.
+    /// The first deployment of an application.
+    pub fn new(level: TrustLevel, schema: Schema) -> Deployment {
+        Deployment { level, stray_before: Epoch(0), schema, change: None }
+    }
+
+    /// Stores the first deployment of an application, or a later one with more tables. Returns the
+    /// deployment that is stored now. The level counts only for the first deployment: afterwards
+    /// only a [`LevelChange`] changes it. Any number of nodes may call this at the same time.
+    ///
+    /// A change of the level that has not finished is cancelled. So a command that was killed while
+    /// it changed the level leaves nothing behind.
     ///
     /// # Errors
     /// Fails with the reason. Then nothing has changed.
-    pub async fn fix(
+    pub async fn store(
+        &self,
+        storage: &SharedStorage,
+        clock: &Clock,
+        deadline: Instant,
+    ) -> Result<Deployment, DeploymentError> {
+        let there = storage.get_linearizable(&layout::deployment(), deadline).await?;
+        let new = match &there {
+            None => self.clone(),
+            Some(there) => self.after(Deployment::from_bytes(there)?)?,
+        };
+        if there.as_ref() == Some(&new.to_bytes()) {
+            return Ok(new);
+        }
+        match new.replace(there, storage, clock, deadline).await? {
+            None => Ok(new),
+            Some(_) => Err(DeploymentError::Raced),
+        }
+    }
+
+    /// Checks whether [`Deployment::store`] would accept this deployment now. Nothing is stored.
+    /// Returns the deployment that is stored; `None` if the application was never deployed.
+    ///
+    /// # Errors
+    /// Those of [`Deployment::store`].
+    pub async fn check(
+        &self,
+        storage: &SharedStorage,
+        deadline: Instant,
+    ) -> Result<Option<Deployment>, DeploymentError> {
+        let Some(stored) = Deployment::stored(storage, deadline).await? else { return Ok(None) };
+        self.after(stored.clone())?;
+        Ok(Some(stored))
+    }
+
+    /// Checks whether the application that was opened with this deployment may start a partition. A
+    /// change of the level that has not finished is cancelled.
+    ///
+    /// # Errors
+    /// [`DeploymentError::OtherLevel`] if the level has changed since, and those of
+    /// [`Deployment::store`].
+    pub async fn check_opened(
         &self,
         storage: &SharedStorage,
         clock: &Clock,
         deadline: Instant,
     ) -> Result<(), DeploymentError> {
-        let key = layout::deployment();
-        let ours = self.to_bytes();
-        let there = storage.get_linearizable(&key, deadline).await?;
-        let ccols = key.ccols;
-        let op = match there {
-            None => Conditional::Insert { ccols, value: ours.clone(), ttl: None },
-            Some(there) if there == ours => return Ok(()),
-            Some(old) => {
-                self.follows(&Deployment::from_bytes(&old)?)?;
-                Conditional::Swap { ccols, old, new: ours.clone(), ttl: None }
-            }
-        };
-        let limits = SettleLimits { call_timeout: (deadline - clock.now()) / 3, until: deadline };
-        let outcome = write_if_settled(&**storage, clock, key.pkey, vec![op], limits).await?;
-        match outcome {
-            Outcome::Applied => Ok(()),
-            // Another node stored the same deployment.
-            Outcome::NotApplied(conflicts)
-                if conflicts.iter().any(|conflict| conflict.actual.as_ref() == Some(&ours)) =>
-            {
-                Ok(())
-            }
-            Outcome::NotApplied(_) => Err(DeploymentError::Raced),
-        }
-    }
-
-    /// Checks whether [`Deployment::fix`] would accept this deployment now. Nothing is stored.
-    ///
-    /// # Errors
-    /// Those of [`Deployment::fix`].
-    pub async fn check(
-        &self,
-        storage: &SharedStorage,
-        deadline: Instant,
-    ) -> Result<(), DeploymentError> {
-        match storage.get_linearizable(&layout::deployment(), deadline).await? {
-            Some(there) if there != self.to_bytes() => {
-                self.follows(&Deployment::from_bytes(&there)?)
-            }
-            _ => Ok(()),
-        }
+        let stored = self.store(storage, clock, deadline).await?;
+        let (opened, stored) = (self.level, stored.level);
+        if stored == opened { Ok(()) } else { Err(DeploymentError::OtherLevel { opened, stored }) }
     }
 
     /// Reads the stored deployment; `None` if the application was never deployed.
@@ -129,26 +158,68 @@ impl Deployment {
         Ok(row.map(|row| Deployment::from_bytes(&row)).transpose()?)
     }
 
-    /// Returns the size of the row of this deployment.
+    /// Returns the largest size of the row of this deployment.
     pub fn row_size(&self) -> usize {
-        self.to_bytes().len()
+        let largest = Deployment { stray_before: Epoch(u64::MAX), ..self.clone() };
+        largest.changing(TrustLevel::Two, u64::MAX).to_bytes().len()
     }
 
-    fn follows(&self, earlier: &Deployment) -> Result<(), DeploymentError> {
-        if self.level != earlier.level {
-            let (there, wanted) = (earlier.level, self.level);
-            return Err(DeploymentError::OtherLevel { there, wanted });
+    /// Returns this deployment with the beginning of a change of its level.
+    pub(crate) fn changing(self, to: TrustLevel, attempt: u64) -> Deployment {
+        Deployment { change: Some(BegunChange { to, attempt }), ..self }
+    }
+
+    /// Returns the deployment that this one makes of an earlier one.
+    fn after(&self, earlier: Deployment) -> Result<Deployment, DeploymentError> {
+        self.schema.can_follow(&earlier.schema)?;
+        Ok(Deployment { schema: self.schema.clone(), change: None, ..earlier })
+    }
+
+    /// Writes this deployment in the place of the row that was read. Returns the row that is there
+    /// instead if another one is; `None` if this deployment is there.
+    async fn replace(
+        &self,
+        read: Option<Bytes>,
+        storage: &SharedStorage,
+        clock: &Clock,
+        deadline: Instant,
+    ) -> Result<Option<Option<Bytes>>, DeploymentError> {
+        let (key, ours) = (layout::deployment(), self.to_bytes());
+        let (ccols, value) = (key.ccols, ours.clone());
+        let op = match read {
+            None => Conditional::Insert { ccols, value, ttl: None },
+            Some(old) => Conditional::Swap { ccols, old, new: value, ttl: None },
+        };
+        let limits = SettleLimits { call_timeout: (deadline - clock.now()) / 3, until: deadline };
+        match write_if_settled(&**storage, clock, key.pkey, vec![op], limits).await? {
+            Outcome::Applied => Ok(None),
+            Outcome::NotApplied(conflicts) => {
+                let there = conflicts.into_iter().next().and_then(|conflict| conflict.actual);
+                // Another node stored the same deployment.
+                Ok((there.as_ref() != Some(&ours)).then_some(there))
+            }
         }
-        Ok(self.schema.can_follow(&earlier.schema)?)
     }
 
     pub(crate) fn to_bytes(&self) -> Bytes {
-        wire::deployment(self.level as u8, &self.schema.to_string())
+        let change = self.change.map(|BegunChange { to, attempt }| (to as u8, attempt));
+        let level = wire::DeployedLevel {
+            level: self.level as u8,
+            stray_before: self.stray_before.0,
+            change,
+        };
+        wire::deployment(level, &self.schema.to_string())
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Deployment, DecodeError> {
         let (level, schema) = wire::read_deployment(bytes)?;
-        let level = level.to_string().parse().map_err(wire::malformed)?;
-        Ok(Deployment { level, schema: schema.parse().map_err(wire::malformed)? })
+        let parsed = |level: u8| level.to_string().parse().map_err(wire::malformed);
+        let begun = |(to, attempt)| Ok(BegunChange { to: parsed(to)?, attempt });
+        Ok(Deployment {
+            level: parsed(level.level)?,
+            stray_before: Epoch(level.stray_before),
+            schema: schema.parse().map_err(wire::malformed)?,
+            change: level.change.map(begun).transpose()?,
+        })
     }
 }

@@ -40,7 +40,7 @@ mod wire;
 
 pub use app_row::AppRow;
 pub use copy::largest_row_of;
-pub use deployment::{Deployment, DeploymentError};
+pub use deployment::{Deployment, DeploymentError, LevelChange};
 pub use error::{DamagedRow, Error, Result, Violation};
 pub use event::{
     DrawnNumber, Entry, Epoch, Event, EventPlace, Idempotency, Marker, Offset, RecordChange,

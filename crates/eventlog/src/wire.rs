@@ -129,16 +129,25 @@ pub fn row_formats() -> &'static [u8] {
     &FORMATS
 }
 
+/// The trust level of a deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct DeployedLevel {
+    pub(crate) level: u8,
+    pub(crate) stray_before: u64,
+    /// The level to which a change has begun, and the number of the attempt.
+    pub(crate) change: Option<(u8, u64)>,
+}
+
 /// Returns the bytes of a deployment: the formats of the rows, the trust level, and the tables in
 /// TOML.
-pub(crate) fn deployment(level: u8, schema: &str) -> Bytes {
+pub(crate) fn deployment(level: DeployedLevel, schema: &str) -> Bytes {
     write(DEPLOYMENT, &(&FORMATS[..], level, schema))
 }
 
-pub(crate) fn read_deployment(bytes: &[u8]) -> Result<(u8, &str), DecodeError> {
+pub(crate) fn read_deployment(bytes: &[u8]) -> Result<(DeployedLevel, &str), DecodeError> {
     match checked_body(bytes)? {
         (DEPLOYMENT, body) => {
-            let (formats, level, schema): (&[u8], u8, &str) = read(body)?;
+            let (formats, level, schema): (&[u8], DeployedLevel, &str) = read(body)?;
             let other = formats.iter().find(|format| !FORMATS.contains(format));
             match other.or_else(|| FORMATS.iter().find(|format| !formats.contains(format))) {
                 Some(other) => Err(DecodeError::OtherVersion(*other)),
@@ -191,14 +200,15 @@ mod tests {
     /// change. The program took each old record and answer for a damaged one.
     #[test]
     fn a_deployment_with_another_format_of_any_row_is_refused() {
-        assert_eq!(read_deployment(&deployment(1, "text")), Ok((1, "text")));
+        let level = DeployedLevel { level: 1, stray_before: 7, change: None };
+        assert_eq!(read_deployment(&deployment(level, "text")), Ok((level, "text")));
         for at in 0..FORMATS.len() {
             let mut formats = FORMATS;
             formats[at] = 200;
-            let other = write(DEPLOYMENT, &(&formats[..], 1_u8, "text"));
+            let other = write(DEPLOYMENT, &(&formats[..], level, "text"));
             assert_eq!(read_deployment(&other), Err(DecodeError::OtherVersion(200)));
             let (before, behind) = (&FORMATS[..at], &FORMATS[at + 1..]);
-            let fewer = write(DEPLOYMENT, &(&[before, behind].concat()[..], 1_u8, "text"));
+            let fewer = write(DEPLOYMENT, &(&[before, behind].concat()[..], level, "text"));
             assert_eq!(read_deployment(&fewer), Err(DecodeError::OtherVersion(FORMATS[at])));
         }
     }

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
-use eventlog::{Deployment, DeploymentError, TrustLevel};
+use eventlog::{Deployment, DeploymentError, Epoch, LevelChange, TrustLevel};
 use istorage::{AppStorageExt, KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver};
 
 const TABLES: &str = r#"
@@ -22,33 +22,33 @@ async fn storage(clock: &Clock) -> SharedStorage {
 }
 
 fn deployment(level: TrustLevel, tables: &str) -> Deployment {
-    Deployment { level, schema: tables.parse().unwrap() }
+    Deployment::new(level, tables.parse().unwrap())
 }
 
 #[tokio::test]
-async fn the_trust_level_is_fixed_and_tables_only_grow() {
+async fn the_first_trust_level_stays_and_tables_only_grow() {
     let clock = Clock::system();
     let storage = storage(&clock).await;
     let deploy = async |level, tables: &str| {
         let deadline = clock.now() + Duration::from_secs(10);
         let wanted = deployment(level, tables);
         let checked = wanted.check(&storage, deadline).await;
-        let fixed = wanted.fix(&storage, &clock, deadline).await;
-        assert_eq!(checked.is_ok(), fixed.is_ok(), "{checked:?}");
-        fixed
+        let stored = wanted.store(&storage, &clock, deadline).await;
+        assert_eq!(checked.is_ok(), stored.is_ok(), "{checked:?}");
+        stored
     };
     // A check stores nothing, so another level may be deployed after it.
     let other = deployment(TrustLevel::Zero, TABLES);
-    other.check(&storage, Instant::FAR_FUTURE).await.unwrap();
+    assert_eq!(other.check(&storage, Instant::FAR_FUTURE).await.unwrap(), None);
     deploy(TrustLevel::One, TABLES).await.unwrap();
-    deploy(TrustLevel::One, TABLES).await.unwrap();
-    let other = deploy(TrustLevel::Zero, TABLES).await.unwrap_err();
-    assert!(matches!(other, DeploymentError::OtherLevel { .. }), "{other:?}");
+    for level in [TrustLevel::One, TrustLevel::Zero, TrustLevel::Two] {
+        assert_eq!(deploy(level, TABLES).await.unwrap().level, TrustLevel::One);
+    }
     let retyped = TABLES.replace("string", "int64");
     let other = deploy(TrustLevel::One, &retyped).await.unwrap_err();
     assert!(matches!(other, DeploymentError::Schema(_)), "{other:?}");
     let more = TABLES.replace("}", ", weight = \"float64\" }");
-    deploy(TrustLevel::One, &more).await.unwrap();
+    assert_eq!(deploy(TrustLevel::Zero, &more).await.unwrap(), deployment(TrustLevel::One, &more));
     let earlier = deploy(TrustLevel::One, TABLES).await.unwrap_err();
     assert!(
         matches!(earlier, DeploymentError::Schema(_)),
@@ -57,11 +57,65 @@ async fn the_trust_level_is_fixed_and_tables_only_grow() {
 }
 
 #[tokio::test]
+async fn a_changed_level_stays_and_the_last_epoch_of_level_2_is_remembered() {
+    let clock = Clock::system();
+    let (storage, soon) = (storage(&clock).await, Instant::FAR_FUTURE);
+    let begin = async |to| LevelChange::begin(to, &storage, &clock, soon).await;
+    assert!(matches!(begin(TrustLevel::One).await, Err(DeploymentError::NotDeployed)));
+    let first = deployment(TrustLevel::Zero, TABLES);
+    first.store(&storage, &clock, soon).await.unwrap();
+    for (to, epoch, stray_before) in [
+        (TrustLevel::One, 3, 0),
+        (TrustLevel::Two, 5, 0),
+        (TrustLevel::Zero, 9, 9),
+        (TrustLevel::One, 11, 9),
+        (TrustLevel::Two, 12, 9),
+        (TrustLevel::One, 14, 14),
+    ] {
+        let change = begin(to).await.unwrap();
+        let changed = change.finish(Epoch(epoch), &storage, &clock, soon).await.unwrap();
+        assert_eq!((changed.level, changed.stray_before), (to, Epoch(stray_before)));
+        assert_eq!(first.store(&storage, &clock, soon).await.unwrap(), changed);
+        assert_eq!(Deployment::stored(&storage, soon).await.unwrap(), Some(changed));
+    }
+}
+
+/// A command that changes the level stalls between its two writes, or its second write lands late.
+#[tokio::test]
+async fn a_change_that_a_node_or_another_change_met_never_finishes() {
+    let clock = Clock::system();
+    let (storage, soon) = (storage(&clock).await, Instant::FAR_FUTURE);
+    let first = deployment(TrustLevel::Zero, TABLES);
+    first.store(&storage, &clock, soon).await.unwrap();
+    let begin = async || LevelChange::begin(TrustLevel::Two, &storage, &clock, soon).await.unwrap();
+    let level = async || Deployment::stored(&storage, soon).await.unwrap().unwrap().level;
+    let refused = |finished: Result<Deployment, DeploymentError>| {
+        let error = finished.unwrap_err();
+        assert!(matches!(error, DeploymentError::ChangeCancelled(TrustLevel::Zero)), "{error:?}");
+    };
+    // A node opens the application, or starts a partition.
+    let change = begin().await;
+    first.store(&storage, &clock, soon).await.unwrap();
+    refused(change.finish(Epoch(2), &storage, &clock, soon).await);
+    let change = begin().await;
+    first.check_opened(&storage, &clock, soon).await.unwrap();
+    refused(change.finish(Epoch(2), &storage, &clock, soon).await);
+    assert_eq!(level().await, TrustLevel::Zero);
+    // Another command begins a change to the same level.
+    let (former, change) = (begin().await, begin().await);
+    refused(former.finish(Epoch(2), &storage, &clock, soon).await);
+    change.finish(Epoch(2), &storage, &clock, soon).await.unwrap();
+    assert_eq!(level().await, TrustLevel::Two);
+    let opened = first.check_opened(&storage, &clock, soon).await.unwrap_err();
+    assert!(matches!(opened, DeploymentError::OtherLevel { .. }), "{opened:?}");
+}
+
+#[tokio::test]
 async fn every_byte_is_pinned() {
     let clock = Clock::system();
     let storage = storage(&clock).await;
     let deadline = clock.now() + Duration::from_secs(10);
-    deployment(TrustLevel::Two, TABLES).fix(&storage, &clock, deadline).await.unwrap();
+    deployment(TrustLevel::Two, TABLES).store(&storage, &clock, deadline).await.unwrap();
     let key = istorage::Key::new(vec![0, 24], Vec::new());
     let row = storage.get_linearizable(&key, deadline).await.unwrap().unwrap();
     let (body, checksum) = row.split_at(row.len() - 4);
@@ -74,10 +128,19 @@ async fn every_byte_is_pinned() {
         include_str!("golden/answer.hex"),
     ];
     let formats = formats.map(|golden| u8::from_str_radix(&golden[..2], 16).unwrap());
-    assert_eq!((&body[..2], &body[2..6]), (&[8, 4][..], &formats[..]));
-    assert_eq!(body[6..8], [2, text.len() as u8]);
-    assert_eq!(str::from_utf8(&body[8..]).unwrap(), text);
+    assert_eq!((&body[..2], &body[2..6]), (&[10, 4][..], &formats[..]));
+    // The level, the end of the epochs of level 2, and no change of the level.
+    assert_eq!(body[6..9], [2, 0, 0]);
+    assert_eq!(body[9], text.len() as u8);
+    assert_eq!(str::from_utf8(&body[10..]).unwrap(), text);
     assert_eq!(checksum, crc32fast::hash(body).to_be_bytes());
+    let begun = LevelChange::begin(TrustLevel::One, &storage, &clock, deadline).await.unwrap();
+    let changing = storage.get_linearizable(&key, deadline).await.unwrap().unwrap();
+    assert_eq!(changing[6..10], [2, 0, 1, 1]);
+    begun.finish(Epoch(7), &storage, &clock, deadline).await.unwrap();
+    let changed = storage.get_linearizable(&key, deadline).await.unwrap().unwrap();
+    assert_eq!(changed[6..9], [1, 7, 0]);
+    assert_eq!(changed[9..changed.len() - 4], body[9..]);
 }
 
 /// The formats of records and answers had changed, and the deployment had not. The program opened
@@ -95,7 +158,7 @@ async fn a_keyspace_with_another_row_format_is_refused_with_advice() {
         let key = istorage::Key::new(vec![0, 24], Vec::new());
         let inserted = storage.insert_if_not_exists(key.clone(), old.clone(), None, deadline).await;
         assert!(inserted.unwrap().is_applied());
-        let refused = deployment(TrustLevel::Zero, TABLES).fix(&storage, &clock, deadline).await;
+        let refused = deployment(TrustLevel::Zero, TABLES).store(&storage, &clock, deadline).await;
         let refused = refused.unwrap_err();
         assert!(
             matches!(refused, DeploymentError::OtherFormat(found) if found == format),
@@ -114,7 +177,7 @@ async fn nodes_may_deploy_at_the_same_time() {
     let (storage, clock) = (&storage, &clock);
     let deploys = (0..50).map(|_| async move {
         let deadline = clock.now() + Duration::from_secs(10);
-        deployment(TrustLevel::Zero, TABLES).fix(&Arc::clone(storage), clock, deadline).await
+        deployment(TrustLevel::Zero, TABLES).store(&Arc::clone(storage), clock, deadline).await
     });
     for deployed in futures::future::join_all(deploys).await {
         deployed.unwrap();

@@ -63,8 +63,8 @@ impl Scene {
     pub(crate) async fn deployed(level: TrustLevel, in_view: bool) -> Scene {
         let scene = Scene::open(empty(), level, in_view).await;
         let schema = scene.db.application.schema().clone();
-        let deployment = Deployment { level, schema };
-        deployment.fix(&scene.db.app.storage, &scene.db.clock, FAR).await.unwrap();
+        let deployment = Deployment::new(level, schema);
+        deployment.store(&scene.db.app.storage, &scene.db.clock, FAR).await.unwrap();
         scene
     }
 

@@ -14,12 +14,12 @@ use crate::{
 
 /// The first byte of a row. It names the kind of the row and the format of its bytes. A change of a
 /// format takes a number that was never used. 1 was an event without its principal, 3 was a record without its workspace, 4 an answer
-/// without its key, and 5 a deployment without the formats.
+/// without its key, 5 a deployment without the formats, and 8 one whose level never changed.
 pub(super) const EVENT: u8 = 9;
 pub(super) const CORRUPTED: u8 = 2;
 pub(super) const RECORD: u8 = 6;
 pub(super) const ANSWER: u8 = 7;
-pub(super) const DEPLOYMENT: u8 = 8;
+pub(super) const DEPLOYMENT: u8 = 10;
 
 /// The formats of all rows of an application. A deployment contains these formats, so that a
 /// program with other formats refuses the keyspace. Otherwise that program would take each row for

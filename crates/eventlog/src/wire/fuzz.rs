@@ -95,7 +95,7 @@ fn kinds() -> [StoredFormat; 4] {
         kind = "Singleton"
         id = 65600
     "#;
-    let deployment = Deployment { level: TrustLevel::One, schema: schema.parse().unwrap() };
+    let deployment = Deployment::new(TrustLevel::One, schema.parse().unwrap());
     [
         StoredFormat {
             name: "entry",
@@ -114,7 +114,10 @@ fn kinds() -> [StoredFormat; 4] {
         },
         StoredFormat {
             name: "deployment",
-            whole: vec![deployment.to_bytes()],
+            whole: vec![
+                deployment.to_bytes(),
+                deployment.changing(TrustLevel::Two, 300).to_bytes(),
+            ],
             again: |bytes| Ok(Deployment::from_bytes(bytes)?.to_bytes()),
         },
     ]
@@ -237,7 +240,8 @@ fn a_length_that_is_too_large_takes_no_memory() {
 fn a_deeply_nested_deployment_is_refused() {
     for nested in ["[", "a = [", "a = {a = ", "[a.a.a.a."] {
         let text = nested.repeat(20_000);
-        assert!(Deployment::from_bytes(&deployment(0, &text)).is_err());
+        let level = DeployedLevel { level: 0, stray_before: 0, change: None };
+        assert!(Deployment::from_bytes(&deployment(level, &text)).is_err());
     }
 }
 
