@@ -1,5 +1,7 @@
 //! The errors of the system keyspace, sorted by the action that the caller must take.
 
+use std::net::SocketAddr;
+
 use crate::AppName;
 
 /// The result of a call of this crate.
@@ -56,6 +58,23 @@ pub enum Error {
         stored: u32,
         /// The number of seats that the caller asked for.
         wanted: u32,
+    },
+    /// A node owns a partition, and its lease has not expired: stop the node.
+    #[error("the node at {owner} owns partition {partition} of the application: stop all nodes")]
+    Owned {
+        /// The partition.
+        partition: u16,
+        /// The address of the node.
+        owner: SocketAddr,
+    },
+    /// A partition has the highest epoch, so it cannot change its owner any more: export the
+    /// application, and import it.
+    #[error(
+        "partition {partition} of the application has no epoch left: export the application, and import it"
+    )]
+    NoEpochLeft {
+        /// The partition.
+        partition: u16,
     },
     /// The storage was written in a format that this program does not know: use a newer program.
     #[error(

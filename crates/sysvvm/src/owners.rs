@@ -1,6 +1,6 @@
 //! The ownership rows of partitions in the system keyspace.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, num::NonZeroU16, time::Duration};
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
@@ -15,7 +15,7 @@ use ownership::{
     OwnerChange, OwnerEpoch, OwnerRow, OwnerRowsView, OwnershipAnswer, OwnershipCall, PartitionId,
 };
 
-use crate::{Error, Result, layout};
+use crate::{AppNumber, Error, Result, layout};
 
 /// The most bytes that the change of one row takes: the key, the value that is expected and the
 /// value to write.
@@ -167,12 +167,60 @@ impl OwnerRows {
         logs: &[(PartitionId, OwnerEpoch)],
         deadline: Instant,
     ) -> Result<()> {
-        for logs in logs.chunks(self.rows_at_once()) {
-            let change = |&(partition, epoch)| {
-                let to = OwnerRow { epoch, owner: None };
-                conditional(&OwnerChange { partition, from: OwnerRow::default(), to })
-            };
-            let ops: Vec<Conditional> = logs.iter().map(change).collect();
+        let change = |&(partition, epoch)| {
+            let to = OwnerRow { epoch, owner: None };
+            OwnerChange { partition, from: OwnerRow::default(), to }
+        };
+        self.make(logs.iter().map(change).collect(), deadline).await
+    }
+
+    /// Takes all partitions of an application from owners whose leases are gone, and leaves them
+    /// without an owner. Returns the epoch that all of them have then: it is above each of their
+    /// epochs before. So a write under an earlier epoch can be told from a later one, and a node
+    /// that took a partition meanwhile is noticed.
+    ///
+    /// # Errors
+    /// [`Error::Owned`] if the lease of an owner exists, [`Error::Foreign`] if a row changed
+    /// meanwhile, and [`Error::NoEpochLeft`]. Some of the rows may have changed. The call may be
+    /// repeated.
+    pub async fn free_all(
+        &self,
+        app: AppNumber,
+        partitions: NonZeroU16,
+        deadline: Instant,
+    ) -> Result<OwnerEpoch> {
+        let StoredOwners { rows, corrupt } = self.read(Consistency::Linearizable, deadline).await?;
+        // The leases are read after the rows. Otherwise an owner could get its lease and its
+        // partition between the two reads, and would be taken for dead.
+        let living = self.living(deadline).await?;
+        let ids = (0..partitions.get()).map(|partition| PartitionId { app: app.get(), partition });
+        let is_ours =
+            |row: &CorruptRow| partition_of(&row.key.ccols).is_some_and(|id| id.app == app.get());
+        if let Some(row) = corrupt.into_iter().find(is_ours) {
+            return Err(istorage::Error::corrupt_row(row).into());
+        }
+        let mut highest = (OwnerEpoch::default(), 0);
+        let mut from = Vec::new();
+        for id in ids {
+            let row = rows.get(&id).copied().unwrap_or_default();
+            if let Some(owner) = row.owner.filter(|owner| living.contains(&owner.incarnation)) {
+                return Err(Error::Owned { partition: id.partition, owner: owner.advertised });
+            }
+            highest = highest.max((row.epoch, id.partition));
+            from.push((id, row));
+        }
+        let (highest, partition) = highest;
+        let epoch = highest.next().ok_or(Error::NoEpochLeft { partition })?;
+        let to = OwnerRow { epoch, owner: None };
+        let change = |(partition, from)| OwnerChange { partition, from, to };
+        self.make(from.into_iter().map(change).collect(), deadline).await?;
+        Ok(epoch)
+    }
+
+    /// Makes changes that nobody else makes at the same time.
+    async fn make(&self, changes: Vec<OwnerChange>, deadline: Instant) -> Result<()> {
+        for changes in changes.chunks(self.rows_at_once()) {
+            let ops: Vec<Conditional> = changes.iter().map(conditional).collect();
             let written: Vec<_> = ops.iter().map(|op| op.written().cloned()).collect();
             let limits = SettleLimits { call_timeout: self.left(deadline) / 3, until: deadline };
             let (storage, pkey) = (&*self.storage, layout::owners());
@@ -183,7 +231,7 @@ impl OwnerRows {
                     if conflicts.len() == written.len()
                         && conflicts.iter().all(|found| found.actual == written[found.op]) => {}
                 Outcome::NotApplied(conflicts) => {
-                    let what = format!("an ownership row exists already: {conflicts:?}");
+                    let what = format!("another program changed an ownership row: {conflicts:?}");
                     return Err(Error::Foreign { what });
                 }
             }

@@ -177,3 +177,43 @@ async fn partitions_of_a_copied_log_begin_above_its_epochs() {
     assert!(matches!(again, Err(Error::Foreign { .. })), "{again:?}");
     assert_eq!(rows(&owners).await[&id(7)].epoch, OwnerEpoch(12));
 }
+
+/// The command that changes a trust level takes all partitions. A row that changes between its read
+/// and its write belongs to a node that works.
+#[tokio::test]
+async fn all_partitions_of_an_application_get_one_epoch_and_no_owner() {
+    let storage = storage().await;
+    let owners = owners(&storage);
+    let (nobody, app, four) = (OwnerRow::default(), AppNumber(7), NonZeroU16::new(4).unwrap());
+    let answer = async |call| owners.answer(&call, SOON).await.unwrap();
+    for (partition, row) in [(0, row(3, 0xa)), (2, row(8, 0xb))] {
+        assert_eq!(answer(change(partition, nobody, row)).await, OwnershipAnswer::Changed);
+    }
+    let of_another_app = PartitionId { app: 8, partition: 0 };
+    let other = OwnerChange { partition: of_another_app, from: nobody, to: row(30, 0xc) };
+    assert_eq!(answer(OwnershipCall::Change(vec![other])).await, OwnershipAnswer::Changed);
+    let lease = Lease {
+        owner: "10.0.0.5:80".parse().unwrap(),
+        incarnation: Incarnation(0xb),
+        epoch: Epoch(1),
+    };
+    let elections = ElectionRows::new(Arc::clone(&storage), Clock::system());
+    let held = ielections::ElectionRow::Lease(Seat::FIRST);
+    let ttl = Some(Duration::from_secs(1_000));
+    let _ = elections.insert_if_not_exists(held, lease.to_bytes(), ttl, SOON).await.unwrap();
+    let owned = owners.free_all(app, four, SOON).await.unwrap_err();
+    assert!(matches!(owned, Error::Owned { partition: 2, .. }), "{owned:?}");
+    let _ = elections.compare_and_delete(held, lease.to_bytes(), SOON).await.unwrap();
+    for epoch in [9, 10] {
+        assert_eq!(owners.free_all(app, four, SOON).await.unwrap(), OwnerEpoch(epoch));
+        let free = OwnerRow { epoch: OwnerEpoch(epoch), owner: None };
+        let mut expected: OwnerRowsView = (0..4).map(|partition| (id(partition), free)).collect();
+        expected.insert(of_another_app, row(30, 0xc));
+        assert_eq!(rows(&owners).await, expected);
+    }
+    let last = OwnerRow { epoch: OwnerEpoch::MAX, owner: None };
+    let free = OwnerRow { epoch: OwnerEpoch(10), owner: None };
+    assert_eq!(answer(change(1, free, last)).await, OwnershipAnswer::Changed);
+    let none_left = owners.free_all(app, four, SOON).await.unwrap_err();
+    assert!(matches!(none_left, Error::NoEpochLeft { partition: 1 }), "{none_left:?}");
+}
