@@ -78,6 +78,23 @@ impl CommandError {
         }
     }
 
+    /// The request does not fit what the storage holds, or the configuration.
+    pub(crate) fn refused(what: &str, error: &dyn Error) -> CommandError {
+        CommandError::config(format!("{what}: {}", with_causes_on_lines(error)))
+    }
+
+    /// Other nodes hold what the command needs.
+    pub(crate) fn not_acquired(what: &str, error: &dyn Error) -> CommandError {
+        let message = format!("{what}: {}", with_causes_on_lines(error));
+        CommandError { reason: ExitReason::NotAcquired, message }
+    }
+
+    /// The command lost its leases.
+    pub(crate) fn lease_lost(what: &str, error: &dyn Error) -> CommandError {
+        let message = format!("{what}: {}", with_causes_on_lines(error));
+        CommandError { reason: ExitReason::LeadershipLost, message }
+    }
+
     /// The exit code of a process that the killer ended.
     pub(crate) const KILLED: u8 = ExitReason::Killed as u8;
 
@@ -94,7 +111,9 @@ impl CommandError {
             Problem::Refused(_) => ExitReason::Config,
             Problem::Storage(_) => ExitReason::Unreachable,
             Problem::NotAcquired(_) => ExitReason::NotAcquired,
-            Problem::LeadershipLost(_) | Problem::OwnershipLost(_) => ExitReason::LeadershipLost,
+            Problem::LeadershipLost(_) | Problem::OwnershipLost(_) | Problem::LevelChanged(_) => {
+                ExitReason::LeadershipLost
+            }
             Problem::SteppedDown => ExitReason::SteppedDown,
             Problem::ServiceEnded { .. } => ExitReason::ServiceEnded,
             Problem::NotEnded(_) | Problem::NotStopped(_) => ExitReason::NotStopped,

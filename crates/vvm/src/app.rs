@@ -7,7 +7,9 @@ use std::{
 
 use clock::Clock;
 use docnumbers::{FastSeries, SeriesId};
-use eventlog::{Epoch, Fence, Log, Reader, RecordBlock, RecordId, StoredRecord, WsId};
+use eventlog::{
+    Deployment, Epoch, Fence, Log, Reader, RecordBlock, RecordId, StoredRecord, TrustLevel, WsId,
+};
 use futures::Stream;
 use isequencer::SeqId;
 use processor::{Application, Commands, LogName, Partitions};
@@ -43,6 +45,8 @@ pub struct App {
 #[derive(Debug)]
 pub(crate) struct ServedApp {
     pub(crate) app: sysvvm::OpenedApp,
+    /// The deployment as it was stored when the application was opened.
+    pub(crate) deployment: Deployment,
     pub(crate) reader: Reader,
     pub(crate) series: OpenedSeries,
     pub(crate) repairs: RepairRows,
@@ -110,6 +114,12 @@ impl App {
         let _ = self.number.set(number);
     }
 
+    /// The trust level that is stored; before the node has opened the application, the level for its
+    /// first deployment.
+    fn level(&self) -> TrustLevel {
+        self.opened.get().map_or(self.settings.level, |opened| opened.deployment.level)
+    }
+
     /// The partition of a workspace.
     pub fn partition_of(&self, ws: WsId) -> u16 {
         self.partitions.of(ws)
@@ -174,7 +184,7 @@ impl App {
         AppStatus {
             app: self.settings.name.to_string(),
             partitions: self.settings.partitions.get(),
-            level: self.settings.level.to_string(),
+            level: self.level().to_string(),
             sequences: self
                 .application()
                 .declared_sequences()

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
-use eventlog::TrustLevel;
 use ielections::{Budget, InvalidTiming, KillFn, LockFile};
 use istorage::StorageDriver;
 use sysvvm::AppName;
@@ -218,13 +217,9 @@ impl Builder {
     ///
     /// # Errors
     /// The setting that does not fit, and the way to correct it.
-    pub fn build(mut self) -> Result<Vvm, InvalidNodeSettings> {
+    pub fn build(self) -> Result<Vvm, InvalidNodeSettings> {
         self.settings.check(&self.apps)?;
         Budget::new(self.settings.lease, Duration::ZERO)?;
-        if self.apps.iter().any(|app| app.level == TrustLevel::Two) {
-            // At level 2 a late write of the former process could replace a row of this process.
-            self.lock = None;
-        }
         Ok(Vvm(self))
     }
 }

@@ -6,6 +6,7 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use clock::Instant;
+use eventlog::{Deployment, TrustLevel};
 use ielections::{Budget, Elections, Leadership, LockFile, LossReason, ReleaseOutcome, Seat};
 use sysvvm::{
     System,
@@ -23,7 +24,7 @@ use crate::{
     node::STAGE_CHECK_INTERVAL,
     node_service, opening,
     owned::{AllPartitions, OwnedPartitions, PartitionStops},
-    partitions::{self, Deployer},
+    partitions::{self, Deployer, not_deployed},
     parts::NodeParts,
     running_services::RunningServices,
 };
@@ -105,7 +106,9 @@ impl NodeParts {
         lock: Option<LockFile>,
         lease: &mut Option<HeldLease>,
     ) -> Result<LossReason, Problem> {
-        let leadership = self.acquire(&systems.elections, lock).await?;
+        let levels = self.levels(&systems.elections).await?;
+        let serves_level_2 = levels.contains(&TrustLevel::Two);
+        let leadership = self.acquire(&systems.elections, lock, &levels).await?;
         let seat = leadership.seat();
         let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadershipLost)?));
         self.node.set_fence(Some((seat, Arc::clone(&fence))));
@@ -114,7 +117,8 @@ impl NodeParts {
         let held = HeldLease { leadership, fence, stops, services: None };
         let HeldLease { leadership, fence, stops, services } = lease.insert(held);
         let (node, settings, clients) = (&self.node, &self.settings, &self.clients);
-        let deployer = Deployer { node, system: &systems.requests, settings, clients, leadership };
+        let system = &systems.requests;
+        let deployer = Deployer { node, system, settings, clients, leadership, serves_level_2 };
         let work = async {
             let partitions = self.open_apps(&deployer).await?;
             *services = node_service::start_services(node, leadership, fence, &clients.runtime)?;
@@ -180,15 +184,36 @@ impl NodeParts {
         opening::retry_until(&self.clock, deadline, open).await
     }
 
+    /// Returns the trust levels of the applications. The stored level counts, and the level of the
+    /// settings if the application was never deployed.
+    async fn levels(&self, system: &Arc<System>) -> Result<Vec<TrustLevel>, Problem> {
+        let deadline = self.clock.now() + self.settings.open_within;
+        let mut levels = Vec::new();
+        for app in self.node.apps() {
+            let read = || async {
+                let deadline = self.clock.now() + self.settings.open_within;
+                let opened = match system.open_app(app.name(), deadline).await {
+                    Err(sysvvm::Error::DoesNotExist { .. }) => return Ok(None),
+                    opened => opened?,
+                };
+                let stored = Deployment::stored(&opened.storage, deadline).await;
+                stored.map_err(|why| not_deployed(app.name(), why))
+            };
+            let stored = opening::retry_until(&self.clock, deadline, read).await?;
+            levels.push(stored.map_or(app.settings.level, |stored| stored.level));
+        }
+        Ok(levels)
+    }
+
     async fn acquire(
         &self,
         system: &Arc<System>,
         lock: Option<LockFile>,
+        levels: &[TrustLevel],
     ) -> Result<Leadership, Problem> {
         let NodeSettings { seats, advertised, .. } = self.settings;
-        let levels = self.node.apps().iter().map(|app| app.settings.level);
         let storage = system.storage().capabilities();
-        let lease = self.settings.lease_for(levels, storage.late_write);
+        let lease = self.settings.lease_for(levels.iter().copied(), storage.late_write);
         let lease = lease.map_err(|bad| Problem::Refused(bad.to_string()))?;
         let (store, clock) = (Arc::new(system.elections()), self.clock.clone());
         let elections = Elections::new(store, clock, advertised, lease);
@@ -196,7 +221,8 @@ impl NodeParts {
         if let Some(kill) = &self.kill {
             elections = elections.with_killer(Arc::clone(kill));
         }
-        if let Some(lock) = lock {
+        // At level 2 a late write of the former process could replace a row of this process.
+        if let Some(lock) = lock.filter(|_| !levels.contains(&TrustLevel::Two)) {
             elections = elections.with_comeback(lock);
         }
         let node = self.node.clone();

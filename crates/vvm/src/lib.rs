@@ -20,6 +20,7 @@
 
 mod app;
 mod builder;
+mod change_level;
 mod clients;
 mod cluster_orders;
 mod cluster_status;
@@ -48,6 +49,7 @@ mod successor;
 
 pub use app::{App, LocalPartition, NotOwner};
 pub use builder::{Builder, InvalidNodeSettings, Vvm};
+pub use change_level::{ChangeLevelError, ChangedLevel, LevelStep, change_level};
 pub use cluster_orders::{ClusterOrder, OrderError};
 pub use cluster_status::{ClusterStatus, MemberStatus, OwnedPartitionStatus};
 pub use launch::{Launched, NotReady, StopShare};

@@ -310,7 +310,7 @@ impl<'a> OwnedPartitions<'a> {
         let mut safe_at = now;
         if let Some(why) = why {
             // At levels 0 and 1 a write that still lands is adopted or refused by its condition.
-            if app.settings.level == TrustLevel::Two {
+            if served.deployment.level == TrustLevel::Two {
                 safe_at = now + served.app.storage.capabilities().late_write;
             }
             warn!(app = %app.name(), partition = id.partition, %epoch, why, "partition ended unproved");

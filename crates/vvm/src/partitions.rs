@@ -10,12 +10,13 @@ use std::{
 
 use clock::Instant;
 use docnumbers::DocNumberRows;
-use eventlog::{Deployment, DeploymentError, Epoch, Log, Reader};
+use eventlog::{Deployment, DeploymentError, Epoch, Log, Reader, TrustLevel};
 use futures::future::join_all;
 use ielections::{Leadership, WorkGuard};
 use processor::PartitionEnd;
 use seqstorage::PartitionStorage;
 use sysvvm::{AppName, System};
+use tracing::info;
 
 use crate::{
     App, Node, NodeSettings, NumbersIn, Problem,
@@ -36,6 +37,8 @@ pub(crate) struct Deployer<'a> {
     pub(crate) settings: &'a NodeSettings,
     pub(crate) clients: &'a Clients,
     pub(crate) leadership: &'a Leadership,
+    /// Whether the lease lasts until late writes have landed, as level 2 needs it.
+    pub(crate) serves_level_2: bool,
 }
 
 impl Deployer<'_> {
@@ -60,13 +63,21 @@ impl Deployer<'_> {
             let open = || open(app, &node, &system, (&owner, timeout), deadline);
             opening::retry_until(node.clock(), deadline, open).await
         };
-        let (opened, series) = clients.on_requests(opening).await?;
+        let (opened, deployment, series) = clients.on_requests(opening).await?;
+        let (configured, stored) = (app.settings.level, deployment.level);
+        if stored == TrustLevel::Two && !self.serves_level_2 {
+            return Err(Problem::LevelChanged(app.name().clone()));
+        }
+        if stored != configured {
+            info!(app = %app.name(), %stored, %configured, "the stored trust level counts, not that of the configuration");
+        }
         app.set_number(opened.entry.number);
         let storage = Arc::clone(&opened.storage);
         let reader = Reader::new(storage, clock, timeout, app.settings.partitions);
         let (repairs, started) = (self.system.repairs(&opened.entry), Mutex::default());
         let repair_tasks = RepairTasks::new(clients.runtime.clone());
-        let opened = ServedApp { app: opened, reader, series, repairs, repair_tasks, started };
+        let opened =
+            ServedApp { app: opened, deployment, reader, series, repairs, repair_tasks, started };
         Ok(app.opened.get_or_init(|| Arc::new(opened)))
     }
 
@@ -122,7 +133,8 @@ impl Deployer<'_> {
         fence: Arc<PartitionFence>,
     ) -> Arc<Log> {
         let settings = eventlog::LogSettings {
-            level: app.settings.level,
+            level: served.deployment.level,
+            stray_before: served.deployment.stray_before,
             timeout: self.settings.request_call_timeout,
             answers_kept: app.settings.answers_kept,
             ..eventlog::LogSettings::new(app.settings.partitions)
@@ -132,8 +144,8 @@ impl Deployer<'_> {
     }
 }
 
-/// Opens the keyspace of an application and its series of document numbers, and fixes its
-/// deployment. The first node creates the keyspace and decides the deployment.
+/// Opens the keyspace of an application and its series of document numbers, and stores its
+/// deployment. Returns the deployment that is stored. The first node creates the keyspace and decides the deployment.
 ///
 /// All of them are checked before the first one is stored. A stored definition or deployment binds:
 /// suppose that the definition of one series were stored, and that another series or the tables
@@ -148,12 +160,10 @@ async fn open(
     system: &System,
     (owner, call_timeout): (&str, Duration),
     deadline: Instant,
-) -> Result<(sysvvm::OpenedApp, OpenedSeries), Problem> {
+) -> Result<(sysvvm::OpenedApp, Deployment, OpenedSeries), Problem> {
     let (name, partitions) = (app.name(), app.settings.partitions);
-    let refused = |why: &dyn Display| {
-        Problem::Refused(format!("the application `{name}` cannot be deployed: {why}"))
-    };
-    app.application().check_number_fields().map_err(|why| refused(&why))?;
+    let check = app.application().check_number_fields();
+    check.map_err(|why| refused(name, &why))?;
     let opened = loop {
         match system.open_app(name, deadline).await {
             Err(sysvvm::Error::DoesNotExist { .. }) => {}
@@ -175,17 +185,25 @@ async fn open(
     let prefix = system.document_numbers(&opened.entry);
     let rows = DocNumberRows::new(storage, clock, prefix, call_timeout);
     let (level, schema) = (app.settings.level, app.application().schema().clone());
-    let deployment = Deployment { level, schema };
-    let not_deployed = |why| match why {
-        DeploymentError::Storage(error) => Problem::of_storage(&error),
-        why => refused(&why),
-    };
+    let deployment = Deployment::new(level, schema);
+    let not_deployed = |why| not_deployed(name, why);
     series::check(app, &rows, deadline).await?;
     deployment.check(&opened.storage, deadline).await.map_err(not_deployed)?;
     let series = OpenedSeries::open(app, rows, owner.to_owned(), deadline).await?;
-    let fixed = deployment.fix(&opened.storage, node.clock(), deadline).await;
-    fixed.map_err(not_deployed)?;
-    Ok((opened, series))
+    let stored = deployment.store(&opened.storage, node.clock(), deadline).await;
+    Ok((opened, stored.map_err(not_deployed)?, series))
+}
+
+fn refused(app: &AppName, why: &dyn Display) -> Problem {
+    Problem::Refused(format!("the application `{app}` cannot be deployed: {why}"))
+}
+
+/// Returns the problem of a node that cannot deploy an application, or read its deployment.
+pub(crate) fn not_deployed(app: &AppName, why: DeploymentError) -> Problem {
+    match why {
+        DeploymentError::Storage(error) => Problem::of_storage(&error),
+        why => refused(app, &why),
+    }
 }
 
 /// The ends of all partitions.

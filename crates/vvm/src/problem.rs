@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use causes::with_causes;
 use ielections::{AcquireError, LossReason};
 use istorage::ErrorKind;
+use sysvvm::AppName;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
@@ -40,6 +41,12 @@ pub enum Problem {
     /// this node ends its leadership.
     #[error("the ownership of a partition was lost: {0}")]
     OwnershipLost(String),
+    /// The trust level of an application was changed while this node waited for a seat. The lease of
+    /// the node was chosen for the former level, so the node must start again.
+    #[error(
+        "the trust level of the application `{0}` was changed while the node waited for a seat"
+    )]
+    LevelChanged(AppName),
     /// The node was asked to let another node lead.
     #[error("the node was asked to step down")]
     SteppedDown,

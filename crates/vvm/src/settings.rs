@@ -166,7 +166,8 @@ pub struct AppSettings {
     pub application: Arc<Application>,
     /// The number of partitions of the application. It is fixed at the first deployment.
     pub partitions: NonZeroU16,
-    /// The trust level, which decides how rows are written. It is fixed at the first deployment.
+    /// The trust level of the first deployment, which decides how rows are written. Afterwards only
+    /// [`change_level`](crate::change_level) changes the level.
     pub level: TrustLevel,
     /// The place where the numbers are stored.
     pub numbers: NumbersIn,

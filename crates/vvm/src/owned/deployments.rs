@@ -14,7 +14,7 @@ use std::{
 
 use causes::with_causes;
 use clock::Instant;
-use eventlog::{Deployment, DeploymentError};
+use eventlog::DeploymentError;
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use sysvvm::ownership::{OwnerEpoch, PartitionId};
 use tracing::{error, warn};
@@ -113,13 +113,12 @@ impl OwnedPartitions<'_> {
         let now = deployer.node.clock().now();
         self.checks.begin(now, |number| {
             let first = PartitionId { app: number, partition: 0 };
-            let (_, (app, served)) = all.range(first..).next()?;
-            let (level, schema) = (app.settings.level, app.application().schema().clone());
-            let storage = Arc::clone(&served.app.storage);
-            let deployment = Deployment { level, schema };
-            let deadline = deployer.node.clock().now() + deployer.settings.request_call_timeout;
+            let (_, (_, served)) = all.range(first..).next()?;
+            let (opened, storage) = (served.deployment.clone(), Arc::clone(&served.app.storage));
+            let clock = deployer.node.clock().clone();
+            let deadline = clock.now() + deployer.settings.request_call_timeout;
             // The client of requests belongs to the runtime of requests.
-            let check = async move { Ok(deployment.check(&storage, deadline).await) };
+            let check = async move { Ok(opened.check_opened(&storage, &clock, deadline).await) };
             let checked = deployer.clients.on_requests(check);
             Some(async move { (number, checked.await) }.boxed())
         });
@@ -150,6 +149,12 @@ impl OwnedPartitions<'_> {
                 self.refuse_late(now, number, &waiting);
                 self.checks.waiting.extend(waiting);
                 return Ok(());
+            }
+            // The level changes only while no node has a seat, so this node has lost its own.
+            Err(DeploymentError::OtherLevel { .. }) => {
+                let app = self.all.iter().find(|(id, _)| id.app == number);
+                let why = app.map(|(_, (app, _))| Problem::LevelChanged(app.name().clone()));
+                return why.map_or(Ok(()), Err);
             }
             Err(why) => {
                 // The deployment does not change back, so the node gets no partitions of the

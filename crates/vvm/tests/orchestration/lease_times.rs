@@ -18,7 +18,10 @@ const LATE_WRITE: Duration = Duration::from_secs(30);
 
 /// A storage that reports other capabilities.
 #[derive(Debug)]
-struct OtherCapabilities(SharedStorage, fn(Capabilities) -> Capabilities);
+pub(crate) struct OtherCapabilities(
+    pub(crate) SharedStorage,
+    pub(crate) fn(Capabilities) -> Capabilities,
+);
 
 impl StorageWrapper for OtherCapabilities {
     fn inner(&self) -> &SharedStorage {

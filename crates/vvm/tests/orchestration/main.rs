@@ -6,6 +6,7 @@
 mod cluster;
 mod leaders;
 mod lease_times;
+mod levels;
 mod moves;
 mod numbers;
 mod owners;

@@ -44,20 +44,20 @@ fn launch(cluster: &Cluster, number: u16, tables: &str) -> Launched {
     cluster.node_of(number, app(tables), two_seats).build().unwrap().launch()
 }
 
-/// Launches a node for which so many reads of the deployment fail, after those with which it opens
-/// the application. Returns also the count of all these reads.
+/// Launches a node for which so many reads of the deployment work, and so many fail after them. A
+/// node reads it twice when it opens the application, and once before it leads if the application
+/// exists. Returns also the count of all these reads.
 fn launch_failing(
     cluster: &Cluster,
     number: u16,
-    fails: usize,
+    [works, fails]: [usize; 2],
     change: impl FnOnce(&mut NodeSettings),
 ) -> (Launched, Arc<AtomicUsize>) {
     let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
     let reads = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&reads);
-    // The node reads the deployment twice when it opens the application.
     let driver = WrappedDriver::new(driver, move |inner| {
-        Arc::new(FailingDeployment { inner, reads: Arc::clone(&count), works: 2, fails })
+        Arc::new(FailingDeployment { inner, reads: Arc::clone(&count), works, fails })
     });
     let mut settings = cluster.settings(number);
     change(&mut settings);
@@ -132,7 +132,7 @@ async fn a_partition_of_a_newer_version_does_not_start_on_an_older_node() {
 #[tokio::test]
 async fn a_partition_waits_for_a_storage_that_cannot_show_the_deployment() {
     let cluster = Cluster::new();
-    let (node, reads) = launch_failing(&cluster, 1, 3, |_| {});
+    let (node, reads) = launch_failing(&cluster, 1, [2, 3], |_| {});
     until(&cluster, "the partitions start", || owned(&node).len() == 10).await;
     assert!(reads.load(Ordering::SeqCst) > 5, "no read has failed");
     let partitions = node.node().cluster_status().partitions;
@@ -149,7 +149,7 @@ async fn a_partition_whose_deployment_stays_unknown_goes_back() {
     let well = launch(&cluster, 1, OLDER);
     cluster.until(&well, Stage::Leading).await;
     well.node().order(ClusterOrder::Pause).await.unwrap();
-    let (ill, _) = launch_failing(&cluster, 2, 100_000, two_seats);
+    let (ill, _) = launch_failing(&cluster, 2, [3, 100_000], two_seats);
 
     let to: MemberId = ill.node().cluster_status().this_member.parse().unwrap();
     let is_ready = |member: &vvm::MemberStatus| {
@@ -185,7 +185,7 @@ async fn a_partition_whose_deployment_stays_unknown_goes_back() {
 async fn a_node_takes_partitions_again_when_it_can_read_the_deployment() {
     let cluster = Cluster::new();
     // 24 reads with pauses of half a second between them.
-    let (node, _) = launch_failing(&cluster, 1, 24, |_| {});
+    let (node, _) = launch_failing(&cluster, 1, [2, 24], |_| {});
     let refused = || node.node().cluster_status().members.iter().map(|it| it.refused.len()).sum();
     until(&cluster, "the node says that it cannot run the partitions", || {
         let refused: usize = refused();

@@ -1,0 +1,293 @@
+//! The change of an application's trust level, while no node works.
+//!
+//! Invariant: the new level begins only after every write under the old level has landed or is
+//! fenced. The call holds all seats, so no node works. Where level 2 is left or begins, the call
+//! then waits until late writes have landed. At last it takes all partitions, so each later owner
+//! has a higher epoch than every owner before.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    num::NonZeroU32,
+    sync::Arc,
+    time::Duration,
+};
+
+use clock::{Clock, Instant};
+use eventlog::{Deployment, DeploymentError, Epoch, LevelChange, TrustLevel};
+use futures::future::join_all;
+use ielections::{
+    AcquireError, Elections, InvalidTiming, Leadership, Lease, LossReason, ObservedLease,
+    ReleaseOutcome, Seat, TtlStore,
+};
+use istorage::StorageDriver;
+use processor::bytes::Bytes;
+use sysvvm::{AppName, OpenedApp, System};
+use tracing::warn;
+
+use crate::{InvalidNodeSettings, NodeSettings};
+
+/// The pause between two looks at the leases of others.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The most time for a look.
+const LOOK_WITHIN: Duration = Duration::from_secs(2);
+
+/// A lease that ends so much later than when it was seen first was renewed. Storages round the time
+/// that is left to seconds.
+const RENEWED_BY: Duration = Duration::from_millis(1_500);
+
+/// A step of a change, for a caller that shows the progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LevelStep {
+    /// The call waits until the leases of nodes that were killed have expired.
+    WaitsForLeases {
+        /// The longest time that it waits.
+        at_most: Duration,
+    },
+    /// The call holds all seats, and waits until late writes have landed.
+    WaitsForLateWrites(Duration),
+}
+
+/// The result of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangedLevel {
+    /// The level before.
+    pub from: TrustLevel,
+    /// The epoch that all partitions have now; `None` if the application had the level already.
+    pub epoch: Option<Epoch>,
+}
+
+/// The reason for which the level was not changed. After an error of the storage it may have
+/// changed: look at it, or repeat the call.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeLevelError {
+    /// A node works, or waits for a seat. Stop it.
+    #[error("the node at {owner} holds seat {seat}: stop all nodes")]
+    SeatHeld {
+        /// The seat.
+        seat: Seat,
+        /// The address of the node.
+        owner: SocketAddr,
+    },
+    /// Some seats were not free in time.
+    #[error("not all seats are free: stop all nodes")]
+    NotAcquired(#[source] AcquireError),
+    /// The call stood still for so long that the lease of a seat expired.
+    #[error("the lease of a seat was lost: {0}")]
+    LeaseLost(LossReason),
+    /// The lease does not fit the new level.
+    #[error(transparent)]
+    Settings(#[from] InvalidNodeSettings),
+    /// The parts of the lease do not fit.
+    #[error(transparent)]
+    Lease(#[from] InvalidTiming),
+    /// The deployment of the application.
+    #[error(transparent)]
+    Deployment(#[from] DeploymentError),
+    /// The system keyspace.
+    #[error(transparent)]
+    System(#[from] sysvvm::Error),
+}
+
+/// Changes the trust level of an application. No node may work: the call takes all seats, and gives
+/// them back at the end. Nodes that start afterwards find the new level. A call that is killed has
+/// changed the level or not, and leaves nothing behind.
+///
+/// The lease in `settings` must be long enough for the new level.
+///
+/// # Errors
+/// The reason. Only after an error of the storage may the level have changed.
+///
+/// # Cancel safety
+/// If the call is dropped, its leases stay until they expire.
+pub async fn change_level(
+    driver: Arc<dyn StorageDriver>,
+    clock: Clock,
+    settings: &NodeSettings,
+    (app, to): (&AppName, TrustLevel),
+    tell: impl Fn(LevelStep),
+) -> Result<ChangedLevel, ChangeLevelError> {
+    let soon = || clock.now() + settings.open_within;
+    let system = System::open(driver, settings.system.clone(), clock.clone(), soon()).await?;
+    let opened = system.open_app(app, soon()).await?;
+    let stored = Deployment::stored(&opened.storage, soon()).await?;
+    let stored = stored.ok_or(DeploymentError::NotDeployed)?;
+    let from = stored.level;
+    let levels = [from, to];
+    let late_write = opened.storage.capabilities().late_write;
+    let lease = settings.lease_for(levels, late_write)?;
+    if from == to && !stored.is_changing() {
+        return Ok(ChangedLevel { from, epoch: None });
+    }
+    system.fix_seats(settings.seats, soon()).await?;
+    let store = Arc::new(system.elections());
+    let elections = Elections::new(store.clone(), clock.clone(), settings.advertised, lease)?;
+    let mut seats = Vec::new();
+    let changed = async {
+        let all = (settings.seats, settings.advertised);
+        hold_all(&elections, &*store, &clock, all, &mut seats, &tell).await?;
+        if levels.contains(&TrustLevel::Two) && late_write > Duration::ZERO {
+            tell(LevelStep::WaitsForLateWrites(late_write));
+            clock.sleep(late_write).await;
+        }
+        check_held(&seats)?;
+        let change = LevelChange::begin(to, &opened.storage, &clock, soon()).await?;
+        finish(change, &system, &opened, &clock, soon()).await
+    };
+    let changed = changed.await;
+    release(seats, clock.now() + settings.stop_within).await;
+    changed
+}
+
+/// Finishes a change. The partitions are taken between the two writes of the change: a node that
+/// starts a partition has taken it and then reads the deployment. Such a node meets the change that
+/// has begun, and cancels it, or its partition is noticed here, or it reads the new level.
+async fn finish(
+    change: LevelChange,
+    system: &System,
+    opened: &OpenedApp,
+    clock: &Clock,
+    deadline: Instant,
+) -> Result<ChangedLevel, ChangeLevelError> {
+    let (from, entry) = (change.from(), &opened.entry);
+    let epoch = system.owners().free_all(entry.number, entry.partitions, deadline).await?;
+    let epoch = Epoch(epoch.0.into());
+    change.finish(epoch, &opened.storage, clock, deadline).await?;
+    Ok(ChangedLevel { from, epoch: Some(epoch) })
+}
+
+/// Takes all seats. The leases of nodes that were killed expire, and a lease that is renewed belongs
+/// to a node that lives.
+async fn hold_all(
+    elections: &Elections,
+    store: &dyn TtlStore,
+    clock: &Clock,
+    (seats, own): (NonZeroU32, SocketAddr),
+    held: &mut Vec<Leadership>,
+    tell: impl Fn(LevelStep),
+) -> Result<(), ChangeLevelError> {
+    let at_most = elections.budget().failover_bound();
+    let until = clock.now() + at_most;
+    let mut living = Living { own, seen: BTreeMap::new(), has_told: false };
+    while held.len() < seats.get() as usize {
+        let acquire = elections.acquire(Seat::from(seats), until);
+        let ours = held.iter().map(Leadership::seat).collect();
+        let living =
+            living.found(store, clock, ours, || tell(LevelStep::WaitsForLeases { at_most }));
+        tokio::select! {
+            leadership = acquire => held.push(leadership.map_err(ChangeLevelError::NotAcquired)?),
+            (seat, owner) = living => return Err(ChangeLevelError::SeatHeld { seat, owner }),
+        }
+        check_held(held)?;
+    }
+    Ok(())
+}
+
+/// The leases of others, as they were seen first, and the times at which they seemed to end.
+struct Living {
+    /// The address in the leases of this call. It may be that of a node, too.
+    own: SocketAddr,
+    seen: BTreeMap<Seat, (Bytes, Instant)>,
+    has_told: bool,
+}
+
+impl Living {
+    /// Returns a seat that a living node holds, and the address of the node. Waits for ever if there
+    /// is none. A look that fails finds nothing.
+    ///
+    /// # Cancel safety
+    /// Safe: the next call goes on.
+    async fn found(
+        &mut self,
+        store: &dyn TtlStore,
+        clock: &Clock,
+        ours: BTreeSet<Seat>,
+        tell: impl Fn(),
+    ) -> (Seat, SocketAddr) {
+        loop {
+            let looked = store.leases(clock.now() + LOOK_WITHIN).await.unwrap_or_default();
+            let others: Vec<_> =
+                looked.into_iter().filter(|lease| !ours.contains(&lease.seat)).collect();
+            if !others.is_empty() && !self.has_told {
+                self.has_told = true;
+                tell();
+            }
+            for lease in others {
+                if let Some(living) = self.note(clock.now(), lease) {
+                    return living;
+                }
+            }
+            clock.sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Notes a lease, and returns its owner if the lease is another one than was seen first, or was
+    /// renewed since. Another one with the own address is an attempt of this call.
+    fn note(&mut self, now: Instant, lease: ObservedLease) -> Option<(Seat, SocketAddr)> {
+        let ObservedLease { seat, value, left } = lease;
+        let ends = now + left;
+        let (first, first_end) = self.seen.entry(seat).or_insert_with(|| (value.clone(), ends));
+        let owner = Lease::from_bytes(&value)?.owner;
+        let is_of_living = match *first == value {
+            true => ends > *first_end + RENEWED_BY,
+            false => owner != self.own,
+        };
+        is_of_living.then_some((seat, owner))
+    }
+}
+
+fn check_held(seats: &[Leadership]) -> Result<(), ChangeLevelError> {
+    match seats.iter().find_map(Leadership::lost) {
+        Some(lost) => Err(ChangeLevelError::LeaseLost(lost)),
+        None => Ok(()),
+    }
+}
+
+/// Gives the seats back. A seat that cannot be given back is free when its lease has expired.
+async fn release(seats: Vec<Leadership>, deadline: Instant) {
+    let release = |seat: Leadership| async move {
+        let number = seat.seat();
+        let released = match seat.stopped(deadline).await {
+            Ok(stopped) => stopped.release().await == ReleaseOutcome::LeaseGone,
+            Err(_) => false,
+        };
+        if !released {
+            warn!(seat = %number, "seat not given back, and left to expire");
+        }
+    };
+    join_all(seats.into_iter().map(release)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::ManualClock;
+    use ielections::{Epoch, Incarnation};
+
+    use super::*;
+
+    #[test]
+    fn a_lease_that_is_renewed_or_new_belongs_to_a_living_node() {
+        let start = ManualClock::new(0).clock().now();
+        let (node, own) = ("10.0.0.5:80".parse().unwrap(), "10.0.0.6:80".parse().unwrap());
+        let mut living = Living { own, seen: BTreeMap::new(), has_told: false };
+        let mut note = |at, seat, (owner, epoch), left| {
+            let epoch = Epoch(epoch);
+            let value = Lease { owner, incarnation: Incarnation(7), epoch }.to_bytes();
+            let (seat, left) = (Seat::new(seat).unwrap(), Duration::from_secs(left));
+            living.note(start + Duration::from_millis(at), ObservedLease { seat, value, left })
+        };
+        // The leases of dead nodes run out. Their time is rounded to seconds.
+        for (at, left) in [(0, 9), (500, 9), (1_000, 9), (1_500, 8), (2_000, 8), (2_500, 7)] {
+            for (seat, owner) in [(1, node), (2, node), (3, own), (4, node)] {
+                assert_eq!(note(at, seat, (owner, 1), left), None);
+            }
+        }
+        let found = |seat, owner| Some((Seat::new(seat).unwrap(), owner));
+        assert_eq!(note(3_000, 1, (node, 1), 8), found(1, node), "it is renewed");
+        assert_eq!(note(3_000, 2, (node, 2), 6), found(2, node), "it is new");
+        assert_eq!(note(3_000, 3, (own, 1), 8), found(3, own), "a node has the same address");
+        // The call itself takes the seat. Its lease was taken for that of a living node.
+        assert_eq!(note(3_000, 4, (own, 2), 9), None);
+    }
+}
