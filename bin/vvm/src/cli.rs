@@ -1,5 +1,6 @@
 //! The command line.
 
+mod apps;
 mod backup;
 mod bench;
 mod cluster;
@@ -20,6 +21,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::{
+    apps::{AppsCommand, SetLevelArgs},
     backup::{BACKUP_HELP, BackupArgs, RESTORE_HELP, RestoreArgs},
     bench::{BenchArgs, BenchRequests},
     cluster::{ClusterArgs, ClusterCommand, PartitionName},
@@ -83,6 +85,9 @@ pub(crate) enum CliCommand {
     /// Show what a storage holds: applications, partitions, leases, logs, records, numbers and rows.
     #[command(subcommand, arg_required_else_help = true, after_long_help = INSPECT_HELP)]
     Inspect(InspectCommand),
+    /// Change the trust level of an application.
+    #[command(subcommand, arg_required_else_help = true)]
+    Apps(AppsCommand),
     /// Copy the redb file of a node, also while the node works, and verify the copy.
     #[command(after_long_help = BACKUP_HELP)]
     Backup(BackupArgs),
@@ -141,6 +146,7 @@ impl CliCommand {
             CliCommand::Storage(StorageCommand::Check(_))
             | CliCommand::Logs(_)
             | CliCommand::Serve(_)
+            | CliCommand::Apps(_)
             | CliCommand::Backup(_)
             | CliCommand::Restore(_)
             | CliCommand::Export(_)

@@ -73,7 +73,7 @@ async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
         let what = "a node works with this storage: `vvm status` shows its state";
         findings.push(Finding::ok("storage", what));
     } else {
-        findings.extend(storage::check(&clock, &target, &settings, &apps).await);
+        findings.extend(storage::check(&clock, &config, &target, (&settings, &apps)).await);
     }
     findings
 }

@@ -5,6 +5,7 @@
 mod access_risks;
 mod advice;
 mod answer_text;
+mod apps_command;
 mod backup_command;
 mod bench;
 mod cli;
@@ -108,6 +109,10 @@ fn run(command: CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Inspect(command) => {
             logs::install(CHECK_LOG_FILTER, as_json)?;
             on_runtime(inspect_command::run(command))
+        }
+        CliCommand::Apps(command) => {
+            logs::install(CHECK_LOG_FILTER, as_json)?;
+            on_runtime(apps_command::run(command))
         }
         CliCommand::Backup(args) => on_runtime(backup_command::run_backup(args)),
         CliCommand::Restore(args) => backup_command::run_restore(args),

@@ -19,7 +19,7 @@ use crate::command_error::CommandError;
 /// command left when it was killed is removed.
 ///
 /// Invariant: only this process has the file open, and only its owner may open it. A simpler
-/// version empties the file that is there: somebody who has it open, or may open it, reads the
+/// version empties the file that is there: a program that has it open, or may open it, reads the
 /// backup.
 pub(crate) struct NewFile {
     path: PathBuf,

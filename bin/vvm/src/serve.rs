@@ -28,7 +28,7 @@ pub(crate) use self::{
     access::NodeAccess,
     files::{OTHER_FILES, peer_connections, room_for_clients},
     memory::most_memory,
-    settings::{check, plan},
+    settings::{check, plan, settings_for},
     tls::NodeTls,
     traces::NodeTraces,
 };

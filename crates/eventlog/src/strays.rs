@@ -1,4 +1,4 @@
-//! The strays of trust level 2: rows of a former leader whose event is not in the log.
+//! The strays of trust level 2: rows of a former leader without an event in the log.
 //!
 //! At level 2 a leader that stands still may go on when it has lost its leadership. Its event loses
 //! against that of the next leader, but other rows of the event may stay. No node writes such rows

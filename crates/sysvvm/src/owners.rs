@@ -174,7 +174,7 @@ impl OwnerRows {
         self.make(logs.iter().map(change).collect(), deadline).await
     }
 
-    /// Takes all partitions of an application from owners whose leases are gone, and leaves them
+    /// Takes all partitions of an application from owners without a lease, and leaves them
     /// without an owner. Returns the epoch that all of them have then: it is above each of their
     /// epochs before. So a write under an earlier epoch can be told from a later one, and a node
     /// that took a partition meanwhile is noticed.

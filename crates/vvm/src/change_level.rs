@@ -122,7 +122,8 @@ pub async fn change_level(
     }
     system.fix_seats(settings.seats, soon()).await?;
     let store = Arc::new(system.elections());
-    let elections = Elections::new(store.clone(), clock.clone(), settings.advertised, lease)?;
+    let elections =
+        Elections::new(Arc::clone(&store) as _, clock.clone(), settings.advertised, lease)?;
     let mut seats = Vec::new();
     let changed = async {
         let all = (settings.seats, settings.advertised);

@@ -12,7 +12,7 @@ use super::seconds::Seconds;
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SequencesConfig {
-    /// The trust level of the applications that name none of their own. It is fixed when an
+    /// The trust level of the applications that name none of their own. It counts when an
     /// application is deployed for the first time.
     pub(crate) trust_level: LevelNumber,
     /// The place of the numbers. If this place has no numbers yet, the node reads the logs from

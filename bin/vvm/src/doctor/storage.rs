@@ -4,14 +4,17 @@ use std::{sync::Arc, time::Duration};
 
 use causes::with_causes;
 use clock::{Clock, Instant};
-use eventlog::Deployment;
+use eventlog::{Deployment, TrustLevel};
 use ielections::{Lease, ObservedLease, TtlStore};
 use istorage::StorageDriver;
 use sysvvm::{AppName, System};
 use vvm::{AppSettings, NodeSettings};
 
 use super::finding::Finding;
-use crate::{clock_skew, storage_target::StorageTarget};
+use crate::{
+    clock_skew, command_error::CommandError, config::VvmConfig, serve,
+    storage_target::StorageTarget,
+};
 
 /// The most time for the storage.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -23,9 +26,9 @@ const CHECK: &str = "storage";
 
 pub(super) async fn check(
     clock: &Clock,
+    config: &VvmConfig,
     target: &StorageTarget,
-    settings: &NodeSettings,
-    apps: &[AppSettings],
+    (settings, apps): (&NodeSettings, &[AppSettings]),
 ) -> Vec<Finding> {
     match target {
         StorageTarget::Mem => {
@@ -43,7 +46,8 @@ pub(super) async fn check(
         Ok(driver) => driver,
         Err(error) => return vec![unreachable(target, &error)],
     };
-    let findings = of_driver(clock, &driver, settings, apps, deadline).await;
+    let check = StorageCheck { clock, config, target, settings, deadline };
+    let findings = check.of_driver(&driver, apps).await;
     driver.close().await;
     findings.unwrap_or_else(|error| vec![unreachable(target, &error)])
 }
@@ -56,49 +60,114 @@ fn unreachable(target: &StorageTarget, error: &istorage::Error) -> Finding {
     Finding::fail(CHECK, format!("{target}: {}", with_causes(error)), advice)
 }
 
-async fn of_driver(
-    clock: &Clock,
-    driver: &Arc<dyn StorageDriver>,
-    settings: &NodeSettings,
-    apps: &[AppSettings],
+/// A check of a storage that answers.
+struct StorageCheck<'a> {
+    clock: &'a Clock,
+    config: &'a VvmConfig,
+    target: &'a StorageTarget,
+    settings: &'a NodeSettings,
     deadline: Instant,
-) -> Result<Vec<Finding>, istorage::Error> {
-    let name = &settings.system;
-    // Opening the system keyspace would make it.
-    let Some(keyspace) = driver.open(name, deadline).await? else {
-        let what = format!("it answers; the keyspace `{name}` does not exist: the node makes it");
-        return Ok(vec![Finding::ok(CHECK, what)]);
-    };
-    let mut findings =
-        vec![Finding::ok(CHECK, format!("it answers, and has the keyspace `{name}`"))];
-    findings.extend(clock_skew::measure(&*keyspace, clock).await?.map(of_skew));
-    let system = match System::open(Arc::clone(driver), name.clone(), clock.clone(), deadline).await
-    {
-        Ok(system) => system,
-        Err(error) => {
-            let advice = "use a version of vvm that fits, or another `storage.system_keyspace`";
-            findings.push(Finding::fail("deployment", with_causes(&error), advice));
-            return Ok(findings);
+}
+
+impl StorageCheck<'_> {
+    async fn of_driver(
+        &self,
+        driver: &Arc<dyn StorageDriver>,
+        apps: &[AppSettings],
+    ) -> Result<Vec<Finding>, istorage::Error> {
+        let StorageCheck { clock, settings, deadline, .. } = *self;
+        let name = &settings.system;
+        // Opening the system keyspace would make it.
+        let Some(keyspace) = driver.open(name, deadline).await? else {
+            let what =
+                format!("it answers; the keyspace `{name}` does not exist: the node makes it");
+            return Ok(vec![Finding::ok(CHECK, what)]);
+        };
+        let mut findings =
+            vec![Finding::ok(CHECK, format!("it answers, and has the keyspace `{name}`"))];
+        findings.extend(clock_skew::measure(&*keyspace, clock).await?.map(of_skew));
+        let system = match System::open(Arc::clone(driver), name.clone(), clock.clone(), deadline)
+            .await
+        {
+            Ok(system) => system,
+            Err(error) => {
+                let advice = "use a version of vvm that fits, or another `storage.system_keyspace`";
+                findings.push(Finding::fail("deployment", with_causes(&error), advice));
+                return Ok(findings);
+            }
+        };
+        let deployed = system.apps(TIMEOUT).await;
+        match deployed {
+            Ok(deployed) => {
+                let names: Vec<AppName> = deployed.into_iter().map(|(name, _)| name).collect();
+                for app in apps {
+                    findings.push(self.of_app(&system, app, names.contains(&app.name)).await);
+                }
+            }
+            Err(error) => findings.push(not_deployed("the registry", with_causes(&error))),
         }
-    };
-    let deployed = system.apps(TIMEOUT).await;
-    match deployed {
-        Ok(deployed) => {
-            let names: Vec<AppName> = deployed.into_iter().map(|(name, _)| name).collect();
-            for app in apps {
-                findings.push(of_app(&system, app, names.contains(&app.name), deadline).await);
+        match system.elections().leases(deadline).await {
+            Ok(leases) => findings.push(of_leases(&leases, settings)),
+            Err(error) => {
+                let advice = "read docs/elections.md, and check the storage";
+                findings.push(Finding::fail("leases", with_causes(&error), advice));
             }
         }
-        Err(error) => findings.push(not_deployed("the registry", with_causes(&error))),
+        Ok(findings)
     }
-    match system.elections().leases(deadline).await {
-        Ok(leases) => findings.push(of_leases(&leases, settings)),
-        Err(error) => {
-            let advice = "read docs/elections.md, and check the storage";
-            findings.push(Finding::fail("leases", with_causes(&error), advice));
+
+    /// Checks an application as a node does before it deploys it, and stores nothing.
+    async fn of_app(&self, system: &System, app: &AppSettings, is_deployed: bool) -> Finding {
+        let deadline = self.deadline;
+        let name = &app.name;
+        if !is_deployed {
+            return Finding::ok("deployment", format!("{name} is new: the node deploys it"));
+        }
+        let opened = match system.open_app(name, deadline).await {
+            Ok(opened) => opened,
+            Err(error) => return not_deployed(name, with_causes(&error)),
+        };
+        let (stored, wanted) = (opened.entry.partitions, app.partitions);
+        if stored != wanted {
+            let why = format!("it has {stored} partitions, and the configuration says {wanted}");
+            return not_deployed(name, why);
+        }
+        let deployment = Deployment::new(app.level, app.application.schema().clone());
+        match deployment.check(&opened.storage, deadline).await {
+            Ok(Some(Deployment { level, .. })) if level != app.level => {
+                let lease = serve::settings_for(self.config, self.target, level);
+                of_other_level(app, level, lease.map(drop))
+            }
+            Ok(_) => Finding::ok("deployment", format!("{name} is deployed as it is configured")),
+            Err(why) => not_deployed(name, with_causes(&why)),
         }
     }
-    Ok(findings)
+}
+
+/// Tells that an application has another trust level than the configuration says, and whether the
+/// lease is long enough for it.
+fn of_other_level(
+    app: &AppSettings,
+    stored: TrustLevel,
+    lease: Result<(), CommandError>,
+) -> Finding {
+    let AppSettings { name, level, .. } = app;
+    match lease {
+        Ok(()) => {
+            let what = format!(
+                "{name} is deployed with trust level {stored}, and the configuration says {level}: the stored level counts"
+            );
+            Finding::warn("deployment", what, "write the stored level into the configuration")
+        }
+        Err(why) => {
+            let what = format!("{name} is deployed with trust level {stored}: {why}");
+            Finding::fail(
+                "deployment",
+                what,
+                "take a longer lease, or change the level with `vvm apps set-level`",
+            )
+        }
+    }
 }
 
 fn of_skew(skew: clock_skew::ClockSkew) -> Finding {
@@ -111,33 +180,6 @@ fn of_skew(skew: clock_skew::ClockSkew) -> Finding {
 fn not_deployed(name: impl ToString, why: String) -> Finding {
     let advice = "deploy it as before, or use another `storage.system_keyspace`";
     Finding::fail("deployment", format!("{}: {why}", name.to_string()), advice)
-}
-
-/// Checks an application as a node does before it deploys it, and stores nothing.
-async fn of_app(
-    system: &System,
-    app: &AppSettings,
-    is_deployed: bool,
-    deadline: Instant,
-) -> Finding {
-    let name = &app.name;
-    if !is_deployed {
-        return Finding::ok("deployment", format!("{name} is new: the node deploys it"));
-    }
-    let opened = match system.open_app(name, deadline).await {
-        Ok(opened) => opened,
-        Err(error) => return not_deployed(name, with_causes(&error)),
-    };
-    let (stored, wanted) = (opened.entry.partitions, app.partitions);
-    if stored != wanted {
-        let why = format!("it has {stored} partitions, and the configuration says {wanted}");
-        return not_deployed(name, why);
-    }
-    let deployment = Deployment { level: app.level, schema: app.application.schema().clone() };
-    match deployment.check(&opened.storage, deadline).await {
-        Ok(()) => Finding::ok("deployment", format!("{name} is deployed as it is configured")),
-        Err(why) => not_deployed(name, with_causes(&why)),
-    }
 }
 
 fn of_leases(leases: &[ObservedLease], settings: &NodeSettings) -> Finding {

@@ -6,6 +6,7 @@ mod lease;
 use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
+use eventlog::TrustLevel;
 use tracing::info;
 use vvm::{AppSettings, InvalidNodeSettings, NodeSettings, NumbersIn};
 
@@ -70,6 +71,19 @@ pub(crate) fn plan(
     let levels: Vec<_> = apps.iter().map(|app| app.level).collect();
     check_lease(config, target, &settings, &levels)?;
     Ok((settings, apps))
+}
+
+/// Makes the settings of a node for applications of a trust level, or the error that names the wrong
+/// key.
+pub(crate) fn settings_for(
+    config: &VvmConfig,
+    target: &StorageTarget,
+    level: TrustLevel,
+) -> Result<NodeSettings, CommandError> {
+    check_seats(config, target)?;
+    let settings = settings(config, target);
+    check_lease(config, target, &settings, &[level])?;
+    Ok(settings)
 }
 
 fn settings(config: &VvmConfig, target: &StorageTarget) -> NodeSettings {

@@ -166,7 +166,8 @@ async fn a_node_that_waited_for_a_seat_while_the_level_became_2_starts_again() {
     let changing = change_on(Arc::clone(&late), &cluster, Two, &settings, tell);
     let waiting = async {
         holds.notified().await;
-        let builder = vvm::Vvm::builder(late.clone(), cluster.clock.clone(), cluster.settings(2));
+        let builder =
+            vvm::Vvm::builder(Arc::clone(&late), cluster.clock.clone(), cluster.settings(2));
         let app = vvm::AppSettings::new(app(), shop::shop());
         builder.with_app(app).build().unwrap().launch()
     };

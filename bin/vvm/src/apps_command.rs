@@ -1,0 +1,85 @@
+//! `vvm apps`: the applications of a storage.
+
+use std::{process::ExitCode, sync::Arc};
+
+use clock::Clock;
+use eventlog::DeploymentError;
+use vvm::{ChangeLevelError, ChangedLevel, LevelStep, change_level};
+
+use crate::{
+    cli::{AppsCommand, ServeArgs, SetLevelArgs, StorageArgs},
+    command_error::CommandError,
+    named_storage::{NamedStorage, OPEN_TIME},
+    print, say, serve,
+    storage_target::StorageTarget,
+};
+
+/// Runs the command.
+pub(crate) async fn run(command: AppsCommand) -> Result<ExitCode, CommandError> {
+    match command {
+        AppsCommand::SetLevel(args) => set_level(args).await,
+    }
+}
+
+async fn set_level(args: SetLevelArgs) -> Result<ExitCode, CommandError> {
+    let SetLevelArgs { app, level, config: path } = args;
+    let config = serve::configuration(&ServeArgs { config: path.clone(), ..ServeArgs::default() })?;
+    let named = StorageArgs { storage: None, config: path };
+    let advice = "change the level in the settings of the node";
+    let storage = NamedStorage::of(&named, advice)?;
+    let settings = serve::settings_for(&config, &storage.target, level)?;
+    let clock = Clock::system();
+    let deadline = clock.now() + OPEN_TIME;
+    let not_opened = |error| storage.not_opened(&error, "stop the node");
+    if storage.target.is_embedded() {
+        // A wrong path would otherwise make an empty file.
+        let reading = storage.open_for_reading(clock.clone(), deadline).await;
+        reading.map_err(not_opened)?.close().await;
+    }
+    let driver = storage.target.connect(clock.clone(), deadline).await.map_err(not_opened)?;
+    let changed = change_level(Arc::clone(&driver), clock, &settings, (&app, level), tell).await;
+    driver.close().await;
+    let changed = changed.map_err(|error| not_changed(&storage.target, &error))?;
+    let target = &storage.target;
+    print(&match changed {
+        ChangedLevel { epoch: None, .. } => format!("{app} in {target} has trust level {level}\n"),
+        ChangedLevel { from, .. } => {
+            format!("the trust level of {app} in {target} is {level} now (it was {from})\n")
+        }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells what the command waits for.
+fn tell(step: LevelStep) {
+    say(match step {
+        LevelStep::WaitsForLeases { at_most } => format!(
+            "waiting up to {} s for the leases of nodes that were killed",
+            at_most.as_secs() + 1
+        ),
+        LevelStep::WaitsForLateWrites(time) => {
+            format!("waiting {} s for late writes", time.as_secs_f64().ceil())
+        }
+    });
+}
+
+fn not_changed(target: &StorageTarget, error: &ChangeLevelError) -> CommandError {
+    let what = format!("the level was not changed in {target}");
+    match error {
+        ChangeLevelError::System(sysvvm::Error::Storage(error))
+        | ChangeLevelError::Deployment(DeploymentError::Storage(error)) => {
+            CommandError::storage("the level may not have changed", error)
+        }
+        ChangeLevelError::SeatHeld { .. }
+        | ChangeLevelError::NotAcquired(_)
+        | ChangeLevelError::System(sysvvm::Error::Owned { .. })
+        | ChangeLevelError::Deployment(DeploymentError::ChangeCancelled(_)) => {
+            CommandError::not_acquired(&what, error)
+        }
+        ChangeLevelError::LeaseLost(_) => CommandError::lease_lost(&what, error),
+        ChangeLevelError::Settings(_)
+        | ChangeLevelError::Lease(_)
+        | ChangeLevelError::Deployment(_)
+        | ChangeLevelError::System(_) => CommandError::refused(&what, error),
+    }
+}

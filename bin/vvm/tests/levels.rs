@@ -1,0 +1,194 @@
+//! `vvm apps set-level`, as a process: the trust level of an application changes between two starts
+//! of its node, on each storage.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[allow(dead_code, reason = "this suite needs a part of it")]
+#[path = "support/fixture.rs"]
+mod fixture;
+#[allow(dead_code, reason = "this suite needs a part of it")]
+#[path = "support/node.rs"]
+mod node;
+
+use std::process::Command;
+
+use fixture::{Storage, StorageFixture};
+use libtest_mimic::{Arguments, Trial};
+use node::NodeProcess;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use shop::http_client::{request, workspace_path};
+
+/// The workspace of the records.
+const WS: u64 = 7;
+
+/// A storage, and a node in a folder.
+struct Place {
+    fixture: StorageFixture,
+    config: String,
+}
+
+impl Place {
+    /// A node with such leases, and level 0 in its configuration.
+    fn new(storage: &Storage, lease_seconds: u64) -> Place {
+        let fixture = StorageFixture::new(storage.clone());
+        let storage = fixture.config(storage);
+        let config = format!("{storage}[node]\nlease_seconds = {lease_seconds}\n");
+        fixture.write("node", "vvm.toml", &config);
+        Place { fixture, config }
+    }
+
+    fn start(&self) -> NodeProcess {
+        self.fixture.start("node", &self.config).ready()
+    }
+
+    /// Runs a command with an exit code. Returns stdout and stderr.
+    fn run(&self, args: &[&str], code: i32) -> (String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
+        let folder = self.fixture.redb_file("node").parent().unwrap().to_owned();
+        let output = command.args(args).args(["--config", "vvm.toml"]).current_dir(folder);
+        let output = output.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {stdout}{stderr}");
+        (stdout, stderr)
+    }
+
+    fn set_level(&self, level: u8, code: i32) -> (String, String) {
+        self.run(&["apps", "set-level", "demo/shop", &level.to_string()], code)
+    }
+
+    /// The level that is stored.
+    fn level(&self) -> Value {
+        let (stdout, _) = self.run(&["inspect", "apps", "--json"], 0);
+        let line: Value = serde_json::from_str(stdout.lines().next().unwrap()).unwrap();
+        line["trustLevel"].clone()
+    }
+}
+
+/// Documents, as clients know them.
+#[derive(Default)]
+struct Documents(Vec<(String, String)>);
+
+impl Documents {
+    /// Changes all documents, and makes one more.
+    fn change(&mut self, node: &NodeProcess, called: &str) {
+        for (path, name) in &mut self.0 {
+            let body = json!({ "fields": { "name": called } }).to_string();
+            let (status, answer) = request(node.api, "PATCH", path, &[], &body);
+            assert_eq!(status, 200, "{answer}");
+            *name = called.to_owned();
+        }
+        let all = format!("{}/docs/shop.Article", workspace_path(WS));
+        let body = json!({ "fields": { "name": called } }).to_string();
+        let (status, answer) = request(node.api, "POST", &all, &[], &body);
+        assert_eq!(status, 201, "{answer}");
+        self.0.push((format!("{all}/{}", answer["newIds"]["1"]), called.to_owned()));
+        self.check(node);
+    }
+
+    fn check(&self, node: &NodeProcess) {
+        for (path, name) in &self.0 {
+            let (status, answer) = request(node.api, "GET", path, &[], "");
+            assert_eq!((status, &answer["fields"]["name"]), (200, &json!(name)), "{answer}");
+        }
+    }
+}
+
+/// Changes the level several times. The node is killed before each change, so the next leader
+/// recovers what the former level wrote.
+fn changes(place: &Place, levels: &[u8]) {
+    let mut node = place.start();
+    node.create_workspace(WS);
+    let mut documents = Documents::default();
+    documents.change(&node, "made at 0");
+    for &level in levels {
+        node.signal(Signal::KILL);
+        node.ended();
+        let (said, waited) = place.set_level(level, 0);
+        assert!(said.contains(&format!("is {level} now")), "{said}");
+        assert!(waited.contains("leases of nodes that were killed"), "{waited}");
+        assert_eq!(place.level(), json!(level));
+        let (said, _) = place.set_level(level, 0);
+        assert!(said.contains(&format!("has trust level {level}")), "{said}");
+        node = place.start();
+        documents.check(&node);
+        documents.change(&node, &format!("changed at {level}"));
+        documents.change(&node, &format!("changed again at {level}"));
+    }
+    let logged = node.logged(WS).len();
+    node.stop();
+    // The log of the workspace has its creation, and an event for each document and each change.
+    let rounds = 1 + 2 * levels.len();
+    assert_eq!(logged, 1 + rounds + rounds * (rounds - 1) / 2);
+}
+
+fn level_by_level(storage: &Storage) {
+    match storage {
+        // No write of redb lands late, so a short lease is long enough for level 2.
+        Storage::Redb => changes(&Place::new(storage, 3), &[1, 2, 0, 2, 1, 0]),
+        // To or from level 2 the command waits for late writes, for up to two minutes.
+        _ => changes(&Place::new(storage, 5), &[1, 0]),
+    }
+}
+
+/// The command asks for the lease of level 2, and waits for late writes.
+fn level_2_needs_a_long_lease(storage: &Storage) {
+    if matches!(storage, Storage::Redb) {
+        return;
+    }
+    let place = Place::new(storage, 20);
+    place.start().stop();
+    let (_, refused) = place.set_level(2, 3);
+    assert!(refused.contains("too short for trust level 2"), "{refused}");
+    assert_eq!(place.level(), json!(0));
+}
+
+fn refused(storage: &Storage) {
+    let place = Place::new(storage, 5);
+    if matches!(storage, Storage::Redb) {
+        // A wrong path makes no file.
+        let (_, missing) = place.set_level(1, 3);
+        assert!(missing.contains("there is no storage file"), "{missing}");
+        assert!(!place.fixture.redb_file("node").exists());
+    }
+    let node = place.start();
+    let (code, advice) = match storage {
+        Storage::Redb => (4, "stop the node"),
+        _ => (6, "stop all nodes"),
+    };
+    let (_, works) = place.set_level(1, code);
+    assert!(works.contains(advice), "{works}");
+    node.stop();
+    assert_eq!(place.level(), json!(0));
+    let (_, absent) = place.run(&["apps", "set-level", "demo/other", "1"], 3);
+    assert!(absent.contains("does not exist"), "{absent}");
+    place.run(&["apps", "set-level", "demo/shop", "3"], 2);
+    // The seats are free again.
+    place.set_level(1, 0);
+}
+
+type Case = (&'static str, fn(&Storage));
+
+fn main() {
+    let cases: [Case; 3] = [
+        ("the_level_changes_over_rows_of_each_level", level_by_level),
+        ("level_2_needs_a_long_lease", level_2_needs_a_long_lease),
+        ("the_level_stays_while_a_node_works", refused),
+    ];
+    let mut trials = Vec::new();
+    for (name, storage) in Storage::all() {
+        for (case, run) in cases {
+            let is_ignored = storage.is_none();
+            let storage = storage.clone();
+            let run = move || {
+                if let Some(storage) = &storage {
+                    run(storage);
+                }
+                Ok(())
+            };
+            trials.push(Trial::test(format!("{name}::{case}"), run).with_ignored_flag(is_ignored));
+        }
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
