@@ -262,9 +262,10 @@ impl App {
         served.repair_tasks.read(read).await.unwrap_or_else(|why| Err(ended(why)))
     }
 
-    /// Restores an event that cannot be read from its whole copy in the WLog. If there is no whole
-    /// copy, or at trust level 2, puts a marker in the place of the event. Afterwards the partition
-    /// goes on by itself.
+    /// Restores an event that cannot be read from its whole copy in the WLog. Puts a marker in the
+    /// place of the event if there is no whole copy, or if the copy names an epoch under which level
+    /// 2 may have written: a former leader may have left the copy. Afterwards the partition goes on
+    /// by itself.
     ///
     /// # Errors
     /// The reason why the event was not marked.

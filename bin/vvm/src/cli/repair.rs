@@ -9,9 +9,10 @@ pub(crate) enum RepairCommand {
     /// List the partitions that run no commands, with the row that keeps each from working, the
     /// damaged rows of the other partitions, and the last repairs.
     List(RepairArgs),
-    /// Restore an event that cannot be read from its whole copy in the log of the workspace. If there
-    /// is no whole copy, or at trust level 2, put a marker in its place: then the content of the event
-    /// is lost. The partition then goes on by itself.
+    /// Restore an event that cannot be read from its whole copy in the log of the workspace. Put a
+    /// marker in its place if there is no whole copy, at trust level 2, and if the copy is older than
+    /// the last change from level 2: then the content of the event is lost. The partition then goes
+    /// on by itself.
     Mark {
         #[command(flatten)]
         event: MarkArgs,
