@@ -88,9 +88,10 @@ pub enum MarkError {
         /// The partition of the log that is to be marked.
         partition: u16,
     },
-    /// The row is written without conditions at this trust level, so it must never be removed.
+    /// At this trust level a put of the row may be trusted, and the removal could hide the put. So
+    /// the row must never be removed.
     #[error(
-        "{0} is written without conditions at this trust level: a removal could hide later writes, so write the right bytes into the row instead"
+        "{0} is not removed at this trust level: the removal could hide later writes, so write the right bytes into the row instead"
     )]
     Ordered(AppRow),
     /// The row may be a damaged event.
