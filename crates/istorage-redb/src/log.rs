@@ -17,8 +17,8 @@
 //! - One frame is under way at a time. It is synced before the next one is written. So behind a
 //!   frame that is not intact there is no intact one, unless the disk lost synced bytes.
 //! - After each opening the log goes on in a new segment, behind a durable commit. A process that
-//!   opens the file for the first time serves no call before this commit: a frame that only the memory of the system
-//!   holds is then in the file, or nowhere.
+//!   opens the file for the first time serves no call before this commit: a frame that only the
+//!   memory of the system holds is then in the file, or nowhere.
 //! - After a sync that failed, nothing is written any more.
 
 mod effects;
