@@ -34,9 +34,8 @@ impl Log {
     /// a violation leaves no write [unsettled](Log::has_unsettled_writes); leader B begins. So
     /// A's write may still land while B leads.
     ///
-    /// Invariant: a record that a group makes is changed only if its event made it. A simpler
-    /// version writes both at once. A number is given twice; event 7 makes a record with it; events
-    /// 9 and 10, of one group, make and change another record with the same number. The write of
+    /// Invariant: a record that a group makes is changed only if its event made it. A simpler version
+    /// writes both at once. In the example of [`Rules::plan`](crate::plan::Rules::plan), the write of
     /// event 9 meets the record of event 7 and is a violation; the write of event 10 replaces it.
     pub(crate) async fn apply(&self, rest: Vec<RowWrite>, changes: Vec<RowWrite>) -> Result<()> {
         let until = self.clock.now() + self.settings.apply_for;

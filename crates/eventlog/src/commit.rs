@@ -81,8 +81,8 @@ impl Log {
     ) -> Result<WriteMode> {
         let is_ours = |ws| self.has_workspace(ws);
         let AppRow::Plog(_, offset) = write.row else { return Err(unexplained_refusal().into()) };
-        let (epoch, strays_before) = (self.fence.epoch(), self.strays_before(offset));
-        Err(match conflict::judge_plog_row(write, epoch, strays_before, there, is_ours) {
+        let (epoch, stray_bound) = (self.fence.epoch(), self.stray_bound_at(offset));
+        Err(match conflict::judge_plog_row(write, epoch, stray_bound, there, is_ours) {
             PlogOccupant::Foreign(violation) if was_unknown => {
                 Error::Unknown(istorage::Error::outcome_unknown(violation.to_string()))
             }
@@ -246,7 +246,11 @@ impl Log {
         let mut chunks = VecDeque::from(in_chunks(rows, &can));
         let (mut committed, mut unknown) = (0, None);
         while let Some(mut chunk) = chunks.pop_front() {
-            match self.write_plog_chunk(&mut chunk, unknown.take()).await {
+            let written = match chunk[0].is_conditional() {
+                true => self.insert_plog_chunk(&mut chunk, unknown.take()).await,
+                false => self.put_plog_chunk(&chunk).await,
+            };
+            match written {
                 Ok(PlogChunk::Written) => committed += chunk.len(),
                 // The expected bytes make the chunk larger, so it is split again. An attempt without
                 // an answer cannot land once a part of its chunk is written.
@@ -262,30 +266,36 @@ impl Log {
         (committed, None)
     }
 
-    /// Writes a chunk of rows of the log, or lets its rows replace the strays in their places.
+    /// Puts a chunk of rows of the log, as level 2 does. If the first row is hidden, inserts it.
+    async fn put_plog_chunk(&self, chunk: &[RowWrite]) -> Result<PlogChunk> {
+        self.put_ordered(chunk, None).await?;
+        if !self.is_first_hidden(&chunk[0]).await.map_err(|error| unsettled(error, true))? {
+            return Ok(PlogChunk::Written);
+        }
+        let mut first = [RowWrite { mode: WriteMode::Conditional(None), ..chunk[0].clone() }];
+        let mut unknown = None;
+        loop {
+            match self.insert_plog_chunk(&mut first, unknown).await {
+                Ok(PlogChunk::Written) => return Ok(PlogChunk::Written),
+                Ok(PlogChunk::OverStrays { unanswered }) => unknown = unanswered,
+                Err(Error::Storage(error)) => return Err(Error::Unknown(error)),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Inserts a chunk of rows of the log, or lets its rows replace the strays in their places.
     ///
     /// Invariant: `Written` means that the rows are in the log. A refused write is also `Written` if
     /// the row holds exactly the bytes of the write: they contain the epoch of this leadership, so
     /// an earlier attempt wrote them. A simpler version returns an error. The first attempt gets no
     /// answer, but lands; the second attempt meets the row of the first attempt and is refused. So
     /// the caller would take a written event for one that was not written.
-    async fn write_plog_chunk(
+    async fn insert_plog_chunk(
         &self,
         chunk: &mut [RowWrite],
         unknown: Option<istorage::Error>,
     ) -> Result<PlogChunk> {
-        if !chunk[0].is_conditional() {
-            self.put_ordered(chunk, None).await?;
-            if !self.is_first_hidden(&chunk[0]).await.map_err(|error| unsettled(error, true))? {
-                return Ok(PlogChunk::Written);
-            }
-            let first = RowWrite { mode: WriteMode::Conditional(None), ..chunk[0].clone() };
-            return match Box::pin(self.write_plog(vec![first])).await {
-                (_, None) => Ok(PlogChunk::Written),
-                (_, Some(Error::Storage(error))) => Err(Error::Unknown(error)),
-                (_, Some(error)) => Err(error),
-            };
-        }
         let send = || {
             let ops = chunk.iter().map(RowWrite::conditional).collect();
             self.storage().write_if(chunk[0].key.pkey.clone(), ops, self.reader.deadline())

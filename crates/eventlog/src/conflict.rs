@@ -13,9 +13,8 @@ use crate::{
 };
 
 fn violation(write: &RowWrite, there: Option<&Bytes>, why: &'static str) -> Violation {
-    let (found, expected) = (there.cloned(), write.after.clone());
     let replaces_record = write.replaces_record();
-    Violation { row: write.row, found, expected, why, is_retryable: false, replaces_record }
+    Violation { replaces_record, ..Violation::new(write.row, there, &write.after, why) }
 }
 
 /// The row in the place where an event was to be written in the log of its partition. The row is
@@ -35,12 +34,12 @@ pub(crate) enum PlogOccupant {
 }
 
 /// Judges the row in the place of an event that the leader of `epoch` writes. An event of an epoch
-/// below `strays_before` is not in the log. `is_ours` tells whether a workspace is in this
+/// below `stray_bound` is not in the log. `is_ours` tells whether a workspace is in this
 /// partition: the epochs of another partition say nothing about this one.
 pub(crate) fn judge_plog_row(
     write: &RowWrite,
     epoch: Epoch,
-    strays_before: Epoch,
+    stray_bound: Epoch,
     there: Option<&Bytes>,
     is_ours: impl Fn(WsId) -> bool,
 ) -> PlogOccupant {
@@ -49,7 +48,7 @@ pub(crate) fn judge_plog_row(
     match (write.row, place.filter(|place| is_ours(place.ws))) {
         (_, Some(place)) if place.epoch > epoch => PlogOccupant::LaterLeader(place.epoch),
         (AppRow::Plog(_, offset), Some(place)) if place.plog == offset && place.epoch < epoch => {
-            match place.epoch < strays_before {
+            match place.epoch < stray_bound {
                 true => PlogOccupant::Stray(place.epoch),
                 false => PlogOccupant::EarlierLeader(offset),
             }
@@ -275,8 +274,8 @@ mod tests {
         let rules = Rules {
             partition: 1,
             level: TrustLevel::Zero,
-            has_strays: false,
-            in_steps: false,
+            level_2_wrote: false,
+            reads_back: false,
             answers_kept: std::time::Duration::ZERO,
             now: WallTime::from_nanos(0),
         };
@@ -357,8 +356,8 @@ mod tests {
     #[test]
     fn the_row_in_the_log_decides_between_leaders() {
         let write = &writes(&corrupted(2, 6, 2)).plog[0];
-        let found_with = |strays_before, there: Option<Bytes>| {
-            judge_plog_row(write, Epoch(2), Epoch(strays_before), there.as_ref(), |_| true)
+        let found_with = |stray_bound, there: Option<Bytes>| {
+            judge_plog_row(write, Epoch(2), Epoch(stray_bound), there.as_ref(), |_| true)
         };
         let found = |there| found_with(1, there);
         let at = |epoch, plog| Some(corrupted(epoch, plog, epoch).to_bytes());

@@ -70,6 +70,19 @@ pub struct Violation {
     pub replaces_record: bool,
 }
 
+impl Violation {
+    /// Makes a violation that lasts until the row changes, of a row that replaces no record.
+    pub(crate) fn new(
+        row: AppRow,
+        found: Option<&Bytes>,
+        expected: &Bytes,
+        why: &'static str,
+    ) -> Violation {
+        let (found, expected) = (found.cloned(), expected.clone());
+        Violation { row, found, expected, why, is_retryable: false, replaces_record: false }
+    }
+}
+
 /// A log or a row that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DamagedRow {

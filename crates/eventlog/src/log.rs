@@ -176,8 +176,8 @@ impl Log {
         Rules {
             partition: self.partition,
             level: self.settings.level,
-            has_strays: self.settings.stray_before > Epoch(0),
-            in_steps: self.storage().capabilities().atomic.is_none(),
+            level_2_wrote: self.level_2_wrote(),
+            reads_back: self.storage().capabilities().atomic.is_none(),
             answers_kept: self.settings.answers_kept,
             now: self.clock.wall(),
         }

@@ -80,7 +80,10 @@ impl Log {
     async fn replace(&self, row: AppRow, found: Option<&Bytes>, marker: &Bytes) -> Result<()> {
         match self.swap(row, found, Some(marker)).await? {
             None => Ok(()),
-            Some(there) => Err(violation(row, there, marker, "changed after the marking began")),
+            Some(there) => {
+                let why = "changed after the marking began";
+                Err(Violation::new(row, there.as_ref(), marker, why).into())
+            }
         }
     }
 
@@ -120,16 +123,4 @@ impl Log {
         }
         Ok(Some(there))
     }
-}
-
-fn violation(row: AppRow, found: Option<Bytes>, marker: &Bytes, why: &'static str) -> Error {
-    Violation {
-        row,
-        found,
-        expected: marker.clone(),
-        why,
-        is_retryable: false,
-        replaces_record: false,
-    }
-    .into()
 }

@@ -31,11 +31,12 @@ use crate::{
 pub(crate) struct Rules {
     pub(crate) partition: u16,
     pub(crate) level: TrustLevel,
-    /// Whether level 2 wrote rows before, so that a row may be in the place of a new one.
-    pub(crate) has_strays: bool,
-    /// Whether the storage writes the rows of a group in several calls. The log of the partition is
-    /// written first, and the other rows follow from it.
-    pub(crate) in_steps: bool,
+    /// Whether level 2 may have written rows, so that a row may be in the place of a new one.
+    pub(crate) level_2_wrote: bool,
+    /// Whether the checked rows beside those of the log are put and read back: the storage cannot
+    /// write all rows of a group atomically. Other storages write these rows under conditions, also
+    /// if a group does not fit into one atomic write.
+    pub(crate) reads_back: bool,
     /// The time for which an answer is kept after its event. The age of an event is measured
     /// against `now`.
     pub(crate) answers_kept: Duration,
@@ -45,11 +46,11 @@ pub(crate) struct Rules {
 impl Rules {
     /// Plans the writes of a group.
     ///
-    /// Invariant: a row that is written in steps is in one band, and a record that the group makes
-    /// and changes is written twice. A simpler version writes only its last bytes, with an order of
-    /// the band *last*. A number is given twice; event 7 makes a record with it; events 9 and 10,
-    /// of one group, make and change another record with the same number. So the write of the group
-    /// replaces the record of event 7, and nobody notices.
+    /// Invariant: where records are read back, a record that the group makes and changes is written
+    /// twice, once in each band. A simpler version writes only its last bytes, with an order of the
+    /// band *last*. A number is given twice; event 7 makes a record with it; events 9 and 10, of one
+    /// group, make and change another record with the same number. So the write of the group replaces
+    /// the record of event 7, and nobody notices. Level 1 accepts this, and writes the record once.
     ///
     /// # Errors
     /// Fails with `Invalid` if an epoch or an offset has too many bits for an order.
@@ -85,7 +86,7 @@ impl Rules {
             // A marker must not replace an event that is whole.
             (_, AppRow::Wlog(..)) if is_marker => WriteMode::Conditional(None),
             (TrustLevel::Two, _) => WriteMode::Ordered(None),
-            (_, AppRow::Wlog(..)) if self.in_steps => WriteMode::ReadBack,
+            (_, AppRow::Wlog(..)) if self.reads_back => WriteMode::ReadBack,
             _ => WriteMode::Conditional(None),
         }
     }
@@ -99,7 +100,7 @@ impl Rules {
     fn record_mode(self, before: Option<FoundRow>) -> WriteMode {
         let hides_ordered = before.as_ref().is_some_and(|before| before.hides_ordered);
         match self.level {
-            TrustLevel::Zero if self.in_steps && !hides_ordered => WriteMode::ReadBack,
+            TrustLevel::Zero if self.reads_back && !hides_ordered => WriteMode::ReadBack,
             TrustLevel::One | TrustLevel::Two if !hides_ordered => WriteMode::Ordered(None),
             _ => WriteMode::Conditional(before.map(|before| before.value)),
         }
@@ -117,7 +118,7 @@ impl Rules {
     fn order_of_new_record(self, order: Order) -> Order {
         match self.level {
             TrustLevel::Zero => order.first(),
-            TrustLevel::One if !self.has_strays => order.first(),
+            TrustLevel::One if !self.level_2_wrote => order.first(),
             TrustLevel::One | TrustLevel::Two => order,
         }
     }
@@ -191,8 +192,9 @@ impl PlannedGroup {
         let earlier = match written {
             None => None,
             Some(PlannedRecord::InChanges(at)) => Some(&mut self.writes.changes[at]),
-            Some(PlannedRecord::InRest(at)) => Some(&mut self.writes.rest[at])
-                .filter(|write| !(write.mode == WriteMode::ReadBack && write.order.is_first())),
+            Some(PlannedRecord::InRest(at)) => {
+                Some(&mut self.writes.rest[at]).filter(|write| write.takes_changes())
+            }
         };
         if let Some(write) = earlier {
             // The record is written once. The write expects the bytes that the first event found,

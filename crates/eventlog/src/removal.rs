@@ -3,14 +3,14 @@
 use bytes::Bytes;
 
 use crate::{
-    AppRow, Epoch, Error, Log, Offset, PlaceEvidence, Result, TrustLevel, Violation,
+    AppRow, Epoch, Log, Offset, PlaceEvidence, Result, TrustLevel, Violation,
     replay::has_event_beyond,
 };
 
 impl Log {
-    /// Returns whether a row may be removed. Only rows that are written with a condition may be: a
-    /// storage that orders plain writes by clocks would hide every later ordered write of a removed
-    /// row.
+    /// Returns whether a row may be removed. A storage that orders plain writes by clocks hides every
+    /// later ordered write of a removed row. So only rows may be removed that are written under a
+    /// condition or read back at this level: a hidden row is then inserted.
     pub fn may_remove(&self, row: AppRow) -> bool {
         match (self.settings.level, row) {
             (TrustLevel::Zero, _) | (TrustLevel::One, AppRow::Plog(..) | AppRow::Wlog(..)) => true,
@@ -25,7 +25,7 @@ impl Log {
     /// # Errors
     /// Fails with the errors of the storage.
     pub async fn may_be_behind_the_end(&self, plog: Offset) -> Result<bool> {
-        let epoch = match self.may_be_stray(Epoch(0)) {
+        let epoch = match self.level_2_wrote() {
             true => self.epoch_before(plog).await?,
             false => Epoch(0),
         };
@@ -39,22 +39,14 @@ impl Log {
     /// Removes a row that holds exactly the bytes `found`.
     ///
     /// # Errors
-    /// Fails with [`Error::Violation`] if the row holds other bytes now. A row that is gone already
-    /// is a success.
+    /// Fails with [`Error::Violation`](crate::Error::Violation) if the row holds other bytes now. A
+    /// row that is gone already is a success.
     pub async fn remove(&self, row: AppRow, found: &Bytes) -> Result<()> {
         match self.swap(row, Some(found), None).await? {
             None => Ok(()),
             Some(there) => {
-                let (expected, why) = (found.clone(), "changed after the removal began");
-                let violation = Violation {
-                    row,
-                    found: there,
-                    expected,
-                    why,
-                    is_retryable: false,
-                    replaces_record: false,
-                };
-                Err(Error::from(violation))
+                let why = "changed after the removal began";
+                Err(Violation::new(row, there.as_ref(), found, why).into())
             }
         }
     }

@@ -13,7 +13,13 @@ use crate::{
 };
 
 impl Log {
-    /// Returns whether level 2 wrote under an epoch. A row of such an epoch may be a stray.
+    /// Returns whether level 2 may have written rows of this log, so that some may be strays.
+    pub(crate) fn level_2_wrote(&self) -> bool {
+        self.may_be_stray(Epoch(0))
+    }
+
+    /// Returns whether level 2 may have written under an epoch. A row of such an epoch may be a
+    /// stray.
     pub(crate) fn may_be_stray(&self, epoch: Epoch) -> bool {
         self.settings.level == TrustLevel::Two || epoch < self.settings.stray_before
     }
@@ -44,7 +50,7 @@ impl Log {
         write: &RowWrite,
         there: &Bytes,
     ) -> Result<Option<WriteMode>> {
-        if !self.may_be_stray(Epoch(0)) {
+        if !self.level_2_wrote() {
             return Ok(None);
         }
         let condition = Some(WriteMode::Conditional(Some(there.clone())));
@@ -55,9 +61,10 @@ impl Log {
         Ok(condition.filter(|_| is_stray))
     }
 
-    /// Returns the epoch below which an event of level 2 at an offset is not in the log: the epoch of
-    /// the event in front of the offset. This leader wrote the events behind the end of its replay.
-    pub(crate) fn strays_before(&self, offset: Offset) -> Epoch {
+    /// Returns the epoch below which an event at an offset is a stray: at most the epoch of the event
+    /// in front of the offset, because the epochs of a log never fall. This leader wrote the events
+    /// behind the end of its replay.
+    pub(crate) fn stray_bound_at(&self, offset: Offset) -> Epoch {
         let tail = self.tail();
         let in_front = if offset == tail.next { tail.epoch } else { self.fence.epoch() };
         match self.settings.level {
@@ -87,8 +94,11 @@ impl Log {
     /// Returns whether an event behind an event of a later epoch is a stray. Level 2 puts its events,
     /// so at the other levels a row that hides ordered writes is damage.
     pub(crate) async fn is_stray_event(&self, row: AppRow, epoch: Epoch) -> Result<bool> {
-        if self.settings.level == TrustLevel::Two || !self.may_be_stray(epoch) {
-            return Ok(self.may_be_stray(epoch));
+        if !self.may_be_stray(epoch) {
+            return Ok(false);
+        }
+        if self.settings.level == TrustLevel::Two {
+            return Ok(true);
         }
         let found = self.found_now(&row.key()).await?;
         Ok(found.is_none_or(|found| !found.hides_ordered))

@@ -1,27 +1,23 @@
-//! The trust level of an application: the writes that its storage must guard.
+//! The trust level of an application: the rows that are checked when they are written.
 
 use std::{fmt, str::FromStr};
 
 /// The way in which events and records are written. The first deployment of an application chooses
 /// it. It may change later, while no node works: each level works on the rows of the others.
 ///
-/// | | log of the partition | logs of workspaces | new records | updated records |
-/// |---|---|---|---|---|
-/// | `Zero` | inserted if no row exists | the first event wins, checked | the first event wins, checked | the later event wins, checked |
-/// | `One` | inserted if no row exists | the first event wins, checked | the first event wins | the later event wins |
-/// | `Two` | the later event wins | the later event wins | the later event wins | the later event wins |
-///
-/// A checked row is read back, or written under a condition where the storage writes all rows of a
-/// group atomically. Foreign bytes in its place are reported. A record that was last written under a
-/// condition is updated under a condition at every level.
+/// A *checked* row is written under a condition, or put and read back. Foreign bytes in its place are
+/// reported. All other writes are trusted. `docs/trust-levels.md` has the way in which each level
+/// writes each kind of row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrustLevel {
-    /// Nothing is trusted: a node that stalled can overwrite nothing.
+    /// Nothing is trusted: logs and records are checked, and a node that stalled can overwrite
+    /// nothing.
     #[default]
     Zero,
-    /// The writes of records are trusted.
+    /// The writes of records are trusted: only logs are checked.
     One,
-    /// The lease is trusted.
+    /// The lease is trusted: nothing is checked, except for updates of records that were last written
+    /// under a condition. These updates are checked at every level.
     Two,
 }
 

@@ -200,7 +200,7 @@ async fn the_place_of_a_damaged_event_is_searched_among_its_neighbours() {
 
 /// A removed row hides later ordered writes on a storage that orders plain writes by clocks.
 #[tokio::test]
-async fn only_rows_that_are_written_with_a_condition_may_be_removed() {
+async fn only_rows_that_are_checked_may_be_removed() {
     let rows = [
         AppRow::Plog(PARTITION, Offset(1)),
         AppRow::Wlog(WS, Offset(1)),

@@ -11,11 +11,12 @@ pub struct LogSettings {
     /// modulo this number.
     pub partitions: NonZeroU16,
     /// The way in which events and records are written. The level may change between two
-    /// leaderships, while no node works and after all late writes have landed.
+    /// leaderships, while no node works. A change from or to level 2 also waits until all late writes
+    /// have landed.
     pub level: TrustLevel,
-    /// Level 2 wrote under epochs below this one; 0 if level 2 never wrote. A row of such an epoch
-    /// may be a *stray*: a former leader wrote it, and its event is not in the log. At level 2 every
-    /// epoch counts, whatever this bound is.
+    /// Before the last change from level 2 all epochs were below this one; 0 if the level never was
+    /// changed from 2. A row of such an epoch may be a *stray*: a former leader wrote it, and its
+    /// event is not in the log. At level 2 every epoch counts, whatever this bound is.
     pub stray_before: Epoch,
     /// The limit of each call to the storage. The lease reserves time for such a call.
     pub timeout: Duration,

@@ -4,15 +4,15 @@ use istorage::{AtomicBatch, BatchLimits, Key};
 
 use super::{RowWrite, WriteMode};
 
-/// All writes of a group. Each row is written once.
+/// All writes of a group. Each row is written once, or in `rest` and then in `changes`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupWrites {
     /// The writes of the log, in the order of offsets.
     pub(crate) plog: Vec<RowWrite>,
     /// The other writes, in any order.
     pub(crate) rest: Vec<RowWrite>,
-    /// The changes of records that the same group makes, in any order. They are written when the
-    /// rest is written.
+    /// The changes of records that `rest` makes and that are read back, in any order. They are written
+    /// when the rest is written.
     pub(crate) changes: Vec<RowWrite>,
 }
 

@@ -66,6 +66,13 @@ impl RowWrite {
         self.version().is_some() && there == Some(&self.after)
     }
 
+    /// Returns whether the write of a record may also have the changes of later events of its group:
+    /// see [`Rules::plan`](super::Rules::plan).
+    pub(super) fn takes_changes(&self) -> bool {
+        let is_made_and_read_back = self.mode == WriteMode::ReadBack && self.order.is_first();
+        !is_made_and_read_back
+    }
+
     /// The number of bytes of the call that writes the row.
     pub(crate) fn size(&self) -> usize {
         let before = match &self.mode {

@@ -21,10 +21,10 @@ fn can(atomic: Option<BatchLimits>, ordered: Option<BatchLimits>) -> Capabilitie
     }
 }
 
-fn rules(level: TrustLevel, in_steps: bool) -> Rules {
+fn rules(level: TrustLevel, reads_back: bool) -> Rules {
     let answers_kept = Duration::from_secs(100);
     let now = WallTime::from_millis(1_000_000);
-    Rules { partition: 1, level, has_strays: false, in_steps, answers_kept, now }
+    Rules { partition: 1, level, level_2_wrote: false, reads_back, answers_kept, now }
 }
 
 fn version(plog: u64) -> Version {
@@ -86,7 +86,7 @@ fn planned(group: &[PreparedEvent], level: TrustLevel) -> GroupWrites {
     rules(level, false).plan(group).unwrap()
 }
 
-fn planned_in_steps(group: &[PreparedEvent], level: TrustLevel) -> GroupWrites {
+fn planned_with_reads(group: &[PreparedEvent], level: TrustLevel) -> GroupWrites {
     rules(level, true).plan(group).unwrap()
 }
 
@@ -102,10 +102,10 @@ fn each_trust_level_chooses_the_conditions_of_its_writes() {
     assert_eq!(at_once(TrustLevel::Zero), "+event 7 | +event 7 +new old>updated");
     assert_eq!(at_once(TrustLevel::One), "+event 7 | +event 7 new@-7 updated@7");
     assert_eq!(at_once(TrustLevel::Two), "event 7@7 | event 7@7 new@7 updated@7");
-    let in_steps = |level| shown(planned_in_steps(&group, level));
-    assert_eq!(in_steps(TrustLevel::Zero), "+event 7 | event 7@-7? new@-7? updated@7?");
-    assert_eq!(in_steps(TrustLevel::One), "+event 7 | event 7@-7? new@-7 updated@7");
-    assert_eq!(in_steps(TrustLevel::Two), at_once(TrustLevel::Two));
+    let reads_back = |level| shown(planned_with_reads(&group, level));
+    assert_eq!(reads_back(TrustLevel::Zero), "+event 7 | event 7@-7? new@-7? updated@7?");
+    assert_eq!(reads_back(TrustLevel::One), "+event 7 | event 7@-7? new@-7 updated@7");
+    assert_eq!(reads_back(TrustLevel::Two), at_once(TrustLevel::Two));
 }
 
 /// A row that was written under a condition at another level hides every put.
@@ -116,8 +116,8 @@ fn a_record_that_hides_ordered_writes_is_updated_conditionally_at_every_level() 
     let other = record(3, Some(1), Some("old"), "other");
     let then = event(8, 2, vec![record(2, Some(7), None, "again")]);
     let group = [event(7, 1, vec![hidden, other]), then];
-    let rest = |in_steps, level| {
-        let GroupWrites { rest, changes, .. } = rules(level, in_steps).plan(&group).unwrap();
+    let rest = |reads_back, level| {
+        let GroupWrites { rest, changes, .. } = rules(level, reads_back).plan(&group).unwrap();
         assert_eq!(changes, []);
         shown(&rest)
     };
@@ -133,8 +133,8 @@ fn a_record_that_hides_ordered_writes_is_updated_conditionally_at_every_level() 
 #[test]
 fn a_new_record_of_level_1_replaces_what_level_2_has_left() {
     let group = [event(7, 1, vec![record(1, None, None, "new")])];
-    let rest = |level, in_steps| {
-        let rules = Rules { has_strays: true, ..rules(level, in_steps) };
+    let rest = |level, reads_back| {
+        let rules = Rules { level_2_wrote: true, ..rules(level, reads_back) };
         shown(&rules.plan(&group).unwrap().rest)
     };
     assert_eq!(rest(TrustLevel::One, true), "event 7@-7? new@7");
@@ -154,18 +154,18 @@ fn a_condition_that_meets_a_stray_is_replaced() {
 }
 
 #[test]
-fn a_record_that_a_group_makes_in_steps_is_changed_when_it_is_made() {
+fn a_record_that_is_made_and_read_back_is_changed_when_it_is_made() {
     let first = vec![record(1, None, None, "a"), record(2, Some(4), Some("x"), "y")];
     let then = vec![record(1, Some(7), None, "b"), record(2, Some(7), None, "z")];
     let last = vec![record(1, Some(8), None, "c")];
     let group = [event(7, 1, first), event(8, 2, then), event(9, 3, last)];
-    let GroupWrites { rest, changes, .. } = planned_in_steps(&group, TrustLevel::Zero);
+    let GroupWrites { rest, changes, .. } = planned_with_reads(&group, TrustLevel::Zero);
     assert_eq!(shown(&rest), "event 7@-7? a@-7? z@8? event 8@-8? event 9@-9?");
     assert_eq!(shown(&changes), "c@9?");
     let changed =
         RowKind::Record { replaces: Some(version(7)), first: version(8), last: version(9) };
     assert_eq!(changes[0].kind, changed);
-    let GroupWrites { rest, changes, .. } = planned_in_steps(&group, TrustLevel::One);
+    let GroupWrites { rest, changes, .. } = planned_with_reads(&group, TrustLevel::One);
     assert_eq!(shown(&rest), "event 7@-7? c@9 z@8 event 8@-8? event 9@-9?");
     assert_eq!(changes, []);
 }
