@@ -32,7 +32,8 @@ impl Log {
         if has_event_beyond(self, plog, epoch).await? {
             return Ok(false);
         }
-        let candidates = self.reader.place_candidates(self.partition, plog).await?;
+        // A copy of level 2 may be a stray, but the row may also be its event.
+        let candidates = self.reader.place_candidates_from(self.partition, plog, Epoch(0)).await?;
         Ok(!candidates.iter().any(|place| place.evidence == PlaceEvidence::Copy))
     }
 

@@ -7,8 +7,10 @@ mod support;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use clock::Instant;
-use eventlog::{AppRow, DamagedRow, Offset, TrustLevel};
+use clock::{Clock, Instant};
+use eventlog::{
+    AppRow, DamagedRow, Deployment, Epoch, LevelChange, Offset, PlaceEvidence, TrustLevel,
+};
 use istorage::{
     Call, CallAnswer, Consistency, RangeRead, Result, RowStream, SharedStorage, StorageWrapper,
 };
@@ -18,6 +20,12 @@ use support::{
 };
 
 use TrustLevel::{One, Two, Zero};
+
+const TABLES: &str = r#"
+[tables."shop.Article"]
+kind = "CDoc"
+fields = { name = "string" }
+"#;
 
 /// Events 3 and 5 of the former leader are behind event 2 of a later epoch.
 async fn with_strays(level: TrustLevel) -> SharedStorage {
@@ -80,6 +88,36 @@ async fn the_copy_of_a_damaged_event_of_level_2_is_not_trusted() {
         assert_eq!(damaged.drawn().is_some(), is_trusted);
         assert_eq!(damaged.is_restorable(), is_trusted);
     }
+}
+
+/// The list of repairs proposed this place. An operator would have marked the event of another
+/// workspace there.
+#[tokio::test]
+async fn a_copy_at_the_end_that_level_2_may_have_left_is_no_place_of_an_event() {
+    let (storage, clock, soon) = (storage().await, Clock::system(), Instant::FAR_FUTURE);
+    write(&storage, &log(&storage, Two, 1), &events(1, 1, 2, None)).await;
+    let left = event(1, 3, Some((1, 2)));
+    let damage = Bytes::from_static(b"damaged");
+    put(&storage, Two, AppRow::Plog(PARTITION, Offset(3)), left.place, damage).await;
+    put(&storage, Two, AppRow::Wlog(WS, Offset(3)), left.place, left.to_bytes()).await;
+    let next = log_after_level_2(&storage, Zero, 3, 2);
+    let places = async || {
+        let found = next.reader().place_candidates(PARTITION, Offset(3)).await.unwrap();
+        found.iter().map(|place| (place.wlog, place.evidence)).collect::<Vec<_>>()
+    };
+    let copy = [(Offset(3), PlaceEvidence::Copy)];
+    assert_eq!(places().await, copy, "level 2 never wrote");
+    let first = Deployment::new(Two, TABLES.parse().unwrap());
+    first.store(&storage, &clock, soon).await.unwrap();
+    assert_eq!(places().await, [], "the level is 2");
+    let change = LevelChange::begin(Zero, &storage, &clock, soon).await.unwrap();
+    change.finish(Epoch(2), &storage, &clock, soon).await.unwrap();
+    assert_eq!(places().await, [], "the level was 2");
+    // It may be the event of the copy all the same, so it is not removed.
+    assert!(!next.may_be_behind_the_end(Offset(3)).await.unwrap());
+    // The next event of the workspace has a later offset, so this one is in the log.
+    only_in_plog(&storage, Zero, &event(3, 4, Some((1, 3)))).await;
+    assert_eq!(places().await, copy);
 }
 
 /// A storage that notes how the log of a partition is read.

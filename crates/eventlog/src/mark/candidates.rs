@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use futures::TryStreamExt;
 use istorage::Consistency;
 
-use crate::{AppRow, Offset, Reader, Result, WsId};
+use crate::{
+    AppRow, Deployment, DeploymentError, Entry, Epoch, Offset, Reader, Result, TrustLevel, WsId,
+};
 
 /// The number of events in front of a damaged event that are searched, and of those behind it.
 pub const SEARCHED_EVENTS: u64 = 4_096;
@@ -51,6 +53,13 @@ impl Reader {
     /// searched. So an event is not found if its workspace has no other event there, or if the
     /// event is the last one of its workspace and was never applied.
     ///
+    /// Invariant: a stray of level 2 is no candidate. A simpler version takes each copy of the event.
+    /// Leader A stalls, and leader B writes event 7 in workspace 1; A leaves its event 7 at the end of
+    /// the log of workspace 2; the event of B is damaged. An operator marks it in workspace 2, so
+    /// the numbers that it drew in workspace 1 are given again. The next event of workspace 2 gets the
+    /// offset of the stray, and replaces it. So a copy of level 2 counts only if a later event of its
+    /// workspace has a higher offset.
+    ///
     /// # Errors
     /// Fails with the errors of the storage.
     pub async fn place_candidates(
@@ -58,6 +67,23 @@ impl Reader {
         partition: u16,
         plog: Offset,
     ) -> Result<Vec<PlaceCandidate>> {
+        let stray_before = self.stored_stray_before().await?;
+        self.place_candidates_from(partition, plog, stray_before).await
+    }
+
+    /// Searches as [`Reader::place_candidates`] does. A copy of an epoch below `stray_before` may be
+    /// a stray.
+    pub(crate) async fn place_candidates_from(
+        &self,
+        partition: u16,
+        plog: Offset,
+        stray_before: Epoch,
+    ) -> Result<Vec<PlaceCandidate>> {
+        let may_be_stray = |copy: &Entry| match copy {
+            Entry::Event(event) => event.place.epoch < stray_before,
+            // The leader that marked the event knew its place.
+            Entry::Marker(_) => false,
+        };
         let from = Offset(plog.0.saturating_sub(SEARCHED_EVENTS).max(Offset::FIRST.0));
         let row = move |offset| AppRow::Plog(partition, offset);
         let mut rows = self.log_rows(row, from, Consistency::Plain);
@@ -83,8 +109,9 @@ impl Reader {
             let there = self.rows(&rows).await?;
             for ((row, bytes), (ws, wlog, has_next)) in rows.iter().zip(there).zip(chunk) {
                 let evidence = match bytes.map(|bytes| self.entry(*row, &bytes)) {
-                    Some(Ok(entry)) if entry.place().plog == plog => PlaceEvidence::Copy,
-                    Some(Ok(_)) => continue,
+                    Some(Ok(entry)) if entry.place().plog != plog => continue,
+                    Some(Ok(copy)) if may_be_stray(&copy) && !has_next => continue,
+                    Some(Ok(_)) => PlaceEvidence::Copy,
                     Some(Err(_)) => PlaceEvidence::DamagedCopy,
                     None if *has_next => PlaceEvidence::Gap,
                     None => continue,
@@ -94,6 +121,17 @@ impl Reader {
         }
         found.sort_by_key(|candidate| candidate.evidence);
         Ok(found)
+    }
+
+    /// Returns the epoch below which level 2 may have written, as the deployment says. If the
+    /// deployment cannot be read, these are all epochs.
+    async fn stored_stray_before(&self) -> Result<Epoch> {
+        match Deployment::stored(self.storage(), self.deadline()).await {
+            Ok(None) => Ok(Epoch(0)),
+            Ok(Some(stored)) if stored.level != TrustLevel::Two => Ok(stored.stray_before),
+            Err(DeploymentError::Storage(error)) => Err(error.into()),
+            Ok(Some(_)) | Err(_) => Ok(Epoch(u64::MAX)),
+        }
     }
 }
 
