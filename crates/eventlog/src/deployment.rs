@@ -8,11 +8,11 @@ mod level_change;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{
-    AppStorageExt, Conditional, Outcome, SharedStorage,
+    AppStorageExt, Conditional, Key, Outcome, SharedStorage,
     settle::{SettleLimits, write_if_settled},
 };
 
-use self::level_change::BegunChange;
+pub(crate) use self::level_change::BegunChange;
 pub use self::level_change::LevelChange;
 use crate::{DecodeError, Epoch, IncompatibleSchema, Schema, TrustLevel, layout, wire};
 
@@ -62,7 +62,7 @@ pub struct Deployment {
     /// The trust level. Only a [`LevelChange`] changes it.
     pub level: TrustLevel,
     /// Level 2 has written only under epochs below this one; 0 if the level never was 2. While the
-    /// level is 2, the epochs since the last change count, too.
+    /// level is 2, every epoch counts, whatever this bound is.
     pub stray_before: Epoch,
     /// The tables and the ids of the sequences. They may grow.
     pub schema: Schema,
@@ -109,8 +109,8 @@ impl Deployment {
             return Ok(new);
         }
         match new.replace(there, storage, clock, deadline).await? {
-            None => Ok(new),
-            Some(_) => Err(DeploymentError::Raced),
+            true => Ok(new),
+            false => Err(DeploymentError::Raced),
         }
     }
 
@@ -129,13 +129,13 @@ impl Deployment {
         Ok(Some(stored))
     }
 
-    /// Checks whether the application that was opened with this deployment may start a partition. A
-    /// change of the level that has not finished is cancelled.
+    /// Stores this deployment again before a partition of the application starts, and so cancels a
+    /// change of the level that has not finished. Usually there is nothing to write.
     ///
     /// # Errors
-    /// [`DeploymentError::OtherLevel`] if the level has changed since, and those of
-    /// [`Deployment::store`].
-    pub async fn check_opened(
+    /// [`DeploymentError::OtherLevel`] if the level has changed since the application was opened with
+    /// this deployment, and those of [`Deployment::store`].
+    pub async fn store_again(
         &self,
         storage: &SharedStorage,
         clock: &Clock,
@@ -158,15 +158,21 @@ impl Deployment {
         Ok(row.map(|row| Deployment::from_bytes(&row)).transpose()?)
     }
 
+    /// Returns whether a row of an application's keyspace is its deployment.
+    pub fn is_at(key: &Key) -> bool {
+        *key == layout::deployment()
+    }
+
     /// Returns the largest size of the row of this deployment.
     pub fn row_size(&self) -> usize {
         let largest = Deployment { stray_before: Epoch(u64::MAX), ..self.clone() };
-        largest.changing(TrustLevel::Two, u64::MAX).to_bytes().len()
+        let change = BegunChange { to: TrustLevel::Two, attempt: u64::MAX };
+        largest.changing(change).to_bytes().len()
     }
 
     /// Returns this deployment with the beginning of a change of its level.
-    pub(crate) fn changing(self, to: TrustLevel, attempt: u64) -> Deployment {
-        Deployment { change: Some(BegunChange { to, attempt }), ..self }
+    pub(crate) fn changing(self, change: BegunChange) -> Deployment {
+        Deployment { change: Some(change), ..self }
     }
 
     /// Returns the deployment that this one makes of an earlier one.
@@ -175,15 +181,15 @@ impl Deployment {
         Ok(Deployment { schema: self.schema.clone(), change: None, ..earlier })
     }
 
-    /// Writes this deployment in the place of the row that was read. Returns the row that is there
-    /// instead if another one is; `None` if this deployment is there.
+    /// Writes this deployment in the place of the row that was read. Returns whether this deployment
+    /// is there.
     async fn replace(
         &self,
         read: Option<Bytes>,
         storage: &SharedStorage,
         clock: &Clock,
         deadline: Instant,
-    ) -> Result<Option<Option<Bytes>>, DeploymentError> {
+    ) -> Result<bool, DeploymentError> {
         let (key, ours) = (layout::deployment(), self.to_bytes());
         let (ccols, value) = (key.ccols, ours.clone());
         let op = match read {
@@ -192,11 +198,10 @@ impl Deployment {
         };
         let limits = SettleLimits { call_timeout: (deadline - clock.now()) / 3, until: deadline };
         match write_if_settled(&**storage, clock, key.pkey, vec![op], limits).await? {
-            Outcome::Applied => Ok(None),
+            Outcome::Applied => Ok(true),
+            // Another node may have stored the same deployment.
             Outcome::NotApplied(conflicts) => {
-                let there = conflicts.into_iter().next().and_then(|conflict| conflict.actual);
-                // Another node stored the same deployment.
-                Ok((there.as_ref() != Some(&ours)).then_some(there))
+                Ok(conflicts.iter().any(|conflict| conflict.actual.as_ref() == Some(&ours)))
             }
         }
     }

@@ -98,7 +98,7 @@ async fn a_change_that_a_node_or_another_change_met_never_finishes() {
     first.store(&storage, &clock, soon).await.unwrap();
     refused(change.finish(Epoch(2), &storage, &clock, soon).await);
     let change = begin().await;
-    first.check_opened(&storage, &clock, soon).await.unwrap();
+    first.store_again(&storage, &clock, soon).await.unwrap();
     refused(change.finish(Epoch(2), &storage, &clock, soon).await);
     assert_eq!(level().await, TrustLevel::Zero);
     // Another command begins a change to the same level.
@@ -106,7 +106,7 @@ async fn a_change_that_a_node_or_another_change_met_never_finishes() {
     refused(former.finish(Epoch(2), &storage, &clock, soon).await);
     change.finish(Epoch(2), &storage, &clock, soon).await.unwrap();
     assert_eq!(level().await, TrustLevel::Two);
-    let opened = first.check_opened(&storage, &clock, soon).await.unwrap_err();
+    let opened = first.store_again(&storage, &clock, soon).await.unwrap_err();
     assert!(matches!(opened, DeploymentError::OtherLevel { .. }), "{opened:?}");
 }
 

@@ -16,10 +16,10 @@ use crate::{Epoch, TrustLevel, layout};
 
 /// A change of the level that has begun, as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BegunChange {
-    pub(super) to: TrustLevel,
+pub(crate) struct BegunChange {
+    pub(crate) to: TrustLevel,
     /// A random number, so that no two attempts store the same row.
-    pub(super) attempt: u64,
+    pub(crate) attempt: u64,
 }
 
 /// A change of the trust level that has begun. The caller proves that no node works on the
@@ -27,7 +27,7 @@ pub(super) struct BegunChange {
 #[derive(Debug)]
 pub struct LevelChange {
     begun: Deployment,
-    to: TrustLevel,
+    change: BegunChange,
 }
 
 impl LevelChange {
@@ -43,10 +43,11 @@ impl LevelChange {
     ) -> Result<LevelChange, DeploymentError> {
         let there = storage.get_linearizable(&layout::deployment(), deadline).await?;
         let there = there.ok_or(DeploymentError::NotDeployed)?;
-        let begun = Deployment::from_bytes(&there)?.changing(to, clock.random());
+        let change = BegunChange { to, attempt: clock.random() };
+        let begun = Deployment::from_bytes(&there)?.changing(change);
         match begun.replace(Some(there), storage, clock, deadline).await? {
-            None => Ok(LevelChange { begun, to }),
-            Some(_) => Err(DeploymentError::Raced),
+            true => Ok(LevelChange { begun, change }),
+            false => Err(DeploymentError::Raced),
         }
     }
 
@@ -68,7 +69,7 @@ impl LevelChange {
         clock: &Clock,
         deadline: Instant,
     ) -> Result<Deployment, DeploymentError> {
-        let LevelChange { begun, to } = self;
+        let LevelChange { begun, change: BegunChange { to, .. } } = self;
         let stray_before = match begun.level {
             TrustLevel::Two => next_epoch,
             TrustLevel::Zero | TrustLevel::One => begun.stray_before,
@@ -76,15 +77,16 @@ impl LevelChange {
         let read: Bytes = begun.to_bytes();
         let finished = Deployment { level: to, stray_before, change: None, ..begun };
         match finished.replace(Some(read), storage, clock, deadline).await? {
-            None => Ok(finished),
-            Some(_) => Err(DeploymentError::ChangeCancelled(begun.level)),
+            true => Ok(finished),
+            false => Err(DeploymentError::ChangeCancelled(begun.level)),
         }
     }
 }
 
 impl Deployment {
-    /// Whether a change of the level has begun and has not finished.
-    pub fn is_changing(&self) -> bool {
-        self.change.is_some()
+    /// The level to which a change has begun; `None` if no change is under way. If its command was
+    /// killed, the next node or command cancels it.
+    pub fn changing_to(&self) -> Option<TrustLevel> {
+        self.change.map(|change| change.to)
     }
 }

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use super::{format::*, *};
 use crate::{
     Deployment, DrawnNumber, EventPlace, Fields, Idempotency, Offset, Parent, QName, Record,
-    RecordChange, RecordId, TableKind, TrustLevel, Value, Version,
+    RecordChange, RecordId, TableKind, TrustLevel, Value, Version, deployment::BegunChange,
 };
 
 /// The number of random changes of each kind of bytes.
@@ -96,6 +96,7 @@ fn kinds() -> [StoredFormat; 4] {
         id = 65600
     "#;
     let deployment = Deployment::new(TrustLevel::One, schema.parse().unwrap());
+    let change = BegunChange { to: TrustLevel::Two, attempt: 300 };
     [
         StoredFormat {
             name: "entry",
@@ -114,10 +115,7 @@ fn kinds() -> [StoredFormat; 4] {
         },
         StoredFormat {
             name: "deployment",
-            whole: vec![
-                deployment.to_bytes(),
-                deployment.changing(TrustLevel::Two, 300).to_bytes(),
-            ],
+            whole: vec![deployment.to_bytes(), deployment.clone().changing(change).to_bytes()],
             again: |bytes| Ok(Deployment::from_bytes(bytes)?.to_bytes()),
         },
     ]

@@ -3,7 +3,7 @@
 use futures::{StreamExt, TryStreamExt, future::ready, stream};
 use serde_json::{Value, json};
 use vvm::{
-    eventlog::AppRow,
+    eventlog::{AppRow, Deployment},
     istorage::{ErrorKind, ExpiringRow, Key, KeyspaceName, Range, SharedStorage, bytes::Bytes},
     sysvvm::system_row_kind,
 };
@@ -51,6 +51,7 @@ fn line(pkey: &Bytes, row: &ExpiringRow, is_system: bool) -> Value {
     let key = Key { pkey: pkey.clone(), ccols: row.ccols.clone() };
     let kind = match is_system {
         true => system_row_kind(pkey).map(str::to_owned),
+        false if Deployment::is_at(&key) => Some("the deployment".to_owned()),
         false => AppRow::of_key(&key).map(|row| row.to_string()),
     };
     json!({

@@ -38,6 +38,9 @@ impl Inspector {
             match self.deployment(&name).await {
                 Ok(Some(deployment)) => {
                     line["trustLevel"] = json!(deployment.level as u8);
+                    if let Some(to) = deployment.changing_to() {
+                        line["changingTo"] = json!(to as u8);
+                    }
                     let tables = deployment.schema.tables().map(|table| table.name().as_str());
                     line["tables"] = json!(tables.collect::<Vec<_>>());
                 }

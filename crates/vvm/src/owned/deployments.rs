@@ -118,7 +118,7 @@ impl OwnedPartitions<'_> {
             let clock = deployer.node.clock().clone();
             let deadline = clock.now() + deployer.settings.request_call_timeout;
             // The client of requests belongs to the runtime of requests.
-            let check = async move { Ok(opened.check_opened(&storage, &clock, deadline).await) };
+            let check = async move { Ok(opened.store_again(&storage, &clock, deadline).await) };
             let checked = deployer.clients.on_requests(check);
             Some(async move { (number, checked.await) }.boxed())
         });

@@ -224,7 +224,7 @@ async fn a_node_cancels_a_change_that_has_not_finished() {
     let storage = Arc::clone(cluster.driver.keyspace.get().unwrap());
     let (clock, soon) = (&cluster.clock, cluster.clock.now() + PATIENCE);
     let killed = LevelChange::begin(Two, &storage, clock, soon).await.unwrap();
-    assert!(stored(&cluster).await.is_changing());
+    assert_eq!(stored(&cluster).await.changing_to(), Some(Two));
     let node = cluster.launch(1);
     cluster.until(&node, Stage::Leading).await;
     assert_eq!(level_of(&node).await, "0");
@@ -232,7 +232,7 @@ async fn a_node_cancels_a_change_that_has_not_finished() {
     assert!(matches!(late, DeploymentError::ChangeCancelled(Zero)), "{late:?}");
     node.shutdown().await.unwrap();
     let stored = stored(&cluster).await;
-    assert!(stored.level == Zero && !stored.is_changing());
+    assert_eq!((stored.level, stored.changing_to()), (Zero, None));
 }
 
 /// A node that the command did not see has taken a partition while the level was changed.
