@@ -4,10 +4,12 @@ use std::{process::ExitCode, sync::Arc};
 
 use clock::Clock;
 use eventlog::DeploymentError;
-use vvm::{ChangeLevelError, ChangedLevel, LevelStep, change_level};
+use ielections::{AcquireError, GiveUpReason};
+use sysvvm::AppName;
+use vvm::{ChangeLevelError, LevelStep, change_level};
 
 use crate::{
-    cli::{AppsCommand, ServeArgs, SetLevelArgs, StorageArgs},
+    cli::{AppsCommand, ServeArgs, SetLevelArgs},
     command_error::CommandError,
     named_storage::{NamedStorage, OPEN_TIME},
     print, say, serve,
@@ -22,11 +24,10 @@ pub(crate) async fn run(command: AppsCommand) -> Result<ExitCode, CommandError> 
 }
 
 async fn set_level(args: SetLevelArgs) -> Result<ExitCode, CommandError> {
-    let SetLevelArgs { app, level, config: path } = args;
-    let config = serve::configuration(&ServeArgs { config: path.clone(), ..ServeArgs::default() })?;
-    let named = StorageArgs { storage: None, config: path };
-    let advice = "change the level in the settings of the node";
-    let storage = NamedStorage::of(&named, advice)?;
+    let SetLevelArgs { app, level, config } = args;
+    let config = serve::configuration(&ServeArgs { config, ..ServeArgs::default() })?;
+    let advice = "set `trust_level` in the configuration of the node";
+    let storage = NamedStorage::of_node(&config, advice)?;
     let settings = serve::settings_for(&config, &storage.target, level)?;
     let clock = Clock::system();
     let deadline = clock.now() + OPEN_TIME;
@@ -39,13 +40,11 @@ async fn set_level(args: SetLevelArgs) -> Result<ExitCode, CommandError> {
     let driver = storage.target.connect(clock.clone(), deadline).await.map_err(not_opened)?;
     let changed = change_level(Arc::clone(&driver), clock, &settings, (&app, level), tell).await;
     driver.close().await;
-    let changed = changed.map_err(|error| not_changed(&storage.target, &error))?;
+    let changed = changed.map_err(|error| not_changed(&app, &storage.target, &error))?;
     let target = &storage.target;
-    print(&match changed {
-        ChangedLevel { epoch: None, .. } => format!("{app} in {target} has trust level {level}\n"),
-        ChangedLevel { from, .. } => {
-            format!("the trust level of {app} in {target} is {level} now (it was {from})\n")
-        }
+    print(&match changed.from {
+        from if from == level => format!("{app} in {target} has trust level {level}\n"),
+        from => format!("the trust level of {app} in {target} is {level} now (it was {from})\n"),
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -63,21 +62,31 @@ fn tell(step: LevelStep) {
     });
 }
 
-fn not_changed(target: &StorageTarget, error: &ChangeLevelError) -> CommandError {
-    let what = format!("the level was not changed in {target}");
+fn not_changed(app: &AppName, target: &StorageTarget, error: &ChangeLevelError) -> CommandError {
+    let what = format!("the trust level of {app} was not changed in {target}");
     match error {
-        ChangeLevelError::System(sysvvm::Error::Storage(error))
-        | ChangeLevelError::Deployment(DeploymentError::Storage(error)) => {
-            CommandError::storage("the level may not have changed", error)
+        ChangeLevelError::System(sysvvm::Error::Storage(error)) => {
+            CommandError::storage(&what, error)
+        }
+        ChangeLevelError::Deployment(DeploymentError::Storage(error)) => {
+            let what = format!(
+                "the trust level of {app} in {target} may have changed: look at `vvm inspect apps`, or repeat the command"
+            );
+            CommandError::storage(&what, error)
+        }
+        ChangeLevelError::NotAcquired(AcquireError::GaveUp(GiveUpReason::Unavailable)) => {
+            CommandError::not_reached(&what, error)
         }
         ChangeLevelError::SeatHeld { .. }
-        | ChangeLevelError::NotAcquired(_)
+        | ChangeLevelError::SeatsTaken
         | ChangeLevelError::System(sysvvm::Error::Owned { .. })
         | ChangeLevelError::Deployment(DeploymentError::ChangeCancelled(_)) => {
             CommandError::not_acquired(&what, error)
         }
         ChangeLevelError::LeaseLost(_) => CommandError::lease_lost(&what, error),
-        ChangeLevelError::Settings(_)
+        ChangeLevelError::NoKeyspace(_)
+        | ChangeLevelError::NotAcquired(_)
+        | ChangeLevelError::Settings(_)
         | ChangeLevelError::Lease(_)
         | ChangeLevelError::Deployment(_)
         | ChangeLevelError::System(_) => CommandError::refused(&what, error),

@@ -83,6 +83,11 @@ impl CommandError {
         CommandError::config(format!("{what}: {}", with_causes_on_lines(error)))
     }
 
+    /// The storage does not answer.
+    pub(crate) fn not_reached(what: &str, error: &dyn Error) -> CommandError {
+        CommandError::unreachable(format!("{what}: {}", with_causes_on_lines(error)))
+    }
+
     /// Other nodes hold what the command needs.
     pub(crate) fn not_acquired(what: &str, error: &dyn Error) -> CommandError {
         let message = format!("{what}: {}", with_causes_on_lines(error));

@@ -10,12 +10,18 @@ use istorage_redb::RedbDriver;
 use crate::{
     cli::{ServeArgs, StorageArgs},
     command_error::CommandError,
+    config::VvmConfig,
     serve,
     storage_target::StorageTarget,
 };
 
 /// The most time to connect to a storage and to open its system keyspace.
 pub(crate) const OPEN_TIME: Duration = Duration::from_secs(30);
+
+fn default_keyspace() -> Result<KeyspaceName, CommandError> {
+    KeyspaceName::new(vvm::NodeSettings::SYSTEM)
+        .map_err(|error| CommandError::storage("the name of the system keyspace", &error))
+}
 
 /// A storage, and the name of its system keyspace.
 pub(crate) struct NamedStorage {
@@ -27,19 +33,28 @@ impl NamedStorage {
     /// Finds the storage. A storage in memory is refused with `advice`, because it belongs to its
     /// node.
     pub(crate) fn of(args: &StorageArgs, advice: &str) -> Result<NamedStorage, CommandError> {
-        let default = || {
-            KeyspaceName::new(vvm::NodeSettings::SYSTEM)
-                .map_err(|error| CommandError::storage("the name of the system keyspace", &error))
-        };
-        let (target, system) = match &args.storage {
-            Some(target) => (target.clone(), default()?),
+        match &args.storage {
+            Some(target) => NamedStorage::new(target.clone(), default_keyspace()?, advice),
             None => {
                 let config = args.config.clone();
                 let config = serve::configuration(&ServeArgs { config, ..ServeArgs::default() })?;
-                let target = config.storage.to_target(&config.source)?;
-                (target, config.storage.system_keyspace.map_or_else(default, Ok)?)
+                NamedStorage::of_node(&config, advice)
             }
-        };
+        }
+    }
+
+    /// Finds the storage of a node.
+    pub(crate) fn of_node(config: &VvmConfig, advice: &str) -> Result<NamedStorage, CommandError> {
+        let target = config.storage.to_target(&config.source)?;
+        let system = config.storage.system_keyspace.clone().map_or_else(default_keyspace, Ok)?;
+        NamedStorage::new(target, system, advice)
+    }
+
+    fn new(
+        target: StorageTarget,
+        system: KeyspaceName,
+        advice: &str,
+    ) -> Result<NamedStorage, CommandError> {
         if target == StorageTarget::Mem {
             return Err(CommandError::usage(format!(
                 "a storage in memory belongs to its node, and no other process can open it: {advice}"

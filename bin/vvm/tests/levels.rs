@@ -18,6 +18,7 @@ use node::NodeProcess;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use shop::http_client::{request, workspace_path};
+use trialkit::is_long as is_long_round;
 
 /// The workspace of the records.
 const WS: u64 = 7;
@@ -123,20 +124,36 @@ fn changes(place: &Place, levels: &[u8]) {
     assert_eq!(logged, 1 + rounds + rounds * (rounds - 1) / 2);
 }
 
-fn level_by_level(storage: &Storage) {
-    match storage {
-        // No write of redb lands late, so a short lease is long enough for level 2.
-        Storage::Redb => changes(&Place::new(storage, 3), &[1, 2, 0, 2, 1, 0]),
-        // To or from level 2 the command waits for late writes, for up to two minutes.
-        _ => changes(&Place::new(storage, 5), &[1, 0]),
-    }
+/// No write of redb lands late, so a short lease is long enough for level 2.
+fn all_levels(storage: &Storage) {
+    changes(&Place::new(storage, 3), &[1, 2, 0, 2, 1, 0]);
 }
 
-/// The command asks for the lease of level 2, and waits for late writes.
+fn levels_0_and_1(storage: &Storage) {
+    changes(&Place::new(storage, 5), &[1, 0]);
+}
+
+/// To and from level 2 the command waits for late writes, and for the long lease of a killed node:
+/// seven minutes on Cassandra, and half an hour on DynamoDB.
+fn all_levels_for_long(storage: &Storage) {
+    let lease = if matches!(storage, Storage::Cassandra(_)) { 125 } else { 540 };
+    changes(&Place::new(storage, lease), &[1, 2, 0]);
+}
+
+/// The command gave up before the lease of the killed node had expired, however often it was repeated:
+/// it waited for as long as its own leases last, and the time of redb stands still between two tries.
+fn a_longer_lease(storage: &Storage) {
+    let place = Place::new(storage, 14);
+    let mut node = place.start();
+    node.signal(Signal::KILL);
+    node.ended();
+    let shorter = place.config.replace("lease_seconds = 14", "lease_seconds = 2");
+    place.fixture.write("node", "vvm.toml", &shorter);
+    place.set_level(1, 0);
+}
+
+/// The command asks for the lease of level 2.
 fn level_2_needs_a_long_lease(storage: &Storage) {
-    if matches!(storage, Storage::Redb) {
-        return;
-    }
     let place = Place::new(storage, 20);
     place.start().stop();
     let (_, refused) = place.set_level(2, 3);
@@ -153,6 +170,8 @@ fn refused(storage: &Storage) {
         assert!(!place.fixture.redb_file("node").exists());
     }
     let node = place.start();
+    // A wrong name makes no keyspace.
+    let typo = place.config.replace("system_keyspace = \"", "system_keyspace = \"x");
     let (code, advice) = match storage {
         Storage::Redb => (4, "stop the node"),
         _ => (6, "stop all nodes"),
@@ -164,22 +183,44 @@ fn refused(storage: &Storage) {
     let (_, absent) = place.run(&["apps", "set-level", "demo/other", "1"], 3);
     assert!(absent.contains("does not exist"), "{absent}");
     place.run(&["apps", "set-level", "demo/shop", "3"], 2);
+    place.fixture.write("node", "vvm.toml", &typo);
+    for _ in 0..2 {
+        let (_, missing) = place.set_level(1, 3);
+        assert!(missing.contains("does not exist: no node ever used"), "{missing}");
+    }
+    place.fixture.write("node", "vvm.toml", &place.config);
     // The seats are free again.
     place.set_level(1, 0);
 }
 
 type Case = (&'static str, fn(&Storage));
 
+/// The cases of a storage.
+fn cases(name: &str) -> Vec<Case> {
+    let stays: Case = ("the_level_stays_while_a_node_works", refused);
+    match name {
+        "redb" => vec![
+            stays,
+            (ALL_LEVELS, all_levels),
+            ("the_longer_lease_of_a_killed_node_is_waited_for", a_longer_lease),
+        ],
+        _ => vec![
+            stays,
+            ("the_level_changes_between_0_and_1", levels_0_and_1),
+            ("level_2_needs_a_long_lease", level_2_needs_a_long_lease),
+            (ALL_LEVELS, all_levels_for_long),
+        ],
+    }
+}
+
+const ALL_LEVELS: &str = "the_level_changes_over_rows_of_each_level";
+
 fn main() {
-    let cases: [Case; 3] = [
-        ("the_level_changes_over_rows_of_each_level", level_by_level),
-        ("level_2_needs_a_long_lease", level_2_needs_a_long_lease),
-        ("the_level_stays_while_a_node_works", refused),
-    ];
     let mut trials = Vec::new();
     for (name, storage) in Storage::all() {
-        for (case, run) in cases {
-            let is_ignored = storage.is_none();
+        for (case, run) in cases(name) {
+            let is_long = name != "redb" && case == ALL_LEVELS;
+            let is_ignored = storage.is_none() || (is_long && !is_long_round());
             let storage = storage.clone();
             let run = move || {
                 if let Some(storage) = &storage {

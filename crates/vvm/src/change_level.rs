@@ -17,10 +17,10 @@ use clock::{Clock, Instant};
 use eventlog::{Deployment, DeploymentError, Epoch, LevelChange, TrustLevel};
 use futures::future::join_all;
 use ielections::{
-    AcquireError, Elections, InvalidTiming, Leadership, Lease, LossReason, ObservedLease,
-    ReleaseOutcome, Seat, TtlStore,
+    AcquireError, Elections, GiveUpReason, InvalidTiming, Leadership, Lease, LossReason,
+    ObservedLease, ReleaseOutcome, Seat, TtlStore,
 };
-use istorage::StorageDriver;
+use istorage::{KeyspaceName, StorageDriver};
 use processor::bytes::Bytes;
 use sysvvm::{AppName, OpenedApp, System};
 use tracing::warn;
@@ -62,16 +62,25 @@ pub struct ChangedLevel {
 /// changed: look at it, or repeat the call.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeLevelError {
-    /// A node works, or waits for a seat. Stop it.
-    #[error("the node at {owner} holds seat {seat}: stop all nodes")]
+    /// The storage has no keyspace of this name. Nothing was made.
+    #[error("the keyspace `{0}` does not exist: no node ever used this storage under this name")]
+    NoKeyspace(KeyspaceName),
+    /// A node works. Stop it.
+    #[error("the node at {owner} works, and holds seat {seat}: stop all nodes")]
     SeatHeld {
         /// The seat.
         seat: Seat,
         /// The address of the node.
         owner: SocketAddr,
     },
-    /// Some seats were not free in time.
-    #[error("not all seats are free: stop all nodes")]
+    /// Seats did not become free, although no node renewed its lease: another such call works, or
+    /// another program wrote a lease.
+    #[error(
+        "not all seats became free: repeat the command when no node and no other command works"
+    )]
+    SeatsTaken,
+    /// The storage does not let the call take the seats.
+    #[error("the seats cannot be taken")]
     NotAcquired(#[source] AcquireError),
     /// The call stood still for so long that the lease of a seat expired.
     #[error("the lease of a seat was lost: {0}")]
@@ -91,8 +100,10 @@ pub enum ChangeLevelError {
 }
 
 /// Changes the trust level of an application. No node may work: the call takes all seats, and gives
-/// them back at the end. Nodes that start afterwards find the new level. A call that is killed has
-/// changed the level or not, and leaves nothing behind.
+/// them back at the end. Nodes that start afterwards find the new level.
+///
+/// A call that is killed has changed the level or not. It leaves leases, which expire, and perhaps a
+/// [change that has begun](Deployment::changing_to), which the next node or call cancels.
 ///
 /// The lease in `settings` must be long enough for the new level.
 ///
@@ -109,7 +120,12 @@ pub async fn change_level(
     tell: impl Fn(LevelStep),
 ) -> Result<ChangedLevel, ChangeLevelError> {
     let soon = || clock.now() + settings.open_within;
-    let system = System::open(driver, settings.system.clone(), clock.clone(), soon()).await?;
+    let name = settings.system.clone();
+    // Opening the system keyspace would make it.
+    if driver.open(&name, soon()).await.map_err(sysvvm::Error::from)?.is_none() {
+        return Err(ChangeLevelError::NoKeyspace(name));
+    }
+    let system = System::open(driver, name, clock.clone(), soon()).await?;
     let opened = system.open_app(app, soon()).await?;
     let stored = Deployment::stored(&opened.storage, soon()).await?;
     let stored = stored.ok_or(DeploymentError::NotDeployed)?;
@@ -117,7 +133,7 @@ pub async fn change_level(
     let levels = [from, to];
     let late_write = opened.storage.capabilities().late_write;
     let lease = settings.lease_for(levels, late_write)?;
-    if from == to && !stored.is_changing() {
+    if from == to && stored.changing_to().is_none() {
         return Ok(ChangedLevel { from, epoch: None });
     }
     system.fix_seats(settings.seats, soon()).await?;
@@ -168,7 +184,7 @@ async fn hold_all(
     held: &mut Vec<Leadership>,
     tell: impl Fn(LevelStep),
 ) -> Result<(), ChangeLevelError> {
-    let at_most = elections.budget().failover_bound();
+    let at_most = longest_wait(elections, store, clock).await;
     let until = clock.now() + at_most;
     let mut living = Living { own, seen: BTreeMap::new(), has_told: false };
     while held.len() < seats.get() as usize {
@@ -177,12 +193,29 @@ async fn hold_all(
         let living =
             living.found(store, clock, ours, || tell(LevelStep::WaitsForLeases { at_most }));
         tokio::select! {
-            leadership = acquire => held.push(leadership.map_err(ChangeLevelError::NotAcquired)?),
+            leadership = acquire => held.push(leadership.map_err(not_acquired)?),
             (seat, owner) = living => return Err(ChangeLevelError::SeatHeld { seat, owner }),
         }
         check_held(held)?;
     }
     Ok(())
+}
+
+/// Returns the time until the leases of nodes that were killed have expired. The leases may be longer
+/// than those of this call.
+async fn longest_wait(elections: &Elections, store: &dyn TtlStore, clock: &Clock) -> Duration {
+    let leases = store.leases(clock.now() + LOOK_WITHIN).await.unwrap_or_default();
+    // A row that does not expire is never free.
+    let left = leases.iter().map(|lease| lease.left).filter(|left| *left < Duration::MAX).max();
+    let own = elections.budget().timing().duration;
+    elections.budget().failover_bound() + left.unwrap_or_default().saturating_sub(own)
+}
+
+fn not_acquired(why: AcquireError) -> ChangeLevelError {
+    match why {
+        AcquireError::GaveUp(GiveUpReason::Waited) => ChangeLevelError::SeatsTaken,
+        why => ChangeLevelError::NotAcquired(why),
+    }
 }
 
 /// The leases of others, as they were seen first, and the times at which they seemed to end.

@@ -41,10 +41,11 @@ pub enum Problem {
     /// this node ends its leadership.
     #[error("the ownership of a partition was lost: {0}")]
     OwnershipLost(String),
-    /// The trust level of an application was changed while this node waited for a seat. The lease of
-    /// the node was chosen for the former level, so the node must start again.
+    /// The trust level of an application was changed after this node had read it: while the node
+    /// waited for a seat, or after it had lost its seat. The lease of the node was chosen for the
+    /// former level, so the node must start again.
     #[error(
-        "the trust level of the application `{0}` was changed while the node waited for a seat"
+        "the trust level of the application `{0}` was changed after this node had read it: start the node again"
     )]
     LevelChanged(AppName),
     /// The node was asked to let another node lead.

@@ -10,12 +10,12 @@ use sysvvm::AppName;
 pub(crate) const SET_LEVEL_HELP: &str = "\
     Stop all nodes first, those that wait for a seat too: the command takes all seats, and gives them back at the end. After a \
     node that was killed the command waits until its lease has expired. To or from level 2 it also waits until late writes \
-    have landed: half a minute on Cassandra, two minutes on DynamoDB. Level 2 needs a longer lease, and the command refuses a \
-    configuration with a lease that is too short. If the command is killed, the level has changed or not, and nothing is left behind \
-    but leases that expire.\n\n\
+    have landed: half a minute on Cassandra, two minutes on DynamoDB. Level 2 may need a longer lease, and the command refuses \
+    a configuration with a lease that is too short. If the command is killed, the level has changed or not, and its leases \
+    expire.\n\n\
     Exit codes: 0 the application has the level; 2 wrong usage; 3 wrong configuration, a lease that is too short, or the \
-    application does not exist or was never deployed; 4 the storage could not be reached; 6 a node works, or its lease has not \
-    expired; 7 the command stood still and lost its leases.";
+    application does not exist or was never deployed; 4 the storage could not be reached, or a node uses the redb file; 6 a \
+    node or another such command works; 7 the command stood still and lost its leases.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AppsCommand {
