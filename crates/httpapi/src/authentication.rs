@@ -147,8 +147,7 @@ impl PortAccess {
         let Some(rate) = &self.rate else { return Ok(()) };
         rate.take(caller.principal.as_str(), commands, now).map_err(|pause| {
             let reason = "the principal sends more commands in a second than it may";
-            let status = StatusCode::TOO_MANY_REQUESTS;
-            ProblemDetails::new(status, "rate_limited", reason).retry_after(pause)
+            ProblemDetails::rate_limited(reason).retry_after(pause)
         })
     }
 

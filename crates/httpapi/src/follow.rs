@@ -85,7 +85,7 @@ struct Follower {
     /// The events from before the tail, while the follower needs them.
     earlier: Option<EarlierEvents>,
     followed: Arc<FollowedLog>,
-    _place: FollowerPlace,
+    place: FollowerPlace,
 }
 
 /// Begins to follow a log, until the token of the client ends at `until`. If the follower needs
@@ -112,7 +112,7 @@ pub(crate) async fn follow(
     };
     let earlier = match earlier {
         true => {
-            let reader = EarlierReader::new(&context, &log, &followed, next);
+            let reader = EarlierReader::new(&context, &log, &followed, &place, next);
             let mut begun = reader.read(deadline).await?;
             begun.events.read_first().await.map_err(read_problem)?;
             Some(EarlierEvents::begin(reader, Some(begun)))
@@ -131,7 +131,7 @@ pub(crate) async fn follow(
         from,
         format,
         followed,
-        _place: place,
+        place,
     };
     let pieces = stream::try_unfold(follower, |mut follower| async move {
         Ok(follower.piece().await?.map(|piece| (piece, follower)))
@@ -181,7 +181,7 @@ impl Follower {
     async fn earlier_events(&mut self) -> io::Result<Option<Vec<Bytes>>> {
         let begin = || {
             let (context, followed) = (&self.context, &self.followed);
-            let reader = EarlierReader::new(context, &self.log, followed, self.next);
+            let reader = EarlierReader::new(context, &self.log, followed, &self.place, self.next);
             EarlierEvents::begin(reader, None)
         };
         let earlier = self.earlier.get_or_insert_with(begin);

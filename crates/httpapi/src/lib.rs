@@ -16,6 +16,7 @@ mod memory;
 mod numbers;
 mod openapi;
 mod problem;
+mod places;
 mod query;
 mod read;
 mod read_throttle;

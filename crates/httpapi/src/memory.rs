@@ -2,7 +2,8 @@
 //!
 //! A body takes its share as its bytes arrive. The answer of its command takes over the share. An
 //! answer that is read from the storage takes its share before the read, and document numbers before
-//! they are drawn. All shares are given back when the connection has written the answer.
+//! they are drawn. All shares are given back when the connection has written the answer. Of the
+//! memory for answers one principal holds [at most half](crate::places).
 //!
 //! Invariant: a request that waits for memory holds none.
 
@@ -11,15 +12,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use metrics::Gauge;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::problem::ProblemDetails;
+use crate::{
+    places::{NoPlace, Place, Places},
+    problem::ProblemDetails,
+    read::READ_BYTES,
+};
 
 /// The memory for all bodies, or for all answers. It is counted in KiB.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryPool {
-    free: Arc<Semaphore>,
-    kib: usize,
+    kib: Arc<Places>,
     clock: Clock,
     /// The purpose of the memory, for the text of problems.
     of: &'static str,
@@ -28,11 +31,28 @@ pub(crate) struct MemoryPool {
 
 impl MemoryPool {
     pub(crate) fn new(of: &'static str, bytes: usize, clock: Clock) -> MemoryPool {
-        let kib = (bytes >> 10).clamp(1, u32::MAX as usize >> 1);
+        MemoryPool::of(of, Places::new(kib_in(bytes), clock.clone()), clock)
+    }
+
+    /// Memory for answers. A principal can always read two answers, so it reads documents while it
+    /// takes a log. At most `waiting` requests of a principal wait for its share: each holds a
+    /// connection.
+    pub(crate) fn for_answers(
+        of: &'static str,
+        bytes: usize,
+        waiting: usize,
+        clock: Clock,
+    ) -> MemoryPool {
+        let kib = Places::new(kib_in(bytes), clock.clone());
+        let kib = kib.least_of_one(kib_of(2 * READ_BYTES)).most_waiting(waiting);
+        MemoryPool::of(of, kib, clock)
+    }
+
+    fn of(of: &'static str, kib: Places, clock: Clock) -> MemoryPool {
         let reserved = metrics::gauge!("httpapi_memory_reserved_bytes", "of" => of);
         // The gauge exists from the beginning.
         reserved.increment(0);
-        MemoryPool { free: Arc::new(Semaphore::new(kib)), kib, clock, of, reserved }
+        MemoryPool { kib: Arc::new(kib), clock, of, reserved }
     }
 
     /// Takes a share for this number of bytes, or the whole pool if that is smaller. Requests get
@@ -46,40 +66,50 @@ impl MemoryPool {
         bytes: usize,
         deadline: Instant,
     ) -> Result<MemoryShare, ProblemDetails> {
-        // The number fits into 32 bits, because it is at most the size of the pool.
-        let kib = self.kib_of(bytes) as u32;
-        let free = Arc::clone(&self.free).acquire_many_owned(kib);
-        let Ok(Ok(permit)) = self.clock.timeout_at(deadline, free).await else {
-            return Err(self.exhausted());
-        };
-        self.reserved.increment(bytes_of(&permit));
-        Ok(MemoryShare { permit, pool: self.clone() })
+        self.reserve_for(None, bytes, deadline).await
     }
 
-    /// Takes a share like [`reserve`](MemoryPool::reserve), but waits for at most half of the time
-    /// that is left. The other half belongs to the work for which the share is needed.
+    /// Takes a share of the memory for answers, like [`reserve`](MemoryPool::reserve), but waits for
+    /// at most half of the time that is left. The other half belongs to the work for which the share
+    /// is needed.
     ///
     /// Without this rule an overload never ends: requests wait in order, so each request gets its
     /// share when its deadline is nearly over, and its work is given up. All requests behind it
     /// have the same fate, and no answer is ever finished.
     ///
     /// # Errors
-    /// `memory_full` if there was no free memory in that time.
+    /// `memory_full` if there was no free memory in that time. `rate_limited` if the principal had
+    /// its part of the memory for as long, or too many of its requests wait already.
     pub(crate) async fn reserve_in_half(
         &self,
+        principal: Option<&str>,
         bytes: usize,
         deadline: Instant,
     ) -> Result<MemoryShare, ProblemDetails> {
         let now = self.clock.now();
-        self.reserve(bytes, now + (deadline - now) / 2).await
+        self.reserve_for(principal, bytes, now + (deadline - now) / 2).await
+    }
+
+    async fn reserve_for(
+        &self,
+        principal: Option<&str>,
+        bytes: usize,
+        deadline: Instant,
+    ) -> Result<MemoryShare, ProblemDetails> {
+        let place = self.kib.take(principal, kib_of(bytes), deadline).await;
+        let place = place.map_err(|why| match why {
+            NoPlace::OfPrincipal => self.exhausted_by_principal(),
+            NoPlace::OfAll => self.exhausted(),
+        })?;
+        self.reserved.increment(bytes_of(&place));
+        Ok(MemoryShare { place, pool: self.clone() })
     }
 
     /// Takes a share like [`reserve`](MemoryPool::reserve), if there is free memory at once.
     pub(crate) fn try_reserve(&self, bytes: usize) -> Option<MemoryShare> {
-        let kib = self.kib_of(bytes) as u32;
-        let permit = Arc::clone(&self.free).try_acquire_many_owned(kib).ok()?;
-        self.reserved.increment(bytes_of(&permit));
-        Some(MemoryShare { permit, pool: self.clone() })
+        let place = self.kib.try_take(None, kib_of(bytes)).ok()?;
+        self.reserved.increment(bytes_of(&place));
+        Some(MemoryShare { place, pool: self.clone() })
     }
 
     /// The problem of a request that finds no free memory.
@@ -88,15 +118,19 @@ impl MemoryPool {
         ProblemDetails::unavailable("memory_full", reason)
     }
 
-    fn kib_of(&self, bytes: usize) -> usize {
-        bytes.div_ceil(1 << 10).min(self.kib)
+    fn exhausted_by_principal(&self) -> ProblemDetails {
+        let (of, mib) = (self.of, self.kib.most_of_one() as f64 / 1024.0);
+        ProblemDetails::rate_limited(format!(
+            "this principal holds its part of the memory for {of}, {mib} MiB: receive the answers, \
+             and send the request again later"
+        ))
     }
 }
 
 /// A part of a pool. Dropping the share gives the part back.
 #[derive(Debug)]
 pub(crate) struct MemoryShare {
-    permit: OwnedSemaphorePermit,
+    place: Place,
     pool: MemoryPool,
 }
 
@@ -109,16 +143,10 @@ impl MemoryShare {
     /// become larger or end.
     #[must_use]
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
-        let (has, needs) = (self.permit.num_permits(), self.pool.kib_of(bytes));
-        if needs > has {
-            let free = Arc::clone(&self.pool.free);
-            let Ok(more) = free.try_acquire_many_owned((needs - has) as u32) else { return false };
-            self.pool.reserved.increment(bytes_of(&more));
-            self.permit.merge(more);
-        } else if let Some(rest) = self.permit.split(has - needs) {
-            self.pool.reserved.decrement(bytes_of(&rest));
-        }
-        true
+        let before = bytes_of(&self.place);
+        let is_resized = self.pool.kib.resize(&mut self.place, kib_of(bytes));
+        self.pool.reserved.increment(bytes_of(&self.place) - before);
+        is_resized
     }
 
     /// Turns bytes into `Bytes` that keep the share for as long as they exist.
@@ -129,12 +157,21 @@ impl MemoryShare {
 
 impl Drop for MemoryShare {
     fn drop(&mut self) {
-        self.pool.reserved.decrement(bytes_of(&self.permit));
+        self.pool.reserved.decrement(bytes_of(&self.place));
     }
 }
 
-fn bytes_of(permit: &OwnedSemaphorePermit) -> f64 {
-    (permit.num_permits() << 10) as f64
+/// The size of a pool.
+fn kib_in(bytes: usize) -> usize {
+    (bytes >> 10).clamp(1, u32::MAX as usize >> 1)
+}
+
+fn kib_of(bytes: usize) -> usize {
+    bytes.div_ceil(1 << 10)
+}
+
+fn bytes_of(place: &Place) -> f64 {
+    (place.count() << 10) as f64
 }
 
 struct BytesWithShare<B> {

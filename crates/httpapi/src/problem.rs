@@ -107,6 +107,15 @@ impl ProblemDetails {
         }
     }
 
+    /// The problem of a principal that takes more than its share. Nothing was done, and the client may
+    /// try again.
+    pub(crate) fn rate_limited(reason: impl Into<String>) -> ProblemDetails {
+        ProblemDetails {
+            retry_after: Some(1),
+            ..ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason)
+        }
+    }
+
     /// The problem of a command that a partition refused.
     pub(crate) fn refused(refused: Refused) -> ProblemDetails {
         let reason = refused.to_string();

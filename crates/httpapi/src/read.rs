@@ -18,7 +18,7 @@ pub(crate) use self::{
     list::list_docs,
     list_query::{ListQuery, MOST_DOCS},
     log::{LogPermits, LogReads, MOST_EVENTS, cut_at, stream_log},
-    places::{SendPlace, SendPlaces},
+    places::SendPlaces,
     record::{check_workspace_exists, no_workspace, of_table, read_problem, read_record},
 };
 

@@ -56,7 +56,7 @@ impl ApiHandler {
             let json = self.throttle.run(json).await;
             Ok((json.into_bytes(), stored.version))
         };
-        let (json, version) = self.read_within_memory(self.deadline(head), read).await?;
+        let (json, version) = self.read_within_memory(head, self.deadline(head), read).await?;
         Ok(eventual(with_version(bytes_response(StatusCode::OK, JSON, json), version)))
     }
 
@@ -82,7 +82,7 @@ impl ApiHandler {
             }
             Ok((found.json, ()))
         };
-        let (docs, ()) = self.read_within_memory(self.deadline(head), read).await?;
+        let (docs, ()) = self.read_within_memory(head, self.deadline(head), read).await?;
         Ok(eventual(bytes_response(StatusCode::OK, JSON, docs)))
     }
 }

@@ -21,14 +21,15 @@ use super::{
 use crate::{
     cluster::{Peer, PeerBody, PeerSlot},
     follow::{FollowEnds, FollowerPlace, Waited, is_followed},
+    places::{NoPlace, Place},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
-    read::{SendPlace, cut_at},
+    read::cut_at,
     response::{Body, Endless, stream_body},
 };
 
 /// The place of a log among those that the owner sends through this node.
 pub(super) enum LogPlace {
-    Once(SendPlace),
+    Once(Place),
     Followed(FollowerPlace),
 }
 
@@ -44,16 +45,24 @@ impl ApiHandler {
         if !request.endpoint.is_log() {
             return Ok((None, None));
         }
+        let principal = self.access.principal(&head.caller);
         if is_followed(head.query())? {
-            let place = self.followers.take()?;
-            let slot = peer.follower_slot().ok_or_else(|| {
-                let reason = "too many clients of this node follow logs of the owner: follow the log at the owner itself";
-                let problem = ProblemDetails::unavailable(TOO_MANY_FOLLOWERS, reason);
+            let place = self.followers.take(principal)?;
+            let slot = peer.follower_slot(principal).map_err(|why| {
+                let of = match why {
+                    NoPlace::OfPrincipal => "clients of this principal",
+                    NoPlace::OfAll => "clients of this node",
+                };
+                let reason = format!("too many {of} follow logs of the owner through this node: follow the log at the owner itself");
+                let problem = match why {
+                    NoPlace::OfPrincipal => ProblemDetails::rate_limited(reason),
+                    NoPlace::OfAll => ProblemDetails::unavailable(TOO_MANY_FOLLOWERS, reason),
+                };
                 problem.with("leader", owner.advertised.to_string())
             })?;
             return Ok((Some(LogPlace::Followed(place)), Some(slot)));
         }
-        let place = peer.logs.take(self.access.principal(&head.caller), head.until).await?;
+        let place = peer.logs.take(principal, head.until).await?;
         Ok((Some(LogPlace::Once(place)), None))
     }
 

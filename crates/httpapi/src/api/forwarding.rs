@@ -250,7 +250,8 @@ impl ApiHandler {
         let bytes = match request.endpoint.is_read() && !is_refused {
             true => {
                 let pool = if bytes > READ_BYTES { &self.large_answers } else { &self.answers };
-                match pool.reserve_in_half(bytes, head.until).await {
+                let principal = self.access.principal(&head.caller);
+                match pool.reserve_in_half(principal, bytes, head.until).await {
                     Ok(share) => share.into_bytes(body.collect().await?),
                     Err(problem) => return Ok(refused_for_good(problem)),
                 }

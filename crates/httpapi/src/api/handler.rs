@@ -117,9 +117,12 @@ impl ApiHandler {
         stop: CancellationToken,
     ) -> ApiHandler {
         let pool = |of, bytes| MemoryPool::new(of, bytes, node.clock().clone());
-        let large = settings.answers_bytes / 4;
+        let (large, connections) = (settings.answers_bytes / 4, settings.limits.connections);
+        // Requests of one principal that wait for memory leave connections to others.
+        let for_answers =
+            |of, bytes| MemoryPool::for_answers(of, bytes, connections / 4, node.clock().clone());
         let limits = QuotaLimits {
-            requests: (settings.limits.connections / PART).max(LEAST_REQUESTS),
+            requests: (connections / PART).max(LEAST_REQUESTS),
             bytes: settings.bodies_bytes / PART,
         };
         let cluster = match cluster {
@@ -127,19 +130,18 @@ impl ApiHandler {
             ClusterMode::WithPeers { tls } => Some(Cluster::new(tls, limits, node.clock().clone())),
         };
         let (clock, throttle) = (node.clock().clone(), ReadThrottle::new());
-        let answers = pool("answers", settings.answers_bytes - large);
+        let answers = for_answers("answers", settings.answers_bytes - large);
         let memory = (answers.clone(), pool("new events", NEW_EVENTS_BYTES));
-        let log_reads = LogReads::new(throttle.clone(), settings.logs, memory, clock.clone());
-        let connections = settings.limits.connections;
+        let log_reads = LogReads::new(throttle.clone(), settings.logs, memory, &clock);
         let followers = HttpApiSettings::most_followers(settings.followers, connections);
         let large_events = pool("large events", LARGE_EVENTS_BYTES);
         let following = FollowContext { clock, reads: log_reads.clone(), large_events, stop };
         ApiHandler {
             bodies: pool("bodies", settings.bodies_bytes),
             answers,
-            large_answers: pool("large answers", large),
+            large_answers: for_answers("large answers", large),
             log_reads,
-            followers: FollowerPlaces::new(followers),
+            followers: FollowerPlaces::new(followers, node.clock().clone()),
             followed: FollowedLogs::default(),
             following: Arc::new(following),
             throttle,

@@ -85,7 +85,7 @@ impl ApiHandler {
         self.in_workspace(app, ws, deadline).await?;
         let series = fast_series(app, declared)?;
         let most = count.min(series.settings().max_block);
-        let mut share = self.memory_for_numbers(most, deadline).await?;
+        let mut share = self.memory_for_numbers(head, most, deadline).await?;
         let numbers = series.block(NumberWs(ws.0), count, deadline).await;
         let numbers = numbers.map_err(|error| draw_problem(&error))?;
         let json = json_of_numbers(&numbers).to_string();
@@ -98,13 +98,14 @@ impl ApiHandler {
     /// memory, because the numbers of an answer that is refused would be used up.
     async fn memory_for_numbers(
         &self,
+        head: &RequestHead,
         count: u32,
         deadline: Instant,
     ) -> Result<MemoryShare, ProblemDetails> {
         let bytes = NUMBER_BYTES.saturating_mul(count as usize);
         let is_large = bytes > READ_BYTES;
         let pool = if is_large { &self.large_answers } else { &self.answers };
-        pool.reserve_in_half(bytes, deadline).await
+        pool.reserve_in_half(self.access.principal(&head.caller), bytes, deadline).await
     }
 
     pub(super) async fn peek_number(
@@ -152,7 +153,7 @@ impl ApiHandler {
             self.check_leadership(app, ws, &partition).await?;
             Ok((gaps?, ()))
         };
-        let (gaps, ()) = self.read_within_memory(deadline, read).await?;
+        let (gaps, ()) = self.read_within_memory(head, deadline, read).await?;
         Ok(bytes_response(StatusCode::OK, JSON, gaps))
     }
 

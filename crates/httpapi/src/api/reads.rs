@@ -49,7 +49,7 @@ impl ApiHandler {
             let json = self.throttle.run(json).await;
             Ok((json.into_bytes(), stored.version))
         };
-        let (json, version) = self.read_within_memory(deadline, read).await?;
+        let (json, version) = self.read_within_memory(head, deadline, read).await?;
         Ok(with_version(bytes_response(StatusCode::OK, JSON, json), version))
     }
 
@@ -81,7 +81,7 @@ impl ApiHandler {
             exists?;
             Ok((listed?.json, ()))
         };
-        let (docs, ()) = self.read_within_memory(deadline, read).await?;
+        let (docs, ()) = self.read_within_memory(head, deadline, read).await?;
         Ok(bytes_response(StatusCode::OK, JSON, docs))
     }
 
@@ -109,7 +109,7 @@ impl ApiHandler {
             exists?;
             Ok((found?.json, ()))
         };
-        let (docs, ()) = self.read_within_memory(deadline, read).await?;
+        let (docs, ()) = self.read_within_memory(head, deadline, read).await?;
         Ok(bytes_response(StatusCode::OK, JSON, docs))
     }
 
@@ -124,10 +124,12 @@ impl ApiHandler {
         R: Future<Output = Result<(Vec<u8>, T), ProblemDetails>> + Send,
     >(
         &self,
+        head: &RequestHead,
         deadline: Instant,
         read: impl Fn() -> R,
     ) -> Result<(Bytes, T), ProblemDetails> {
-        let mut share = self.answers.reserve_in_half(READ_BYTES, deadline).await?;
+        let principal = self.access.principal(&head.caller);
+        let mut share = self.answers.reserve_in_half(principal, READ_BYTES, deadline).await?;
         loop {
             let Ok(read) = self.node.clock().timeout_at(deadline, read()).await else {
                 return Err(ProblemDetails::unavailable(
@@ -141,7 +143,7 @@ impl ApiHandler {
             }
             let needs = answer.len();
             drop((answer, share));
-            share = self.large_answers.reserve_in_half(needs, deadline).await?;
+            share = self.large_answers.reserve_in_half(principal, needs, deadline).await?;
         }
     }
 
@@ -182,7 +184,7 @@ impl ApiHandler {
         if let LogName::Workspace(ws) = name {
             read::check_workspace_exists(partition, ws).await?;
         }
-        let place = self.followers.take()?;
+        let place = self.followers.take(self.access.principal(&head.caller))?;
         let of = FollowedPartition {
             app: self.number_of(app),
             partition: app.partition_of(ws),

@@ -37,7 +37,11 @@ use super::{
     settings::ClusterSettings,
     tls::ClusterTls,
 };
-use crate::{read::SendPlaces, stream::NodeStream};
+use crate::{
+    places::{NoPlace, Place, Places},
+    read::SendPlaces,
+    stream::NodeStream,
+};
 
 const REQUESTS_PER_PEER: usize = ClusterSettings::REQUESTS_PER_PEER;
 const FOLLOWERS_PER_PEER: usize = ClusterSettings::FOLLOWERS_PER_PEER;
@@ -72,7 +76,7 @@ pub(crate) struct Peer {
     /// The requests that the peer answers, and the bytes of their bodies.
     pub(crate) quota: Arc<Quota>,
     pub(crate) logs: SendPlaces,
-    follower_slots: Arc<Semaphore>,
+    follower_slots: Places,
     state: Mutex<PeerState>,
     open: Arc<OpenConnections>,
 }
@@ -102,7 +106,7 @@ impl Peer {
             question_slot: Arc::new(Semaphore::new(1)),
             quota: Quota::new(limits),
             logs: SendPlaces::new("the owner sends this node", LOGS_PER_PEER, clock.clone()),
-            follower_slots: Arc::new(Semaphore::new(FOLLOWERS_PER_PEER)),
+            follower_slots: Places::new(FOLLOWERS_PER_PEER, clock.clone()),
             state: Mutex::new(PeerState { idle: Vec::new(), down_until: clock.now() }),
             open: Arc::new(OpenConnections { number: AtomicUsize::new(0), shown }),
             clock,
@@ -115,9 +119,8 @@ impl Peer {
     }
 
     /// Takes the slot of a follower, if one is free. Followers may stay for days, so nobody waits.
-    pub(crate) fn follower_slot(&self) -> Option<PeerSlot> {
-        let permit = Arc::clone(&self.follower_slots).try_acquire_owned();
-        permit.ok().map(|_permit| PeerSlot { _permit })
+    pub(crate) fn follower_slot(&self, principal: Option<&str>) -> Result<PeerSlot, NoPlace> {
+        Ok(PeerSlot::Follower { _place: self.follower_slots.try_take(principal, 1)? })
     }
 
     /// Sends a question of this node itself, which changes nothing. The question waits only for
@@ -241,15 +244,16 @@ impl fmt::Debug for Peer {
 
 /// The right to use a connection to a peer.
 #[derive(Debug)]
-pub(crate) struct PeerSlot {
-    _permit: OwnedSemaphorePermit,
+pub(crate) enum PeerSlot {
+    Request { _permit: OwnedSemaphorePermit },
+    Follower { _place: Place },
 }
 
 impl PeerSlot {
     async fn of(slots: &Arc<Semaphore>) -> Result<PeerSlot, PeerFailure> {
         let permit = Arc::clone(slots).acquire_owned().await;
         let _permit = permit.map_err(|_| PeerFailure::NotSent("the node stops".to_owned()))?;
-        Ok(PeerSlot { _permit })
+        Ok(PeerSlot::Request { _permit })
     }
 }
 

@@ -17,6 +17,7 @@ use vvm::{OwnedLog, eventlog::Offset, processor::Refused};
 use super::{
     FollowContext, PIECE_BYTES,
     logs::FollowedLog,
+    places::FollowerPlace,
     quota::{EarlierRead, LargeShare, LogQuota},
     tail::is_large,
 };
@@ -46,6 +47,7 @@ pub(super) struct EarlierReader {
     context: Arc<FollowContext>,
     log: OwnedLog,
     quota: Arc<LogQuota>,
+    principal: Option<Arc<str>>,
     /// The offset of the next event.
     next: u64,
 }
@@ -80,16 +82,17 @@ impl EarlierReader {
         context: &Arc<FollowContext>,
         log: &OwnedLog,
         followed: &FollowedLog,
+        place: &FollowerPlace,
         next: u64,
     ) -> EarlierReader {
         let (context, quota) = (Arc::clone(context), Arc::clone(followed.quota()));
-        EarlierReader { context, log: log.clone(), quota, next }
+        EarlierReader { context, log: log.clone(), quota, principal: place.principal(), next }
     }
 
     /// Waits for a place, and begins to read.
     pub(super) async fn read(&self, deadline: Instant) -> Result<BegunRead, ProblemDetails> {
         let reads = &self.context.reads;
-        let place = self.quota.read(reads, deadline).await?;
+        let place = self.quota.read(reads, self.principal.as_deref(), deadline).await?;
         let entries = self.log.read(Offset(self.next));
         let entries = entries.map_err(|busy| ProblemDetails::refused(Refused::Busy(busy)))?;
         let events = LogEvents::new(entries, self.log.name(), reads.throttle.clone());

@@ -60,7 +60,7 @@ pub(crate) struct FollowedLog {
 impl FollowedLog {
     fn new(log: &OwnedLog, next: u64, context: &Arc<FollowContext>) -> FollowedLog {
         let (sender, tail) = watch::channel(Tail::new(next));
-        let quota = Arc::new(LogQuota::new());
+        let quota = Arc::new(LogQuota::new(context.clock.clone()));
         let ended = context.stop.child_token();
         let mut reading = JoinSet::new();
         let reader = TailReader::new(context, log, &quota, sender);

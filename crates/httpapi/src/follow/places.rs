@@ -2,46 +2,62 @@
 
 use std::sync::Arc;
 
+use clock::Clock;
 use metrics::Gauge;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::problem::{ProblemDetails, TOO_MANY_FOLLOWERS};
+use crate::{
+    places::{NoPlace, Place, Places},
+    problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
+};
 
 /// The places of the clients that follow logs through a node, whoever owns the partitions.
 ///
 /// They are apart from the places of logs that are read once, which have an end.
 #[derive(Debug)]
 pub(crate) struct FollowerPlaces {
-    free: Arc<Semaphore>,
-    most: usize,
+    places: Places,
     taken: Gauge,
 }
 
 /// The place of a follower. It ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct FollowerPlace {
-    _permit: OwnedSemaphorePermit,
+    _place: Place,
+    principal: Option<Arc<str>>,
     taken: Gauge,
 }
 
 impl FollowerPlaces {
-    pub(crate) fn new(most: usize) -> FollowerPlaces {
+    pub(crate) fn new(most: usize, clock: Clock) -> FollowerPlaces {
         let taken = metrics::gauge!("httpapi_followers");
         // The gauge exists from the beginning.
         taken.increment(0);
-        let free = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        FollowerPlaces { free, most, taken }
+        FollowerPlaces { places: Places::new(most, clock), taken }
     }
 
     /// Takes a place. Nobody waits for one: followers may stay for days.
-    pub(crate) fn take(&self) -> Result<FollowerPlace, ProblemDetails> {
-        let permit = Arc::clone(&self.free).try_acquire_owned().map_err(|_| {
-            let most = self.most;
-            let reason = format!("{most} clients follow logs of this node, which is the limit");
-            ProblemDetails::unavailable(TOO_MANY_FOLLOWERS, reason)
+    pub(crate) fn take(&self, principal: Option<&str>) -> Result<FollowerPlace, ProblemDetails> {
+        let place = self.places.try_take(principal, 1).map_err(|why| match why {
+            NoPlace::OfPrincipal => ProblemDetails::rate_limited(format!(
+                "{} clients of this principal follow logs of this node, which is its limit",
+                self.places.most_of_one()
+            )),
+            NoPlace::OfAll => {
+                let most = self.places.most();
+                let reason = format!("{most} clients follow logs of this node, which is the limit");
+                ProblemDetails::unavailable(TOO_MANY_FOLLOWERS, reason)
+            }
         })?;
         self.taken.increment(1);
-        Ok(FollowerPlace { _permit: permit, taken: self.taken.clone() })
+        let principal = principal.map(Arc::from);
+        Ok(FollowerPlace { _place: place, principal, taken: self.taken.clone() })
+    }
+}
+
+impl FollowerPlace {
+    /// The principal of the follower, if the node knows its principals.
+    pub(super) fn principal(&self) -> Option<Arc<str>> {
+        self.principal.clone()
     }
 }
 

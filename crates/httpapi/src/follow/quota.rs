@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use clock::Instant;
+use clock::{Clock, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     memory::{MemoryPool, MemoryShare},
+    places::{Place, Places},
     problem::ProblemDetails,
     read::{LogPermits, LogReads},
 };
@@ -26,7 +27,7 @@ const READS_OF_LOG: usize = 2;
 /// The quota of a log.
 #[derive(Debug)]
 pub(super) struct LogQuota {
-    reads: Arc<Semaphore>,
+    reads: Places,
     /// The memory for large events, in KiB.
     large: Arc<Semaphore>,
 }
@@ -34,7 +35,7 @@ pub(super) struct LogQuota {
 /// A read of earlier events. It ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct EarlierRead {
-    _of_log: OwnedSemaphorePermit,
+    _of_log: Place,
     _of_all: LogPermits,
 }
 
@@ -46,9 +47,10 @@ pub(super) struct LargeShare {
 }
 
 impl LogQuota {
-    pub(super) fn new() -> LogQuota {
+    pub(super) fn new(clock: Clock) -> LogQuota {
         LogQuota {
-            reads: Arc::new(Semaphore::new(READS_OF_LOG)),
+            // There is a limit of followers.
+            reads: Places::new(READS_OF_LOG, clock).most_waiting(usize::MAX),
             large: Arc::new(Semaphore::new(LARGE_BYTES_OF_LOG >> 10)),
         }
     }
@@ -60,12 +62,11 @@ impl LogQuota {
     pub(super) async fn read(
         &self,
         reads: &LogReads,
+        principal: Option<&str>,
         deadline: Instant,
     ) -> Result<EarlierRead, ProblemDetails> {
-        let of_log = Arc::clone(&self.reads).acquire_owned();
-        let of_log = reads.clock().timeout_at(deadline, of_log).await;
-        let Ok(Ok(of_log)) = of_log else { return Err(LogReads::no_place()) };
-        Ok(EarlierRead { _of_log: of_log, _of_all: reads.of_follower(deadline).await? })
+        let of_log = self.reads.take(principal, 1, deadline).await.map_err(LogReads::no_place)?;
+        Ok(EarlierRead { _of_log: of_log, _of_all: reads.of_follower(principal, deadline).await? })
     }
 
     /// Waits for the memory of a large event. The caller holds nothing that others wait for.
@@ -111,10 +112,12 @@ impl AsRef<[u8]> for OfLog {
 
 #[cfg(test)]
 mod tests {
-    use clock::Clock;
+    use std::time::Duration;
+
     use futures::FutureExt;
 
     use super::*;
+    use crate::read_throttle::ReadThrottle;
 
     const MIB: usize = 1 << 20;
 
@@ -123,7 +126,7 @@ mod tests {
     #[tokio::test]
     async fn a_log_leaves_memory_for_the_large_events_of_others() {
         let all = MemoryPool::new("large events", 64 * MIB, Clock::system());
-        let (slow, other) = (LogQuota::new(), LogQuota::new());
+        let (slow, other) = (LogQuota::new(Clock::system()), LogQuota::new(Clock::system()));
         let take = |quota: &LogQuota| {
             let share = quota.try_reserve(&all, MIB)?;
             Some(share.into_bytes(vec![0; MIB].into()))
@@ -139,5 +142,23 @@ mod tests {
         // An event of any size is sent at last.
         held.clear();
         assert!(slow.try_reserve(&all, 99 * MIB).is_some());
+    }
+
+    /// The followers of one principal had all turns to read earlier events, and all places of a log.
+    #[tokio::test]
+    async fn a_principal_leaves_turns_to_the_followers_of_others() {
+        let clock = Clock::system();
+        let memory = || MemoryPool::new("test", 64 * MIB, clock.clone());
+        let reads = LogReads::new(ReadThrottle::new(), 8, (memory(), memory()), &clock);
+        let (one, two) = (LogQuota::new(clock.clone()), LogQuota::new(clock.clone()));
+        let soon = || clock.now() + Duration::from_millis(20);
+        let _slow = one.read(&reads, Some("slow"), soon()).await.unwrap();
+        for log in [&one, &two] {
+            let refused = log.read(&reads, Some("slow"), soon()).await.unwrap_err();
+            assert_eq!(refused.code(), "rate_limited");
+        }
+        let _other = one.read(&reads, Some("other"), soon()).await.unwrap();
+        let refused = two.read(&reads, Some("third"), soon()).await.unwrap_err();
+        assert_eq!(refused.code(), "too_many_followers");
     }
 }

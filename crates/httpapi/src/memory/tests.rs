@@ -34,7 +34,7 @@ async fn all_shares_together_fit_into_the_pool() {
     let all = pool.reserve(99 * MIB, soon()).await.unwrap();
     assert!(pool.reserve(1, soon()).await.is_err());
     drop(all);
-    assert_eq!(pool.free.available_permits(), pool.kib);
+    drop(pool.try_reserve(4 * MIB).unwrap());
 }
 
 /// 2,750 readers asked for documents faster than the node could read them. Each got its memory
@@ -57,7 +57,7 @@ async fn answers_go_on_while_more_is_asked_than_can_be_read() {
         let answered = Arc::clone(&answered);
         requests.spawn(async move {
             let deadline = clock.now() + ANSWER;
-            let Ok(_share) = pool.reserve_in_half(MIB, deadline).await else { return };
+            let Ok(_share) = pool.reserve_in_half(None, MIB, deadline).await else { return };
             if clock.timeout_at(deadline, clock.sleep(READ)).await.is_ok() {
                 answered.lock().unwrap().push(clock.now() - start);
             }
@@ -70,4 +70,32 @@ async fn answers_go_on_while_more_is_asked_than_can_be_read() {
     let answered = answered.lock().unwrap();
     let late = answered.iter().filter(|at| **at > Duration::from_secs(30)).count();
     assert!(late >= 90, "{late} answers in 30 s, in which 100 can be read");
+}
+
+/// Answers that a principal received slowly had all memory, and all others waited for memory.
+#[tokio::test]
+async fn a_principal_leaves_half_of_the_memory_to_others() {
+    let clock = Clock::system();
+    for (mib, of_one) in [(16, 8), (6, 4), (2, 2)] {
+        let pool = MemoryPool::for_answers("answers", mib * MIB, 1, clock.clone());
+        let reserve = async |principal: &str| {
+            let soon = clock.now() + Duration::from_millis(20);
+            pool.reserve_in_half(Some(principal), MIB, soon).await
+        };
+        let mut slow = Vec::new();
+        let refused = loop {
+            match reserve("slow").await {
+                Ok(share) => slow.push(share),
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!((refused.code(), slow.len()), ("rate_limited", of_one), "of {mib} MiB");
+        let mut others = Vec::new();
+        loop {
+            let name = format!("other {}", others.len());
+            let Ok(share) = reserve(&name).await else { break };
+            others.push(share);
+        }
+        assert_eq!(others.len(), mib - of_one, "of {mib} MiB");
+    }
 }

@@ -39,7 +39,7 @@ fn problem(status: u16, codes: &BTreeSet<&str>) -> Json {
             "code": { "type": "string", "enum": codes, "description": "For programs." },
             "reason": text("For people."),
             "requestId": text("The `X-Request-Id` of the answer."),
-            "leader": text("The address of the owner of the partition, with some codes of 503."),
+            "leader": text("The address of the owner of the partition, with some codes of 429 and 503."),
             "plogOffset": natural("The offset of the event, with the code `not_applied`."),
         },
         "required": ["type", "title", "status", "code", "reason", "requestId"],

@@ -15,11 +15,12 @@ use vvm::{LocalPartition, OwnedLog, eventlog::Offset};
 use super::{
     READ_BYTES,
     events::LogEvents,
-    places::{SendPlace, SendPlaces},
+    places::SendPlaces,
     record::{STEP_BYTES, check_workspace_exists, read_problem},
 };
 use crate::{
     memory::{MemoryPool, MemoryShare},
+    places::{NoPlace, Place, Places},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
     query::{limit, parameter},
     read_throttle::ReadThrottle,
@@ -36,18 +37,17 @@ pub(crate) struct LogReads {
     logs: Arc<SendPlaces>,
     /// The places of followers that read events which were there before. Plain logs never wait for
     /// followers.
-    followers: Arc<SendPlaces>,
+    followers: Arc<Places>,
     answers: MemoryPool,
     /// The memory of the reads of new events for followers. Answers never wait for these reads.
     tails: MemoryPool,
-    clock: Clock,
 }
 
 /// The resources that a log holds while it is being sent, or read for a follower.
 #[derive(Debug)]
 pub(crate) struct LogPermits {
     /// The place of one of the logs that may be read at the same time.
-    _log: SendPlace,
+    _log: Place,
     _share: MemoryShare,
 }
 
@@ -57,11 +57,13 @@ impl LogReads {
         throttle: ReadThrottle,
         most: usize,
         (answers, tails): (MemoryPool, MemoryPool),
-        clock: Clock,
+        clock: &Clock,
     ) -> LogReads {
-        let places = |most| Arc::new(SendPlaces::new("this node sends", most, clock.clone()));
-        let (logs, followers) = (places(most), places(most.div_ceil(4)));
-        LogReads { throttle, logs, followers, answers, tails, clock }
+        let logs = SendPlaces::new("this node sends", most, clock.clone());
+        // All followers may wait for their turns. There is a limit of followers.
+        let followers = Places::new(most.div_ceil(4), clock.clone()).most_waiting(usize::MAX);
+        let (logs, followers) = (Arc::new(logs), Arc::new(followers));
+        LogReads { throttle, logs, followers, answers, tails }
     }
 
     /// Waits for the resources of a log that is sent to a principal.
@@ -71,34 +73,41 @@ impl LogReads {
         deadline: Instant,
     ) -> Result<LogPermits, ProblemDetails> {
         let place = self.logs.take(principal, deadline).await?;
-        self.with_memory(place, deadline).await
+        self.with_memory(place, principal, deadline).await
     }
 
     /// Waits for the resources of a follower that reads events from before the tail of its log.
     pub(crate) async fn of_follower(
         &self,
+        principal: Option<&str>,
         deadline: Instant,
     ) -> Result<LogPermits, ProblemDetails> {
-        let place = self.followers.take(None, deadline).await;
-        self.with_memory(place.map_err(|_| LogReads::no_place())?, deadline).await
+        let place = self.followers.take(principal, 1, deadline).await;
+        // The share of these places bounds the memory of the principal, too. An answer that waits for
+        // the share of its memory may be refused, and a follower must not be.
+        self.with_memory(place.map_err(LogReads::no_place)?, None, deadline).await
     }
 
     /// The problem of a follower that gets no place.
-    pub(crate) fn no_place() -> ProblemDetails {
-        let reason = "too many followers read earlier events already";
-        ProblemDetails::unavailable(TOO_MANY_FOLLOWERS, reason)
-    }
-
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
+    pub(crate) fn no_place(why: NoPlace) -> ProblemDetails {
+        match why {
+            NoPlace::OfPrincipal => ProblemDetails::rate_limited(
+                "too many followers of this principal read earlier events already",
+            ),
+            NoPlace::OfAll => {
+                let reason = "too many followers read earlier events already";
+                ProblemDetails::unavailable(TOO_MANY_FOLLOWERS, reason)
+            }
+        }
     }
 
     async fn with_memory(
         &self,
-        place: SendPlace,
+        place: Place,
+        principal: Option<&str>,
         deadline: Instant,
     ) -> Result<LogPermits, ProblemDetails> {
-        let share = self.answers.reserve_in_half(READ_BYTES, deadline).await?;
+        let share = self.answers.reserve_in_half(principal, READ_BYTES, deadline).await?;
         Ok(LogPermits { _log: place, _share: share })
     }
 

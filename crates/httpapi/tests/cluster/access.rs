@@ -12,7 +12,10 @@ use httpapi::{
     access::{Caller, Grants, Principal},
 };
 use serde_json::Value;
-use shop::http_client::{command_path, request, try_request, workspace_path};
+use shop::{
+    Follower,
+    http_client::{command_path, request, try_request, workspace_path},
+};
 use vvm::async_trait;
 
 use crate::support::{NodeOptions, ROW, TestCluster, WS, connect};
@@ -125,6 +128,30 @@ fn a_principal_leaves_places_for_forwarded_logs_of_others() {
     assert!(status == 429 && text.contains("rate_limited"), "{status} {text}");
     drop(slow);
     entry.wait_for(|_| ask("slow").0 == 200);
+    entry.stop();
+    owner.stop();
+}
+
+/// A principal that followed logs of an owner through another node had all 256 places of this owner
+/// there.
+#[test]
+fn a_principal_leaves_places_for_forwarded_followers_of_others() {
+    let cluster = TestCluster::new();
+    let owner = cluster.owner(NodeOptions::default());
+    let entry = cluster.entry(NodeOptions { change: Some(asks), ..NodeOptions::default() });
+    let path = format!("{}/wlog?follow=true", workspace_path(WS));
+    let follow = |name: &str| {
+        let bearer = format!("Bearer {name}");
+        Follower::open(entry.api, &path, &[("authorization", &bearer)]).unwrap()
+    };
+    let slow: Vec<_> = (0..128).map(|_| follow("slow")).collect();
+    assert!(slow.iter().all(|follower| follower.status == 200));
+    let (refused, joe) = (follow("slow"), follow("joe"));
+    assert_eq!((refused.status, joe.status), (429, 200));
+    let (_, answer) = request(entry.api, "GET", &path, &[("authorization", "Bearer slow")], "");
+    let leader = owner.api.to_string();
+    assert_eq!((&answer["code"], &answer["leader"]), (&"rate_limited".into(), &leader.into()));
+    drop((joe, slow));
     entry.stop();
     owner.stop();
 }

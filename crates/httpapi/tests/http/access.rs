@@ -1,8 +1,6 @@
 //! The rights of senders: tokens at every route of the API and of the admin endpoint.
 
 use std::{
-    io::{Read as _, Write as _},
-    net::TcpStream,
     path::PathBuf,
     sync::{
         Arc,
@@ -29,10 +27,10 @@ use crate::support::{PATIENCE, ROW, TestNode, WS};
 
 const ISSUER: &str = "https://issuer.example";
 
-const ALL: &str = r#"[{"app":"*","workspaces":"*","rights":["read","write","admin"]}]"#;
+pub(crate) const ALL: &str = r#"[{"app":"*","workspaces":"*","rights":["read","write","admin"]}]"#;
 
 /// An issuer of tokens, and its file of keys.
-struct Issuer {
+pub(crate) struct Issuer {
     key: SigningKey,
     folder: TempDir,
 }
@@ -42,7 +40,7 @@ fn now() -> u64 {
 }
 
 impl Issuer {
-    fn new() -> Issuer {
+    pub(crate) fn new() -> Issuer {
         let issuer =
             Issuer { key: SigningKey::generate().unwrap(), folder: tempfile::tempdir().unwrap() };
         issuer.publish(&[&issuer.key]);
@@ -65,7 +63,7 @@ impl Issuer {
         std::fs::rename(new, self.file()).unwrap();
     }
 
-    fn authenticator(&self) -> Arc<TokenAuthenticator> {
+    pub(crate) fn authenticator(&self) -> Arc<TokenAuthenticator> {
         let rules = TokenRules::new(ISSUER, "vvm");
         Arc::new(TokenAuthenticator::read(rules, self.file(), Clock::system()).unwrap())
     }
@@ -88,7 +86,7 @@ impl Issuer {
         node
     }
 
-    fn token(&self, subject: &str, grants: &str) -> String {
+    pub(crate) fn token(&self, subject: &str, grants: &str) -> String {
         self.token_with(subject, grants, |_| {})
     }
 
@@ -113,7 +111,7 @@ impl Issuer {
 
 /// Sends a request to the API, or to the admin endpoint if the path is one of its own. Returns the
 /// status, the problem code and the challenge.
-fn ask(
+pub(crate) fn ask(
     node: &TestNode,
     method: &str,
     path: &str,
@@ -313,50 +311,6 @@ fn a_followed_log_ends_with_its_token() {
     assert!(follower.line().unwrap().is_some());
     assert_eq!(follower.line().unwrap(), None, "the answer ends, and is not cut");
     assert!((end - 1..end + 3).contains(&now()), "{} after the end", now() as i64 - end as i64);
-    node.stop();
-}
-
-/// A principal that took its logs slowly had all places for logs. All other principals got no log
-/// until the node cut the connections.
-#[test]
-fn a_principal_leaves_places_for_the_logs_of_others() {
-    let issuer = Issuer::new();
-    let authenticator = issuer.authenticator();
-    let node = TestNode::with_admin(|api, _| {
-        api.authenticator = Some(authenticator);
-        api.logs = 4;
-        api.command_time = Duration::from_millis(1_500);
-    });
-    let (slow, other) = (issuer.token("slow", ALL), issuer.token("other", ALL));
-    let create = command_path(WS, "sys.CreateWorkspace");
-    assert_eq!(ask(&node, "POST", &create, Some(&slow), r#"{"args":{"kind":"Shop"}}"#).0, 200);
-    let text = "x".repeat(900_000);
-    let body =
-        format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
-    for _ in 0..20 {
-        assert_eq!(ask(&node, "POST", &command_path(WS, "sys.CUD"), Some(&slow), &body).0, 200);
-    }
-    let path = workspace_path(WS) + "/wlog";
-    let mut readers: Vec<_> = (0..4)
-        .map(|_| {
-            let mut client = TcpStream::connect(node.api).unwrap();
-            let headers = format!("host: localhost\r\nauthorization: Bearer {slow}");
-            write!(client, "GET {path} HTTP/1.1\r\n{headers}\r\n\r\n").unwrap();
-            client
-        })
-        .collect();
-    // Half of them wait for a place until their time is over.
-    let has_log = |client: &mut TcpStream| {
-        let mut head = [0; 12];
-        client.read_exact(&mut head).unwrap();
-        head == *b"HTTP/1.1 200"
-    };
-    assert_eq!(readers.iter_mut().map(has_log).filter(|has_log| *has_log).count(), 2);
-    let read = |token: &str| ask(&node, "GET", &format!("{path}?limit=1"), Some(token), "");
-    assert_eq!(read(&other).0, 200);
-    let (status, code, answer) = read(&slow);
-    assert_eq!((status, &*code), (429, "rate_limited"), "{answer}");
-    drop(readers);
     node.stop();
 }
 
