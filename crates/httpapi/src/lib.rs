@@ -10,6 +10,7 @@ mod check;
 mod cluster;
 mod cross_origin;
 mod follow;
+mod given_file;
 mod html_page;
 pub mod inspect;
 mod memory;

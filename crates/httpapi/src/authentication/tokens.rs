@@ -1,7 +1,7 @@
 //! Tokens in the header `Authorization`, and the file of keys.
 
 use std::{
-    io::{self, Read as _},
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex as StdMutex, PoisonError,
@@ -15,13 +15,11 @@ use async_trait::async_trait;
 use clock::Clock;
 use hyper::{HeaderMap, header::AUTHORIZATION};
 use sha2::{Digest, Sha256};
-use tokio::{
-    io::AsyncReadExt as _,
-    sync::{Mutex, Notify, Semaphore, watch},
-};
+use tokio::sync::{Mutex, Notify, Semaphore, watch};
 use tracing::{info, warn};
 
 use super::{Authenticator, NotAuthenticated};
+use crate::given_file::{READ_TIME, read, read_again, reported_if_late};
 
 /// The interval at which the file of keys is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -32,7 +30,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// The most requests that wait for a look at the file. Others are refused at once.
 const MOST_WAITING: usize = 32;
 
-/// The most bytes of the file of keys.
+/// The most bytes of the file of keys. A file that is larger is no file of keys.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// The longest wait of a request for a look at the file.
@@ -96,7 +94,7 @@ impl TokenAuthenticator {
         clock: Clock,
     ) -> Result<TokenAuthenticator, AccessFileError> {
         let path = keys_file.into();
-        let (keys, digest) = parsed(&path, read(&path))?;
+        let (keys, digest) = parsed(&path, read(&path, MOST_BYTES))?;
         warn_of_unused(&path, &keys);
         let verifier = Arc::new(TokenVerifier::new(rules.clone(), keys));
         let current = watch::Sender::new(KeysInForce { verifier, digest, look: 0 });
@@ -135,8 +133,17 @@ impl TokenAuthenticator {
     }
 
     async fn look(&self) {
+        self.look_at(read_again(&self.path, MOST_BYTES)).await;
+    }
+
+    /// Uses the bytes of the file, if they can be used.
+    async fn look_at(&self, read: impl Future<Output = io::Result<Vec<u8>>>) {
         let look = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        let read = parsed(&self.path, read_again(&self.path).await);
+        let is_late = || {
+            let file = self.path.display();
+            self.note_refused(Some(format!("{file}: the file was not read within {READ_TIME:?}")));
+        };
+        let read = parsed(&self.path, reported_if_late(&self.clock, read, is_late).await);
         let before = self.current.borrow().clone();
         let mut next = KeysInForce { look, ..before };
         match read {
@@ -200,19 +207,6 @@ impl Authenticator for TokenAuthenticator {
     }
 }
 
-/// Reads the file, or its beginning: a file that is larger is no file of keys.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    std::fs::File::open(path)?.take(MOST_BYTES).read_to_end(&mut text)?;
-    Ok(text)
-}
-
-async fn read_again(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    tokio::fs::File::open(path).await?.take(MOST_BYTES).read_to_end(&mut text).await?;
-    Ok(text)
-}
-
 /// The token of a request.
 fn bearer(headers: &HeaderMap) -> Result<&str, NotAuthenticated> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
@@ -244,5 +238,41 @@ fn warn_of_unused(path: &Path, keys: &KeySet) {
     }
     if keys.ids().next().is_none() {
         warn!(%file, "the file has no keys, all tokens are refused");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use access::SigningKey;
+    use clock::ManualClock;
+    use futures::FutureExt;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// A look whose read did not end was silent, and the metric said that the file was used.
+    #[test]
+    fn a_read_of_the_keys_that_does_not_end_is_reported() {
+        let manual = ManualClock::new(1);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.json");
+        let keys = SigningKey::generate().unwrap().public_keys();
+        std::fs::write(&path, &keys).unwrap();
+        let rules = TokenRules::new("https://issuer.example", "vvm");
+        let tokens = TokenAuthenticator::read(rules, path, manual.clock()).unwrap();
+        let (sender, read) = oneshot::channel();
+        let mut look = pin!(tokens.look_at(async { Ok(read.await.unwrap()) }));
+        let is_refused = || tokens.refused.lock().unwrap().clone();
+        manual.advance(READ_TIME / 2);
+        assert!(look.as_mut().now_or_never().is_none() && is_refused().is_none());
+        manual.advance(READ_TIME);
+        assert!(look.as_mut().now_or_never().is_none());
+        let why = is_refused().unwrap();
+        assert!(why.contains("keys.json: the file was not read within 10s"), "{why}");
+        // The read ends at last.
+        sender.send(keys.into()).unwrap();
+        assert!(look.now_or_never().is_some() && is_refused().is_none());
     }
 }

@@ -17,6 +17,7 @@ use tokio_rustls::rustls::{
 };
 
 use super::validity;
+use crate::given_file::{read, read_again};
 
 /// The PEM files of a port with TLS. The port reads them again when they change.
 #[derive(Clone, Debug)]
@@ -94,23 +95,21 @@ impl PortFiles {
     /// Reads the files, and blocks the thread.
     pub(super) fn read(&self) -> FileTexts {
         FileTexts {
-            certificate: std::fs::read(&self.own.certificate),
-            key: std::fs::read(&self.own.key),
-            authority: self.authority.as_ref().map(std::fs::read),
+            certificate: read(&self.own.certificate, u64::MAX),
+            key: read(&self.own.key, u64::MAX),
+            authority: self.authority.as_deref().map(|path| read(path, u64::MAX)),
         }
     }
 
-    /// Reads the files without blocking a thread of the runtime. The files may be on another
-    /// machine that does not answer. There is no time limit: each further try would hold one more
-    /// thread.
+    /// Reads the files without blocking a thread of the runtime.
     pub(super) async fn read_again(&self) -> FileTexts {
         let authority = match &self.authority {
-            Some(path) => Some(tokio::fs::read(path).await),
+            Some(path) => Some(read_again(path, u64::MAX).await),
             None => None,
         };
         FileTexts {
-            certificate: tokio::fs::read(&self.own.certificate).await,
-            key: tokio::fs::read(&self.own.key).await,
+            certificate: read_again(&self.own.certificate, u64::MAX).await,
+            key: read_again(&self.own.key, u64::MAX).await,
             authority,
         }
     }

@@ -19,7 +19,7 @@ use super::{
     reload::Reloads,
     watch::FileWatch,
 };
-use crate::stream::NodeStream;
+use crate::{given_file::reported_if_late, stream::NodeStream};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -116,7 +116,14 @@ impl PortTls {
                 () = clock.sleep(self.files.own.look_every) => None,
                 order = self.reloads.next() => Some(order),
             };
-            let texts = self.files.read_again().await;
+            let is_late = || {
+                warn!(service, "files of TLS not read in time, the port keeps the former ones");
+                refused.increment(1);
+                if let Some(order) = order {
+                    self.reloads.answer(order, false);
+                }
+            };
+            let texts = reported_if_late(clock, self.files.read_again(), is_late).await;
             let digest = texts.digest();
             let is_due = match order {
                 None => watch.observe(digest),

@@ -2,6 +2,7 @@
 
 use std::{
     path::PathBuf,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -493,6 +494,32 @@ fn an_empty_set_of_keys_shuts_everybody_out() {
         assert!(start.elapsed() < PATIENCE, "the keys do not come back");
         sleep(Duration::from_millis(10));
     }
+    node.stop();
+}
+
+/// A node read a pipe in place of its file of keys, and looked at no later file: not even at one that
+/// shuts everybody out. The metric said that the file was used.
+#[test]
+fn a_pipe_in_place_of_the_keys_does_not_end_the_looks() {
+    let issuer = Issuer::new();
+    let node = issuer.node();
+    let (path, token) = (workspace_path(WS) + "/numbers", issuer.token("a", ALL));
+    let wait_for = |is_so: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !is_so() {
+            assert!(start.elapsed() < PATIENCE, "{}", node.log_text());
+            sleep(Duration::from_millis(10));
+        }
+    };
+    let pipe = issuer.folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::rename(pipe, issuer.file()).unwrap();
+    wait_for(&|| node.metric("httpapi_key_file_refused") == 1.0);
+    assert!(node.log_text().contains("not a regular file"), "{}", node.log_text());
+    assert_eq!(ask(&node, "GET", &path, Some(&token), "").0, 200, "the former keys count");
+    issuer.publish(&[]);
+    wait_for(&|| ask(&node, "GET", &path, Some(&token), "").0 == 401);
+    assert_eq!(node.metric("httpapi_key_file_refused"), 0.0);
     node.stop();
 }
 

@@ -5,6 +5,7 @@ use std::{
     io::{self, Write},
     net::SocketAddr,
     path::Path,
+    process::Command,
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread::{scope, sleep},
     time::{Duration, Instant, SystemTime},
@@ -82,6 +83,24 @@ fn send_commands(
         done += 1;
     }
     Ok(done)
+}
+
+/// A port read a pipe in place of its key, and looked at no later files.
+#[test]
+fn a_pipe_in_place_of_a_key_does_not_end_the_looks() {
+    let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
+    let files = authority.files(folder.path(), "node", NAME);
+    let node = TestNode::with_admin(|api, _| api.tls = Some(files.server().unwrap()));
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    fs::rename(pipe, &files.key).unwrap();
+    wait_for(&node, &exchanges("refused", "api"), 1);
+    let pair = authority.sign(NAME, |_| {});
+    replace(&files.key, &pair[1]);
+    replace(&files.certificate, &pair[0]);
+    wait_for(&node, &exchanges("taken", "api"), 1);
+    assert_eq!(shown(&TlsClient::new(&authority.pem()), node.api), der(&pair));
+    node.stop();
 }
 
 #[test]

@@ -1,0 +1,86 @@
+//! Files that an operator gives to a node, and may exchange while the node runs.
+//!
+//! Only regular files are read. The read of a pipe does not end until somebody writes into it, and the
+//! node would look at its files no more.
+
+use std::{
+    fs::{self, Metadata},
+    io::{self, Read as _},
+    path::Path,
+    time::Duration,
+};
+
+use clock::Clock;
+use tokio::io::AsyncReadExt as _;
+
+/// The time after which the node reports that a read has not ended.
+pub(crate) const READ_TIME: Duration = Duration::from_secs(10);
+
+/// Reads a file, or its first bytes, and blocks the thread.
+pub(crate) fn read(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
+    check(&fs::metadata(path)?)?;
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(most_bytes).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a file, or its first bytes, without blocking a thread of the runtime. The file may be on
+/// another machine that does not answer. There is no time limit: each further try would hold one more
+/// thread.
+pub(crate) async fn read_again(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
+    check(&tokio::fs::metadata(path).await?)?;
+    let mut bytes = Vec::new();
+    tokio::fs::File::open(path).await?.take(most_bytes).read_to_end(&mut bytes).await?;
+    Ok(bytes)
+}
+
+/// Waits for the end of a read. Calls `is_late` once if the read takes longer than [`READ_TIME`].
+pub(crate) async fn reported_if_late<T>(
+    clock: &Clock,
+    read: impl Future<Output = T>,
+    is_late: impl FnOnce(),
+) -> T {
+    let mut read = std::pin::pin!(read);
+    match clock.timeout_at(clock.now() + READ_TIME, read.as_mut()).await {
+        Ok(read) => read,
+        Err(_) => {
+            is_late();
+            read.await
+        }
+    }
+}
+
+fn check(file: &Metadata) -> io::Result<()> {
+    match file.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is not a regular file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// The read of a pipe did not end: a node hung at its start, and one that ran looked at no later
+    /// file.
+    #[tokio::test]
+    async fn a_pipe_is_refused_at_once_and_a_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, file) = (folder.path().join("pipe"), folder.path().join("file"));
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        fs::write(&file, "12345").unwrap();
+        for path in [pipe.as_path(), folder.path()] {
+            let refused = [read(path, 9), read_again(path, 9).await];
+            for refused in refused {
+                let why = refused.unwrap_err().to_string();
+                assert!(why.contains("not a regular file"), "{why}");
+            }
+        }
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(read(&link, 9).unwrap(), b"12345");
+        assert_eq!(read_again(&link, 3).await.unwrap(), b"123");
+    }
+}
