@@ -5,6 +5,9 @@ use tracing::info;
 
 use crate::{problem::ProblemDetails, response::Body};
 
+/// The most bytes of a query in the line of a refused action.
+const QUERY_BYTES: usize = 256;
+
 /// An action that has begun. Its line is written when the value is dropped: also if the client is
 /// gone before the answer, because the action may go on to its end.
 pub(super) struct ActionLine<'a> {
@@ -42,4 +45,9 @@ impl Drop for ActionLine<'_> {
         let status = status.map_or(0, |status| status.as_u16());
         info!(principal, action, query, status, "action of an operator");
     }
+}
+
+/// The beginning of a query, for the line of a refused action.
+pub(super) fn beginning(query: &str) -> &str {
+    &query[..query.floor_char_boundary(QUERY_BYTES)]
 }

@@ -578,6 +578,12 @@ fn the_log_names_the_operator_of_each_action() {
     assert!(line(&drain) && line(&["cancel=true", "status=202"]), "{log}");
     let refused = ["refused", "https://issuer.example|client", "/drain", "cancel=1", "status=403"];
     assert!(line(&refused), "{log}");
+    // A token without grants wrote 16 KiB into the log by each request.
+    let long = format!("/drain?cancel={}", "x".repeat(10_000));
+    assert_eq!(ask(&node, "POST", &long, Some(&client), "").0, 403);
+    let log = node.log_text();
+    let line = log.lines().find(|line| line.contains("cancel=xxx")).unwrap();
+    assert!((256..1_000).contains(&line.len()), "{line}");
     // An action that the page of another site asks for is logged, too.
     let bearer = format!("Bearer {operator}");
     let headers = [("authorization", bearer.as_str()), ("origin", "http://localhost:1")];
