@@ -43,7 +43,7 @@ impl NoAnswer {
 pub(crate) struct NodeRequest<'r> {
     pub(crate) method: Method,
     pub(crate) path: &'r str,
-    /// The headers besides those that every request has.
+    /// The headers besides those that every request has. They replace those of the same name.
     pub(crate) headers: &'r [(HeaderName, HeaderValue)],
     pub(crate) body: Bytes,
 }
@@ -127,7 +127,10 @@ impl NodeClient {
         if let Some(token) = &self.token {
             request.headers_mut().insert(AUTHORIZATION, token.clone());
         }
-        request.headers_mut().extend(headers.iter().cloned());
+        // `extend` would keep the headers from above beside those of the request.
+        for (name, value) in headers {
+            request.headers_mut().insert(name, value.clone());
+        }
         match self.sender.try_send_request(request).await {
             Ok(answer) => Ok(answer),
             Err(mut failed) => {
