@@ -3,7 +3,7 @@
 
 use crate::{
     config::VvmConfig,
-    private_file::{advice, needless_readers, needless_writers},
+    private_file::{NeedlessWriters, needless_readers, needless_writers},
 };
 
 /// The check of the ports.
@@ -38,19 +38,26 @@ fn of_ports(VvmConfig { http, admin, access, .. }: &VvmConfig) -> Vec<AccessRisk
     ];
     let mut risks = Vec::new();
     for (section, port, listen, is_open, has_tls) in ports {
+        // Only this port can demand certificates.
+        let other_way =
+            if section == "admin" { "set `client_ca_file` in `[admin.tls]`, " } else { "" };
         if listen.ip().is_loopback() || section == "admin" && admin.asks_for_certificates() {
             continue;
         }
         let (what, advice) = match (is_open, access) {
             (false, Some(_)) if !has_tls => (
-                format!("{port} listens on {listen} without TLS, so tokens can be read on their way"),
+                format!(
+                    "{port} listens on {listen} without TLS, so tokens can be read on their way"
+                ),
                 format!("set the section `{section}.tls`, unless a proxy in front has TLS"),
             ),
             (false, _) => continue,
             (true, _) => (
                 format!("{port} listens on {listen}, and has no authentication"),
-                "listen on 127.0.0.1, ask for tokens or certificates, or put an authenticating proxy in front"
-                    .to_owned(),
+                format!(
+                    "listen on 127.0.0.1, demand tokens with the section `access`, {other_way}or put an \
+                     authenticating proxy in front"
+                ),
             ),
         };
         risks.push(AccessRisk { check: ACCESS, key: format!("{section}.listen"), what, advice });
@@ -62,12 +69,14 @@ fn of_files(config: &VvmConfig) -> impl Iterator<Item = AccessRisk> {
     let private = config.private_files().into_iter().filter_map(|(key, path)| {
         let (readers, file) = (needless_readers(path)?, path.display());
         let what = format!("`{key}`: {readers} can read {file}");
-        Some(AccessRisk { check: PRIVATE_FILE, key: key.to_owned(), what, advice: advice(path) })
+        // The group of the node may need to read the file of another owner.
+        let advice =
+            format!("run `chmod o-rwx {file}`, and `chmod g-rwx {file}` if the node owns the file");
+        Some(AccessRisk { check: PRIVATE_FILE, key: key.to_owned(), what, advice })
     });
     let trusted = config.trusted_files().into_iter().filter_map(|(key, path)| {
-        let (writers, file) = (needless_writers(path)?, path.display());
-        let what = format!("`{key}`: {writers} can write {file}, and let themselves in");
-        let advice = format!("run `chmod go-w {file}`");
+        let NeedlessWriters { what, advice } = needless_writers(path)?;
+        let what = format!("`{key}`: {what}, and so let others in");
         Some(AccessRisk { check: TRUSTED_FILE, key: key.to_owned(), what, advice })
     });
     private.chain(trusted)
@@ -75,7 +84,7 @@ fn of_files(config: &VvmConfig) -> impl Iterator<Item = AccessRisk> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt};
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
     use super::*;
 
@@ -107,6 +116,9 @@ mod tests {
                     assert!(found.starts_with(section) && found.contains(part), "{found}");
                 }
             }
+            // The advice for the API named certificates, which only the admin endpoint demands.
+            let risk = access_risks(&VvmConfig::of_text(&allowed)).remove(0);
+            assert_eq!(risk.advice.contains("client_ca_file"), section == "admin", "{risk:?}");
         }
         let certificates =
             format!("[admin]\nlisten = \"{OPEN}\"\nallow_unauthenticated = true\n{}", tls("admin"));
@@ -117,8 +129,10 @@ mod tests {
     /// the file of keys can make tokens.
     #[test]
     fn files_that_others_can_write_are_found() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let path = file.path().display();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("keys");
+        fs::write(&file, "").unwrap();
+        let path = file.display();
         let config = format!(
             "[access]\nkeys_file = \"{path}\"\nissuer = \"i\"\n[admin.tls]\ncert_file = \"none\"\n\
              key_file = \"none\"\nclient_ca_file = \"{path}\"\n"
@@ -128,14 +142,32 @@ mod tests {
             (0o664, Some("the group of the file")),
             (0o646, Some("all users of this machine")),
         ] {
-            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+            set_mode(&file, mode);
             let expected = |key: &str| {
                 let writers = writers?;
-                Some(format!("{key}: `{key}`: {writers} can write {path}, and let themselves in"))
+                Some(format!("{key}: `{key}`: {writers} can write {path}, and so let others in"))
             };
             let keys = ["access.keys_file", "admin.tls.client_ca_file"];
             let expected: Vec<_> = keys.into_iter().filter_map(expected).collect();
             assert_eq!(risks(&config), expected, "{mode:o}");
         }
+        // The writers of a folder can put another file in the place of a file.
+        set_mode(&file, 0o644);
+        for (mode, writers) in [
+            (0o755, None),
+            (0o1777, None),
+            (0o777, Some("all users of this machine can replace")),
+            (0o770, Some("the group of the folder can replace")),
+        ] {
+            set_mode(folder.path(), mode);
+            let found = risks(&config);
+            assert_eq!(found.len(), if writers.is_some() { 2 } else { 0 }, "{mode:o} {found:?}");
+            let is_right = |risk: &String| writers.is_some_and(|writers| risk.contains(writers));
+            assert!(found.iter().all(is_right), "{mode:o} {found:?}");
+        }
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 }

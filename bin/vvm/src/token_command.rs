@@ -21,7 +21,7 @@ use crate::{
     command_error::CommandError,
     logs::say,
     print,
-    private_file::{advice, needless_readers},
+    private_file::needless_readers,
 };
 
 /// Only the owner reads and writes the file.
@@ -105,8 +105,8 @@ fn new_token(args: NewTokenArgs, now: u64) -> Result<String, CommandError> {
     let checked: Result<Grants, _> = grants.to_string().parse();
     let grants = checked.map_err(|error| CommandError::usage(error.to_string()))?;
     if let Some(readers) = needless_readers(&key) {
-        let (file, advice) = (key.display(), advice(&key));
-        say(format!("warning: {readers} can read {file}, and make tokens: {advice}"));
+        let file = key.display();
+        say(format!("warning: {readers} can read {file}, and make tokens: run `chmod 600 {file}`"));
     }
     let key = SigningKey::from_private(&text_of(&key)?)
         .map_err(|error| CommandError::usage(format!("{}: {error}", key.display())))?;

@@ -161,6 +161,7 @@ fn a_key_is_private_and_a_token_is_shown_as_it_is() {
         let line = ["token", "new", "--key", "key.json", "--issuer", ISSUER, "--rights", "read"];
         let output = vvm(folder, &[&line[..], &["--subject", "a", "--for", "1h"], &wrong].concat());
         assert_eq!(output.status.code(), Some(2));
+    assert!(warned.contains("run `chmod 600 key.json`"), "{warned}");
         assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
     }
 }

@@ -30,7 +30,7 @@ use crate::{
     cli::{ConnectionArgs, NodeAddress},
     command_error::CommandError,
     logs::say,
-    private_file::{advice, needless_readers},
+    private_file::needless_readers,
 };
 
 /// A node that a command talks to.
@@ -81,8 +81,9 @@ impl ConnectionArgs {
         static WARNED: Once = Once::new();
         let Some(path) = &self.token_file else { return };
         if let Some(readers) = needless_readers(path) {
-            let (file, advice) = (path.display(), advice(path));
-            let warning = format!("warning: {readers} can read the token in {file}: {advice}");
+            let file = path.display();
+            let warning =
+                format!("warning: {readers} can read the token in {file}: run `chmod 600 {file}`");
             WARNED.call_once(|| say(warning));
         }
     }
