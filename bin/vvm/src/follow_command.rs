@@ -174,7 +174,7 @@ async fn refusal(
         Ok(Err(why)) => return Ok(AnswerEnd::Lost(why.to_string())),
         Err(_) => return Ok(AnswerEnd::Lost("the answer does not end".to_owned())),
     };
-    let why = answer.problem("reason");
+    let why = answer.reason();
     match answer.status {
         StatusCode::SERVICE_UNAVAILABLE => Ok(AnswerEnd::Lost(why)),
         _ => Err(CommandError::unfinished(format!("{node} refused the request: {why}"))),

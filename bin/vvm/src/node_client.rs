@@ -12,7 +12,7 @@ use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     body::Incoming,
     client::conn::http1::{self, SendRequest},
-    header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue},
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, WWW_AUTHENTICATE},
 };
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -144,9 +144,28 @@ impl NodeClient {
 
 /// The error if no node answers. `key` sets the address of the node in its configuration.
 pub(crate) fn no_answer(node: &NodeTarget, key: &str, why: impl Display) -> String {
-    format!(
-        "no node answers at {node}: {why}: check that the node runs, and that its `{key}` is this address"
-    )
+    let why = why.to_string();
+    // A node that refuses a certificate does run. The names are those of rustls.
+    let advice = match &*why {
+        why if why.contains("CertificateRequired") => {
+            "give the certificate of the operator with --cert-file FILE and --key-file FILE, or \
+             VVM_CERT_FILE and VVM_KEY_FILE"
+        }
+        why if why.contains("alert: UnknownCA") => {
+            "--cert-file needs a certificate of an authority in `admin.tls.client_ca_file`"
+        }
+        why if why.contains("certificate: UnknownIssuer") => {
+            "--ca-file (or VVM_CA_FILE) needs the certificate of the authority of this node"
+        }
+        why if why.contains("invalid peer certificate") => "`vvm doctor` checks the certificate",
+        _ => {
+            return format!(
+                "no node answers at {node}: {why}: check that the node runs, and that its `{key}` is \
+                 this address"
+            );
+        }
+    };
+    format!("no connection to {node}: {why}: {advice}")
 }
 
 /// The answer of a node.
@@ -178,7 +197,7 @@ impl NodeAnswer {
         if self.status.is_success() && json.is_object() {
             return Ok(json);
         }
-        let mut why = format!("{node} refused the request: {}", self.problem("reason"));
+        let mut why = format!("{node} refused the request: {}", self.reason());
         // Only the API names the leader.
         if let Some(leader) = json["leader"].as_str() {
             why += &format!(": ask the leader with --node {leader}");
@@ -189,9 +208,37 @@ impl NodeAnswer {
         })
     }
 
-    /// Returns the status, with the field `key` of the problem if the answer has one.
-    pub(crate) fn problem(&self, key: &str) -> String {
-        match self.json()[key].as_str() {
+    /// Returns the status, with the code of the problem if the answer has one.
+    pub(crate) fn code(&self) -> String {
+        self.status_with(self.json()["code"].as_str())
+    }
+
+    /// Returns the status, with the reason of the node if the answer has one, and what to do.
+    pub(crate) fn reason(&self) -> String {
+        let json = self.json();
+        let reason = json["reason"].as_str();
+        // Each port lists its paths to a client that asks for another one.
+        let other_port = match (self.status, reason.unwrap_or_default()) {
+            (StatusCode::NOT_FOUND, why) if why.contains("lists the paths of the API") => {
+                Some("this port is the API of a node: give its admin endpoint (`admin.listen`)")
+            }
+            (StatusCode::NOT_FOUND, why) if why.contains("; the admin endpoint has ") => {
+                Some("this port is the admin endpoint of a node: give its API (`http.listen`)")
+            }
+            _ => None,
+        };
+        let text = self.status_with(other_port.or(reason));
+        let challenge = self.headers.get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
+        // A token that the node refused is an error.
+        let lacks_token = challenge.is_some_and(|challenge| !challenge.contains("error="));
+        match self.status == StatusCode::UNAUTHORIZED && lacks_token {
+            true => text + ": give a token with --token-file FILE, or VVM_TOKEN_FILE",
+            false => text,
+        }
+    }
+
+    fn status_with(&self, what: Option<&str>) -> String {
+        match what {
             Some(what) => format!("{}: {what}", self.status),
             None => self.status.to_string(),
         }

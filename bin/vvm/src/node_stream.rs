@@ -61,7 +61,7 @@ impl<'n> NodeStream<'n> {
                 Ok(NodeStream { node, clock, body, last, pause, _client: client })
             }
             Ok(refusal) => {
-                let why = format!("{node} refused the request: {}", refusal.problem("reason"));
+                let why = format!("{node} refused the request: {}", refusal.reason());
                 Err(match refusal.status {
                     StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
                     _ => CommandError::unfinished(why),

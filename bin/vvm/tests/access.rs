@@ -72,15 +72,27 @@ fn commands_for_a_node_send_a_token() {
         (&["sequences", "show", "--admin", &admin], "operator", "client"),
         (&["repair", "list", "--admin", &admin], "operator", "client"),
     ];
-    // The command without a token reaches the node.
+    // The command without a token reaches the node, and names the option.
     let status = vvm(folder, &["status", "--admin", &admin]);
     let why = text(&status.stderr);
     assert!(status.status.code() == Some(1) && why.contains("refused the request: 401"), "{why}");
+    assert!(why.contains("--token-file FILE, or VVM_TOKEN_FILE"), "{why}");
+    // A file that could not be a token was sent all the same.
+    let operator = fs::read_to_string(folder.join("operator")).unwrap();
+    for (file, content, part) in [
+        ("empty", "\n".to_owned(), "is empty"),
+        ("header", format!("Bearer {operator}"), "`Bearer`"),
+    ] {
+        fs::write(folder.join(file), content).unwrap();
+        let refused = vvm(folder, &["status", "--admin", &admin, "--token-file", file]);
+        let why = text(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && why.contains(part), "{why}");
+    }
     for (line, right, wrong) in lines {
         let none = vvm(folder, line);
         assert!(!none.status.success(), "{line:?}");
         let why = text(&none.stderr) + &text(&none.stdout);
-        assert!(why.contains("token"), "{line:?}: {why}");
+        assert!(why.contains("--token-file FILE"), "{line:?}: {why}");
         let with = |file| [line, &["--token-file", file]].concat();
         let refused = vvm(folder, &with(wrong));
         let why = text(&refused.stderr) + &text(&refused.stdout);

@@ -30,6 +30,28 @@ use shop::http_client::{answer, command_path, request, try_request, workspace_pa
 use tokio::runtime::Runtime;
 use vvm::{NodeSettings, Vvm};
 
+/// A command on the wrong port said that its path does not exist, or listed all paths of the port.
+#[test]
+fn a_command_on_the_other_port_of_a_node_names_the_right_one() {
+    let (_folder, node) = node_with("");
+    let (api, admin) = (node.api.to_string(), node.admin.to_string());
+    let ws = WS.to_string();
+    for (line, part) in [
+        (&["inspect", "apps", "--admin", &api][..], "give its admin endpoint (`admin.listen`)"),
+        (&["backup", "none", "--admin", &api], "give its admin endpoint (`admin.listen`)"),
+        (&["status", "--admin", &api], "is not an admin endpoint"),
+        (&["logs", "follow", "--ws", &ws, "--node", &admin], "give its API (`http.listen`)"),
+        (&["numbers", "list", "--ws", &ws, "--node", &admin], "give its API (`http.listen`)"),
+        (&["bench", "--node", &admin, "--seconds", "1"], "give its API (`http.listen`)"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_vvm")).args(line).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(part), "{line:?}: {error}");
+        assert!(!error.contains("/livez"), "{line:?}: {error}");
+    }
+    node.stop();
+}
+
 /// Connections waited in the queue of the kernel when the node stopped. The node accepted some of
 /// them and cut off the rest.
 #[test]

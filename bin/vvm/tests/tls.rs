@@ -126,26 +126,32 @@ fn every_command_for_a_node_talks_tls() {
     }
     let plain_admin = format!("http://{admin}");
     let other = [("VVM_CA_FILE", "operators-ca.pem")];
+    let of_node = [OPERATOR[0], ("VVM_CERT_FILE", "node.pem"), ("VVM_KEY_FILE", "node-key.pem")];
     type Refusal<'r> = (&'r [&'r str], &'r [(&'r str, &'r str)], i32, &'r str);
-    let lines: [Refusal<'_>; 6] = [
+    let lines: [Refusal<'_>; 7] = [
         // The node says what is wrong with a plain request.
         (&["status", "--admin", &admin], &[], 1, "this port speaks TLS"),
         (&["status", "--admin", &plain_admin], &OPERATOR, 1, "this port speaks TLS"),
         (&["numbers", "list", "--node", &api], &[], 1, "this port speaks TLS"),
         (&["status", "--admin", &https_admin], &[], 2, "--ca-file FILE, or VVM_CA_FILE"),
-        (&["numbers", "list", "--node", &api], &other, 4, "UnknownIssuer"),
+        (&["numbers", "list", "--node", &api], &other, 4, "UnknownIssuer: --ca-file "),
         // The certificate of an operator is missing.
-        (&["status", "--admin", &admin], &OPERATOR[..1], 4, "CertificateRequired"),
+        (&["status", "--admin", &admin], &OPERATOR[..1], 4, "with --cert-file FILE"),
+        // It is that of a node.
+        (&["status", "--admin", &admin], &of_node, 4, "`admin.tls.client_ca_file`"),
     ];
     for (line, variables, code, part) in lines {
         let output = vvm(folder, line, variables);
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{line:?}: {error}");
         assert!(error.contains(part), "{line:?}: {error}");
+        // A node that refuses a certificate does run.
+        assert!(!error.contains("check that the node runs"), "{line:?}: {error}");
     }
     let line = ["numbers", "list", "--node", &api, "--ca-file", "node-key.pem"];
     let output = vvm(folder, &line, &[]);
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let error = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && error.contains("has no certificate"), "{error}");
     // The certificate is not for this name.
     let line = ["numbers", "list", "--node", &format!("127.0.0.2:{}", node.api.port())];
     let output = vvm(folder, &line, &OPERATOR);

@@ -120,7 +120,7 @@ async fn page_of(
         let request = (Method::GET, &*path, Bytes::new());
         let why = match NodeClient::ask(node, request, ANSWER_TIMEOUT).await {
             Ok(answer) if answer.status == StatusCode::OK => return Ok(answer.body),
-            Ok(answer) => answer.problem("reason"),
+            Ok(answer) => answer.reason(),
             Err(why) => why,
         };
         if clock.now() >= until {

@@ -124,7 +124,7 @@ impl RequestLoad {
                 return Err(CommandError::unfinished(format!(
                     "{node} did not create workspace {ws} of {}: {}",
                     self.app,
-                    answer.problem("reason")
+                    answer.reason()
                 )));
             }
         }

@@ -39,7 +39,7 @@ pub(super) enum EndKind {
 
 impl RequestEnd {
     pub(super) fn of(answer: &NodeAnswer) -> RequestEnd {
-        let why = || answer.problem("code");
+        let why = || answer.code();
         match answer.status {
             status if status.is_success() => RequestEnd::Done,
             StatusCode::SERVICE_UNAVAILABLE => RequestEnd::Refused(why()),

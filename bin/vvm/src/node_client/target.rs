@@ -98,9 +98,17 @@ impl ConnectionArgs {
                 target.address
             )));
         }
-        let text = fs::read_to_string(path).map_err(|error| wrong("--token-file", path, error))?;
-        let header = HeaderValue::from_str(&format!("Bearer {}", text.trim()));
-        let mut header = header.map_err(|_| wrong("--token-file", path, "it is not a token"))?;
+        let wrong = |why: &dyn Display| wrong("--token-file", path, why);
+        let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
+        let token = text.trim();
+        if token.is_empty() {
+            return Err(wrong(&"the file is empty: it must hold a token"));
+        }
+        if token.contains(char::is_whitespace) {
+            return Err(wrong(&"the file must hold the token alone, without `Bearer`"));
+        }
+        let header = HeaderValue::from_str(&format!("Bearer {token}"));
+        let mut header = header.map_err(|_| wrong(&"it is not a token"))?;
         header.set_sensitive(true);
         Ok(NodeTarget { token: Some(header), ..target })
     }
@@ -117,8 +125,14 @@ impl ConnectionArgs {
         let mut config = match (&self.cert_file, &self.key_file) {
             (Some(certificate), Some(key)) => {
                 let chain = certificates("--cert-file", certificate)?;
-                let own = PrivateKeyDer::from_pem_file(key)
-                    .map_err(|error| wrong("--key-file", key, error))?;
+                let own = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
+                    pem::Error::NoItemsFound => wrong(
+                        "--key-file",
+                        key,
+                        "the file has no private key in PEM format (BEGIN PRIVATE KEY)",
+                    ),
+                    error => wrong("--key-file", key, error),
+                })?;
                 config
                     .with_client_auth_cert(chain, own)
                     .map_err(|error| wrong("--key-file", key, error))?
@@ -189,7 +203,10 @@ impl Display for NodeTarget {
 fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, CommandError> {
     let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match all {
-        Ok(none) if none.is_empty() => Err(wrong(flag, path, pem::Error::NoItemsFound)),
+        Ok(none) if none.is_empty() => {
+            let why = "the file has no certificate in PEM format (BEGIN CERTIFICATE)";
+            Err(wrong(flag, path, why))
+        }
         all => all.map_err(|error| wrong(flag, path, error)),
     }
 }
