@@ -13,7 +13,6 @@ use httpapi::access::{
     Grant, Grants, KeySet, NewToken, SigningError, SigningKey, TokenContent, TokenRules,
     TokenVerifier,
 };
-use serde_json::Value;
 use tempfile::NamedTempFile;
 
 use crate::{
@@ -57,9 +56,17 @@ fn keygen(KeygenArgs { out, public }: &KeygenArgs) -> Result<(), CommandError> {
         let why = "the file is there already: choose another name";
         return Err(CommandError::usage(format!("{}: {why}", there.display())));
     }
+    if out == public {
+        let why = "both files cannot have one name: the nodes must not get the private key";
+        return Err(CommandError::usage(format!("{}: {why}", out.display())));
+    }
     let key = SigningKey::generate().map_err(failed)?;
     write_new(out, PRIVATE, &key.to_private().map_err(failed)?)?;
-    write_new(public, PUBLIC, &key.public_keys())?;
+    if let Err(error) = write_new(public, PUBLIC, &key.public_keys()) {
+        // A private key that nobody uses is of no use, and in the way of the next try.
+        let _ = fs::remove_file(out);
+        return Err(error);
+    }
     print(&format!(
         "private key {}: {}\npublic key for the nodes: {}\n",
         key.id(),
@@ -73,8 +80,11 @@ fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), CommandError> {
     let failed = |error| CommandError::unfinished(format!("{}: {error}", path.display()));
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(mode).open(path).map_err(failed)?;
-    file.write_all(format!("{text}\n").as_bytes()).map_err(failed)?;
-    file.sync_all().map_err(failed)
+    let written = file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(|error| {
+        let _ = fs::remove_file(path);
+        failed(error)
+    })
 }
 
 /// Writes a token to a file that only its owner can read. A former token is replaced at once, so that
@@ -90,8 +100,10 @@ fn write_token(path: &Path, token: &str) -> Result<(), CommandError> {
         }
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    // Only the owner reads and writes a temporary file.
-    let mut file = NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).map_err(failed)?;
+    let folder = folder.unwrap_or(Path::new("."));
+    fs::metadata(folder).map_err(failed)?;
+    // Only the owner reads and writes a temporary file. Its error names a path that nobody gave.
+    let mut file = NamedTempFile::new_in(folder).map_err(|error| failed(error.kind().into()))?;
     file.write_all(format!("{token}\n").as_bytes()).map_err(failed)?;
     file.as_file().sync_all().map_err(failed)?;
     file.persist(path).map(drop).map_err(|error| failed(io::Error::from(error)))
@@ -116,10 +128,8 @@ fn new_token(args: NewTokenArgs, now: u64) -> Result<String, CommandError> {
 }
 
 /// Returns the text, and whether a node with the given keys refuses the token.
-fn shown(
-    ShowTokenArgs { token, keys }: &ShowTokenArgs,
-    now: u64,
-) -> Result<(String, bool), CommandError> {
+fn shown(args: &ShowTokenArgs, now: u64) -> Result<(String, bool), CommandError> {
+    let ShowTokenArgs { token, keys, issuer, audience } = args;
     let mut read = String::new();
     let token = match &**token {
         "-" => {
@@ -129,12 +139,17 @@ fn shown(
         }
         token => token,
     };
-    let content =
-        TokenContent::read(token).map_err(|error| CommandError::usage(error.to_string()))?;
-    let expires = content.claims["exp"].as_f64().unwrap_or_default() as u64;
-    let left = match expires.checked_sub(now) {
-        Some(left) => format!("it ends in {left} s"),
-        None => format!("it ended {} s ago", now - expires),
+    let content = TokenContent::read(token).map_err(|error| {
+        let hint = match Path::new(token).exists() {
+            true => format!(": to show the token in a file: `vvm token show - <{token}`"),
+            false => String::new(),
+        };
+        CommandError::usage(format!("{error}{hint}"))
+    })?;
+    let left = match content.claims["exp"].as_f64().map(|expires| expires as u64) {
+        Some(expires) if expires >= now => format!("it ends in {} s", expires - now),
+        Some(expires) => format!("it ended {} s ago", now - expires),
+        None => "it has no end (`exp`): nodes refuse it".to_owned(),
     };
     let checked = match keys {
         None => {
@@ -143,7 +158,9 @@ fn shown(
         Some(path) => {
             let keys = KeySet::parse(text_of(path)?.as_bytes())
                 .map_err(|error| CommandError::usage(format!("{}: {error}", path.display())))?;
-            checked(token, &content.claims, keys, now)
+            let named = content.claims["iss"].as_str().unwrap_or_default();
+            let rules = TokenRules::new(issuer.as_deref().unwrap_or(named), audience);
+            checked(token, rules, keys, now, issuer.is_some())
         }
     };
     let is_refused = checked.is_err();
@@ -152,18 +169,29 @@ fn shown(
     Ok((format!("header {header:#}\nclaims {claims:#}\n{left}\n{checked}\n"), is_refused))
 }
 
-/// Checks a token for the issuer and the audience that the token itself names. The error says why a
-/// node refuses the token.
-fn checked(token: &str, claims: &Value, keys: KeySet, now: u64) -> Result<String, String> {
-    let audience = claims["aud"].as_str().or(claims["aud"][0].as_str()).unwrap_or_default();
-    let rules = TokenRules::new(claims["iss"].as_str().unwrap_or_default(), audience);
-    match TokenVerifier::new(rules, keys).verify(token, now) {
-        Ok(caller) => Ok(format!(
-            "the signature is right: a node with these keys, this issuer and this audience takes the token of {}",
-            caller.principal
-        )),
-        Err(why) => Err(format!("a node with these keys refuses the token: {why}")),
-    }
+/// Checks a token as a node with these rules and keys does. The error says why the node refuses the
+/// token.
+fn checked(
+    token: &str,
+    rules: TokenRules,
+    keys: KeySet,
+    now: u64,
+    is_issuer_given: bool,
+) -> Result<String, String> {
+    let audience = rules.audience.clone();
+    let caller = TokenVerifier::new(rules, keys)
+        .verify(token, now)
+        .map_err(|why| format!("a node with these keys refuses the token: {why}"))?;
+    let good = format!(
+        "a node with these keys and the audience `{audience}` takes the token of {}",
+        caller.principal
+    );
+    Ok(match is_issuer_given {
+        true => good,
+        false => format!(
+            "{good}, if `access.issuer` of the node is that of the token: --issuer checks it"
+        ),
+    })
 }
 
 fn text_of(path: &Path) -> Result<String, CommandError> {

@@ -149,18 +149,50 @@ fn a_key_is_private_and_a_token_is_shown_as_it_is() {
     assert_eq!(again.status.code(), Some(2), "a key was overwritten");
     let again = vvm(folder, &["token", "keygen", "--out", "new.json", "--public", "keys.json"]);
     assert!(again.status.code() == Some(2) && !folder.join("new.json").exists());
+    // A private key was left, in the second case under the name of the public one.
+    for (public, code) in [("none/keys.json", 1), ("new.json", 2), ("./new.json", 1)] {
+        let again = vvm(folder, &["token", "keygen", "--out", "new.json", "--public", public]);
+        assert_eq!(again.status.code(), Some(code), "{public}: {}", text(&again.stderr));
+        assert!(!folder.join("new.json").exists(), "{public}");
+    }
     let line = ["token", "new", "--key", "key.json", "--issuer", ISSUER, "--rights", "read"];
     let line = [&line[..], &["--subject", "a", "--for", "1h"], &EVERYWHERE].concat();
     assert_eq!(text(&vvm(folder, &line).stderr), "");
     fs::set_permissions(folder.join("key.json"), fs::Permissions::from_mode(0o644)).unwrap();
     let warned = text(&vvm(folder, &line).stderr);
     assert!(warned.contains("all users of this machine can read key.json"), "{warned}");
+    assert!(warned.contains("run `chmod 600 key.json`"), "{warned}");
     let token = token(folder, "reader", "read", &["--app", "acme/shop", "--workspaces", "7,8"]);
     let shown = printed(folder, &["token", "show", &token]);
     assert!(shown.contains("\"workspaces\": [\n        7,\n        8"), "{shown}");
     assert!(shown.contains("was not checked") && shown.contains("it ends in 3"), "{shown}");
-    let shown = printed(folder, &["token", "show", &token, "--keys", "keys.json"]);
-    assert!(shown.contains(&format!("takes the token of {ISSUER}|reader")), "{shown}");
+    // The command took the issuer and the audience from the token, so it called tokens good that
+    // every node refused.
+    let with_keys = ["token", "show", &token, "--keys", "keys.json"];
+    for (more, takes) in [
+        (&[][..], true),
+        (&["--issuer", ISSUER], true),
+        (&["--issuer", "https://other.example"], false),
+        (&["--audience", "other"], false),
+    ] {
+        let shown = vvm(folder, &[&with_keys[..], more].concat());
+        assert_eq!(shown.status.code(), Some(i32::from(!takes)), "{more:?}");
+        let shown = text(&shown.stdout);
+        assert_eq!(
+            shown.contains(&format!("takes the token of {ISSUER}|reader")),
+            takes,
+            "{shown}"
+        );
+        assert_eq!(shown.contains("--issuer checks it"), takes && more.is_empty(), "{shown}");
+    }
+    // The header and the claims `{}`: the command called the year 1970 the end of the token.
+    let endless = printed(folder, &["token", "show", "e30.e30.AA"]);
+    assert!(endless.contains("it has no end"), "{endless}");
+    let file = vvm(folder, &["token", "show", "reader"]);
+    assert!(text(&file.stderr).contains("`vvm token show - <reader`"), "{}", text(&file.stderr));
+    let nowhere = [&line[..], &["--out", "none/token"]].concat();
+    let why = text(&vvm(folder, &nowhere).stderr);
+    assert!(why.contains("none/token: No such file") && !why.contains(".tmp"), "{why}");
     printed(folder, &["token", "keygen", "--out", "other.json", "--public", "others.json"]);
     let shown = vvm(folder, &["token", "show", &token, "--keys", "others.json"]);
     assert_eq!(shown.status.code(), Some(1));
@@ -173,7 +205,6 @@ fn a_key_is_private_and_a_token_is_shown_as_it_is() {
         let line = ["token", "new", "--key", "key.json", "--issuer", ISSUER, "--rights", "read"];
         let output = vvm(folder, &[&line[..], &["--subject", "a", "--for", "1h"], &wrong].concat());
         assert_eq!(output.status.code(), Some(2));
-    assert!(warned.contains("run `chmod 600 key.json`"), "{warned}");
         assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
     }
 }
@@ -256,6 +287,7 @@ fn a_node_that_others_can_reach_needs_tokens_or_a_permission() {
     let private = CONFIG.replace("keys.json", "key.json");
     let (code, why) = check(&private);
     assert!(code == 3 && why.contains("access.keys_file"), "{why}");
+    assert!(why.contains("private key") && !why.contains("missing field"), "{why}");
     let (code, why) = check(&CONFIG.replace("keys.json", "none.json"));
     assert!(code == 3 && why.contains("cannot be read"), "{why}");
 }

@@ -28,6 +28,12 @@ pub enum KeySetError {
     /// The file is not a JWKS.
     #[error("the file is not a set of keys in JSON (JWKS, `{{\"keys\": [...]}}`): {0}")]
     NotJwks(serde_json::Error),
+    /// The file is a key that signs tokens.
+    #[error(
+        "the file is one private key, which signs tokens: give the file with the public keys, which \
+         `vvm token keygen` writes as --public"
+    )]
+    PrivateKey,
     /// A key cannot be used.
     #[error("key {number} ({id}): {why}", id = id.as_deref().unwrap_or("without an id"))]
     Key {
@@ -102,6 +108,15 @@ enum Unused {
     Skipped(&'static str),
 }
 
+/// A private key that is not in a set of keys.
+#[derive(Deserialize)]
+struct PrivateJwk {
+    #[serde(rename = "kty")]
+    _kind: String,
+    #[serde(rename = "d")]
+    _secret: String,
+}
+
 impl KeySet {
     /// Reads a JWKS file (RFC 7517). Keys for encryption, and those of unknown algorithms, are
     /// skipped. The set may be empty (`{"keys": []}`): then every token is refused.
@@ -110,7 +125,11 @@ impl KeySet {
     /// If the file is not a JWKS, or if all its keys are skipped. A file with a private or a shared key is
     /// refused, and so is one with a key without an id, with one id twice, or with a damaged key.
     pub fn parse(jwks: &[u8]) -> Result<KeySet, KeySetError> {
-        let all: Jwks = serde_json::from_slice(jwks).map_err(KeySetError::NotJwks)?;
+        let all: Jwks =
+            serde_json::from_slice(jwks).map_err(|error| match serde_json::from_slice(jwks) {
+                Ok(PrivateJwk { .. }) => KeySetError::PrivateKey,
+                Err(_) => KeySetError::NotJwks(error),
+            })?;
         let mut set = KeySet { keys: BTreeMap::new(), skipped: Vec::new() };
         for (number, jwk) in (1..).zip(all.keys) {
             let id = jwk.kid.clone();

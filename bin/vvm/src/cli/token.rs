@@ -74,9 +74,18 @@ pub(crate) struct ShowTokenArgs {
     pub(crate) token: String,
 
     /// Also check the token with these public keys. The command ends with 1 if a node with these
-    /// keys refuses the token.
+    /// keys, the audience and the issuer refuses the token.
     #[arg(long, value_name = "FILE")]
     pub(crate) keys: Option<PathBuf>,
+
+    /// The issuer, as `access.issuer` of the nodes names it. Without this option the issuer is not
+    /// checked.
+    #[arg(long, value_name = "TEXT", requires = "keys")]
+    pub(crate) issuer: Option<String>,
+
+    /// The audience, as `access.audience` of the nodes names it.
+    #[arg(long, value_name = "TEXT", default_value = "vvm", requires = "keys")]
+    pub(crate) audience: String,
 }
 
 fn right(text: &str) -> Result<Right, &'static str> {
