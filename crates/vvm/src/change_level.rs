@@ -144,12 +144,14 @@ pub async fn change_level(
     let changed = async {
         let all = (settings.seats, settings.advertised);
         hold_all(&elections, &*store, &clock, all, &mut seats, &tell).await?;
+        // The change begins before the wait. Otherwise the call could stand still after the wait, a
+        // node could start, work and be killed, and nothing would wait for its late writes.
+        let change = LevelChange::begin(to, &opened.storage, &clock, soon()).await?;
         if levels.contains(&TrustLevel::Two) && late_write > Duration::ZERO {
             tell(LevelStep::WaitsForLateWrites(late_write));
             clock.sleep(late_write).await;
         }
         check_held(&seats)?;
-        let change = LevelChange::begin(to, &opened.storage, &clock, soon()).await?;
         finish(change, &system, &opened, &clock, soon()).await
     };
     let changed = changed.await;
