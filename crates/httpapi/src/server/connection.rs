@@ -102,6 +102,7 @@ pub(super) async fn run<A: RequestHandler>(
     };
     let http1::Parts { mut io, read_buf, .. } = connection.into_parts();
     match ended {
+        Some(Ok(())) if exchange.is_not_taken() => note_not_taken(peer, shared),
         Some(Ok(())) => close(io, exchange.is_unread(), shared).await,
         Some(Err(error)) if error.is_parse() => {
             let problem = parse_problem(&error, &read_buf, limits);

@@ -31,6 +31,8 @@ pub(super) struct ConnectionState {
     is_answering: AtomicBool,
     /// Whether a body was left unread.
     is_unread: AtomicBool,
+    /// Whether the kernel ended the connection because the client took nothing.
+    is_not_taken: AtomicBool,
     /// Whether the client speaks plain HTTP to a port with TLS.
     lacks_tls: bool,
 }
@@ -42,6 +44,7 @@ impl ConnectionState {
             has_request: AtomicBool::new(false),
             is_answering: AtomicBool::new(false),
             is_unread: AtomicBool::new(false),
+            is_not_taken: AtomicBool::new(false),
             lacks_tls,
         }
     }
@@ -70,6 +73,11 @@ impl ConnectionState {
     /// Whether the client may still be sending bytes that are not read.
     pub(super) fn is_unread(&self) -> bool {
         self.is_unread.load(Ordering::Acquire)
+    }
+
+    /// Whether the kernel ended the connection because the client took nothing.
+    pub(super) fn is_not_taken(&self) -> bool {
+        self.is_not_taken.load(Ordering::Acquire)
     }
 }
 
@@ -129,7 +137,12 @@ impl Read for Transport {
         context: &mut Context<'_>,
         buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        // hyper reports an orderly end if the kernel has the whole answer.
+        if matches!(&read, Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::TimedOut) {
+            self.exchange.is_not_taken.store(true, Ordering::Release);
+        }
+        read
     }
 }
 
@@ -189,9 +202,10 @@ mod tests {
 
     use clock::ManualClock;
     use futures::FutureExt;
+    use hyper::rt::ReadBuf;
     use rcgen::generate_simple_self_signed;
     use tokio::{
-        io::AsyncReadExt,
+        io::{AsyncReadExt, AsyncWriteExt},
         net::{TcpListener, TcpStream},
     };
     use tokio_rustls::{
@@ -262,5 +276,28 @@ mod tests {
         tokio::join!(async { flush.await.unwrap() }, receive);
         assert!(exchange.under_way.is_idle());
         assert!(transport.withholds(), "the answer is over");
+    }
+
+    /// A cut whose answer the kernel had taken was neither logged nor counted: hyper takes the failed
+    /// read of an idle connection for an orderly end.
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_known_by_the_failed_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut accepted, _) = listener.accept().await.unwrap();
+        rustix::net::sockopt::set_tcp_user_timeout(&accepted, 100).unwrap();
+        // More than the client has room for.
+        while accepted.write(&[0; 10_000]).now_or_never().is_some() {}
+        let exchange = Arc::new(ConnectionState::new(false));
+        let clock = ManualClock::new(0).clock();
+        let mut transport =
+            Transport::new(NodeStream::Plain(accepted), Arc::clone(&exchange), clock);
+        assert!(!exchange.is_not_taken());
+        let mut scrap = [0; 10];
+        let mut scrap = ReadBuf::new(&mut scrap);
+        let read = poll_fn(|context| Pin::new(&mut transport).poll_read(context, scrap.unfilled()));
+        assert_eq!(read.await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(exchange.is_not_taken());
+        drop(client);
     }
 }
