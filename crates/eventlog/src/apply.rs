@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use istorage::{Conflict, ErrorKind, FoundRow, Key, Outcome};
 
 use crate::{
-    Error, Log, Result,
+    AppRow, Error, Log, Result,
     commit::unexplained_refusal,
     conflict,
     log::{MAX_PAUSE, MIN_PAUSE},
@@ -54,7 +54,7 @@ impl Log {
         }
         rest.sort_by(|one, other| one.key.cmp(&other.key));
         let read_back: Vec<_> =
-            rest.extract_if(.., |write| write.mode == WriteMode::ReadBack).collect();
+            rest.extract_if(.., |write| matches!(write.mode, WriteMode::ReadBack(_))).collect();
         let (conditional, ordered): (Vec<_>, Vec<_>) =
             rest.into_iter().partition(RowWrite::is_conditional);
         let ordered = async {
@@ -114,7 +114,7 @@ impl Log {
                 Ok(None) => {}
                 // The recovery puts the row again.
                 Ok(Some(_)) if found.as_ref().is_some_and(|row| !row.hides_ordered) => {
-                    violations.push(Err(not_shown(write).into()));
+                    violations.push(Err(not_shown(write.row).into()));
                 }
                 Ok(Some(mode)) => left.push(RowWrite { mode, ..write.clone() }),
                 Err(violation) => match self.over_stray(write, found).await {
@@ -130,6 +130,27 @@ impl Log {
             self.acknowledged.note(writes.iter(), true);
         }
         written
+    }
+
+    /// Checks that the storage shows rows that it has written conditionally.
+    ///
+    /// A simpler version trusts the answer. An operator repairs a record by a client with a clock that
+    /// is an hour ahead; an event updates the record under a condition, and the condition holds; but
+    /// the storage keeps the row with the later time. So for an hour each update of the record would
+    /// be acknowledged and missing. A deletion with such a time hides an inserted row likewise.
+    pub(crate) async fn check_shown(&self, writes: &[RowWrite], until: Instant) -> Result<()> {
+        if !self.reads_back() {
+            return Ok(());
+        }
+        let found = self.read_rows(writes, until).await?;
+        let is_shown = |(write, found): &(&RowWrite, Option<FoundRow>)| {
+            let there = found.as_ref().map(|row| &row.value);
+            matches!(conflict::judge_applied_row(write, there), Ok(None))
+        };
+        match writes.iter().zip(found).find(|pair| !is_shown(pair)) {
+            Some((write, _)) => Err(not_shown(write.row).into()),
+            None => Ok(()),
+        }
     }
 
     /// Reads the rows of writes, and reads again until the storage answers.
@@ -222,6 +243,7 @@ impl Log {
             let ops = writes.iter().map(RowWrite::conditional).collect();
             match self.storage().write_if(pkey, ops, self.reader.deadline()).await {
                 Ok(Outcome::Applied) => {
+                    self.check_shown(&writes, until).await?;
                     self.acknowledged.note(writes.iter(), true);
                     writes.clear();
                 }
@@ -287,7 +309,7 @@ impl Log {
         // An update is above every stray of an earlier epoch, so the storage does not show its last
         // write.
         if write.replaces_record() && !found.hides_ordered {
-            return Err(not_shown(write).into());
+            return Err(not_shown(write.row).into());
         }
         let mode = WriteMode::Conditional(Some(found.value));
         Ok(Some(RowWrite { mode, ..write.clone() }))
@@ -341,10 +363,12 @@ impl Log {
     }
 }
 
-/// The error for a row that is older than the write that the storage has acknowledged.
-fn not_shown(write: &RowWrite) -> istorage::Error {
-    let row = write.row;
-    istorage::Error::unavailable(format!("the storage does not show its last write of {row}"))
+/// The error for a row that does not hold what the storage has acknowledged.
+pub(crate) fn not_shown(row: AppRow) -> istorage::Error {
+    istorage::Error::unavailable(format!(
+        "the storage does not show its last write of {row}: it has lost the write, or another program \
+         has written or deleted the row with a time that is ahead"
+    ))
 }
 
 /// Runs all writes, up to `at_once` of them at a time.

@@ -63,6 +63,12 @@ pub(crate) fn judge_plog_row(
 
 /// Judges the row of a write that follows from an event in the log of its partition. Returns `None`
 /// if the write is already done, else the way in which the row is to be written.
+///
+/// Invariant: the versions of records decide only if the event was in the log before. A simpler
+/// version lets them decide always. Another program puts a record of this number that names the
+/// version which the command has read, or a later one; the version takes this row for its own, and
+/// replaces it, or leaves the row of the event out. In a recovery such a row may be right: later
+/// events wrote it, or an operator repaired it.
 pub(crate) fn judge_applied_row(
     write: &RowWrite,
     there: Option<&Bytes>,
@@ -85,15 +91,18 @@ pub(crate) fn judge_applied_row(
             }
             _ => wrong("holds another event"),
         },
-        RowKind::Record { replaces, first, last } => {
+        RowKind::Record { replaces, first, last, in_log } => {
             let stored = match write.row.record(bytes) {
                 Ok(stored) => stored,
                 Err(DamagedRow::Misplaced { .. }) => return wrong("holds another record"),
                 Err(_) => return wrong("holds bytes that are not a record"),
             };
             let version = stored.version;
-            let is_expected = replaces == Some(version) || version >= first;
-            if version > last {
+            let is_expected = match in_log {
+                true => replaces == Some(version) || version >= first,
+                false => write.expected() == Some(bytes),
+            };
+            if version > last && (in_log || version.epoch > last.epoch) {
                 Ok(None)
             } else if version == last {
                 // The bytes of a record may depend on the program that wrote it, so the records are
@@ -214,7 +223,7 @@ mod tests {
         RowWrite {
             row,
             key: row.key(),
-            kind: RowKind::Record { replaces, first, last },
+            kind: RowKind::Record { replaces, first, last, in_log: true },
             order: Order::from_parts(2, 6).unwrap(),
             after: stored(last, true),
             mode: WriteMode::Conditional(None),
@@ -263,6 +272,31 @@ mod tests {
         }
     }
 
+    /// Another program put a record that names the version which the command had read, or a later
+    /// one. The write took it for its own.
+    #[test]
+    fn the_version_of_a_record_does_not_decide_before_its_event_was_in_the_log() {
+        let before = stored(version(1, 3), true);
+        for (mode, replaces) in [
+            (WriteMode::ReadBack(Some(before.clone())), Some(version(1, 3))),
+            (WriteMode::Conditional(Some(before.clone())), Some(version(1, 3))),
+            (WriteMode::ReadBack(None), None),
+            (WriteMode::Conditional(None), None),
+        ] {
+            let (first, last, in_log) = (version(2, 6), version(2, 6), false);
+            let kind = RowKind::Record { replaces, first, last, in_log };
+            let write = RowWrite { kind, mode, ..write(None) };
+            assert_eq!(judged(&write, Some(&write.after)), Ok(None), "the write is done");
+            let later = stored(version(3, 1), true);
+            assert_eq!(judged(&write, Some(&later)), Ok(None), "a later leader wrote the record");
+            for foreign in [stored(version(1, 3), false), stored(version(2, 7), true)] {
+                assert!(judged(&write, Some(&foreign)).is_err(), "{:?} {foreign:?}", write.mode);
+            }
+            let condition = Ok(Some(WriteMode::Conditional(Some(before.clone()))));
+            assert_eq!(judged(&write, Some(&before)) == condition, replaces.is_some());
+        }
+    }
+
     fn corrupted(epoch: u64, plog: u64, marked: u64) -> Entry {
         let (ws, wlog) = (WS, Offset(4));
         let place = EventPlace { epoch: Epoch(epoch), plog: Offset(plog), ws, wlog };
@@ -275,6 +309,7 @@ mod tests {
             partition: 1,
             level: TrustLevel::Zero,
             level_2_wrote: false,
+            first: Offset(1),
             reads_back: false,
             answers_kept: std::time::Duration::ZERO,
             now: WallTime::from_nanos(0),

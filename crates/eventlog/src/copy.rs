@@ -84,6 +84,7 @@ impl Log {
             time: None,
             entry: Bytes::new(),
             marked: None,
+            in_log: true,
             records: vec![write],
             answer: None,
         };

@@ -21,7 +21,7 @@ use istorage::SharedStorage;
 pub(crate) use self::acknowledged::AcknowledgedVersions;
 pub use self::settings::LogSettings;
 use crate::{
-    Epoch, Error, Fence, Offset, PreparedEvent, Reader, Result, WsId,
+    Epoch, Error, Fence, Offset, PreparedEvent, Reader, Result, TrustLevel, WsId,
     plan::{GroupWrites, Rules},
 };
 
@@ -172,12 +172,24 @@ impl Log {
         self.reader.storage()
     }
 
+    /// Returns whether checked rows are put and read back: the storage cannot write all rows of a
+    /// group atomically.
+    pub(crate) fn reads_back(&self) -> bool {
+        self.storage().capabilities().atomic.is_none()
+    }
+
+    /// Returns whether a write of a record notices what another program did to the row.
+    pub fn checks_records(&self) -> bool {
+        self.settings.level == TrustLevel::Zero
+    }
+
     fn rules(&self) -> Rules {
         Rules {
             partition: self.partition,
             level: self.settings.level,
             level_2_wrote: self.level_2_wrote(),
-            reads_back: self.storage().capabilities().atomic.is_none(),
+            first: self.tail().next,
+            reads_back: self.reads_back(),
             answers_kept: self.settings.answers_kept,
             now: self.clock.wall(),
         }

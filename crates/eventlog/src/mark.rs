@@ -15,7 +15,7 @@ pub use self::{
 };
 use crate::{
     AppRow, DamagedRow, DrawnNumber, Entry, Error, EventPlace, Log, Marker, Result, TrustLevel,
-    Violation,
+    Violation, apply::not_shown,
 };
 
 impl Log {
@@ -88,7 +88,8 @@ impl Log {
     }
 
     /// Replaces the bytes of a row by a conditional write; `None` stands for no row. If the row holds
-    /// neither `found` nor `new`, returns what the row holds.
+    /// neither `found` nor `new`, returns what the row holds. The row is read afterwards, because the
+    /// storage may keep a row with a time that is ahead.
     ///
     /// Invariant: after an attempt without an answer, no result claims that nothing was written. The
     /// first attempt gets no answer; the second attempt meets another row; an operator restores the
@@ -112,7 +113,12 @@ impl Log {
         // An operator waits for the result, and can send the repair again.
         let until = self.clock.now() + self.settings.apply_for;
         let (outcome, unanswered) = self.write_settled(Some(until), None, send).await?;
-        let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(None) };
+        let Outcome::NotApplied(mut conflicts) = outcome else {
+            return match self.reads_back() && self.get(row).await?.as_ref() != new {
+                true => Err(not_shown(row).into()),
+                false => Ok(None),
+            };
+        };
         let there = conflicts.pop().and_then(|conflict| conflict.actual);
         if there.as_ref() == new {
             return Ok(None);

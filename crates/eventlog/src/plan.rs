@@ -22,8 +22,8 @@ pub(crate) use self::{
     row_write::{RowKind, RowWrite, WriteMode},
 };
 use crate::{
-    AppRow, EventPlace, PreparedEvent, RecordId, TrustLevel, Version, WsId, app_row::LONGEST_KEY,
-    layout::NEIGHBOUR_KEY, prepared::RecordWrite,
+    AppRow, EventPlace, Offset, PreparedEvent, RecordId, TrustLevel, Version, WsId,
+    app_row::LONGEST_KEY, layout::NEIGHBOUR_KEY, prepared::RecordWrite,
 };
 
 /// The rules by which the rows of an application are written.
@@ -33,6 +33,8 @@ pub(crate) struct Rules {
     pub(crate) level: TrustLevel,
     /// Whether level 2 may have written rows, so that a row may be in the place of a new one.
     pub(crate) level_2_wrote: bool,
+    /// The offset of the first event behind the last replay.
+    pub(crate) first: Offset,
     /// Whether the checked rows beside those of the log are put and read back: the storage cannot
     /// write all rows of a group atomically. Other storages write these rows under conditions, also
     /// if a group does not fit into one atomic write.
@@ -69,6 +71,7 @@ impl Rules {
                 (2 * group.len() + records) * NEIGHBOUR_KEY + answers * LONGEST_KEY,
             ),
             written: HashMap::new(),
+            plog_mode: self.plog_mode(group),
             may_write_twice: group
                 .iter()
                 .flat_map(|event| &event.records)
@@ -80,13 +83,29 @@ impl Rules {
         Ok(planned.writes)
     }
 
-    /// The way in which an event is written into a log.
-    fn log_mode(self, row: AppRow, is_marker: bool) -> WriteMode {
-        match (self.level, row) {
+    /// The way in which the events of a group are written into the log of the partition.
+    ///
+    /// Invariant: a leader inserts its first group at every level. A simpler version puts it at level
+    /// 2. At level 0 leader A stands still before it inserts event 7; the level becomes 2; leader B
+    /// replays the log up to event 6; the insert of A lands; B puts its own event 7 and acknowledges
+    /// it. The insert lies above the put, so the event of B would be lost. The first group of B is
+    /// enough: A inserts its events at the end of the log that A knew, which is not behind the end
+    /// that B knows. If another event is there, the insert of A is refused.
+    fn plog_mode(self, group: &[PreparedEvent]) -> WriteMode {
+        let is_first = group.first().is_some_and(|event| event.place.plog == self.first);
+        match self.level {
+            TrustLevel::Two if !is_first => WriteMode::Ordered(None),
+            _ => WriteMode::Conditional(None),
+        }
+    }
+
+    /// The way in which an event is written into the log of its workspace.
+    fn wlog_mode(self, is_marker: bool) -> WriteMode {
+        match self.level {
             // A marker must not replace an event that is whole.
-            (_, AppRow::Wlog(..)) if is_marker => WriteMode::Conditional(None),
-            (TrustLevel::Two, _) => WriteMode::Ordered(None),
-            (_, AppRow::Wlog(..)) if self.reads_back => WriteMode::ReadBack,
+            _ if is_marker => WriteMode::Conditional(None),
+            TrustLevel::Two => WriteMode::Ordered(None),
+            _ if self.reads_back => WriteMode::ReadBack(None),
             _ => WriteMode::Conditional(None),
         }
     }
@@ -100,8 +119,10 @@ impl Rules {
     fn record_mode(self, before: Option<FoundRow>) -> WriteMode {
         let hides_ordered = before.as_ref().is_some_and(|before| before.hides_ordered);
         match self.level {
-            TrustLevel::Zero if self.reads_back && !hides_ordered => WriteMode::ReadBack,
             TrustLevel::One | TrustLevel::Two if !hides_ordered => WriteMode::Ordered(None),
+            TrustLevel::Zero if self.reads_back && !hides_ordered => {
+                WriteMode::ReadBack(before.map(|before| before.value))
+            }
             _ => WriteMode::Conditional(before.map(|before| before.value)),
         }
     }
@@ -147,6 +168,7 @@ struct PlannedGroup {
     keys: BytesMut,
     /// The write of each record that a later event of the group may write again.
     written: HashMap<(WsId, RecordId), PlannedRecord>,
+    plog_mode: WriteMode,
     may_write_twice: bool,
 }
 
@@ -161,19 +183,27 @@ impl PlannedGroup {
     fn add(&mut self, event: &PreparedEvent) -> Result<()> {
         let EventPlace { epoch, plog, ws, wlog } = event.place;
         let order = Order::from_parts(event.marked.unwrap_or(epoch).0, plog.0)?;
-        let plog = self.logged(AppRow::Plog(self.rules.partition, plog), event, order);
+        let row = AppRow::Plog(self.rules.partition, plog);
+        let plog = self.logged(row, event, order, self.plog_mode.clone());
         self.writes.plog.push(plog);
         let order_of_new = self.rules.order_of_new_entry(order);
-        let wlog = self.logged(AppRow::Wlog(ws, wlog), event, order_of_new);
+        let mode = self.rules.wlog_mode(event.marked.is_some());
+        let wlog = self.logged(AppRow::Wlog(ws, wlog), event, order_of_new, mode);
         self.writes.rest.push(wlog);
         for record in &event.records {
-            self.add_record(event.place, record, order);
+            self.add_record(event, record, order);
         }
         self.writes.rest.extend(self.rules.answer(event, order, &mut self.keys));
         Ok(())
     }
 
-    fn logged(&mut self, row: AppRow, event: &PreparedEvent, order: Order) -> RowWrite {
+    fn logged(
+        &mut self,
+        row: AppRow,
+        event: &PreparedEvent,
+        order: Order,
+        mode: WriteMode,
+    ) -> RowWrite {
         let is_marker = event.marked.is_some();
         RowWrite {
             row,
@@ -181,41 +211,44 @@ impl PlannedGroup {
             kind: if is_marker { RowKind::Marker } else { RowKind::Entry },
             order,
             after: event.entry.clone(),
-            mode: self.rules.log_mode(row, is_marker),
+            mode,
         }
     }
 
-    fn add_record(&mut self, place: EventPlace, record: &RecordWrite, order: Order) {
+    fn add_record(&mut self, event: &PreparedEvent, record: &RecordWrite, order: Order) {
         let RecordWrite { id, replaces, before, after } = record;
-        let (ws, version) = (place.ws, Version { epoch: place.epoch, plog: place.plog });
+        let EventPlace { epoch, plog, ws, .. } = event.place;
+        let (version, in_log) = (Version { epoch, plog }, event.in_log);
         let written = self.written.get(&(ws, *id)).copied();
         let earlier = match written {
             None => None,
             Some(PlannedRecord::InChanges(at)) => Some(&mut self.writes.changes[at]),
-            Some(PlannedRecord::InRest(at)) => {
-                Some(&mut self.writes.rest[at]).filter(|write| write.takes_changes())
-            }
+            Some(PlannedRecord::InRest(at)) => Some(&mut self.writes.rest[at]),
         };
-        if let Some(write) = earlier {
-            // The record is written once. The write expects the bytes that the first event found,
-            // and writes the record that the last event leaves.
-            (write.order, write.after) = (order, after.clone());
-            if let RowKind::Record { last, .. } = &mut write.kind {
-                *last = version;
+        let mode = match earlier {
+            Some(write) if write.takes_changes() => {
+                // The record is written once. The write expects the bytes that the first event
+                // found, and writes the record that the last event leaves.
+                (write.order, write.after) = (order, after.clone());
+                if let RowKind::Record { last, .. } = &mut write.kind {
+                    *last = version;
+                }
+                return;
             }
-            return;
-        }
+            Some(made) => WriteMode::ReadBack(Some(made.after.clone())),
+            None => self.rules.record_mode(before.clone()),
+        };
         let row = AppRow::Record(ws, *id);
         let write = RowWrite {
             row,
             key: row.key_in(&mut self.keys),
-            kind: RowKind::Record { replaces: *replaces, first: version, last: version },
+            kind: RowKind::Record { replaces: *replaces, first: version, last: version, in_log },
             order: match replaces {
                 Some(_) => order,
                 None => self.rules.order_of_new_record(order),
             },
             after: after.clone(),
-            mode: self.rules.record_mode(before.clone()),
+            mode,
         };
         let is_made_here = written.is_some();
         if self.may_write_twice {

@@ -17,6 +17,8 @@ pub struct PreparedEvent {
     pub(crate) entry: Bytes,
     /// The epoch of the leader that marked the event, if this is a marker.
     pub(crate) marked: Option<Epoch>,
+    /// Whether the event was in the log before, so that some of its rows may be written.
+    pub(crate) in_log: bool,
     pub(crate) records: Vec<RecordWrite>,
     /// The stored answer, with the hash of the command's idempotency key.
     pub(crate) answer: Option<([u8; 32], Bytes)>,
@@ -70,6 +72,7 @@ impl PreparedEvent {
             time: Some(event.time),
             entry,
             marked: None,
+            in_log: false,
             records,
             answer,
         }
@@ -79,13 +82,14 @@ impl PreparedEvent {
     pub(crate) fn again(entry: &Entry, bytes: Bytes) -> PreparedEvent {
         match entry {
             Entry::Event(event) => {
-                PreparedEvent { entry: bytes, ..PreparedEvent::new(event, |_| None) }
+                PreparedEvent { entry: bytes, in_log: true, ..PreparedEvent::new(event, |_| None) }
             }
             Entry::Marker(Marker { place, marked, .. }) => PreparedEvent {
                 place: *place,
                 time: None,
                 entry: bytes,
                 marked: Some(*marked),
+                in_log: true,
                 records: Vec::new(),
                 answer: None,
             },

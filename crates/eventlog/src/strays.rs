@@ -5,7 +5,7 @@
 //! at levels 0 and 1. When the level has changed to one of these, the rows are still there.
 
 use bytes::Bytes;
-use istorage::{FoundRow, Key};
+use istorage::FoundRow;
 
 use crate::{
     AppRow, Epoch, Log, Offset, Result, TrustLevel, conflict,
@@ -54,7 +54,7 @@ impl Log {
             return Ok(None);
         }
         let condition = Some(WriteMode::Conditional(Some(there.clone())));
-        let is_stray = match self.found_now(&write.key).await? {
+        let is_stray = match self.reader.found_row(write.row).await? {
             Some(found) if found.value == *there => self.is_stray(write, &found).await?,
             _ => true,
         };
@@ -73,24 +73,6 @@ impl Log {
         }
     }
 
-    /// Returns whether the first event that level 2 has put behind the end of the replay is hidden.
-    ///
-    /// A simpler version trusts the put. At level 0 an operator removed a foreign row behind the end
-    /// of the log; the level becomes 2; the removed row hides the event that is put in its place. So
-    /// an acknowledged event would be missing. At level 2 no event is removed, so the check is needed
-    /// once.
-    pub(crate) async fn is_first_hidden(&self, first: &RowWrite) -> Result<bool> {
-        let next = AppRow::Plog(self.partition, self.tail().next);
-        Ok(first.row == next && self.found_now(&first.key).await?.is_none())
-    }
-
-    /// Reads a row as it is now.
-    async fn found_now(&self, key: &Key) -> Result<Option<FoundRow>> {
-        let keys = std::slice::from_ref(key);
-        let found = self.storage().get_batch(keys, self.reader.deadline()).await?;
-        Ok(found.into_iter().next().flatten())
-    }
-
     /// Returns whether an event behind an event of a later epoch is a stray. Level 2 puts its events,
     /// so at the other levels a row that hides ordered writes is damage.
     pub(crate) async fn is_stray_event(&self, row: AppRow, epoch: Epoch) -> Result<bool> {
@@ -100,7 +82,7 @@ impl Log {
         if self.settings.level == TrustLevel::Two {
             return Ok(true);
         }
-        let found = self.found_now(&row.key()).await?;
+        let found = self.reader.found_row(row).await?;
         Ok(found.is_none_or(|found| !found.hides_ordered))
     }
 }

@@ -10,32 +10,51 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
-    AppRow, DamagedRow, Epoch, Error, Event, Log, Offset, PreparedEvent, TrustLevel, Version,
+    AppRow, DamagedRow, Epoch, Error, Event, Log, Offset, PreparedEvent, StoredRecord, TrustLevel,
+    Version, WriteOutcome,
 };
 use istorage::{
-    AppStorageExt, Call, CallAnswer, Capabilities, ErrorKind, Key, Result, SharedStorage,
-    StorageWrapper, Write,
+    AppStorageExt, Call, CallAnswer, Capabilities, Conditional, ErrorKind, FoundRow, Key, Outcome,
+    Result, SharedStorage, StorageWrapper, Write,
 };
-use support::{PARTITION, WS, broken, event, log, only_in_plog, record, replayed, storage, write};
+use support::{
+    LEVELS, PARTITION, WS, broken, event, events, log, only_in_plog, record, replayed, storage,
+    write,
+};
 
-/// A storage without atomic writes. Ordered writes of some rows are acknowledged, and not done.
+/// A storage without atomic writes. It acknowledges writes of some rows, and keeps these rows as they
+/// are.
 #[derive(Debug)]
 struct StepStorage {
     inner: SharedStorage,
+    /// Another program wrote these rows: they hide ordered writes.
     hides: Mutex<Vec<Key>>,
+    /// Another program wrote these rows with a time that is ahead: they hide all writes.
+    hides_all: Mutex<Vec<Key>>,
     conditional: AtomicUsize,
 }
 
 impl StepStorage {
     async fn new() -> Arc<StepStorage> {
-        let (inner, hides) = (storage().await, Mutex::default());
-        Arc::new(StepStorage { inner, hides, conditional: AtomicUsize::new(0) })
+        let (inner, conditional) = (storage().await, AtomicUsize::new(0));
+        let (hides, hides_all) = (Mutex::default(), Mutex::default());
+        Arc::new(StepStorage { inner, hides, hides_all, conditional })
     }
 
     fn hide(&self, rows: &[AppRow]) {
         self.hides.lock().unwrap().extend(rows.iter().map(AppRow::key));
+    }
+
+    fn hide_all(&self, rows: &[AppRow]) {
+        self.hides_all.lock().unwrap().extend(rows.iter().map(AppRow::key));
+    }
+
+    fn hides_one_of(&self, pkey: &Bytes, ops: &[Conditional]) -> bool {
+        let hides = self.hides_all.lock().unwrap();
+        ops.iter().any(|op| hides.contains(&Key::new(pkey.clone(), op.ccols().clone())))
     }
 }
 
@@ -50,9 +69,12 @@ impl StorageWrapper for StepStorage {
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
         let call = match call {
-            Call::Write(write @ Write::If(..)) => {
+            Call::Write(Write::If(pkey, ops)) => {
                 self.conditional.fetch_add(1, Ordering::SeqCst);
-                Call::Write(write)
+                if self.hides_one_of(&pkey, &ops) {
+                    return Ok(CallAnswer::Outcome(Outcome::Applied));
+                }
+                Call::Write(Write::If(pkey, ops))
             }
             Call::Write(Write::PutOrdered(mut rows)) => {
                 let hides = self.hides.lock().unwrap();
@@ -75,9 +97,16 @@ async fn stored(log: &Log) -> Option<u64> {
     found.map(|stored| stored.version.plog.0)
 }
 
-async fn write_group(log: &Log, events: &[Event]) -> eventlog::WriteOutcome {
-    let group: Vec<_> = events.iter().map(|event| PreparedEvent::new(event, |_| None)).collect();
-    log.write(&group).await
+/// Writes the events as one group. The first event replaces the stored record.
+async fn write_group(log: &Log, events: &[Event]) -> WriteOutcome {
+    let before = log.reader().found_row(record_row()).await.unwrap();
+    write_over(log, before, events).await
+}
+
+/// Writes the events as one group. A command has read `before` as the row of the record.
+async fn write_over(log: &Log, before: Option<FoundRow>, events: &[Event]) -> WriteOutcome {
+    let prepared = |event| PreparedEvent::new(event, |_| before.clone());
+    log.write(&events.iter().map(prepared).collect::<Vec<_>>()).await
 }
 
 fn is_violation_of_record(error: &Error) -> bool {
@@ -234,4 +263,118 @@ async fn a_record_that_is_older_than_what_was_acknowledged_is_reported() {
     let failed = write_group(&log, &[event(1, 3, None)]).await;
     assert!(failed.applied.is_err());
     log.check_not_outdated(record_row(), None).unwrap();
+}
+
+/// Returns the bytes of the record that another program writes: it names `version`.
+fn foreign_record(version: Version) -> Bytes {
+    StoredRecord { ws: WS, version, record: record("foreign") }.to_bytes()
+}
+
+/// Another program or an operator writes a row. Its bytes hide ordered writes, as those of a plain write
+/// do.
+async fn swap(storage: &SharedStorage, row: AppRow, from: &Bytes, to: &Bytes) {
+    let swap =
+        storage.compare_and_swap(row.key(), from.clone(), to.clone(), None, Instant::FAR_FUTURE);
+    assert!(swap.await.unwrap().is_applied());
+}
+
+/// Another program changed the record after the command had read it, and the row names the version
+/// that was read, or a later one. The write took the row for one of a node: it replaced the row, or
+/// left the record of the event out.
+#[tokio::test]
+async fn a_foreign_record_is_reported_whatever_version_it_names() {
+    let version = |plog| Version { epoch: Epoch(1), plog: Offset(plog) };
+    for hides_ordered in [false, true] {
+        for named in [version(1), version(2), version(9)] {
+            let storage = StepStorage::new().await as SharedStorage;
+            let log = log(&storage, TrustLevel::Zero, 1);
+            write(&storage, &log, &[event(1, 1, None)]).await;
+            let whole = log.reader().row(record_row()).await.unwrap().unwrap();
+            if hides_ordered {
+                swap(&storage, record_row(), &whole, &whole).await;
+            }
+            let before = log.reader().found_row(record_row()).await.unwrap();
+            assert_eq!(before.as_ref().unwrap().hides_ordered, hides_ordered);
+            let foreign = foreign_record(named);
+            swap(&storage, record_row(), &whole, &foreign).await;
+            let outcome = write_over(&log, before, &[event(1, 2, Some((1, 1)))]).await;
+            let error = outcome.applied.unwrap_err();
+            assert!(is_violation_of_record(&error), "{named:?}: {error:?}");
+            assert_eq!(log.reader().row(record_row()).await.unwrap(), Some(foreign));
+        }
+    }
+    // The same in the place of a new record.
+    let storage = StepStorage::new().await as SharedStorage;
+    let log = log(&storage, TrustLevel::Zero, 1);
+    let foreign = foreign_record(version(9));
+    storage.put(record_row().key(), foreign.clone(), Instant::FAR_FUTURE).await.unwrap();
+    let error = write_over(&log, None, &[event(1, 1, None)]).await.applied.unwrap_err();
+    assert!(is_violation_of_record(&error), "{error:?}");
+    assert_eq!(log.reader().row(record_row()).await.unwrap(), Some(foreign));
+}
+
+/// An operator repaired the record by a client with a clock that was ahead. The condition held, and
+/// the storage kept the row of the operator. So the update was acknowledged and missing.
+#[tokio::test]
+async fn an_update_is_not_acknowledged_while_the_storage_does_not_show_it() {
+    for level in LEVELS {
+        let steps = StepStorage::new().await;
+        let storage = Arc::clone(&steps) as SharedStorage;
+        let log = log(&storage, level, 1);
+        write(&storage, &log, &[event(1, 1, None)]).await;
+        let value = log.reader().row(record_row()).await.unwrap().unwrap();
+        swap(&storage, record_row(), &value, &value).await;
+        steps.hide_all(&[record_row()]);
+        let outcome = write_group(&log, &[event(1, 2, Some((1, 1)))]).await;
+        assert_eq!(outcome.committed, 1);
+        let error = outcome.applied.unwrap_err();
+        assert!(!error.is_lasting() && format!("{error:?}").contains("is ahead"), "{error:?}");
+        assert!(replayed(&log, 1).await.is_err(), "at level {level}");
+        // The time has passed.
+        steps.hides_all.lock().unwrap().clear();
+        assert_eq!(replayed(&log, 1).await.unwrap().len(), 2);
+        assert_eq!(stored(&log).await, Some(2), "at level {level}");
+    }
+}
+
+/// Another program deleted a row behind the end of the log, with a clock that was ahead. The deletion
+/// hid the next event, which was acknowledged.
+#[tokio::test]
+async fn the_first_event_is_not_acknowledged_while_the_storage_does_not_show_it() {
+    for level in LEVELS {
+        let steps = StepStorage::new().await;
+        let storage = Arc::clone(&steps) as SharedStorage;
+        write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
+        let next = log(&storage, level, 2);
+        assert_eq!(replayed(&next, 1).await.unwrap().len(), 2);
+        steps.hide_all(&[AppRow::Plog(PARTITION, Offset(3))]);
+        let outcome = write_group(&next, &[event(2, 3, Some((1, 2)))]).await;
+        assert_eq!(outcome.committed, 0);
+        let error = outcome.commit_error.unwrap();
+        assert!(matches!(error, Error::Unknown(_)), "at level {level}: {error:?}");
+        steps.hides_all.lock().unwrap().clear();
+        assert_eq!(replayed(&next, 1).await.unwrap().len(), 2);
+        write(&storage, &next, &[event(2, 3, Some((1, 2)))]).await;
+    }
+}
+
+/// The command said that it had removed the row, and the row was still there.
+#[tokio::test]
+async fn a_row_that_stays_is_not_reported_as_removed_or_marked() {
+    let steps = StepStorage::new().await;
+    let storage = Arc::clone(&steps) as SharedStorage;
+    let log = log(&storage, TrustLevel::Zero, 1);
+    write(&storage, &log, &[event(1, 1, None)]).await;
+    let row = AppRow::Plog(PARTITION, Offset(2));
+    let foreign = Bytes::from_static(b"foreign");
+    storage.put(row.key(), foreign.clone(), Instant::FAR_FUTURE).await.unwrap();
+    steps.hide_all(&[row]);
+    let error = log.remove(row, &foreign).await.unwrap_err();
+    assert!(format!("{error:?}").contains("is ahead"), "{error:?}");
+    let damaged = log.damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
+    let error = log.mark(&damaged, Vec::new()).await.unwrap_err();
+    assert!(format!("{error:?}").contains("is ahead"), "{error:?}");
+    steps.hides_all.lock().unwrap().clear();
+    log.remove(row, &foreign).await.unwrap();
+    assert_eq!(log.reader().row(row).await.unwrap(), None);
 }

@@ -9,14 +9,15 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use eventlog::{
-    AppRow, DamagedRow, Deployment, Epoch, LevelChange, Offset, PlaceEvidence, TrustLevel,
+    AppRow, DamagedRow, Deployment, Epoch, Error, LevelChange, Offset, PlaceEvidence,
+    PreparedEvent, StoredRecord, TrustLevel, Version,
 };
 use istorage::{
     Call, CallAnswer, Consistency, RangeRead, Result, RowStream, SharedStorage, StorageWrapper,
 };
 use support::{
     LEVELS, PARTITION, WS, broken, event, events, log, log_after_level_2, only_in_plog, put,
-    replayed, storage, write,
+    record, replayed, storage, write,
 };
 
 use TrustLevel::{One, Two, Zero};
@@ -157,5 +158,49 @@ async fn a_leader_reads_its_log_linearizably_at_every_level() {
         assert_eq!(replayed(&log(&storage, level, 2), 2).await.unwrap().len(), 1);
         let reads = noting.reads.lock().unwrap();
         assert!(reads.len() > 2 && reads.iter().all(|read| *read == Consistency::Linearizable));
+    }
+}
+
+/// Leader A of level 0 stood still before it inserted event 3. The level became 2, and leader B replayed
+/// the log. The insert of A landed, and hid the event 3 that B put and acknowledged.
+#[tokio::test]
+async fn a_late_insert_of_a_former_level_hides_no_event_of_level_2() {
+    for level in [Zero, One] {
+        let storage = storage().await;
+        write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
+        let next = log(&storage, Two, 2);
+        assert_eq!(replayed(&next, 1).await.unwrap().len(), 2);
+        only_in_plog(&storage, level, &event(1, 3, Some((1, 2)))).await;
+        let event_of_next = PreparedEvent::new(&event(2, 3, Some((1, 2))), |_| None);
+        let outcome = next.write(&[event_of_next]).await;
+        assert_eq!(outcome.committed, 0);
+        let error = outcome.commit_error.unwrap();
+        assert!(matches!(error, Error::UnexpectedEvent(Offset(3))), "{error:?}");
+        assert_eq!(replayed(&next, 1).await.unwrap().len(), 3);
+        write(&storage, &next, &events(2, 4, 2, Some((1, 3)))).await;
+        assert_eq!(replayed(&log(&storage, Zero, 3), 1).await.unwrap().len(), 5);
+    }
+}
+
+/// At level 0 a leader replaced a stray conditionally, and died before its write was committed. The
+/// recovery at level 1 put the record, and then an update. The write of that leader was committed
+/// above the update.
+#[tokio::test]
+async fn a_recovery_replaces_a_stray_record_conditionally_at_every_level() {
+    for level in LEVELS {
+        let storage = storage().await;
+        let mut first = event(1, 1, None);
+        first.changes.clear();
+        write(&storage, &log(&storage, Two, 1), &[first]).await;
+        only_in_plog(&storage, level, &event(3, 2, None)).await;
+        let (row, stray) = (AppRow::Record(WS, record("").id), event(2, 9, None));
+        let version = |epoch, plog| Version { epoch: Epoch(epoch), plog: Offset(plog) };
+        let stored = StoredRecord { ws: WS, version: version(2, 9), record: record("stray") };
+        put(&storage, Two, row, stray.place, stored.to_bytes()).await;
+        let next = log_after_level_2(&storage, level, 5, 4);
+        assert_eq!(replayed(&next, 1).await.unwrap().len(), 2);
+        let found = next.reader().found_row(row).await.unwrap().unwrap();
+        assert_eq!(row.record(&found.value).unwrap().version, version(3, 2));
+        assert!(found.hides_ordered, "at level {level}");
     }
 }

@@ -43,9 +43,9 @@ async fn ordered(fixture: &CommandsFixture) {
     let cases: Vec<_> = ORDERED.into_iter().flat_map(of_epochs).collect();
     play(cases, 0, async |partition, (level, row, epoch)| {
         let scene = Scene::new(fixture, partition, WriteSetup { level, narrow: None }).await;
-        let (row, _) = places(&scene, row);
         let node = scene.next().await;
-        let next = node.log.tail().next;
+        scene.begin_work(&node, scene.other).await;
+        let (next, (row, _)) = (scene.end(), places(&scene, row));
         let (key, value) = (row.key(), Bytes::from_static(&[1]));
         let order = Order::from_parts(epoch, next.0).unwrap();
         let is_first = level == TrustLevel::One;

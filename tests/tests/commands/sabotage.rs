@@ -29,12 +29,13 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(sabotage:
 );
 
 use Outcome::{Hidden, Protected, Reported};
-use SabotagedRow::{NewRecord, Plog, UpdatedRecord, Wlog};
+use SabotagedRow::{FirstPlog, NewRecord, Plog, UpdatedRecord, Wlog};
 
 /// What follows from a foreign row. [`Outcome::on`] has the exception.
 #[rustfmt::skip]
-const TABLE: [(SabotagedRow, [Outcome; 3]); 4] = [
+const TABLE: [(SabotagedRow, [Outcome; 3]); 5] = [
     // foreign row   at level 0  level 1   level 2
+    (FirstPlog,     [Reported,  Reported,  Reported]),
     (Plog,          [Reported,  Reported,  Hidden]),
     (Wlog,          [Reported,  Reported,  Hidden]),
     (NewRecord,     [Reported,  Hidden,    Hidden]),
@@ -44,6 +45,8 @@ const TABLE: [(SabotagedRow, [Outcome; 3]); 4] = [
 /// A kind of row that the next command is to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SabotagedRow {
+    /// The first event behind a recovery.
+    FirstPlog,
     Plog,
     Wlog,
     NewRecord,
@@ -130,18 +133,21 @@ impl<'s> SabotageCase<'s> {
         value: ForeignValue,
     ) -> SabotageCase<'s> {
         let scene = Scene::new(fixture, partition, setup).await;
+        let (put, answer) = (OnceLock::new(), OnceLock::new());
+        let storage = Arc::new(SabotagedStorage { inner: scene.storage(), put, answer });
+        let settings = scene.settings(Arc::clone(&storage) as SharedStorage);
+        let node = fixture.shop_db.node(partition, settings);
+        node.ready().await;
+        if sabotaged != FirstPlog {
+            scene.begin_work(&node, scene.other).await;
+        }
         let (row, another) = places(&scene, sabotaged);
         let foreign = match value {
             ForeignValue::OneByte => Bytes::from_static(&[1]),
             ForeignValue::AnotherRow => stored(&scene, another).await.unwrap(),
         };
         let before = stored(&scene, row).await;
-        let put = Put { key: row.key(), value: foreign.clone() };
-        let answer = OnceLock::new();
-        let storage = Arc::new(SabotagedStorage { inner: scene.storage(), put, answer });
-        let settings = scene.settings(Arc::clone(&storage) as SharedStorage);
-        let node = fixture.shop_db.node(partition, settings);
-        node.ready().await;
+        storage.put.set(Put { key: row.key(), value: foreign.clone() }).unwrap();
         let answer = scene.run(&node, scene.changes("sabotaged")).await;
         let put = *storage.answer.get().expect("the command writes the row");
         SabotageCase { scene, sabotaged, row, foreign, before, put, node, answer }
@@ -159,11 +165,12 @@ impl<'s> SabotageCase<'s> {
         assert_eq!(self.put, Ok(()));
         let can_be_atomic = self.scene.storage().capabilities().atomic.is_some();
         let is_atomic = can_be_atomic && self.scene.setup.narrow.is_none();
+        let is_plog = matches!(self.sabotaged, FirstPlog | Plog);
         match self.answer.as_ref().unwrap_err() {
-            Refused::Busy(Busy::Violation(what)) if is_atomic || self.sabotaged == Plog => {
+            Refused::Busy(Busy::Violation(what)) if is_atomic || is_plog => {
                 assert!(self.is_named_in(what), "{what}");
             }
-            Refused::NotApplied { why, .. } if !is_atomic && self.sabotaged != Plog => {
+            Refused::NotApplied { why, .. } if !is_atomic && !is_plog => {
                 assert!(self.is_named_in(why), "{why}");
             }
             refused => panic!("{refused:?}"),
@@ -275,11 +282,12 @@ impl<'s> SabotageCase<'s> {
 /// The row that the next command is to write, and another row of the same kind.
 pub(crate) fn places(scene: &Scene<'_>, sabotaged: SabotagedRow) -> (AppRow, AppRow) {
     let Done { plog, wlog, .. } = scene.answer("first").unwrap().unwrap();
+    let end = scene.end();
     let (partition, ws, article) = (scene.partition, WsId(scene.ws), scene.article);
     // The article has two prices.
     let [price, new] = [1, 3].map(|after| AppRow::Record(ws, RecordId(article.0 + after)));
     match sabotaged {
-        Plog => (AppRow::Plog(partition, plog.next()), AppRow::Plog(partition, plog)),
+        FirstPlog | Plog => (AppRow::Plog(partition, end), AppRow::Plog(partition, plog)),
         Wlog => (AppRow::Wlog(ws, wlog.next()), AppRow::Wlog(ws, wlog)),
         NewRecord => (new, AppRow::Record(ws, article)),
         UpdatedRecord => (AppRow::Record(ws, article), price),
@@ -296,21 +304,21 @@ pub(crate) async fn stored(scene: &Scene<'_>, row: AppRow) -> Option<Bytes> {
 #[derive(Debug)]
 struct SabotagedStorage {
     inner: SharedStorage,
-    put: Put,
+    put: OnceLock<Put>,
     answer: OnceLock<Result<(), ErrorKind>>,
 }
 
 impl SabotagedStorage {
-    fn is_written_by(&self, write: &Write) -> bool {
-        let Key { pkey, ccols } = &self.put.key;
+    fn is_written_by(&self, key: &Key, write: &Write) -> bool {
+        let Key { pkey, ccols } = key;
         let is_here = |of: &Bytes, op: &Conditional| of == pkey && op.ccols() == ccols;
         match write {
             Write::PutBatch(_) => false,
-            Write::PutOrdered(rows) => rows.iter().any(|row| row.key == self.put.key),
+            Write::PutOrdered(rows) => rows.iter().any(|row| row.key == *key),
             Write::If(of, ops) => ops.iter().any(|op| is_here(of, op)),
             Write::Atomic(batch) => {
                 batch.conditionals.iter().any(|(of, op)| is_here(of, op))
-                    || batch.ordered.iter().any(|row| row.key == self.put.key)
+                    || batch.ordered.iter().any(|row| row.key == *key)
             }
         }
     }
@@ -323,10 +331,10 @@ impl StorageWrapper for SabotagedStorage {
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
         if let Call::Write(write) = &call
+            && let Some(Put { key, value }) = self.put.get().cloned()
             && self.answer.get().is_none()
-            && self.is_written_by(write)
+            && self.is_written_by(&key, write)
         {
-            let Put { key, value } = self.put.clone();
             let put = self.inner.put(key, value, deadline).await;
             // Only the node of this case writes, and it sends its writes of a row one by one.
             self.answer.set(put.map_err(|error| error.kind())).unwrap();

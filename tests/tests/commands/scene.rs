@@ -155,9 +155,22 @@ impl<'s> Scene<'s> {
 
     /// Starts the next leader, without faults, and waits until it is ready.
     pub(crate) async fn next(&self) -> ShopNode {
-        let node = self.fixture.shop_db.node(self.partition, self.settings(self.storage()));
+        self.next_at(self.setup.level).await
+    }
+
+    /// Starts the next leader at another level.
+    pub(crate) async fn next_at(&self, level: TrustLevel) -> ShopNode {
+        let settings = ShopNodeSettings { level, ..self.settings(self.storage()) };
+        let node = self.fixture.shop_db.node(self.partition, settings);
         node.ready().await;
         node
+    }
+
+    /// Lets a leader write its first event, in a workspace. At level 2 the leader inserts its first
+    /// events, and puts the later ones.
+    pub(crate) async fn begin_work(&self, node: &ShopNode, ws: u64) {
+        let request = format!("first of epoch {}", node.log.epoch().0);
+        self.run(node, self.command(&request, ws, article("first"))).await.unwrap();
     }
 
     pub(crate) fn command(&self, request: &str, ws: u64, rows: Batch) -> Command {
@@ -303,6 +316,13 @@ impl<'s> Scene<'s> {
     /// The last answer to a request.
     pub(crate) fn answer(&self, request: &str) -> Option<Result<Done, Refused>> {
         self.answered.lock().unwrap().answers.get(request).cloned()
+    }
+
+    /// The offset behind the last event that was acknowledged.
+    pub(crate) fn end(&self) -> Offset {
+        let answered = self.answered.lock().unwrap();
+        let done = answered.answers.values().flatten().map(|done| done.plog.next());
+        done.max().unwrap_or(Offset::FIRST)
     }
 
     /// Gives up the promises to these commands: their events may be lost.

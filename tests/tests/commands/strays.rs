@@ -98,6 +98,7 @@ impl LostEvents {
         assert_eq!(node.stop().await, PartitionEnd::Stopped);
 
         let former = leader(scene).await;
+        scene.begin_work(&former, scene.ws).await;
         let next = scene.next().await;
         let command = scene.command("in the place", scene.ws, article("in the place"));
         let end = scene.run(&next, command).await.unwrap().plog.next();
@@ -176,6 +177,7 @@ async fn updated(fixture: &CommandsFixture) {
         let mut scene = Scene::new(fixture, partition, setup).await;
         scene.set_level(Two, Epoch(0));
         let former = leader(&scene).await;
+        scene.begin_work(&former, scene.other).await;
         let change = |called| vec![update(scene.article, None, called)];
         let command = scene.command("left", scene.ws, change("left"));
         let last = scene.leave_an_event(command, 1).await;

@@ -17,20 +17,30 @@ use crate::{
 
 pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(two_leaders:
     the_second_leader_writes_before_a_command_of_the_first_goes_on
-        = |fixture| everywhere(fixture, StalledWork::Command, FirstWriter::SecondFirst),
+        = |fixture| everywhere(fixture, StalledWork::Command, FirstWriter::SecondFirst, None),
     a_command_of_the_first_leader_goes_on_before_the_second_writes
-        = |fixture| everywhere(fixture, StalledWork::Command, FirstWriter::FirstFirst),
+        = |fixture| everywhere(fixture, StalledWork::Command, FirstWriter::FirstFirst, None),
     // Leader A stood still during its recovery. Leader B wrote events, and stored their offset.
     // Then leader A read the stored offset and took the epoch of the last event of leader B. Leader
     // A did not see that this epoch is later than its own. The next command of leader A was
     // acknowledged behind those events. No later leader could read the log, because the epochs fell
     // there.
     the_second_leader_writes_before_the_recovery_of_the_first_goes_on
-        = |fixture| everywhere(fixture, StalledWork::Recovery, FirstWriter::SecondFirst),
+        = |fixture| everywhere(fixture, StalledWork::Recovery, FirstWriter::SecondFirst, None),
     the_recovery_of_the_first_leader_goes_on_before_the_second_writes
-        = |fixture| everywhere(fixture, StalledWork::Recovery, FirstWriter::FirstFirst),
+        = |fixture| everywhere(fixture, StalledWork::Recovery, FirstWriter::FirstFirst, None),
+    // The first leader stood still before its insert. The second one, of level 2, put its events. The
+    // insert landed above them.
+    the_level_becomes_2_and_the_second_leader_writes_first
+        = |fixture| everywhere(fixture, StalledWork::Command, FirstWriter::SecondFirst, Some(Two)),
+    the_level_becomes_2_and_the_first_leader_goes_on_first
+        = |fixture| everywhere(fixture, StalledWork::Command, FirstWriter::FirstFirst, Some(Two)),
+    the_level_becomes_2_and_the_recovery_of_the_first_leader_goes_on
+        = |fixture| everywhere(fixture, StalledWork::Recovery, FirstWriter::FirstFirst, Some(Two)),
     at_level_2_no_leader_acknowledges_a_lost_event_once_it_knows_better = at_level_2,
 );
+
+use TrustLevel::Two;
 
 /// The work of the first leader when it stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,16 +56,25 @@ enum FirstWriter {
     FirstFirst,
 }
 
-async fn everywhere(fixture: &CommandsFixture, work: StalledWork, order: FirstWriter) {
+/// With `then`, the level changes to this one before the second leader leads.
+async fn everywhere(
+    fixture: &CommandsFixture,
+    work: StalledWork,
+    order: FirstWriter,
+    then: Option<TrustLevel>,
+) {
     let mut cases = Vec::new();
-    for (setup, partition) in write_setups(fixture).into_iter().zip(0..) {
+    let setups = write_setups(fixture).into_iter().filter(|setup| then != Some(setup.level));
+    for (setup, partition) in setups.zip(0..) {
         let calls = undisturbed(fixture, partition, setup, work).await;
         assert!(calls > 2, "{calls} calls cannot be all");
         let at = (1..=calls).flat_map(|call| [StallPoint::Before(call), StallPoint::After(call)]);
         cases.extend(at.map(|at| (setup, at)));
     }
     play(sample(fixture, cases), 100, async |partition, (setup, at)| {
-        meet(fixture, partition, setup, work, order, at).await;
+        let scene = Scene::new(fixture, partition, setup).await;
+        let level = then.unwrap_or(setup.level);
+        meet(scene, work, order, at, level).await;
     })
     .await;
 }
@@ -98,15 +117,15 @@ async fn undisturbed(
     stall.calls()
 }
 
+/// `level` is the level of the leaders after the first one.
 async fn meet(
-    fixture: &CommandsFixture,
-    partition: u16,
-    setup: WriteSetup,
+    scene: Scene<'_>,
     work: StalledWork,
     order: FirstWriter,
     at: StallPoint,
+    level: TrustLevel,
 ) {
-    let scene = Scene::new(fixture, partition, setup).await;
+    let setup = scene.setup;
     let (first, stall) = first(&scene, work, at).await;
     // This future ends when the first leader has gone on.
     let sent = async {
@@ -125,9 +144,14 @@ async fn meet(
     // later.
     stall.until_still().await;
 
-    let second = scene.next().await;
+    let second = scene.next_at(level).await;
+    // In another workspace the second leader meets no other row of the first one.
+    let of_second = |request| match level == setup.level {
+        true => scene.changes(request),
+        false => scene.command(request, scene.other, article(request)),
+    };
     if order == FirstWriter::SecondFirst {
-        let done = scene.until_done(&second, || scene.changes("second")).await;
+        let done = scene.until_done(&second, || of_second("second")).await;
         // The first leader then begins behind this event.
         scene.until_stored(done.plog).await;
     }
@@ -136,15 +160,15 @@ async fn meet(
         sent.await;
     }
     let again = scene.run(&first, scene.changes("first again")).await;
-    let is_detected = setup.level != TrustLevel::Two && order == FirstWriter::SecondFirst;
+    let is_detected = setup.level != Two && order == FirstWriter::SecondFirst;
     assert!(!is_detected || again.is_err(), "the second was there before: {again:?}");
     let more = if order == FirstWriter::SecondFirst { "second again" } else { "second" };
-    scene.until_done(&second, || scene.changes(more)).await;
+    scene.until_done(&second, || of_second(more)).await;
     first.kill();
     assert_eq!(second.stop().await, PartitionEnd::Stopped);
 
-    let third = scene.next().await;
-    if setup.level != TrustLevel::Two {
+    let third = scene.next_at(level).await;
+    if setup.level != Two {
         let was = scene.answer("repeatable");
         let again = scene.run(&third, scene.repeatable()).await.unwrap();
         let was_done = work == StalledWork::Recovery || matches!(was, Some(Ok(_)));
@@ -152,7 +176,7 @@ async fn meet(
     }
     scene.until_done(&third, || scene.changes("third")).await;
     assert_eq!(third.stop().await, PartitionEnd::Stopped);
-    let since = (setup.level == TrustLevel::Two).then(|| second.log.epoch());
+    let since = (setup.level == Two).then(|| second.log.epoch());
     if since.is_some() {
         // Only the second leader has given promises.
         scene.forget(["repeatable", "first again"]);
@@ -170,7 +194,7 @@ fn has_recovered(status: &Status) -> bool {
 /// client sends the command of the first leader again.
 async fn at_level_2(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
-    let settings = |storage| ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Two) };
+    let settings = |storage| ShopNodeSettings { storage, ..ShopNodeSettings::at(Two) };
     let (begins, mut ledger) = fixture.begin(PARTITION, WS, settings(None)).await;
     assert_eq!(begins.stop().await, PartitionEnd::Stopped);
     let stall =
@@ -178,6 +202,9 @@ async fn at_level_2(fixture: &CommandsFixture) {
     let (fence, storage) = (TestFence::of(1 << 10), Arc::new(stall.clone()));
     let first = shop_db.node_of(PARTITION, Arc::clone(&fence), settings(Some(storage)));
     first.ready().await;
+    // The first leader has inserted its first event, and puts the later ones.
+    let begun = named("first", cud(WS, article("first"), shop_db.soon()));
+    fixture.run(&first, &mut ledger, begun).await.unwrap();
     let second = shop_db.node_of(PARTITION, TestFence::of(1 << 11), settings(None));
     second.ready().await;
     let written = named("of the second", cud(WS, article("a"), shop_db.soon()));

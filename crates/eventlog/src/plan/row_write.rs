@@ -27,9 +27,10 @@ pub(crate) enum RowKind {
     Entry,
     /// A marker in a log. The row may hold the marked event, if it is whole here.
     Marker,
-    /// A record. The row may be missing, or may hold the version that the first event of the group
-    /// replaced (`replaces`) or a version that the group wrote (from `first` to `last`).
-    Record { replaces: Option<Version>, first: Version, last: Version },
+    /// A record. The events of a group write the versions from `first` to `last`, and the first one
+    /// replaces the version `replaces`. `in_log` tells whether the events were in the log before, so
+    /// that the row may hold one of these versions.
+    Record { replaces: Option<Version>, first: Version, last: Version, in_log: bool },
     /// An answer. The row may hold any bytes.
     Answer,
 }
@@ -42,8 +43,10 @@ pub(crate) enum WriteMode {
     /// Write the row by its order. The duration is the TTL.
     Ordered(Option<Duration>),
     /// Write the row by its order, then read it. If the row holds other bytes than were written,
-    /// judge these bytes, and write the row conditionally if the write is still needed.
-    ReadBack,
+    /// judge these bytes, and write the row conditionally if the write is still needed. Before the
+    /// write the row held exactly these bytes; with `None`, it did not exist, or its bytes are not
+    /// known.
+    ReadBack(Option<Bytes>),
 }
 
 impl RowWrite {
@@ -69,8 +72,8 @@ impl RowWrite {
     /// Returns whether the write of a record may also have the changes of later events of its group:
     /// see [`Rules::plan`](super::Rules::plan).
     pub(super) fn takes_changes(&self) -> bool {
-        let is_made_and_read_back = self.mode == WriteMode::ReadBack && self.order.is_first();
-        !is_made_and_read_back
+        let is_read_back = matches!(self.mode, WriteMode::ReadBack(_));
+        !(is_read_back && self.order.is_first())
     }
 
     /// The number of bytes of the call that writes the row.
@@ -91,6 +94,14 @@ impl RowWrite {
         matches!(self.mode, WriteMode::Conditional(_))
     }
 
+    /// Returns the bytes that the row must hold before the write; `None` for no row.
+    pub(crate) fn expected(&self) -> Option<&Bytes> {
+        match &self.mode {
+            WriteMode::Conditional(expected) | WriteMode::ReadBack(expected) => expected.as_ref(),
+            WriteMode::Ordered(_) => None,
+        }
+    }
+
     /// Returns the write of a conditional row.
     pub(crate) fn conditional(&self) -> Conditional {
         let (ccols, value) = (self.key.ccols.clone(), self.after.clone());
@@ -106,7 +117,7 @@ impl RowWrite {
     pub(crate) fn ordered(&self) -> OrderedPut {
         let ttl = match self.mode {
             WriteMode::Ordered(ttl) => ttl,
-            WriteMode::Conditional(_) | WriteMode::ReadBack => None,
+            WriteMode::Conditional(_) | WriteMode::ReadBack(_) => None,
         };
         OrderedPut { key: self.key.clone(), value: self.after.clone(), order: self.order, ttl }
     }

@@ -24,7 +24,8 @@ fn can(atomic: Option<BatchLimits>, ordered: Option<BatchLimits>) -> Capabilitie
 fn rules(level: TrustLevel, reads_back: bool) -> Rules {
     let answers_kept = Duration::from_secs(100);
     let now = WallTime::from_millis(1_000_000);
-    Rules { partition: 1, level, level_2_wrote: false, reads_back, answers_kept, now }
+    let first = Offset(1);
+    Rules { partition: 1, level, level_2_wrote: false, first, reads_back, answers_kept, now }
 }
 
 fn version(plog: u64) -> Version {
@@ -38,6 +39,7 @@ fn event(plog: u64, wlog: u64, records: Vec<RecordWrite>) -> PreparedEvent {
         time: Some(WallTime::from_millis(1_000_000)),
         entry: format!("event {plog}").into(),
         marked: None,
+        in_log: false,
         records,
         answer: None,
     }
@@ -70,7 +72,7 @@ fn short(write: &RowWrite) -> String {
         WriteMode::Conditional(Some(before)) => format!("{}>{after}", text(before)),
         WriteMode::Ordered(None) => format!("{after}@{offset}"),
         WriteMode::Ordered(Some(ttl)) => format!("{after}@{offset} for {ttl:?}"),
-        WriteMode::ReadBack => format!("{after}@{offset}?"),
+        WriteMode::ReadBack(_) => format!("{after}@{offset}?"),
     }
 }
 
@@ -106,6 +108,22 @@ fn each_trust_level_chooses_the_conditions_of_its_writes() {
     assert_eq!(reads_back(TrustLevel::Zero), "+event 7 | event 7@-7? new@-7? updated@7?");
     assert_eq!(reads_back(TrustLevel::One), "+event 7 | event 7@-7? new@-7 updated@7");
     assert_eq!(reads_back(TrustLevel::Two), at_once(TrustLevel::Two));
+}
+
+/// At level 2 a leader put all its events. A late insert of a former leader at the end of the log hid
+/// them.
+#[test]
+fn the_first_group_behind_a_replay_is_inserted_at_every_level() {
+    let plog = |level, offsets: [u64; 2]| {
+        let group = offsets.map(|offset| event(offset, offset, Vec::new()));
+        let rules = Rules { first: Offset(7), ..rules(level, true) };
+        shown(&rules.plan(&group).unwrap().plog)
+    };
+    for level in [TrustLevel::Zero, TrustLevel::One, TrustLevel::Two] {
+        assert_eq!(plog(level, [7, 8]), "+event 7 +event 8");
+    }
+    assert_eq!(plog(TrustLevel::One, [8, 9]), "+event 8 +event 9");
+    assert_eq!(plog(TrustLevel::Two, [8, 9]), "event 8@8 event 9@9");
 }
 
 /// A row that was written under a condition at another level hides every put.
@@ -162,8 +180,12 @@ fn a_record_that_is_made_and_read_back_is_changed_when_it_is_made() {
     let GroupWrites { rest, changes, .. } = planned_with_reads(&group, TrustLevel::Zero);
     assert_eq!(shown(&rest), "event 7@-7? a@-7? z@8? event 8@-8? event 9@-9?");
     assert_eq!(shown(&changes), "c@9?");
-    let changed =
-        RowKind::Record { replaces: Some(version(7)), first: version(8), last: version(9) };
+    let changed = RowKind::Record {
+        replaces: Some(version(7)),
+        first: version(8),
+        last: version(9),
+        in_log: false,
+    };
     assert_eq!(changes[0].kind, changed);
     let GroupWrites { rest, changes, .. } = planned_with_reads(&group, TrustLevel::One);
     assert_eq!(shown(&rest), "event 7@-7? c@9 z@8 event 8@-8? event 9@-9?");
@@ -196,9 +218,9 @@ fn a_chunk_ends_with_the_storage_partition_and_at_its_limits() {
     let mut large = events(&[1, 2, 3]);
     large[1].entry = "x".repeat(180).into();
     assert_eq!(chunks(planned(&large, TrustLevel::Zero).plog, &one).len(), 3);
-    let two = planned(&events(&[1, 2]), TrustLevel::Two);
-    assert_eq!(chunks(two.plog.clone(), &one), ["event 1@1", "event 2@2"]);
-    assert_eq!(chunks(two.plog, &can(None, Some(SMALL))), ["event 1@1 event 2@2"]);
+    let two = planned(&events(&[2, 3]), TrustLevel::Two);
+    assert_eq!(chunks(two.plog.clone(), &one), ["event 2@2", "event 3@3"]);
+    assert_eq!(chunks(two.plog, &can(None, Some(SMALL))), ["event 2@2 event 3@3"]);
 }
 
 /// The record is written once: from the bytes that the first event found, to the record that the
@@ -210,9 +232,14 @@ fn a_record_that_several_events_write_is_written_once() {
     let group = [event(7, 1, first), event(8, 2, then)];
     let rest = planned(&group, TrustLevel::Zero).rest;
     assert_eq!(shown(&rest), "+event 7 +b x>z +event 8");
-    let made = RowKind::Record { replaces: None, first: version(7), last: version(8) };
-    let updated =
-        RowKind::Record { replaces: Some(version(4)), first: version(7), last: version(8) };
+    let made =
+        RowKind::Record { replaces: None, first: version(7), last: version(8), in_log: false };
+    let updated = RowKind::Record {
+        replaces: Some(version(4)),
+        first: version(7),
+        last: version(8),
+        in_log: false,
+    };
     assert_eq!((rest[1].kind, rest[2].kind), (made, updated));
     assert_eq!(shown(&planned(&group, TrustLevel::One).rest), "+event 7 b@8 z@8 +event 8");
 }

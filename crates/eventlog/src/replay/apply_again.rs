@@ -69,6 +69,13 @@ impl Log {
     /// which updates a record that hides ordered writes, and crashes before the conditional write of
     /// the record; leader B puts the record, and the put is hidden. So the record stays behind.
     ///
+    /// Invariant: a stray in the place of a new record is replaced conditionally, at every level. A
+    /// simpler version puts records at levels 1 and 2. At level 0 leader A reads a stray back and replaces it conditionally; servers
+    /// accept this write, and A dies before it is committed; the level becomes 1; leader B puts the
+    /// record of the same event, and then an update; a later conditional write commits that of A,
+    /// which hides the update. An update is put over a stray: no leader replaces that stray
+    /// conditionally.
+    ///
     /// At levels 1 and 2 a foreign record stays, and hides that of the event.
     async fn needed_over(
         &self,
@@ -78,20 +85,19 @@ impl Log {
         let there = found.as_ref().map(|found| &found.value);
         let hides_ordered = found.as_ref().is_some_and(|found| found.hides_ordered);
         let needs_condition = write.is_conditional() || hides_ordered;
-        let condition = match conflict::judge_applied_row(&write, there) {
+        match conflict::judge_applied_row(&write, there) {
             Ok(None) => return Ok(None),
-            Ok(Some(condition)) => condition,
-            Err(_) if !write.is_judged() && !hides_ordered => return Ok(Some(write)),
+            Ok(Some(condition)) if needs_condition => write.mode = condition,
+            Ok(Some(_)) => {}
             Err(violation) => match found {
                 Some(found) if self.is_stray(&write, &found).await? => {
-                    WriteMode::Conditional(Some(found.value))
+                    if needs_condition || !write.replaces_record() {
+                        write.mode = WriteMode::Conditional(Some(found.value));
+                    }
                 }
                 _ if write.is_judged() => return Err(violation.into()),
-                _ => return Ok(Some(write)),
+                _ => {}
             },
-        };
-        if needs_condition {
-            write.mode = condition;
         }
         Ok(Some(write))
     }
