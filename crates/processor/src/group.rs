@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Commands that are written together.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CommandGroup {
     pub(crate) events: Vec<PreparedEvent>,
     pub(crate) bytes: usize,
@@ -79,6 +79,22 @@ enum CommandOutcome {
 }
 
 impl CommandGroup {
+    /// Makes an empty group. `checks_records` tells whether a write of a record notices what another
+    /// program did to the row.
+    pub(crate) fn new(checks_records: bool) -> CommandGroup {
+        CommandGroup {
+            events: Vec::new(),
+            bytes: 0,
+            waiting: Vec::new(),
+            overlay: Overlay::default(),
+            known_rows: KnownRows::keeping_counters(checks_records),
+            has_failed_read: false,
+            unexpected_event: None,
+            damage_met: Vec::new(),
+            keys_in_group: HashMap::new(),
+        }
+    }
+
     /// The number of commands that wait for the write outcome.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
@@ -265,7 +281,7 @@ mod tests {
             commit_error: Some(unknown),
             log_time: Duration::ZERO,
         };
-        CommandGroup { waiting, ..CommandGroup::default() }.answer(&written, role);
+        CommandGroup { waiting, ..CommandGroup::new(true) }.answer(&written, role);
         answered.try_recv().unwrap()
     }
 

@@ -47,6 +47,9 @@ const COUNTER_ENTRY: usize = 256;
 ///
 /// Each command that draws a number of a gapless series reads and writes the counter record of the
 /// series. Without the kept records each group would wait for one more read.
+///
+/// Invariant: counter records are kept only where a write notices what another program did to the
+/// row: see [`KnownRows::keeping_counters`].
 #[derive(Debug)]
 pub(crate) struct KnownRows {
     /// Each row that was read ahead; `None` for a row that does not exist.
@@ -56,29 +59,37 @@ pub(crate) struct KnownRows {
     /// The largest number of rows in the next call. A call that fails halves this number. So a call
     /// that is too large for the storage, or a row that cannot be read, does not delay every group.
     max_rows: usize,
-    /// The counter records that the last groups wrote.
-    counters: LruCache<AppRow, FoundRow>,
-}
-
-impl Default for KnownRows {
-    fn default() -> KnownRows {
-        // A cache that is made with a size takes the memory of all its entries at once.
-        let mut counters = LruCache::unbounded();
-        counters.resize(COUNTERS);
-        KnownRows { read_ahead: HashMap::new(), bytes: 0, max_rows: ROWS, counters }
-    }
+    /// The counter records that the last groups wrote; `None` if none are kept.
+    counters: Option<LruCache<AppRow, FoundRow>>,
 }
 
 impl KnownRows {
+    /// Makes an empty set. `checks_records` tells whether a write of a record notices what another
+    /// program did to the row. Only then are counter records kept.
+    ///
+    /// A simpler version keeps them always. At level 2 an operator repairs a counter record by a plain
+    /// write, which hides ordered writes; the leader puts the next versions of the record that it has
+    /// in memory, and they are hidden; the next leader reads the record of the operator. So numbers
+    /// would be given twice. A leader that reads the record writes it conditionally.
+    pub(crate) fn keeping_counters(checks_records: bool) -> KnownRows {
+        let counters = checks_records.then(|| {
+            // A cache that is made with a size takes the memory of all its entries at once.
+            let mut counters = LruCache::unbounded();
+            counters.resize(COUNTERS);
+            counters
+        });
+        KnownRows { read_ahead: HashMap::new(), bytes: 0, max_rows: ROWS, counters }
+    }
+
     /// A row, if it is known; the inner `None` stands for a row that does not exist.
     pub(crate) fn get(&self, row: &AppRow) -> Option<Option<FoundRow>> {
-        if let Some(counter) = self.counters.peek(row) {
+        if let Some(counter) = self.counters.as_ref().and_then(|counters| counters.peek(row)) {
             return Some(Some(counter.clone()));
         }
         if self.read_ahead.is_empty() { None } else { self.read_ahead.get(row).cloned() }
     }
 
-    /// Keeps a counter record as a group wrote it. `hides_ordered` tells whether the group found a
+    /// Keeps a counter record as a group wrote it, if counter records are kept. `hides_ordered` tells whether the group found a
     /// row that hides ordered writes: it wrote this row conditionally, and the row still hides them.
     ///
     /// Invariant: no row is kept as one that hides ordered writes if it may not hide them: a
@@ -87,12 +98,13 @@ impl KnownRows {
     /// for no flag.
     pub(crate) fn keep_counter(&mut self, row: AppRow, bytes: &[u8], hides_ordered: bool) {
         self.remove_read_ahead(&row);
+        let Some(counters) = &mut self.counters else { return };
         if bytes.len() <= COUNTER {
             // The bytes share the memory of their whole event, so they are copied.
             let value = Bytes::copy_from_slice(bytes);
-            self.counters.put(row, FoundRow { value, hides_ordered });
+            counters.put(row, FoundRow { value, hides_ordered });
         } else {
-            self.counters.pop(&row);
+            counters.pop(&row);
         }
     }
 
@@ -108,7 +120,9 @@ impl KnownRows {
     pub(crate) fn clear(&mut self) {
         self.read_ahead.clear();
         self.bytes = 0;
-        self.counters.clear();
+        if let Some(counters) = &mut self.counters {
+            counters.clear();
+        }
     }
 
     /// Drops all rows that were read ahead but these. The search ends as soon as all rows that are
@@ -164,7 +178,7 @@ mod tests {
     fn rows_that_are_read_ahead_have_a_bound_in_bytes() {
         for size in [1, 10_000, ROW - 1, ROW] {
             let row = found(&vec![0; size]);
-            let (mut ahead, mut next) = (KnownRows::default(), 0);
+            let (mut ahead, mut next) = (KnownRows::keeping_counters(true), 0);
             for _ in 0..100 {
                 let rows = rows(next, ahead.rows_of_a_call());
                 next += rows.len() as u64;
@@ -183,7 +197,7 @@ mod tests {
     /// A counter record pinned the memory of its whole event.
     #[test]
     fn counter_records_have_a_bound_in_number_and_in_bytes() {
-        let mut known = KnownRows::default();
+        let mut known = KnownRows::keeping_counters(true);
         let event = Bytes::from(vec![0; ROW]);
         for row in rows(0, COUNTERS.get() + 10) {
             known.keep_counter(row, &event.slice(..100), false);
@@ -200,11 +214,19 @@ mod tests {
         assert_eq!(known.get(row), None, "the bytes from before are wrong");
     }
 
+    #[test]
+    fn no_counter_record_is_kept_where_a_repaired_row_would_not_be_noticed() {
+        let (mut known, row) = (KnownRows::keeping_counters(false), rows(1, 1)[0]);
+        known.add(&[row], vec![Some(found(b"before"))]);
+        known.keep_counter(row, b"after", false);
+        assert_eq!(known.get(&row), None);
+    }
+
     /// A counter record that was read ahead for a later command is older than the one that the
     /// group wrote.
     #[test]
     fn a_counter_record_replaces_the_bytes_that_were_read_ahead() {
-        let (mut known, row) = (KnownRows::default(), rows(1, 1)[0]);
+        let (mut known, row) = (KnownRows::keeping_counters(true), rows(1, 1)[0]);
         known.add(&[row], vec![Some(found(b"before"))]);
         known.keep_counter(row, b"after", true);
         let hides = FoundRow { hides_ordered: true, ..found(b"after") };
@@ -218,7 +240,7 @@ mod tests {
     /// waiting commands of 2,000 rows each.
     #[test]
     fn the_search_for_rows_ends_when_all_are_found() {
-        let mut ahead = KnownRows::default();
+        let mut ahead = KnownRows::keeping_counters(true);
         ahead.add(&rows(100, 10), vec![Some(found(b"row")); 10]);
         let mut looked_up = 0;
         ahead.keep_read_ahead(rows(95, 10_000).into_iter().inspect(|_| looked_up += 1));
@@ -229,7 +251,7 @@ mod tests {
     /// group waited for the time-out of that call, and then read row by row.
     #[test]
     fn calls_that_fail_become_small_and_grow_again_when_calls_are_answered() {
-        let mut ahead = KnownRows::default();
+        let mut ahead = KnownRows::keeping_counters(true);
         let after = |ahead: &mut KnownRows, is_answered| {
             ahead.note_call(is_answered);
             ahead.rows_of_a_call()

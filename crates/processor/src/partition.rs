@@ -123,7 +123,7 @@ impl Partition {
             Arc::clone(&log),
         );
         let (stop, stopped) = watch::channel(None);
-        let epoch = log.epoch();
+        let (epoch, checks_records) = (log.epoch(), log.checks_records());
         // A cache that is made with a size takes the memory of all its entries at once.
         let mut kinds = LruCache::unbounded();
         kinds.resize(NonZeroUsize::new(workspaces).unwrap_or(NonZeroUsize::MIN));
@@ -145,7 +145,7 @@ impl Partition {
             name,
             waiting: VecDeque::new(),
             violation: None,
-            group: CommandGroup::default(),
+            group: CommandGroup::new(checks_records),
             pace: GroupPace::default(),
         };
         let worker = Worker { sequencer, groups, stop: stopped };

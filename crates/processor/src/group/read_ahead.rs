@@ -189,7 +189,7 @@ mod tests {
         };
         let row = |id| AppRow::Record(WsId(1), RecordId(id));
         let (done, waits, not_read) = (100_000, 200_000, 300_000);
-        let mut group = CommandGroup::default();
+        let mut group = CommandGroup::new(true);
         for id in [done, waits, not_read] {
             let found = FoundRow { value: Bytes::from(vec![0; 1_000]), hides_ordered: false };
             group.known_rows.add(&[row(id)], vec![Some(found)]);

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use eventlog::{RecordId, Value, WsId};
+use eventlog::{AppRow, RecordId, Value, WsId};
+use istorage::AppStorageExt;
 use processor::{Application, Command, Refused, Rejection, RejectionKind, RowChange};
 use shop::{create_workspace, cud, new_row, qname, text, update};
 
@@ -59,6 +60,28 @@ async fn the_counter_starts_again_in_each_year_and_never_goes_back() {
         let behind = scene.write(&node, WS, vec![invoice(1)]).await;
         assert_eq!(behind.unwrap(), ["INV2028-0002"]);
         assert_eq!(scene.end(&node).await.all.len(), 7);
+    }
+}
+
+/// An operator wrote the counter record again, and such a row hides ordered writes. At levels 1 and 2
+/// the leader had the counter in memory, and put the next ones. They were hidden, and the next leader
+/// gave their numbers again.
+#[tokio::test]
+async fn a_counter_that_an_operator_has_repaired_counts_on() {
+    for level in LEVELS {
+        let scene = Scene::new(level, 0).await;
+        let mut node = scene.lead_in(&[WS]).await;
+        assert_eq!(scene.write(&node, WS, vec![invoice(1)]).await.unwrap(), ["INV2026-0001"]);
+        let (storage, soon) = (&scene.shop_db.app.storage, scene.shop_db.soon());
+        let key = AppRow::Record(WsId(WS), COUNTER).key();
+        let counter = storage.get_linearizable(&key, soon).await.unwrap().unwrap();
+        let repaired = storage.compare_and_swap(key, counter.clone(), counter, None, soon).await;
+        assert!(repaired.unwrap().is_applied());
+        assert_eq!(scene.write(&node, WS, vec![invoice(1)]).await.unwrap(), ["INV2026-0002"]);
+        scene.stop(&node).await;
+        node = scene.lead_in(&[]).await;
+        assert_eq!(scene.write(&node, WS, vec![invoice(1)]).await.unwrap(), ["INV2026-0003"]);
+        assert_eq!(scene.end(&node).await.all.len(), 3);
     }
 }
 
