@@ -4,6 +4,7 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures::FutureExt;
@@ -12,6 +13,7 @@ use tokio::{
     net::TcpStream,
 };
 use tokio_rustls::TlsStream;
+use tracing::debug;
 
 /// The stream of a connection.
 #[derive(Debug)]
@@ -38,6 +40,18 @@ impl NodeStream {
     pub(crate) fn hang_up(&mut self) {
         if let NodeStream::Tls(stream) = self {
             let _ = stream.shutdown().now_or_never();
+        }
+    }
+
+    /// Makes the kernel reset the connection when the stream is dropped. The kernel forgets the bytes
+    /// that the client has not taken, and the client can tell the cut from an end of the node.
+    pub(crate) fn reset(&self) {
+        let stream = match self {
+            NodeStream::Plain(stream) => stream,
+            NodeStream::Tls(stream) => stream.get_ref().0,
+        };
+        if let Err(error) = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)) {
+            debug!(%error, "SO_LINGER could not be set");
         }
     }
 }

@@ -30,8 +30,7 @@ pub(crate) struct HttpConfig {
     pub(crate) tls: Option<HttpTlsConfig>,
     /// The maximum number of connections.
     pub(crate) connections: NonZeroUsize,
-    /// How long the head of a request may take. Also how long a connection may be idle, or take
-    /// nothing of its answer.
+    /// How long the head of a request may take. Also how long a connection may be idle.
     pub(crate) head_seconds: Seconds,
     /// The maximum size of a body, in bytes.
     pub(crate) body_bytes: NonZeroUsize,

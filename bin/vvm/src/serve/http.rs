@@ -113,6 +113,7 @@ mod tests {
         assert_eq!(admin.connections, 100);
         assert_eq!(admin.head_time, Duration::from_secs(5));
         assert_eq!(admin.drain_time, Duration::from_secs(1));
+        assert_eq!(admin.answer_time, limits.answer_time, "a backup waits for a slow disk");
         assert_eq!((admin.body_bytes, admin.body_time), (limits.body_bytes, limits.body_time));
     }
 }

@@ -141,7 +141,7 @@ impl Drop for Backup {
             (true, _) => info!(bytes, ?took, "backup sent"),
             (false, Some(error)) => warn!(bytes, ?took, error, "backup failed"),
             (false, None) => {
-                warn!(bytes, ?took, "backup ended early: the client left, or the node stops")
+                warn!(bytes, ?took, "backup ended early: its connection ended, or the node stops")
             }
         }
     }

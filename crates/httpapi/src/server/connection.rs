@@ -1,8 +1,8 @@
 //! One connection: serves its requests, and ends it.
 
 use std::{
-    convert::Infallible, error::Error, future::poll_fn, io, net::SocketAddr, pin::pin, sync::Arc,
-    task::Poll, time::Duration,
+    convert::Infallible, future::poll_fn, io, net::SocketAddr, pin::pin, sync::Arc, task::Poll,
+    time::Duration,
 };
 
 use hyper::{
@@ -50,7 +50,7 @@ pub(super) async fn run<A: RequestHandler>(
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "TCP_NODELAY could not be set");
     }
-    if let Err(error) = set_user_timeout(&stream, limits.head_time) {
+    if let Err(error) = set_user_timeout(&stream, limits.answer_time) {
         debug!(%error, "TCP_USER_TIMEOUT could not be set");
     }
     let Some(stream) = secured(stream, peer, shared).await else { return };
@@ -82,7 +82,9 @@ pub(super) async fn run<A: RequestHandler>(
             ended
         }
         () = exchange.under_way.overdue(limits.answer_time, clock) => {
-            return note_not_taken(peer, shared);
+            note_not_taken(peer, shared);
+            let http1::Parts { mut io, .. } = connection.into_parts();
+            return io.stream().reset();
         }
         () = stop.cancelled() => loop {
             // A graceful shutdown ends a connection at once if no request is under way. But the
@@ -102,13 +104,12 @@ pub(super) async fn run<A: RequestHandler>(
     };
     let http1::Parts { mut io, read_buf, .. } = connection.into_parts();
     match ended {
-        Some(Ok(())) if exchange.is_not_taken() => note_not_taken(peer, shared),
+        Some(_) if exchange.is_not_taken() => note_not_taken(peer, shared),
         Some(Ok(())) => close(io, exchange.is_unread(), shared).await,
         Some(Err(error)) if error.is_parse() => {
             let problem = parse_problem(&error, &read_buf, limits);
             refuse(problem, io, peer, shared).await;
         }
-        Some(Err(error)) if is_not_taken(&error) => note_not_taken(peer, shared),
         Some(Err(error)) => {
             debug!(%error, "connection broke");
             io.stream().hang_up();
@@ -116,14 +117,6 @@ pub(super) async fn run<A: RequestHandler>(
         // The connection is idle, and ends at once.
         None => io.stream().hang_up(),
     }
-}
-
-/// Whether the kernel ended a connection because its client took nothing: see [`set_user_timeout`].
-fn is_not_taken(error: &hyper::Error) -> bool {
-    // The source of a log may time out, too.
-    let source = error.source().filter(|_| !error.is_user());
-    let error = source.and_then(|source| source.downcast_ref::<io::Error>());
-    error.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
 }
 
 fn note_not_taken<A>(peer: SocketAddr, shared: &ServerState<A>) {
@@ -218,8 +211,8 @@ async fn answered<A: RequestHandler>(
     answer
 }
 
-/// Lets the kernel end the connection of a client that does not receive its answer. Only the kernel
-/// knows which part of the answer is still on its way.
+/// Lets the kernel end the connection of a client that takes nothing of its answer for a time. Only
+/// the kernel knows which part of the answer is still on its way.
 #[cfg(target_os = "linux")]
 fn set_user_timeout(stream: &TcpStream, time: Duration) -> io::Result<()> {
     let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);

@@ -16,8 +16,7 @@ pub struct HttpLimits {
     /// connection becomes idle or ends.
     pub connections: usize,
     /// The time that the head of a request may take to arrive, and before it the handshake of TLS.
-    /// A connection may be idle for the same time, and its client may leave sent bytes unreceived
-    /// for the same time.
+    /// A connection may be idle for the same time.
     pub head_time: Duration,
     /// The number of bytes of a head.
     pub head_bytes: usize,
@@ -25,7 +24,8 @@ pub struct HttpLimits {
     pub body_time: Duration,
     /// The number of bytes of a body.
     pub body_bytes: usize,
-    /// The time that a client may take to receive an answer. An answer that takes longer is cut.
+    /// The time that a client may take to receive an answer, or to take nothing of it. An answer that
+    /// takes longer is cut.
     pub answer_time: Duration,
     /// The time that current requests may take to end when the node stops. In a node, use
     /// `vvm::StopShare::Requests`.

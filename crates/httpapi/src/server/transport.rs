@@ -31,8 +31,8 @@ pub(super) struct ConnectionState {
     is_answering: AtomicBool,
     /// Whether a body was left unread.
     is_unread: AtomicBool,
-    /// Whether the kernel ended the connection because the client took nothing.
-    is_not_taken: AtomicBool,
+    /// Whether the kernel gave up sending.
+    is_timed_out: AtomicBool,
     /// Whether the client speaks plain HTTP to a port with TLS.
     lacks_tls: bool,
 }
@@ -44,7 +44,7 @@ impl ConnectionState {
             has_request: AtomicBool::new(false),
             is_answering: AtomicBool::new(false),
             is_unread: AtomicBool::new(false),
-            is_not_taken: AtomicBool::new(false),
+            is_timed_out: AtomicBool::new(false),
             lacks_tls,
         }
     }
@@ -75,9 +75,10 @@ impl ConnectionState {
         self.is_unread.load(Ordering::Acquire)
     }
 
-    /// Whether the kernel ended the connection because the client took nothing.
+    /// Whether the kernel ended the connection because the client took nothing of an answer. Before
+    /// the first request the client has only bytes of TLS to take.
     pub(super) fn is_not_taken(&self) -> bool {
-        self.is_not_taken.load(Ordering::Acquire)
+        self.has_request() && self.is_timed_out.load(Ordering::Acquire)
     }
 }
 
@@ -126,6 +127,14 @@ impl Transport {
         }
     }
 
+    /// Notes whether the kernel gave up sending. hyper does not tell: it reports an orderly end if
+    /// the kernel has the whole answer.
+    fn note_timeout<T>(&self, outcome: &Poll<io::Result<T>>) {
+        if matches!(outcome, Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::TimedOut) {
+            self.exchange.is_timed_out.store(true, Ordering::Release);
+        }
+    }
+
     fn withholds(&self) -> bool {
         !self.exchange.is_answering.load(Ordering::Acquire)
     }
@@ -138,10 +147,7 @@ impl Read for Transport {
         buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        // hyper reports an orderly end if the kernel has the whole answer.
-        if matches!(&read, Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::TimedOut) {
-            self.exchange.is_not_taken.store(true, Ordering::Release);
-        }
+        self.note_timeout(&read);
         read
     }
 }
@@ -158,6 +164,7 @@ impl Write for Transport {
         }
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.note_unsent();
+        self.note_timeout(&written);
         written
     }
 
@@ -172,6 +179,7 @@ impl Write for Transport {
         }
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         self.note_unsent();
+        self.note_timeout(&written);
         written
     }
 
@@ -185,6 +193,7 @@ impl Write for Transport {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         self.note_unsent();
+        self.note_timeout(&flushed);
         if flushed.is_ready() && self.exchange.under_way.is_idle() {
             self.exchange.is_answering.store(false, Ordering::Release);
         }
@@ -297,6 +306,8 @@ mod tests {
         let mut scrap = ReadBuf::new(&mut scrap);
         let read = poll_fn(|context| Pin::new(&mut transport).poll_read(context, scrap.unfilled()));
         assert_eq!(read.await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(!exchange.is_not_taken(), "there was no request, so there is no answer");
+        drop(exchange.begin());
         assert!(exchange.is_not_taken());
         drop(client);
     }

@@ -38,7 +38,7 @@ fn slow_clients_are_disconnected_and_do_not_delay_others() {
 /// A client asks for a log, and does not take the answer.
 #[test]
 fn a_client_that_does_not_receive_its_answer_is_disconnected() {
-    let node = TestNode::with(|settings| settings.limits.head_time = Duration::from_millis(500));
+    let node = TestNode::with(|settings| settings.limits.answer_time = Duration::from_millis(500));
     let text = "x".repeat(900_000);
     for _ in 0..20 {
         let body = format!(

@@ -2,13 +2,14 @@
 //! and which are refused.
 
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::TcpStream,
     sync::mpsc,
     thread::{self, sleep},
     time::{Duration, Instant},
 };
 
+use httpapi::HttpApiSettings;
 use shop::http_client::{answer, command_path, request, try_request, workspace_path};
 
 use crate::support::{PATIENCE, TestNode, WS};
@@ -197,28 +198,58 @@ fn a_client_that_announces_a_body_and_sends_none_takes_no_memory() {
     node.stop();
 }
 
-/// The kernel ended the connection of a client that took nothing, and the node neither logged nor
-/// counted it. The operator saw no reason for answers that were cut.
-#[test]
-fn a_client_that_takes_nothing_is_counted_also_if_the_kernel_ends_its_connection() {
-    let node = TestNode::with(|settings| settings.limits.head_time = Duration::from_millis(800));
+/// A node whose log of the workspace has more bytes than the kernel keeps for a connection.
+fn with_long_log(change: impl FnOnce(&mut HttpApiSettings)) -> TestNode {
+    let node = TestNode::with(change);
     let text = "x".repeat(900_000);
     let body =
         format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
     for _ in 0..20 {
         assert_eq!(node.command(WS, "sys.CUD", &body).0, 200);
     }
+    node
+}
+
+/// Asks for the log of the workspace, and takes nothing.
+fn ask_for_log(node: &TestNode) -> TcpStream {
     let mut silent = TcpStream::connect(node.api).unwrap();
-    let head = format!("GET {}/wlog HTTP/1.1\r\nhost: localhost\r\n\r\n", workspace_path(WS));
-    silent.write_all(head.as_bytes()).unwrap();
-    let cut = "httpapi_connections_closed_total{service=\"api\",reason=\"answer_not_taken\"} 1\n";
+    let head = "host: localhost\r\nconnection: close";
+    write!(silent, "GET {}/wlog HTTP/1.1\r\n{head}\r\n\r\n", workspace_path(WS)).unwrap();
+    silent
+}
+
+const NOT_TAKEN: &str =
+    "httpapi_connections_closed_total{service=\"api\",reason=\"answer_not_taken\"}";
+
+/// The kernel ended the connection of a client that took nothing, and the node neither logged nor
+/// counted it. The operator saw no reason for answers that were cut. The client could not tell the
+/// cut from the end of the node.
+#[test]
+fn a_client_that_takes_nothing_is_counted_and_its_connection_is_reset() {
+    let node = with_long_log(|settings| settings.limits.answer_time = Duration::from_secs(2));
+    let mut silent = ask_for_log(&node);
     let start = Instant::now();
-    while !node.metrics().contains(cut) {
+    while !node.metrics().contains(&format!("{NOT_TAKEN} 1\n")) {
         assert!(start.elapsed() < PATIENCE, "{}", node.metrics());
         sleep(Duration::from_millis(20));
     }
-    // The time for whole answers is not over.
     assert!(start.elapsed() < Duration::from_secs(20));
+    let cut = silent.read_to_end(&mut Vec::new()).unwrap_err();
+    assert_eq!(cut.kind(), ErrorKind::ConnectionReset);
+    node.stop();
+}
+
+/// A client that took nothing for the time of a head was cut. On the admin endpoint, 5 s without a
+/// write to its disk ended `vvm backup`.
+#[test]
+fn a_client_may_take_nothing_for_longer_than_it_may_be_idle() {
+    let node = with_long_log(|settings| settings.limits.head_time = Duration::from_millis(500));
+    let mut silent = ask_for_log(&node);
+    sleep(Duration::from_secs(3));
+    let mut whole = Vec::new();
+    silent.read_to_end(&mut whole).unwrap();
+    assert!(whole.len() > 20 * 900_000 && whole.ends_with(b"0\r\n\r\n"), "{}", whole.len());
+    assert!(node.metrics().contains(&format!("{NOT_TAKEN} 0\n")), "{}", node.metrics());
     node.stop();
 }
 
