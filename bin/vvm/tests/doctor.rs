@@ -134,14 +134,16 @@ fn configuration() {
 fn certificates() {
     let folder = folder();
     let path = |file: &str| folder.path().join(file);
-    let sign = |ends: (i32, u8)| {
+    let sign_with = |ends: (i32, u8), change: fn(&mut rcgen::CertificateParams)| {
         let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(ends.0, ends.1, 1);
+        change(&mut params);
         let key = rcgen::KeyPair::generate().unwrap();
         fs::write(path("node.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
         fs::write(path("node-key.pem"), key.serialize_pem()).unwrap();
     };
+    let sign = |ends| sign_with(ends, |_| {});
     let tls = "[admin.tls]\ncert_file = \"node.pem\"\nkey_file = \"node-key.pem\"";
     let diagnosis = || Diagnosis::in_folder(folder.path(), &with_ports(tls));
     diagnosis().fails("configuration", &["`admin.tls.cert_file`", "node.pem"]);
@@ -158,6 +160,8 @@ fn certificates() {
     diagnosis().is_ok("private file", &["`admin.tls.key_file`: node-key.pem is private"]);
     sign((2021, 1));
     diagnosis().fails("certificate", &["`admin.tls` is over"]);
+    sign_with((2090, 1), |params| params.subject_alt_names.clear());
+    diagnosis().fails("configuration", &["`admin.tls.cert_file`", "no `subjectAltName`"]);
 }
 
 /// Other machines reach the admin endpoint. A node does not start without the keys of its tokens.

@@ -4,6 +4,7 @@
 //! one step, and only by files that can be used.
 
 mod files;
+mod judgement;
 mod port;
 mod reload;
 mod server;

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{
     },
 };
 
-use super::validity;
+use super::{judgement, validity};
 use crate::given_file::{read, read_again};
 
 /// The PEM files of a port with TLS. The port reads them again when they change.
@@ -204,6 +204,15 @@ impl Credentials {
             authority: authority.transpose()?,
             ends,
         })
+    }
+
+    /// Refuses a certificate that no client of the port would accept.
+    pub(super) fn check_server(&self) -> Result<(), TlsFileError> {
+        let refused = |why| self.refused(TlsFile::Certificate, why);
+        let Some(own) = self.chain.first() else { return Ok(()) };
+        let ends =
+            validity::ends(own).map_err(|error| self.refused(TlsFile::Certificate, error))?;
+        judgement::check(own, ends).map_err(refused)
     }
 
     /// The error if rustls refuses a file.

@@ -22,7 +22,9 @@ impl ServerTls {
     /// Reads the files of a port that serves every client.
     ///
     /// # Errors
-    /// If a file cannot be used, or if the key is not that of the certificate.
+    /// If a file cannot be used, if the key is not that of the certificate, or if every client would
+    /// refuse the certificate: it is that of an authority, is not for servers, or has no name. A
+    /// certificate that is over is no error.
     pub fn read(files: TlsFiles) -> Result<ServerTls, TlsFileError> {
         ServerTls::read_port(PortFiles { own: files, authority: None })
     }
@@ -66,6 +68,7 @@ impl ServerTls {
 }
 
 fn server_config(credentials: &Credentials) -> Result<ServerConfig, TlsFileError> {
+    credentials.check_server()?;
     let provider = Arc::new(aws_lc_rs::default_provider());
     let unusable = |file| move |error| credentials.refused(file, error);
     let config = ServerConfig::builder_with_provider(Arc::clone(&provider))

@@ -9,7 +9,11 @@ use std::{
 
 use clock::{Clock, ManualClock};
 use httpapi::{HttpApiSettings, TlsFile};
-use rcgen::{ExtendedKeyUsagePurpose, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams,
+    ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth},
+    IsCa, date_time_ymd,
+};
 use shop::http_client::{answer, command_path, workspace_path};
 use tempfile::TempDir;
 use tokio_rustls::rustls::{
@@ -137,12 +141,12 @@ fn a_client_or_a_node_without_the_right_certificate_is_refused() {
     );
     // The API asks for no certificate.
     assert_eq!(secured.client().ask(node.api, GET).unwrap().status, 404);
-    let over = |params: &mut rcgen::CertificateParams| {
+    let over = |params: &mut CertificateParams| {
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2021, 1, 1);
     };
-    let for_servers = |params: &mut rcgen::CertificateParams| {
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let for_servers = |params: &mut CertificateParams| {
+        params.extended_key_usages = vec![ServerAuth];
     };
     for version in [&TLS12, &TLS13] {
         let with = |own: Option<&[String; 2]>| TlsClient::with(&pem, own, &[version]);
@@ -378,6 +382,67 @@ fn files_that_cannot_be_used_are_refused_with_the_reason() {
         assert!(error.to_string().starts_with(&path), "{error}");
         assert!(error.to_string().contains(why), "{why}: {error}");
     }
+}
+
+type ParamChange = fn(&mut CertificateParams);
+
+/// Certificates that clients refuse, and a part of the reason.
+fn refused_by_clients() -> [(ParamChange, &'static str); 3] {
+    [
+        (|params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained), "CA:FALSE"),
+        (|params| params.extended_key_usages = vec![ClientAuth], "`serverAuth`"),
+        (|params| params.subject_alt_names.clear(), "`subjectAltName`"),
+    ]
+}
+
+/// A node started with such a certificate, and each client refused it. The doctor saw nothing.
+#[test]
+fn a_certificate_that_all_clients_refuse_is_refused() {
+    let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
+    let files = authority.files(folder.path(), "node", NAME);
+    for (change, why) in refused_by_clients() {
+        files.write(authority.sign(NAME, change));
+        for read in [files.server(), files.server_with_clients()] {
+            let error = read.unwrap_err();
+            assert_eq!(error.file, TlsFile::Certificate, "{error}");
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+    // A certificate that is over is no error, nor is one without purposes or with an IP alone.
+    let over = |params: &mut CertificateParams| {
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+    };
+    let accepted: [(&str, ParamChange); 3] = [
+        (NAME, over),
+        (NAME, |params| params.extended_key_usages.clear()),
+        ("10.0.0.1", |params| params.extended_key_usages = vec![ServerAuth]),
+    ];
+    for (name, change) in accepted {
+        files.write(authority.sign(name, change));
+        files.server().unwrap();
+    }
+}
+
+/// Such a certificate was taken at a reload, and the port lost all its clients.
+#[test]
+fn a_port_keeps_its_certificate_if_all_clients_refuse_the_new_one() {
+    let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
+    let files = authority.files(folder.path(), "node", NAME);
+    let node = TestNode::with_admin(|api, _| api.tls = Some(files.server().unwrap()));
+    let client = TlsClient::new(&authority.pem());
+    let refused = "httpapi_certificate_exchanges_total{service=\"api\",outcome=\"refused\"}";
+    for (done, (change, why)) in (1..).zip(refused_by_clients()) {
+        files.write(authority.sign(NAME, change));
+        let start = Instant::now();
+        while !node.log_text().contains(why) {
+            assert!(start.elapsed() < PATIENCE, "{}", node.log_text());
+            sleep(Duration::from_millis(10));
+        }
+        assert!(node.metric(refused) >= f64::from(done));
+        assert_eq!(client.ask(node.api, GET).unwrap().status, 404);
+    }
+    node.stop();
 }
 
 /// The plain client of the suite meets a port with TLS, and says what is wrong.

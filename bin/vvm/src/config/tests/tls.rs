@@ -23,6 +23,9 @@ fn files_of_tls_that_cannot_be_used_are_refused_with_their_keys() {
         format!("[{section}.tls]\ncert_file = {certificate:?}\nkey_file = {key:?}\n{more}\n")
     };
     let client_ca = |file: &str| format!("client_ca_file = {file:?}");
+    let mut client = rcgen::CertificateParams::new(["node".to_owned()]).unwrap();
+    client.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let client = write("client.pem", &client.self_signed(&own.signing_key).unwrap().pem());
     let cluster = |key: &str, ca: &str| {
         let text = tls("cluster", [&certificate, key], &format!("ca_file = {ca:?}"));
         dynamodb(&format!("[cluster]\nlisten = \"127.0.0.1:1\"\n{text}"))
@@ -30,6 +33,7 @@ fn files_of_tls_that_cannot_be_used_are_refused_with_their_keys() {
     check_refusals(&[
         (&tls("http", [&none, &key], ""), [2, 1], "http.tls.cert_file", &none),
         (&tls("http", [&key, &key], ""), [2, 1], "http.tls.cert_file", "has no certificate"),
+        (&tls("http", [&client, &key], ""), [2, 1], "http.tls.cert_file", "`serverAuth`"),
         (&tls("http", [&certificate, &other_key], ""), [3, 1], "http.tls.key_file", &certificate),
         (
             &tls("admin", [&certificate, &certificate], ""),
