@@ -97,10 +97,7 @@ impl MemoryPool {
         deadline: Instant,
     ) -> Result<MemoryShare, ProblemDetails> {
         let place = self.kib.take(principal, kib_of(bytes), deadline).await;
-        let place = place.map_err(|why| match why {
-            NoPlace::OfPrincipal => self.exhausted_by_principal(),
-            NoPlace::OfAll => self.exhausted(),
-        })?;
+        let place = place.map_err(|why| self.problem(why))?;
         self.reserved.increment(bytes_of(&place));
         Ok(MemoryShare { place, pool: self.clone() })
     }
@@ -114,16 +111,16 @@ impl MemoryPool {
 
     /// The problem of a request that finds no free memory.
     pub(crate) fn exhausted(&self) -> ProblemDetails {
-        let reason = format!("the memory for {} is used up: send the request again later", self.of);
-        ProblemDetails::unavailable("memory_full", reason)
+        self.problem(NoPlace::OfAll)
     }
 
-    fn exhausted_by_principal(&self) -> ProblemDetails {
-        let (of, mib) = (self.of, self.kib.most_of_one() as f64 / 1024.0);
-        ProblemDetails::rate_limited(format!(
-            "this principal holds its part of the memory for {of}, {mib} MiB: receive the answers, \
-             and send the request again later"
-        ))
+    fn problem(&self, why: NoPlace) -> ProblemDetails {
+        self.kib.problem(why, "memory_full", |kib, of_one| {
+            let (of, mib) = (self.of, kib as f64 / 1024.0);
+            format!(
+                "the memory for {of}{of_one} is used up, {mib} MiB: send the request again later"
+            )
+        })
     }
 }
 

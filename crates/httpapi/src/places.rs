@@ -18,6 +18,8 @@ use std::{
 use clock::{Clock, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::problem::ProblemDetails;
+
 /// The places of all principals.
 #[derive(Debug)]
 pub(crate) struct Places {
@@ -79,16 +81,6 @@ impl Places {
         Places { most_waiting: most.clamp(1, Semaphore::MAX_PERMITS), ..self }
     }
 
-    /// The number of all places.
-    pub(crate) fn most(&self) -> usize {
-        self.most
-    }
-
-    /// The most places of one principal.
-    pub(crate) fn most_of_one(&self) -> usize {
-        self.most_of_one
-    }
-
     /// Waits for so many places, or for all places if there are fewer. A request that needs more than
     /// the share of its principal takes the whole share.
     pub(crate) async fn take(
@@ -139,6 +131,23 @@ impl Places {
             let _ = resize(of_share, permits(before, self.most_of_one));
         }
         is_resized
+    }
+
+    /// The problem of a request that gets no place. `code` is that of the limit of all places.
+    /// `reason` makes a sentence from the number of places and the words "of one principal", which
+    /// follow a noun or are left out.
+    pub(crate) fn problem(
+        &self,
+        why: NoPlace,
+        code: &'static str,
+        reason: impl FnOnce(usize, &str) -> String,
+    ) -> ProblemDetails {
+        match why {
+            NoPlace::OfPrincipal => {
+                ProblemDetails::rate_limited(reason(self.most_of_one, " of one principal"))
+            }
+            NoPlace::OfAll => ProblemDetails::unavailable(code, reason(self.most, "")),
+        }
     }
 
     async fn wait_for_share(
@@ -290,6 +299,6 @@ mod tests {
         drop(two);
         // A request that needs more than its share takes the whole share.
         assert_eq!(places.try_take(Some("two"), 9).unwrap().count(), 9);
-        assert_eq!(Places::new(2, clock).least_of_one(6).most_of_one(), 2);
+        assert_eq!(Places::new(2, clock).least_of_one(6).most_of_one, 2);
     }
 }

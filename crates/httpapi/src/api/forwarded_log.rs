@@ -21,8 +21,8 @@ use super::{
 use crate::{
     cluster::{Peer, PeerBody, PeerSlot},
     follow::{FollowEnds, FollowerPlace, Waited, is_followed},
-    places::{NoPlace, Place},
-    problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
+    places::Place,
+    problem::ProblemDetails,
     read::cut_at,
     response::{Body, Endless, stream_body},
 };
@@ -48,18 +48,9 @@ impl ApiHandler {
         let principal = self.access.principal(&head.caller);
         if is_followed(head.query())? {
             let place = self.followers.take(principal)?;
-            let slot = peer.follower_slot(principal).map_err(|why| {
-                let of = match why {
-                    NoPlace::OfPrincipal => "clients of this principal",
-                    NoPlace::OfAll => "clients of this node",
-                };
-                let reason = format!("too many {of} follow logs of the owner through this node: follow the log at the owner itself");
-                let problem = match why {
-                    NoPlace::OfPrincipal => ProblemDetails::rate_limited(reason),
-                    NoPlace::OfAll => ProblemDetails::unavailable(TOO_MANY_FOLLOWERS, reason),
-                };
-                problem.with("leader", owner.advertised.to_string())
-            })?;
+            let slot = peer
+                .follower_slot(principal)
+                .map_err(|problem| problem.with("leader", owner.advertised.to_string()))?;
             return Ok((Some(LogPlace::Followed(place)), Some(slot)));
         }
         let place = peer.logs.take(principal, head.until).await?;

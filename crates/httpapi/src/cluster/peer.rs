@@ -38,7 +38,8 @@ use super::{
     tls::ClusterTls,
 };
 use crate::{
-    places::{NoPlace, Place, Places},
+    places::{Place, Places},
+    problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
     read::SendPlaces,
     stream::NodeStream,
 };
@@ -105,7 +106,11 @@ impl Peer {
             slots: Arc::new(Semaphore::new(REQUESTS_PER_PEER - 1)),
             question_slot: Arc::new(Semaphore::new(1)),
             quota: Quota::new(limits),
-            logs: SendPlaces::new("the owner sends this node", LOGS_PER_PEER, clock.clone()),
+            logs: SendPlaces::new(
+                "through this node, the owner sends",
+                LOGS_PER_PEER,
+                clock.clone(),
+            ),
             follower_slots: Places::new(FOLLOWERS_PER_PEER, clock.clone()),
             state: Mutex::new(PeerState { idle: Vec::new(), down_until: clock.now() }),
             open: Arc::new(OpenConnections { number: AtomicUsize::new(0), shown }),
@@ -119,8 +124,20 @@ impl Peer {
     }
 
     /// Takes the slot of a follower, if one is free. Followers may stay for days, so nobody waits.
-    pub(crate) fn follower_slot(&self, principal: Option<&str>) -> Result<PeerSlot, NoPlace> {
-        Ok(PeerSlot::Follower { _place: self.follower_slots.try_take(principal, 1)? })
+    pub(crate) fn follower_slot(
+        &self,
+        principal: Option<&str>,
+    ) -> Result<PeerSlot, ProblemDetails> {
+        let slots = &self.follower_slots;
+        let place = slots.try_take(principal, 1).map_err(|why| {
+            slots.problem(why, TOO_MANY_FOLLOWERS, |most, of| {
+                format!(
+                    "at most {most} clients{of} follow logs of the owner through this node: follow \
+                     the log at the owner itself"
+                )
+            })
+        })?;
+        Ok(PeerSlot::Follower { _place: place })
     }
 
     /// Sends a question of this node itself, which changes nothing. The question waits only for

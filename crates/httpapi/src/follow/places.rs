@@ -6,7 +6,7 @@ use clock::Clock;
 use metrics::Gauge;
 
 use crate::{
-    places::{NoPlace, Place, Places},
+    places::{Place, Places},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
 };
 
@@ -37,16 +37,14 @@ impl FollowerPlaces {
 
     /// Takes a place. Nobody waits for one: followers may stay for days.
     pub(crate) fn take(&self, principal: Option<&str>) -> Result<FollowerPlace, ProblemDetails> {
-        let place = self.places.try_take(principal, 1).map_err(|why| match why {
-            NoPlace::OfPrincipal => ProblemDetails::rate_limited(format!(
-                "{} clients of this principal follow logs of this node, which is its limit",
-                self.places.most_of_one()
-            )),
-            NoPlace::OfAll => {
-                let most = self.places.most();
-                let reason = format!("{most} clients follow logs of this node, which is the limit");
-                ProblemDetails::unavailable(TOO_MANY_FOLLOWERS, reason)
-            }
+        let places = &self.places;
+        let place = places.try_take(principal, 1).map_err(|why| {
+            places.problem(why, TOO_MANY_FOLLOWERS, |most, of| {
+                format!(
+                    "at most {most} clients{of} follow logs of this node at the same time: wait \
+                     until one of them has ended"
+                )
+            })
         })?;
         self.taken.increment(1);
         let principal = principal.map(Arc::from);

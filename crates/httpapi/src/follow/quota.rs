@@ -65,7 +65,8 @@ impl LogQuota {
         principal: Option<&str>,
         deadline: Instant,
     ) -> Result<EarlierRead, ProblemDetails> {
-        let of_log = self.reads.take(principal, 1, deadline).await.map_err(LogReads::no_place)?;
+        let of_log = self.reads.take(principal, 1, deadline).await;
+        let of_log = of_log.map_err(|why| LogReads::no_place(&self.reads, why))?;
         Ok(EarlierRead { _of_log: of_log, _of_all: reads.of_follower(principal, deadline).await? })
     }
 

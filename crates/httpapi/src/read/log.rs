@@ -85,20 +85,18 @@ impl LogReads {
         let place = self.followers.take(principal, 1, deadline).await;
         // The share of these places bounds the memory of the principal, too. An answer that waits for
         // the share of its memory may be refused, and a follower must not be.
-        self.with_memory(place.map_err(LogReads::no_place)?, None, deadline).await
+        let place = place.map_err(|why| LogReads::no_place(&self.followers, why))?;
+        self.with_memory(place, None, deadline).await
     }
 
     /// The problem of a follower that gets no place.
-    pub(crate) fn no_place(why: NoPlace) -> ProblemDetails {
-        match why {
-            NoPlace::OfPrincipal => ProblemDetails::rate_limited(
-                "too many followers of this principal read earlier events already",
-            ),
-            NoPlace::OfAll => {
-                let reason = "too many followers read earlier events already";
-                ProblemDetails::unavailable(TOO_MANY_FOLLOWERS, reason)
-            }
-        }
+    pub(crate) fn no_place(places: &Places, why: NoPlace) -> ProblemDetails {
+        places.problem(why, TOO_MANY_FOLLOWERS, |most, of| {
+            format!(
+                "at most {most} followers{of} read earlier events at the same time: follow the log \
+                 again later"
+            )
+        })
     }
 
     async fn with_memory(

@@ -3,7 +3,7 @@
 use clock::{Clock, Instant};
 
 use crate::{
-    places::{NoPlace, Place, Places},
+    places::{Place, Places},
     problem::ProblemDetails,
 };
 
@@ -28,16 +28,13 @@ impl SendPlaces {
         deadline: Instant,
     ) -> Result<Place, ProblemDetails> {
         let SendPlaces { sends, places } = self;
-        places.take(principal, 1, deadline).await.map_err(|why| match why {
-            NoPlace::OfPrincipal => ProblemDetails::rate_limited(format!(
-                "{sends} this principal {} logs already, which is its limit",
-                places.most_of_one()
-            )),
-            NoPlace::OfAll => {
-                let most = places.most();
-                let reason = format!("{sends} {most} logs already, which is the limit");
-                ProblemDetails::unavailable("too_many_logs", reason)
-            }
+        places.take(principal, 1, deadline).await.map_err(|why| {
+            places.problem(why, "too_many_logs", |most, of| {
+                format!(
+                    "{sends} at most {most} logs{of} at the same time: wait until one of them has \
+                     ended"
+                )
+            })
         })
     }
 }
@@ -64,10 +61,13 @@ mod tests {
         let _one = places.take(Some("a"), later).now_or_never().unwrap().unwrap();
         let (status, code, reason) = refusal(Some("a"));
         assert_eq!((status, code), (429, "rate_limited"), "{reason}");
-        assert!(reason.contains("this principal 1 logs"), "{reason}");
+        assert!(
+            reason.starts_with("this node sends at most 1 logs of one principal at"),
+            "{reason}"
+        );
         let _two = places.take(Some("b"), later).now_or_never().unwrap().unwrap();
         let (status, code, reason) = refusal(Some("c"));
         assert_eq!((status, code), (503, "too_many_logs"), "{reason}");
-        assert!(reason.contains("this node sends 2 logs"), "{reason}");
+        assert!(reason.starts_with("this node sends at most 2 logs at"), "{reason}");
     }
 }
