@@ -322,6 +322,9 @@ fn a_follower_that_takes_nothing_gives_its_place_back() {
 
 /// Clients that took nothing held all memory for large events, and the followers of all other logs
 /// waited until these clients were cut.
+///
+/// How long a follower needs for an event of 4 MB depends on the machine. So the test looks whether
+/// a client was cut before.
 #[test]
 fn clients_of_a_log_that_take_nothing_leave_memory_to_other_logs() {
     const EVENT: usize = 4_000_000;
@@ -344,11 +347,11 @@ fn clients_of_a_log_that_take_nothing_leave_memory_to_other_logs() {
     });
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(6) {
-        let begun = Instant::now();
         let path = format!("{}/wlog?follow=true&from=2", workspace_path(OTHER));
         let mut other = Follower::open(node.api, &path, &[]).unwrap();
         assert_eq!(offsets(&mut other, 1), [2]);
-        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        let cut = "httpapi_connections_closed_total{service=\"api\",reason=\"answer_not_taken\"}";
+        assert_eq!(node.metric(cut), 0.0, "the other follower waited for a cut");
         let taken = node.metric("httpapi_memory_reserved_bytes{of=\"large events\"}");
         assert!(taken <= f64::from(16 << 20), "two logs have {taken}");
     }

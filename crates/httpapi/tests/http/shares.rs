@@ -4,6 +4,7 @@
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
+    thread::sleep,
     time::{Duration, Instant},
 };
 
@@ -132,8 +133,27 @@ fn a_principal_leaves_places_for_the_followers_of_others() {
     shared.node.stop();
 }
 
+/// Waits until clients hold the memory for answers, and no answer is read.
+fn until_memory_rests(node: &TestNode) {
+    let taken = || node.metric("httpapi_memory_reserved_bytes{of=\"answers\"}");
+    let begun = Instant::now();
+    let (mut last, mut since) = (0.0, Instant::now());
+    while last < f64::from(3 << 20) || since.elapsed() < Duration::from_secs(1) {
+        assert!(begun.elapsed() < PATIENCE, "the memory is never used up: {last}");
+        let now = taken();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        sleep(Duration::from_millis(10));
+    }
+}
+
 /// A principal that received its documents slowly had all memory for answers. All others got neither
 /// documents nor logs.
+///
+/// The slow clients compute while the kernel takes their first answers. A request at that time may
+/// get 503 `timed_out`, and the test took this for memory that is used up. So the test waits until
+/// the memory in use rests.
 #[test]
 fn a_principal_leaves_memory_for_the_answers_of_others() {
     const DOC: &str = "/cdocs/shop.Article?limit=1";
@@ -144,15 +164,17 @@ fn a_principal_leaves_memory_for_the_answers_of_others() {
     });
     // The kernel takes some answers of each client, and the node holds the next one.
     let slow: Vec<_> = (0..24).map(|_| shared.send(DOC, 40)).collect();
-    let begun = Instant::now();
-    while shared.read(DOC, &shared.slow).0 == 200 {
-        assert!(begun.elapsed() < PATIENCE, "the memory is never used up");
-    }
+    until_memory_rests(&shared.node);
     let done = (200, String::new());
-    for _ in 0..2 {
+    let (begun, mut refused) = (Instant::now(), 0);
+    while refused < 2 {
+        assert!(begun.elapsed() < PATIENCE, "the principal has no limit");
         assert_eq!(shared.read(DOC, &shared.other), done);
         assert_eq!(shared.read("/wlog?limit=1", &shared.other), done);
-        assert_eq!(shared.read(DOC, &shared.slow), limited());
+        // From time to time the kernel takes another answer, and the slow principal gets its place.
+        let read = shared.read(DOC, &shared.slow);
+        assert!(read == limited() || read == done, "{read:?}");
+        refused += usize::from(read == limited());
     }
     drop(slow);
     shared.node.stop();
