@@ -19,9 +19,12 @@ use crate::{
     command_error::CommandError,
     new_file::{NewFile, check_free, open_whole},
     node_client::NodeTarget,
-    node_stream::NodeStream,
     print, serve, storage_check,
+    streamed_answer::StreamedAnswer,
 };
+
+/// What to do if the disk of the backup is too slow.
+const SLOW: &str = "write the backup to a faster disk";
 
 /// Runs `vvm backup`.
 pub(crate) async fn run_backup(args: BackupArgs) -> Result<ExitCode, CommandError> {
@@ -68,7 +71,7 @@ async fn receive(
     file: &mut NewFile,
     bar: &ProgressBar,
 ) -> Result<(), CommandError> {
-    let mut answer = NodeStream::open(node, (Method::POST, "/backup")).await?;
+    let mut answer = StreamedAnswer::open(node, (Method::POST, "/backup"), SLOW).await?;
     let mut counted = bar.wrap_write(file);
     let unwritten = |error| CommandError::unfinished(format!("cannot write the backup: {error}"));
     while let Some(piece) = answer.next().await? {

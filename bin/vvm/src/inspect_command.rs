@@ -20,10 +20,10 @@ use crate::{
     logs::say,
     named_storage::{NamedStorage, OPEN_TIME},
     node_client::NodeTarget,
-    node_stream::NodeStream,
     output::{StdoutPrinter, print_piece},
     serve,
     storage_target::StorageTarget,
+    streamed_answer::StreamedAnswer,
 };
 
 /// The bytes that the command reads ahead of its reader, in pieces. A pager takes a page, and
@@ -31,6 +31,9 @@ use crate::{
 /// the same time.
 const PIECES_AHEAD: usize = 4_096;
 const PIECE_BYTES: usize = 8 << 10;
+
+/// What to do if the reader of the command is too slow for a large view.
+const SLOW: &str = "write the output to a file, and read the file";
 
 pub(crate) async fn run(command: InspectCommand) -> Result<ExitCode, CommandError> {
     let args = command.args();
@@ -73,7 +76,7 @@ fn nothing(command: &InspectCommand) -> String {
 /// Shows the lines that a node sends, and returns their number.
 async fn online(args: &InspectArgs, path: &str) -> Result<usize, CommandError> {
     let node = serve::admin_target(args.admin.clone(), &args.connection)?;
-    let mut answer = NodeStream::open(&node, (Method::GET, path)).await?;
+    let mut answer = StreamedAnswer::open(&node, (Method::GET, path), SLOW).await?;
     let (ahead, pieces) = channel(PIECES_AHEAD);
     let read = pin!(async move {
         while let Some(mut piece) = answer.next().await? {

@@ -28,7 +28,6 @@ mod metrics;
 mod named_storage;
 mod new_file;
 mod node_client;
-mod node_stream;
 mod numbers_command;
 mod output;
 mod private_file;
@@ -43,6 +42,7 @@ mod status;
 mod storage_check;
 mod storage_target;
 mod storage_verify;
+mod streamed_answer;
 mod token_command;
 
 use std::process::ExitCode;

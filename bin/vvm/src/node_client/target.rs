@@ -44,9 +44,9 @@ pub(crate) struct NodeTarget {
 }
 
 /// A stream of bytes to a node and back.
-pub(super) trait NodeStream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> NodeStream for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
 impl ConnectionArgs {
     /// Makes the targets of the addresses.
@@ -168,7 +168,7 @@ impl NodeTarget {
     }
 
     /// Connects to the node, with TLS if the node has it.
-    pub(super) async fn connect(&self) -> Result<(Box<dyn NodeStream>, TcpPeer), NoAnswer> {
+    pub(super) async fn connect(&self) -> Result<(Box<dyn ByteStream>, TcpPeer), NoAnswer> {
         let address = (&*self.address.host, self.address.port);
         let stream = TcpStream::connect(address).await.map_err(NoAnswer::not_sent)?;
         stream.set_nodelay(true).map_err(NoAnswer::not_sent)?;

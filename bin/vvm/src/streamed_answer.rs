@@ -1,0 +1,142 @@
+//! An answer of a node that comes in pieces.
+
+use std::{error::Error, io, time::Duration};
+
+use bytes::Bytes;
+use causes::with_causes;
+use clock::{Clock, Instant};
+use http_body_util::BodyExt;
+use hyper::{Method, StatusCode, body::Incoming};
+
+use crate::{
+    command_error::CommandError,
+    node_client::{NoAnswer, NodeAnswer, NodeClient, NodeRequest, NodeTarget, no_answer},
+};
+
+/// The longest silence of a node that sends an answer.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// The shortest pause of the command that an error names.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// An answer of the admin endpoint that is being received.
+pub(crate) struct StreamedAnswer<'n> {
+    node: &'n NodeTarget,
+    clock: Clock,
+    body: Incoming,
+    /// When the command got the last piece.
+    last: Instant,
+    /// The longest time for which the command asked for no piece.
+    pause: Duration,
+    /// What to do if the command takes the pieces too slowly.
+    advice: &'static str,
+    /// The connection lives as long as its client.
+    _client: NodeClient,
+}
+
+impl<'n> StreamedAnswer<'n> {
+    /// Sends a request to the admin endpoint, and waits for the beginning of the answer. `advice`
+    /// says what to do if the command takes the answer too slowly.
+    pub(crate) async fn open(
+        node: &'n NodeTarget,
+        (method, path): (Method, &str),
+        advice: &'static str,
+    ) -> Result<StreamedAnswer<'n>, CommandError> {
+        let clock = Clock::system();
+        let unreachable =
+            |why: String| CommandError::unreachable(no_answer(node, "admin.listen", why));
+        let begin = async {
+            let mut client = NodeClient::connect(node).await?;
+            let request = NodeRequest { method, path, headers: &[], body: Bytes::new() };
+            let answer = client.begin(request).await?;
+            let is_whole = answer.status() == StatusCode::OK;
+            let refusal = match is_whole {
+                true => Err(answer.into_body()),
+                false => Ok(NodeAnswer::read(answer).await?),
+            };
+            Ok::<_, NoAnswer>((client, refusal))
+        };
+        let begun = clock.timeout_at(clock.now() + QUIET, begin).await;
+        let begun = begun.map_err(|_| unreachable(format!("no answer within {QUIET:?}")))?;
+        let (client, answer) = begun.map_err(|error| unreachable(error.to_string()))?;
+        match answer {
+            Err(body) => {
+                let (last, pause) = (clock.now(), Duration::ZERO);
+                Ok(StreamedAnswer { node, clock, body, last, pause, advice, _client: client })
+            }
+            Ok(refusal) => {
+                let why = format!("{node} refused the request: {}", refusal.reason());
+                Err(match refusal.status {
+                    StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
+                    _ => CommandError::unfinished(why),
+                })
+            }
+        }
+    }
+
+    /// Waits for the next piece; `None` at the end of a whole answer.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, CommandError> {
+        let now = self.clock.now();
+        self.pause = self.pause.max(now - self.last);
+        let piece = self.clock.timeout_at(now + QUIET, self.body.frame()).await;
+        self.last = self.clock.now();
+        let partial = |why| partial(self.node, why);
+        match piece.map_err(|_| partial(format!("silence for {QUIET:?}")))? {
+            None => Ok(None),
+            Some(Ok(piece)) => Ok(Some(piece.into_data().unwrap_or_default())),
+            Some(Err(error)) => {
+                let blame = blame(&error, self.pause, self.advice).unwrap_or_default();
+                Err(partial(format!("{}{blame}", with_causes(&error))))
+            }
+        }
+    }
+}
+
+fn partial(node: &NodeTarget, why: String) -> CommandError {
+    let what = format!("{node} sent only a part of the answer: {why}");
+    CommandError::unfinished(format!("{what}: see the log of the node"))
+}
+
+/// The part of the error of a command that may have been too slow. The node cannot tell a client that
+/// takes nothing, but the node resets only the connection of such a client. An answer that ends early
+/// for another reason has another error.
+fn blame(error: &(dyn Error + 'static), pause: Duration, advice: &str) -> Option<String> {
+    let mut causes = std::iter::successors(Some(error), |error| (*error).source());
+    let is_reset = causes.any(|cause| {
+        let cause = cause.downcast_ref::<io::Error>();
+        cause.is_some_and(|cause| cause.kind() == io::ErrorKind::ConnectionReset)
+    });
+    (is_reset && pause >= PAUSE).then(|| {
+        format!(
+            ": this command took nothing of the answer for {} s, because its own output waited, and \
+             a node resets the connection of a client that takes nothing for `http.answer_seconds`: \
+             {advice}",
+            pause.as_secs()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error of hyper, which has that of the connection as its source.
+    #[derive(Debug, thiserror::Error)]
+    #[error("the connection broke")]
+    struct Broken(#[source] io::Error);
+
+    /// The error of each answer that ended early blamed the command if its output had once waited
+    /// for a second, also if the node had stopped.
+    #[test]
+    fn only_a_reset_after_a_pause_blames_the_command() {
+        let (short, long) = (Duration::from_millis(900), Duration::from_secs(70));
+        let broken = |kind: io::ErrorKind| Broken(kind.into());
+        let reset = broken(io::ErrorKind::ConnectionReset);
+        let blamed = blame(&reset, long, "use a file").unwrap();
+        assert!(blamed.contains("for 70 s") && blamed.ends_with(": use a file"), "{blamed}");
+        assert_eq!(blame(&reset, short, "use a file"), None);
+        for kind in [io::ErrorKind::UnexpectedEof, io::ErrorKind::TimedOut] {
+            assert_eq!(blame(&broken(kind), long, "use a file"), None, "{kind:?}");
+        }
+    }
+}
