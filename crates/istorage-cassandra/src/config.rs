@@ -12,7 +12,7 @@ use crate::tls;
 #[serde(deny_unknown_fields)]
 pub struct CassandraConfig {
     /// Some servers of the cluster, as `host:port` or `host` (port 9042). The client finds the
-    /// other servers through them.
+    /// other servers through them. A login is given in [`login`](Self::login), and refused here.
     pub contact_points: Vec<String>,
     /// The datacenter that this process works with. Servers of other datacenters are never asked.
     /// Without this setting the servers of all datacenters are asked.
@@ -138,6 +138,12 @@ impl CassandraConfig {
     pub fn check(&self) -> Result<(), InvalidSetting> {
         if self.contact_points.is_empty() || self.contact_points.iter().any(String::is_empty) {
             let why = "name at least one server of the cluster, each as host:port";
+            return Err(InvalidSetting::new("contact_points", why));
+        }
+        // A list of servers is shown in messages, so the error does not show the text either.
+        if self.contact_points.iter().any(|point| point.contains('@')) {
+            let why = "a server is given as host:port, without a login: set `login.username` and \
+                       `login.password_file`";
             return Err(InvalidSetting::new("contact_points", why));
         }
         if let Some(replication) = &self.replication {

@@ -11,7 +11,8 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DynamoDbConfig {
-    /// The URL of an endpoint other than the region's own, with `http://` or `https://`.
+    /// The URL of an endpoint other than the region's own, with `http://` or `https://`. A login in
+    /// the URL is refused.
     pub endpoint: Option<String>,
     /// The region. Without this setting the region comes from the AWS chain.
     pub region: Option<String>,
@@ -84,6 +85,12 @@ impl DynamoDbConfig {
         {
             // The error does not show the text, which may have a password.
             let why = "a URL is expected, such as http://127.0.0.1:8000";
+            return Err(InvalidSetting::new("endpoint", why));
+        }
+        // The client shows the address in its log.
+        if self.endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')) {
+            let why = "the address of the service is given without a login: set `access_key_id` and \
+                       `secret_access_key`";
             return Err(InvalidSetting::new("endpoint", why));
         }
         let (id, secret) = ("access_key_id", "secret_access_key");
@@ -187,5 +194,13 @@ mod tests {
         for bad in ["", "localhost:8000", "http://", "http://local host", "ftp://localhost"] {
             assert!(!check(bad), "{bad}");
         }
+    }
+
+    /// The log of the client had the password of such an endpoint.
+    #[test]
+    fn an_endpoint_with_a_login_is_refused() {
+        let refused = DynamoDbConfig::local("http://user:hush@localhost:8000").check().unwrap_err();
+        assert_eq!(refused.key, "endpoint");
+        assert!(!refused.reason.contains("hush"), "{}", refused.reason);
     }
 }

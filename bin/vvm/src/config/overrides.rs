@@ -114,6 +114,14 @@ pub(super) fn hide_secrets(table: &mut Table) {
             && let Some(url) = value.as_str()
         {
             *value = without_login(url).into_owned().into();
+        } else if key == "contact_points"
+            && let Some(points) = value.as_array_mut()
+        {
+            for point in points {
+                if let Some(address) = point.as_str() {
+                    *point = without_login(address).into_owned().into();
+                }
+            }
         }
     }
 }

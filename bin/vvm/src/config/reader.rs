@@ -69,6 +69,8 @@ impl Setting<'_> {
         let found = match self.0 {
             Value::Array(_) => "a list; `[[…]]` makes a list".to_owned(),
             Value::Table(_) => "a table".to_owned(),
+            // A URL may have a password in front of an `@`.
+            Value::String(text) if text.contains('@') => "this text".to_owned(),
             scalar => format!("`{scalar}`"),
         };
         Err(WrongSetting(format!("{expected} is expected, and not {found}")))

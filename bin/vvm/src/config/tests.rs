@@ -2,6 +2,7 @@
 
 mod overrides;
 mod refusals;
+mod secrets;
 mod tls;
 
 use std::{path::PathBuf, time::Duration};

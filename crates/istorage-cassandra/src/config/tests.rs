@@ -48,6 +48,7 @@ fn a_wrong_value_is_refused_with_the_name_of_the_setting() {
     for (text, names) in [
         ("contact_points = []", "contact_points"),
         ("contact_points = ['']", "contact_points"),
+        ("contact_points = ['a', 'u:hush@b']", "contact_points"),
         ("contact_points = ['a']\n serial_consistency = 'local_serial'", "datacenter"),
         ("contact_points = ['a']\n consistency = 'local_quorum'", "datacenter"),
         ("contact_points = ['a']\n login = { username = 'u' }", "password_file"),

@@ -6,7 +6,7 @@ use super::*;
 pub(super) type Refusal<'a> = (&'a str, [usize; 2], &'a str, &'a str);
 
 /// Returns the error of `config check` for a file with overrides.
-fn error_of(path: &Path, text: &str, overrides: &[ConfigOverride]) -> String {
+pub(super) fn error_of(path: &Path, text: &str, overrides: &[ConfigOverride]) -> String {
     std::fs::write(path, text).unwrap();
     let checked = VvmConfig::read(Some(path), overrides).and_then(crate::serve::check);
     checked.expect_err(text).to_string()
@@ -23,7 +23,7 @@ pub(super) fn check_refusals(refusals: &[Refusal<'_>]) {
     }
 }
 
-fn cassandra(more: &str) -> String {
+pub(super) fn cassandra(more: &str) -> String {
     format!(
         "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\ncontact_points = [\"a\"]\n{more}\n"
     )
@@ -598,46 +598,6 @@ fn a_text_that_is_no_toml_is_refused_with_its_line() {
             assert!(message.contains(part), "{part}: {message}");
         }
     }
-}
-
-/// A password without its closing quote was printed with its line, and a password without quotes as
-/// a number.
-#[test]
-fn an_error_shows_no_secret() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("vvm.toml");
-    for line in
-        ["password = \"4711", "password = 4711", "login = { username = \"u\", password = 4711 }"]
-    {
-        let text = match line.starts_with("login") {
-            true => cassandra(line),
-            false => cassandra(&format!("[storage.cassandra.login]\nusername = \"u\"\n{line}")),
-        };
-        let message = error_of(&path, &text, &[]);
-        assert!(message.contains("line ") && !message.contains("4711"), "{line}: {message}");
-    }
-}
-
-/// An address with a password was repeated by the error, and by `vvm config show`.
-#[test]
-fn no_text_shows_the_password_of_an_address() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("vvm.toml");
-    for endpoint in ["http://u:4711@[::1", "u:4711@127.0.0.1:4318", "http://u:4711@host:1/path"] {
-        let traces = format!("[traces]\nendpoint = \"{endpoint}\"\n");
-        for text in [&traces, &traces.replace("\"\n", "\n")] {
-            let message = error_of(&path, text, &[]);
-            assert!(!message.contains("4711"), "{message}");
-        }
-        let name = "VVM__TRACES__ENDPOINT";
-        let message = error_of(&path, "", &[variable(name, endpoint)]);
-        assert!(message.starts_with(name) && !message.contains("4711"), "{message}");
-        let text = dynamodb(&format!("endpoint = \"{endpoint}\"\n{traces}"));
-        let shown = VvmConfig::of_text(&text).to_toml().unwrap();
-        assert!(!shown.contains("4711") && shown.contains("(hidden)@"), "{shown}");
-    }
-    let message = error_of(&path, &dynamodb("endpoint = \"u:4711@127.0.0.1:8000\""), &[]);
-    assert!(message.contains("a URL is expected") && !message.contains("4711"), "{message}");
 }
 
 #[test]
