@@ -55,7 +55,7 @@ pub(crate) async fn run(command: InspectCommand) -> Result<ExitCode, CommandErro
 /// A line for people that names the view without lines. A workspace that does not exist has no rows,
 /// as a new one.
 fn nothing(command: &InspectCommand) -> String {
-    let from = |from: u64| if from == 0 { String::new() } else { format!(" from {from} on") };
+    let from = |from: Option<u64>| from.map(|from| format!(" from {from} on")).unwrap_or_default();
     match command {
         InspectCommand::Plog { partition, rows } => {
             let (app, from) = (&rows.app, from(rows.from));

@@ -7,6 +7,13 @@ use crate::problem::ProblemDetails;
 /// The default limit of a list.
 pub(crate) const DEFAULT_LIMIT: usize = 100;
 
+/// The reason why a limit of 0 is refused.
+pub(crate) const LIMIT_OF_NONE: &str = "`limit` must be 1 or more";
+
+/// The reason why an offset of 0 is refused.
+pub(crate) const NO_OFFSET: &str =
+    "`from` must be 1 or more: the first event of a log has offset 1";
+
 /// As [`check_names`].
 pub(crate) fn check_query(known: &[&str], query: Option<&str>) -> Result<(), ProblemDetails> {
     check_names(known.iter().copied(), query)

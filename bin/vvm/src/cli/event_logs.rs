@@ -36,7 +36,7 @@ pub(crate) struct FollowArgs {
     pub(crate) from: String,
 
     /// The number of events after which the command ends.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = limit)]
     pub(crate) limit: Option<u64>,
 
     /// How long the command tries to reach a node again before it ends with 4.
@@ -53,4 +53,9 @@ fn from(text: &str) -> Result<String, &'static str> {
         true => Ok(text.to_owned()),
         false => Err("an offset of 1 or more is expected, or `end`"),
     }
+}
+
+fn limit(text: &str) -> Result<u64, &'static str> {
+    let limit = text.parse().ok().filter(|limit| *limit > 0);
+    limit.ok_or("a number of events of 1 or more is expected")
 }

@@ -96,9 +96,9 @@ pub(crate) struct AppRowsArgs {
     #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
     pub(crate) app: String,
 
-    /// The first offset, or the first id.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    pub(crate) from: u64,
+    /// The first offset, from 1 on, or the first id.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) from: Option<u64>,
 
     /// The most lines.
     #[arg(long, value_name = "N", default_value_t = 1_000)]
@@ -145,7 +145,8 @@ impl InspectCommand {
     pub(crate) fn view(&self) -> (&'static str, String) {
         let with =
             |owner: &str, number: u64, AppRowsArgs { app, from, limit, .. }: &AppRowsArgs| {
-                format!("app={app}&{owner}={number}&from={from}&limit={limit}")
+                let from = from.map(|from| format!("&from={from}")).unwrap_or_default();
+                format!("app={app}&{owner}={number}&limit={limit}{from}")
             };
         match self {
             InspectCommand::Apps(_) => ("apps", String::new()),

@@ -3,7 +3,10 @@
 use hyper::{HeaderMap, header::HeaderName};
 
 use super::format::EventFormat;
-use crate::{problem::ProblemDetails, query::parameter};
+use crate::{
+    problem::ProblemDetails,
+    query::{LIMIT_OF_NONE, parameter},
+};
 
 /// The header with the id of the last event that a client of server-sent events received.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -37,7 +40,7 @@ impl FollowRequest {
     ) -> Result<FollowRequest, ProblemDetails> {
         let limit = parameter(query, "limit")?;
         if limit == Some(0) {
-            return Err(ProblemDetails::bad_request("`limit` must be 1 or more"));
+            return Err(ProblemDetails::bad_request(LIMIT_OF_NONE));
         }
         let format = EventFormat::of(headers);
         let last = match format {

@@ -1,14 +1,14 @@
 //! The views of a storage, by the name and the query of a request.
 
 use vvm::{
-    eventlog::WsId,
+    eventlog::{Offset, WsId},
     istorage::{KeyspaceName, bytes::Bytes},
     sysvvm::AppName,
 };
 
 use crate::{
     problem::ProblemDetails,
-    query::{check_query, parameter},
+    query::{LIMIT_OF_NONE, NO_OFFSET, check_query, parameter},
 };
 
 /// The number of lines of a view without a limit of its own.
@@ -121,8 +121,14 @@ impl View {
         };
         check_query(known, query)?;
         let limit = parameter(query, "limit")?.unwrap_or(DEFAULT_LIMIT);
+        if limit == 0 {
+            return Err(ProblemDetails::bad_request(LIMIT_OF_NONE));
+        }
         let from = || Ok(parameter(query, "from")?.unwrap_or(0_u64));
-        let offset = || Ok::<_, ProblemDetails>(from()?.max(1));
+        let offset = || match parameter(query, "from")?.unwrap_or(Offset::FIRST.0) {
+            0 => Err(ProblemDetails::bad_request(NO_OFFSET)),
+            offset => Ok(offset),
+        };
         let app = || needed::<AppName>(query, "app");
         let ws = || Ok(WsId(needed(query, "ws")?));
         Ok(match name {
@@ -200,6 +206,8 @@ mod tests {
         let rows = View::parse("rows", Some("keyspace=sysvvm&prefix=0000")).unwrap();
         let View::Rows { partitions, .. } = rows else { panic!("{rows:?}") };
         assert_eq!(partitions, RawPartitions::WithPrefix(Bytes::from_static(&[0, 0])));
+        // Ids of records begin elsewhere.
+        assert!(View::parse("records", Some("app=demo/shop&ws=1&from=0")).is_ok());
         for name in ["apps", "partitions", "leases"] {
             assert!(View::parse(name, None).is_ok() && View::parse(name, Some("x=1")).is_err());
         }
@@ -208,6 +216,10 @@ mod tests {
             ("plog", "app=demo/shop", "`partition` is missing"),
             ("plog", "app=demo&partition=1", "`app`"),
             ("wlog", "app=demo/shop&ws=1&limit=-1", "`limit`"),
+            // Both were taken: the view had no lines, or began at 1.
+            ("records", "app=demo/shop&ws=1&limit=0", "`limit` must be 1 or more"),
+            ("wlog", "app=demo/shop&ws=1&from=0", "`from` must be 1 or more"),
+            ("plog", "app=demo/shop&partition=1&from=0", "`from` must be 1 or more"),
             ("rows", "keyspace=sysvvm&key=0", "hexadecimal"),
             ("rows", "keyspace=sysvvm&key=+1", "hexadecimal"),
             ("rows", "keyspace=X&key=00", "keyspace"),

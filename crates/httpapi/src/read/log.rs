@@ -22,7 +22,7 @@ use crate::{
     memory::{MemoryPool, MemoryShare},
     places::{NoPlace, Place, Places},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
-    query::{limit, parameter},
+    query::{NO_OFFSET, limit, parameter},
     read_throttle::ReadThrottle,
     response::{Body, stream_response},
 };
@@ -127,9 +127,7 @@ pub(crate) async fn stream_log(
     let from: u64 = parameter(query, "from")?.unwrap_or(Offset::FIRST.0);
     let limit = limit(query, MOST_EVENTS)?;
     if from == 0 {
-        return Err(ProblemDetails::bad_request(
-            "`from` must be 1 or more: the first event of a log has offset 1",
-        ));
+        return Err(ProblemDetails::bad_request(NO_OFFSET));
     }
     let log = partition.log(name);
     let entries = log.read(Offset(from));
