@@ -17,9 +17,11 @@ use istorage_redb::{BackupReport, RedbConfig, back_up, restore, verify_backup};
 use crate::{
     cli::{BackupArgs, RestoreArgs},
     command_error::CommandError,
-    new_file::{NewFile, check_free, open_whole},
+    new_file::{NewFile, NewFolders, check_free},
     node_client::NodeTarget,
-    print, serve, storage_check,
+    print,
+    regular_file::open_regular_file,
+    serve, storage_check,
     streamed_answer::StreamedAnswer,
 };
 
@@ -52,8 +54,9 @@ pub(crate) async fn run_backup(args: BackupArgs) -> Result<ExitCode, CommandErro
 /// Runs `vvm restore`.
 pub(crate) fn run_restore(args: RestoreArgs) -> Result<ExitCode, CommandError> {
     let config = storage_check::file(args.storage)?;
-    let file = open_whole(&args.file, "the backup")?;
+    let file = open_regular_file(&args.file, "the backup")?;
     check_free(&config.path)?;
+    let _folders = NewFolders::above(&config.path);
     let bar = byte_bar();
     let unique = Clock::system().random();
     let report = restore(bar.wrap_read(file), &config, unique).map_err(|error| {

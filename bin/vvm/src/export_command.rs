@@ -23,8 +23,9 @@ use crate::{
     cli::{ExportArgs, ImportArgs},
     command_error::CommandError,
     named_storage::{NamedStorage, OPEN_TIME},
-    new_file::{NewFile, open_whole},
+    new_file::NewFile,
     print,
+    regular_file::open_regular_file,
     storage_target::StorageTarget,
 };
 
@@ -143,7 +144,7 @@ fn check(path: &Path) -> Result<CheckedStream, CommandError> {
 }
 
 fn open(path: &Path) -> Result<File, CommandError> {
-    open_whole(path, "the export")
+    open_regular_file(path, "the export")
 }
 
 fn not_read(path: &Path, error: &StreamError) -> CommandError {

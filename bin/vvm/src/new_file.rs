@@ -1,4 +1,6 @@
-//! A file that gets its name when it is whole, and the check of a file that is read.
+//! A file that gets its name when it is whole.
+
+mod folders;
 
 use std::{
     fmt::Display,
@@ -13,10 +15,12 @@ use rustix::{
     io::Errno,
 };
 
+pub(crate) use self::folders::NewFolders;
+use self::folders::folder_of;
 use crate::command_error::CommandError;
 
-/// A file that is written under another name, `FILE.partial`. Dropping it removes it. A file that a
-/// command left when it was killed is removed.
+/// A file that is written under another name, `FILE.partial`. Dropping it removes it, and the folders
+/// that were made for it. A file that a command left when it was killed is removed.
 ///
 /// Invariant: only this process has the file open, and only its owner may open it. A simpler
 /// version empties the file that is there: a program that has it open, or may open it, reads the
@@ -26,14 +30,16 @@ pub(crate) struct NewFile {
     partial: PathBuf,
     file: File,
     is_published: bool,
+    /// Dropped after the partial file is removed.
+    _folders: NewFolders,
 }
 
 impl NewFile {
     /// Begins the file. Its name must be free. A missing folder is made.
     pub(crate) fn create(path: &Path) -> Result<NewFile, CommandError> {
         check_free(path)?;
-        let folder = folder_of(path);
-        make_folder(folder).map_err(|error| failed("make the folder", folder, error))?;
+        let mut folders = NewFolders::above(path);
+        folders.make().map_err(|error| failed("make the folder", folder_of(path), error))?;
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
@@ -48,8 +54,9 @@ impl NewFile {
             file => file.map_err(|error| failed("make", &partial, error))?,
         };
         lock(&file, &partial)?;
-        let new = NewFile { path: path.to_owned(), partial, file, is_published: false };
-        check_free(path)?;
+        let path = path.to_owned();
+        let new = NewFile { path, partial, file, is_published: false, _folders: folders };
+        check_free(&new.path)?;
         Ok(new)
     }
 
@@ -63,7 +70,7 @@ impl NewFile {
         let written = File::open(partial).map_err(|error| failed("read", partial, error))?;
         let verified = verify(written)?;
         check_free(&self.path)?;
-        rename_to_free(partial, &self.path)
+        give_name(partial, &self.path)
             .map_err(|error| failed("give its name to", partial, error))?;
         self.is_published = true;
         let folder = folder_of(&self.path);
@@ -130,34 +137,26 @@ fn written_already(partial: &Path) -> CommandError {
     failed("write", partial, "another command writes it")
 }
 
-/// The folder of a file, or of a folder.
-fn folder_of(path: &Path) -> &Path {
-    let named = |folder: &&Path| !folder.as_os_str().is_empty();
-    path.parent().filter(named).unwrap_or(Path::new("."))
-}
-
-/// Makes a folder and those above it. Each new folder is on the disk in the folder above it.
-fn make_folder(folder: &Path) -> io::Result<()> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    let above = folder_of(folder);
-    make_folder(above)?;
-    match fs::create_dir(folder) {
-        // Another command made it at the same time.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
-        made => made?,
-    }
-    File::open(above)?.sync_all()
-}
-
-/// Renames a file, and never replaces another one that was made since the name was free.
-fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some file systems cannot rename in this way.
-        Err(Errno::INVAL | Errno::NOSYS) => fs::rename(from, to),
+/// Gives a file its name, and never replaces another file that was made since the name was free.
+fn give_name(partial: &Path, name: &Path) -> io::Result<()> {
+    match renameat_with(CWD, partial, CWD, name, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => give_name_slowly(partial, name),
         renamed => Ok(renamed?),
     }
+}
+
+/// As [`give_name`], for a file system that cannot rename in this way. A plain rename replaces
+/// another file.
+fn give_name_slowly(partial: &Path, name: &Path) -> io::Result<()> {
+    match fs::hard_link(partial, name) {
+        Ok(()) => return fs::remove_file(partial),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
+        // The file system has no links either. The rename replaces an empty file of this command.
+        Err(_) => drop(File::create_new(name)?),
+    }
+    fs::rename(partial, name).inspect_err(|_| {
+        let _ = fs::remove_file(name);
+    })
 }
 
 /// Returns whether a path names an open file.
@@ -168,21 +167,6 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
         named => named?,
     };
     Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
-}
-
-/// Opens a file that a command reads from its beginning to its end. `what` names the file for
-/// people. A pipe would wait for a writer, and a folder or a device is no copy.
-pub(crate) fn open_whole(path: &Path, what: &str) -> Result<File, CommandError> {
-    let why = |why: &dyn Display| format!("cannot read {what} {}: {why}", path.display());
-    let unread = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => CommandError::usage(why(&error)),
-        _ => CommandError::unreachable(why(&error)),
-    };
-    if !fs::metadata(path).map_err(unread)?.is_file() {
-        let advice = "it is no file: a pipe, a folder and a device cannot be read; give a file";
-        return Err(CommandError::usage(why(&advice)));
-    }
-    File::open(path).map_err(unread)
 }
 
 /// Refuses a path at which there is something.
@@ -275,14 +259,37 @@ mod tests {
         assert_eq!(fs::read(&other).unwrap(), b"kept");
     }
 
+    /// A file system that cannot rename without replacing replaced the file.
     #[test]
     fn a_file_that_is_made_meanwhile_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
-        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
-        fs::write(&from, "new").unwrap();
+        let [from, to, free] = ["from", "to", "free"].map(|name| folder.path().join(name));
         fs::write(&to, "kept").unwrap();
-        assert!(rename_to_free(&from, &to).is_err());
-        assert_eq!(fs::read(&to).unwrap(), b"kept");
+        for name in [give_name, give_name_slowly] {
+            fs::write(&from, "new").unwrap();
+            assert!(name(&from, &to).is_err());
+            assert_eq!(fs::read(&to).unwrap(), b"kept");
+            name(&from, &free).unwrap();
+            assert_eq!(fs::read(&free).unwrap(), b"new");
+            assert!(!from.exists());
+            fs::remove_file(&free).unwrap();
+        }
+    }
+
+    /// A backup that failed left the folders that were made for it.
+    #[test]
+    fn a_failure_leaves_no_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("kept")).unwrap();
+        let path = folder.path().join("kept/of/monday/file");
+        drop(NewFile::create(&path).unwrap());
+        assert!(folder.path().join("kept").exists());
+        assert!(!folder.path().join("kept/of").exists());
+        let refused = NewFile::create(&path).unwrap();
+        fs::write(folder.path().join("kept/of/other"), "of another command").unwrap();
+        drop(refused);
+        assert!(folder.path().join("kept/of/other").exists());
+        assert!(!folder.path().join("kept/of/monday").exists());
     }
 
     /// A second command had opened the partial file before the first one gave it its name, and
@@ -293,7 +300,7 @@ mod tests {
         let [partial, path] = ["partial", "file"].map(|name| folder.path().join(name));
         let file = File::create(&partial).unwrap();
         assert!(is_at(&file, &partial).unwrap());
-        rename_to_free(&partial, &path).unwrap();
+        give_name(&partial, &path).unwrap();
         assert!(!is_at(&file, &partial).unwrap(), "nothing is there");
         fs::write(&partial, "of the next command").unwrap();
         assert!(!is_at(&file, &partial).unwrap(), "another file is there");

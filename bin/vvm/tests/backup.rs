@@ -103,7 +103,7 @@ fn a_file_without_a_node_is_backed_up_and_nothing_is_replaced() {
     failed(here, &offline("used"), 4, "ask the node");
     let admin = node.admin.to_string();
     node.stop();
-    failed(here, &["backup", "none", "--admin", &admin], 4, "admin.listen");
+    failed(here, &["backup", "none/of/it", "--admin", &admin], 4, "admin.listen");
     assert!(!here.join("used").exists() && !here.join("none").exists());
 
     let before = fs::read(here.join("data/vvm.redb")).unwrap();
@@ -130,7 +130,7 @@ fn a_file_without_a_node_is_backed_up_and_nothing_is_replaced() {
     let mut bytes = fs::read(here.join("backup")).unwrap();
     bytes.pop();
     fs::write(here.join("cut"), bytes).unwrap();
-    failed(here, &["restore", "cut", "--storage", "redb:new"], 3, "cut off");
+    failed(here, &["restore", "cut", "--storage", "redb:new/of/it"], 3, "cut off");
     let names = fs::read_dir(here).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(names.into_iter().all(|name| !name.to_str().unwrap().contains("new")));
 }
