@@ -3,7 +3,6 @@
 
 use std::{ops::ControlFlow, pin::pin, process::ExitCode, sync::Arc};
 
-use bytes::Bytes;
 use clock::Clock;
 use futures::{
     TryStreamExt,
@@ -12,7 +11,6 @@ use futures::{
 use httpapi::inspect::{InspectError, Inspector, View};
 use hyper::Method;
 use serde_json::Value;
-use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::{
     cli::{InspectArgs, InspectCommand},
@@ -21,16 +19,15 @@ use crate::{
     named_storage::{NamedStorage, OPEN_TIME},
     node_client::NodeTarget,
     output::{StdoutPrinter, print_piece},
+    read_ahead::{PieceReceiver, read_ahead},
     serve,
     storage_target::StorageTarget,
     streamed_answer::StreamedAnswer,
 };
 
-/// The bytes that the command reads ahead of its reader, in pieces. A pager takes a page, and
-/// nothing while its user reads. The node would end such an answer, and sends only a few views at
-/// the same time.
-const PIECES_AHEAD: usize = 4_096;
-const PIECE_BYTES: usize = 8 << 10;
+/// The bytes that the command reads ahead of its reader. A pager takes a page, and nothing while its
+/// user reads. The node would end such an answer, and sends only a few views at the same time.
+const AHEAD: u32 = 32 << 20;
 
 /// What to do if the reader of the command is too slow for a large view.
 const SLOW: &str = "write the output to a file, and read the file";
@@ -77,14 +74,11 @@ fn nothing(command: &InspectCommand) -> String {
 async fn online(args: &InspectArgs, path: &str) -> Result<usize, CommandError> {
     let node = serve::admin_target(args.admin.clone(), &args.connection)?;
     let mut answer = StreamedAnswer::open(&node, (Method::GET, path), SLOW).await?;
-    let (ahead, pieces) = channel(PIECES_AHEAD);
+    let (ahead, pieces) = read_ahead(AHEAD);
     let read = pin!(async move {
-        while let Some(mut piece) = answer.next().await? {
-            while !piece.is_empty() {
-                let part = piece.split_to(piece.len().min(PIECE_BYTES));
-                if ahead.send(part).await.is_err() {
-                    return Ok(());
-                }
+        while let Some(piece) = answer.next().await? {
+            if !ahead.send(piece).await {
+                break;
             }
         }
         Ok(())
@@ -102,13 +96,13 @@ async fn online(args: &InspectArgs, path: &str) -> Result<usize, CommandError> {
 async fn show_pieces(
     args: &InspectArgs,
     node: &NodeTarget,
-    mut pieces: Receiver<Bytes>,
+    mut pieces: PieceReceiver,
 ) -> Result<usize, CommandError> {
     let mut printer = StdoutPrinter::default();
     // The beginning of a line.
     let mut rest = Vec::new();
     let mut count = 0;
-    while let Some(piece) = pieces.recv().await {
+    while let Some(piece) = pieces.next().await {
         let mut text = String::new();
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
             rest.extend_from_slice(part);

@@ -32,6 +32,7 @@ mod numbers_command;
 mod output;
 mod private_file;
 mod progress;
+mod read_ahead;
 mod regular_file;
 mod repair_command;
 mod report;
