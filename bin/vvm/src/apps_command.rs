@@ -31,13 +31,8 @@ async fn set_level(args: SetLevelArgs) -> Result<ExitCode, CommandError> {
     let settings = serve::settings_for(&config, &storage.target, level)?;
     let clock = Clock::system();
     let deadline = clock.now() + OPEN_TIME;
-    let not_opened = |error| storage.not_opened(&error, "stop the node");
-    if storage.target.is_embedded() {
-        // A wrong path would otherwise make an empty file.
-        let reading = storage.open_for_reading(clock.clone(), deadline).await;
-        reading.map_err(not_opened)?.close().await;
-    }
-    let driver = storage.target.connect(clock.clone(), deadline).await.map_err(not_opened)?;
+    let driver = storage.open_existing(clock.clone(), deadline).await;
+    let driver = driver.map_err(|error| storage.not_opened(&error, "stop the node"))?;
     let changed = change_level(Arc::clone(&driver), clock, &settings, (&app, level), tell).await;
     driver.close().await;
     let changed = changed.map_err(|error| not_changed(&app, &storage.target, &error))?;

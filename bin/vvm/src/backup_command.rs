@@ -1,7 +1,7 @@
 //! `vvm backup` and `vvm restore`: copies of a redb file.
 
 use std::{
-    io::{BufReader, Write},
+    io::{self, BufReader, Write},
     panic,
     path::Path,
     process::ExitCode,
@@ -36,10 +36,11 @@ pub(crate) async fn run_backup(args: BackupArgs) -> Result<ExitCode, CommandErro
     if storage.storage.is_some() || storage.config.is_some() {
         let config = storage_check::file(storage)?;
         let mut counted = bar.wrap_write(&mut file);
-        quietly(|| back_up(&config, &mut counted)).map_err(|error| offline(&config, &error))?;
+        let written = quietly(|| back_up(&config, &mut counted));
+        written.map_err(|error| offline(&config, &path, &error))?;
     } else {
         let node = &serve::admin_target(admin, &connection)?;
-        receive(node, &mut file, &bar).await?;
+        receive(node, (&mut file, &path), &bar).await?;
     }
     bar.set_message("verifying");
     let report = file.publish(|file| {
@@ -60,7 +61,8 @@ pub(crate) fn run_restore(args: RestoreArgs) -> Result<ExitCode, CommandError> {
     let bar = byte_bar();
     let unique = Clock::system().random();
     let report = restore(bar.wrap_read(file), &config, unique).map_err(|error| {
-        let what = format!("the restore of {} failed", args.file.display());
+        let (from, to) = (args.file.display(), config.path.display());
+        let what = format!("the restore of {from} to {to} failed");
         CommandError::storage(&what, &error)
     })?;
     bar.finish_and_clear();
@@ -71,12 +73,12 @@ pub(crate) fn run_restore(args: RestoreArgs) -> Result<ExitCode, CommandError> {
 /// Writes the backup that a node sends.
 async fn receive(
     node: &NodeTarget,
-    file: &mut NewFile,
+    (file, path): (&mut NewFile, &Path),
     bar: &ProgressBar,
 ) -> Result<(), CommandError> {
     let mut answer = StreamedAnswer::open(node, (Method::POST, "/backup"), SLOW).await?;
     let mut counted = bar.wrap_write(file);
-    let unwritten = |error| CommandError::unfinished(format!("cannot write the backup: {error}"));
+    let unwritten = |error| unwritten(path, &error);
     while let Some(piece) = answer.next().await? {
         counted.write_all(&piece).map_err(unwritten)?;
     }
@@ -93,8 +95,14 @@ fn quietly<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-fn offline(config: &RedbConfig, error: &istorage::Error) -> CommandError {
-    let mut what = format!("the backup of {} failed", config.path.display());
+/// The error of a file that cannot be written, for example because the disk is full.
+fn unwritten(path: &Path, error: &io::Error) -> CommandError {
+    CommandError::unfinished(format!("cannot write the backup {}: {error}", path.display()))
+}
+
+fn offline(config: &RedbConfig, path: &Path, error: &istorage::Error) -> CommandError {
+    let (from, to) = (config.path.display(), path.display());
+    let mut what = format!("the backup of {from} to {to} failed");
     if error.kind() == ErrorKind::Unavailable {
         what += " (if a node uses the file, ask the node: leave out --storage and --config, and give --admin)";
     }
@@ -114,4 +122,21 @@ fn text_of(path: &Path, report: &BackupReport) -> String {
     let BackupReport { keyspaces, rows, bytes } = report;
     let path = path.display();
     format!("{path}: {rows} rows in {keyspaces} keyspaces are whole ({bytes} bytes of backup)\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The message of a full disk named no file, or only the storage that was read.
+    #[test]
+    fn an_error_of_the_new_file_names_it() {
+        let (path, full) = (Path::new("/backup/monday"), io::ErrorKind::StorageFull);
+        let received = unwritten(path, &full.into());
+        let written = istorage::Error::unavailable("the disk is full");
+        let written = offline(&RedbConfig::new("data/vvm.redb"), path, &written);
+        for error in [received, written] {
+            assert!(error.to_string().contains("/backup/monday"), "{error}");
+        }
+    }
 }

@@ -78,14 +78,11 @@ pub(crate) async fn run_import(args: ImportArgs) -> Result<ExitCode, CommandErro
     let app = app.ok_or_else(|| CommandError::usage("--app names the application to discard"))?;
     let clock = Clock::system();
     let deadline = clock.now() + OPEN_TIME;
-    let not_opened = |error| storage.not_opened(&error, "stop the node");
-    if args.discard {
-        // A wrong path would otherwise make an empty file.
-        let reading = storage.open_for_reading(clock.clone(), deadline).await;
-        reading.map_err(not_opened)?.close().await;
-    }
-    let driver = storage.target.connect(clock.clone(), deadline).await;
-    let driver = driver.map_err(not_opened)?;
+    let driver = match args.discard {
+        true => storage.open_existing(clock.clone(), deadline).await,
+        false => storage.target.connect(clock.clone(), deadline).await,
+    };
+    let driver = driver.map_err(|error| storage.not_opened(&error, "stop the node"))?;
     let done = with_driver(&args, &storage, &app, checked, &driver, clock).await;
     driver.close().await;
     print(&done?)?;
@@ -103,6 +100,14 @@ async fn with_driver(
     let NamedStorage { target, system } = storage;
     let deadline = clock.now() + OPEN_TIME;
     let failed = |error| not_imported(target, &ImportError::System(error));
+    // Opening the system keyspace would make it.
+    if args.discard
+        && driver.open(system, deadline).await.map_err(|it| failed(it.into()))?.is_none()
+    {
+        return Err(CommandError::config(format!(
+            "{target} has no keyspace {system}, and so no import: nothing was removed"
+        )));
+    }
     let opened = System::open(Arc::clone(driver), system.clone(), clock.clone(), deadline).await;
     let system = opened.map_err(failed)?;
     if args.again || args.discard {
@@ -184,7 +189,32 @@ fn not_imported(target: &StorageTarget, error: &ImportError) -> CommandError {
 
 #[cfg(test)]
 mod tests {
+    use istorage::{KeyspaceName, mem::MemDriver};
+
     use super::*;
+    use crate::cli::StorageArgs;
+
+    /// `vvm import --discard` on a storage without a system keyspace made one.
+    #[tokio::test]
+    async fn a_storage_without_an_import_gets_no_keyspace() {
+        let args = ImportArgs {
+            file: None,
+            app: Some("demo/shop".parse().unwrap()),
+            again: false,
+            discard: true,
+            storage: StorageArgs { storage: None, config: None },
+        };
+        let clock = Clock::system();
+        let (app, system) = ("demo/shop".parse().unwrap(), KeyspaceName::new("sysvvm").unwrap());
+        let storage = NamedStorage { target: StorageTarget::Mem, system: system.clone() };
+        let driver: Arc<dyn StorageDriver> = Arc::new(MemDriver::new(clock.clone()));
+        let refused = with_driver(&args, &storage, &app, None, &driver, clock.clone()).await;
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code(), 3);
+        assert!(refused.to_string().contains("mem has no keyspace sysvvm"), "{refused}");
+        let found = driver.open(&system, clock.now() + OPEN_TIME).await.unwrap();
+        assert!(found.is_none(), "the command made the keyspace");
+    }
 
     /// The message of a full disk named no file.
     #[test]

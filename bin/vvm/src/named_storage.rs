@@ -77,6 +77,18 @@ impl NamedStorage {
         }
     }
 
+    /// Opens a storage that exists, for writing. A wrong path would otherwise make an empty file.
+    pub(crate) async fn open_existing(
+        &self,
+        clock: Clock,
+        deadline: Instant,
+    ) -> istorage::Result<Arc<dyn StorageDriver>> {
+        if self.target.is_embedded() {
+            self.open_for_reading(clock.clone(), deadline).await?.close().await;
+        }
+        self.target.connect(clock, deadline).await
+    }
+
     /// Returns the error of a storage that cannot be opened. `advice` helps if a node uses the file.
     pub(crate) fn not_opened(&self, error: &istorage::Error, advice: &str) -> CommandError {
         let mut what = format!("cannot open {}", self.target);

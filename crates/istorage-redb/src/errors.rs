@@ -71,7 +71,8 @@ const BOTH: &str = "a storage file and its log belong together: put back those o
 pub(crate) fn missing_log(log: &Path) -> Error {
     let log = log.display();
     Error::corrupt(format!(
-        "the log {log} of the storage file is missing, and with it writes that were acknowledged: {BOTH}"
+        "the log {log} of the storage file is missing, and acknowledged writes may be missing with it: put the log back \
+         beside the storage file; if the log is lost, restore a backup"
     ))
 }
 
