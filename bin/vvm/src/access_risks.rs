@@ -125,6 +125,36 @@ mod tests {
         assert_eq!(risks(&format!("{certificates}client_ca_file = \"none\"\n")), [""; 0]);
     }
 
+    /// The password of Cassandra was not looked for.
+    #[test]
+    fn files_with_secrets_of_the_storage_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let [secret, own] = ["secret", "vvm.toml"].map(|name| folder.path().join(name));
+        fs::write(&secret, "").unwrap();
+        let config = |more: &str| {
+            let text = "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\ncontact_points = [\"a\"]\n";
+            fs::write(&own, format!("{text}{more}")).unwrap();
+            let config = VvmConfig::read(Some(&own), &[]).unwrap();
+            access_risks(&config).into_iter().map(|risk| risk.key).collect::<Vec<_>>()
+        };
+        let path = secret.display();
+        let by_file = format!("login = {{ username = \"u\", password_file = \"{path}\" }}\n");
+        let tls = format!("tls = {{ ca_file = \"c\", key_file = \"{path}\" }}\n");
+        for mode in [0o600, 0o644] {
+            config("");
+            [&secret, &own].map(|file| set_mode(file, mode));
+            let here = "login = { username = \"u\", password = \"p\" }\n";
+            for (text, key) in [
+                (&*by_file, "storage.cassandra.login.password_file"),
+                (&*tls, "storage.cassandra.tls.key_file"),
+                (here, "storage.cassandra.login.password"),
+            ] {
+                let found = if mode == 0o600 { vec![] } else { vec![key.to_owned()] };
+                assert_eq!(config(text), found, "{mode:o}");
+            }
+        }
+    }
+
     /// A node and the doctor looked for readers of private files only. But everybody that can write
     /// the file of keys can make tokens.
     #[test]

@@ -76,16 +76,19 @@ impl VvmConfig {
         Ok(VvmConfig { source, ..config })
     }
 
-    /// Returns the files with secrets, with the keys that name them.
+    /// Returns the files with secrets, with the keys that name them: also the file of the
+    /// configuration if it has a secret itself.
     pub(crate) fn private_files(&self) -> Vec<(&'static str, &Path)> {
-        let VvmConfig { http, admin, cluster, traces, .. } = self;
+        let VvmConfig { http, admin, cluster, traces, storage, source, .. } = self;
+        let own = source.file_with_secret();
         let files = [
             ("http.tls.key_file", http.tls.as_ref().map(|tls| &tls.key_file)),
             ("admin.tls.key_file", admin.tls.as_ref().map(|tls| &tls.key_file)),
             ("cluster.tls.key_file", cluster.tls.as_ref().map(|tls| &tls.key_file)),
             ("traces.token_file", traces.as_ref().and_then(|traces| traces.token_file.as_ref())),
         ];
-        files.into_iter().filter_map(|(key, file)| Some((key, file?.as_path()))).collect()
+        let files = files.into_iter().filter_map(|(key, file)| Some((key, file?.as_path())));
+        files.chain(storage.private_files()).chain(own).collect()
     }
 
     /// Returns the files that decide which clients and nodes are let in, with the keys that name

@@ -23,11 +23,17 @@ use crate::command_error::CommandError;
 /// The keys that have moved, with their new names.
 const MOVED: &[([&str; 2], &str)] = &[(["node", "seats"], "cluster.seats")];
 
+/// The keys of secrets that a file may have.
+const SECRETS: [&str; 2] =
+    ["storage.cassandra.login.password", "storage.dynamodb.secret_access_key"];
+
 /// The settings that were set, without defaults.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigSource {
     file: Option<PathBuf>,
     overrides: Vec<ConfigOverride>,
+    /// A secret that the file has, by its key.
+    secret: Option<&'static str>,
     /// The values of the file and of the overrides together.
     values: Table,
     /// The place of each key, as error messages show it. A key contains all its outer keys, as
@@ -48,10 +54,12 @@ impl ConfigSource {
         let mut source = ConfigSource {
             file: file.map(Path::to_owned),
             overrides: overrides.to_vec(),
+            secret: None,
             values: Table::deserialize(Deserializer::from(root.clone())).map_err(invalid)?,
             places: BTreeMap::new(),
         };
         source.add_places(text, "", &DeValue::Table(root.into_inner()));
+        source.secret = SECRETS.into_iter().find(|key| source.places.contains_key(*key));
         overrides.iter().try_for_each(|one| source.add(one))?;
         Ok(source)
     }
@@ -135,6 +143,11 @@ impl ConfigSource {
     /// Returns the section as it was set.
     pub(super) fn section(&self, name: &str) -> Table {
         self.values.get(name).and_then(Value::as_table).cloned().unwrap_or_default()
+    }
+
+    /// Returns the file if it has a secret, with the key of the secret.
+    pub(super) fn file_with_secret(&self) -> Option<(&'static str, &Path)> {
+        Some((self.secret?, self.file.as_deref()?))
     }
 
     /// Returns the folder of the file. Other files are sought in this folder.

@@ -1,6 +1,6 @@
 //! The section `storage` of the configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use istorage::{InvalidSetting, KeyspaceName};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
@@ -71,6 +71,16 @@ impl StorageConfig {
     /// Whether only one process can use the storage.
     pub(super) fn is_embedded(&self) -> bool {
         matches!(self.driver, DriverName::Mem | DriverName::Redb)
+    }
+
+    /// Returns the files with secrets for the storage in use, with the keys that name them.
+    pub(super) fn private_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let in_use = matches!(self.driver, DriverName::Cassandra);
+        let cassandra = self.cassandra.as_ref().filter(|_| in_use);
+        let login = cassandra.and_then(|config| config.login.as_ref()?.password_file.as_deref());
+        let key = cassandra.and_then(|config| config.tls.as_ref()?.key_file.as_deref());
+        let password = login.map(|file| ("storage.cassandra.login.password_file", file));
+        password.into_iter().chain(key.map(|file| ("storage.cassandra.tls.key_file", file)))
     }
 
     /// Returns the storage in use.
