@@ -142,7 +142,7 @@ mod tests {
         let tls = format!("tls = {{ ca_file = \"c\", key_file = \"{path}\" }}\n");
         for mode in [0o600, 0o644] {
             config("");
-            [&secret, &own].map(|file| set_mode(file, mode));
+            [&secret, &own].into_iter().for_each(|file| set_mode(file, mode));
             let here = "login = { username = \"u\", password = \"p\" }\n";
             for (text, key) in [
                 (&*by_file, "storage.cassandra.login.password_file"),
