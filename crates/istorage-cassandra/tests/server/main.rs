@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         limits::large_rows_behind_small_ones_are_read,
         writes::every_failed_condition_is_reported_and_no_other,
         writes::a_wall_clock_that_is_behind_does_not_matter_to_ordered_rows,
+        writes::a_row_with_a_time_that_is_ahead_hides_what_a_condition_allowed,
         writes::a_later_put_stays_when_the_wall_clock_steps_back,
     ];
     let three_servers = trials![

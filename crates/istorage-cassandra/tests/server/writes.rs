@@ -109,3 +109,32 @@ pub(crate) async fn a_later_put_stays_when_the_wall_clock_steps_back(cluster: Ca
     assert_eq!(storage.get(&key, Consistency::Plain, never).await.unwrap(), Some("3".into()));
     scratch.drop().await;
 }
+
+/// A driver cannot prevent this, so callers read back what they wrote over rows of other programs.
+pub(crate) async fn a_row_with_a_time_that_is_ahead_hides_what_a_condition_allowed(
+    cluster: CassandraCluster,
+) {
+    let scratch = cluster.scratch().await;
+    let storage = &scratch.storage;
+    // In the year 2100.
+    let ahead = "USING TIMESTAMP 4102444800000000";
+    // The bytes of "p", of "row" and "gone", and of "foreign".
+    let foreign = format!(
+        "UPDATE {{table}} {ahead} SET value = 0x666f726569676e WHERE p_key = 0x70 AND c_col = 0x726f77"
+    );
+    scratch.run(&foreign).await;
+    scratch
+        .run(&format!("DELETE FROM {{table}} {ahead} WHERE p_key = 0x70 AND c_col = 0x676f6e65"))
+        .await;
+    let (row, gone) = (Key::new("p", "row"), Key::new("p", "gone"));
+    let swap =
+        storage.compare_and_swap(row.clone(), "foreign".into(), "mine".into(), None, soon()).await;
+    assert_eq!(swap.unwrap(), Outcome::Applied);
+    let insert = storage.insert_if_not_exists(gone.clone(), "mine".into(), None, soon()).await;
+    assert_eq!(insert.unwrap(), Outcome::Applied);
+    let deleted = storage.compare_and_delete(row.clone(), "foreign".into(), soon()).await;
+    assert_eq!(deleted.unwrap(), Outcome::Applied);
+    assert_eq!(storage.get_linearizable(&row, soon()).await.unwrap(), Some("foreign".into()));
+    assert_eq!(storage.get_linearizable(&gone, soon()).await.unwrap(), None);
+    scratch.drop().await;
+}
