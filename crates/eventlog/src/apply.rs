@@ -103,13 +103,31 @@ impl Log {
     async fn write_and_read_back(&self, writes: &[RowWrite], until: Instant) -> Result<()> {
         self.acknowledged.note(writes.iter(), false);
         self.put_ordered(writes, Some(until)).await?;
-        let found = self.read_rows(writes, until).await?;
+        let values = self.read_values(writes, until).await?;
+        let is_odd =
+            |(write, value): &(&RowWrite, Option<Bytes>)| value.as_ref() != Some(&write.after);
+        let odd: Vec<_> =
+            writes.iter().zip(values).filter(is_odd).map(|(write, _)| write).collect();
+        let written = self.write_odd_rows(&odd, until).await;
+        if written.is_ok() {
+            self.acknowledged.note(writes.iter(), true);
+        }
+        written
+    }
+
+    /// Judges rows that hold other bytes than were put there, and writes them conditionally if they
+    /// must be. The rows are read again, because only this read tells whether they hide ordered
+    /// writes.
+    async fn write_odd_rows(&self, writes: &[&RowWrite], until: Instant) -> Result<()> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<Key> = writes.iter().map(|write| write.key.clone()).collect();
+        let read = || self.storage().get_batch(&keys, self.reader.deadline());
+        let found = self.until_read(until, read).await?;
         let (mut left, mut violations) = (Vec::new(), Vec::new());
-        for (write, found) in writes.iter().zip(found) {
+        for (write, found) in writes.iter().copied().zip(found) {
             let there = found.as_ref().map(|row| &row.value);
-            if there == Some(&write.after) {
-                continue;
-            }
             match conflict::judge_applied_row(write, there) {
                 Ok(None) => {}
                 // The recovery puts the row again.
@@ -125,11 +143,7 @@ impl Log {
             }
         }
         violations.push(self.write_conditional_rows(left, until).await);
-        let written = combined_result(violations);
-        if written.is_ok() {
-            self.acknowledged.note(writes.iter(), true);
-        }
-        written
+        combined_result(violations)
     }
 
     /// Checks that the storage shows rows that it has written conditionally.
@@ -142,27 +156,31 @@ impl Log {
         if !self.reads_back() {
             return Ok(());
         }
-        let found = self.read_rows(writes, until).await?;
-        let is_shown = |(write, found): &(&RowWrite, Option<FoundRow>)| {
-            let there = found.as_ref().map(|row| &row.value);
-            matches!(conflict::judge_applied_row(write, there), Ok(None))
+        let values = self.read_values(writes, until).await?;
+        let is_shown = |(write, there): &(&RowWrite, Option<Bytes>)| {
+            matches!(conflict::judge_applied_row(write, there.as_ref()), Ok(None))
         };
-        match writes.iter().zip(found).find(|pair| !is_shown(pair)) {
+        match writes.iter().zip(values).find(|pair| !is_shown(pair)) {
             Some((write, _)) => Err(not_shown(write.row).into()),
             None => Ok(()),
         }
     }
 
-    /// Reads the rows of writes, and reads again until the storage answers.
-    pub(crate) async fn read_rows(
-        &self,
-        writes: &[RowWrite],
-        until: Instant,
-    ) -> Result<Vec<Option<FoundRow>>> {
+    /// Reads the values in the rows of writes.
+    async fn read_values(&self, writes: &[RowWrite], until: Instant) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<Key> = writes.iter().map(|write| write.key.clone()).collect();
+        let read = || self.storage().get_values(&keys, self.reader.deadline());
+        self.until_read(until, read).await
+    }
+
+    /// Reads, and reads again until the storage answers.
+    async fn until_read<T, R>(&self, until: Instant, read: impl Fn() -> R) -> Result<T>
+    where
+        R: Future<Output = istorage::Result<T>>,
+    {
         let (mut pause, mut was_retried) = (MIN_PAUSE, false);
         loop {
-            match self.storage().get_batch(&keys, self.reader.deadline()).await {
+            match read().await {
                 Ok(found) => {
                     if was_retried {
                         self.set_last_error(None);

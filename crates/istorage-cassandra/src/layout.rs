@@ -61,10 +61,10 @@ pub(crate) struct Statements {
     pub(crate) get: PreparedStatement,
     /// As `get`, but linearizable.
     pub(crate) get_linearizable: PreparedStatement,
-    /// p_key, c_col -> value, write time
-    pub(crate) get_row: PreparedStatement,
-    /// p_key, a list of c_col -> c_col, value, write time
-    pub(crate) get_many: PreparedStatement,
+    /// -> c_col, value, write time
+    pub(crate) rows: BatchStatements,
+    /// -> c_col, value
+    pub(crate) values: BatchStatements,
     /// -> c_col, value
     pub(crate) read: RangeStatements,
     /// As `read`, but linearizable.
@@ -85,6 +85,16 @@ pub(crate) struct Statements {
     pub(crate) delete_if: PreparedStatement,
     /// -> the time of the server that is asked
     pub(crate) server_time: PreparedStatement,
+}
+
+/// The two statements that read rows by their keys.
+#[derive(Debug)]
+pub(crate) struct BatchStatements {
+    /// p_key, c_col
+    pub(crate) one: PreparedStatement,
+    /// p_key, a list of c_col
+    pub(crate) many: PreparedStatement,
+    pub(crate) with_times: bool,
 }
 
 /// The two statements that read a range.
@@ -118,10 +128,16 @@ impl Statements {
             let (open, bounded) = futures::try_join!(select(what, "c_col >= ?"), bounded)?;
             Ok(RangeStatements { open, bounded })
         };
-        let (get, get_row, get_many, read, ttl_read) = futures::try_join!(
+        let by_keys = |with_times: bool| async move {
+            let what = if with_times { "c_col, value, WRITETIME(value)" } else { "c_col, value" };
+            let (one, many) =
+                futures::try_join!(select(what, "c_col = ?"), select(what, "c_col IN ?"))?;
+            Ok(BatchStatements { one, many, with_times })
+        };
+        let (get, rows, values, read, ttl_read) = futures::try_join!(
             select("value", "c_col = ?"),
-            select("value, WRITETIME(value)", "c_col = ?"),
-            select("c_col, value, WRITETIME(value)", "c_col IN ?"),
+            by_keys(true),
+            by_keys(false),
             ranged("c_col, value"),
             ranged("c_col, value, TTL(value)"),
         )?;
@@ -146,8 +162,8 @@ impl Statements {
                 bounded: with_consistency(serial, &read.bounded),
             },
             get,
-            get_row,
-            get_many,
+            rows,
+            values,
             read,
             ttl_read,
             partitions,

@@ -24,7 +24,7 @@ use scylla::{
 use self::page::{FIRST_PAGE_ROWS, PageRequest, for_each_row};
 use crate::{
     errors::RequestKind,
-    layout::{RangeStatements, Statements},
+    layout::{BatchStatements, RangeStatements},
     limits::SIDE_BY_SIDE,
     session::{SessionClient, SharedClient},
     timestamps, ttl,
@@ -48,13 +48,28 @@ pub(crate) async fn get(
     Ok(row.map_err(|error| RequestKind::Read.unexpected_answer(error))?.and_then(|(value,)| value))
 }
 
+/// A row of a batch.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadRow {
+    pub(crate) value: Bytes,
+    /// The time at which the row was written, if the statement asks for it.
+    written_at: Option<i64>,
+}
+
+impl ReadRow {
+    pub(crate) fn found(self) -> FoundRow {
+        let hides_ordered = self.written_at.is_none_or(timestamps::hides_ordered);
+        FoundRow { value: self.value, hides_ordered }
+    }
+}
+
 /// Different rows, in the order of `keys`.
 pub(crate) async fn get_batch(
     client: &SessionClient,
-    statements: &Statements,
+    statements: &BatchStatements,
     keys: &[Key],
     deadline: Instant,
-) -> Result<Vec<Option<FoundRow>>> {
+) -> Result<Vec<Option<ReadRow>>> {
     let mut partitions: HashMap<&[u8], Vec<usize>> = HashMap::new();
     for (place, key) in keys.iter().enumerate() {
         partitions.entry(&key.pkey).or_default().push(place);
@@ -76,28 +91,27 @@ pub(crate) async fn get_batch(
 /// The rows at some places of `keys`. All these keys have one partition key.
 async fn get_chunk(
     client: &SessionClient,
-    statements: &Statements,
+    statements: &BatchStatements,
     keys: &[Key],
     places: &[usize],
     deadline: Instant,
-) -> Result<Vec<(usize, FoundRow)>> {
-    if let [place] = *places {
-        let row = get_row(client, &statements.get_row, &keys[place], deadline).await?;
-        return Ok(row.into_iter().map(|row| (place, row)).collect());
-    }
+) -> Result<Vec<(usize, ReadRow)>> {
+    let with_times = statements.with_times;
+    let pkey = &keys[places[0]].pkey[..];
     let wanted: HashMap<&[u8], usize> =
         places.iter().map(|place| (&keys[*place].ccols[..], *place)).collect();
-    let list: Vec<&[u8]> = wanted.keys().copied().collect();
-    let pkey = &keys[places[0]].pkey[..];
     let mut found = Vec::with_capacity(places.len());
-    let mut page = PageRequest::first(statements.get_many.clone());
+    if let [place] = *places {
+        let page = PageRequest::first(statements.one.clone());
+        let (rows, _) = page.fetch(client, (pkey, &keys[place].ccols[..]), deadline).await?;
+        add_rows(&rows, with_times, &wanted, &mut found)?;
+        return Ok(found);
+    }
+    let list: Vec<&[u8]> = wanted.keys().copied().collect();
+    let mut page = PageRequest::first(statements.many.clone());
     loop {
         let (rows, next) = page.fetch(client, (pkey, &list), deadline).await?;
-        for_each_row(&rows, |(ccols, value, at): (&[u8], Option<&[u8]>, Option<i64>)| {
-            if let (Some(place), Some(value)) = (wanted.get(ccols), value) {
-                found.push((*place, found_row(copy(value), at)));
-            }
-        })?;
+        add_rows(&rows, with_times, &wanted, &mut found)?;
         match next {
             Some(next) => page = next,
             None => return Ok(found),
@@ -105,30 +119,30 @@ async fn get_chunk(
     }
 }
 
-async fn get_row(
-    client: &SessionClient,
-    statement: &PreparedStatement,
-    key: &Key,
-    deadline: Instant,
-) -> Result<Option<FoundRow>> {
-    let result = client.execute(statement, (&key.pkey[..], &key.ccols[..]), deadline).await;
-    let result = result.map_err(|error| RequestKind::Read.failed(error))?;
-    let unexpected = |error| RequestKind::Read.unexpected_answer(error);
-    let rows =
-        result.into_rows_result().map_err(|error| RequestKind::Read.unexpected_answer(error))?;
-    let row = rows.maybe_first_row::<(Option<Bytes>, Option<i64>)>().map_err(unexpected)?;
-    // A row without a value is absent.
-    Ok(row.and_then(|(value, at)| Some(found_row(value?, at))))
-}
-
-fn found_row(value: Bytes, written_at: Option<i64>) -> FoundRow {
-    FoundRow { value, hides_ordered: written_at.is_none_or(timestamps::hides_ordered) }
+/// Adds the rows of a page. A row without a value is absent.
+fn add_rows(
+    rows: &QueryRowsResult,
+    with_times: bool,
+    wanted: &HashMap<&[u8], usize>,
+    found: &mut Vec<(usize, ReadRow)>,
+) -> Result<()> {
+    let mut add = |ccols, value, written_at| {
+        if let (Some(place), Some(value)) = (wanted.get(ccols), value) {
+            found.push((*place, ReadRow { value: copy(value), written_at }));
+        }
+    };
+    match with_times {
+        true => for_each_row(rows, |(ccols, value, at): RawRowWithTime<'_>| add(ccols, value, at)),
+        false => for_each_row(rows, |(ccols, value): RawRow<'_>| add(ccols, value, None)),
+    }
 }
 
 /// A row as the server sends it: its clustering columns, and its value if there is one.
-/// [`RawRowWithTtl`] also has the seconds that the row has left.
+/// [`RawRowWithTtl`] also has the seconds that the row has left, and [`RawRowWithTime`] the time at which
+/// it was written.
 type RawRow<'frame> = (&'frame [u8], Option<&'frame [u8]>);
 type RawRowWithTtl<'frame> = (&'frame [u8], Option<&'frame [u8]>, Option<i32>);
+type RawRowWithTime<'frame> = (&'frame [u8], Option<&'frame [u8]>, Option<i64>);
 
 /// The rows of a range.
 pub(crate) fn rows(

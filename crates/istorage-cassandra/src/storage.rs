@@ -52,7 +52,16 @@ impl AppStorage for CassandraStorage {
     }
 
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<FoundRow>>> {
-        read::get_batch(&*self.shared.client().await?, &self.statements, keys, deadline).await
+        let client = self.shared.client().await?;
+        let rows = read::get_batch(&client, &self.statements.rows, keys, deadline).await?;
+        Ok(rows.into_iter().map(|row| row.map(read::ReadRow::found)).collect())
+    }
+
+    /// The write time of a row costs the servers much, so it is not read here.
+    async fn get_values(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        let client = self.shared.client().await?;
+        let rows = read::get_batch(&client, &self.statements.values, keys, deadline).await?;
+        Ok(rows.into_iter().map(|row| row.map(|row| row.value)).collect())
     }
 
     fn read(

@@ -41,6 +41,11 @@ impl TrialClient {
     }
 
     pub(crate) async fn get_batch(&self, keys: &[Key]) -> Result<Vec<Option<Bytes>>> {
+        let rows = self.storage.get_batch(keys, self.soon()).await?;
+        Ok(rows.into_iter().map(|row| row.map(|row| row.value)).collect())
+    }
+
+    pub(crate) async fn get_values(&self, keys: &[Key]) -> Result<Vec<Option<Bytes>>> {
         self.storage.get_values(keys, self.soon()).await
     }
 

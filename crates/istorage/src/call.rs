@@ -22,6 +22,8 @@ pub enum Call<'a> {
     Get(&'a Key, Consistency),
     /// A [`get_batch`](crate::AppStorage::get_batch).
     GetBatch(&'a [Key]),
+    /// A [`get_values`](crate::AppStorage::get_values).
+    GetValues(&'a [Key]),
     /// A write of any kind.
     Write(Write),
     /// A [`server_time`](crate::AppStorage::server_time).
@@ -36,6 +38,7 @@ impl Call<'_> {
             Call::Get(_, Consistency::Plain) => CallKind::Get,
             Call::Get(_, Consistency::Linearizable) => CallKind::GetLinearizable,
             Call::GetBatch(_) => CallKind::GetBatch,
+            Call::GetValues(_) => CallKind::GetValues,
             Call::Write(write) => write.kind(),
             Call::ServerTime => CallKind::ServerTime,
         }
@@ -46,7 +49,7 @@ impl Call<'_> {
     pub fn rows(&self) -> usize {
         match self {
             Call::Get(..) => 1,
-            Call::GetBatch(keys) => keys.len(),
+            Call::GetBatch(keys) | Call::GetValues(keys) => keys.len(),
             Call::Write(write) => write.rows(),
             Call::ServerTime => 0,
         }
@@ -62,6 +65,7 @@ impl Call<'_> {
                 CallAnswer::Value(storage.get(key, consistency, deadline).await?)
             }
             Call::GetBatch(keys) => CallAnswer::Rows(storage.get_batch(keys, deadline).await?),
+            Call::GetValues(keys) => CallAnswer::Values(storage.get_values(keys, deadline).await?),
             Call::Write(write) => CallAnswer::Outcome(write.send(storage, deadline).await?),
             Call::ServerTime => CallAnswer::ServerTime(storage.server_time(deadline).await?),
         })
@@ -100,6 +104,8 @@ pub enum CallAnswer {
     Value(Option<Bytes>),
     /// The answer to [`Call::GetBatch`].
     Rows(Vec<Option<FoundRow>>),
+    /// The answer to [`Call::GetValues`].
+    Values(Vec<Option<Bytes>>),
     /// The answer to [`Call::Write`].
     Outcome(Outcome),
     /// The answer to [`Call::ServerTime`].

@@ -42,7 +42,9 @@ impl Size {
 pub(crate) fn call<'a>(capabilities: &Capabilities, call: Call<'a>) -> Result<Call<'a>> {
     match call {
         Call::Get(at, _) => key(capabilities, at).map(|()| call),
-        Call::GetBatch(keys) => keys.iter().try_for_each(|at| key(capabilities, at)).map(|()| call),
+        Call::GetBatch(keys) | Call::GetValues(keys) => {
+            keys.iter().try_for_each(|at| key(capabilities, at)).map(|()| call)
+        }
         Call::Write(rows) => write(capabilities, rows).map(Call::Write),
         Call::ServerTime => Ok(call),
     }

@@ -16,8 +16,8 @@ use clock::{Clock, Instant};
 use futures::{FutureExt, StreamExt, stream, stream::BoxStream};
 
 use crate::{
-    Call, CallAnswer, Error, ExpiringRowStream, FoundRow, Key, Outcome, PartitionStream, RangeRead,
-    Result, RowStream, SharedStorage, StorageWrapper, check,
+    Call, CallAnswer, Error, ExpiringRowStream, Key, Outcome, PartitionStream, RangeRead, Result,
+    RowStream, SharedStorage, StorageWrapper, check,
 };
 
 /// A storage that keeps the common rules of [`AppStorage`](crate::AppStorage) for the storage of a
@@ -45,9 +45,14 @@ impl Guarded {
     async fn send(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
         match call {
             Call::GetBatch([]) => Ok(CallAnswer::Rows(Vec::new())),
+            Call::GetValues([]) => Ok(CallAnswer::Values(Vec::new())),
             Call::GetBatch(keys) if let Some(distinct) = DistinctKeys::if_repeated(keys) => {
                 let rows = self.inner.get_batch(&distinct.keys, deadline).await?;
                 Ok(CallAnswer::Rows(distinct.spread(&rows)))
+            }
+            Call::GetValues(keys) if let Some(distinct) = DistinctKeys::if_repeated(keys) => {
+                let values = self.inner.get_values(&distinct.keys, deadline).await?;
+                Ok(CallAnswer::Values(distinct.spread(&values)))
             }
             Call::Write(write) if write.rows() == 0 => Ok(Outcome::Applied.into()),
             call => call.send(&self.inner, deadline).await,
@@ -139,7 +144,7 @@ impl DistinctKeys {
         Some(DistinctKeys { keys: distinct.into_iter().map(|(_, key)| key).collect(), indices })
     }
 
-    fn spread(&self, rows: &[Option<FoundRow>]) -> Vec<Option<FoundRow>> {
+    fn spread<R: Clone>(&self, rows: &[Option<R>]) -> Vec<Option<R>> {
         self.indices.iter().map(|index| rows.get(*index).cloned().flatten()).collect()
     }
 }

@@ -113,6 +113,10 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     /// the write of the row was not acknowledged.
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<FoundRow>>>;
 
+    /// Reads the values of any number of rows, as [`get_batch`](AppStorage::get_batch) reads the rows.
+    /// On some storages this costs less.
+    async fn get_values(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>>;
+
     /// Reads the rows of a range. Each page must arrive within `page_timeout` from the moment at
     /// which the stream asks for the page. The time that the caller takes between rows does not
     /// count. The rows are not a snapshot: a row that is written during the read may be seen or

@@ -19,13 +19,6 @@ pub trait AppStorageExt: AppStorage {
         self.get(key, Consistency::Linearizable, deadline).await
     }
 
-    /// Reads the values of any number of rows, in the order of `keys`, as
-    /// [`get_batch`](AppStorage::get_batch) does.
-    async fn get_values(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        let rows = self.get_batch(keys, deadline).await?;
-        Ok(rows.into_iter().map(|row| row.map(|row| row.value)).collect())
-    }
-
     /// Reads the rows of a range. Each page takes part in the order of conditional writes.
     fn read_linearizable(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> RowStream {
         self.read(pkey, range, Consistency::Linearizable, page_timeout)

@@ -91,6 +91,7 @@ fn wrong_kind(wrapper: &dyn fmt::Debug, answer: &CallAnswer) -> ! {
     let kind = match answer {
         CallAnswer::Value(_) => "Value",
         CallAnswer::Rows(_) => "Rows",
+        CallAnswer::Values(_) => "Values",
         CallAnswer::Outcome(_) => "Outcome",
         CallAnswer::ServerTime(_) => "ServerTime",
     };
@@ -119,6 +120,13 @@ impl<W: StorageWrapper> AppStorage for W {
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<FoundRow>>> {
         match self.call(Call::GetBatch(keys), deadline).await? {
             CallAnswer::Rows(rows) => Ok(rows),
+            other => wrong_kind(self, &other),
+        }
+    }
+
+    async fn get_values(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        match self.call(Call::GetValues(keys), deadline).await? {
+            CallAnswer::Values(values) => Ok(values),
             other => wrong_kind(self, &other),
         }
     }

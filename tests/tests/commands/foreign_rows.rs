@@ -80,8 +80,10 @@ impl StorageWrapper for SilentStorage {
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
         match (&call, self.together) {
-            (Call::GetBatch(_), BatchReads::Mends) => *self.pkey.lock().unwrap() = None,
-            (Call::GetBatch(_), BatchReads::FailsAfterWrite) => {
+            (Call::GetBatch(_) | Call::GetValues(_), BatchReads::Mends) => {
+                *self.pkey.lock().unwrap() = None
+            }
+            (Call::GetBatch(_) | Call::GetValues(_), BatchReads::FailsAfterWrite) => {
                 let fewer = |left: usize| left.checked_sub(1);
                 let left = self.reads_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
                 left.map_err(|_| Error::unavailable("rows cannot be read together"))?;

@@ -32,7 +32,7 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(rounds:
 async fn three(fixture: &CommandsFixture) {
     let inner = NarrowStorage::of(Arc::clone(&fixture.shop_db.app.storage), 100, true);
     let is_counted = |call: &Call<'_>| {
-        matches!(call, Call::Write(Write::If(..) | Write::PutOrdered(_)) | Call::GetBatch(_))
+        matches!(call, Call::Write(Write::If(..) | Write::PutOrdered(_)) | Call::GetValues(_))
     };
     assert_eq!(rounds(fixture, inner, is_counted).await, 3, "one after the other");
 }

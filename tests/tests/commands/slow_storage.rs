@@ -103,8 +103,8 @@ impl StorageWrapper for SlowStorage {
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
         match &call {
-            Call::GetBatch(keys) if self.is_read_back(keys) => {}
-            Call::Get(..) | Call::GetBatch(_) => self.pass(call.rows()).await,
+            Call::GetValues(keys) if self.is_read_back(keys) => {}
+            Call::Get(..) | Call::GetBatch(_) | Call::GetValues(_) => self.pass(call.rows()).await,
             Call::Write(Write::PutOrdered(rows)) => {
                 self.written.lock().unwrap().extend(rows.iter().map(|row| row.key.clone()));
             }

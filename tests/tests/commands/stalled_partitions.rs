@@ -296,7 +296,9 @@ async fn nothing_is_read(fixture: &CommandsFixture) {
     let is_blind = Arc::new(AtomicBool::new(false));
     let blind = Arc::clone(&is_blind);
     let script = move |call| match call {
-        CallKind::Get | CallKind::GetBatch | CallKind::Read if blind.load(Ordering::SeqCst) => {
+        CallKind::Get | CallKind::GetBatch | CallKind::GetValues | CallKind::Read
+            if blind.load(Ordering::SeqCst) =>
+        {
             Fault::Unavailable
         }
         _ => Fault::None,

@@ -65,7 +65,7 @@ impl StorageWrapper for BusyStorage {
             Call::Write(Write::PutOrdered(_)) => (false, true),
             _ => (false, false),
         };
-        let is_read = matches!(call, Call::Get(..) | Call::GetBatch(_));
+        let is_read = matches!(call, Call::Get(..) | Call::GetBatch(_) | Call::GetValues(_));
         let mode = *self.mode.borrow();
         match mode {
             Mode::NumbersFail if is_numbers => {

@@ -90,6 +90,7 @@ pub(super) async fn read_by_every_call(
         ("get", db.get(key).await?),
         ("get, linearizable", db.get_linearizable(key).await?),
         ("get_batch", db.get_batch(std::slice::from_ref(key)).await?.pop().flatten()),
+        ("get_values", db.get_values(std::slice::from_ref(key)).await?.pop().flatten()),
         ("read", first(db.read(&key.pkey, only()).await?)),
         ("read, linearizable", first(db.read_linearizable(&key.pkey, only()).await?)),
     ];

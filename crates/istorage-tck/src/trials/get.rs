@@ -1,4 +1,4 @@
-//! `get` and `get_batch`.
+//! `get`, `get_batch` and `get_values`.
 
 use bytes::Bytes;
 use istorage::{Key, Order, OrderedPut};
@@ -20,6 +20,7 @@ pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(get:
     values_of_many_sizes_are_returned,
     conditional_rows_are_returned,
     a_batch_keeps_the_order_of_its_keys,
+    the_values_of_a_batch_are_those_of_its_rows,
     a_batch_says_which_rows_hide_ordered_writes,
     an_empty_batch_returns_nothing,
     a_batch_of_thousands_of_keys_is_returned,
@@ -174,6 +175,29 @@ async fn a_batch_keeps_the_order_of_its_keys(ctx: &StorageContext) -> Verdict {
     ];
     let (keys, expected): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
     ensure_eq!(ctx.db.get_batch(&keys).await?, expected, "the values");
+    Ok(())
+}
+
+/// A single row of a partition may be read in another way than several rows.
+async fn the_values_of_a_batch_are_those_of_its_rows(ctx: &StorageContext) -> Verdict {
+    let key = |pkey: &'static str, n| ctx.key(pkey, place(n));
+    let rows = [("alone", 1), ("together", 300)];
+    for (pkey, rows) in rows {
+        ctx.db.put_batch((0..rows).map(|n| put(key(pkey, n), value(n))).collect()).await?;
+    }
+    let [empty, conditional, ordered] =
+        ["empty", "conditional", "ordered"].map(|row| ctx.key(row, "a"));
+    ctx.db.put(&empty, "").await?;
+    applied(&ctx.db.insert(&conditional, "v").await?, "the insert")?;
+    let order = Order::new(1)?;
+    let row = OrderedPut { key: ordered.clone(), value: "v".into(), order, ttl: None };
+    ctx.db.put_ordered(vec![row]).await?;
+    let mut keys: Vec<Key> = (0..310).rev().map(|n| key("together", n)).collect();
+    keys.extend([ordered, key("alone", 1), key("alone", 0), conditional, key("alone", 0), empty]);
+    let values = ctx.db.get_values(&keys).await?;
+    ensure_eq!(values, ctx.db.get_batch(&keys).await?, "the values");
+    ensure_eq!(values.iter().flatten().count(), 305, "the number of rows that exist");
+    ensure_eq!(ctx.db.get_values(&[]).await?, Vec::<Option<Bytes>>::new(), "without keys");
     Ok(())
 }
 

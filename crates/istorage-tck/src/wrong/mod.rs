@@ -46,6 +46,8 @@ pub enum Defect {
     UnreadKeysDropped,
     /// The values of a batch come in the order of the sorted keys.
     SortedBatch,
+    /// The same, if only values are asked for.
+    SortedValues,
 
     /// Every write succeeds, and none is done.
     WritesLost,

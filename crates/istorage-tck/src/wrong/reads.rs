@@ -66,6 +66,19 @@ impl WrongStorage {
         Ok(left.flatten().is_some_and(|left| left <= ahead))
     }
 
+    pub(super) async fn wrong_get_values(
+        &self,
+        keys: &[Key],
+        deadline: Instant,
+    ) -> Result<Vec<Option<Bytes>>> {
+        let mut keys = keys.to_vec();
+        if self.has(Defect::SortedValues) {
+            keys.sort_unstable();
+        }
+        let rows = self.wrong_get_batch(&keys, deadline).await?;
+        Ok(rows.into_iter().map(|row| row.map(|row| row.value)).collect())
+    }
+
     pub(super) async fn wrong_get_batch(
         &self,
         keys: &[Key],

@@ -124,6 +124,9 @@ impl StorageWrapper for WrongStorage {
             Call::GetBatch(keys) => {
                 Ok(CallAnswer::Rows(self.wrong_get_batch(keys, deadline).await?))
             }
+            Call::GetValues(keys) => {
+                Ok(CallAnswer::Values(self.wrong_get_values(keys, deadline).await?))
+            }
             Call::Write(write) => Ok(self.wrong_write(write, deadline).await?.into()),
             Call::ServerTime => {
                 let right = call.send(&self.right, deadline).await?;

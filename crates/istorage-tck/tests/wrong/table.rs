@@ -124,6 +124,7 @@ pub(crate) const TABLE: &[(Defect, &[&str])] = &[
             "unknown::a_write_of_several_operations_is_settled",
         ],
     ),
+    (Defect::SortedValues, &["get::the_values_of_a_batch_are_those_of_its_rows"]),
     (
         Defect::WritesLost,
         &[

@@ -10,6 +10,8 @@ pub enum CallKind {
     GetLinearizable,
     /// [`get_batch`](crate::AppStorage::get_batch).
     GetBatch,
+    /// [`get_values`](crate::AppStorage::get_values).
+    GetValues,
     /// [`read`](crate::AppStorage::read) of either consistency, and
     /// [`ttl_read`](crate::AppStorage::ttl_read).
     Read,
@@ -27,10 +29,11 @@ pub enum CallKind {
 
 impl CallKind {
     /// All kinds of calls.
-    pub const ALL: [CallKind; 9] = [
+    pub const ALL: [CallKind; 10] = [
         CallKind::Get,
         CallKind::GetLinearizable,
         CallKind::GetBatch,
+        CallKind::GetValues,
         CallKind::Read,
         CallKind::PutBatch,
         CallKind::PutOrdered,
@@ -46,6 +49,7 @@ impl CallKind {
             CallKind::Get => "get",
             CallKind::GetLinearizable => "get_linearizable",
             CallKind::GetBatch => "get_batch",
+            CallKind::GetValues => "get_values",
             CallKind::Read => "read",
             CallKind::PutBatch => "put_batch",
             CallKind::PutOrdered => "put_ordered",

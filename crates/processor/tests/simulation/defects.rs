@@ -218,6 +218,11 @@ impl StorageWrapper for DefectiveStorage {
                 });
                 Ok(CallAnswer::Rows(returned.collect()))
             }
+            Call::GetValues(keys) => {
+                let there = keys.iter().zip(self.inner.get_values(keys, deadline).await?);
+                let returned = there.map(|(key, there)| self.returned(key, there));
+                Ok(CallAnswer::Values(returned.collect()))
+            }
             Call::Write(Write::PutOrdered(rows)) => {
                 Ok(self.put_ordered(rows, deadline).await?.into())
             }

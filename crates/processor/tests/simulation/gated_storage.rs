@@ -88,6 +88,7 @@ fn label_of(call: &Call<'_>) -> String {
     match call {
         Call::Get(key, _) => format!("get {key:?}"),
         Call::GetBatch(keys) => sorted("get_batch", keys.iter()),
+        Call::GetValues(keys) => sorted("get_values", keys.iter()),
         Call::Write(Write::PutBatch(rows)) => sorted("put_batch", rows.iter().map(|put| &put.key)),
         Call::Write(Write::PutOrdered(rows)) => {
             sorted("put_ordered", rows.iter().map(|put| (&put.key, put.order)))
