@@ -48,27 +48,17 @@ impl ClusterTls {
         authority: impl Into<PathBuf>,
     ) -> Result<ClusterTls, TlsFileError> {
         let files = PortFiles { own: files, authority: Some(authority.into()) };
-        Ok(ClusterTls(Arc::new(PortTls::read(files, configs)?)))
+        Ok(ClusterTls(Arc::new(PortTls::read(files, configs, check_own)?)))
     }
 
     /// Checks the certificate of this node as the other nodes do: a connection in either direction
     /// needs it. A certificate that is over or not valid yet passes, because the node warns of its
-    /// end, and takes a new one while it works.
+    /// end, and takes a new one while it works. A node that works checks new files in this way.
     ///
     /// # Errors
     /// If a file cannot be used, or if the other nodes would refuse the certificate.
     pub fn check_own(&self) -> Result<(), TlsFileError> {
-        let credentials = self.0.read_credentials()?;
-        let refused = |error| credentials.refused(TlsFile::Certificate, RefusedByPeers(error));
-        check_own(&credentials).or_else(|error| match error {
-            rustls::Error::InvalidCertificate(
-                CertificateError::Expired
-                | CertificateError::ExpiredContext { .. }
-                | CertificateError::NotValidYet
-                | CertificateError::NotValidYetContext { .. },
-            ) => Ok(()),
-            error => Err(refused(error)),
-        })
+        self.0.check_files()
     }
 
     /// Has the files read at once, without the wait for a second look. Returns whether new connections
@@ -136,7 +126,20 @@ fn configs(
 )]
 struct RefusedByPeers(rustls::Error);
 
-fn check_own(credentials: &Credentials) -> Result<(), rustls::Error> {
+/// Checks the certificate of this node, unless its time is the only problem.
+fn check_own(credentials: &Credentials) -> Result<(), TlsFileError> {
+    judged_by_peers(credentials).or_else(|error| match error {
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. },
+        ) => Ok(()),
+        error => Err(credentials.refused(TlsFile::Certificate, RefusedByPeers(error))),
+    })
+}
+
+fn judged_by_peers(credentials: &Credentials) -> Result<(), rustls::Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let roots = credentials.authority.clone().unwrap_or_else(|| Arc::new(RootCertStore::empty()));
     let general = |error: &dyn std::fmt::Display| rustls::Error::General(error.to_string());

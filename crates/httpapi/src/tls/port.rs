@@ -31,12 +31,16 @@ const WARN_DAYS: u64 = 14;
 pub(crate) struct PortTls {
     files: PortFiles,
     configure: Configure,
+    check: Check,
     current: Mutex<Arc<PortConfigs>>,
     reloads: Reloads,
 }
 
 /// Makes the settings of rustls from the files.
 type Configure = fn(&Credentials) -> Result<(ServerConfig, Option<ClientConfig>), TlsFileError>;
+
+/// Refuses files that can be used, and that nobody on the other side accepts.
+type Check = fn(&Credentials) -> Result<(), TlsFileError>;
 
 /// The settings of rustls for new connections.
 ///
@@ -53,15 +57,22 @@ struct PortConfigs {
 }
 
 impl PortTls {
-    /// Reads the files.
-    pub(crate) fn read(files: PortFiles, configure: Configure) -> Result<PortTls, TlsFileError> {
-        let current = Mutex::new(Arc::new(configs(&files, configure, files.read())?));
-        Ok(PortTls { files, configure, current, reloads: Reloads::new() })
+    /// Reads the files. Only new files are judged by `check`: see [`PortTls::check_files`].
+    pub(crate) fn read(
+        files: PortFiles,
+        configure: Configure,
+        check: Check,
+    ) -> Result<PortTls, TlsFileError> {
+        let texts = files.read();
+        let digest = texts.digest();
+        let current = configs(&Credentials::new(&files, texts)?, configure, digest)?;
+        let current = Mutex::new(Arc::new(current));
+        Ok(PortTls { files, configure, check, current, reloads: Reloads::new() })
     }
 
-    /// Reads the files again, and uses none of them.
-    pub(crate) fn read_credentials(&self) -> Result<Credentials, TlsFileError> {
-        Credentials::new(&self.files, self.files.read())
+    /// Reads the files again, checks them, and uses none of them.
+    pub(crate) fn check_files(&self) -> Result<(), TlsFileError> {
+        (self.check)(&Credentials::new(&self.files, self.files.read())?)
     }
 
     /// Accepts the connection of a client.
@@ -147,7 +158,12 @@ impl PortTls {
 
     /// Uses new files, unless they are refused. Returns whether the port uses them.
     fn exchange(&self, service: &'static str, texts: FileTexts, clock: &Clock) -> bool {
-        match configs(&self.files, self.configure, texts) {
+        let digest = texts.digest();
+        let new = Credentials::new(&self.files, texts).and_then(|credentials| {
+            (self.check)(&credentials)?;
+            configs(&credentials, self.configure, digest)
+        });
+        match new {
             Ok(new) => {
                 let days_left = days_left(new.ends, clock);
                 info!(service, days_left, "certificate exchanged");
@@ -193,13 +209,11 @@ impl PortTls {
 }
 
 fn configs(
-    files: &PortFiles,
+    credentials: &Credentials,
     configure: Configure,
-    texts: FileTexts,
+    digest: FilesDigest,
 ) -> Result<PortConfigs, TlsFileError> {
-    let digest = texts.digest();
-    let credentials = Credentials::new(files, texts)?;
-    let (server, client) = configure(&credentials)?;
+    let (server, client) = configure(credentials)?;
     Ok(PortConfigs {
         server: Arc::new(server),
         client: client.map(Arc::new),

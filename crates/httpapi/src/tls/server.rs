@@ -43,7 +43,8 @@ impl ServerTls {
 
     fn read_port(files: PortFiles) -> Result<ServerTls, TlsFileError> {
         let configure = |credentials: &Credentials| Ok((server_config(credentials)?, None));
-        Ok(ServerTls(Arc::new(PortTls::read(files, configure)?)))
+        // The settings are made only of a certificate that clients accept.
+        Ok(ServerTls(Arc::new(PortTls::read(files, configure, |_| Ok(()))?)))
     }
 
     /// Has the files read at once, without the wait for a second look. Returns whether new connections

@@ -115,6 +115,38 @@ fn a_node_can_see_that_the_others_will_refuse_its_certificate() {
     assert_eq!(why.file, TlsFile::Certificate, "{why}");
 }
 
+/// A node that worked took such a certificate, and the other nodes refused all its connections.
+#[test]
+fn a_node_keeps_its_certificate_if_the_others_refuse_the_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = TestAuthority::new();
+    let files = ["owner", "entry"].map(|node| authority.files(folder.path(), node, NAME));
+    let options = |files: &TestFiles| NodeOptions {
+        tls: Some(files.cluster().unwrap()),
+        ..NodeOptions::default()
+    };
+    let cluster = TestCluster::new();
+    let (owner, entry) = (cluster.owner(options(&files[0])), cluster.entry(options(&files[1])));
+    let exchanges = |outcome| {
+        let of = "httpapi_certificate_exchanges_total";
+        owner.metric(&format!("{of}{{service=\"cluster\",outcome=\"{outcome}\"}}"))
+    };
+    let pair = authority.sign("www.example.com", |_| {});
+    files[0].write(pair);
+    while exchanges("refused") == 0.0 {
+        assert_eq!(exchanges("taken"), 0.0);
+        assert_eq!(entry.command(WS, "sys.CUD", ROW).0, 200);
+    }
+    // The node looks at its files some times more.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(exchanges("taken"), 0.0);
+    // A connection that rests for 5 s is closed, so the next command begins a new one.
+    std::thread::sleep(Duration::from_millis(5_600));
+    assert_eq!(entry.command(WS, "sys.CUD", ROW).0, 200);
+    entry.stop();
+    owner.stop();
+}
+
 #[test]
 fn settings_that_trust_other_machines_are_refused() {
     let api = HttpApiSettings::new("127.0.0.1:0".parse().unwrap());
