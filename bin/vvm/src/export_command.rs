@@ -41,7 +41,7 @@ pub(crate) async fn run_export(args: ExportArgs) -> Result<ExitCode, CommandErro
     let storage = NamedStorage::of(&storage, NOT_IN_MEMORY)?;
     let clock = Clock::system();
     let deadline = clock.now() + OPEN_TIME;
-    let driver = storage.open_for_reading(clock.clone(), deadline).await;
+    let driver = storage.target.open_for_reading(clock.clone(), deadline).await;
     let advice = "stop the node, or export the file of a backup: vvm backup, vvm restore";
     let driver = driver.map_err(|error| storage.not_opened(&error, advice))?;
     let NamedStorage { target, system } = storage;

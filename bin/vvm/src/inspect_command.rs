@@ -127,7 +127,7 @@ async fn offline(args: &InspectArgs, view: View) -> Result<usize, CommandError> 
     let storage = NamedStorage::of(&args.storage, "ask the node: `vvm inspect` with --admin")?;
     let clock = Clock::system();
     let deadline = clock.now() + OPEN_TIME;
-    let driver = storage.open_for_reading(clock.clone(), deadline).await;
+    let driver = storage.target.open_for_reading(clock.clone(), deadline).await;
     let advice = "ask the node: leave out --storage and --config, and give --admin";
     let driver = driver.map_err(|error| storage.not_opened(&error, advice))?;
     let NamedStorage { target, system } = storage;

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use istorage::{ErrorKind, KeyspaceName, StorageDriver};
-use istorage_redb::RedbDriver;
 
 use crate::{
     cli::{ServeArgs, StorageArgs},
@@ -63,20 +62,6 @@ impl NamedStorage {
         Ok(NamedStorage { target, system })
     }
 
-    /// Opens the storage for reading. A redb file is not changed by a single byte.
-    pub(crate) async fn open_for_reading(
-        &self,
-        clock: Clock,
-        deadline: Instant,
-    ) -> istorage::Result<Arc<dyn StorageDriver>> {
-        match &self.target {
-            StorageTarget::Redb(config) => {
-                Ok(Arc::new(RedbDriver::open_for_reading(config.clone(), clock).await?))
-            }
-            target => target.connect(clock, deadline).await,
-        }
-    }
-
     /// Opens a storage that exists, for writing. A wrong path would otherwise make an empty file.
     pub(crate) async fn open_existing(
         &self,
@@ -84,7 +69,7 @@ impl NamedStorage {
         deadline: Instant,
     ) -> istorage::Result<Arc<dyn StorageDriver>> {
         if self.target.is_embedded() {
-            self.open_for_reading(clock.clone(), deadline).await?.close().await;
+            self.target.open_for_reading(clock.clone(), deadline).await?.close().await;
         }
         self.target.connect(clock, deadline).await
     }

@@ -5,7 +5,7 @@ mod text;
 use std::sync::Arc;
 
 use clock::{Clock, Instant};
-use istorage::{Capabilities, KeyspaceName, Result, StorageDriver, mem::MemDriver};
+use istorage::{Capabilities, KeyspaceName, ReadOnlyDriver, Result, StorageDriver, mem::MemDriver};
 use istorage_cassandra::{CassandraConfig, CassandraDriver};
 use istorage_dynamodb::{DynamoDbConfig, DynamoDbDriver};
 use istorage_redb::{RedbConfig, RedbDriver};
@@ -71,6 +71,21 @@ impl StorageTarget {
             StorageTarget::DynamoDb(config) => {
                 Arc::new(DynamoDbDriver::connect(*config, clock, deadline).await?)
             }
+        })
+    }
+
+    /// Connects to the storage for reading only. A redb file and its log are not changed by a single
+    /// byte.
+    pub(crate) async fn open_for_reading(
+        &self,
+        clock: Clock,
+        deadline: Instant,
+    ) -> Result<Arc<dyn StorageDriver>> {
+        Ok(match self {
+            StorageTarget::Redb(config) => {
+                Arc::new(RedbDriver::open_for_reading(config.clone(), clock).await?)
+            }
+            target => Arc::new(ReadOnlyDriver::new(target.connect(clock, deadline).await?)),
         })
     }
 }

@@ -12,6 +12,7 @@ mod node;
 mod trials;
 
 use std::{
+    collections::BTreeMap,
     fs,
     net::TcpListener,
     os::unix::fs::PermissionsExt,
@@ -297,12 +298,31 @@ fn deployment() {
     let app = "[[apps]]\nname = \"demo/shop\"\npartitions = 3\ntables = \"tables.toml\"\nworkspaces = {}\n";
     let found = Diagnosis::in_folder(folder.path(), &with_ports(app));
     found.fails("deployment", &["it has 10 partitions, and the configuration says 3"]);
-    // The checks changed nothing.
     NodeProcess::start(folder.path(), "").ready().stop();
     let file = folder.path().join("data/vvm.redb");
     let bytes = fs::read(&file).unwrap();
     fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
     Diagnosis::in_folder(folder.path(), &with_ports("")).fails("storage", &["vvm.redb"]);
+}
+
+/// The command repeated the log of a node that had been killed. It also began the next log, and as
+/// another user it left a file that the node could not read.
+fn unchanged() {
+    let folder = folder();
+    let mut node = NodeProcess::start(folder.path(), "").ready();
+    node.create_workspace(1);
+    node.signal(Signal::KILL);
+    node.ended();
+    let files = || {
+        let entries = fs::read_dir(folder.path().join("data")).unwrap();
+        let file = |entry: fs::DirEntry| (entry.file_name(), fs::read(entry.path()).unwrap());
+        entries.map(|entry| file(entry.unwrap())).collect::<BTreeMap<_, _>>()
+    };
+    let before = files();
+    assert!(before.len() > 1, "{:?}", before.keys());
+    let config = with_ports("");
+    Diagnosis::in_folder(folder.path(), &config).is_ok("deployment", &["demo/shop is deployed"]);
+    assert!(files() == before, "{:?}", files().keys());
 }
 
 /// The lease of a process that was killed is in the storage.
@@ -342,7 +362,7 @@ fn memory() {
 }
 
 fn main() {
-    let alone: [(&str, fn()); 13] = [
+    let alone: [(&str, fn()); 14] = [
         ("a_new_machine_has_nothing_to_complain_about", new_machine),
         ("a_wrong_configuration_is_found", configuration),
         ("a_port_that_is_held_and_a_storage_that_does_not_answer_are_found", port),
@@ -354,6 +374,7 @@ fn main() {
         ("a_small_disk_is_found", small_disk),
         ("a_node_at_work_is_found_and_not_disturbed", running_node),
         ("a_deployment_that_does_not_fit_is_found", deployment),
+        ("the_storage_of_a_killed_process_is_not_changed", unchanged),
         ("the_lease_of_a_killed_process_is_found", lease),
         ("a_storage_in_memory_and_too_little_memory_are_found", memory),
     ];

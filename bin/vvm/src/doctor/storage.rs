@@ -42,7 +42,7 @@ pub(super) async fn check(
         _ => {}
     }
     let deadline = clock.now() + TIMEOUT;
-    let driver = match target.connect(clock.clone(), deadline).await {
+    let driver = match target.open_for_reading(clock.clone(), deadline).await {
         Ok(driver) => driver,
         Err(error) => return vec![unreachable(target, &error)],
     };
