@@ -121,7 +121,7 @@ impl PrintedLog {
             Err(_) => return Ok(AnswerEnd::Lost(format!("no answer within {ANSWER_TIMEOUT:?}"))),
         };
         if answer.status() != StatusCode::OK {
-            return refusal(node, answer, clock).await;
+            return refusal(node, answer, clock, self.heard.is_some()).await;
         }
         let (mut body, mut events) = (answer.into_body(), EventReader::default());
         loop {
@@ -162,11 +162,13 @@ impl PrintedLog {
     }
 }
 
-/// The end of an answer that has no log.
+/// The end of an answer that has no log. A log that was heard before goes on when there is a place for
+/// it again: the place of the former connection may still be taken.
 async fn refusal(
     node: &NodeTarget,
     answer: Response<Incoming>,
     clock: &Clock,
+    was_heard: bool,
 ) -> Result<AnswerEnd, CommandError> {
     let answer = NodeAnswer::read(answer);
     let answer = match clock.timeout_at(clock.now() + ANSWER_TIMEOUT, answer).await {
@@ -177,6 +179,7 @@ async fn refusal(
     let why = answer.reason();
     match answer.status {
         StatusCode::SERVICE_UNAVAILABLE => Ok(AnswerEnd::Lost(why)),
+        StatusCode::TOO_MANY_REQUESTS if was_heard => Ok(AnswerEnd::Lost(why)),
         _ => Err(CommandError::unfinished(format!("{node} refused the request: {why}"))),
     }
 }

@@ -6,9 +6,10 @@
 mod node;
 
 use std::{
-    io::{BufRead as _, BufReader},
-    net::SocketAddr,
+    io::{BufRead as _, BufReader, Write as _},
+    net::{SocketAddr, TcpListener},
     process::{Child, ChildStdout, Command, Stdio},
+    thread,
 };
 
 use node::NodeProcess;
@@ -83,6 +84,36 @@ fn a_log_is_followed_through_the_restart_of_the_node() {
         assert!(stderr.contains("goes on at the next try"), "{stderr}");
     }
     node.stop();
+}
+
+/// The place of the former connection was still taken, or another follower of the principal was
+/// faster. The command ended.
+#[test]
+fn a_log_that_was_heard_goes_on_after_it_was_refused_a_place() {
+    const EVENTS: &str =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    const NO_PLACE: &str = "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n";
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let api = listener.local_addr().unwrap();
+    let answers = [
+        format!("{EVENTS}id: 1\ndata: {{\"wlogOffset\":1}}\n\n"),
+        NO_PLACE.to_owned(),
+        format!("{EVENTS}id: 2\ndata: {{\"wlogOffset\":2}}\n\n"),
+    ];
+    let server = thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            while !lines.next().unwrap().unwrap().is_empty() {}
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let mut followed = Followed::start(api, &["--ws", "1", "--limit", "2"]);
+    assert_eq!([1, 2], [(); 2].map(|()| followed.offset("wlogOffset")));
+    let (code, stderr) = followed.end();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("429"), "{stderr}");
+    server.join().unwrap();
 }
 
 #[test]
