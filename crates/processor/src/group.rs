@@ -147,6 +147,7 @@ impl CommandGroup {
             let kind = kinds.get(&command.ws).copied();
             read_ahead::rows_of(application, command, kind)
         }));
+        self.known_rows.forget_unkept_counters(|row| application.is_counter(row));
     }
 
     /// Answers all commands of the group, by the role that this node has now.

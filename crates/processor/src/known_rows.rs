@@ -139,6 +139,14 @@ impl KnownRows {
         }
     }
 
+    /// Drops the counter records that were read ahead, if counter records are not kept.
+    pub(crate) fn forget_unkept_counters(&mut self, is_counter: impl Fn(AppRow) -> bool) {
+        if self.counters.is_none() {
+            let read: Vec<AppRow> = self.read_ahead.keys().copied().collect();
+            read.iter().filter(|row| is_counter(**row)).for_each(|row| self.remove_read_ahead(row));
+        }
+    }
+
     /// Adds rows that were read ahead.
     pub(crate) fn add(&mut self, rows: &[AppRow], found: Vec<Option<FoundRow>>) {
         self.bytes += found.iter().flatten().map(|found| found.value.len()).sum::<usize>();
@@ -220,6 +228,9 @@ mod tests {
         known.add(&[row], vec![Some(found(b"before"))]);
         known.keep_counter(row, b"after", false);
         assert_eq!(known.get(&row), None);
+        known.add(&rows(1, 2), vec![Some(found(b"read for a later command")); 2]);
+        known.forget_unkept_counters(|it| it == row);
+        assert_eq!((known.get(&row), known.read_ahead.len()), (None, 1));
     }
 
     /// A counter record that was read ahead for a later command is older than the one that the
