@@ -147,7 +147,8 @@ pub async fn change_level(
         // The change begins before the wait. Otherwise the call could stand still after the wait, a
         // node could start, work and be killed, and nothing would wait for its late writes.
         let change = LevelChange::begin(to, &opened.storage, &clock, soon()).await?;
-        if levels.contains(&TrustLevel::Two) && late_write > Duration::ZERO {
+        // Another call may have changed the level since it was read.
+        if [change.from(), to].contains(&TrustLevel::Two) && late_write > Duration::ZERO {
             tell(LevelStep::WaitsForLateWrites(late_write));
             clock.sleep(late_write).await;
         }
