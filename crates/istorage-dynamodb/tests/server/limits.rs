@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use istorage::{
-    AppStorage, AppStorageExt, AtomicBatch, Conditional, ErrorKind, Key, Order, OrderedPut, Put,
-    Range, Row,
+    AppStorage, AtomicBatch, Conditional, ErrorKind, Key, Order, OrderedPut, Put, Range, Row,
 };
 
 use crate::support::{DynamoDbServer, get, insert, put, read, soon};

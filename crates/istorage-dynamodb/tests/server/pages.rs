@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use clock::Clock;
-use istorage::{AppStorage, AppStorageExt, Key, Put, Range, Row};
+use istorage::{AppStorage, Key, Put, Range, Row};
 
 use crate::support::{DynamoDbServer, put, read, soon};
 
