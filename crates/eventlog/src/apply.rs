@@ -22,7 +22,7 @@ const ORDERED_CHUNKS_AT_ONCE: usize = 4;
 
 /// The number of chunks of conditional rows that are sent at a time. The rows of such a chunk are
 /// in one storage partition.
-const CONDITIONAL_CHUNKS_AT_ONCE: usize = 64;
+pub(crate) const CONDITIONAL_CHUNKS_AT_ONCE: usize = 64;
 
 impl Log {
     /// Writes the rows that follow from events in the log. Rows that are already written are left

@@ -6,7 +6,7 @@ mod damaged_event;
 mod neighbours;
 
 use bytes::Bytes;
-use istorage::{Conditional, Outcome};
+use istorage::{AppStorageExt, Conditional, Outcome};
 
 pub use self::{
     candidates::{PlaceCandidate, PlaceEvidence, SEARCHED_EVENTS},
@@ -114,10 +114,17 @@ impl Log {
         let until = self.clock.now() + self.settings.apply_for;
         let (outcome, unanswered) = self.write_settled(Some(until), None, send).await?;
         let Outcome::NotApplied(mut conflicts) = outcome else {
-            return match self.reads_back() && self.get(row).await?.as_ref() != new {
-                true => Err(not_shown(row).into()),
-                false => Ok(None),
+            let unknown = |error: istorage::Error| {
+                Error::Unknown(istorage::Error::outcome_unknown(error.to_string()))
             };
+            if self.reads_back() {
+                let deadline = self.reader.deadline();
+                let there = self.storage().get_linearizable(&key, deadline).await;
+                if there.map_err(unknown)?.as_ref() != new {
+                    return Err(unknown(not_shown(row)));
+                }
+            }
+            return Ok(None);
         };
         let there = conflicts.pop().and_then(|conflict| conflict.actual);
         if there.as_ref() == new {

@@ -10,9 +10,11 @@ use crate::{
 impl Log {
     /// Returns whether a row may be removed. A storage that orders plain writes by clocks hides every
     /// later ordered write of a removed row. So only rows may be removed that are written under a
-    /// condition or read back at this level: a hidden row is then inserted.
+    /// condition or read back at this level: a hidden row is then inserted. Every leader inserts the
+    /// first event behind the end of the log.
     pub fn may_remove(&self, row: AppRow) -> bool {
         match (self.settings.level, row) {
+            (_, AppRow::Plog(_, offset)) if offset == self.tail().next => true,
             (TrustLevel::Zero, _) | (TrustLevel::One, AppRow::Plog(..) | AppRow::Wlog(..)) => true,
             (TrustLevel::One | TrustLevel::Two, _) => false,
         }

@@ -73,8 +73,8 @@ impl Log {
         }
     }
 
-    /// Returns whether an event behind an event of a later epoch is a stray. Level 2 puts its events,
-    /// so at the other levels a row that hides ordered writes is damage.
+    /// Returns whether an event behind an event of a later epoch is a stray. A stray was put, so at the
+    /// other levels a row that hides ordered writes is damage.
     pub(crate) async fn is_stray_event(&self, row: AppRow, epoch: Epoch) -> Result<bool> {
         if !self.may_be_stray(epoch) {
             return Ok(false);

@@ -202,13 +202,15 @@ async fn the_place_of_a_damaged_event_is_searched_among_its_neighbours() {
 #[tokio::test]
 async fn only_rows_that_are_checked_may_be_removed() {
     let rows = [
-        AppRow::Plog(PARTITION, Offset(1)),
+        AppRow::Plog(PARTITION, Offset(2)),
         AppRow::Wlog(WS, Offset(1)),
         AppRow::Record(WS, record("").id),
     ];
     let storage = storage().await;
     for (level, may) in LEVELS.into_iter().zip([[true; 3], [true, true, false], [false; 3]]) {
         assert_eq!(rows.map(|row| log(&storage, level, 1).may_remove(row)), may, "{level:?}");
+        // A leader inserts its first event.
+        assert!(log(&storage, level, 1).may_remove(AppRow::Plog(PARTITION, Offset(1))));
     }
 }
 

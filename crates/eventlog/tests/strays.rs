@@ -13,7 +13,8 @@ use eventlog::{
     PreparedEvent, StoredRecord, TrustLevel, Version,
 };
 use istorage::{
-    Call, CallAnswer, Consistency, RangeRead, Result, RowStream, SharedStorage, StorageWrapper,
+    AppStorageExt, Call, CallAnswer, Capabilities, Consistency, Key, RangeRead, Result, RowStream,
+    SharedStorage, StorageWrapper, Write,
 };
 use support::{
     LEVELS, PARTITION, WS, broken, event, events, log, log_after_level_2, only_in_plog, put,
@@ -182,25 +183,68 @@ async fn a_late_insert_of_a_former_level_hides_no_event_of_level_2() {
     }
 }
 
-/// At level 0 a leader replaced a stray conditionally, and died before its write was committed. The
-/// recovery at level 1 put the record, and then an update. The write of that leader was committed
-/// above the update.
+/// A storage without atomic writes. A conditional write of a former leader is accepted by servers, and
+/// not committed: the next conditional write or linearizable read of its storage partition commits it.
+#[derive(Debug)]
+struct OpenSwapStorage {
+    inner: SharedStorage,
+    open: Mutex<Option<(Key, Bytes)>>,
+}
+
+impl OpenSwapStorage {
+    async fn commit(&self, of: &Bytes, deadline: Instant) {
+        let open = self.open.lock().unwrap().take_if(|(key, _)| key.pkey == *of);
+        let Some((key, value)) = open else { return };
+        let there = self.inner.get_linearizable(&key, deadline).await.unwrap().unwrap();
+        let swap = self.inner.compare_and_swap(key, there, value, None, deadline);
+        assert!(swap.await.unwrap().is_applied());
+    }
+}
+
+impl StorageWrapper for OpenSwapStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { atomic: None, ..self.inner.capabilities() }
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        match &call {
+            Call::Get(key, Consistency::Linearizable) => self.commit(&key.pkey, deadline).await,
+            Call::Write(Write::If(pkey, _)) => self.commit(pkey, deadline).await,
+            _ => {}
+        }
+        call.send(&self.inner, deadline).await
+    }
+}
+
+/// At level 0 a leader replaced a stray conditionally, and died before its write was committed. Then the
+/// put of the same event by its first leader landed. The recovery found the right row, and a command
+/// put an update. The write of the dead leader was committed above it.
 #[tokio::test]
-async fn a_recovery_replaces_a_stray_record_conditionally_at_every_level() {
+async fn a_recovery_settles_the_conditional_writes_over_strays() {
     for level in LEVELS {
-        let storage = storage().await;
+        let inner = storage().await;
         let mut first = event(1, 1, None);
         first.changes.clear();
-        write(&storage, &log(&storage, Two, 1), &[first]).await;
-        only_in_plog(&storage, level, &event(3, 2, None)).await;
-        let (row, stray) = (AppRow::Record(WS, record("").id), event(2, 9, None));
+        write(&inner, &log(&inner, Two, 1), &[first]).await;
+        let made = event(3, 2, None);
+        only_in_plog(&inner, Zero, &made).await;
+        let row = AppRow::Record(WS, record("").id);
         let version = |epoch, plog| Version { epoch: Epoch(epoch), plog: Offset(plog) };
-        let stored = StoredRecord { ws: WS, version: version(2, 9), record: record("stray") };
-        put(&storage, Two, row, stray.place, stored.to_bytes()).await;
-        let next = log_after_level_2(&storage, level, 5, 4);
+        let record = made.changes[0].record.clone();
+        let bytes = StoredRecord { ws: WS, version: version(3, 2), record }.to_bytes();
+        put(&inner, Two, row, made.place, bytes.clone()).await;
+        let open = Mutex::new(Some((row.key(), bytes)));
+        let storage = Arc::new(OpenSwapStorage { inner, open }) as SharedStorage;
+
+        let next = log_after_level_2(&storage, level, 5, 3);
         assert_eq!(replayed(&next, 1).await.unwrap().len(), 2);
-        let found = next.reader().found_row(row).await.unwrap().unwrap();
-        assert_eq!(row.record(&found.value).unwrap().version, version(3, 2));
-        assert!(found.hides_ordered, "at level {level}");
+        write(&storage, &next, &[event(5, 3, Some((3, 2)))]).await;
+        storage.get_linearizable(&row.key(), Instant::FAR_FUTURE).await.unwrap();
+        let found = next.reader().row(row).await.unwrap().unwrap();
+        assert_eq!(row.record(&found).unwrap().version, version(5, 3), "at level {level}");
     }
 }
