@@ -105,15 +105,19 @@ impl Log {
             Ok(Some(condition)) if needs_condition => write.mode = condition,
             Ok(Some(_)) => {}
             Err(_) if !write.is_judged() && !hides_ordered => {}
-            Err(violation) => match found {
-                Some(found) if self.is_stray(&write, &found).await? => {
-                    if needs_condition {
-                        write.mode = WriteMode::Conditional(Some(found.value));
+            Err(violation) => {
+                let stray = match found {
+                    Some(found) if self.is_stray(&write, &found).await? => Some(found.value),
+                    _ => None,
+                };
+                match stray {
+                    Some(stray) if needs_condition => {
+                        write.mode = WriteMode::Conditional(Some(stray));
                     }
+                    None if write.is_judged() => return Err(violation.into()),
+                    Some(_) | None => {}
                 }
-                _ if write.is_judged() => return Err(violation.into()),
-                _ => {}
-            },
+            }
         }
         Ok(Some(write))
     }
