@@ -44,13 +44,10 @@ pub(crate) enum Defect {
     /// The fence is wrong, not the storage: two nodes lead at the same time, at the trust level at
     /// which only the fence is trusted.
     TwoLead,
-    /// As `TwoLead`, but again and again. Then even the promises that hold after a single overlap
-    /// of two leaders are broken.
-    ManyLead,
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 12] = [
+    pub(crate) const ALL: [Defect; 11] = [
         Defect::NoConditions,
         Defect::LosesWrites,
         Defect::NoOrder,
@@ -62,13 +59,7 @@ impl Defect {
         Defect::OldRows,
         Defect::Phantoms,
         Defect::TwoLead,
-        Defect::ManyLead,
     ];
-
-    /// Whether the fence is wrong, and not the storage.
-    pub(crate) fn is_of_fence(self) -> bool {
-        matches!(self, Defect::TwoLead | Defect::ManyLead)
-    }
 }
 
 /// The first bytes of the keys of records, of logs of workspaces and of answers to commands.

@@ -105,7 +105,7 @@ impl History {
         let (dice, manual) = (Dice::of(seed), ManualClock::new(0));
         let (plan, clock) = (Plan::of(seed, &dice, defect), manual.clock());
         let Plan { rates, narrow, .. } = plan;
-        let defect = defect.filter(|defect| !defect.is_of_fence());
+        let defect = defect.filter(|defect| *defect != Defect::TwoLead);
         let database = Database::new(clock.clone(), dice.number(), rates, narrow, defect);
         let shop_db = open(Arc::new(database.mem.clone()), &clock).await;
         let mut history = History {
@@ -352,8 +352,7 @@ impl History {
                 let epoch = self.leaders[last].epoch;
                 self.note(&format!("{epoch} is stopped"));
             }
-            3..6 if self.plan.overlaps > 0 => {
-                self.plan.overlaps -= 1;
+            3..6 if self.plan.overlaps => {
                 if self.dice.one_in(2) {
                     self.leaders[last].node.fence.lose();
                 }

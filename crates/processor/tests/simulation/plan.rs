@@ -15,8 +15,8 @@ pub(crate) struct Plan {
     pub(crate) rates: FaultRates,
     /// The steps in which groups are written; `None` if all rows can be written atomically.
     pub(crate) narrow: Option<WriteSteps>,
-    /// The number of leaders that may begin before the leader before them has noticed its end.
-    pub(crate) overlaps: u64,
+    /// Whether leaders may begin before the leaders before them have noticed their end.
+    pub(crate) overlaps: bool,
     /// The time between a leader and the next one, as a lease makes the next one wait. A write may
     /// land this long after it was sent.
     pub(crate) lease_left: Duration,
@@ -34,7 +34,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn of(seed: u64, dice: &Dice, defect: Option<Defect>) -> Plan {
-        let fence_is_wrong = defect.is_some_and(Defect::is_of_fence);
+        let fence_is_wrong = defect == Some(Defect::TwoLead);
         let level = match seed % 3 {
             _ if fence_is_wrong => TrustLevel::Two,
             0 => TrustLevel::Zero,
@@ -42,17 +42,16 @@ impl Plan {
             _ => TrustLevel::Two,
         };
         let is_trusted = level == TrustLevel::Two;
-        // At trust level 2 no condition stops a former leader. So a history has all promises only
-        // without overlaps, and if the next leader waits for late writes. With one overlap, or late
-        // writes, events may be lost. Two overlaps would leave no promise to check, so only a
-        // wrong fence has more than one.
+        // At trust level 2 no condition stops a former leader after the first event of the next one.
+        // So a history has all promises only without overlaps, and if the next leader waits for late
+        // writes. With overlaps, or late writes, events may be lost, and fewer promises are checked.
         let (overlaps, is_late, is_waited_for) =
             match (is_trusted && !fence_is_wrong, dice.below(4)) {
-                (false, _) => (u64::MAX, true, false),
-                (true, 0) if defect.is_none() => (1, false, false),
-                (true, 1) if defect.is_none() => (0, true, false),
-                (true, 2) => (0, true, true),
-                (true, _) => (0, false, false),
+                (false, _) => (true, true, false),
+                (true, 0) if defect.is_none() => (true, false, false),
+                (true, 1) if defect.is_none() => (true, true, false),
+                (true, 2) => (false, true, true),
+                (true, _) => (false, false, false),
             };
         let steps =
             [WriteSteps::Of, WriteSteps::Of, WriteSteps::OneByOne, WriteSteps::BeyondAtomic];
@@ -75,14 +74,14 @@ impl Plan {
             reply_after_deadline: rate / 2,
             delay: Duration::from_millis(1 + dice.below(400)),
         };
-        let is_lost = overlaps > 0 || is_late && !is_waited_for;
+        let is_lost = overlaps || is_late && !is_waited_for;
         Plan {
             settings: settings(level, dice),
             lease_left: if is_waited_for { rates.delay } else { Duration::ZERO },
             rates,
             narrow,
             overlaps,
-            may_lose: is_trusted && defect != Some(Defect::TwoLead) && is_lost,
+            may_lose: is_trusted && !fence_is_wrong && is_lost,
             past: dice.one_in(40).then(|| dice.below(8)),
             old_wait: dice.one_in(2),
             calm: 1 + dice.below(10),
