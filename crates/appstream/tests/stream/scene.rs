@@ -121,6 +121,8 @@ impl Scene {
     async fn mark_an_event(&self) {
         let (ws, partition) = MARKED;
         let node = self.node(partition, 2).await;
+        // A leader inserts its first event under a condition, which hides a damage by an ordered put.
+        self.run(&node, cud(ws, article("first"), FAR)).await;
         let lost = self.run(&node, cud(ws, article("lost"), FAR)).await;
         let changed = update(lost.answer.ids[0].1, None, "found");
         self.run(&node, cud(ws, vec![changed], FAR)).await;
