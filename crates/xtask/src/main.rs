@@ -17,6 +17,7 @@ mod examples;
 mod folders;
 mod interrupt;
 mod process;
+mod rounds;
 mod servers;
 mod simulate;
 mod steps;
@@ -77,6 +78,15 @@ enum XtaskCommand {
     /// Measures the speed of a part of the project.
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Makes faults in a cluster of real nodes over a real storage, under load, and checks that no
+    /// promise is broken.
+    Rounds {
+        /// Arguments for the program: --storage cassandra|cassandra_cluster|dynamodb|redb --minutes
+        /// 3 --seed 1 --nodes 3 --level 0 --faults kill,pause. `check FILE` checks a kept history
+        /// again.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Simulates elections: many histories of nodes with failures of all kinds.
     Simulate {
         /// The number of histories. Each has a seed of its own.
@@ -195,6 +205,7 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::Bench(BenchCommand::Hop { arguments }) => bench::hop(&arguments),
         XtaskCommand::Bench(BenchCommand::Followers { arguments }) => bench::followers(&arguments),
         XtaskCommand::Bench(BenchCommand::Sequencer) => bench::sequencer(),
+        XtaskCommand::Rounds { arguments } => rounds::run(&arguments),
         XtaskCommand::Simulate { schedules, from, seed } => {
             simulate::elections(schedules, from, seed)
         }

@@ -5,7 +5,7 @@ use std::{env, thread};
 use crate::{
     cargo::cargo,
     error::{Error, Result, failed},
-    examples, interrupt, process,
+    examples, interrupt, process, rounds,
     servers::{OwnServers, ServerKind, Variables},
     steps::Steps,
     tidy,
@@ -61,7 +61,12 @@ fn run_steps(
     }
     let servers = OwnServers::new()?;
     let variables = build_and_start(steps, &servers)?;
-    run_suites(steps, &variables, suites, totals)
+    let tested = run_suites(steps, &variables, suites, totals);
+    if !suites.arguments.is_empty() {
+        return tested;
+    }
+    // One run shows the failures of both.
+    tested.and(steps.run("run rounds of faults", || rounds::run_sample(&variables)))
 }
 
 /// Builds the tests while the servers start: the servers mostly wait, and the build needs the

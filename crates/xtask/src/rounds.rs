@@ -1,0 +1,79 @@
+//! `cargo xtask rounds`: rounds of faults on real nodes, with servers of their own.
+
+use std::process::Command;
+
+use crate::{
+    cargo,
+    error::Result,
+    process,
+    servers::{OwnServers, ServerKind, Variables},
+};
+
+/// The storage of a run that names none, as the program has it.
+const USUAL: &str = "cassandra";
+
+/// Builds the nodes and the program, starts the server of the storage, and runs the program.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let packages = ["--package", "vvm-cli", "--package", "vvm-tests"];
+    let programs = ["--bin", "vvm", "--bin", "rounds"];
+    cargo::run(&[&["build", "--release"], &packages[..], &programs[..]].concat())?;
+    let mut command = Command::new(cargo::target_folder()?.join("release").join("rounds"));
+    if arguments.first().is_some_and(|first| first == "check") {
+        return process::run(command.args(arguments));
+    }
+    let servers = OwnServers::new()?;
+    let variables = servers.start(server_of(arguments).as_slice())?;
+    command.arg("run").args(arguments).envs(variables);
+    process::run_reading(&mut command, |_| {})
+}
+
+/// The runs of a test of the whole project.
+const SAMPLE: [&[&str]; 2] = [
+    &["run", "--storage", "redb", "--minutes", "1", "--seed", "1"],
+    &["run", "--storage", "cassandra", "--minutes", "3", "--seed", "2"],
+];
+
+/// Runs a fixed sample with the programs that the build of the tests has made.
+pub(crate) fn run_sample(variables: &Variables) -> Result<()> {
+    for arguments in SAMPLE {
+        let mut command = Command::new(cargo::target_folder()?.join("debug").join("rounds"));
+        command.args(arguments);
+        command.envs(variables.iter().map(|(name, address)| (name, address)));
+        process::run_reading(&mut command, |_| {})?;
+    }
+    Ok(())
+}
+
+/// The server of the storage that the arguments name.
+fn server_of(arguments: &[String]) -> Option<ServerKind> {
+    let mut words = arguments.iter();
+    let storage = words.find_map(|word| match word.strip_prefix("--storage") {
+        Some("") => Some(None),
+        Some(rest) => Some(rest.strip_prefix('=')),
+        None => None,
+    });
+    let storage = storage.map_or(Some(USUAL), |named| named.or_else(|| words.next().map(String::as_str)));
+    match storage {
+        Some("cassandra") => Some(ServerKind::Cassandra),
+        Some("cassandra_cluster") => Some(ServerKind::Cluster),
+        Some("dynamodb") => Some(ServerKind::Dynamodb),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_is_that_of_the_storage() {
+        let server = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+            server_of(&arguments)
+        };
+        assert!(matches!(server(&["--seed", "1"]), Some(ServerKind::Cassandra)));
+        assert!(matches!(server(&["--storage", "dynamodb"]), Some(ServerKind::Dynamodb)));
+        assert!(matches!(server(&["--storage=cassandra_cluster"]), Some(ServerKind::Cluster)));
+        assert!(server(&["--storage", "redb", "--seed", "2"]).is_none());
+    }
+}

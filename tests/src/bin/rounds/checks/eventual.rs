@@ -1,0 +1,78 @@
+//! Reads that may be old say so.
+
+use super::{Found, versions};
+use crate::history::{History, Outcome, Request};
+
+pub(super) fn find(history: &History) -> Found {
+    let records = versions::records(history);
+    let mut found = Found::new();
+    for operation in &history.operations {
+        let Request::Read { id, eventual } = operation.request else { continue };
+        let Outcome::Document { record, says_eventual } = &operation.outcome else { continue };
+        let number = operation.number;
+        if *says_eventual && !eventual {
+            let text = format!(
+                "operation {number} asked for the present version, and got an eventual one"
+            );
+            found.push((text, vec![number]));
+        }
+        let Some(record) = record.as_ref().filter(|_| eventual) else { continue };
+        let versions = records.get(&(operation.ws, id));
+        let rank = versions.and_then(|versions| versions.rank(record.version));
+        let write = rank.zip(versions).and_then(|(rank, versions)| {
+            let write = crate::real_time_order::of_write(rank);
+            versions.operations.iter().find(|operation| operation.rank == write)
+        });
+        if rank.is_none() || write.is_some_and(|write| write.begin > operation.end) {
+            let text = format!(
+                "operation {number} read {:?}, which document {id} did not have",
+                record.version
+            );
+            found.push((text, vec![number]));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::testing::{Scene, texts};
+
+    #[test]
+    fn an_old_version_is_accepted_and_an_unknown_one_is_found() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let mut old = scene.record(id).unwrap();
+        scene.update("b", id, None);
+        scene.read_as(id, Some(old.clone()), true);
+        scene.read_as(id, None, true);
+        assert_eq!(find(&scene.history), []);
+        old.version.epoch = 9;
+        scene.read_as(id, Some(old), true);
+        assert!(texts(find(&scene.history))[0].contains("did not have"));
+    }
+
+    #[test]
+    fn a_version_that_is_written_later_is_found() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let first = scene.record(id);
+        let read = scene.read_as(id, first, true);
+        scene.history.operations[read].begin = 0;
+        scene.history.operations[read].end = 1;
+        scene.history.operations[0].begin = 2;
+        assert!(texts(find(&scene.history))[0].contains("did not have"));
+    }
+
+    #[test]
+    fn an_eventual_answer_to_another_request_is_found() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let read = scene.read(id);
+        let outcome = &mut scene.history.operations[read].outcome;
+        let Outcome::Document { says_eventual, .. } = outcome else { unreachable!() };
+        *says_eventual = true;
+        assert!(texts(find(&scene.history))[0].contains("got an eventual one"));
+    }
+}

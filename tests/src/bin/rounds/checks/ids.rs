@@ -1,0 +1,86 @@
+//! Ids of records: each is new once, and none is left out.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::Found;
+use crate::history::History;
+
+/// The ids of one sequence lie in a block of this size, and begin at this place of it. Lower ids are
+/// those of singletons.
+const BLOCK: u64 = 5_000_000_000;
+const FIRST: u64 = 131_072;
+
+pub(super) fn find(history: &History) -> Found {
+    let mut found = Found::new();
+    for (ws, events) in &history.end.logs {
+        let mut known = HashSet::new();
+        let mut last: BTreeMap<u64, u64> = BTreeMap::new();
+        for event in events {
+            let mut ids: Vec<u64> = event.rows.iter().map(|row| row.id).collect();
+            ids.retain(|id| *id >= BLOCK && known.insert(*id));
+            ids.sort_unstable();
+            for id in ids {
+                let block = id / BLOCK;
+                let expected = last.get(&block).map_or(block * BLOCK + FIRST, |last| last + 1);
+                if id != expected {
+                    let text = format!(
+                        "event {} of workspace {ws} gives the id {id}, and not {expected}",
+                        event.wlog
+                    );
+                    found.push((text, Vec::new()));
+                }
+                last.insert(block, id);
+            }
+        }
+    }
+    found.extend(answered_twice(history));
+    found
+}
+
+/// Finds ids that the answers to two commands name as new.
+fn answered_twice(history: &History) -> Found {
+    let mut given: BTreeMap<(u64, u64), (&str, u64)> = BTreeMap::new();
+    let mut found = Found::new();
+    for operation in &history.operations {
+        let Some((request, Some(written))) = operation.write() else { continue };
+        for id in &written.ids {
+            let first = *given.entry((operation.ws, *id)).or_insert((request, operation.number));
+            if first.0 != request {
+                let text = format!("the id {id} was given to {:?} and to {request:?}", first.0);
+                found.push((text, vec![first.1, operation.number]));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        checks::testing::{Scene, texts},
+        history::Outcome,
+    };
+
+    #[test]
+    fn an_id_that_is_left_out_is_found() {
+        let mut scene = Scene::new();
+        scene.create("a");
+        scene.create("b");
+        assert_eq!(find(&scene.history), []);
+        scene.log()[1].rows[0].id += 1;
+        assert!(texts(find(&scene.history))[0].contains("and not"));
+    }
+
+    #[test]
+    fn an_id_that_is_given_twice_is_found() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        scene.create("b");
+        let Outcome::Written(written) = &mut scene.history.operations[1].outcome else {
+            unreachable!()
+        };
+        written.ids = vec![id];
+        assert!(texts(find(&scene.history))[0].contains("was given to"));
+    }
+}

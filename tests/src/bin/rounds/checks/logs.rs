@@ -1,0 +1,192 @@
+//! Logs that are read or followed.
+
+use std::collections::HashMap;
+
+use super::{Found, versions};
+use crate::{
+    history::{Event, History, Operation, Outcome, Request},
+    real_time_order::{Ranked, contradiction, of_read, of_write},
+};
+
+pub(super) fn find(history: &History) -> Found {
+    let mut found = Found::new();
+    let times = versions::event_times(history);
+    for (ws, log) in &history.end.logs {
+        let mut operations: Vec<Ranked> = Vec::new();
+        for event in log {
+            if let Some(time) = times.get(&*event.request) {
+                let rank = of_write(event.wlog as usize);
+                let versions::EventTime { begin, end, operation } = *time;
+                operations.push(Ranked { begin, end, rank, operation });
+            }
+        }
+        for operation in history.operations.iter().filter(|operation| operation.ws == *ws) {
+            let Some((from, events, is_followed)) = read_of(operation) else { continue };
+            let wrong = wrong_content(log, from, events);
+            found.extend(wrong.map(|text| (text, vec![operation.number])));
+            let last = events.last().map_or(from.saturating_sub(1), |event| event.wlog);
+            // An offset behind the end says nothing of the end.
+            if is_followed || events.is_empty() && last > log.len() as u64 {
+                continue;
+            }
+            let Operation { begin, end, number, .. } = *operation;
+            let rank = of_read(last as usize);
+            operations.push(Ranked { begin, end, rank, operation: number });
+        }
+        if let Some((earlier, later)) = contradiction(&operations) {
+            let text = format!(
+                "the log of workspace {ws}: operation {} ended before operation {} began, and saw or wrote a later event",
+                earlier.operation, later.operation
+            );
+            found.push((text, vec![earlier.operation, later.operation]));
+        }
+    }
+    found.extend(early_events(history, &times));
+    found.extend(followers(history));
+    found
+}
+
+/// The offset from which a log was read, the events, and whether it was followed.
+fn read_of(operation: &Operation) -> Option<(u64, &[Event], bool)> {
+    let Outcome::Events { events } = &operation.outcome else { return None };
+    match operation.request {
+        Request::Log { from } => Some((from, events, false)),
+        Request::Follow { from, .. } => Some((from, events, true)),
+        _ => None,
+    }
+}
+
+/// Compares the events of a read with those of the final log.
+fn wrong_content(log: &[Event], from: u64, events: &[Event]) -> Option<String> {
+    (from..).zip(events).find_map(|(offset, event)| {
+        if event.wlog != offset {
+            return Some(format!("event {} came in place of event {offset}", event.wlog));
+        }
+        let place = usize::try_from(offset).ok()?.checked_sub(1)?;
+        match log.get(place) {
+            Some(there) if there == event => None,
+            there => Some(format!("{event:?} was read, and the log has {there:?}")),
+        }
+    })
+}
+
+/// Finds events that were read before their commands were sent.
+fn early_events(history: &History, times: &HashMap<&str, versions::EventTime>) -> Found {
+    let mut found = Found::new();
+    for operation in &history.operations {
+        let Some((_, events, true)) = read_of(operation) else { continue };
+        let is_early = |event: &&Event| {
+            times.get(&*event.request).is_some_and(|time| time.begin > operation.end)
+        };
+        if let Some(event) = events.iter().find(is_early) {
+            let text = format!("event {} was followed before its command was sent", event.wlog);
+            found.push((text, vec![operation.number]));
+        }
+    }
+    found
+}
+
+/// Finds followers that got an event twice, or not at all.
+fn followers(history: &History) -> Found {
+    let mut next: HashMap<(u64, u32), u64> = HashMap::new();
+    let mut found = Found::new();
+    for operation in &history.operations {
+        let Request::Follow { follower, from } = operation.request else { continue };
+        let Outcome::Events { events } = &operation.outcome else { continue };
+        let next = next.entry((operation.ws, follower)).or_insert(from);
+        if from != *next {
+            let text = format!("follower {follower} goes on at {from} in place of {next}");
+            found.push((text, vec![operation.number]));
+        }
+        *next = from + events.len() as u64;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::testing::{Scene, texts};
+
+    fn events(scene: &mut Scene, read: usize) -> &mut Vec<Event> {
+        match &mut scene.history.operations[read].outcome {
+            Outcome::Events { events } => events,
+            _ => unreachable!(),
+        }
+    }
+
+    fn three_events() -> (Scene, usize) {
+        let mut scene = Scene::new();
+        scene.create("a");
+        scene.create("b");
+        scene.create("c");
+        let read = scene.read_log(1);
+        assert_eq!(find(&scene.history), []);
+        (scene, read)
+    }
+
+    #[test]
+    fn a_log_without_an_acknowledged_event_is_found() {
+        let (mut scene, read) = three_events();
+        events(&mut scene, read).pop();
+        assert!(texts(find(&scene.history))[0].contains("saw or wrote a later event"));
+        let (mut scene, read) = three_events();
+        events(&mut scene, read).clear();
+        assert!(texts(find(&scene.history))[0].contains("saw or wrote a later event"));
+    }
+
+    #[test]
+    fn a_hole_in_a_log_that_is_read_is_found() {
+        let (mut scene, read) = three_events();
+        events(&mut scene, read).remove(1);
+        assert!(texts(find(&scene.history))[0].contains("in place of event 2"));
+    }
+
+    #[test]
+    fn another_event_than_that_of_the_final_log_is_found() {
+        let (mut scene, read) = three_events();
+        events(&mut scene, read)[1].request = "replaced".into();
+        assert!(texts(find(&scene.history))[0].contains("and the log has"));
+    }
+
+    #[test]
+    fn a_log_that_goes_back_is_found() {
+        let (mut scene, _) = three_events();
+        scene.history.operations[2].outcome = Outcome::Unknown { why: "cut".into() };
+        let again = scene.read_log(2);
+        assert_eq!(find(&scene.history), []);
+        events(&mut scene, again).pop();
+        assert!(texts(find(&scene.history))[0].contains("saw or wrote a later event"));
+    }
+
+    #[test]
+    fn a_follower_that_misses_or_repeats_an_event_is_found() {
+        for (from, is_right) in [(3, true), (2, false), (4, false)] {
+            let (mut scene, _) = three_events();
+            let log = scene.log().clone();
+            let mut follow = |from: u64, events: &[Event]| {
+                let events = events.to_vec();
+                let request = Request::Follow { follower: 1, from };
+                scene.operation(request, Outcome::Events { events });
+            };
+            follow(1, &log[..2]);
+            follow(from, &log[from as usize - 1..]);
+            assert_eq!(find(&scene.history).is_empty(), is_right, "{from}");
+        }
+    }
+
+    #[test]
+    fn an_event_that_is_followed_before_it_was_sent_is_found() {
+        let (mut scene, _) = three_events();
+        let events = vec![scene.log()[0].clone()];
+        let request = Request::Follow { follower: 1, from: 1 };
+        let follow = scene.operation(request, Outcome::Events { events });
+        assert_eq!(find(&scene.history), []);
+        scene.history.operations[0].begin = 1_000;
+        scene.history.operations[0].end = 1_001;
+        scene.history.operations.truncate(1 + follow);
+        assert!(
+            texts(find(&scene.history)).iter().any(|text| text.contains("was followed before"))
+        );
+    }
+}

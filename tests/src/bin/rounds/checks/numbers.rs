@@ -1,0 +1,124 @@
+//! Numbers of documents: unique, and without gaps where that is promised.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde_json::Value;
+
+use super::Found;
+use crate::history::{History, Outcome, Request};
+
+/// The fields of the demo application that get a number without gaps: from a gapless series, or from
+/// a sequence.
+const GAPLESS: [(&str, &str); 2] = [("shop.Bill", "number"), ("shop.Delivery", "number")];
+
+pub(super) fn find(history: &History) -> Found {
+    let mut found = drawn_twice(history);
+    for (ws, events) in &history.end.logs {
+        let mut known = HashSet::new();
+        let mut last: BTreeMap<(&str, String), u64> = BTreeMap::new();
+        for event in events {
+            for row in &event.rows {
+                let field = GAPLESS.iter().find(|(table, _)| *table == row.table);
+                let Some((table, field)) = field.filter(|_| known.insert(row.id)) else { continue };
+                let value = &row.fields[*field];
+                let Some((period, counter)) = split(value) else {
+                    let text =
+                        format!("record {} of workspace {ws} has the number {value}", row.id);
+                    found.push((text, Vec::new()));
+                    continue;
+                };
+                let last = last.entry((*table, period)).or_default();
+                if counter != *last + 1 {
+                    let text = format!(
+                        "{table} {} of workspace {ws} has the number {value} after the counter {last}",
+                        row.id
+                    );
+                    found.push((text, Vec::new()));
+                }
+                *last = counter;
+            }
+        }
+    }
+    found
+}
+
+/// The period and the counter of a number such as `INV2026-0042` or 42.
+fn split(number: &Value) -> Option<(String, u64)> {
+    if let Some(counter) = number.as_u64() {
+        return Some((String::new(), counter));
+    }
+    let (period, counter) = number.as_str()?.rsplit_once('-')?;
+    Some((period.to_owned(), counter.parse().ok()?))
+}
+
+fn drawn_twice(history: &History) -> Found {
+    let mut drawn: BTreeMap<(u64, &str, &str), u64> = BTreeMap::new();
+    let mut found = Found::new();
+    for operation in &history.operations {
+        let (Request::Draw { series }, Outcome::Drawn { numbers }) =
+            (&operation.request, &operation.outcome)
+        else {
+            continue;
+        };
+        for number in numbers {
+            if let Some(first) = drawn.insert((operation.ws, series, number), operation.number) {
+                let text = format!("{number} of series {series} was drawn twice");
+                found.push((text, vec![first, operation.number]));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        checks::testing::{FIRST_ID, Scene, texts},
+        history::Row,
+    };
+
+    fn bill(scene: &mut Scene, id: u64, number: Value) {
+        let fields = json!({"number": number});
+        let row = Row { id: FIRST_ID + id, table: "shop.Bill".into(), is_active: true, fields };
+        scene.event_of("bill", row);
+    }
+
+    #[test]
+    fn a_gap_and_a_number_twice_are_found() {
+        for (second, is_right) in
+            [("INV2026-0002", true), ("INV2026-0003", false), ("INV2026-0001", false)]
+        {
+            let mut scene = Scene::new();
+            bill(&mut scene, 0, json!("INV2026-0001"));
+            bill(&mut scene, 1, json!(second));
+            bill(&mut scene, 1, json!(second));
+            assert_eq!(find(&scene.history).is_empty(), is_right, "{second}");
+        }
+    }
+
+    #[test]
+    fn a_new_period_begins_again() {
+        let mut scene = Scene::new();
+        bill(&mut scene, 0, json!("INV2026-0001"));
+        bill(&mut scene, 1, json!("INV2027-0001"));
+        assert_eq!(find(&scene.history), []);
+        bill(&mut scene, 2, Value::Null);
+        assert!(texts(find(&scene.history))[0].contains("null"));
+    }
+
+    #[test]
+    fn a_number_that_is_drawn_twice_is_found() {
+        let mut scene = Scene::new();
+        let mut draw = |number: &str| {
+            let request = Request::Draw { series: "order".into() };
+            scene.operation(request, Outcome::Drawn { numbers: vec![number.into()] });
+            find(&scene.history)
+        };
+        assert_eq!(draw("1"), []);
+        assert_eq!(draw("2"), []);
+        assert_eq!(draw("1")[0].1, [0, 2]);
+    }
+}

@@ -1,0 +1,345 @@
+//! Clients that send commands and read, each one request after another.
+
+mod follower;
+mod requests;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use clock::Clock;
+use fastrand::Rng;
+use tokio::task::JoinSet;
+use vvm_tests::bench::BenchError;
+
+use self::requests::Sent;
+use crate::{
+    api::{self, HttpRequest},
+    history::{Change, Outcome, Request, Version},
+    recorder::Recorder,
+};
+
+/// The number of documents of a workspace that clients change and read. A few, so that the clients
+/// meet each other.
+const HOT_DOCUMENTS: usize = 8;
+
+/// The tries of a command with an idempotency key.
+const TRIES: u32 = 8;
+
+/// The pause before another try.
+const RETRY_DELAY: Duration = Duration::from_millis(150);
+
+/// What all clients share.
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) recorder: Arc<Recorder>,
+    /// The addresses of the nodes, over the links of the clients.
+    pub(crate) nodes: Vec<SocketAddr>,
+    pub(crate) workspaces: Vec<u64>,
+    known: Mutex<BTreeMap<u64, KnownWorkspace>>,
+    stop: AtomicBool,
+    next_id: AtomicU64,
+    /// The pause between two requests of a client, in milliseconds, at most.
+    pub(crate) pause_ms: u64,
+}
+
+/// What clients know of a workspace.
+#[derive(Clone, Debug, Default)]
+struct KnownWorkspace {
+    articles: VecDeque<(u64, Version)>,
+    /// The last event that was acknowledged.
+    log_end: u64,
+    /// When a command was last done.
+    last_done: u64,
+}
+
+/// Running clients.
+pub(crate) struct Clients {
+    pub(crate) shared: Arc<Shared>,
+    tasks: JoinSet<()>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        recorder: Arc<Recorder>,
+        clock: Clock,
+        nodes: Vec<SocketAddr>,
+        workspaces: u64,
+        pause_ms: u64,
+    ) -> Shared {
+        Shared {
+            clock,
+            recorder,
+            nodes,
+            workspaces: (1..=workspaces).collect(),
+            known: Mutex::default(),
+            stop: AtomicBool::new(false),
+            next_id: AtomicU64::new(1),
+            pause_ms,
+        }
+    }
+
+    fn known<T>(&self, ws: u64, change: impl FnOnce(&mut KnownWorkspace) -> T) -> T {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        change(known.entry(ws).or_default())
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    /// A request id that no other command of the run has.
+    fn new_id(&self) -> String {
+        format!("c{}", self.next_id.fetch_add(1, Ordering::SeqCst))
+    }
+
+    /// When a command of each workspace was last done.
+    pub(crate) fn last_done(&self) -> BTreeMap<u64, u64> {
+        self.workspaces.iter().map(|ws| (*ws, self.known(*ws, |known| known.last_done))).collect()
+    }
+
+    /// Creates the workspaces, before the first fault.
+    pub(crate) async fn create_workspaces(&self, within: Duration) -> Result<(), BenchError> {
+        for ws in &self.workspaces {
+            let (sent, id) = requests::workspace(*ws);
+            self.write_until_done(*ws, &sent, &id, within).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates a document in each workspace, after the restart at the end of the run.
+    pub(crate) async fn write_once_more(&self, within: Duration) -> Result<(), BenchError> {
+        for ws in &self.workspaces {
+            let (sent, id) = (requests::article(*ws, *ws), self.new_id());
+            self.write_until_done(*ws, &sent, &id, within).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_until_done(
+        &self,
+        ws: u64,
+        sent: &Sent,
+        id: &str,
+        within: Duration,
+    ) -> Result<(), BenchError> {
+        let deadline = self.clock.now() + within;
+        for node in self.nodes.iter().cycle() {
+            let outcome = self.write_once(0, *node, ws, sent, id, true).await;
+            if matches!(outcome, Outcome::Written(_)) {
+                return Ok(());
+            }
+            if self.clock.now() >= deadline {
+                break;
+            }
+            self.clock.sleep(RETRY_DELAY).await;
+        }
+        Err(format!("workspace {ws} took no command in {within:?}").into())
+    }
+
+    /// Sends a command once, and records it.
+    async fn write_once(
+        &self,
+        client: u32,
+        node: SocketAddr,
+        ws: u64,
+        sent: &Sent,
+        id: &str,
+        has_key: bool,
+    ) -> Outcome {
+        let mut request = sent.request.clone();
+        request.headers.push(("x-request-id", id.to_owned()));
+        if has_key {
+            request.headers.push(("idempotency-key", id.to_owned()));
+        }
+        let begin = self.recorder.now();
+        let outcome = api::ask(&self.clock, node, &request, api::written).await;
+        let (change, id) = (sent.change.clone(), id.to_owned());
+        let recorded = Request::Write { id, has_key, change };
+        self.recorder.operation(client, begin, ws, recorded, outcome.clone());
+        if let Outcome::Written(written) = &outcome {
+            let now = self.recorder.now();
+            self.known(ws, |known| {
+                known.log_end = known.log_end.max(written.wlog);
+                known.last_done = now;
+            });
+        }
+        outcome
+    }
+
+    /// Reads, and records it.
+    async fn read(
+        &self,
+        client: u32,
+        node: SocketAddr,
+        ws: u64,
+        request: (Request, HttpRequest),
+        read: fn(&api::HttpAnswer) -> Option<Outcome>,
+    ) -> Outcome {
+        let begin = self.recorder.now();
+        let outcome = api::ask(&self.clock, node, &request.1, read).await;
+        let outcome = requests::without_document(&request.0, outcome);
+        self.recorder.operation(client, begin, ws, request.0, outcome.clone());
+        outcome
+    }
+}
+
+impl Clients {
+    pub(crate) fn start(shared: Shared, count: u32, followers: u32, seed: u64) -> Clients {
+        let shared = Arc::new(shared);
+        let mut tasks = JoinSet::new();
+        for number in 1..=count {
+            let rng = Rng::with_seed(seed.wrapping_add(u64::from(number)));
+            tasks.spawn(Client { shared: Arc::clone(&shared), number, rng }.run());
+        }
+        for number in 1..=followers {
+            let rng = Rng::with_seed(seed.wrapping_sub(u64::from(number)));
+            tasks.spawn(follower::run(Arc::clone(&shared), number, rng));
+        }
+        Clients { shared, tasks }
+    }
+
+    /// Stops the clients, and waits for their last answers.
+    pub(crate) async fn stop(mut self) -> Result<Arc<Shared>, BenchError> {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        while let Some(ended) = self.tasks.join_next().await {
+            ended?;
+        }
+        Ok(self.shared)
+    }
+}
+
+/// A client.
+struct Client {
+    shared: Arc<Shared>,
+    number: u32,
+    rng: Rng,
+}
+
+impl Client {
+    async fn run(mut self) {
+        while !self.shared.is_stopped() {
+            self.one().await;
+            let pause = Duration::from_millis(self.rng.u64(0..=self.shared.pause_ms));
+            self.shared.clock.sleep(pause).await;
+        }
+    }
+
+    async fn one(&mut self) {
+        let ws = self.shared.workspaces[self.rng.usize(..self.shared.workspaces.len())];
+        let articles = self.shared.known(ws, |known| known.articles.clone());
+        let hot = articles.get(self.rng.usize(..HOT_DOCUMENTS)).copied();
+        match (self.rng.u32(0..100), hot) {
+            (0..25, _) | (25..75, None) => self.create(ws).await,
+            (25..50, Some((id, version))) => self.change(ws, id, version).await,
+            (50..70, Some((id, _))) => self.read(ws, id, false).await,
+            (70..75, Some((id, _))) => self.read(ws, id, true).await,
+            (75..80, _) => self.bill(ws).await,
+            (80..85, _) => self.draw(ws).await,
+            (85..92, _) => self.list(ws).await,
+            _ => self.read_log(ws).await,
+        }
+    }
+
+    fn node(&mut self) -> SocketAddr {
+        self.shared.nodes[self.rng.usize(..self.shared.nodes.len())]
+    }
+
+    /// Sends a command, and sends it again if it has a key and its outcome is not known.
+    async fn write(&mut self, ws: u64, sent: &Sent) -> Option<crate::history::Written> {
+        let (id, has_key) = (self.shared.new_id(), self.rng.u32(0..100) < 60);
+        for _ in 0..if has_key { TRIES } else { 1 } {
+            let node = self.node();
+            match self.shared.write_once(self.number, node, ws, sent, &id, has_key).await {
+                Outcome::Written(written) => return Some(written),
+                Outcome::Refused { status, .. } if status != 503 => return None,
+                _ if self.shared.is_stopped() => return None,
+                _ => self.shared.clock.sleep(RETRY_DELAY).await,
+            }
+        }
+        None
+    }
+
+    async fn create(&mut self, ws: u64) {
+        let sent = requests::article(ws, self.rng.u64(..));
+        if let Some(written) = self.write(ws, &sent).await
+            && let [id] = written.ids[..]
+        {
+            self.shared.known(ws, |known| {
+                known.articles.push_front((id, written.version));
+                known.articles.truncate(HOT_DOCUMENTS);
+            });
+        }
+    }
+
+    async fn change(&mut self, ws: u64, id: u64, version: Version) {
+        let if_match = (self.rng.u32(0..100) < 50).then_some(version);
+        let is_end = self.rng.u32(0..100) < 4;
+        let sent = match is_end {
+            true => requests::deactivated(ws, id, if_match),
+            false => requests::changed(ws, id, if_match, self.rng.u64(..)),
+        };
+        let Some(written) = self.write(ws, &sent).await else { return };
+        self.shared.known(ws, |known| {
+            known.articles.retain(|(known, _)| *known != id || !is_end);
+            let article = known.articles.iter_mut().find(|(known, _)| *known == id);
+            if let Some((_, version)) = article {
+                *version = (*version).max(written.version);
+            }
+        });
+    }
+
+    /// Creates a bill, which gets a gapless number, or a delivery, which gets one of a sequence.
+    async fn bill(&mut self, ws: u64) {
+        let sent = match self.rng.bool() {
+            true => requests::bill(ws),
+            false => requests::delivery(ws),
+        };
+        self.write(ws, &sent).await;
+    }
+
+    async fn read(&mut self, ws: u64, id: u64, eventual: bool) {
+        let (node, request) = (self.node(), requests::document(ws, id, eventual));
+        let outcome = self.shared.read(self.number, node, ws, request, api::document).await;
+        if let Outcome::Document { record: Some(record), says_eventual: false } = outcome {
+            // The next change with If-Match has a chance.
+            self.shared.known(ws, |known| {
+                let article = known.articles.iter_mut().find(|(known, _)| *known == id);
+                if let Some((_, version)) = article {
+                    *version = (*version).max(record.version);
+                }
+            });
+        }
+    }
+
+    async fn draw(&mut self, ws: u64) {
+        let count = 1 + self.rng.u64(0..3);
+        let (node, request) = (self.node(), requests::draw(ws, count));
+        self.shared.read(self.number, node, ws, request, api::drawn).await;
+    }
+
+    async fn list(&mut self, ws: u64) {
+        let articles = self.shared.known(ws, |known| known.articles.clone());
+        // Most lists begin near the documents that change.
+        let first = articles.iter().map(|(id, _)| *id).min().unwrap_or(1);
+        let after = if self.rng.u32(0..4) == 0 { 0 } else { first - 1 };
+        let (node, request) = (self.node(), requests::list(ws, after));
+        self.shared.read(self.number, node, ws, request, api::listed).await;
+    }
+
+    async fn read_log(&mut self, ws: u64) {
+        let end = self.shared.known(ws, |known| known.log_end);
+        let from = end.saturating_sub(self.rng.u64(0..20)).max(1);
+        let (node, request) = (self.node(), requests::log(ws, from));
+        self.shared.read(self.number, node, ws, request, api::log).await;
+    }
+}
+
+/// The change of a command, for requests that make new documents.
+const CREATE: Change = Change::Create;

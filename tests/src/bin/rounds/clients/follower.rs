@@ -1,0 +1,147 @@
+//! A client that follows the log of a workspace.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use fastrand::Rng;
+use shop::http_client::workspace_path;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use super::{RETRY_DELAY, Shared};
+use crate::{
+    api::{self, HttpRequest},
+    history::{Event, Outcome, Request},
+};
+
+/// A follower that hears nothing for so long connects again.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// Follows a log over one connection after another, until the clients stop.
+pub(super) async fn run(shared: Arc<Shared>, number: u32, mut rng: Rng) {
+    let ws = shared.workspaces[rng.usize(..shared.workspaces.len())];
+    let mut follower = Follower { shared, number, ws, from: 1 };
+    while !follower.shared.is_stopped() {
+        let node = follower.shared.nodes[rng.usize(..follower.shared.nodes.len())];
+        // The end of a connection is no error: the next one goes on.
+        let _ = follower.follow(node).await;
+        follower.shared.clock.sleep(RETRY_DELAY).await;
+    }
+}
+
+struct Follower {
+    shared: Arc<Shared>,
+    number: u32,
+    ws: u64,
+    /// The next event.
+    from: u64,
+}
+
+impl Follower {
+    async fn follow(&mut self, node: SocketAddr) -> std::io::Result<()> {
+        let path = format!("{}/wlog?follow=true&from={}", workspace_path(self.ws), self.from);
+        let mut stream = TcpStream::connect(node).await?;
+        stream.write_all(&HttpRequest::get(path).bytes(node)).await?;
+        let (mut bytes, mut body, mut line) = (Vec::new(), None, Vec::new());
+        loop {
+            let begin = self.shared.recorder.now();
+            let deadline = self.shared.clock.now() + SILENCE;
+            let mut read = Box::pin(stream.read_buf(&mut bytes));
+            let read = loop {
+                let soon = self.shared.clock.now() + Duration::from_millis(500);
+                match self.shared.clock.timeout_at(soon.min(deadline), &mut read).await {
+                    Ok(read) => break read?,
+                    Err(_) if self.shared.is_stopped() || soon >= deadline => return Ok(()),
+                    Err(_) => {}
+                }
+            };
+            if read == 0 {
+                return Ok(());
+            }
+            if body.is_none() {
+                let Some(at) = bytes.windows(4).position(|end| end == b"\r\n\r\n") else {
+                    continue;
+                };
+                if !bytes.starts_with(b"HTTP/1.1 200 ") {
+                    return Ok(());
+                }
+                bytes.drain(..at + 4);
+                body = Some(Chunks::default());
+            }
+            let Some(chunks) = &mut body else { continue };
+            chunks.take(&mut bytes, &mut line);
+            self.record(begin, &mut line);
+        }
+    }
+
+    /// Records the events of all whole lines, and leaves the rest.
+    fn record(&mut self, begin: u64, text: &mut Vec<u8>) {
+        let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { return };
+        let whole: Vec<u8> = text.drain(..=end).collect();
+        let whole = String::from_utf8_lossy(&whole);
+        let lines = whole.lines().filter(|line| !line.is_empty());
+        let events: Option<Vec<Event>> = lines.map(api::event).collect();
+        let outcome = match events {
+            Some(events) if events.is_empty() => return,
+            Some(events) => Outcome::Events { events },
+            None => Outcome::Unknown { why: format!("lines that make no sense: {whole}") },
+        };
+        let request = Request::Follow { follower: self.number, from: self.from };
+        if let Outcome::Events { events } = &outcome {
+            self.from += events.len() as u64;
+        }
+        self.shared.recorder.operation(1_000 + self.number, begin, self.ws, request, outcome);
+    }
+}
+
+/// The place within the chunks of a body.
+#[derive(Default)]
+struct Chunks {
+    /// The bytes of the present chunk that are still to come, with its line end.
+    left: usize,
+}
+
+impl Chunks {
+    /// Moves the content of chunks to `text`, as far as the bytes go.
+    fn take(&mut self, bytes: &mut Vec<u8>, text: &mut Vec<u8>) {
+        loop {
+            if self.left > 2 {
+                let count = bytes.len().min(self.left - 2);
+                text.extend(bytes.drain(..count));
+                self.left -= count;
+            }
+            if self.left > 0 {
+                if self.left > 2 || bytes.len() < self.left {
+                    return;
+                }
+                bytes.drain(..self.left);
+                self.left = 0;
+            }
+            let Some(end) = bytes.windows(2).position(|end| end == b"\r\n") else { return };
+            let size = str::from_utf8(&bytes[..end]).ok();
+            let size = size.and_then(|size| usize::from_str_radix(size, 16).ok());
+            bytes.drain(..end + 2);
+            // The last chunk has no content, and then the connection ends.
+            self.left = size.map_or(0, |size| size + 2);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_come_in_any_pieces() {
+        let whole = b"3\r\nabc\r\nA\r\n0123456789\r\n1\r\n\n\r\n0\r\n\r\n";
+        for piece in 1..whole.len() {
+            let (mut chunks, mut bytes, mut text) = (Chunks::default(), Vec::new(), Vec::new());
+            for part in whole.chunks(piece) {
+                bytes.extend_from_slice(part);
+                chunks.take(&mut bytes, &mut text);
+            }
+            assert_eq!(text, b"abc0123456789\n", "{piece}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The nodes of a run.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use clock::Clock;
+use rustix::process::Signal;
+use tokio::task::JoinSet;
+use trialkit::free_address;
+use vvm_tests::bench::BenchError;
+
+use crate::{
+    api::{self, HttpRequest},
+    network::{Link, Traffic},
+    node::{Node, NodeExit, NodeParts},
+    recorder::Recorder,
+    shim,
+    storage::{RunStorage, StorageKind},
+};
+
+/// The lease of the nodes. A short one makes more of the faults longer than a lease.
+pub(crate) const LEASE: Duration = Duration::from_secs(8);
+
+/// All nodes, and their supervisors.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) storage: RunStorage,
+    /// Whether clocks and disks can be faulty.
+    pub(crate) has_shim: bool,
+    exits: Arc<Mutex<Vec<NodeExit>>>,
+    supervisors: JoinSet<Result<(), BenchError>>,
+}
+
+/// What the cluster is made of.
+pub(crate) struct ClusterParts<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) binary: PathBuf,
+    pub(crate) count: usize,
+    pub(crate) level: u8,
+    pub(crate) storage: RunStorage,
+}
+
+impl Cluster {
+    /// Starts all nodes under supervisors.
+    pub(crate) async fn start(
+        parts: ClusterParts<'_>,
+        recorder: &Arc<Recorder>,
+        clock: &Clock,
+    ) -> Result<Cluster, BenchError> {
+        let shim = shim::compile(parts.folder)?;
+        let mut nodes = Vec::new();
+        for number in 1..=parts.count {
+            nodes.push(Arc::new(make_node(&parts, number, shim.clone(), clock).await?));
+        }
+        let (exits, mut supervisors) = (Arc::default(), JoinSet::new());
+        for node in &nodes {
+            let (recorder, exits) = (Arc::clone(recorder), Arc::clone(&exits));
+            supervisors.spawn(Arc::clone(node).supervise(recorder, clock.clone(), exits));
+        }
+        let (storage, has_shim) = (parts.storage, shim.is_some());
+        Ok(Cluster { nodes, storage, has_shim, exits, supervisors })
+    }
+
+    /// The processes that ended so far.
+    pub(crate) fn exits(&self) -> Vec<NodeExit> {
+        self.exits.lock().map(|exits| exits.clone()).unwrap_or_default()
+    }
+
+    /// Waits until all nodes are ready, or the time is over. Returns those that are not.
+    pub(crate) async fn ready(&self, clock: &Clock, within: Duration) -> Vec<String> {
+        let deadline = clock.now() + within;
+        loop {
+            let mut missing = Vec::new();
+            for node in &self.nodes {
+                if !is_ready(node, clock).await {
+                    missing.push(node.name.clone());
+                }
+            }
+            if missing.is_empty() || clock.now() >= deadline {
+                return missing;
+            }
+            clock.sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Lets all bytes pass on all links, and sets all clocks and disks right.
+    pub(crate) fn heal(&self) -> std::io::Result<()> {
+        for node in &self.nodes {
+            let links =
+                [Some(&node.client_link), node.peer_link.as_ref(), node.storage_link.as_ref()];
+            links.into_iter().flatten().for_each(|link| link.set(Traffic::WHOLE));
+            node.faults.set_full(false)?;
+            node.faults.set_clock(Duration::ZERO, true)?;
+        }
+        Ok(())
+    }
+
+    /// Stops all nodes in order. Returns those that did not end in time, and were killed.
+    pub(crate) async fn stop(&self, clock: &Clock) -> Vec<String> {
+        let mut left = Vec::new();
+        for node in &self.nodes {
+            if !node.stop(clock).await {
+                node.signal(Signal::KILL);
+                left.push(node.name.clone());
+            }
+        }
+        left
+    }
+
+    /// Ends the supervisors, and with them all processes that still run.
+    pub(crate) async fn end(mut self) {
+        self.supervisors.shutdown().await;
+    }
+}
+
+async fn is_ready(node: &Node, clock: &Clock) -> bool {
+    let request = HttpRequest::get("/readyz".to_owned());
+    api::send(clock, node.admin, &request).await.is_ok_and(|answer| answer.status == 200)
+}
+
+async fn make_node(
+    parts: &ClusterParts<'_>,
+    number: usize,
+    shim: Option<PathBuf>,
+    clock: &Clock,
+) -> Result<Node, BenchError> {
+    let (api, admin, peer) = (free_address(), free_address(), free_address());
+    let storage_link = match parts.storage.server_behind_link()? {
+        Some(server) => Some(Link::start(server, clock).await?),
+        None => None,
+    };
+    let is_alone = parts.storage.kind == StorageKind::Redb;
+    let peer_link = if is_alone { None } else { Some(Link::start(peer, clock).await?) };
+    let client_link = Link::start(api, clock).await?;
+    let mut config = parts.storage.config(storage_link.as_ref().map(|link| link.address));
+    config += &format!(
+        "[node]\nlease_seconds = {}\nacquire_seconds = 0\nfolder = \"data\"\nadvertised = \"{}\"\n\
+         [http]\nlisten = \"{api}\"\n[admin]\nlisten = \"{admin}\"\n\
+         [sequences]\ntrust_level = {}\n",
+        LEASE.as_secs(),
+        client_link.address,
+        parts.level,
+    );
+    if let Some(link) = &peer_link {
+        config += &format!("[cluster]\nlisten = \"{peer}\"\nadvertised = \"{}\"\n", link.address);
+    }
+    let name = format!("node {number}");
+    let folder = parts.folder.join(format!("node-{number}"));
+    let binary = parts.binary.clone();
+    Node::new(NodeParts {
+        name,
+        folder,
+        binary,
+        shim,
+        api,
+        admin,
+        client_link,
+        peer_link,
+        storage_link,
+        config,
+    })
+}

@@ -1,0 +1,202 @@
+//! The faults of a run, and how each begins and ends.
+
+use std::{fmt, process::Stdio, sync::atomic::Ordering, time::Duration};
+
+use clap::ValueEnum;
+use clock::Clock;
+use rustix::process::Signal;
+use tokio::process::Command;
+use vvm_tests::{
+    bench::BenchError,
+    processes::{KilledServer, SuspendedProcesses},
+};
+
+use crate::{
+    api::{self, HttpRequest},
+    cluster::Cluster,
+    network::Traffic,
+    node::Node,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum FaultKind {
+    /// A node is killed, and stays down for a while.
+    Kill,
+    /// A node stands still.
+    Pause,
+    /// A node is stopped in order, and started again.
+    Stop,
+    /// A node gives its leadership away.
+    StepDown,
+    /// A node gives its partitions away, and takes them again.
+    Drain,
+    /// The connections of a node to its storage are bad.
+    StorageLink,
+    /// The connections of clients to a node are bad.
+    ClientLink,
+    /// The connections of other nodes to a node are bad.
+    PeerLink,
+    /// A server of the storage is killed, and started again.
+    KillServer,
+    /// A server of the storage stands still.
+    PauseServer,
+    /// The disk of a node is full.
+    FullDisk,
+    /// The wall clock of a node jumps, and jumps back.
+    Clock,
+}
+
+/// A fault, the node or the server that it hits, and its times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) kind: FaultKind,
+    /// The place of the node or the server.
+    pub(crate) target: usize,
+    /// What happens to a link.
+    pub(crate) traffic: Traffic,
+    /// How far a clock jumps.
+    pub(crate) jump: Duration,
+    pub(crate) is_ahead: bool,
+    /// From the begin of the round to the fault.
+    pub(crate) delay: Duration,
+    pub(crate) lasts: Duration,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fault { kind, traffic, jump, is_ahead, lasts, .. } = self;
+        let target = self.target + 1;
+        let name =
+            kind.to_possible_value().map_or_else(String::new, |kind| kind.get_name().to_owned());
+        match kind {
+            FaultKind::KillServer | FaultKind::PauseServer => {
+                write!(f, "{name} of server {target}")?
+            }
+            _ => write!(f, "{name} of node {target}")?,
+        }
+        match kind {
+            FaultKind::StorageLink | FaultKind::ClientLink | FaultKind::PeerLink
+                if traffic.is_cut =>
+            {
+                write!(f, " (cut)")?;
+            }
+            FaultKind::StorageLink | FaultKind::ClientLink | FaultKind::PeerLink => {
+                write!(f, " (there {:?}, back {:?})", traffic.to_server, traffic.to_client)?;
+            }
+            FaultKind::Clock => write!(f, " ({}{jump:?})", if *is_ahead { "+" } else { "-" })?,
+            _ => {}
+        }
+        write!(f, " for {lasts:.1?}")
+    }
+}
+
+/// What must be undone at the end of a fault.
+enum Undo {
+    Nothing,
+    Resume(SuspendedProcesses),
+    StartServer(KilledServer),
+}
+
+impl Fault {
+    /// Lets the fault happen, from its begin to its end.
+    pub(crate) async fn play(
+        &self,
+        cluster: &Cluster,
+        clock: &Clock,
+        note: &(dyn Fn(String) + Sync),
+    ) -> Result<(), BenchError> {
+        clock.sleep(self.delay).await;
+        note(format!("begin {self}"));
+        let undo = self.begin(cluster, clock).await?;
+        clock.sleep(self.lasts).await;
+        self.end(cluster, clock, undo).await?;
+        note(format!("end {self}"));
+        Ok(())
+    }
+
+    async fn begin(&self, cluster: &Cluster, clock: &Clock) -> Result<Undo, BenchError> {
+        let node = &cluster.nodes[self.target % cluster.nodes.len()];
+        match self.kind {
+            FaultKind::Kill => {
+                node.stays_down.store(true, Ordering::SeqCst);
+                node.signal(Signal::KILL);
+            }
+            FaultKind::Pause => node.signal(Signal::STOP),
+            FaultKind::Stop => node.signal(Signal::TERM),
+            FaultKind::StepDown => order(node, clock, "/step-down").await,
+            FaultKind::Drain => order(node, clock, "/drain").await,
+            FaultKind::StorageLink | FaultKind::ClientLink | FaultKind::PeerLink => {
+                self.set_link(node, self.traffic);
+            }
+            FaultKind::KillServer => {
+                let server = &cluster.storage.servers[self.target];
+                return Ok(Undo::StartServer(KilledServer::node_at(server)?));
+            }
+            FaultKind::PauseServer => {
+                let server = &cluster.storage.servers[self.target];
+                return Ok(Undo::Resume(SuspendedProcesses::nodes_at(&[server])?));
+            }
+            FaultKind::FullDisk => node.faults.set_full(true)?,
+            FaultKind::Clock => node.faults.set_clock(self.jump, self.is_ahead)?,
+        }
+        Ok(Undo::Nothing)
+    }
+
+    async fn end(&self, cluster: &Cluster, clock: &Clock, undo: Undo) -> Result<(), BenchError> {
+        let node = &cluster.nodes[self.target % cluster.nodes.len()];
+        match self.kind {
+            FaultKind::Kill => node.stays_down.store(false, Ordering::SeqCst),
+            FaultKind::Pause => node.signal(Signal::CONT),
+            FaultKind::Stop | FaultKind::StepDown => {}
+            FaultKind::Drain => cancel_drain(node, cluster, clock).await,
+            FaultKind::StorageLink | FaultKind::ClientLink | FaultKind::PeerLink => {
+                self.set_link(node, Traffic::WHOLE);
+            }
+            FaultKind::KillServer | FaultKind::PauseServer => {}
+            FaultKind::FullDisk => node.faults.set_full(false)?,
+            FaultKind::Clock => node.faults.set_clock(Duration::ZERO, true)?,
+        }
+        match undo {
+            Undo::Nothing => {}
+            Undo::Resume(suspended) => drop(suspended),
+            Undo::StartServer(killed) => drop(killed),
+        }
+        Ok(())
+    }
+
+    fn set_link(&self, node: &Node, traffic: Traffic) {
+        let link = match self.kind {
+            FaultKind::ClientLink => Some(&node.client_link),
+            FaultKind::PeerLink => node.peer_link.as_ref(),
+            _ => node.storage_link.as_ref(),
+        };
+        if let Some(link) = link {
+            link.set(traffic);
+        }
+    }
+}
+
+/// Orders something at the admin endpoint. A node that cannot obey, for example because it does not
+/// lead, is left alone.
+async fn order(node: &Node, clock: &Clock, path: &str) {
+    let headers = vec![("x-vvm-admin", "1".to_owned())];
+    let (path, body) = (path.to_owned(), String::new());
+    let request = HttpRequest { method: "POST", path, headers, body };
+    let _ = api::send(clock, node.admin, &request).await;
+}
+
+/// Cancels the drain of a node, by the command of operators. The node may have died meanwhile, and
+/// then there is no drain.
+async fn cancel_drain(node: &Node, cluster: &Cluster, clock: &Clock) {
+    for other in &cluster.nodes {
+        let mut command = Command::new(other.binary());
+        command.args(["cluster", "drain", &node.client_link.address.to_string(), "--cancel"]);
+        command.args(["--admin", &other.admin.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let ended = clock.timeout_at(clock.now() + Duration::from_secs(10), command.status()).await;
+        if ended.is_ok_and(|ended| ended.is_ok_and(|status| status.success())) {
+            return;
+        }
+    }
+}

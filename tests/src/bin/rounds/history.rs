@@ -1,0 +1,189 @@
+//! What the clients of a run saw, and what the logs and records were at its end.
+
+mod file;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub(crate) use self::file::{HistoryWriter, Line, read};
+
+/// The operations of a run, and the final state of the application.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) end: FinalState,
+}
+
+/// What the nodes answered after the last fault was over and all nodes had recovered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FinalState {
+    /// The log of each workspace.
+    pub(crate) logs: BTreeMap<u64, Vec<Event>>,
+    /// The log of each partition.
+    pub(crate) partitions: BTreeMap<u16, Vec<PartitionEvent>>,
+    pub(crate) records: BTreeMap<RecordKey, Record>,
+}
+
+/// The workspace and the id of a record.
+pub(crate) type RecordKey = (u64, u64);
+
+/// A request of a client, and its outcome. Times are microseconds since the start of the run, by the
+/// one clock of the program that runs the clients.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Operation {
+    /// The place of the operation in the run.
+    pub(crate) number: u64,
+    pub(crate) client: u32,
+    pub(crate) begin: u64,
+    /// When the outcome was known.
+    pub(crate) end: u64,
+    pub(crate) ws: u64,
+    pub(crate) request: Request,
+    pub(crate) outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub(crate) enum Request {
+    /// A command. The event of the command has its `id` as request id. With `has_key` the id was sent
+    /// as the idempotency key, too, and further tries of the command have the same id.
+    Write { id: String, has_key: bool, change: Change },
+    /// A read of one document by its id.
+    Read { id: u64, eventual: bool },
+    /// A page of the list of the active documents of a table, in the order of their ids. `after` is
+    /// the id behind which the page begins.
+    List { table: String, after: u64 },
+    /// A read of the log of the workspace from an offset to its end.
+    Log { from: u64 },
+    /// Events of a followed log. The operations of one `follower` continue each other.
+    Follow { follower: u32, from: u64 },
+    /// A draw of document numbers of a fast series.
+    Draw { series: String },
+}
+
+/// The change that a command makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "does", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub(crate) enum Change {
+    /// The command creates documents.
+    Create,
+    /// The command changes a document, if the document has the version of `if_match`.
+    Update { id: u64, if_match: Option<Version> },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "was", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub(crate) enum Outcome {
+    /// The command is done.
+    Written(Written),
+    /// The node refused the request. A refused command has no effect.
+    Refused {
+        status: u16,
+        code: String,
+    },
+    /// Nothing is known of the effect: no answer, a part of an answer, or 504.
+    Unknown {
+        why: String,
+    },
+    /// The record, or `None` if there is none. `says_eventual` is whether the answer said that it may
+    /// be old.
+    Document {
+        record: Option<Record>,
+        says_eventual: bool,
+    },
+    /// The documents of a page. `next` is the id behind which the list goes on.
+    Listed {
+        documents: Vec<(u64, Version)>,
+        next: Option<u64>,
+    },
+    /// The events of a log, in the order in which they came.
+    Events {
+        events: Vec<Event>,
+    },
+    Drawn {
+        numbers: Vec<String>,
+    },
+}
+
+/// The answer to a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Written {
+    pub(crate) wlog: u64,
+    pub(crate) version: Version,
+    /// The ids of the new records, in the order of their places in the command.
+    pub(crate) ids: Vec<u64>,
+    pub(crate) repeated: bool,
+}
+
+/// The event that wrote a record last: the epoch of the leader, and the offset in the log of the
+/// partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct Version {
+    pub(crate) epoch: u64,
+    pub(crate) offset: u64,
+}
+
+/// An event of the log of a workspace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Event {
+    pub(crate) wlog: u64,
+    pub(crate) version: Version,
+    pub(crate) request: String,
+    /// The records as they were after the event.
+    pub(crate) rows: Vec<Row>,
+}
+
+/// A record as an event left it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) id: u64,
+    pub(crate) table: String,
+    pub(crate) is_active: bool,
+    pub(crate) fields: Value,
+}
+
+/// An event of the log of a partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PartitionEvent {
+    pub(crate) version: Version,
+    pub(crate) ws: u64,
+    pub(crate) wlog: u64,
+    pub(crate) request: String,
+}
+
+/// A record as a read returned it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) row: Row,
+    pub(crate) version: Version,
+}
+
+impl Operation {
+    /// The id of the command, and the answer if it is done.
+    pub(crate) fn write(&self) -> Option<(&str, Option<&Written>)> {
+        let Request::Write { id, .. } = &self.request else { return None };
+        match &self.outcome {
+            Outcome::Written(written) => Some((id, Some(written))),
+            _ => Some((id, None)),
+        }
+    }
+}
+
+impl History {
+    /// The events of the final logs by their request ids, each with its workspace.
+    pub(crate) fn events_by_request(&self) -> BTreeMap<&str, Vec<(u64, &Event)>> {
+        let mut by_request: BTreeMap<&str, Vec<(u64, &Event)>> = BTreeMap::new();
+        for (ws, events) in &self.end.logs {
+            for event in events {
+                by_request.entry(&event.request).or_default().push((*ws, event));
+            }
+        }
+        by_request
+    }
+}

@@ -1,0 +1,65 @@
+//! Rounds of faults on a cluster of real nodes over a real storage, and checks of what happened.
+//!
+//! `cargo xtask rounds` runs this program. `docs/testing.md` explains the faults and the checks.
+
+mod api;
+mod bounds;
+mod checks;
+mod clients;
+mod cluster;
+mod faults;
+mod final_state;
+mod history;
+mod leaders;
+mod nemesis;
+mod network;
+mod node;
+mod page;
+mod real_time_order;
+mod recorder;
+mod report;
+mod run;
+mod shim;
+mod smallest;
+mod storage;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use vvm_tests::bench::BenchError;
+
+use self::run::RunArgs;
+
+/// Makes faults in a cluster of nodes, and checks that it keeps its promises.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: RoundsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RoundsCommand {
+    /// Starts a cluster, makes faults under load, and checks the history.
+    Run(RunArgs),
+    /// Checks the history of an earlier run again.
+    Check {
+        /// The file `history.jsonl` of the run.
+        file: PathBuf,
+    },
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> Result<ExitCode, BenchError> {
+    let is_kept = match Args::parse().command {
+        RoundsCommand::Run(args) => run::run(args).await?,
+        RoundsCommand::Check { file } => check(&file)?,
+    };
+    Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn check(file: &std::path::Path) -> Result<bool, BenchError> {
+    let history = history::read(file)?;
+    let violations = checks::run_all(&history);
+    print!("{}", report::violations_text(&history, &violations));
+    Ok(violations.is_empty())
+}

@@ -1,0 +1,113 @@
+//! The faults of each round, as the seed decides.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::{
+    cluster::LEASE,
+    faults::{Fault, FaultKind},
+    network::{Flow, Traffic},
+};
+
+/// What a run can break.
+#[derive(Clone, Debug)]
+pub(crate) struct Targets {
+    pub(crate) nodes: usize,
+    pub(crate) servers: usize,
+    /// The kinds of faults that this run has.
+    pub(crate) kinds: Vec<FaultKind>,
+}
+
+/// Decides the faults of a round: mostly one, often two, sometimes three at the same time.
+pub(crate) fn plan(rng: &mut Rng, targets: &Targets) -> Vec<Fault> {
+    let count = match rng.u32(0..100) {
+        0..55 => 1,
+        55..90 => 2,
+        _ => 3,
+    };
+    let mut faults: Vec<Fault> = Vec::new();
+    for _ in 0..count {
+        let fault = one(rng, targets);
+        let is_of_server = |kind| matches!(kind, FaultKind::KillServer | FaultKind::PauseServer);
+        // The storage keeps its quorum: at most one server fails.
+        let is_taken = |other: &Fault| {
+            is_of_server(other.kind) && is_of_server(fault.kind)
+                || other.kind == fault.kind && other.target == fault.target
+        };
+        if !faults.iter().any(is_taken) {
+            faults.push(fault);
+        }
+    }
+    faults
+}
+
+fn one(rng: &mut Rng, targets: &Targets) -> Fault {
+    let kind = targets.kinds[rng.usize(..targets.kinds.len())];
+    let count = match kind {
+        FaultKind::KillServer | FaultKind::PauseServer => targets.servers,
+        _ => targets.nodes,
+    };
+    // Some faults are shorter than a lease, and some longer.
+    let lasts = match rng.u32(0..3) {
+        0 => LEASE.mul_f64(0.1 + 0.4 * rng.f64()),
+        1 => LEASE.mul_f64(0.5 + 0.7 * rng.f64()),
+        _ => LEASE.mul_f64(1.2 + 0.6 * rng.f64()),
+    };
+    // Less than a day: a storage with the clock of the node forgets idempotency keys after a day.
+    let jumps = [Duration::from_millis(700), LEASE * 2, Duration::from_secs(3_600 * 5)];
+    Fault {
+        kind,
+        target: rng.usize(..count),
+        traffic: traffic(rng),
+        jump: jumps[rng.usize(..jumps.len())],
+        is_ahead: rng.bool(),
+        delay: Duration::from_millis(rng.u64(0..2_500)),
+        lasts,
+    }
+}
+
+fn traffic(rng: &mut Rng) -> Traffic {
+    let flow = match rng.u32(0..4) {
+        0 | 1 => Flow::Stalled,
+        2 => Flow::Late(Duration::from_millis(rng.u64(20..900))),
+        _ => Flow::Slow(rng.u32(200..20_000)),
+    };
+    match rng.u32(0..4) {
+        0 => Traffic::CUT,
+        1 => Traffic { to_server: flow, ..Traffic::WHOLE },
+        2 => Traffic { to_client: flow, ..Traffic::WHOLE },
+        _ => Traffic::both(flow),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_faults_and_all_kinds_come() {
+        let kinds = FaultKind::value_variants().to_vec();
+        let targets = Targets { nodes: 3, servers: 3, kinds: kinds.clone() };
+        let rounds = |seed| {
+            let mut rng = Rng::with_seed(seed);
+            (0..500).map(|_| plan(&mut rng, &targets)).collect::<Vec<_>>()
+        };
+        assert_eq!(rounds(1), rounds(1));
+        let seen: BTreeSet<FaultKind> =
+            rounds(1).iter().flatten().map(|fault| fault.kind).collect();
+        assert_eq!(seen, kinds.into_iter().collect());
+    }
+
+    #[test]
+    fn at_most_one_server_fails_at_a_time() {
+        let kinds = vec![FaultKind::KillServer, FaultKind::PauseServer];
+        let targets = Targets { nodes: 1, servers: 3, kinds };
+        let mut rng = Rng::with_seed(7);
+        assert!((0..500).all(|_| plan(&mut rng, &targets).len() == 1));
+    }
+}

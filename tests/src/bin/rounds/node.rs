@@ -1,0 +1,174 @@
+//! A node as a process, with a supervisor that starts it again.
+
+use std::{
+    fs::{self, File},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI32, Ordering},
+    },
+    time::Duration,
+};
+
+use clock::Clock;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use vvm_tests::bench::BenchError;
+
+use crate::{network::Link, recorder::Recorder, shim::ShimFile};
+
+/// The pause of the supervisor before it starts a node again.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+
+/// The longest time for a node to end in order.
+const STOP_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// A node, its addresses, and the links to it and from it.
+pub(crate) struct Node {
+    pub(crate) name: String,
+    folder: PathBuf,
+    binary: PathBuf,
+    shim: Option<PathBuf>,
+    /// The address of the API without a link.
+    pub(crate) api: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    /// From clients to the API.
+    pub(crate) client_link: Link,
+    /// From other nodes to the cluster port.
+    pub(crate) peer_link: Option<Link>,
+    /// From the node to its storage.
+    pub(crate) storage_link: Option<Link>,
+    /// The clock and the disk of the process.
+    pub(crate) faults: ShimFile,
+    /// The process, or 0.
+    pid: AtomicI32,
+    /// Whether the supervisor leaves the node down.
+    pub(crate) stays_down: AtomicBool,
+}
+
+/// The end of a process.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeExit {
+    pub(crate) node: String,
+    pub(crate) at: u64,
+    pub(crate) status: ExitStatus,
+}
+
+/// What a new node needs.
+pub(crate) struct NodeParts {
+    pub(crate) name: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) binary: PathBuf,
+    pub(crate) shim: Option<PathBuf>,
+    pub(crate) api: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) client_link: Link,
+    pub(crate) peer_link: Option<Link>,
+    pub(crate) storage_link: Option<Link>,
+    pub(crate) config: String,
+}
+
+impl Node {
+    pub(crate) fn new(parts: NodeParts) -> Result<Node, BenchError> {
+        let NodeParts { name, folder, binary, shim, .. } = parts;
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("vvm.toml"), parts.config)?;
+        let faults = ShimFile::create(&folder.join("faults"))?;
+        Ok(Node {
+            name,
+            folder,
+            binary,
+            shim,
+            api: parts.api,
+            admin: parts.admin,
+            client_link: parts.client_link,
+            peer_link: parts.peer_link,
+            storage_link: parts.storage_link,
+            faults,
+            pid: AtomicI32::new(0),
+            stays_down: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// Starts the node again and again, until it must stay down for good.
+    pub(crate) async fn supervise(
+        self: Arc<Node>,
+        recorder: Arc<Recorder>,
+        clock: Clock,
+        exits: Arc<std::sync::Mutex<Vec<NodeExit>>>,
+    ) -> Result<(), BenchError> {
+        loop {
+            while self.stays_down.load(Ordering::SeqCst) {
+                clock.sleep(Duration::from_millis(50)).await;
+            }
+            let mut child = self.spawn()?;
+            self.pid.store(child.id().map_or(0, |pid| pid.cast_signed()), Ordering::SeqCst);
+            let status = child.wait().await?;
+            self.pid.store(0, Ordering::SeqCst);
+            let exit = NodeExit { node: self.name.clone(), at: recorder.now(), status };
+            recorder.note(format!("{} ended: {status}", self.name));
+            if let Ok(mut exits) = exits.lock() {
+                exits.push(exit);
+            }
+            clock.sleep(RESTART_DELAY).await;
+        }
+    }
+
+    fn spawn(&self) -> Result<Child, BenchError> {
+        let log = File::options().create(true).append(true).open(self.log())?;
+        let mut command = Command::new(&self.binary);
+        command.args(["serve", "--config", "vvm.toml"]).current_dir(&self.folder);
+        if let Some(shim) = &self.shim {
+            command.env("LD_PRELOAD", shim).env("ROUNDS_FAULTS", self.faults.path());
+        }
+        command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        Ok(command.kill_on_drop(true).spawn()?)
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.folder.join("node.log")
+    }
+
+    /// The process, if the node runs.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        Pid::from_raw(self.pid.load(Ordering::SeqCst))
+    }
+
+    /// Sends a signal. A node that does not run is left alone.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid() {
+            // The process may have ended meanwhile.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Stops the node in order, and leaves it down. Returns whether it ended in time.
+    pub(crate) async fn stop(&self, clock: &Clock) -> bool {
+        self.stays_down.store(true, Ordering::SeqCst);
+        self.signal(Signal::TERM);
+        let deadline = clock.now() + STOP_TIMEOUT;
+        while self.pid().is_some() {
+            if clock.now() >= deadline {
+                return false;
+            }
+            clock.sleep(Duration::from_millis(20)).await;
+        }
+        true
+    }
+
+    /// The resident memory in bytes and the number of open files of the process.
+    pub(crate) fn usage(&self) -> Option<(u64, usize)> {
+        let pid = self.pid()?.as_raw_nonzero();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let resident: u64 = resident.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
+        Some((resident << 10, files))
+    }
+}

@@ -1,0 +1,103 @@
+//! The history of a run while it happens.
+
+use std::{
+    io,
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
+
+use clock::{Clock, Instant};
+
+use crate::history::{History, HistoryWriter, Line, Operation, Outcome, Request};
+
+/// Takes the operations of all clients, and what happens to the cluster.
+pub(crate) struct Recorder {
+    clock: Clock,
+    start: Instant,
+    recorded: Mutex<Recorded>,
+}
+
+struct Recorded {
+    history: History,
+    notes: Vec<(u64, String)>,
+    writer: HistoryWriter,
+    /// The first write that failed.
+    failed: Option<io::Error>,
+}
+
+/// What the run recorded.
+pub(crate) struct Recording {
+    pub(crate) history: History,
+    pub(crate) notes: Vec<(u64, String)>,
+}
+
+impl Recorder {
+    pub(crate) fn create(file: &Path, clock: Clock, first: &Line) -> io::Result<Recorder> {
+        let mut writer = HistoryWriter::create(file)?;
+        writer.write(first)?;
+        let recorded =
+            Recorded { history: History::default(), notes: Vec::new(), writer, failed: None };
+        Ok(Recorder { start: clock.now(), clock, recorded: Mutex::new(recorded) })
+    }
+
+    /// Microseconds since the start of the run.
+    pub(crate) fn now(&self) -> u64 {
+        let since = self.clock.now().saturating_since(self.start);
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Records an operation that ends now.
+    pub(crate) fn operation(
+        &self,
+        client: u32,
+        begin: u64,
+        ws: u64,
+        request: Request,
+        outcome: Outcome,
+    ) {
+        let end = self.now();
+        self.with(|recorded| {
+            let number = recorded.history.operations.len() as u64;
+            let operation = Operation { number, client, begin, end, ws, request, outcome };
+            recorded.add(Line::Operation(operation));
+        });
+    }
+
+    /// Notes what happens to the cluster.
+    pub(crate) fn note(&self, text: String) {
+        let at = self.now();
+        println!("{:8.2} s  {text}", at as f64 / 1e6);
+        self.with(|recorded| {
+            recorded.notes.push((at, text.clone()));
+            recorded.add(Line::Note { at, text });
+        });
+    }
+
+    pub(crate) fn add(&self, line: Line) {
+        self.with(|recorded| recorded.add(line));
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Recorded) -> T) -> T {
+        // A client that panicked ends the run, and left nothing half done here.
+        change(&mut self.recorded.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Ends the file.
+    pub(crate) fn end(self) -> io::Result<Recording> {
+        let recorded = self.recorded.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(error) = recorded.failed {
+            return Err(error);
+        }
+        recorded.writer.end()?;
+        Ok(Recording { history: recorded.history, notes: recorded.notes })
+    }
+}
+
+impl Recorded {
+    fn add(&mut self, line: Line) {
+        if let Err(error) = self.writer.write(&line) {
+            self.failed.get_or_insert(error);
+        }
+        self.history.add(line);
+    }
+}

@@ -1,0 +1,104 @@
+//! What a run prints.
+
+use std::{collections::BTreeMap, fmt::Write, time::Duration};
+
+use crate::{
+    bounds::Bounds,
+    checks::{self, Violation},
+    history::{History, Operation, Outcome},
+    smallest,
+};
+
+/// The operations of a violation that are printed.
+const MOST_OPERATIONS: usize = 12;
+
+/// Returns the results of a run as text.
+pub(crate) fn text(
+    seed: u64,
+    history: &History,
+    bounds: &Bounds,
+    violations: &[Violation],
+) -> String {
+    let mut text = format!(
+        "\nseed {seed}: {} rounds, {} operations, {} events\n",
+        bounds.rounds,
+        history.operations.len(),
+        history.end.logs.values().map(Vec::len).sum::<usize>()
+    );
+    for (outcome, count) in outcomes(history) {
+        line(&mut text, format!("{count:9} {outcome}"));
+    }
+    line(
+        &mut text,
+        format!("memory at most {} MiB, open files at most {}", bounds.memory >> 20, bounds.files),
+    );
+    line(&mut text, "all works again after (median, longest):".to_owned());
+    for (faults, times) in &bounds.ready_after {
+        let (median, longest) = spread(times);
+        line(&mut text, format!("{median:6.1?} {longest:6.1?} {:4} times {faults}", times.len()));
+    }
+    for broken in &bounds.violations {
+        line(&mut text, format!("BROKEN: {broken}"));
+    }
+    text + &violations_text(history, violations)
+}
+
+fn line(text: &mut String, line: String) {
+    // Writing into a string does not fail.
+    let _ = writeln!(text, "{line}");
+}
+
+fn outcomes(history: &History) -> BTreeMap<String, usize> {
+    let mut outcomes = BTreeMap::new();
+    for operation in &history.operations {
+        let name = match &operation.outcome {
+            Outcome::Written(_) => "commands done".to_owned(),
+            Outcome::Refused { status, code } => format!("refused {status} {code}"),
+            Outcome::Unknown { .. } => "unknown".to_owned(),
+            Outcome::Document { .. } => "documents read".to_owned(),
+            Outcome::Listed { .. } => "lists".to_owned(),
+            Outcome::Events { .. } => "parts of logs".to_owned(),
+            Outcome::Drawn { .. } => "draws of numbers".to_owned(),
+        };
+        *outcomes.entry(name).or_default() += 1;
+    }
+    outcomes
+}
+
+fn spread(times: &[Duration]) -> (Duration, Duration) {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    let longest = times.last().copied().unwrap_or_default();
+    (times.get(times.len() / 2).copied().unwrap_or_default(), longest)
+}
+
+/// The violations, the first of each check with the smallest part of the history that shows it.
+pub(crate) fn violations_text(history: &History, violations: &[Violation]) -> String {
+    let mut text = String::new();
+    for check in &checks::ALL {
+        let mut found = violations.iter().filter(|violation| violation.check == check.name);
+        let Some(first) = found.next() else {
+            line(&mut text, format!("kept:   {} ({})", check.promise, check.name));
+            continue;
+        };
+        line(&mut text, format!("BROKEN: {} ({})", check.promise, check.name));
+        line(&mut text, format!("        {first}"));
+        for operation in smallest::operations(check, first, history).iter().take(MOST_OPERATIONS) {
+            line(&mut text, format!("        {}", operation_text(operation)));
+        }
+        found.for_each(|other| line(&mut text, format!("        {other}")));
+    }
+    text
+}
+
+fn operation_text(operation: &Operation) -> String {
+    let Operation { number, client, begin, end, ws, request, outcome } = operation;
+    let seconds = |micros: &u64| *micros as f64 / 1e6;
+    let outcome = format!("{outcome:?}");
+    let outcome: String = outcome.chars().take(400).collect();
+    format!(
+        "{number}: client {client}, {:.6} to {:.6} s, workspace {ws}: {request:?}: {outcome}",
+        seconds(begin),
+        seconds(end)
+    )
+}

@@ -1,0 +1,122 @@
+//! The storage of a run.
+
+use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+
+use clap::ValueEnum;
+use clock::{Clock, Instant};
+use istorage::{KeyspaceName, StorageDriver};
+use istorage_cassandra::{CassandraConfig, CassandraDriver};
+use istorage_dynamodb::{DynamoDbConfig, DynamoDbDriver};
+use vvm_tests::{
+    bench::{BenchError, address},
+    servers::{CASSANDRA, CASSANDRA_CLUSTER, DYNAMODB},
+};
+
+/// The time for dropping the keyspaces of a run.
+const DROP_TIMEOUT: Duration = Duration::from_secs(120);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum StorageKind {
+    Redb,
+    Cassandra,
+    /// Three servers.
+    CassandraCluster,
+    Dynamodb,
+}
+
+/// A storage and its servers.
+#[derive(Clone, Debug)]
+pub(crate) struct RunStorage {
+    pub(crate) kind: StorageKind,
+    /// `host:port` of each server.
+    pub(crate) servers: Vec<String>,
+    pub(crate) keyspace: String,
+}
+
+impl RunStorage {
+    /// Finds the servers in the environment.
+    pub(crate) fn find(kind: StorageKind, clock: &Clock) -> Result<RunStorage, BenchError> {
+        let servers = match kind {
+            StorageKind::Redb => String::new(),
+            StorageKind::Cassandra => address(CASSANDRA)?,
+            StorageKind::CassandraCluster => address(CASSANDRA_CLUSTER)?,
+            StorageKind::Dynamodb => address(DYNAMODB)?,
+        };
+        let servers = servers.trim_start_matches("http://").split(',').filter(|at| !at.is_empty());
+        let keyspace = format!("rounds_{:x}", clock.random() >> 24);
+        Ok(RunStorage { kind, servers: servers.map(str::to_owned).collect(), keyspace })
+    }
+
+    /// Whether a node can reach the storage over a link. A driver for several servers finds the
+    /// others by itself, past any link.
+    pub(crate) fn server_behind_link(&self) -> Result<Option<SocketAddr>, BenchError> {
+        match (self.kind, &self.servers[..]) {
+            (StorageKind::Cassandra | StorageKind::Dynamodb, [server]) => Ok(Some(server.parse()?)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The section of a node that reaches its server over a link.
+    pub(crate) fn config(&self, link: Option<SocketAddr>) -> String {
+        let servers = link.map_or_else(|| self.servers.clone(), |link| vec![link.to_string()]);
+        let driver = match self.kind {
+            StorageKind::Redb => {
+                "driver = \"redb\"\nredb = { path = \"vvm.redb\", cache_bytes = 33554432 }"
+                    .to_owned()
+            }
+            StorageKind::Cassandra | StorageKind::CassandraCluster => format!(
+                "driver = \"cassandra\"\ncassandra = {{ contact_points = {servers:?}, replication = \"up_to_three\" }}"
+            ),
+            StorageKind::Dynamodb => format!(
+                "driver = \"dynamodb\"\ndynamodb = {{ endpoint = \"http://{}\", region = \"local\", access_key_id = \"local\", secret_access_key = \"local\", table_prefix = \"\" }}",
+                servers.join(",")
+            ),
+        };
+        format!("[storage]\nsystem_keyspace = \"{}\"\n{driver}\n", self.keyspace)
+    }
+
+    /// Drops the keyspaces of the run.
+    pub(crate) async fn clean(&self, clock: &Clock) -> Result<(), BenchError> {
+        let deadline = clock.now() + DROP_TIMEOUT;
+        let Some(driver) = self.connect(clock, deadline).await? else { return Ok(()) };
+        for name in [format!("{}_1_demo_shop", self.keyspace), self.keyspace.clone()] {
+            driver.drop_keyspace(&KeyspaceName::new(name)?, deadline).await?;
+        }
+        driver.close().await;
+        Ok(())
+    }
+
+    async fn connect(
+        &self,
+        clock: &Clock,
+        deadline: Instant,
+    ) -> Result<Option<Arc<dyn StorageDriver>>, BenchError> {
+        let clock = clock.clone();
+        Ok(match self.kind {
+            // The file lies in the folder of the run.
+            StorageKind::Redb => None,
+            StorageKind::Cassandra | StorageKind::CassandraCluster => {
+                let config = CassandraConfig::new(self.servers.iter().cloned());
+                Some(Arc::new(CassandraDriver::connect(config, clock, deadline).await?))
+            }
+            StorageKind::Dynamodb => {
+                let endpoint = format!("http://{}", self.servers.join(","));
+                let local = DynamoDbConfig::local(&endpoint);
+                let config = DynamoDbConfig { table_prefix: String::new(), ..local };
+                Some(Arc::new(DynamoDbDriver::connect(config, clock, deadline).await?))
+            }
+        })
+    }
+}
+
+impl fmt::Display for StorageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StorageKind::Redb => "redb",
+            StorageKind::Cassandra => "cassandra",
+            StorageKind::CassandraCluster => "cassandra_cluster",
+            StorageKind::Dynamodb => "dynamodb",
+        })
+    }
+}
