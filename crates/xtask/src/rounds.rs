@@ -52,7 +52,8 @@ fn server_of(arguments: &[String]) -> Option<ServerKind> {
         Some(rest) => Some(rest.strip_prefix('=')),
         None => None,
     });
-    let storage = storage.map_or(Some(USUAL), |named| named.or_else(|| words.next().map(String::as_str)));
+    let storage =
+        storage.map_or(Some(USUAL), |named| named.or_else(|| words.next().map(String::as_str)));
     match storage {
         Some("cassandra") => Some(ServerKind::Cassandra),
         Some("cassandra_cluster") => Some(ServerKind::Cluster),

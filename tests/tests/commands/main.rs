@@ -29,10 +29,28 @@ mod unknown_outcomes;
 mod unseen_events;
 
 use fixture::CommandsFixture;
+use trialkit::is_long;
 use vvm_tests::trials::{OwnFixtures, Target, run_trials};
 
 /// The number of trials that run at once. Many of them mostly wait.
 const THREADS: usize = 5;
+
+/// The trials that depend on what a server does. The others depend on nothing of a storage, and run on
+/// servers only in a long run.
+const ON_SERVERS: &[&str] = &[
+    "basics",
+    "changed_levels",
+    "changed_rows",
+    "crashes",
+    "foreign_rows",
+    "late_writes",
+    "limits",
+    "sabotage",
+    "strays",
+    "two_leaders",
+    "unknown_outcomes",
+    "unseen_events",
+];
 
 fn main() -> std::process::ExitCode {
     let trials = [
@@ -66,11 +84,15 @@ fn main() -> std::process::ExitCode {
             vec![
                 Target::new("mem", drivers.mem),
                 Target::new("redb", drivers.redb),
-                Target::new("cassandra", drivers.cassandra),
+                on_server(Target::new("cassandra", drivers.cassandra)),
                 Target::new("cassandra_cluster", drivers.cassandra_cluster).only(&["sabotage"]),
-                Target::new("dynamodb", drivers.dynamodb),
+                on_server(Target::new("dynamodb", drivers.dynamodb)),
             ]
         },
         trials.into_iter().flatten(),
     )
+}
+
+fn on_server(target: Target<OwnFixtures<CommandsFixture>>) -> Target<OwnFixtures<CommandsFixture>> {
+    if is_long() { target } else { target.only(ON_SERVERS) }
 }

@@ -9,6 +9,7 @@ mod numbers;
 mod outcomes;
 
 use fixture::EventsFixture;
+use trialkit::is_long;
 use vvm_tests::trials::{OwnFixtures, Target, run_trials};
 
 /// The number of trials that run at once. On servers they mostly wait.
@@ -19,13 +20,17 @@ fn main() -> std::process::ExitCode {
         env!("CARGO_TARGET_TMPDIR"),
         Some(THREADS),
         |drivers| {
-            vec![
+            let mut targets = vec![
                 Target::new("mem", drivers.mem),
                 Target::new("redb", drivers.redb),
                 Target::new("cassandra", drivers.cassandra),
-                Target::new("cassandra_cluster", drivers.cassandra_cluster),
                 Target::new("dynamodb", drivers.dynamodb),
-            ]
+            ];
+            // What several servers add is in the suites of storages and of elections.
+            if is_long() {
+                targets.push(Target::new("cassandra_cluster", drivers.cassandra_cluster));
+            }
+            targets
         },
         [closing::TRIALS, numbers::TRIALS, outcomes::TRIALS].into_iter().flatten(),
     )

@@ -13,6 +13,7 @@ mod owners;
 mod registry;
 
 use database::Database;
+use trialkit::is_long;
 use vvm_tests::trials::{OwnFixtures, Target, run_trials};
 
 fn main() -> std::process::ExitCode {
@@ -20,13 +21,17 @@ fn main() -> std::process::ExitCode {
         env!("CARGO_TARGET_TMPDIR"),
         None,
         |drivers| {
-            vec![
+            let mut targets = vec![
                 Target::new("mem", drivers.mem),
                 Target::new("redb", drivers.redb),
                 Target::new("cassandra", drivers.cassandra),
-                Target::new("cassandra_cluster", drivers.cassandra_cluster),
                 Target::new("dynamodb", drivers.dynamodb),
-            ]
+            ];
+            // What several servers add is in the suites of storages and of elections.
+            if is_long() {
+                targets.push(Target::new("cassandra_cluster", drivers.cassandra_cluster));
+            }
+            targets
         },
         [registry::TRIALS, numbers::TRIALS, owners::TRIALS, members::TRIALS].into_iter().flatten(),
     )

@@ -11,8 +11,8 @@ use tokio::{
 
 use crate::history::{Event, Outcome, Record, Row, Version, Written};
 
-/// A client waits so long for an answer. It is longer than the node may take.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// A client waits so long for an answer at most. It is longer than the node may take.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A request of HTTP.
 #[derive(Clone, Debug)]
@@ -54,6 +54,7 @@ pub(crate) async fn send(
     clock: &Clock,
     node: SocketAddr,
     request: &HttpRequest,
+    patience: Duration,
 ) -> Result<HttpAnswer, String> {
     let exchange = async {
         let mut stream = TcpStream::connect(node).await?;
@@ -62,7 +63,7 @@ pub(crate) async fn send(
         stream.read_to_end(&mut bytes).await?;
         Ok(bytes)
     };
-    let deadline = clock.now() + ANSWER_TIMEOUT;
+    let deadline = clock.now() + patience;
     let bytes = match clock.timeout_at(deadline, exchange).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(error)) => return Err::<_, String>(std::io::Error::to_string(&error)),
@@ -104,9 +105,10 @@ pub(crate) async fn ask(
     clock: &Clock,
     node: SocketAddr,
     request: &HttpRequest,
+    patience: Duration,
     read: impl FnOnce(&HttpAnswer) -> Option<Outcome>,
 ) -> Outcome {
-    let answer = match send(clock, node, request).await {
+    let answer = match send(clock, node, request, patience).await {
         Ok(answer) => answer,
         Err(why) => return Outcome::Unknown { why },
     };

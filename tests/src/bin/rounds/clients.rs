@@ -20,7 +20,7 @@ use vvm_tests::bench::BenchError;
 
 use self::requests::Sent;
 use crate::{
-    api::{self, HttpRequest},
+    api::{self, ANSWER_TIMEOUT, HttpRequest},
     history::{Change, Outcome, Request, Version},
     recorder::Recorder,
 };
@@ -48,6 +48,17 @@ pub(crate) struct Shared {
     /// The pause between two requests of a client, in milliseconds, at most.
     pub(crate) pause_ms: u64,
 }
+
+/// The sender of a request.
+#[derive(Clone, Copy, Debug)]
+struct Sender {
+    client: u32,
+    /// The time that it waits for an answer.
+    patience: Duration,
+}
+
+/// The sender of commands before and after the faults.
+const SETUP: Sender = Sender { client: 0, patience: ANSWER_TIMEOUT };
 
 /// What clients know of a workspace.
 #[derive(Clone, Debug, Default)]
@@ -131,7 +142,7 @@ impl Shared {
     ) -> Result<(), BenchError> {
         let deadline = self.clock.now() + within;
         for node in self.nodes.iter().cycle() {
-            let outcome = self.write_once(0, *node, ws, sent, id, true).await;
+            let outcome = self.write_once(SETUP, *node, ws, sent, (id, true)).await;
             if matches!(outcome, Outcome::Written(_)) {
                 return Ok(());
             }
@@ -146,12 +157,11 @@ impl Shared {
     /// Sends a command once, and records it.
     async fn write_once(
         &self,
-        client: u32,
+        sender: Sender,
         node: SocketAddr,
         ws: u64,
         sent: &Sent,
-        id: &str,
-        has_key: bool,
+        (id, has_key): (&str, bool),
     ) -> Outcome {
         let mut request = sent.request.clone();
         request.headers.push(("x-request-id", id.to_owned()));
@@ -159,10 +169,10 @@ impl Shared {
             request.headers.push(("idempotency-key", id.to_owned()));
         }
         let begin = self.recorder.now();
-        let outcome = api::ask(&self.clock, node, &request, api::written).await;
+        let outcome = api::ask(&self.clock, node, &request, sender.patience, api::written).await;
         let (change, id) = (sent.change.clone(), id.to_owned());
         let recorded = Request::Write { id, has_key, change };
-        self.recorder.operation(client, begin, ws, recorded, outcome.clone());
+        self.recorder.operation(sender.client, begin, ws, recorded, outcome.clone());
         if let Outcome::Written(written) = &outcome {
             let now = self.recorder.now();
             self.known(ws, |known| {
@@ -176,16 +186,16 @@ impl Shared {
     /// Reads, and records it.
     async fn read(
         &self,
-        client: u32,
+        sender: Sender,
         node: SocketAddr,
         ws: u64,
         request: (Request, HttpRequest),
         read: fn(&api::HttpAnswer) -> Option<Outcome>,
     ) -> Outcome {
         let begin = self.recorder.now();
-        let outcome = api::ask(&self.clock, node, &request.1, read).await;
+        let outcome = api::ask(&self.clock, node, &request.1, sender.patience, read).await;
         let outcome = requests::without_document(&request.0, outcome);
-        self.recorder.operation(client, begin, ws, request.0, outcome.clone());
+        self.recorder.operation(sender.client, begin, ws, request.0, outcome.clone());
         outcome
     }
 }
@@ -195,8 +205,11 @@ impl Clients {
         let shared = Arc::new(shared);
         let mut tasks = JoinSet::new();
         for number in 1..=count {
-            let rng = Rng::with_seed(seed.wrapping_add(u64::from(number)));
-            tasks.spawn(Client { shared: Arc::clone(&shared), number, rng }.run());
+            let mut rng = Rng::with_seed(seed.wrapping_add(u64::from(number)));
+            // Clients give up at different times, also while the node still works.
+            let patience = Duration::from_millis(rng.u64(1_500..15_000));
+            let sender = Sender { client: number, patience };
+            tasks.spawn(Client { shared: Arc::clone(&shared), sender, rng }.run());
         }
         for number in 1..=followers {
             let rng = Rng::with_seed(seed.wrapping_sub(u64::from(number)));
@@ -218,7 +231,7 @@ impl Clients {
 /// A client.
 struct Client {
     shared: Arc<Shared>,
-    number: u32,
+    sender: Sender,
     rng: Rng,
 }
 
@@ -256,7 +269,7 @@ impl Client {
         let (id, has_key) = (self.shared.new_id(), self.rng.u32(0..100) < 60);
         for _ in 0..if has_key { TRIES } else { 1 } {
             let node = self.node();
-            match self.shared.write_once(self.number, node, ws, sent, &id, has_key).await {
+            match self.shared.write_once(self.sender, node, ws, sent, (&id, has_key)).await {
                 Outcome::Written(written) => return Some(written),
                 Outcome::Refused { status, .. } if status != 503 => return None,
                 _ if self.shared.is_stopped() => return None,
@@ -306,7 +319,7 @@ impl Client {
 
     async fn read(&mut self, ws: u64, id: u64, eventual: bool) {
         let (node, request) = (self.node(), requests::document(ws, id, eventual));
-        let outcome = self.shared.read(self.number, node, ws, request, api::document).await;
+        let outcome = self.shared.read(self.sender, node, ws, request, api::document).await;
         if let Outcome::Document { record: Some(record), says_eventual: false } = outcome {
             // The next change with If-Match has a chance.
             self.shared.known(ws, |known| {
@@ -321,7 +334,7 @@ impl Client {
     async fn draw(&mut self, ws: u64) {
         let count = 1 + self.rng.u64(0..3);
         let (node, request) = (self.node(), requests::draw(ws, count));
-        self.shared.read(self.number, node, ws, request, api::drawn).await;
+        self.shared.read(self.sender, node, ws, request, api::drawn).await;
     }
 
     async fn list(&mut self, ws: u64) {
@@ -330,14 +343,14 @@ impl Client {
         let first = articles.iter().map(|(id, _)| *id).min().unwrap_or(1);
         let after = if self.rng.u32(0..4) == 0 { 0 } else { first - 1 };
         let (node, request) = (self.node(), requests::list(ws, after));
-        self.shared.read(self.number, node, ws, request, api::listed).await;
+        self.shared.read(self.sender, node, ws, request, api::listed).await;
     }
 
     async fn read_log(&mut self, ws: u64) {
         let end = self.shared.known(ws, |known| known.log_end);
         let from = end.saturating_sub(self.rng.u64(0..20)).max(1);
         let (node, request) = (self.node(), requests::log(ws, from));
-        self.shared.read(self.number, node, ws, request, api::log).await;
+        self.shared.read(self.sender, node, ws, request, api::log).await;
     }
 }
 

@@ -13,7 +13,7 @@ use trialkit::free_address;
 use vvm_tests::bench::BenchError;
 
 use crate::{
-    api::{self, HttpRequest},
+    api::{self, ANSWER_TIMEOUT, HttpRequest},
     network::{Link, Traffic},
     node::{Node, NodeExit, NodeParts},
     recorder::Recorder,
@@ -118,7 +118,9 @@ impl Cluster {
 
 async fn is_ready(node: &Node, clock: &Clock) -> bool {
     let request = HttpRequest::get("/readyz".to_owned());
-    api::send(clock, node.admin, &request).await.is_ok_and(|answer| answer.status == 200)
+    api::send(clock, node.admin, &request, ANSWER_TIMEOUT)
+        .await
+        .is_ok_and(|answer| answer.status == 200)
 }
 
 async fn make_node(

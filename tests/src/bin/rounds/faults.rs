@@ -12,7 +12,7 @@ use vvm_tests::{
 };
 
 use crate::{
-    api::{self, HttpRequest},
+    api::{self, ANSWER_TIMEOUT, HttpRequest},
     cluster::Cluster,
     network::Traffic,
     node::Node,
@@ -183,7 +183,7 @@ async fn order(node: &Node, clock: &Clock, path: &str) {
     let headers = vec![("x-vvm-admin", "1".to_owned())];
     let (path, body) = (path.to_owned(), String::new());
     let request = HttpRequest { method: "POST", path, headers, body };
-    let _ = api::send(clock, node.admin, &request).await;
+    let _ = api::send(clock, node.admin, &request, ANSWER_TIMEOUT).await;
 }
 
 /// Cancels the drain of a node, by the command of operators. The node may have died meanwhile, and

@@ -8,7 +8,7 @@ use shop::http_client::workspace_path;
 use vvm_tests::bench::BenchError;
 
 use crate::{
-    api::{self, HttpAnswer, HttpRequest},
+    api::{self, ANSWER_TIMEOUT, HttpAnswer, HttpRequest},
     history::{Event, Line, PartitionEvent, Version},
     recorder::Recorder,
 };
@@ -123,7 +123,7 @@ impl Reader<'_> {
             (self.clock.now() + PAGE_TIMEOUT, HttpRequest::get(path.to_owned()));
         for try_number in 0.. {
             let node = self.nodes[try_number % self.nodes.len()];
-            let why = match api::send(self.clock, node, &request).await {
+            let why = match api::send(self.clock, node, &request, ANSWER_TIMEOUT).await {
                 Ok(answer) if answer.status == 200 => return Ok(answer),
                 Ok(answer) => answer.body,
                 Err(why) => why,

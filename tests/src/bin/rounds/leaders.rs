@@ -33,9 +33,8 @@ pub(crate) async fn watch(
     loop {
         clock.sleep(PAUSE).await;
         for node in &nodes {
-            let soon = clock.now() + PAUSE;
-            let asked = clock.timeout_at(soon, api::send(&clock, node.admin, &request)).await;
-            let Ok(Ok(answer)) = asked else { continue };
+            let asked = api::send(&clock, node.admin, &request, PAUSE).await;
+            let Ok(answer) = asked else { continue };
             let Some(partitions) = owners(&answer.body) else { continue };
             if let Ok(mut seen) = seen.lock() {
                 seen.push(Owners { at: recorder.now(), partitions });

@@ -33,8 +33,9 @@ use crate::{
 /// The time for a new cluster, and for its restart at the end.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The time without a fault after each round.
+/// The time without a fault after a round. In a long one the nodes even out the partitions.
 const CALM: Duration = Duration::from_millis(1_500);
+const LONG_CALM: Duration = Duration::from_secs(14);
 
 /// The workspaces of a run, each in a partition of its own.
 const WORKSPACES: u64 = 6;
@@ -59,10 +60,10 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value_t = 0)]
     level: u8,
     /// The number of clients.
-    #[arg(long, default_value_t = 12)]
+    #[arg(long, default_value_t = 24)]
     clients: u32,
     /// The pause of a client between two requests, in milliseconds, at most.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 200)]
     pause_ms: u64,
     /// The program of the nodes. The `vvm` beside this program by default.
     #[arg(long)]
@@ -171,14 +172,21 @@ impl Run {
         let mut rng = Rng::with_seed(self.seed);
         let end = self.clock.now() + Duration::from_secs_f64(self.args.minutes * 60.0);
         let targets = self.targets();
+        self.clock.sleep(self.calm(&mut rng)).await;
         while self.clock.now() < end {
             let faults = nemesis::plan(&mut rng, &targets);
             if !self.round(clients, &faults).await? {
                 break;
             }
-            self.clock.sleep(CALM).await;
+            self.clock.sleep(self.calm(&mut rng)).await;
         }
         Ok(())
+    }
+
+    /// The time until the next round.
+    fn calm(&self, rng: &mut Rng) -> Duration {
+        let is_long = self.cluster.nodes.len() > 1 && rng.u32(0..100) < 45;
+        if is_long { LONG_CALM } else { CALM }
     }
 
     /// Makes faults, and waits until everything works again. Returns whether it does.
