@@ -201,6 +201,36 @@ fn port() {
     let config = with_ports(&format!("[cluster]\nlisten = \"{}\"\n", taken.local_addr().unwrap()));
     let config = format!("{config}[storage]\ndriver = \"dynamodb\"\n");
     let config =
+    mode(0o644).unwrap();
+    trusted_files(folder.path(), &config);
+}
+
+/// The command and the node did not find a link to a file of keys that others can replace, nor a
+/// configuration that others can write.
+fn trusted_files(folder: &Path, config: &str) {
+    let set_mode = |name: &str, mode| {
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    fs::create_dir(folder.join("shared")).unwrap();
+    fs::rename(folder.join("keys.json"), folder.join("shared/keys.json")).unwrap();
+    std::os::unix::fs::symlink("shared/keys.json", folder.join("keys.json")).unwrap();
+    set_mode("shared", 0o777);
+    set_mode("doctor.toml", 0o644);
+    let link = ["`access.keys_file`", "all users", "can replace keys.json through", "/shared"];
+    Diagnosis::in_folder(folder, config).warns("trusted file", &link);
+    set_mode("shared", 0o755);
+    set_mode("doctor.toml", 0o666);
+    let found = Diagnosis::in_folder(folder, config);
+    found.warns("trusted file", &["`--config`", "all users", "can write doctor.toml"]);
+    let (api, admin) = (free(), free());
+    let own = format!("{}.toml", api.port());
+    fs::write(folder.join(&own), "").unwrap();
+    set_mode(&own, 0o666);
+    let node = NodeProcess::start_at(folder, "", api, admin).ready();
+    let warning = format!("all users of this machine can write {}", folder.join(own).display());
+    let log = node.log_text();
+    assert!(log.contains("access at risk") && log.contains(&warning), "{log}");
+    node.stop();
         format!("{config}dynamodb = {{ endpoint = \"http://127.0.0.1:9\", region = \"local\" }}\n");
     let found = Diagnosis::in_folder(folder.path(), &config);
     let process = format!("process {}", std::process::id());
