@@ -163,6 +163,13 @@ fn certificates() {
     diagnosis().fails("certificate", &["`admin.tls` is over"]);
     sign_with((2090, 1), |params| params.subject_alt_names.clear());
     diagnosis().fails("configuration", &["`admin.tls.cert_file`", "no `subjectAltName`"]);
+    sign((2090, 1));
+    // A certificate in the place of its authority was accepted.
+    let tls = format!("{tls}\nclient_ca_file = \"node.pem\"");
+    Diagnosis::in_folder(folder.path(), &with_ports(&tls)).fails(
+        "configuration",
+        &["`admin.tls.client_ca_file`", "node.pem", "is no authority (CA:TRUE): give"],
+    );
 }
 
 /// Other machines reach the admin endpoint. A node does not start without the keys of its tokens.
@@ -194,13 +201,6 @@ fn access() {
     mode(0o646).unwrap();
     let found = Diagnosis::in_folder(folder.path(), &config);
     found.warns("trusted file", &["`access.keys_file`", "all users", "can write keys.json"]);
-}
-
-fn port() {
-    let (folder, taken) = (folder(), TcpListener::bind("127.0.0.1:0").unwrap());
-    let config = with_ports(&format!("[cluster]\nlisten = \"{}\"\n", taken.local_addr().unwrap()));
-    let config = format!("{config}[storage]\ndriver = \"dynamodb\"\n");
-    let config =
     mode(0o644).unwrap();
     trusted_files(folder.path(), &config);
 }
@@ -231,6 +231,13 @@ fn trusted_files(folder: &Path, config: &str) {
     let log = node.log_text();
     assert!(log.contains("access at risk") && log.contains(&warning), "{log}");
     node.stop();
+}
+
+fn port() {
+    let (folder, taken) = (folder(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let config = with_ports(&format!("[cluster]\nlisten = \"{}\"\n", taken.local_addr().unwrap()));
+    let config = format!("{config}[storage]\ndriver = \"dynamodb\"\n");
+    let config =
         format!("{config}dynamodb = {{ endpoint = \"http://127.0.0.1:9\", region = \"local\" }}\n");
     let found = Diagnosis::in_folder(folder.path(), &config);
     let process = format!("process {}", std::process::id());
