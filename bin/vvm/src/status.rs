@@ -27,14 +27,11 @@ pub(crate) async fn run(
     let path = if live { "/livez" } else { "/status" };
     let request = (Method::GET, path, Bytes::new());
     let answer = NodeClient::ask(&admin, request, ANSWER_TIMEOUT).await;
-    let unreachable =
-        |why: String| CommandError::unreachable(no_answer(&admin, "admin.listen", why));
+    let unreachable = |why| CommandError::unreachable(no_answer(&admin, "admin.listen", why));
     let answer = answer.map_err(unreachable)?;
-    let no_endpoint =
-        || unreachable("the server at this address is not an admin endpoint".to_owned());
     // The API has no such path.
     if answer.status == StatusCode::NOT_FOUND {
-        return Err(no_endpoint());
+        return Err(answer.not_admin(&admin));
     }
     if live && answer.status.is_success() {
         print(&format!("{admin}: alive\n"))?;
@@ -42,7 +39,7 @@ pub(crate) async fn run(
     }
     let status = answer.object(&admin)?;
     if !status["node"].is_object() {
-        return Err(no_endpoint());
+        return Err(answer.not_admin(&admin));
     }
     if json {
         print(&format!("{status:#}\n"))?;

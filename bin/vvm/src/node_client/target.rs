@@ -15,7 +15,7 @@ use tokio::{
 use tokio_rustls::{
     TlsConnector,
     rustls::{
-        self, ClientConfig, RootCertStore,
+        self, CertificateError, ClientConfig, RootCertStore,
         crypto::aws_lc_rs,
         pki_types::{
             CertificateDer, PrivateKeyDer, ServerName,
@@ -182,6 +182,9 @@ impl NodeTarget {
 
 /// The reason why TLS failed.
 fn without_tls(error: &io::Error) -> String {
+/// The beginning of the reason if the certificate of a node is for other names.
+pub(super) const OTHER_NAME: &str = "TLS: the certificate of the node is not for the name ";
+
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {
         Some(rustls::Error::InvalidMessage(_)) => {
@@ -189,10 +192,27 @@ fn without_tls(error: &io::Error) -> String {
         }
         _ => format!("TLS: {error}"),
     }
+        Some(rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        })) => {
+            let names: Vec<_> = presented.iter().map(|name| name_in(name)).collect();
+            let advice = match &names[..] {
+                [] => "the certificate has no name (`subjectAltName`): replace it".to_owned(),
+                names => format!("use one of these names in the address: {}", names.join(", ")),
+            };
+            format!("{OTHER_NAME}{}: {advice}", expected.to_str())
+        }
 }
 
 /// The address that a connection reached, after the name of its node was looked up.
 pub(super) struct TcpPeer(pub(super) String);
+/// Returns the name in a text of rustls, such as `DnsName("node")` or `IpAddress(10.0.0.1)`.
+fn name_in(text: &str) -> &str {
+    let inner = text.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(text).trim_matches('"')
+}
+
 
 impl Display for NodeTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
