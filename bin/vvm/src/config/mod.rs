@@ -68,7 +68,8 @@ impl VvmConfig {
         let text = match path {
             None => String::new(),
             Some(path) => std::fs::read_to_string(path).map_err(|error| {
-                CommandError::config(format!("cannot read {}: {error}", path.display()))
+                let path = path.display();
+                CommandError::config(format!("cannot read the configuration file {path}: {error}"))
             })?,
         };
         let source = ConfigSource::new(path, &text, overrides)?;

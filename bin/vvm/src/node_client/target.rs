@@ -99,7 +99,8 @@ impl ConnectionArgs {
             )));
         }
         let wrong = |why: &dyn Display| wrong("--token-file", path, why);
-        let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
+        let text = fs::read_to_string(path);
+        let text = text.map_err(|error| unread("--token-file", "token file", path, &error))?;
         let token = text.trim();
         if token.is_empty() {
             return Err(wrong(&"the file is empty: it must hold a token"));
@@ -131,6 +132,7 @@ impl ConnectionArgs {
                         key,
                         "the file has no private key in PEM format (BEGIN PRIVATE KEY)",
                     ),
+                    pem::Error::Io(error) => unread("--key-file", "key file", key, &error),
                     error => wrong("--key-file", key, error),
                 })?;
                 config
@@ -180,18 +182,16 @@ impl NodeTarget {
     }
 }
 
-/// The reason why TLS failed.
-fn without_tls(error: &io::Error) -> String {
 /// The beginning of the reason if the certificate of a node is for other names.
 pub(super) const OTHER_NAME: &str = "TLS: the certificate of the node is not for the name ";
 
+/// The reason why TLS failed.
+fn without_tls(error: &io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {
         Some(rustls::Error::InvalidMessage(_)) => {
             format!("the port may speak plain HTTP ({error}): try http://")
         }
-        _ => format!("TLS: {error}"),
-    }
         Some(rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext {
             expected,
             presented,
@@ -203,16 +203,18 @@ pub(super) const OTHER_NAME: &str = "TLS: the certificate of the node is not for
             };
             format!("{OTHER_NAME}{}: {advice}", expected.to_str())
         }
+        _ => format!("TLS: {error}"),
+    }
 }
 
-/// The address that a connection reached, after the name of its node was looked up.
-pub(super) struct TcpPeer(pub(super) String);
 /// Returns the name in a text of rustls, such as `DnsName("node")` or `IpAddress(10.0.0.1)`.
 fn name_in(text: &str) -> &str {
     let inner = text.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.unwrap_or(text).trim_matches('"')
 }
 
+/// The address that a connection reached, after the name of its node was looked up.
+pub(super) struct TcpPeer(pub(super) String);
 
 impl Display for NodeTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -227,8 +229,14 @@ fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>,
             let why = "the file has no certificate in PEM format (BEGIN CERTIFICATE)";
             Err(wrong(flag, path, why))
         }
+        Err(pem::Error::Io(error)) => Err(unread(flag, "file of certificates", path, &error)),
         all => all.map_err(|error| wrong(flag, path, error)),
     }
+}
+
+/// The error of a file that cannot be read. `what` names the file for people.
+fn unread(flag: &str, what: &str, path: &Path, error: &io::Error) -> CommandError {
+    CommandError::usage(format!("{flag}: cannot read the {what} {}: {error}", path.display()))
 }
 
 fn wrong(flag: &str, path: &Path, error: impl Display) -> CommandError {
