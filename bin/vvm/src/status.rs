@@ -7,6 +7,7 @@ use hyper::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::{
+    answer_text::FAR_BEHIND,
     cli::StatusArgs,
     command_error::CommandError,
     node_client::{NodeClient, no_answer},
@@ -15,10 +16,6 @@ use crate::{
 
 /// The most time to wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// From so many unflushed events on, a partition gets a line of its own: after a crash, reading so
-/// many events again would take a moment.
-const FAR_BEHIND: u64 = 10_000;
 
 pub(crate) async fn run(
     StatusArgs { admin, live, json, connection }: StatusArgs,
