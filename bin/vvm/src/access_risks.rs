@@ -3,14 +3,15 @@
 
 use crate::{
     config::VvmConfig,
-    private_file::{NeedlessWriters, needless_readers, needless_writers},
+    private_file::needless_readers,
+    trusted_file::{NeedlessWriters, needless_writers},
 };
 
 /// The check of the ports.
 pub(crate) const ACCESS: &str = "access";
 /// The check of files that only the node should read.
 pub(crate) const PRIVATE_FILE: &str = "private file";
-/// The check of files that decide which clients are let in.
+/// The check of files that decide which clients are let in, with the configuration itself.
 pub(crate) const TRUSTED_FILE: &str = "trusted file";
 
 /// A setting or a file that lets others in, in words for the operator.
@@ -195,6 +196,26 @@ mod tests {
             let is_right = |risk: &String| writers.is_some_and(|writers| risk.contains(writers));
             assert!(found.iter().all(is_right), "{mode:o} {found:?}");
         }
+    }
+
+    /// The configuration names the other files, and nobody looked at its mode.
+    #[test]
+    fn a_configuration_that_others_can_write_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("vvm.toml");
+        fs::write(&file, "").unwrap();
+        let found = || {
+            let config = VvmConfig::read(Some(&file), &[]).unwrap();
+            access_risks(&config).into_iter().map(|risk| risk.what).collect::<Vec<_>>()
+        };
+        set_mode(&file, 0o644);
+        assert_eq!(found(), [""; 0]);
+        set_mode(&file, 0o666);
+        let expected = format!(
+            "`--config`: all users of this machine can write {}, and so let others in",
+            file.display()
+        );
+        assert_eq!(found(), [expected]);
     }
 
     fn set_mode(path: &Path, mode: u32) {

@@ -4,6 +4,10 @@ use serde_json::Value;
 
 use crate::report::table;
 
+/// A partition with more unflushed events needs attention: after a crash, reading so many events
+/// again would take a moment.
+pub(crate) const FAR_BEHIND: u64 = 10_000;
+
 /// Shows a text without quotes, and any other value as JSON.
 pub(crate) fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)

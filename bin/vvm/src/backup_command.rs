@@ -12,11 +12,11 @@ use clock::Clock;
 use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};
 use istorage::ErrorKind;
-use istorage_redb::{BackupReport, RedbConfig, back_up, restore, verify_backup};
+use istorage_redb::{BackupReport, OfflineBackup, RedbConfig, restore, verify_backup};
 
 use crate::{
     cli::{BackupArgs, RestoreArgs},
-    command_error::CommandError,
+    command_error::{CommandError, with_causes_on_lines},
     new_file::{NewFile, NewFolders, check_free},
     node_client::NodeTarget,
     print,
@@ -36,8 +36,10 @@ pub(crate) async fn run_backup(args: BackupArgs) -> Result<ExitCode, CommandErro
     if storage.storage.is_some() || storage.config.is_some() {
         let config = storage_check::file(storage)?;
         let mut counted = bar.wrap_write(&mut file);
-        let written = quietly(|| back_up(&config, &mut counted));
-        written.map_err(|error| offline(&config, &path, &error))?;
+        let opened = quietly(|| OfflineBackup::open(&config));
+        let backup = opened.map_err(|error| not_opened(&config, &path, &error))?;
+        let written = quietly(|| backup.write(&mut counted));
+        written.map_err(|error| not_copied(&config, &path, &error))?;
     } else {
         let node = &serve::admin_target(admin, &connection)?;
         receive(node, (&mut file, &path), &bar).await?;
@@ -100,13 +102,22 @@ fn unwritten(path: &Path, error: &io::Error) -> CommandError {
     CommandError::unfinished(format!("cannot write the backup {}: {error}", path.display()))
 }
 
-fn offline(config: &RedbConfig, path: &Path, error: &istorage::Error) -> CommandError {
-    let (from, to) = (config.path.display(), path.display());
-    let mut what = format!("the backup of {from} to {to} failed");
+fn not_opened(config: &RedbConfig, path: &Path, error: &istorage::Error) -> CommandError {
+    let mut what = failed(config, path);
     if error.kind() == ErrorKind::Unavailable {
         what += " (if a node uses the file, ask the node: leave out --storage and --config, and give --admin)";
     }
     CommandError::storage(&what, error)
+}
+
+/// The error of a backup that has begun. A node that sends a backup gives the same exit code.
+fn not_copied(config: &RedbConfig, path: &Path, error: &istorage::Error) -> CommandError {
+    let (what, why) = (failed(config, path), with_causes_on_lines(error));
+    CommandError::unfinished(format!("{what}: {why}"))
+}
+
+fn failed(config: &RedbConfig, path: &Path) -> String {
+    format!("the backup of {} to {} failed", config.path.display(), path.display())
 }
 
 /// Shows how many bytes were read or written.
@@ -134,9 +145,10 @@ mod tests {
         let (path, full) = (Path::new("/backup/monday"), io::ErrorKind::StorageFull);
         let received = unwritten(path, &full.into());
         let written = istorage::Error::unavailable("the disk is full");
-        let written = offline(&RedbConfig::new("data/vvm.redb"), path, &written);
+        let written = not_copied(&RedbConfig::new("data/vvm.redb"), path, &written);
         for error in [received, written] {
             assert!(error.to_string().contains("/backup/monday"), "{error}");
+            assert_eq!(error.code(), 1, "{error}");
         }
     }
 }

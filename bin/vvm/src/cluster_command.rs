@@ -83,15 +83,14 @@ async fn status(admin: &NodeTarget) -> Result<Value, CommandError> {
     let request = (Method::GET, "/cluster", Bytes::new());
     let answer = NodeClient::ask(admin, request, ANSWER_TIMEOUT).await;
     let unreachable = |why| CommandError::unreachable(no_answer(admin, "admin.listen", why));
-    let no_endpoint = || unreachable("the server there is not an admin endpoint".to_owned());
     let answer = answer.map_err(unreachable)?;
     // The API has no such path.
     if answer.status == StatusCode::NOT_FOUND {
-        return Err(no_endpoint());
+        return Err(answer.not_admin(admin));
     }
     let status = answer.object(admin)?;
     if !status["members"].is_array() {
-        return Err(no_endpoint());
+        return Err(answer.not_admin(admin));
     }
     Ok(status)
 }

@@ -74,6 +74,11 @@ pub(crate) async fn run_export(args: ExportArgs) -> Result<ExitCode, CommandErro
 pub(crate) async fn run_import(args: ImportArgs) -> Result<ExitCode, CommandError> {
     let storage = NamedStorage::of(&args.storage, NOT_IN_MEMORY)?;
     let checked = args.file.as_deref().map(check).transpose()?;
+    if let Some(checked) = &checked {
+        // A connection makes the file of redb, and opening the system keyspace makes the keyspace.
+        let fits = checked.check_rows(storage.target.capabilities().row.value);
+        fits.map_err(|error| not_imported(&storage.target, &error))?;
+    }
     let app = args.app.clone().or_else(|| checked.as_ref().map(|it| it.app().clone()));
     let app = app.ok_or_else(|| CommandError::usage("--app names the application to discard"))?;
     let clock = Clock::system();

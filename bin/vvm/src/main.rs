@@ -46,6 +46,7 @@ mod storage_target;
 mod storage_verify;
 mod streamed_answer;
 mod token_command;
+mod trusted_file;
 
 use std::process::ExitCode;
 

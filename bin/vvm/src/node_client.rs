@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 pub(crate) use self::target::NodeTarget;
-use self::target::TcpPeer;
+use self::target::{OTHER_NAME, TcpPeer};
 use crate::command_error::CommandError;
 
 /// The reason why a request has no answer.
@@ -146,6 +146,7 @@ impl NodeClient {
 pub(crate) fn no_answer(node: &NodeTarget, key: &str, why: impl Display) -> String {
     let why = why.to_string();
     // A node that refuses a certificate does run. The names are those of rustls.
+    let refused = format!("no connection to {node}: {why}");
     let advice = match &*why {
         why if why.contains("CertificateRequired") => {
             "give the certificate of the operator with --cert-file FILE and --key-file FILE, or \
@@ -157,6 +158,8 @@ pub(crate) fn no_answer(node: &NodeTarget, key: &str, why: impl Display) -> Stri
         why if why.contains("certificate: UnknownIssuer") => {
             "--ca-file (or VVM_CA_FILE) needs the certificate of the authority of this node"
         }
+        // The reason has the names to use.
+        why if why.contains(OTHER_NAME) => return refused,
         why if why.contains("invalid peer certificate") => "`vvm doctor` checks the certificate",
         _ => {
             return format!(
@@ -165,7 +168,13 @@ pub(crate) fn no_answer(node: &NodeTarget, key: &str, why: impl Display) -> Stri
             );
         }
     };
-    format!("no connection to {node}: {why}: {advice}")
+    format!("{refused}: {advice}")
+}
+
+/// A port of a node for clients.
+enum AnsweringPort {
+    Api,
+    Admin,
 }
 
 /// The answer of a node.
@@ -208,6 +217,33 @@ impl NodeAnswer {
         })
     }
 
+    /// Returns the port that answered, if it does not have the path of the request.
+    fn port(&self) -> Option<AnsweringPort> {
+        let json = self.json();
+        // Each port lists its paths to a client that asks for another one.
+        match (self.status, json["reason"].as_str()?) {
+            (StatusCode::NOT_FOUND, why) if why.contains("lists the paths of the API") => {
+                Some(AnsweringPort::Api)
+            }
+            (StatusCode::NOT_FOUND, why) if why.contains("; the admin endpoint has ") => {
+                Some(AnsweringPort::Admin)
+            }
+            _ => None,
+        }
+    }
+
+    /// The error of a command that asked for the admin endpoint and reached another port.
+    pub(crate) fn not_admin(&self, node: &NodeTarget) -> CommandError {
+        let answers = match self.port() {
+            Some(AnsweringPort::Api) => "a node answers, but this port is its API",
+            _ => "a server answers",
+        };
+        CommandError::unreachable(format!(
+            "{node}: {answers}, and is not an admin endpoint: give the address in `admin.listen` of the node \
+             with --admin ADDRESS or VVM__ADMIN__LISTEN"
+        ))
+    }
+
     /// Returns the status, with the code of the problem if the answer has one.
     pub(crate) fn code(&self) -> String {
         self.status_with(self.json()["code"].as_str())
@@ -217,15 +253,14 @@ impl NodeAnswer {
     pub(crate) fn reason(&self) -> String {
         let json = self.json();
         let reason = json["reason"].as_str();
-        // Each port lists its paths to a client that asks for another one.
-        let other_port = match (self.status, reason.unwrap_or_default()) {
-            (StatusCode::NOT_FOUND, why) if why.contains("lists the paths of the API") => {
+        let other_port = match self.port() {
+            Some(AnsweringPort::Api) => {
                 Some("this port is the API of a node: give its admin endpoint (`admin.listen`)")
             }
-            (StatusCode::NOT_FOUND, why) if why.contains("; the admin endpoint has ") => {
+            Some(AnsweringPort::Admin) => {
                 Some("this port is the admin endpoint of a node: give its API (`http.listen`)")
             }
-            _ => None,
+            None => None,
         };
         let text = self.status_with(other_port.or(reason));
         let challenge = self.headers.get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());

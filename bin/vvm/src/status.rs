@@ -7,6 +7,7 @@ use hyper::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::{
+    answer_text::FAR_BEHIND,
     cli::StatusArgs,
     command_error::CommandError,
     node_client::{NodeClient, no_answer},
@@ -16,10 +17,6 @@ use crate::{
 /// The most time to wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// From so many unflushed events on, a partition gets a line of its own: after a crash, reading so
-/// many events again would take a moment.
-const FAR_BEHIND: u64 = 10_000;
-
 pub(crate) async fn run(
     StatusArgs { admin, live, json, connection }: StatusArgs,
 ) -> Result<ExitCode, CommandError> {
@@ -27,14 +24,11 @@ pub(crate) async fn run(
     let path = if live { "/livez" } else { "/status" };
     let request = (Method::GET, path, Bytes::new());
     let answer = NodeClient::ask(&admin, request, ANSWER_TIMEOUT).await;
-    let unreachable =
-        |why: String| CommandError::unreachable(no_answer(&admin, "admin.listen", why));
+    let unreachable = |why| CommandError::unreachable(no_answer(&admin, "admin.listen", why));
     let answer = answer.map_err(unreachable)?;
-    let no_endpoint =
-        || unreachable("the server at this address is not an admin endpoint".to_owned());
     // The API has no such path.
     if answer.status == StatusCode::NOT_FOUND {
-        return Err(no_endpoint());
+        return Err(answer.not_admin(&admin));
     }
     if live && answer.status.is_success() {
         print(&format!("{admin}: alive\n"))?;
@@ -42,7 +36,7 @@ pub(crate) async fn run(
     }
     let status = answer.object(&admin)?;
     if !status["node"].is_object() {
-        return Err(no_endpoint());
+        return Err(answer.not_admin(&admin));
     }
     if json {
         print(&format!("{status:#}\n"))?;

@@ -34,6 +34,14 @@ pub(crate) struct StreamedAnswer<'n> {
     _client: NodeClient,
 }
 
+/// The beginning of an answer.
+enum BegunAnswer {
+    /// The body comes in pieces.
+    Streamed(Incoming),
+    /// The node refused the request, and this is the whole answer.
+    Refusal(NodeAnswer),
+}
+
 impl<'n> StreamedAnswer<'n> {
     /// Sends a request to the admin endpoint, and waits for the beginning of the answer. `advice`
     /// says what to do if the command takes the answer too slowly.
@@ -49,22 +57,21 @@ impl<'n> StreamedAnswer<'n> {
             let mut client = NodeClient::connect(node).await?;
             let request = NodeRequest { method, path, headers: &[], body: Bytes::new() };
             let answer = client.begin(request).await?;
-            let is_whole = answer.status() == StatusCode::OK;
-            let refusal = match is_whole {
-                true => Err(answer.into_body()),
-                false => Ok(NodeAnswer::read(answer).await?),
+            let begun = match answer.status() {
+                StatusCode::OK => BegunAnswer::Streamed(answer.into_body()),
+                _ => BegunAnswer::Refusal(NodeAnswer::read(answer).await?),
             };
-            Ok::<_, NoAnswer>((client, refusal))
+            Ok::<_, NoAnswer>((client, begun))
         };
         let begun = clock.timeout_at(clock.now() + QUIET, begin).await;
         let begun = begun.map_err(|_| unreachable(format!("no answer within {QUIET:?}")))?;
-        let (client, answer) = begun.map_err(|error| unreachable(error.to_string()))?;
-        match answer {
-            Err(body) => {
+        let (client, begun) = begun.map_err(|error| unreachable(error.to_string()))?;
+        match begun {
+            BegunAnswer::Streamed(body) => {
                 let (last, pause) = (clock.now(), Duration::ZERO);
                 Ok(StreamedAnswer { node, clock, body, last, pause, advice, _client: client })
             }
-            Ok(refusal) => {
+            BegunAnswer::Refusal(refusal) => {
                 let why = format!("{node} refused the request: {}", refusal.reason());
                 Err(match refusal.status {
                     StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),

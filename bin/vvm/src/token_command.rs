@@ -23,6 +23,10 @@ use crate::{
     private_file::needless_readers,
 };
 
+/// Why a file of public keys makes no token.
+const PUBLIC_KEYS: &str = "the file holds public keys, for `access.keys_file` of the nodes: give the \
+                           file with the private key, which `vvm token keygen --out FILE` has written";
+
 /// Only the owner reads and writes the file.
 const PRIVATE: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
@@ -77,7 +81,9 @@ fn keygen(KeygenArgs { out, public }: &KeygenArgs) -> Result<(), CommandError> {
 
 /// Writes a file that does not exist yet. A key that is overwritten cannot be made again.
 fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), CommandError> {
-    let failed = |error| CommandError::unfinished(format!("{}: {error}", path.display()));
+    let failed = |error| {
+        CommandError::unfinished(format!("cannot write the key file {}: {error}", path.display()))
+    };
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(mode).open(path).map_err(failed)?;
     let written = file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all());
@@ -90,7 +96,9 @@ fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), CommandError> {
 /// Writes a token to a file that only its owner can read. A former token is replaced at once, so that
 /// commands that go on find either token. Another file is kept: it may be a key.
 fn write_token(path: &Path, token: &str) -> Result<(), CommandError> {
-    let failed = |error| CommandError::unfinished(format!("{}: {error}", path.display()));
+    let failed = |error| {
+        CommandError::unfinished(format!("cannot write the token file {}: {error}", path.display()))
+    };
     match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Ok(former) if TokenContent::read(former.trim()).is_ok() => {}
@@ -116,15 +124,26 @@ fn new_token(args: NewTokenArgs, now: u64) -> Result<String, CommandError> {
     let grants = Grants::new([Grant { app, workspaces, rights: rights.into_iter().collect() }]);
     let checked: Result<Grants, _> = grants.to_string().parse();
     let grants = checked.map_err(|error| CommandError::usage(error.to_string()))?;
+    let signing_key = signing_key(&key)?;
     if let Some(readers) = needless_readers(&key) {
         let file = key.display();
         say(format!("warning: {readers} can read {file}, and make tokens: run `chmod 600 {file}`"));
     }
-    let key = SigningKey::from_private(&text_of(&key)?)
-        .map_err(|error| CommandError::usage(format!("{}: {error}", key.display())))?;
     let expires = now + lifetime.as_secs();
     let token = NewToken { issuer, audience, subject, issued: now, expires, grants };
-    key.sign(&token).map_err(|error| CommandError::usage(error.to_string()))
+    signing_key.sign(&token).map_err(|error| CommandError::usage(error.to_string()))
+}
+
+/// Reads a private key. The file of public keys has a similar name, and signs nothing.
+fn signing_key(path: &Path) -> Result<SigningKey, CommandError> {
+    let text = text_of("key file", path)?;
+    SigningKey::from_private(&text).map_err(|error| {
+        let why = match KeySet::parse(text.as_bytes()) {
+            Ok(_) => PUBLIC_KEYS.to_owned(),
+            Err(_) => error.to_string(),
+        };
+        CommandError::usage(format!("{}: {why}", path.display()))
+    })
 }
 
 /// Returns the text, and whether a node with the given keys refuses the token.
@@ -156,7 +175,7 @@ fn shown(args: &ShowTokenArgs, now: u64) -> Result<(String, bool), CommandError>
             Ok("the signature was not checked: give the public keys with --keys FILE".to_owned())
         }
         Some(path) => {
-            let keys = KeySet::parse(text_of(path)?.as_bytes())
+            let keys = KeySet::parse(text_of("file of public keys", path)?.as_bytes())
                 .map_err(|error| CommandError::usage(format!("{}: {error}", path.display())))?;
             let named = content.claims["iss"].as_str().unwrap_or_default();
             let rules = TokenRules::new(issuer.as_deref().unwrap_or(named), audience);
@@ -194,7 +213,9 @@ fn checked(
     })
 }
 
-fn text_of(path: &Path) -> Result<String, CommandError> {
-    fs::read_to_string(path)
-        .map_err(|error| CommandError::usage(format!("{}: {error}", path.display())))
+/// Returns the text of a file. `what` names the file for people.
+fn text_of(what: &str, path: &Path) -> Result<String, CommandError> {
+    fs::read_to_string(path).map_err(|error| {
+        CommandError::usage(format!("cannot read the {what} {}: {error}", path.display()))
+    })
 }

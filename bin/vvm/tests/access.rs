@@ -192,7 +192,8 @@ fn a_key_is_private_and_a_token_is_shown_as_it_is() {
     assert!(text(&file.stderr).contains("`vvm token show - <reader`"), "{}", text(&file.stderr));
     let nowhere = [&line[..], &["--out", "none/token"]].concat();
     let why = text(&vvm(folder, &nowhere).stderr);
-    assert!(why.contains("none/token: No such file") && !why.contains(".tmp"), "{why}");
+    let expected = "cannot write the token file none/token: No such file";
+    assert!(why.contains(expected) && !why.contains(".tmp"), "{why}");
     printed(folder, &["token", "keygen", "--out", "other.json", "--public", "others.json"]);
     let shown = vvm(folder, &["token", "show", &token, "--keys", "others.json"]);
     assert_eq!(shown.status.code(), Some(1));
@@ -206,6 +207,43 @@ fn a_key_is_private_and_a_token_is_shown_as_it_is() {
         let output = vvm(folder, &[&line[..], &["--subject", "a", "--for", "1h"], &wrong].concat());
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    }
+}
+
+/// The command warned that the readers of the public keys can make tokens, and named no other file.
+#[test]
+fn public_keys_in_the_place_of_a_private_one_are_refused() {
+    let folder = with_key();
+    let line = ["token", "new", "--key", "keys.json", "--issuer", ISSUER, "--rights", "read"];
+    let line = [&line[..], &["--subject", "a", "--for", "1h"], &EVERYWHERE].concat();
+    let refused = vvm(folder.path(), &line);
+    assert_eq!(refused.status.code(), Some(2));
+    let why = text(&refused.stderr);
+    assert!(why.contains("keys.json: the file holds public keys"), "{why}");
+    assert!(why.contains("`vvm token keygen --out FILE`") && !why.contains("warning"), "{why}");
+}
+
+/// Some errors were only the path and "No such file or directory".
+#[test]
+fn an_error_of_a_missing_file_says_what_could_not_be_done_with_which_file() {
+    let folder = with_key();
+    let token = token(folder.path(), "reader", "read", &EVERYWHERE);
+    let new = ["token", "new", "--key", "none", "--issuer", ISSUER, "--rights", "read"];
+    let new = [&new[..], &["--subject", "a", "--for", "1h"], &EVERYWHERE].concat();
+    let status =
+        |more: [&'static str; 2]| [&["status", "--admin", "localhost:1"][..], &more].concat();
+    let keygen = ["token", "keygen", "--out", "none/key", "--public", "none/keys"];
+    let lines: [(&[&str], &str); 6] = [
+        (&new, "read the key file none"),
+        (&["token", "show", &token, "--keys", "none"], "read the file of public keys none"),
+        (&keygen, "write the key file none/key"),
+        (&status(["--token-file", "none"]), "read the token file none"),
+        (&status(["--ca-file", "none"]), "read the file of certificates none"),
+        (&["config", "check", "--config", "none"], "read the configuration file none"),
+    ];
+    for (line, part) in lines {
+        let why = text(&vvm(folder.path(), line).stderr);
+        assert!(why.contains(&format!("cannot {part}: No such file")), "{line:?}: {why}");
     }
 }
 

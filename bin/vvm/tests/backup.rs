@@ -135,6 +135,30 @@ fn a_file_without_a_node_is_backed_up_and_nothing_is_replaced() {
     assert!(names.into_iter().all(|name| !name.to_str().unwrap().contains("new")));
 }
 
+/// The same full disk gave exit code 1 with a node, and 4 with a file.
+#[test]
+fn a_backup_that_cannot_be_written_ends_alike_with_a_node_and_with_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let node = NodeProcess::start(here, "").ready();
+    let admin = node.admin.to_string();
+    // A file that grows beyond this limit cannot be written, as on a full disk.
+    let limited = |args: &[&str]| {
+        let vvm = env!("CARGO_BIN_EXE_vvm");
+        let script = format!("trap '' XFSZ; ulimit -f 1; exec {vvm} \"$@\"");
+        let mut command = Command::new("sh");
+        let output = command.args(["-c", &script, "sh"]).args(args).current_dir(here).output();
+        let output = output.unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {errors}");
+        assert!(errors.contains("File too large") && errors.contains("copy"), "{args:?}: {errors}");
+    };
+    limited(&["backup", "copy", "--admin", &admin]);
+    node.stop();
+    limited(&["backup", "copy", "--storage", "redb:data/vvm.redb"]);
+    assert!(!here.join("copy").exists());
+}
+
 /// A storage with servers has tools of its own, also if no server answers.
 #[test]
 fn a_node_without_a_file_says_so() {

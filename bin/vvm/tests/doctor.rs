@@ -163,6 +163,13 @@ fn certificates() {
     diagnosis().fails("certificate", &["`admin.tls` is over"]);
     sign_with((2090, 1), |params| params.subject_alt_names.clear());
     diagnosis().fails("configuration", &["`admin.tls.cert_file`", "no `subjectAltName`"]);
+    sign((2090, 1));
+    // A certificate in the place of its authority was accepted.
+    let tls = format!("{tls}\nclient_ca_file = \"node.pem\"");
+    Diagnosis::in_folder(folder.path(), &with_ports(&tls)).fails(
+        "configuration",
+        &["`admin.tls.client_ca_file`", "node.pem", "is no authority (CA:TRUE): give"],
+    );
 }
 
 /// Other machines reach the admin endpoint. A node does not start without the keys of its tokens.
@@ -194,6 +201,36 @@ fn access() {
     mode(0o646).unwrap();
     let found = Diagnosis::in_folder(folder.path(), &config);
     found.warns("trusted file", &["`access.keys_file`", "all users", "can write keys.json"]);
+    mode(0o644).unwrap();
+    trusted_files(folder.path(), &config);
+}
+
+/// The command and the node did not find a link to a file of keys that others can replace, nor a
+/// configuration that others can write.
+fn trusted_files(folder: &Path, config: &str) {
+    let set_mode = |name: &str, mode| {
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    fs::create_dir(folder.join("shared")).unwrap();
+    fs::rename(folder.join("keys.json"), folder.join("shared/keys.json")).unwrap();
+    std::os::unix::fs::symlink("shared/keys.json", folder.join("keys.json")).unwrap();
+    set_mode("shared", 0o777);
+    set_mode("doctor.toml", 0o644);
+    let link = ["`access.keys_file`", "all users", "can replace keys.json through", "/shared"];
+    Diagnosis::in_folder(folder, config).warns("trusted file", &link);
+    set_mode("shared", 0o755);
+    set_mode("doctor.toml", 0o666);
+    let found = Diagnosis::in_folder(folder, config);
+    found.warns("trusted file", &["`--config`", "all users", "can write doctor.toml"]);
+    let (api, admin) = (free(), free());
+    let own = format!("{}.toml", api.port());
+    fs::write(folder.join(&own), "").unwrap();
+    set_mode(&own, 0o666);
+    let node = NodeProcess::start_at(folder, "", api, admin).ready();
+    let warning = format!("all users of this machine can write {}", folder.join(own).display());
+    let log = node.log_text();
+    assert!(log.contains("access at risk") && log.contains(&warning), "{log}");
+    node.stop();
 }
 
 fn port() {

@@ -25,7 +25,7 @@ use libtest_mimic::{Arguments, Trial};
 use node::NodeProcess;
 use serde_json::{Value, json};
 use shop::http_client::{request, workspace_path};
-use stream::{long_stream, memory_of, sorted_lines};
+use stream::{long_stream, memory_of, sorted_lines, stream_of};
 
 const WORKSPACES: [u64; 3] = [1, 11, 2];
 
@@ -230,11 +230,15 @@ fn refused(storage: &Storage) {
     let newer =
         String::from_utf8(whole.clone()).unwrap().replacen("\"format\":1", "\"format\":2", 1);
     let cut = whole[..whole.len() * 2 / 3].to_vec();
+    // No storage holds such a row. The command made the system keyspace before it refused the row.
+    stream_of(&given, 2, 17 << 20);
+    let wide = fs::read(&given).unwrap();
     for (bytes, part) in [
         (cut, "cut"),
         (flipped, "damaged"),
         (newer.into_bytes(), "format 2"),
         (b"vvm redb backup\n".to_vec(), "not an export"),
+        (wide, "this storage takes at most"),
     ] {
         fs::write(&given, bytes).unwrap();
         let (_, stderr) = target.run(&["import", "in"], 3);

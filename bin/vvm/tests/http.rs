@@ -40,6 +40,9 @@ fn a_command_on_the_other_port_of_a_node_names_the_right_one() {
         (&["inspect", "apps", "--admin", &api][..], "give its admin endpoint (`admin.listen`)"),
         (&["backup", "none", "--admin", &api], "give its admin endpoint (`admin.listen`)"),
         (&["status", "--admin", &api], "is not an admin endpoint"),
+        (&["status", "--live", "--admin", &api], "a node answers, but this port is its API"),
+        (&["status", "--admin", &api], "give the address in `admin.listen` of the node"),
+        (&["cluster", "status", "--admin", &api], "a node answers, but this port is its API"),
         (&["logs", "follow", "--ws", &ws, "--node", &admin], "give its API (`http.listen`)"),
         (&["numbers", "list", "--ws", &ws, "--node", &admin], "give its API (`http.listen`)"),
         (&["bench", "--node", &admin, "--seconds", "1"], "give its API (`http.listen`)"),
@@ -48,6 +51,7 @@ fn a_command_on_the_other_port_of_a_node_names_the_right_one() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && error.contains(part), "{line:?}: {error}");
         assert!(!error.contains("/livez"), "{line:?}: {error}");
+        assert!(!error.contains("no node answers"), "{line:?}: {error}");
     }
     node.stop();
 }

@@ -152,10 +152,32 @@ fn every_command_for_a_node_talks_tls() {
     let output = vvm(folder, &line, &[]);
     let error = text(&output.stderr);
     assert!(output.status.code() == Some(2) && error.contains("has no certificate"), "{error}");
-    // The certificate is not for this name.
-    let line = ["numbers", "list", "--node", &format!("127.0.0.2:{}", node.api.port())];
-    let output = vvm(folder, &line, &OPERATOR);
-    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    node.stop();
+}
+
+/// The command sent its user to the doctor, which cannot know the name that clients use.
+#[test]
+fn a_command_under_a_wrong_name_lists_the_names_of_the_certificate() {
+    let (folder, authority, config) = secured();
+    let folder = folder.path();
+    authority.sign(folder, "node", &["node1.example", "10.0.0.1"]);
+    let node = NodeProcess::start(folder, &config);
+    let line = ["numbers", "list", "--node", &format!("127.0.0.1:{}", node.api.port())];
+    let start = Instant::now();
+    let error = loop {
+        let output = vvm(folder, &line, &OPERATOR);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{error}");
+        // The node may not listen yet.
+        if !error.contains("no node answers") {
+            break error;
+        }
+        assert!(start.elapsed() < PATIENCE, "{error}: {}", node.log_text());
+        sleep(Duration::from_millis(50));
+    };
+    let names = "not for the name 127.0.0.1: use one of these names in the address: node1.example, \
+                 10.0.0.1";
+    assert!(error.contains(names) && !error.contains("vvm doctor"), "{error}");
     node.stop();
 }
 

@@ -206,6 +206,22 @@ fn a_wrong_section_is_refused() {
         assert!(code == 3 && text.contains(why), "{section}: {code} {text}");
     }
     assert_eq!(check(folder.path(), here), (0, String::new()));
+    // The text of a path depended on the scheme, on the port and on the other keys.
+    for address in [
+        "http://127.0.0.1:4318/v1/traces",
+        "http://collector/v1/traces",
+        "https://127.0.0.1:4318/v1/traces",
+        "127.0.0.1:4318/v1/traces",
+        "http://127.0.0.1:4318//",
+        "http://127.0.0.1:4318?a=b",
+    ] {
+        let (code, text) = check(folder.path(), &format!("endpoint = \"{address}\""));
+        let why = "`traces.endpoint`: the address has a path, and the node adds `/v1/traces`: the address \
+                   of a collector without a path is expected, such as \"http://127.0.0.1:4318\"\n";
+        assert!(code == 3 && text.ends_with(why), "{address}: {code} {text}");
+    }
+    let with_slash = "endpoint = \"http://127.0.0.1:4318/\"";
+    assert_eq!(check(folder.path(), with_slash), (0, String::new()));
 }
 
 fn check(folder: &Path, section: &str) -> (i32, String) {

@@ -165,7 +165,11 @@ fn a_wrong_configuration_is_refused_with_the_file_the_key_and_the_correction() {
     assert!(text.contains("unknown key `paht`, did you mean `path`?"), "{text}");
     let output = run(&folder, &["--config", "none.toml"]);
     assert_eq!(code(&output), Some(3));
-    assert!(stderr(&output).contains("cannot read none.toml"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("cannot read the configuration file none.toml"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 /// The command read only the file, and proved another storage than the node used.

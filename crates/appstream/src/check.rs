@@ -7,7 +7,7 @@ use ownership::OwnerEpoch;
 use sysvvm::AppName;
 
 use crate::{
-    StreamError,
+    ImportError, StreamError,
     reader::{Fact, Header, StreamReader},
 };
 
@@ -42,6 +42,19 @@ impl CheckedStream {
     /// Returns the number of events.
     pub fn events(&self) -> u64 {
         self.events
+    }
+
+    /// Checks that a storage can hold each row. `limit` is its largest value
+    /// ([`RowLimits::value`](istorage::RowLimits::value)). [`import`](crate::import) checks it, too,
+    /// but a program may know the limit before it makes the system keyspace.
+    ///
+    /// # Errors
+    /// [`ImportError::RowTooLarge`].
+    pub fn check_rows(&self, limit: usize) -> Result<(), ImportError> {
+        match self.largest_row {
+            row if row > limit => Err(ImportError::RowTooLarge { row, limit }),
+            _ => Ok(()),
+        }
     }
 }
 

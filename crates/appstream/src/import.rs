@@ -54,10 +54,7 @@ pub async fn import<R: BufRead + Send>(
     clock: Clock,
     deadline_to_begin: Instant,
 ) -> Result<ImportReport, ImportError> {
-    let (row, limit) = (checked.largest_row, system.storage().capabilities().row.value);
-    if row > limit {
-        return Err(ImportError::RowTooLarge { row, limit });
-    }
+    checked.check_rows(system.storage().capabilities().row.value)?;
     let mut reader = StreamReader::begin(source)?;
     let partitions = checked.header.partitions;
     let begun = system.begin_import(name, partitions, deadline_to_begin).await?;

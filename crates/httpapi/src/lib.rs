@@ -39,7 +39,7 @@ pub use cluster::{ClusterPort, ClusterSettings, ClusterSettingsError, ClusterTls
 pub use read::READ_BYTES;
 pub use server::HttpLimits;
 pub use shared_renderer::MetricsRenderer;
-pub use tls::{ServerTls, TlsFile, TlsFileError, TlsFiles};
+pub use tls::{CERTIFICATE_WARN_DAYS, ServerTls, TlsFile, TlsFileError, TlsFiles};
 
 // These crates and types occur in the API.
 pub use access;

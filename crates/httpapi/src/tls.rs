@@ -17,5 +17,6 @@ pub(crate) use self::{
 };
 pub use self::{
     files::{TlsFile, TlsFileError, TlsFiles},
+    port::CERTIFICATE_WARN_DAYS,
     server::ServerTls,
 };

@@ -18,8 +18,12 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// a preflight request, and the endpoint answers none.
 const ADMIN: HeaderName = HeaderName::from_static("x-vvm-admin");
 
-/// The advice to an operator of a node that serves other machines.
-const ALLOW: &str = "to serve other machines, put an authenticating proxy in front and set `allow_unauthenticated`, or let the proxy send `Host: localhost`";
+/// The advice to an operator of a node that other machines should reach. With tokens, the open views
+/// of an admin endpoint on loopback refuse requests, too: the advice must not end the use of tokens.
+const SERVE_OTHERS: &str = "to serve other machines, let a proxy on this machine send `Host: localhost`, or demand tokens (the section `access`) and listen on an address that other machines reach; without tokens, an authenticating proxy in front needs `allow_unauthenticated`";
+
+/// The advice to an operator of a node that pages of other sites should reach.
+const SERVE_PAGES: &str = "to serve pages of other sites, demand tokens (the section `access`) and list the pages in `http.page_origins`; without tokens, an authenticating proxy in front needs `allow_unauthenticated`";
 
 /// Refuses a request to another host than this machine. A browser sends such a request if the DNS
 /// resolves the host of a page to this machine (DNS rebinding). The port serves one scheme.
@@ -30,7 +34,7 @@ pub(crate) fn check_host(
 ) -> Result<(), ProblemDetails> {
     let misdirected = |mismatch: String| {
         let reason = format!(
-            "{mismatch}: the node serves only requests to this machine over `{served}`; {ALLOW}"
+            "{mismatch}: the node serves only requests to this machine over `{served}`; {SERVE_OTHERS}"
         );
         Err(ProblemDetails::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", reason))
     };
@@ -48,7 +52,7 @@ pub(crate) fn check_host(
 pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), ProblemDetails> {
     let foreign = |mismatch: String| {
         let reason =
-            format!("{mismatch}: the node does not serve web pages of other sites; {ALLOW}");
+            format!("{mismatch}: the node does not serve web pages of other sites; {SERVE_PAGES}");
         Err(ProblemDetails::new(StatusCode::FORBIDDEN, "foreign", reason))
     };
     for origin in headers.get_all(ORIGIN) {

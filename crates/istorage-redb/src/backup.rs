@@ -16,7 +16,7 @@ use redb::{ReadTransaction, TableHandle};
 
 use self::format::BackupEncoder;
 pub use self::{
-    offline::back_up,
+    offline::{OfflineBackup, back_up},
     restore::restore,
     verify::{BackupReport, verify_backup},
 };

@@ -1,6 +1,6 @@
 //! The arguments of the commands for logs of events.
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use super::{ConnectionArgs, NodeAddress};
 
@@ -12,6 +12,7 @@ pub(crate) enum LogsCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("log").args(["ws", "partition"]).required(true)))]
 pub(crate) struct FollowArgs {
     /// The API of a node. With several addresses (repeat the option) the command goes on at the next
     /// node when one does not answer.
@@ -23,12 +24,12 @@ pub(crate) struct FollowArgs {
     pub(crate) app: String,
 
     /// The workspace whose log is followed.
-    #[arg(long, value_name = "NUMBER", required_unless_present = "partition")]
+    #[arg(long, value_name = "NUMBER")]
     pub(crate) ws: Option<u64>,
 
     /// The partition whose log is followed, in place of a workspace. The log has the events of all
     /// workspaces of the partition.
-    #[arg(long, value_name = "NUMBER", conflicts_with = "ws")]
+    #[arg(long, value_name = "NUMBER")]
     pub(crate) partition: Option<u16>,
 
     /// The offset of the first event, or `end` for the first event from now on.
@@ -58,4 +59,28 @@ fn from(text: &str) -> Result<String, &'static str> {
 fn limit(text: &str) -> Result<u64, &'static str> {
     let limit = text.parse().ok().filter(|limit| *limit > 0);
     limit.ok_or("a number of events of 1 or more is expected")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Parser, error::ErrorKind};
+
+    use crate::cli::Cli;
+
+    /// The error without a log named only `--ws`.
+    #[test]
+    fn one_log_must_be_named() {
+        let parsed = |log: &[&str]| {
+            let line = [&["vvm", "logs", "follow"], log].concat();
+            Cli::try_parse_from(line).map(drop).map_err(|error| (error.kind(), error.to_string()))
+        };
+        for log in [["--ws", "1"], ["--partition", "1"]] {
+            parsed(&log).unwrap();
+        }
+        let (kind, text) = parsed(&[]).unwrap_err();
+        assert_eq!(kind, ErrorKind::MissingRequiredArgument);
+        assert!(text.contains("<--ws <NUMBER>|--partition <NUMBER>>"), "{text}");
+        let (kind, text) = parsed(&["--ws", "1", "--partition", "1"]).unwrap_err();
+        assert_eq!(kind, ErrorKind::ArgumentConflict, "{text}");
+    }
 }

@@ -4,11 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::answer_text::{array, shown, table_of};
-
-/// From so many events on whose numbers are not stored yet, a partition needs attention: after a
-/// crash, reading so many events again would take a moment.
-const FAR_BEHIND: u64 = 10_000;
+use crate::answer_text::{FAR_BEHIND, array, shown, table_of};
 
 /// Describes a cluster: a line about all of it, a table of its nodes, and a table of its partitions.
 /// Without `with_all` the second table has only the partitions that need attention.

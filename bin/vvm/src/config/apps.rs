@@ -55,7 +55,10 @@ impl AppConfig {
     pub(crate) fn application(&self, folder: &Path) -> Result<Application, (String, String)> {
         let path = folder.join(&self.tables);
         let wrong = |why: &dyn Display| ("tables".to_owned(), format!("{}: {why}", path.display()));
-        let text = std::fs::read_to_string(&path).map_err(|error| wrong(&error))?;
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            let why = format!("cannot read the file of tables {}: {error}", path.display());
+            ("tables".to_owned(), why)
+        })?;
         let schema: Schema = text.parse().map_err(|error| wrong(&error))?;
         let mut application = Application::new(schema).map_err(|error| wrong(&error))?;
         app_sequences::check_kinds(&self.sequences, &self.workspaces)?;

@@ -68,7 +68,8 @@ impl VvmConfig {
         let text = match path {
             None => String::new(),
             Some(path) => std::fs::read_to_string(path).map_err(|error| {
-                CommandError::config(format!("cannot read {}: {error}", path.display()))
+                let path = path.display();
+                CommandError::config(format!("cannot read the configuration file {path}: {error}"))
             })?,
         };
         let source = ConfigSource::new(path, &text, overrides)?;
@@ -91,17 +92,18 @@ impl VvmConfig {
         files.chain(storage.private_files()).chain(own).collect()
     }
 
-    /// Returns the files that decide which clients and nodes are let in, with the keys that name
-    /// them.
+    /// Returns the files that decide which clients and nodes are let in, with the keys or the flag
+    /// that name them: also the file of the configuration, which names the others.
     pub(crate) fn trusted_files(&self) -> Vec<(&'static str, &Path)> {
-        let VvmConfig { admin, cluster, access, .. } = self;
+        let VvmConfig { admin, cluster, access, source, .. } = self;
         let admin_tls = admin.tls.as_ref();
         let files = [
             ("access.keys_file", access.as_ref().map(|access| &access.keys_file)),
             ("admin.tls.client_ca_file", admin_tls.and_then(|tls| tls.client_ca_file.as_ref())),
             ("cluster.tls.ca_file", cluster.tls.as_ref().map(|tls| &tls.ca_file)),
         ];
-        files.into_iter().filter_map(|(key, file)| Some((key, file?.as_path()))).collect()
+        let files = files.into_iter().filter_map(|(key, file)| Some((key, file?.as_path())));
+        files.chain(source.file().map(|file| ("--config", file))).collect()
     }
 
     /// Returns the configuration in force, without passwords.

@@ -145,9 +145,14 @@ impl ConfigSource {
         self.values.get(name).and_then(Value::as_table).cloned().unwrap_or_default()
     }
 
+    /// Returns the file, if there is one.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
     /// Returns the file if it has a secret, with the key of the secret.
     pub(super) fn file_with_secret(&self) -> Option<(&'static str, &Path)> {
-        Some((self.secret?, self.file.as_deref()?))
+        Some((self.secret?, self.file()?))
     }
 
     /// Returns the folder of the file. Other files are sought in this folder.

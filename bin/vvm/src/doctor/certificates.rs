@@ -1,14 +1,12 @@
 //! The certificates of the ports.
 
 use clock::Clock;
+use httpapi::CERTIFICATE_WARN_DAYS;
 
 use super::finding::Finding;
 use crate::serve::NodeTls;
 
 const DAY: u64 = 24 * 3_600;
-
-/// The days before the end of a certificate from which on an operator should act.
-const WARN_DAYS: u64 = 14;
 
 pub(super) fn check(tls: &NodeTls, clock: &Clock) -> Vec<Finding> {
     let now = clock.wall().as_millis() / 1_000;
@@ -25,7 +23,7 @@ fn judge(port: &str, ends: u64, now: u64) -> Finding {
     }
     let days = (ends - now) / DAY;
     let what = format!("the certificate of `{port}` ends in {days} days");
-    match days < WARN_DAYS {
+    match days < CERTIFICATE_WARN_DAYS {
         true => Finding::warn(CHECK, what, advice),
         false => Finding::ok(CHECK, what),
     }
@@ -42,8 +40,8 @@ mod tests {
             (now - 1, Verdict::Fail),
             (now, Verdict::Fail),
             (now + DAY, Verdict::Warn),
-            (now + WARN_DAYS * DAY - 1, Verdict::Warn),
-            (now + WARN_DAYS * DAY, Verdict::Ok),
+            (now + CERTIFICATE_WARN_DAYS * DAY - 1, Verdict::Warn),
+            (now + CERTIFICATE_WARN_DAYS * DAY, Verdict::Ok),
         ] {
             let found = judge("http.tls", ends, now);
             assert_eq!(found.verdict, verdict, "{found}");

@@ -15,7 +15,7 @@ use tokio::{
 use tokio_rustls::{
     TlsConnector,
     rustls::{
-        self, ClientConfig, RootCertStore,
+        self, CertificateError, ClientConfig, RootCertStore,
         crypto::aws_lc_rs,
         pki_types::{
             CertificateDer, PrivateKeyDer, ServerName,
@@ -99,7 +99,8 @@ impl ConnectionArgs {
             )));
         }
         let wrong = |why: &dyn Display| wrong("--token-file", path, why);
-        let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
+        let text = fs::read_to_string(path);
+        let text = text.map_err(|error| unread("--token-file", "token file", path, &error))?;
         let token = text.trim();
         if token.is_empty() {
             return Err(wrong(&"the file is empty: it must hold a token"));
@@ -131,6 +132,7 @@ impl ConnectionArgs {
                         key,
                         "the file has no private key in PEM format (BEGIN PRIVATE KEY)",
                     ),
+                    pem::Error::Io(error) => unread("--key-file", "key file", key, &error),
                     error => wrong("--key-file", key, error),
                 })?;
                 config
@@ -180,6 +182,9 @@ impl NodeTarget {
     }
 }
 
+/// The beginning of the reason if the certificate of a node is for other names.
+pub(super) const OTHER_NAME: &str = "TLS: the certificate of the node is not for the name ";
+
 /// The reason why TLS failed.
 fn without_tls(error: &io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
@@ -187,8 +192,25 @@ fn without_tls(error: &io::Error) -> String {
         Some(rustls::Error::InvalidMessage(_)) => {
             format!("the port may speak plain HTTP ({error}): try http://")
         }
+        Some(rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        })) => {
+            let names: Vec<_> = presented.iter().map(|name| name_in(name)).collect();
+            let advice = match &names[..] {
+                [] => "the certificate has no name (`subjectAltName`): replace it".to_owned(),
+                names => format!("use one of these names in the address: {}", names.join(", ")),
+            };
+            format!("{OTHER_NAME}{}: {advice}", expected.to_str())
+        }
         _ => format!("TLS: {error}"),
     }
+}
+
+/// Returns the name in a text of rustls, such as `DnsName("node")` or `IpAddress(10.0.0.1)`.
+fn name_in(text: &str) -> &str {
+    let inner = text.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(text).trim_matches('"')
 }
 
 /// The address that a connection reached, after the name of its node was looked up.
@@ -207,8 +229,14 @@ fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>,
             let why = "the file has no certificate in PEM format (BEGIN CERTIFICATE)";
             Err(wrong(flag, path, why))
         }
+        Err(pem::Error::Io(error)) => Err(unread(flag, "file of certificates", path, &error)),
         all => all.map_err(|error| wrong(flag, path, error)),
     }
+}
+
+/// The error of a file that cannot be read. `what` names the file for people.
+fn unread(flag: &str, what: &str, path: &Path, error: &io::Error) -> CommandError {
+    CommandError::usage(format!("{flag}: cannot read the {what} {}: {error}", path.display()))
 }
 
 fn wrong(flag: &str, path: &Path, error: impl Display) -> CommandError {

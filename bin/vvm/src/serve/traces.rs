@@ -78,19 +78,21 @@ impl NodeTraces {
 /// scheme must be named, because it decides who can read the spans on their way.
 fn address(traces: &TracesConfig) -> Result<NodeAddress, String> {
     let TracesConfig { endpoint, ca_file, .. } = traces;
-    let is_secured = endpoint.starts_with("https://");
     let expected = "the address of a collector without a path is expected, such as \
                     \"http://127.0.0.1:4318\"";
-    if !is_secured && !endpoint.starts_with("http://") {
+    let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    if rest.contains(['/', '?', '#']) {
+        return Err(format!("the address has a path, and the node adds `/v1/traces`: {expected}"));
+    }
+    let is_secured = scheme == "https";
+    if !is_secured && scheme != "http" {
         return Err(format!("the address has no scheme: {expected}"));
     }
     if is_secured && ca_file.is_none() {
-        return Err(
-            "`https` needs `traces.ca_file`: the authorities that sign the certificate of \
-                    the collector"
-                .to_owned(),
-        );
+        let why = "`https` needs `traces.ca_file`: the authorities that sign the certificate of \
+                   the collector";
+        return Err(why.to_owned());
     }
-    let address = endpoint.strip_suffix('/').unwrap_or(endpoint);
-    address.parse().map_err(|why| format!("{why}; {expected}"))
+    format!("{scheme}://{rest}").parse().map_err(|why| format!("{why}; {expected}"))
 }

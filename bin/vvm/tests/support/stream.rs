@@ -21,6 +21,11 @@ const TABLES: &str = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\nfields = { nam
 
 /// Writes an export of this many events, each with a record, in two partitions.
 pub(crate) fn long_stream(path: &Path, events: u64) {
+    stream_of(path, events, 100);
+}
+
+/// Writes an export of this many events. The record of each event has a text of `length` bytes.
+pub(crate) fn stream_of(path: &Path, events: u64, length: usize) {
     let mut out = BufWriter::new(File::create(path).unwrap());
     let (mut digest, mut lines) = (Sha256::new(), 0);
     let mut write = |line: &serde_json::Value| {
@@ -35,7 +40,7 @@ pub(crate) fn long_stream(path: &Path, events: u64) {
     }}));
     for partition in [1_u64, 2] {
         for offset in 1..=events / 2 {
-            let bytes = STANDARD.encode(event(partition, offset).to_bytes());
+            let bytes = STANDARD.encode(event(partition, offset, length).to_bytes());
             write(&json!({ "event": {
                 "partition": partition, "offset": offset, "ws": partition, "wlog": offset,
                 "bytes": bytes,
@@ -48,11 +53,11 @@ pub(crate) fn long_stream(path: &Path, events: u64) {
     out.into_inner().unwrap().sync_all().unwrap();
 }
 
-fn event(ws: u64, offset: u64) -> Event {
+fn event(ws: u64, offset: u64, length: usize) -> Event {
     let (epoch, plog, wlog) = (Epoch(1), Offset(offset), Offset(offset));
     let place = EventPlace { epoch, plog, ws: WsId(ws), wlog };
     let id = 322_685_000_131_071 + offset;
-    let name = Value::String(format!("article {offset} {}", "x".repeat(100)));
+    let name = Value::String(format!("article {offset} {}", "x".repeat(length)));
     let record = Record {
         table: "shop.Article".parse().unwrap(),
         kind: TableKind::CDoc,

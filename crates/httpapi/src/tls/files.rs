@@ -80,6 +80,11 @@ enum FileProblem {
         _0.display()
     )]
     OtherKey(PathBuf),
+    #[error(
+        "certificate {0} in the file is no authority (CA:TRUE): give the certificate of the authority \
+         that signed the certificates of the clients"
+    )]
+    NoAuthority(usize),
     #[error("{0}")]
     Unusable(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -162,6 +167,8 @@ pub(crate) struct Credentials {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
     pub(crate) authority: Option<Arc<RootCertStore>>,
+    /// The place of the first certificate in the file of authorities that is no authority, from 1.
+    leaf: Option<usize>,
     /// The first moment at which a certificate of the chain is over, in seconds since 1970.
     pub(super) ends: u64,
 }
@@ -190,9 +197,13 @@ impl Credentials {
             };
             problem(TlsFile::Key, why)
         })?;
+        let mut leaf = None;
         let authority = texts.authority.map(|text| {
             let mut roots = RootCertStore::empty();
-            for root in certificates(TlsFile::Authority, text)? {
+            for (number, root) in (1..).zip(certificates(TlsFile::Authority, text)?) {
+                if validity::ends(&root).is_ok_and(|ends| judgement::is_leaf(&root, ends)) {
+                    leaf.get_or_insert(number);
+                }
                 roots.add(root).map_err(|error| unusable(TlsFile::Authority, error))?;
             }
             Ok(Arc::new(roots))
@@ -202,8 +213,17 @@ impl Credentials {
             chain,
             key,
             authority: authority.transpose()?,
+            leaf,
             ends,
         })
+    }
+
+    /// Refuses a certificate of a client, or of a server, in the place of an authority. rustls would
+    /// trust all certificates that its owner signs.
+    pub(super) fn check_authorities(&self) -> Result<(), TlsFileError> {
+        let Some(number) = self.leaf else { return Ok(()) };
+        let (file, why) = (TlsFile::Authority, FileProblem::NoAuthority(number));
+        Err(TlsFileError { file, path: self.files.path(file).to_owned(), why })
     }
 
     /// Refuses a certificate that no client of the port would accept.

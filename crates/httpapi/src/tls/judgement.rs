@@ -57,17 +57,7 @@ impl From<Error> for RefusedByClients {
 /// judged as of its end.
 pub(super) fn check(certificate: &CertificateDer<'_>, ends: u64) -> Result<(), RefusedByClients> {
     let parsed = ParsedCertificate::try_from(certificate)?;
-    let judged = verify_server_cert_signed_by_trust_anchor(
-        &parsed,
-        &RootCertStore::empty(),
-        &[],
-        UnixTime::since_unix_epoch(Duration::from_secs(ends)),
-        aws_lc_rs::default_provider().signature_verification_algorithms.all,
-    );
-    match judged {
-        Ok(()) | Err(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {}
-        Err(error) => return Err(error.into()),
-    }
+    check_kind(&parsed, ends)?;
     // Any name will do: the error has the names of the certificate.
     let name = ServerName::try_from("vvm.invalid");
     let name = name.map_err(|error| Error::General(error.to_string()))?;
@@ -80,4 +70,30 @@ pub(super) fn check(certificate: &CertificateDer<'_>, ends: u64) -> Result<(), R
         | Err(Error::InvalidCertificate(CertificateError::NotValidForNameContext { .. })) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Checks all but the names.
+fn check_kind(parsed: &ParsedCertificate<'_>, ends: u64) -> Result<(), RefusedByClients> {
+    let judged = verify_server_cert_signed_by_trust_anchor(
+        parsed,
+        &RootCertStore::empty(),
+        &[],
+        UnixTime::since_unix_epoch(Duration::from_secs(ends)),
+        aws_lc_rs::default_provider().signature_verification_algorithms.all,
+    );
+    match judged {
+        Ok(()) | Err(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a certificate is certainly not that of an authority. `ends` is the end of the certificate,
+/// in seconds since 1970.
+///
+/// rustls trusts each certificate that it is given as an authority, also that of a client. rustls
+/// does not show the kind of a certificate, but refuses an authority in the place of a server. A
+/// certificate without a version has no mark of its kind, and is not refused.
+pub(super) fn is_leaf(certificate: &CertificateDer<'_>, ends: u64) -> bool {
+    let Ok(parsed) = ParsedCertificate::try_from(certificate) else { return false };
+    matches!(check_kind(&parsed, ends), Ok(()) | Err(RefusedByClients::Purpose))
 }

@@ -23,8 +23,8 @@ use crate::{given_file::reported_if_late, stream::NodeStream};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// The days before the end of a certificate from which on the node warns.
-const WARN_DAYS: u64 = 14;
+/// The days before the end of a certificate from which on an operator should act, and a node warns.
+pub const CERTIFICATE_WARN_DAYS: u64 = 14;
 
 /// TLS of a port. New connections use the files as they were last found usable. A connection keeps
 /// the keys with which it began.
@@ -186,7 +186,7 @@ impl PortTls {
         clock: &Clock,
     ) {
         let (days_left, now) = (days_left(ends, clock), clock.now());
-        if days_left >= WARN_DAYS || warned.is_some_and(|at| now < at + DAY) {
+        if days_left >= CERTIFICATE_WARN_DAYS || warned.is_some_and(|at| now < at + DAY) {
             return;
         }
         *warned = Some(now);

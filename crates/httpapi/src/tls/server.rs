@@ -33,7 +33,7 @@ impl ServerTls {
     /// PEM file `authority` must have signed the certificate, for clients.
     ///
     /// # Errors
-    /// As [`ServerTls::read`].
+    /// As [`ServerTls::read`], and if a certificate in the file `authority` is no authority.
     pub fn read_with_clients(
         files: TlsFiles,
         authority: impl Into<PathBuf>,
@@ -70,6 +70,7 @@ impl ServerTls {
 
 fn server_config(credentials: &Credentials) -> Result<ServerConfig, TlsFileError> {
     credentials.check_server()?;
+    credentials.check_authorities()?;
     let provider = Arc::new(aws_lc_rs::default_provider());
     let unusable = |file| move |error| credentials.refused(file, error);
     let config = ServerConfig::builder_with_provider(Arc::clone(&provider))

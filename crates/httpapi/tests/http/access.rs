@@ -657,6 +657,19 @@ fn views_without_tokens_are_no_more_open_to_pages_than_before() {
         assert_eq!(get(path, "localhost", "origin: https://evil.example\r\n"), 403, "{path}");
         assert_eq!(get(path, "localhost", "sec-fetch-site: cross-site\r\n"), 403, "{path}");
     }
+    // The advice led operators with tokens to `allow_unauthenticated`, which ends the use of tokens.
+    for (headers, status) in
+        [("host: evil.example", 421), ("host: localhost\r\nsec-fetch-site: cross-site", 403)]
+    {
+        let head = format!("GET /metrics HTTP/1.1\r\n{headers}\r\n\r\n");
+        let refused = crate::support::answer_to(node.admin, &head);
+        let reason = refused.json()["reason"].as_str().unwrap().to_owned();
+        assert_eq!(refused.status, status, "{reason}");
+        let (before, _) = reason.split_once("`allow_unauthenticated`").unwrap();
+        let (with, without) = before.split_once("without tokens, ").unwrap();
+        assert!(with.contains("tokens (the section `access`)"), "{reason}");
+        assert!(without.contains("an authenticating proxy"), "{reason}");
+    }
     // A client with a token knows the node by its name, and the page has no data.
     assert_eq!(get("/status", "node.example", &bearer), 200);
     assert_eq!(get("/status", "node.example", ""), 401);

@@ -17,7 +17,7 @@ use rcgen::{
 use shop::http_client::{answer, command_path, workspace_path};
 use tempfile::TempDir;
 use tokio_rustls::rustls::{
-    AlertDescription, CertificateError, Error, ProtocolVersion,
+    AlertDescription, CertificateError, DEFAULT_VERSIONS, Error, ProtocolVersion,
     version::{TLS12, TLS13},
 };
 
@@ -382,6 +382,57 @@ fn files_that_cannot_be_used_are_refused_with_the_reason() {
         assert!(error.to_string().starts_with(&path), "{error}");
         assert!(error.to_string().contains(why), "{why}: {error}");
     }
+}
+
+/// rustls trusts each certificate that it gets as an authority. So the owner of the certificate of one
+/// client could sign further ones, and with a certificate of a node no client was let in.
+#[test]
+fn a_leaf_in_the_place_of_an_authority_is_refused() {
+    let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
+    let files = authority.files(folder.path(), "node", NAME);
+    let leaf = |change: ParamChange| authority.sign("an operator", change)[0].clone();
+    let leaves: [ParamChange; 3] = [
+        |params| params.extended_key_usages = vec![ClientAuth],
+        |params| {
+            params.extended_key_usages.clear();
+            params.is_ca = IsCa::ExplicitNoCa;
+        },
+        |params| {
+            params.subject_alt_names.clear();
+            (params.not_before, params.not_after) =
+                (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+        },
+    ];
+    for change in leaves {
+        for (text, number) in
+            [(leaf(change), 1), (authority.pem() + &leaf(change) + &leaf(change), 2)]
+        {
+            std::fs::write(&files.authority, text).unwrap();
+            let error = files.server_with_clients().unwrap_err();
+            assert_eq!((error.file, &error.path), (TlsFile::Authority, &files.authority));
+            let why = format!("certificate {number} in the file is no authority (CA:TRUE): give");
+            assert!(error.to_string().contains(&why), "{error}");
+        }
+    }
+    std::fs::write(&files.authority, authority.pem() + &TestAuthority::new().pem()).unwrap();
+    files.server_with_clients().unwrap();
+}
+
+/// A reload took such a file, and no client was let in any more.
+#[test]
+fn a_port_keeps_its_authorities_if_the_new_file_has_a_leaf() {
+    let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
+    let files = authority.files(folder.path(), "node", NAME);
+    let tls = files.server_with_clients().unwrap();
+    let node = TestNode::with_admin(|_, admin| admin.tls = Some(tls.clone()));
+    let own = authority.sign("an operator", |_| {});
+    let client = TlsClient::with(&authority.pem(), Some(&own), DEFAULT_VERSIONS);
+    std::fs::write(&files.authority, &own[0]).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    assert!(!runtime.block_on(tls.reload()), "the file was taken");
+    assert!(node.log_text().contains("is no authority (CA:TRUE)"), "{}", node.log_text());
+    assert_eq!(client.ask(node.admin, GET).unwrap().status, 200);
+    node.stop();
 }
 
 type ParamChange = fn(&mut CertificateParams);

@@ -1,6 +1,6 @@
 //! The backup of a file that no node uses.
 
-use std::{io::Write, sync::Arc};
+use std::{fmt, io::Write, sync::Arc};
 
 use istorage::{Error, Result};
 
@@ -16,18 +16,51 @@ use crate::{
 /// backup is done.
 ///
 /// # Errors
-/// Those of [`RedbDriver::open`](crate::RedbDriver::open), `Invalid` if there is no file, and
-/// `Unavailable` if `to` cannot be written.
+/// Those of [`OfflineBackup::open`] and of [`OfflineBackup::write`].
 pub fn back_up(config: &RedbConfig, to: &mut dyn Write) -> Result<()> {
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let file = StorageFile::for_reading(config.clone(), disk);
-    let (contents, _) = file.open(0)?;
-    let mut run = BackupRun::begin(&file, contents.time.unwrap_or(Moment(0)))?;
-    let unwritten = |error| Error::unavailable("the backup cannot be written").with_source(error);
-    while let Some(piece) = run.piece()? {
-        to.write_all(&piece).map_err(unwritten)?;
+    OfflineBackup::open(config)?.write(to)
+}
+
+/// The backup of a file that no node uses, before its first row.
+pub struct OfflineBackup {
+    file: StorageFile,
+    run: BackupRun,
+}
+
+impl fmt::Debug for OfflineBackup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OfflineBackup").finish_non_exhaustive()
     }
-    drop(run);
-    file.close();
-    Ok(())
+}
+
+impl OfflineBackup {
+    /// Opens the file for reading, and begins its backup. No other process may have the file open until
+    /// the backup is dropped. The call blocks its thread.
+    ///
+    /// # Errors
+    /// Those of [`RedbDriver::open`](crate::RedbDriver::open), and `Invalid` if there is no file.
+    pub fn open(config: &RedbConfig) -> Result<OfflineBackup> {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let file = StorageFile::for_reading(config.clone(), disk);
+        let (contents, _) = file.open(0)?;
+        let run = BackupRun::begin(&file, contents.time.unwrap_or(Moment(0)))?;
+        Ok(OfflineBackup { file, run })
+    }
+
+    /// Writes the backup to `to`. The call blocks its thread.
+    ///
+    /// # Errors
+    /// `Corrupt` if a row is damaged, and `Unavailable` if the file cannot be read, or `to` cannot be
+    /// written.
+    pub fn write(self, to: &mut dyn Write) -> Result<()> {
+        let OfflineBackup { file, mut run } = self;
+        let unwritten =
+            |error| Error::unavailable("the backup cannot be written").with_source(error);
+        while let Some(piece) = run.piece()? {
+            to.write_all(&piece).map_err(unwritten)?;
+        }
+        drop(run);
+        file.close();
+        Ok(())
+    }
 }

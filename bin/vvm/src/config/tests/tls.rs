@@ -26,6 +26,9 @@ fn files_of_tls_that_cannot_be_used_are_refused_with_their_keys() {
     let mut client = rcgen::CertificateParams::new(["node".to_owned()]).unwrap();
     client.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
     let client = write("client.pem", &client.self_signed(&own.signing_key).unwrap().pem());
+    let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = write("ca.pem", &authority.self_signed(&own.signing_key).unwrap().pem());
     let cluster = |key: &str, ca: &str| {
         let text = tls("cluster", [&certificate, key], &format!("ca_file = {ca:?}"));
         dynamodb(&format!("[cluster]\nlisten = \"127.0.0.1:1\"\n{text}"))
@@ -47,6 +50,12 @@ fn files_of_tls_that_cannot_be_used_are_refused_with_their_keys() {
             "admin.tls.client_ca_file",
             "has no certificate",
         ),
+        (
+            &tls("admin", [&certificate, &key], &client_ca(&client)),
+            [4, 1],
+            "admin.tls.client_ca_file",
+            "is no authority (CA:TRUE): give",
+        ),
         (&cluster(&other_key, &certificate), [8, 1], "cluster.tls.key_file", &certificate),
         (&cluster(&key, &none), [9, 1], "cluster.tls.ca_file", &none),
         ("[http.tls]\ncert_file = \"c\"\n", [1, 7], "http.tls", "the key `key_file` is missing"),
@@ -58,7 +67,7 @@ fn files_of_tls_that_cannot_be_used_are_refused_with_their_keys() {
         let text = format!("[{section}]\nlisten = \"0.0.0.0:1\"\n{tls}");
         crate::serve::check(VvmConfig::of_text(&text)).map_err(|error| error.to_string())
     };
-    open("admin", &client_ca(&certificate)).unwrap();
+    open("admin", &client_ca(&authority)).unwrap();
     let refused = open("admin", "").unwrap_err();
     assert!(refused.contains("set `client_ca_file` in `[admin.tls]`"), "{refused}");
     let refused = open("http", "").unwrap_err();
