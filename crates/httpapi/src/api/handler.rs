@@ -24,6 +24,7 @@ use crate::{
     follow::{FollowContext, FollowedLogs, FollowerPlaces},
     html_page::HtmlPage,
     memory::MemoryPool,
+    places::PlaceTaker,
     problem::ProblemDetails,
     read::LogReads,
     read_throttle::ReadThrottle,
@@ -96,6 +97,8 @@ pub(super) struct RequestHead {
     pub(super) caller: Arc<Caller>,
     /// The end of the time of the request, if it is known already.
     pub(super) until: Instant,
+    /// Whether another node forwards the request.
+    pub(super) is_forwarded: bool,
     pub(super) span: RequestSpan,
 }
 
@@ -174,12 +177,23 @@ impl ApiHandler {
             version: head.version,
             caller: nobody(),
             until,
+            is_forwarded: false,
         }
     }
 
     /// The deadline of a request that arrives now, for waiting and for its answer.
     pub(super) fn deadline(&self, head: &RequestHead) -> Instant {
         head.until.min(self.node.clock().now() + self.settings.command_time)
+    }
+
+    /// The principal of a request, for limits. A forwarded request holds a connection between the
+    /// two nodes.
+    pub(super) fn taker<'h>(&self, head: &'h RequestHead) -> PlaceTaker<'h> {
+        let principal = self.access.principal(&head.caller);
+        match head.is_forwarded {
+            true => PlaceTaker::between_nodes(principal),
+            false => principal.into(),
+        }
     }
 
     /// The other nodes; `None` if the node is not in a cluster.
