@@ -175,6 +175,7 @@ impl Places {
     ) -> ProblemDetails {
         match why {
             NoPlace::OfPrincipal => {
+                metrics::counter!("httpapi_shares_refused_total", "limit" => code).increment(1);
                 ProblemDetails::rate_limited(reason(self.most_of_one, " of one principal"))
             }
             NoPlace::OfAll => ProblemDetails::unavailable(code, reason(self.most, "")),
