@@ -14,6 +14,13 @@ pub(crate) const LIMIT_OF_NONE: &str = "`limit` must be 1 or more";
 pub(crate) const NO_OFFSET: &str =
     "`from` must be 1 or more: the first event of a log has offset 1";
 
+/// The value of `from` of a log that begins behind all events.
+pub(crate) const END: &str = "end";
+
+/// The reason why a log that is read once does not begin behind all events.
+pub(crate) const END_WITHOUT_FOLLOW: &str = "`from=end` needs `follow=true`, because no event \
+    follows the end of the log yet: add `follow=true`, or send the offset of an event";
+
 /// As [`check_names`].
 pub(crate) fn check_query(known: &[&str], query: Option<&str>) -> Result<(), ProblemDetails> {
     check_names(known.iter().copied(), query)

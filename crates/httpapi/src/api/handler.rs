@@ -13,7 +13,6 @@ use vvm::{
 };
 
 use super::{
-    headers::request_id,
     settings::{HttpApiSettings, LARGE_EVENTS_BYTES, NEW_EVENTS_BYTES},
     views::Descriptions,
 };
@@ -29,6 +28,7 @@ use crate::{
     read::LogReads,
     read_throttle::ReadThrottle,
     request_body::RequestBody,
+    request_id::request_id,
     response::Body,
     rows,
     server::RequestHandler,

@@ -22,7 +22,7 @@ use crate::{
     memory::{MemoryPool, MemoryShare},
     places::{NoPlace, Place, PlaceTaker, Places},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
-    query::{NO_OFFSET, limit, parameter},
+    query::{END, END_WITHOUT_FOLLOW, NO_OFFSET, limit, parameter},
     read_throttle::ReadThrottle,
     response::{Body, stream_response},
 };
@@ -124,6 +124,9 @@ pub(crate) async fn stream_log(
     (throttle, held): (&ReadThrottle, LogPermits),
     (until, clock): (Instant, &Clock),
 ) -> Result<Response<Body>, ProblemDetails> {
+    if parameter::<String>(query, "from")?.as_deref() == Some(END) {
+        return Err(ProblemDetails::bad_request(END_WITHOUT_FOLLOW));
+    }
     let from: u64 = parameter(query, "from")?.unwrap_or(Offset::FIRST.0);
     let limit = limit(query, MOST_EVENTS)?;
     if from == 0 {

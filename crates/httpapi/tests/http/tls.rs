@@ -180,6 +180,8 @@ fn plain_http_on_a_port_with_tls_is_answered_and_tls_on_a_plain_port_refused() {
             let answer = answer_to(address, request);
             assert_eq!((answer.status, &*answer.code()), (400, "bad_request"));
             assert!(answer.body.contains("this port speaks TLS") && answer.closes(), "{answer:?}");
+            let id = answer.json()["requestId"].clone();
+            assert_eq!(id.as_str().unwrap(), answer.header("x-request-id").unwrap());
             assert!(answer.header("date").is_some(), "{answer:?}");
         }
         let mut head = connect(address);
