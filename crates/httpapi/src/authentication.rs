@@ -61,13 +61,13 @@ pub enum NotAuthenticated {
 }
 
 /// The caller of a request that no port has checked yet, which may do nothing.
-static NOBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
+static UNCHECKED: LazyLock<Arc<Caller>> = LazyLock::new(|| {
     let principal = Principal::anybody();
     Arc::new(Caller { principal, grants: Grants::default(), expires: 0 })
 });
 
-pub(crate) fn nobody() -> Arc<Caller> {
-    Arc::clone(&NOBODY)
+pub(crate) fn unchecked() -> Arc<Caller> {
+    Arc::clone(&UNCHECKED)
 }
 
 /// The route of a request whose caller may do the operation. Only a check makes it.

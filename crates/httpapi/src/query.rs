@@ -68,6 +68,15 @@ pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (&str, &st
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
+/// The value of a parameter that a request must have.
+pub(crate) fn required<T: FromStr<Err: Display>>(
+    query: Option<&str>,
+    name: &str,
+) -> Result<T, ProblemDetails> {
+    let missing = || ProblemDetails::bad_request(format!("the parameter `{name}` is missing"));
+    parameter(query, name)?.ok_or_else(missing)
+}
+
 /// The value of a parameter of a query.
 pub(crate) fn parameter<T: FromStr<Err: Display>>(
     query: Option<&str>,

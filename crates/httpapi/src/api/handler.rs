@@ -17,7 +17,7 @@ use super::{
     views::Descriptions,
 };
 use crate::{
-    authentication::{PortAccess, nobody},
+    authentication::{PortAccess, unchecked},
     cluster::{Cluster, ClusterMode, ForwardMetrics, Peers, QuotaLimits},
     cross_origin::PageOrigins,
     follow::{FollowContext, FollowedLogs, FollowerPlaces},
@@ -175,7 +175,7 @@ impl ApiHandler {
             uri: head.uri,
             method: head.method,
             version: head.version,
-            caller: nobody(),
+            caller: unchecked(),
             until,
             is_forwarded: false,
         }

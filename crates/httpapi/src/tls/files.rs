@@ -162,7 +162,7 @@ pub(crate) struct Credentials {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
     pub(crate) authority: Option<Arc<RootCertStore>>,
-    /// The first moment at which a certificate of the chain is over, in seconds since 1970.
+    /// The first moment at which a certificate of the chain has expired, in seconds since 1970.
     pub(super) ends: u64,
 }
 
@@ -206,7 +206,7 @@ impl Credentials {
         })
     }
 
-    /// Refuses a certificate that no client of the port would accept.
+    /// Refuses a certificate that no client with rustls would accept.
     pub(super) fn check_server(&self) -> Result<(), TlsFileError> {
         let refused = |why| self.refused(TlsFile::Certificate, why);
         let Some(own) = self.chain.first() else { return Ok(()) };

@@ -51,7 +51,7 @@ struct PortConfigs {
     server: Arc<ServerConfig>,
     /// The settings of connections to other nodes.
     client: Option<Arc<ClientConfig>>,
-    /// The moment at which the certificate is over, in seconds since 1970.
+    /// The moment at which the certificate expires, in seconds since 1970.
     ends: u64,
     /// The files from which the settings were made.
     digest: FilesDigest,
@@ -188,13 +188,13 @@ impl PortTls {
         *warned = Some(now);
         let file = self.files.own.certificate.display();
         if seconds_left(ends, clock) == 0 {
-            warn!(service, %file, "certificate is over, clients refuse it: replace the file");
+            warn!(service, %file, "certificate has expired, clients refuse it: replace the file");
         } else {
             warn!(service, %file, days_left, "certificate ends soon: replace the file");
         }
     }
 
-    /// The moment at which the certificate is over, in seconds since 1970.
+    /// The moment at which the certificate expires, in seconds since 1970.
     pub(crate) fn ends(&self) -> u64 {
         self.current().ends
     }

@@ -410,7 +410,7 @@ fn a_certificate_that_all_clients_refuse_is_refused() {
             assert!(error.to_string().contains(why), "{error}");
         }
     }
-    // A certificate that is over is no error, nor is one without purposes or with an IP alone.
+    // A certificate that has expired is no error, nor is one without purposes or with an IP alone.
     let over = |params: &mut CertificateParams| {
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2021, 1, 1);

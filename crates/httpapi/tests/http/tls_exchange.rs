@@ -247,7 +247,7 @@ fn the_end_of_a_certificate_is_shown_and_announced() {
     let (over, at) = ends_in(-2);
     files.write(over);
     wait_for(&node, &exchanges("taken", "api"), 1);
-    log_has("certificate is over, clients refuse it");
+    log_has("certificate has expired, clients refuse it");
     assert_eq!(node.metric(shown), at);
     let client = TlsClient::new(&authority.pem());
     let error = client.connect(node.api).unwrap_err();
