@@ -121,7 +121,7 @@ fn new_token(args: NewTokenArgs, now: u64) -> Result<String, CommandError> {
     let NewTokenArgs { key, issuer, audience, subject, app, workspaces, rights, lifetime, .. } =
         args;
     let app = (app != "*").then_some(app);
-    let grants = Grants::new([Grant { app, workspaces, rights: rights.into_iter().collect() }]);
+    let grants = Grants::new([Grant::new(app, workspaces, rights)]);
     let checked: Result<Grants, _> = grants.to_string().parse();
     let grants = checked.map_err(|error| CommandError::usage(error.to_string()))?;
     let signing_key = signing_key(&key)?;

@@ -131,7 +131,7 @@ fn configuration() {
 }
 
 /// A node does not start with files of TLS that it cannot use, and clients refuse a certificate
-/// that is over.
+/// that has expired.
 fn certificates() {
     let folder = folder();
     let path = |file: &str| folder.path().join(file);
@@ -160,7 +160,7 @@ fn certificates() {
     mode(0o600);
     diagnosis().is_ok("private file", &["`admin.tls.key_file`: node-key.pem is private"]);
     sign((2021, 1));
-    diagnosis().fails("certificate", &["`admin.tls` is over"]);
+    diagnosis().fails("certificate", &["`admin.tls` has expired"]);
     sign_with((2090, 1), |params| params.subject_alt_names.clear());
     diagnosis().fails("configuration", &["`admin.tls.cert_file`", "no `subjectAltName`"]);
     sign((2090, 1));

@@ -31,13 +31,9 @@ pub enum Workspaces {
 /// One entry of the grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The owner and the name of an application, such as `acme/shop`; `None` for all, written as
-    /// `"*"`.
-    pub app: Option<String>,
-    /// The workspaces.
-    pub workspaces: Workspaces,
-    /// What may be done there.
-    pub rights: BTreeSet<Right>,
+    app: Option<String>,
+    workspaces: Workspaces,
+    rights: BTreeSet<Right>,
 }
 
 /// What a principal may do. The default is nothing.
@@ -74,6 +70,22 @@ impl Right {
     }
 }
 
+impl Grant {
+    /// A grant of rights in workspaces of an application. `app` is the owner and the name of the
+    /// application, such as `acme/shop`; `None` stands for all, written as `"*"`.
+    pub fn new(
+        app: Option<String>,
+        workspaces: Workspaces,
+        rights: impl IntoIterator<Item = Right>,
+    ) -> Grant {
+        Grant { app, workspaces, rights: rights.into_iter().collect() }
+    }
+
+    fn is_of_app(&self, app: &str) -> bool {
+        self.app.as_deref().is_none_or(|of| of == app)
+    }
+}
+
 impl Grants {
     /// Grants with these entries.
     pub fn new(entries: impl IntoIterator<Item = Grant>) -> Grants {
@@ -82,8 +94,8 @@ impl Grants {
 
     /// All rights everywhere: those of a caller whom nobody checks.
     pub fn everything() -> Grants {
-        let rights = [Right::Read, Right::Write, Right::Admin].into();
-        Grants(vec![Grant { app: None, workspaces: Workspaces::All, rights }])
+        let rights = [Right::Read, Right::Write, Right::Admin];
+        Grants(vec![Grant::new(None, Workspaces::All, rights)])
     }
 
     /// The entries.
@@ -100,15 +112,13 @@ impl Grants {
                 (Workspaces::These(some), Some(workspace)) => some.contains(&workspace),
                 (Workspaces::These(_), None) => false,
             };
-            let is_of_app = grant.app.as_deref().is_none_or(|of| of == app);
-            is_here && is_of_app && grant.rights.contains(&right)
+            is_here && grant.is_of_app(app) && grant.rights.contains(&right)
         })
     }
 
     /// Whether the principal may do anything in an application.
     pub fn any_in(&self, app: &str) -> bool {
-        let is_of_app = |grant: &Grant| grant.app.as_deref().is_none_or(|of| of == app);
-        self.0.iter().any(|grant| is_of_app(grant) && !grant.rights.is_empty())
+        self.0.iter().any(|grant| grant.is_of_app(app) && !grant.rights.is_empty())
     }
 
     /// Whether the principal may act as an operator of the node: it has the right `admin` for all
@@ -191,7 +201,7 @@ impl TryFrom<GrantJson> for Grant {
         if json.rights.is_empty() {
             return invalid("`rights` is empty");
         }
-        Ok(Grant { app, workspaces, rights: json.rights.into_iter().collect() })
+        Ok(Grant::new(app, workspaces, json.rights))
     }
 }
 

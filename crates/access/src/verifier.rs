@@ -71,8 +71,8 @@ pub enum TokenRefusal {
     /// The token is for somebody else.
     #[error("the token is for another audience")]
     OtherAudience,
-    /// The token is over.
-    #[error("the token is over")]
+    /// The token has expired.
+    #[error("the token has expired")]
     Expired,
     /// The token is not valid yet.
     #[error("the token is not valid yet")]

@@ -432,9 +432,8 @@ fn a_key_is_read_as_it_was_written_and_its_tokens_are_taken() {
     let long = NewToken { subject: "x".repeat(600), ..new.clone() };
     assert!(key.sign(&long).is_err());
     let workspaces = (0..10_000).collect();
-    let rights = [Right::Read].into();
-    let large =
-        access::Grant { app: None, workspaces: access::Workspaces::These(workspaces), rights };
+    let workspaces = access::Workspaces::These(workspaces);
+    let large = access::Grant::new(None, workspaces, [Right::Read]);
     let error = key.sign(&NewToken { grants: Grants::new([large]), ..new }).unwrap_err();
     assert!(error.to_string().contains("8 KiB"), "{error}");
 

@@ -8,12 +8,7 @@ mod inspect;
 mod repair;
 mod sequences;
 
-use std::{
-    fmt::{self, Display},
-    net::SocketAddr,
-    str::FromStr,
-    sync::Arc,
-};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 use access::Caller;
 use async_trait::async_trait;
@@ -28,7 +23,7 @@ use self::{
     audit::{ActionLine, beginning},
     backup::Backups,
     events::EventStreams,
-    inspect::Views,
+    inspect::StorageViews,
 };
 use crate::{
     Authenticator, HttpLimits, ServerTls,
@@ -36,7 +31,7 @@ use crate::{
     check::check,
     html_page::HtmlPage,
     problem::ProblemDetails,
-    query::{check_query, parameter, parameters},
+    query::{check_query, parameters},
     request_body::RequestBody,
     response::{Body, bytes_response, json_response},
     server::{self, ClientKind, RequestHandler},
@@ -57,7 +52,7 @@ pub struct AdminSettings {
     pub metrics: MetricsRenderer,
     /// The version of the program.
     pub version: &'static str,
-    /// Whether the endpoint serves only this machine, as for the API. On loopback the views that
+    /// Whether the endpoint serves only this machine, as for the API. On loopback the paths that
     /// need no token are for this machine in any case, if others need one.
     pub only_local: bool,
     /// Finds the sender of a request. Without it the endpoint asks nobody, and everybody may do
@@ -131,14 +126,14 @@ impl Service for AdminEndpoint {
         let page = HtmlPage::new(include_str!("admin/live_page.html"));
         let (page, streams) = (page, EventStreams::new(clock.clone(), stop.clone()));
         let backups = Backups::new(storage.clone(), clock.clone(), stop.clone());
-        let views = Views::new(storage, clock.clone(), stop.clone());
+        let storage_views = StorageViews::new(storage, clock.clone(), stop.clone());
         let requests = AdminHandler {
             node,
             renderer,
             page,
             streams,
             backups,
-            views,
+            storage_views,
             version,
             only_local,
             open_only_local,
@@ -153,7 +148,7 @@ impl Service for AdminEndpoint {
 }
 
 /// The paths that show something.
-const VIEWS: &[&str] = &[
+const READ_PATHS: &[&str] = &[
     "/",
     "/livez",
     "/readyz",
@@ -178,7 +173,7 @@ const ACTIONS: &[&str] = &[
     "/backup",
 ];
 
-/// The views that need no token: probes, the metrics, and the page, which has no data of its own.
+/// The paths that need no token: probes, the metrics, and the page, which has no data of its own.
 const OPEN: &[&str] = &["/", "/livez", "/readyz", "/metrics"];
 
 struct AdminHandler {
@@ -187,10 +182,10 @@ struct AdminHandler {
     page: HtmlPage,
     streams: EventStreams,
     backups: Backups,
-    views: Views,
+    storage_views: StorageViews,
     version: &'static str,
     only_local: bool,
-    /// Whether the open views serve only this machine. A page that the DNS resolves to this machine
+    /// Whether the open paths serve only this machine. A page that the DNS resolves to this machine
     /// (DNS rebinding) has no token, but could read what needs none.
     open_only_local: bool,
     access: PortAccess,
@@ -209,7 +204,7 @@ impl AdminHandler {
         // The page itself may come through a proxy by any name.
         let has_open_data = OPEN.contains(&path) && path != "/";
         check(head, self.only_local || (has_open_data && self.open_only_local))?;
-        let (allow, is_allowed) = if VIEWS.contains(&path) || inspected(path).is_some() {
+        let (allow, is_allowed) = if READ_PATHS.contains(&path) || inspected(path).is_some() {
             ("GET, HEAD", matches!(head.method, Method::GET | Method::HEAD))
         } else if ACTIONS.contains(&path) {
             ("POST", head.method == Method::POST)
@@ -235,7 +230,7 @@ impl AdminHandler {
             if let Some(view) = inspected(path) {
                 let principal = operator.map(|caller| caller.principal.to_string());
                 let until = time_of(expires, self.node.clock());
-                return self.views.begin(&self.node, principal, (view, query), until).await;
+                return self.storage_views.begin(&self.node, principal, (view, query), until).await;
             }
             self.show(path, query, expires).await
         }
@@ -340,21 +335,15 @@ fn is_verbose(query: Option<&str>) -> bool {
     parameters(query).any(|(name, _)| name == "verbose")
 }
 
-/// Returns the value of a parameter that a request must have.
-fn needed<T: FromStr<Err: Display>>(query: Option<&str>, name: &str) -> Result<T, ProblemDetails> {
-    let missing = || ProblemDetails::bad_request(format!("the parameter `{name}` is missing"));
-    parameter(query, name)?.ok_or_else(missing)
-}
-
 fn found_app<'a>(node: &'a Node, app: &AppName) -> Result<&'a App, ProblemDetails> {
     let found = node.app(app.owner(), app.name());
     found.ok_or_else(|| ProblemDetails::not_found(format!("the node has no application {app}")))
 }
 
 fn not_found(path: &str) -> ProblemDetails {
-    let (views, actions) = (VIEWS.join(", "), ACTIONS.join(", POST "));
+    let (read, actions) = (READ_PATHS.join(", "), ACTIONS.join(", POST "));
     ProblemDetails::not_found(format!(
-        "the path {path} does not exist; the admin endpoint has {views}, /inspect/…, POST {actions}"
+        "the path {path} does not exist; the admin endpoint has {read}, /inspect/…, POST {actions}"
     ))
 }
 

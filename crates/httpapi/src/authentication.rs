@@ -52,16 +52,22 @@ pub enum NotAuthenticated {
     /// The token is refused.
     #[error("the token is refused: {0}")]
     Refused(String),
+    /// The node must read its keys again to know, and has not done so yet.
+    #[error(
+        "the node does not have the key of the token, and has not read the file of keys again yet: \
+         send the request again"
+    )]
+    KeysUnread,
 }
 
 /// The caller of a request that no port has checked yet, which may do nothing.
-static NOBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
+static UNCHECKED: LazyLock<Arc<Caller>> = LazyLock::new(|| {
     let principal = Principal::anybody();
     Arc::new(Caller { principal, grants: Grants::default(), expires: 0 })
 });
 
-pub(crate) fn nobody() -> Arc<Caller> {
-    Arc::clone(&NOBODY)
+pub(crate) fn unchecked() -> Arc<Caller> {
+    Arc::clone(&UNCHECKED)
 }
 
 /// The route of a request whose caller may do the operation. Only a check makes it.
@@ -98,13 +104,14 @@ impl PortAccess {
     pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, ProblemDetails> {
         let Some(authenticator) = &self.authenticator else { return Ok(Arc::clone(&ANYBODY)) };
         authenticator.authenticate(headers).await.map_err(|why| {
-            let challenge = match why {
-                NotAuthenticated::NoToken => r#"Bearer realm="vvm""#,
-                NotAuthenticated::Refused(_) => r#"Bearer realm="vvm", error="invalid_token""#,
-            };
-            let of = match why {
-                NotAuthenticated::NoToken => "none",
-                NotAuthenticated::Refused(_) => "refused",
+            let (of, challenge) = match why {
+                NotAuthenticated::NoToken => ("none", r#"Bearer realm="vvm""#),
+                NotAuthenticated::Refused(_) => {
+                    ("refused", r#"Bearer realm="vvm", error="invalid_token""#)
+                }
+                NotAuthenticated::KeysUnread => {
+                    return ProblemDetails::unavailable("keys_unread", why.to_string());
+                }
             };
             metrics::counter!("httpapi_unauthenticated_total", "token" => of).increment(1);
             let problem =

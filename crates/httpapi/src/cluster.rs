@@ -10,6 +10,7 @@ mod peer;
 mod peers;
 mod port;
 mod quota;
+mod read_places;
 mod settings;
 mod successor;
 mod tls;
@@ -56,6 +57,7 @@ impl Cluster {
     pub(crate) fn new(tls: Option<ClusterTls>, limits: QuotaLimits, clock: Clock) -> Cluster {
         let QuotaLimits { requests, bytes } = limits;
         let of_peer = QuotaLimits { requests: 2 * requests, bytes: 2 * bytes };
-        Cluster { peers: Peers::new(tls, of_peer, clock), parking: Parking::new(limits) }
+        let parking = Parking::new(limits, clock.clone());
+        Cluster { peers: Peers::new(tls, of_peer, clock), parking }
     }
 }

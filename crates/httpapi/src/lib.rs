@@ -22,6 +22,7 @@ mod query;
 mod read;
 mod read_throttle;
 mod request_body;
+mod request_id;
 mod response;
 mod route;
 mod rows;

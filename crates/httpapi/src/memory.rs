@@ -14,7 +14,7 @@ use clock::{Clock, Instant};
 use metrics::Gauge;
 
 use crate::{
-    places::{NoPlace, Place, Places},
+    places::{NoPlace, Place, PlaceTaker, Places},
     problem::ProblemDetails,
     read::READ_BYTES,
 };
@@ -66,7 +66,7 @@ impl MemoryPool {
         bytes: usize,
         deadline: Instant,
     ) -> Result<MemoryShare, ProblemDetails> {
-        self.reserve_for(None, bytes, deadline).await
+        self.reserve_for(PlaceTaker::from(None), bytes, deadline).await
     }
 
     /// Takes a share of the memory for answers, like [`reserve`](MemoryPool::reserve), but waits for
@@ -80,23 +80,23 @@ impl MemoryPool {
     /// # Errors
     /// `memory_full` if there was no free memory in that time. `rate_limited` if the principal had
     /// its part of the memory for as long, or too many of its requests wait already.
-    pub(crate) async fn reserve_in_half(
+    pub(crate) async fn reserve_in_half<'p>(
         &self,
-        principal: Option<&str>,
+        taker: impl Into<PlaceTaker<'p>>,
         bytes: usize,
         deadline: Instant,
     ) -> Result<MemoryShare, ProblemDetails> {
         let now = self.clock.now();
-        self.reserve_for(principal, bytes, now + (deadline - now) / 2).await
+        self.reserve_for(taker.into(), bytes, now + (deadline - now) / 2).await
     }
 
     async fn reserve_for(
         &self,
-        principal: Option<&str>,
+        taker: PlaceTaker<'_>,
         bytes: usize,
         deadline: Instant,
     ) -> Result<MemoryShare, ProblemDetails> {
-        let place = self.kib.take(principal, kib_of(bytes), deadline).await;
+        let place = self.kib.take(taker, kib_of(bytes), deadline).await;
         let place = place.map_err(|why| self.problem(why))?;
         self.reserved.increment(bytes_of(&place));
         Ok(MemoryShare { place, pool: self.clone() })

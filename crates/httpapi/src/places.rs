@@ -3,7 +3,8 @@
 //!
 //! One principal holds at most half of the places, and at least one. If a principal has its share,
 //! its next requests wait, up to a limit. Others are refused at once, because each request that waits
-//! holds a connection. Requests without a principal have no share: only all places are a limit.
+//! holds a connection. A request that holds one of the few connections between two nodes waits only
+//! for a moment. Requests without a principal have no share: only all places are a limit.
 //!
 //! Invariant: a request waits for the share of its principal before it waits for the places that all
 //! principals share. A simpler version has only places for all: a principal that opens as many logs
@@ -13,12 +14,17 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
 };
 
 use clock::{Clock, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::problem::ProblemDetails;
+
+/// The longest wait of a request for the share of its principal, if the request holds a connection
+/// between two nodes. All principals share these connections.
+const BETWEEN_NODES: Duration = Duration::from_millis(250);
 
 /// The places of all principals.
 #[derive(Debug)]
@@ -38,6 +44,28 @@ struct Share {
     free: Arc<Semaphore>,
     /// The requests that may wait until the share has free places.
     waiting: Semaphore,
+}
+
+/// The principal of a request that takes places.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlaceTaker<'p> {
+    principal: Option<&'p str>,
+    /// The longest wait for the share of the principal; `None` if only the deadline ends the wait.
+    longest_wait: Option<Duration>,
+}
+
+impl<'p> PlaceTaker<'p> {
+    /// A request that holds a connection between two nodes.
+    pub(crate) fn between_nodes(principal: Option<&'p str>) -> PlaceTaker<'p> {
+        PlaceTaker { principal, longest_wait: Some(BETWEEN_NODES) }
+    }
+}
+
+/// A request that holds nothing that all principals share.
+impl<'p> From<Option<&'p str>> for PlaceTaker<'p> {
+    fn from(principal: Option<&'p str>) -> PlaceTaker<'p> {
+        PlaceTaker { principal, longest_wait: None }
+    }
 }
 
 /// Some places that a request holds. They end when this value is dropped.
@@ -83,17 +111,20 @@ impl Places {
 
     /// Waits for so many places, or for all places if there are fewer. A request that needs more than
     /// the share of its principal takes the whole share.
-    pub(crate) async fn take(
+    pub(crate) async fn take<'p>(
         &self,
-        principal: Option<&str>,
+        taker: impl Into<PlaceTaker<'p>>,
         count: usize,
         deadline: Instant,
     ) -> Result<Place, NoPlace> {
+        let PlaceTaker { principal, longest_wait } = taker.into();
         let share = match principal {
             None => None,
             Some(principal) => {
                 let share = self.share_of(principal);
-                let permit = self.wait_for_share(&share, count, deadline).await;
+                let until = longest_wait.map(|wait| self.clock.now() + wait);
+                let until = until.map_or(deadline, |until| until.min(deadline));
+                let permit = self.wait_for_share(&share, count, until).await;
                 Some((permit.ok_or(NoPlace::OfPrincipal)?, share))
             }
         };
@@ -144,6 +175,7 @@ impl Places {
     ) -> ProblemDetails {
         match why {
             NoPlace::OfPrincipal => {
+                metrics::counter!("httpapi_shares_refused_total", "limit" => code).increment(1);
                 ProblemDetails::rate_limited(reason(self.most_of_one, " of one principal"))
             }
             NoPlace::OfAll => ProblemDetails::unavailable(code, reason(self.most, "")),
@@ -281,6 +313,27 @@ mod tests {
         assert!(late.1.is_none());
         drop(late);
         assert!(begin(Some("slow")).1.is_none());
+    }
+
+    /// A forwarded request waited for the share of its principal until half of its time was over,
+    /// and held a connection between two nodes meanwhile.
+    #[test]
+    fn a_request_between_two_nodes_waits_only_for_a_moment() {
+        let manual = ManualClock::new(1);
+        let deadline = manual.clock().now() + Duration::from_secs(10);
+        let places = Places::new(4, manual.clock());
+        let forwarded = PlaceTaker::between_nodes(Some("slow"));
+        let of_client = PlaceTaker::from(Some("slow"));
+        let _held = places.take(forwarded, 2, deadline).now_or_never().unwrap().unwrap();
+        let mut forwarded = Box::pin(places.take(forwarded, 1, deadline));
+        let mut of_client = Box::pin(places.take(of_client, 1, deadline));
+        assert!(forwarded.as_mut().now_or_never().is_none());
+        assert!(of_client.as_mut().now_or_never().is_none());
+        manual.advance(BETWEEN_NODES);
+        assert_eq!(forwarded.now_or_never().unwrap().unwrap_err(), NoPlace::OfPrincipal);
+        assert!(of_client.as_mut().now_or_never().is_none(), "the request of a client waits");
+        manual.advance(Duration::from_secs(10));
+        assert_eq!(of_client.now_or_never().unwrap().unwrap_err(), NoPlace::OfPrincipal);
     }
 
     #[test]

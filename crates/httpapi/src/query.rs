@@ -14,6 +14,13 @@ pub(crate) const LIMIT_OF_NONE: &str = "`limit` must be 1 or more";
 pub(crate) const NO_OFFSET: &str =
     "`from` must be 1 or more: the first event of a log has offset 1";
 
+/// The value of `from` of a log that begins behind all events.
+pub(crate) const END: &str = "end";
+
+/// The reason why a log that is read once does not begin behind all events.
+pub(crate) const END_WITHOUT_FOLLOW: &str = "`from=end` needs `follow=true`, because no event \
+    follows the end of the log yet: add `follow=true`, or send the offset of an event";
+
 /// As [`check_names`].
 pub(crate) fn check_query(known: &[&str], query: Option<&str>) -> Result<(), ProblemDetails> {
     check_names(known.iter().copied(), query)
@@ -59,6 +66,15 @@ pub(crate) fn limit(query: Option<&str>, most: usize) -> Result<usize, ProblemDe
 pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
     let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+/// The value of a parameter that a request must have.
+pub(crate) fn required<T: FromStr<Err: Display>>(
+    query: Option<&str>,
+    name: &str,
+) -> Result<T, ProblemDetails> {
+    let missing = || ProblemDetails::bad_request(format!("the parameter `{name}` is missing"));
+    parameter(query, name)?.ok_or_else(missing)
 }
 
 /// The value of a parameter of a query.

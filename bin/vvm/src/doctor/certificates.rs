@@ -18,7 +18,7 @@ fn judge(port: &str, ends: u64, now: u64) -> Finding {
     const CHECK: &str = "certificate";
     let advice = format!("replace the files of `{port}`; a node that runs needs no restart");
     if ends <= now {
-        let what = format!("the certificate of `{port}` is over: clients refuse it");
+        let what = format!("the certificate of `{port}` has expired: clients refuse it");
         return Finding::fail(CHECK, what, advice);
     }
     let days = (ends - now) / DAY;

@@ -19,6 +19,7 @@ use crate::{
 /// no node does.
 const FROM_500: &[(u16, &str)] = &[
     (501, "not_implemented"),
+    (503, "keys_unread"),
     (503, "memory_full"),
     (503, "queue_full"),
     (503, "timed_out"),

@@ -4,10 +4,9 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 use vvm::{ClusterOrder, ClusterStatus, Node, OrderError, sysvvm::AppName};
 
-use super::needed;
 use crate::{
     problem::ProblemDetails,
-    query::{check_query, parameter},
+    query::{check_query, parameter, required},
     response::{Body, json_response},
 };
 
@@ -48,13 +47,13 @@ fn order_of(path: &str, query: Option<&str>) -> Result<ClusterOrder, ProblemDeta
     Ok(match path {
         "/cluster/move" => {
             check_query(&["app", "partition", "to"], query)?;
-            let app = needed::<AppName>(query, "app")?.to_string();
-            let (partition, to) = (needed(query, "partition")?, needed(query, "to")?);
+            let app = required::<AppName>(query, "app")?.to_string();
+            let (partition, to) = (required(query, "partition")?, required(query, "to")?);
             ClusterOrder::Move { app, partition, to }
         }
         "/cluster/drain" => {
             check_query(&["member", "cancel"], query)?;
-            let member = needed(query, "member")?;
+            let member = required(query, "member")?;
             match is_cancelled(query)? {
                 true => ClusterOrder::CancelDrain(member),
                 false => ClusterOrder::Drain(member),

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     problem::ProblemDetails,
-    response::{Body, stream_response},
+    response::{Body, Endless, stream_response},
 };
 
 /// The number of streams at the same time. The endpoint has more connections, so that probes and
@@ -78,6 +78,7 @@ impl EventStreams {
             Some((io::Result::Ok(Frame::data(event)), (events, stop)))
         });
         let mut response = stream_response("text/event-stream", pieces.boxed());
+        response.extensions_mut().insert(Endless);
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));

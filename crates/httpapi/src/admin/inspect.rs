@@ -30,22 +30,22 @@ const BEGIN_TIME: Duration = Duration::from_secs(20);
 /// The bytes after which a piece of an answer ends.
 const PIECE_BYTES: usize = 8 << 10;
 
-/// The views of a node.
-pub(super) struct Views {
+/// The views of the storage of a node.
+pub(super) struct StorageViews {
     storage: Option<Arc<dyn StorageDriver>>,
     places: Arc<Semaphore>,
     clock: Clock,
     stop: CancellationToken,
 }
 
-impl Views {
+impl StorageViews {
     /// Views of a storage. They end when `stop` is cancelled.
     pub(super) fn new(
         storage: Option<Arc<dyn StorageDriver>>,
         clock: Clock,
         stop: CancellationToken,
-    ) -> Views {
-        Views { storage, places: Arc::new(Semaphore::new(VIEWS_AT_ONCE)), clock, stop }
+    ) -> StorageViews {
+        StorageViews { storage, places: Arc::new(Semaphore::new(VIEWS_AT_ONCE)), clock, stop }
     }
 
     /// Begins to send a view, which ends at the latest at `until`, the end of the client's token.

@@ -7,10 +7,10 @@ use vvm::{
     App, MarkError, MarkRequest, Node, RemoveRequest, RepairError, eventlog, sysvvm::AppName,
 };
 
-use super::{found_app, needed};
+use super::found_app;
 use crate::{
     problem::{NOT_LEADER, ProblemDetails},
-    query::{check_query, parameter},
+    query::{check_query, parameter, required},
     response::{Body, json_response},
 };
 
@@ -46,12 +46,12 @@ pub(super) async fn mark(
     const KNOWN: &[&str] =
         &["app", "partition", "event", "ws", "offset", "numbers", "ignoreHint", "action", "dryRun"];
     check_query(KNOWN, query)?;
-    let app = needed::<AppName>(query, "app")?;
+    let app = required::<AppName>(query, "app")?;
     let request = MarkRequest {
-        partition: needed(query, "partition")?,
-        event: Offset(needed(query, "event")?),
-        ws: WsId(needed(query, "ws")?),
-        offset: Offset(needed(query, "offset")?),
+        partition: required(query, "partition")?,
+        event: Offset(required(query, "event")?),
+        ws: WsId(required(query, "ws")?),
+        offset: Offset(required(query, "offset")?),
         numbers: parameter::<String>(query, "numbers")?.map(|text| numbers(&text)).transpose()?,
         ignores_hint: parameter(query, "ignoreHint")?.unwrap_or(false),
         action: parameter(query, "action")?,
@@ -68,9 +68,9 @@ pub(super) async fn remove(
     query: Option<&str>,
 ) -> Result<Response<Body>, ProblemDetails> {
     check_query(&["app", "partition", "digest", "foreign", "dryRun"], query)?;
-    let app = needed::<AppName>(query, "app")?;
+    let app = required::<AppName>(query, "app")?;
     let request = RemoveRequest {
-        partition: needed(query, "partition")?,
+        partition: required(query, "partition")?,
         digest: parameter(query, "digest")?,
         is_foreign: parameter(query, "foreign")?.unwrap_or(false),
         is_dry_run: parameter(query, "dryRun")?.unwrap_or(false),

@@ -5,10 +5,10 @@ use processor::Refused;
 use serde_json::json;
 use vvm::{Node, NotOwner, eventlog::WsId, sysvvm::AppName};
 
-use super::{found_app, needed};
+use super::found_app;
 use crate::{
     problem::{NOT_LEADER, ProblemDetails},
-    query::check_query,
+    query::{check_query, required},
     read::{check_workspace_exists, read_problem},
     response::{Body, json_response},
 };
@@ -19,7 +19,7 @@ pub(super) async fn list(
     query: Option<&str>,
 ) -> Result<Response<Body>, ProblemDetails> {
     check_query(&["app", "ws"], query)?;
-    let (name, ws) = (needed::<AppName>(query, "app")?, WsId(needed(query, "ws")?));
+    let (name, ws) = (required::<AppName>(query, "app")?, WsId(required(query, "ws")?));
     let app = found_app(node, &name)?;
     let not_owner = |why: NotOwner| {
         let reason = format!("{why}: ask the admin endpoint of its owner");

@@ -149,6 +149,7 @@ impl ApiHandler {
         let mark = ForwardMark::read(&head.headers);
         let left = mark.map(|mark| mark.left).unwrap_or_default();
         let mut head = self.head(head, self.node.clock().now() + left);
+        head.is_forwarded = true;
         let uri = head.uri.clone();
         let answered = match (checked, asked_successor(head.path())) {
             (Ok(()), Some(successor)) => self.answer_successor(successor),

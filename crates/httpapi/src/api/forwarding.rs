@@ -34,6 +34,7 @@ use super::{
 };
 use crate::{
     cluster::{Cluster, ForwardMark, ParkedPartition, Peer, PeerBody, PeerFailure},
+    places::PlaceTaker,
     problem::{NOT_LEADER, ProblemDetails},
     read::READ_BYTES,
     response::{REQUEST_ID, full_body},
@@ -250,8 +251,8 @@ impl ApiHandler {
         let bytes = match request.endpoint.is_read() && !is_refused {
             true => {
                 let pool = if bytes > READ_BYTES { &self.large_answers } else { &self.answers };
-                let principal = self.access.principal(&head.caller);
-                match pool.reserve_in_half(principal, bytes, head.until).await {
+                let taker = PlaceTaker::between_nodes(self.access.principal(&head.caller));
+                match pool.reserve_in_half(taker, bytes, head.until).await {
                     Ok(share) => share.into_bytes(body.collect().await?),
                     Err(problem) => return Ok(refused_for_good(problem)),
                 }

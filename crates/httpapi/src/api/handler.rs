@@ -13,21 +13,22 @@ use vvm::{
 };
 
 use super::{
-    headers::request_id,
     settings::{HttpApiSettings, LARGE_EVENTS_BYTES, NEW_EVENTS_BYTES},
     views::Descriptions,
 };
 use crate::{
-    authentication::{PortAccess, nobody},
+    authentication::{PortAccess, unchecked},
     cluster::{Cluster, ClusterMode, ForwardMetrics, Peers, QuotaLimits},
     cross_origin::PageOrigins,
     follow::{FollowContext, FollowedLogs, FollowerPlaces},
     html_page::HtmlPage,
     memory::MemoryPool,
+    places::PlaceTaker,
     problem::ProblemDetails,
     read::LogReads,
     read_throttle::ReadThrottle,
     request_body::RequestBody,
+    request_id::request_id,
     response::Body,
     rows,
     server::RequestHandler,
@@ -96,6 +97,8 @@ pub(super) struct RequestHead {
     pub(super) caller: Arc<Caller>,
     /// The end of the time of the request, if it is known already.
     pub(super) until: Instant,
+    /// Whether another node forwards the request.
+    pub(super) is_forwarded: bool,
     pub(super) span: RequestSpan,
 }
 
@@ -172,14 +175,25 @@ impl ApiHandler {
             uri: head.uri,
             method: head.method,
             version: head.version,
-            caller: nobody(),
+            caller: unchecked(),
             until,
+            is_forwarded: false,
         }
     }
 
     /// The deadline of a request that arrives now, for waiting and for its answer.
     pub(super) fn deadline(&self, head: &RequestHead) -> Instant {
         head.until.min(self.node.clock().now() + self.settings.command_time)
+    }
+
+    /// The principal of a request, for limits. A forwarded request holds a connection between the
+    /// two nodes.
+    pub(super) fn taker<'h>(&self, head: &'h RequestHead) -> PlaceTaker<'h> {
+        let principal = self.access.principal(&head.caller);
+        match head.is_forwarded {
+            true => PlaceTaker::between_nodes(principal),
+            false => principal.into(),
+        }
     }
 
     /// The other nodes; `None` if the node is not in a cluster.

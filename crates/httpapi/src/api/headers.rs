@@ -1,27 +1,17 @@
 //! The headers of a request to the API.
 
 use bytes::Bytes;
-use clock::Clock;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH};
 use processor::IdempotencyKey;
 use vvm::eventlog::{Epoch, Offset, Version};
 
 use super::handler::RequestHead;
-use crate::{problem::ProblemDetails, response::REQUEST_ID};
+use crate::problem::ProblemDetails;
 
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The largest length of a name in a header.
-const LONGEST_NAME: usize = 256;
-
-/// The id of a request: the id that the client sent, if it is valid, else a new one.
-pub(super) fn request_id(headers: &HeaderMap, clock: &Clock) -> String {
-    let is_fit = |id: &&str| {
-        (1..=LONGEST_NAME).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
-    };
-    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(is_fit);
-    given.map_or_else(|| format!("{:016x}{:016x}", clock.random(), clock.random()), str::to_owned)
-}
+/// The largest length of an idempotency key.
+const LONGEST_KEY: usize = 256;
 
 /// The idempotency key of a command, if the client sent one. Such a command may be sent again.
 pub(super) fn idempotency_key(
@@ -33,8 +23,8 @@ pub(super) fn idempotency_key(
     if keys.next().is_some() {
         return Err(ProblemDetails::bad_request("the request has more than one Idempotency-Key"));
     }
-    if !(1..=LONGEST_NAME).contains(&key.len()) {
-        let reason = format!("the Idempotency-Key must have 1 to {LONGEST_NAME} bytes");
+    if !(1..=LONGEST_KEY).contains(&key.len()) {
+        let reason = format!("the Idempotency-Key must have 1 to {LONGEST_KEY} bytes");
         return Err(ProblemDetails::bad_request(reason));
     }
     let method = head.method.as_str().as_bytes();
@@ -75,26 +65,5 @@ pub(super) fn refuse_if_match(headers: &HeaderMap) -> Result<(), ProblemDetails>
             "If-Match is only for PATCH and DELETE: give a row of a command a `version`",
         )),
         false => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_keeps_its_id_if_the_id_is_valid() {
-        let clock = Clock::system();
-        let named = |name: &[u8]| {
-            let value = HeaderValue::from_bytes(name).unwrap();
-            request_id(&HeaderMap::from_iter([(REQUEST_ID, value)]), &clock)
-        };
-        for kept in ["x", "my-request/7", &"x".repeat(LONGEST_NAME)] {
-            assert_eq!(named(kept.as_bytes()), kept);
-        }
-        for other in [&b""[..], b"my request", b"\xff\xfe", &[b'x'; LONGEST_NAME + 1]] {
-            let new = named(other);
-            assert!(new.len() == 32 && new.bytes().all(|byte| byte.is_ascii_hexdigit()), "{new}");
-        }
     }
 }

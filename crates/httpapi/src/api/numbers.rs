@@ -105,7 +105,7 @@ impl ApiHandler {
         let bytes = NUMBER_BYTES.saturating_mul(count as usize);
         let is_large = bytes > READ_BYTES;
         let pool = if is_large { &self.large_answers } else { &self.answers };
-        pool.reserve_in_half(self.access.principal(&head.caller), bytes, deadline).await
+        pool.reserve_in_half(self.taker(head), bytes, deadline).await
     }
 
     pub(super) async fn peek_number(

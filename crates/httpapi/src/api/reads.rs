@@ -128,8 +128,8 @@ impl ApiHandler {
         deadline: Instant,
         read: impl Fn() -> R,
     ) -> Result<(Bytes, T), ProblemDetails> {
-        let principal = self.access.principal(&head.caller);
-        let mut share = self.answers.reserve_in_half(principal, READ_BYTES, deadline).await?;
+        let taker = self.taker(head);
+        let mut share = self.answers.reserve_in_half(taker, READ_BYTES, deadline).await?;
         loop {
             let Ok(read) = self.node.clock().timeout_at(deadline, read()).await else {
                 return Err(ProblemDetails::unavailable(
@@ -143,7 +143,7 @@ impl ApiHandler {
             }
             let needs = answer.len();
             drop((answer, share));
-            share = self.large_answers.reserve_in_half(principal, needs, deadline).await?;
+            share = self.large_answers.reserve_in_half(taker, needs, deadline).await?;
         }
     }
 
@@ -160,10 +160,7 @@ impl ApiHandler {
         let log = match is_followed(head.query())? {
             true => self.follow(head, (app, ws), &partition, name).await,
             false => {
-                let held = self
-                    .log_reads
-                    .permits(self.access.principal(&head.caller), self.deadline(head))
-                    .await?;
+                let held = self.log_reads.permits(self.taker(head), self.deadline(head)).await?;
                 let with = (&self.throttle, held);
                 let end = (self.end_of_token(head), self.node.clock());
                 read::stream_log(&partition, name, head.query(), with, end).await

@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     cluster::{Cluster, Parked, ParkedPartition, QuotaShare},
+    places::{Place, PlaceTaker},
     problem::{NOT_LEADER, ProblemDetails},
     route::{ApiOperation, Endpoint},
 };
@@ -81,15 +82,10 @@ impl ApiHandler {
                 RequestTarget::Nobody(why) => refused(why),
                 RequestTarget::Other(owner) => {
                     let parked = self.parked(&mut parked, cluster, app, partition);
-                    match self.take_quota(&mut held, parked, payload) {
-                        Ok(()) => {
-                            let to = ForwardTarget { cluster, seen, owner, parked };
-                            let forward = self.forward(to, head, request, payload, &tries);
-                            // A request that this node does has no room for this future.
-                            Box::pin(forward).await
-                        }
-                        Err(problem) => TryEnd::Answered(Err(problem), None),
-                    }
+                    let to = ForwardTarget { cluster, seen, owner, parked };
+                    let forward = self.try_other(to, head, request, payload, (&tries, &mut held));
+                    // A request that this node does has no room for this future.
+                    Box::pin(forward).await
                 }
             };
             let last = match tries.next(end) {
@@ -109,6 +105,58 @@ impl ApiHandler {
             self.metrics.retries.increment(1);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// Tries a request at the owner of its partition.
+    ///
+    /// Invariant: a read has the share of its principal in the connections to the owner before it
+    /// takes anything that the requests of all principals share. In a simpler version a principal
+    /// that takes its answers slowly holds all these connections, because each of its reads waits
+    /// on one of them for memory of the principal, and all other principals wait for a connection.
+    async fn try_other(
+        &self,
+        to: ForwardTarget<'_>,
+        head: &RequestHead,
+        request: &RoutedRequest<'_>,
+        payload: &mut Payload<'_>,
+        (tries, held): (&Tries, &mut HeldPlaces),
+    ) -> TryEnd {
+        let _places = match self.read_places(&to, head, request, held).await {
+            Ok(places) => places,
+            Err(problem) => return TryEnd::Answered(Err(problem), None),
+        };
+        match self.take_quota(held, to.parked, payload) {
+            Ok(()) => self.forward(to, head, request, payload, tries).await,
+            Err(problem) => TryEnd::Answered(Err(problem), None),
+        }
+    }
+
+    /// Waits for the places of a read among the reads of its principal that the owner does. Logs
+    /// have places of their own. A write waits for no share of its principal.
+    async fn read_places(
+        &self,
+        to: &ForwardTarget<'_>,
+        head: &RequestHead,
+        request: &RoutedRequest<'_>,
+        held: &HeldPlaces,
+    ) -> Result<Option<[Place; 2]>, ProblemDetails> {
+        let principal = self.access.principal(&head.caller);
+        if principal.is_none() || !request.endpoint.is_read() || request.endpoint.is_log() {
+            return Ok(None);
+        }
+        let peer = to.owner.cluster.and_then(|address| to.cluster.peers.peer(address));
+        let Some(peer) = peer else { return Ok(None) };
+        let now = self.node.clock().now();
+        // The other half of the time belongs to the read.
+        let until = now + (head.until - now) / 2;
+        // A request that is tried again has places of its partition already.
+        let taker: PlaceTaker<'_> = match held.quota {
+            None => principal.into(),
+            Some(_) => PlaceTaker::between_nodes(principal),
+        };
+        let of_partition = to.parked.reads.take(taker, until).await?;
+        let of_peer = peer.reads.take(taker, until).await?;
+        Ok(Some([of_partition, of_peer]))
     }
 
     /// Waits before the next try. Returns false if the time of the request is over.

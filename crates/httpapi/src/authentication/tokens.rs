@@ -12,7 +12,7 @@ use std::{
 
 use access::{Caller, KeySet, KeySetError, TokenRefusal, TokenRules, TokenVerifier};
 use async_trait::async_trait;
-use clock::Clock;
+use clock::{Clock, Instant};
 use hyper::{HeaderMap, header::AUTHORIZATION};
 use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, Notify, Semaphore, watch};
@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The shortest pause between two looks, if tokens name unknown keys.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-/// The most requests that wait for a look at the file. Others are refused at once.
+/// The most requests that wait for a look at the file. Others must come again.
 const MOST_WAITING: usize = 32;
 
 /// The most bytes of the file of keys. A file that is larger is no file of keys.
@@ -67,7 +67,7 @@ pub struct TokenAuthenticator {
     refused: StdMutex<Option<String>>,
     /// The number of looks that have begun.
     begun: AtomicU64,
-    /// The requests that may wait for a look.
+    /// The requests that may wait for a look. Each has its place for one look.
     waiting: Semaphore,
     is_wanted: Notify,
     /// One port follows the file, and the others wait for it.
@@ -81,6 +81,8 @@ struct KeysInForce {
     digest: [u8; 32],
     /// The number of the look that found these keys. Looks have the numbers of their beginnings.
     look: u64,
+    /// The end of this look.
+    looked: Instant,
 }
 
 impl TokenAuthenticator {
@@ -97,7 +99,8 @@ impl TokenAuthenticator {
         let (keys, digest) = parsed(&path, read(&path, MOST_BYTES))?;
         warn_of_unused(&path, &keys);
         let verifier = Arc::new(TokenVerifier::new(rules.clone(), keys));
-        let current = watch::Sender::new(KeysInForce { verifier, digest, look: 0 });
+        let looked = clock.now();
+        let current = watch::Sender::new(KeysInForce { verifier, digest, look: 0, looked });
         let (is_wanted, following) = (Notify::new(), Mutex::new(()));
         let (begun, waiting) = (AtomicU64::new(0), Semaphore::new(MOST_WAITING));
         show_refused(false);
@@ -114,22 +117,27 @@ impl TokenAuthenticator {
         })
     }
 
-    fn verify(&self, token: &str) -> Result<Arc<Caller>, TokenRefusal> {
-        let verifier = Arc::clone(&self.current.borrow().verifier);
-        verifier.verify(token, self.clock.wall().as_millis() / 1_000)
+    fn keys(&self) -> KeysInForce {
+        self.current.borrow().clone()
     }
 
-    /// Waits until the file was looked at again.
-    async fn looked_again(&self) {
-        // Anybody can send tokens with unknown keys, and each would hold its connection.
-        let Ok(_place) = self.waiting.try_acquire() else { return };
-        // A look that has begun already may have read the file before the issuer replaced it.
-        let begun = self.begun.load(Ordering::SeqCst);
-        let mut current = self.current.subscribe();
+    /// Wants a look at the file, and waits for the end of the next one. Returns the keys after it.
+    ///
+    /// # Errors
+    /// If too many requests wait already, or if no look ends in time.
+    async fn keys_after(
+        &self,
+        before: u64,
+        until: Instant,
+    ) -> Result<KeysInForce, NotAuthenticated> {
         self.is_wanted.notify_one();
-        let looked = current.wait_for(|now| now.look > begun);
-        // If nobody looks in time, the token is checked with the keys of before.
-        let _ = self.clock.timeout_at(self.clock.now() + LOOK_WITHIN, looked).await;
+        // Anybody can send tokens with unknown keys, and each would hold its connection.
+        let place = self.waiting.try_acquire();
+        let _place = place.map_err(|_| NotAuthenticated::KeysUnread)?;
+        let mut current = self.current.subscribe();
+        let looked = current.wait_for(|now| now.look > before);
+        let looked = self.clock.timeout_at(until, looked).await.ok();
+        looked.and_then(Result::ok).map(|keys| keys.clone()).ok_or(NotAuthenticated::KeysUnread)
     }
 
     async fn look(&self) {
@@ -144,8 +152,8 @@ impl TokenAuthenticator {
             self.note_refused(Some(format!("{file}: the file was not read within {READ_TIME:?}")));
         };
         let read = parsed(&self.path, reported_if_late(&self.clock, read, is_late).await);
-        let before = self.current.borrow().clone();
-        let mut next = KeysInForce { look, ..before };
+        let before = self.keys();
+        let mut next = KeysInForce { look, looked: self.clock.now(), ..before };
         match read {
             Ok((_, digest)) if digest == next.digest => self.note_refused(None),
             Ok((keys, digest)) => {
@@ -185,23 +193,31 @@ fn show_refused(is_refused: bool) {
 impl Authenticator for TokenAuthenticator {
     async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Caller>, NotAuthenticated> {
         let token = bearer(headers)?;
-        let verified = match self.verify(token) {
-            Err(TokenRefusal::UnknownKey) => {
-                self.looked_again().await;
-                self.verify(token)
+        let begun = self.begun.load(Ordering::SeqCst);
+        let until = self.clock.now() + LOOK_WITHIN;
+        let mut keys = self.keys();
+        loop {
+            match keys.verifier.verify(token, self.clock.wall().as_millis() / 1_000) {
+                // A look that began before the request may have read the file before the issuer
+                // replaced it. Only a later look shows that the file does not have the key.
+                Err(TokenRefusal::UnknownKey) if keys.look <= begun => {
+                    keys = self.keys_after(keys.look, until).await?;
+                }
+                verified => {
+                    return verified.map_err(|why| NotAuthenticated::Refused(why.to_string()));
+                }
             }
-            verified => verified,
-        };
-        verified.map_err(|why| NotAuthenticated::Refused(why.to_string()))
+        }
     }
 
     async fn follow(&self) {
         let _alone = self.following.lock().await;
         loop {
-            self.clock.sleep(LOOK_PAUSE).await;
-            let tick = self.clock.now() + (LOOK_EVERY - LOOK_PAUSE);
+            let last = self.current.borrow().looked;
+            self.clock.sleep_until(last + LOOK_PAUSE).await;
             // Either event causes a look.
-            let _ = self.clock.timeout_at(tick, self.is_wanted.notified()).await;
+            let wanted = self.is_wanted.notified();
+            let _ = self.clock.timeout_at(last + LOOK_EVERY, wanted).await;
             self.look().await;
         }
     }
@@ -245,12 +261,110 @@ fn warn_of_unused(path: &Path, keys: &KeySet) {
 mod tests {
     use std::pin::pin;
 
-    use access::SigningKey;
+    use access::{Grants, NewToken, SigningKey};
     use clock::ManualClock;
     use futures::FutureExt;
     use tokio::sync::oneshot;
 
     use super::*;
+
+    struct Node {
+        tokens: TokenAuthenticator,
+        manual: ManualClock,
+        folder: tempfile::TempDir,
+    }
+
+    impl Node {
+        fn new(key: &SigningKey) -> Node {
+            let (manual, folder) = (ManualClock::new(1), tempfile::tempdir().unwrap());
+            let path = folder.path().join("keys.json");
+            std::fs::write(&path, key.public_keys()).unwrap();
+            let rules = TokenRules::new("https://issuer.example", "vvm");
+            let tokens = TokenAuthenticator::read(rules, path, manual.clock()).unwrap();
+            Node { tokens, manual, folder }
+        }
+
+        /// The headers of a request with a token that ends late.
+        fn headers(&self, key: &SigningKey) -> HeaderMap {
+            let now = self.manual.clock().wall().as_millis() / 1_000;
+            let token = NewToken {
+                issuer: "https://issuer.example".to_owned(),
+                audience: "vvm".to_owned(),
+                subject: "a".to_owned(),
+                issued: now,
+                expires: now + 600,
+                grants: Grants::default(),
+            };
+            let bearer = format!("Bearer {}", key.sign(&token).unwrap());
+            HeaderMap::from_iter([(AUTHORIZATION, bearer.parse().unwrap())])
+        }
+
+        fn look(&self, key: &SigningKey) {
+            self.tokens.look_at(async { Ok(key.public_keys().into()) }).now_or_never().unwrap();
+        }
+    }
+
+    /// Clients with good tokens got 401 if more of them came than may wait for a look, and also if
+    /// no look ended in time.
+    #[test]
+    fn a_token_is_refused_only_after_a_look_at_the_keys() {
+        let [former, new, stranger] = [(); 3].map(|()| SigningKey::generate().unwrap());
+        let node = Node::new(&former);
+        let (good, wrong) = (node.headers(&new), node.headers(&stranger));
+        let ask = |headers| node.tokens.authenticate(headers);
+        // Invented keys take all places.
+        let mut invented: Vec<_> = (0..MOST_WAITING).map(|_| ask(&wrong)).collect();
+        assert!(invented.iter_mut().all(|asked| asked.as_mut().now_or_never().is_none()));
+        let unread = Some(Err(NotAuthenticated::KeysUnread));
+        assert_eq!(ask(&good).now_or_never(), unread);
+        // The next look ends the wait of all.
+        node.look(&new);
+        for asked in invented {
+            let refused = asked.now_or_never().unwrap().unwrap_err();
+            assert!(matches!(refused, NotAuthenticated::Refused(_)), "{refused}");
+        }
+        assert!(ask(&good).now_or_never().unwrap().is_ok());
+        // No look ends in time.
+        let mut late = ask(&wrong);
+        assert!(late.as_mut().now_or_never().is_none());
+        node.manual.advance(LOOK_WITHIN);
+        assert_eq!(late.now_or_never(), unread);
+    }
+
+    /// A look may have read the file before the issuer replaced it.
+    #[test]
+    fn a_look_that_began_before_the_request_refuses_no_token() {
+        let [former, new] = [(); 2].map(|()| SigningKey::generate().unwrap());
+        let node = Node::new(&former);
+        let good = node.headers(&new);
+        let (sender, read) = oneshot::channel();
+        let mut early = pin!(node.tokens.look_at(async { Ok(read.await.unwrap()) }));
+        assert!(early.as_mut().now_or_never().is_none());
+        let mut asked = node.tokens.authenticate(&good);
+        assert!(asked.as_mut().now_or_never().is_none());
+        sender.send(former.public_keys().into()).unwrap();
+        assert!(early.now_or_never().is_some());
+        assert!(asked.as_mut().now_or_never().is_none(), "the look has shown nothing");
+        node.look(&new);
+        assert!(asked.now_or_never().unwrap().is_ok());
+    }
+
+    /// A token with an unknown key waited for a second although nobody had looked at the file for
+    /// long.
+    #[tokio::test]
+    async fn a_look_begins_at_once_if_the_last_one_is_old() {
+        let [former, new] = [(); 2].map(|()| SigningKey::generate().unwrap());
+        let node = Node::new(&former);
+        node.manual.advance(LOOK_PAUSE);
+        std::fs::write(node.folder.path().join("keys.json"), new.public_keys()).unwrap();
+        let (good, system) = (node.headers(&new), Clock::system());
+        // The time of the node stands still, so only the request causes a look.
+        tokio::select! {
+            caller = node.tokens.authenticate(&good) => assert!(caller.is_ok()),
+            () = node.tokens.follow() => {}
+            () = system.sleep(Duration::from_secs(20)) => panic!("nobody looks"),
+        }
+    }
 
     /// A look whose read did not end was silent, and the metric said that the file was used.
     #[test]

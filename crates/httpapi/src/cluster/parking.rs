@@ -9,10 +9,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use clock::Clock;
 use metrics::Gauge;
 use tokio::sync::Semaphore;
 
-use super::quota::{Quota, QuotaLimits};
+use super::{
+    quota::{Quota, QuotaLimits},
+    read_places::ReadPlaces,
+};
 
 /// The number of requests of a partition that are tried again at the same time.
 const LANES: usize = 16;
@@ -25,6 +29,7 @@ const FORWARDED: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Parking {
     limits: QuotaLimits,
+    clock: Clock,
     partitions: Mutex<HashMap<(usize, u16), Arc<ParkedPartition>>>,
 }
 
@@ -35,11 +40,13 @@ pub(crate) struct ParkedPartition {
     pub(crate) lanes: Arc<Semaphore>,
     /// The connections to the owner that the requests may use at the same time.
     pub(crate) connections: Semaphore,
+    /// The shares of principals in these connections.
+    pub(crate) reads: ReadPlaces,
 }
 
 impl Parking {
-    pub(super) fn new(limits: QuotaLimits) -> Parking {
-        Parking { limits, partitions: Mutex::default() }
+    pub(super) fn new(limits: QuotaLimits, clock: Clock) -> Parking {
+        Parking { limits, clock, partitions: Mutex::default() }
     }
 
     pub(crate) fn of(&self, app: usize, partition: u16) -> Arc<ParkedPartition> {
@@ -49,6 +56,7 @@ impl Parking {
                 quota: Quota::new(self.limits),
                 lanes: Arc::new(Semaphore::new(LANES)),
                 connections: Semaphore::new(FORWARDED),
+                reads: ReadPlaces::of_partition(FORWARDED, self.limits, self.clock.clone()),
             })
         }))
     }

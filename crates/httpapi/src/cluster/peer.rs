@@ -34,6 +34,7 @@ use super::{
     body::PeerBody,
     connection::{PeerConnection, PeerFailure},
     quota::{Quota, QuotaLimits},
+    read_places::ReadPlaces,
     settings::ClusterSettings,
     tls::ClusterTls,
 };
@@ -46,6 +47,9 @@ use crate::{
 
 const REQUESTS_PER_PEER: usize = ClusterSettings::REQUESTS_PER_PEER;
 const FOLLOWERS_PER_PEER: usize = ClusterSettings::FOLLOWERS_PER_PEER;
+
+/// The slots for requests. One more is for questions.
+const REQUEST_SLOTS: usize = REQUESTS_PER_PEER - 1;
 
 /// The most connections to one peer.
 const CONNECTIONS_PER_PEER: usize = REQUESTS_PER_PEER + FOLLOWERS_PER_PEER;
@@ -76,6 +80,8 @@ pub(crate) struct Peer {
     question_slot: Arc<Semaphore>,
     /// The requests that the peer answers, and the bytes of their bodies.
     pub(crate) quota: Arc<Quota>,
+    /// The shares of principals in the slots for requests.
+    pub(crate) reads: ReadPlaces,
     pub(crate) logs: SendPlaces,
     follower_slots: Places,
     state: Mutex<PeerState>,
@@ -103,9 +109,10 @@ impl Peer {
             address,
             host: host.unwrap_or(HeaderValue::from_static("localhost")),
             tls,
-            slots: Arc::new(Semaphore::new(REQUESTS_PER_PEER - 1)),
+            slots: Arc::new(Semaphore::new(REQUEST_SLOTS)),
             question_slot: Arc::new(Semaphore::new(1)),
             quota: Quota::new(limits),
+            reads: ReadPlaces::of_peer(REQUEST_SLOTS, limits, clock.clone()),
             logs: SendPlaces::new(
                 "through this node, the owner sends",
                 LOGS_PER_PEER,

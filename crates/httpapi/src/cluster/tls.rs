@@ -52,8 +52,9 @@ impl ClusterTls {
     }
 
     /// Checks the certificate of this node as the other nodes do: a connection in either direction
-    /// needs it. A certificate that is over or not valid yet passes, because the node warns of its
-    /// end, and takes a new one while it works. A node that works checks new files in this way.
+    /// needs it. A certificate that has expired or is not valid yet passes, because the node warns
+    /// of its end, and takes a new one while it works. A node that works checks new files in this
+    /// way.
     ///
     /// # Errors
     /// If a file cannot be used, or if the other nodes would refuse the certificate.

@@ -5,7 +5,7 @@ use hyper::{HeaderMap, header::HeaderName};
 use super::format::EventFormat;
 use crate::{
     problem::ProblemDetails,
-    query::{LIMIT_OF_NONE, parameter},
+    query::{END, LIMIT_OF_NONE, parameter},
 };
 
 /// The header with the id of the last event that a client of server-sent events received.
@@ -51,7 +51,7 @@ impl FollowRequest {
             // A client that connects again sends the parameters of its first request.
             (Some(last), _) => FollowStart::At(last.saturating_add(1)),
             (None, None) => FollowStart::At(1),
-            (None, Some("end")) => FollowStart::End,
+            (None, Some(END)) => FollowStart::End,
             (None, Some(from)) => {
                 let from = from.parse().ok().filter(|from| *from > 0);
                 FollowStart::At(from.ok_or_else(|| {

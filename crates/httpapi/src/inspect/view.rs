@@ -8,7 +8,7 @@ use vvm::{
 
 use crate::{
     problem::ProblemDetails,
-    query::{LIMIT_OF_NONE, NO_OFFSET, check_query, parameter},
+    query::{LIMIT_OF_NONE, NO_OFFSET, check_query, parameter, required},
 };
 
 /// The number of lines of a view without a limit of its own.
@@ -129,21 +129,21 @@ impl View {
             0 => Err(ProblemDetails::bad_request(NO_OFFSET)),
             offset => Ok(offset),
         };
-        let app = || needed::<AppName>(query, "app");
-        let ws = || Ok(WsId(needed(query, "ws")?));
+        let app = || required::<AppName>(query, "app");
+        let ws = || Ok(WsId(required(query, "ws")?));
         Ok(match name {
             "apps" => View::Apps,
             "partitions" => View::Partitions,
             "leases" => View::Leases,
             "plog" => {
-                let partition = needed(query, "partition")?;
+                let partition = required(query, "partition")?;
                 View::Plog { app: app()?, partition, from: offset()?, limit }
             }
             "wlog" => View::Wlog { app: app()?, ws: ws()?, from: offset()?, limit },
             "records" => View::Records { app: app()?, ws: ws()?, from: from()?, limit },
             "numbers" => View::Numbers { app: app()?, ws: parameter(query, "ws")?.map(WsId) },
             _ => {
-                let name: String = needed(query, "keyspace")?;
+                let name: String = required(query, "keyspace")?;
                 let keyspace = KeyspaceName::new(name);
                 let keyspace =
                     keyspace.map_err(|error| ProblemDetails::bad_request(error.to_string()))?;
@@ -165,14 +165,6 @@ fn raw_partitions(query: Option<&str>) -> Result<RawPartitions, ProblemDetails> 
         (Some(pkey), from, None) => Ok(RawPartitions::One { pkey, from: from.unwrap_or_default() }),
         (None, None, prefix) => Ok(RawPartitions::WithPrefix(prefix.unwrap_or_default())),
     }
-}
-
-fn needed<T: std::str::FromStr<Err: std::fmt::Display>>(
-    query: Option<&str>,
-    name: &str,
-) -> Result<T, ProblemDetails> {
-    let missing = || ProblemDetails::bad_request(format!("the parameter `{name}` is missing"));
-    parameter(query, name)?.ok_or_else(missing)
 }
 
 fn bytes_of(name: &str, text: &str) -> Result<Bytes, ProblemDetails> {

@@ -69,6 +69,7 @@ pub(crate) static PROBLEM_CODES: &[ProblemCode] = &[
     of(503, "recovering", ProblemOf::App),
     of(503, "queue_full", ProblemOf::Change),
     of(503, "memory_full", ProblemOf::All),
+    of(503, "keys_unread", ProblemOf::All),
     of(503, "too_many_logs", ProblemOf::Log),
     of(503, "too_many_followers", ProblemOf::Log),
     of(503, "stopping", ProblemOf::App),

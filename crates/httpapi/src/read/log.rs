@@ -20,9 +20,9 @@ use super::{
 };
 use crate::{
     memory::{MemoryPool, MemoryShare},
-    places::{NoPlace, Place, Places},
+    places::{NoPlace, Place, PlaceTaker, Places},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
-    query::{NO_OFFSET, limit, parameter},
+    query::{END, END_WITHOUT_FOLLOW, NO_OFFSET, limit, parameter},
     read_throttle::ReadThrottle,
     response::{Body, stream_response},
 };
@@ -69,11 +69,11 @@ impl LogReads {
     /// Waits for the resources of a log that is sent to a principal.
     pub(crate) async fn permits(
         &self,
-        principal: Option<&str>,
+        taker: PlaceTaker<'_>,
         deadline: Instant,
     ) -> Result<LogPermits, ProblemDetails> {
-        let place = self.logs.take(principal, deadline).await?;
-        self.with_memory(place, principal, deadline).await
+        let place = self.logs.take(taker, deadline).await?;
+        self.with_memory(place, taker, deadline).await
     }
 
     /// Waits for the resources of a follower that reads events from before the tail of its log.
@@ -86,7 +86,7 @@ impl LogReads {
         // The share of these places bounds the memory of the principal, too. An answer that waits for
         // the share of its memory may be refused, and a follower must not be.
         let place = place.map_err(|why| LogReads::no_place(&self.followers, why))?;
-        self.with_memory(place, None, deadline).await
+        self.with_memory(place, PlaceTaker::from(None), deadline).await
     }
 
     /// The problem of a follower that gets no place.
@@ -102,10 +102,10 @@ impl LogReads {
     async fn with_memory(
         &self,
         place: Place,
-        principal: Option<&str>,
+        taker: PlaceTaker<'_>,
         deadline: Instant,
     ) -> Result<LogPermits, ProblemDetails> {
-        let share = self.answers.reserve_in_half(principal, READ_BYTES, deadline).await?;
+        let share = self.answers.reserve_in_half(taker, READ_BYTES, deadline).await?;
         Ok(LogPermits { _log: place, _share: share })
     }
 
@@ -124,6 +124,9 @@ pub(crate) async fn stream_log(
     (throttle, held): (&ReadThrottle, LogPermits),
     (until, clock): (Instant, &Clock),
 ) -> Result<Response<Body>, ProblemDetails> {
+    if parameter::<String>(query, "from")?.as_deref() == Some(END) {
+        return Err(ProblemDetails::bad_request(END_WITHOUT_FOLLOW));
+    }
     let from: u64 = parameter(query, "from")?.unwrap_or(Offset::FIRST.0);
     let limit = limit(query, MOST_EVENTS)?;
     if from == 0 {

@@ -3,7 +3,7 @@
 use clock::{Clock, Instant};
 
 use crate::{
-    places::{Place, Places},
+    places::{Place, PlaceTaker, Places},
     problem::ProblemDetails,
 };
 
@@ -22,13 +22,13 @@ impl SendPlaces {
     }
 
     /// Waits for a place.
-    pub(crate) async fn take(
+    pub(crate) async fn take<'p>(
         &self,
-        principal: Option<&str>,
+        taker: impl Into<PlaceTaker<'p>>,
         deadline: Instant,
     ) -> Result<Place, ProblemDetails> {
         let SendPlaces { sends, places } = self;
-        places.take(principal, 1, deadline).await.map_err(|why| {
+        places.take(taker, 1, deadline).await.map_err(|why| {
             places.problem(why, "too_many_logs", |most, of| {
                 format!(
                     "{sends} at most {most} logs{of} at the same time: wait until one of them has \

@@ -202,7 +202,11 @@ impl Endpoint {
 const RECORD: &[Segment] = &[Is("workspaces"), Workspace, Is("docs"), Table, Record];
 
 const LOG: &[Parameter] = &[
-    Parameter { name: "from", values: Offset, summary: "The first event. The default is 1." },
+    Parameter {
+        name: "from",
+        values: Offset,
+        summary: "The first event. The default is 1. `end` needs `follow=true`.",
+    },
     limit(MOST_EVENTS, "The largest number of events. A followed log has no default."),
     Parameter {
         name: "follow",

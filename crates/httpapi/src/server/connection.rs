@@ -6,7 +6,7 @@ use std::{
 };
 
 use hyper::{
-    Request, Response,
+    HeaderMap, Request, Response,
     body::Incoming,
     header::{CONNECTION, HeaderValue},
     server::conn::http1,
@@ -20,7 +20,7 @@ use super::{
     active_requests::ActiveRequests,
     closing::close,
     limits::ClientKind,
-    malformed::{parse_problem, plain_request, raw_response},
+    malformed::{parse_problem, plain_request, raw_response, response},
     secured::secured,
     state::{RequestHandler, ServerState},
     tracked_body::TrackedBody,
@@ -134,7 +134,8 @@ async fn refuse<A: RequestHandler>(
     let (status, reason) = (problem.status().as_u16(), problem.reason());
     info!(service = shared.service, %peer, status, reason, "malformed request refused");
     if let Some(date) = io.date_of_withheld() {
-        let answer = raw_response(problem, &date).await;
+        let answer = response(problem, &HeaderMap::new(), &shared.clock);
+        let answer = raw_response(answer, &date).await;
         let stream = io.stream();
         let sent = async {
             stream.write_all(&answer).await?;
@@ -192,7 +193,7 @@ async fn answered<A: RequestHandler>(
         let problem = plain_request();
         let (status, reason) = (problem.status().as_u16(), problem.reason());
         info!(service = shared.service, %peer, status, reason, "request refused");
-        let mut answer = problem.into_response();
+        let mut answer = response(problem, &head.headers, &shared.clock);
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         answer
     } else {

@@ -1,10 +1,15 @@
-//! The answer to a request that hyper could not read.
+//! The answer to a request that no handler gets: hyper could not read it, or it came without TLS.
 
+use clock::Clock;
 use http_body_util::BodyExt;
-use hyper::StatusCode;
+use hyper::{HeaderMap, Response, StatusCode, header::HeaderValue};
 
 use super::limits::HttpLimits;
-use crate::problem::ProblemDetails;
+use crate::{
+    problem::ProblemDetails,
+    request_id::request_id,
+    response::{Body, REQUEST_ID},
+};
 
 /// The number of headers that hyper reads at most.
 const MOST_HEADERS: usize = 100;
@@ -45,10 +50,24 @@ pub(super) fn plain_request() -> ProblemDetails {
 /// The first bytes of a TLS handshake.
 const TLS: [u8; 2] = [0x16, 0x03];
 
+/// The answer with a problem. It has the id of the request, as the answers of handlers have.
+pub(super) fn response(
+    problem: ProblemDetails,
+    headers: &HeaderMap,
+    clock: &Clock,
+) -> Response<Body> {
+    let id = request_id(headers, clock);
+    let mut response = problem.with("requestId", &*id).into_response();
+    if let Ok(id) = HeaderValue::try_from(id) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
 /// The bytes of the node's answer, which replaces an answer that hyper wrote by itself. The date is
 /// that of hyper's answer.
-pub(super) async fn raw_response(problem: ProblemDetails, date: &str) -> Vec<u8> {
-    let (head, body) = problem.into_response().into_parts();
+pub(super) async fn raw_response(response: Response<Body>, date: &str) -> Vec<u8> {
+    let (head, body) = response.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let (status, length) = (head.status, body.len());
     let mut text = format!(

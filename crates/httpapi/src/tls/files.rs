@@ -169,7 +169,7 @@ pub(crate) struct Credentials {
     pub(crate) authority: Option<Arc<RootCertStore>>,
     /// The place of the first certificate in the file of authorities that is no authority, from 1.
     leaf: Option<usize>,
-    /// The first moment at which a certificate of the chain is over, in seconds since 1970.
+    /// The first moment at which a certificate of the chain has expired, in seconds since 1970.
     pub(super) ends: u64,
 }
 
@@ -226,7 +226,7 @@ impl Credentials {
         Err(TlsFileError { file, path: self.files.path(file).to_owned(), why })
     }
 
-    /// Refuses a certificate that no client of the port would accept.
+    /// Refuses a certificate that no client with rustls would accept.
     pub(super) fn check_server(&self) -> Result<(), TlsFileError> {
         let refused = |why| self.refused(TlsFile::Certificate, why);
         let Some(own) = self.chain.first() else { return Ok(()) };

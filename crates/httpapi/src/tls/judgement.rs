@@ -10,25 +10,26 @@ use tokio_rustls::rustls::{
     server::ParsedCertificate,
 };
 
-/// The reason why clients refuse the certificate of a server.
+/// The reason why clients that use rustls refuse the certificate of a server. The nodes of a cluster
+/// are such clients, and so are the commands of `vvm`.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RefusedByClients {
     #[error(
-        "clients refuse the certificate, because it is that of an authority (CA:TRUE): use one with \
-         `basicConstraints = CA:FALSE`"
+        "clients that use rustls, such as the nodes, refuse the certificate, because it is that of \
+         an authority (CA:TRUE): use one with `basicConstraints = CA:FALSE`"
     )]
     Authority,
     #[error(
-        "clients refuse the certificate, because its `extendedKeyUsage` lacks `serverAuth`: use one \
-         with `extendedKeyUsage = serverAuth`"
+        "clients that use rustls, such as the nodes, refuse the certificate, because its \
+         `extendedKeyUsage` lacks `serverAuth`: use one with `extendedKeyUsage = serverAuth`"
     )]
     Purpose,
     #[error(
-        "clients refuse the certificate, because it has no `subjectAltName`: use one that has the \
-         hosts and IPs of the node there"
+        "clients that use rustls, such as the nodes, refuse the certificate, because it has no \
+         `subjectAltName`: use one that has the hosts and IPs of the node there"
     )]
     NoName,
-    #[error("clients refuse the certificate: {0}")]
+    #[error("clients that use rustls, such as the nodes, refuse the certificate: {0}")]
     Other(Error),
 }
 
@@ -49,12 +50,13 @@ impl From<Error> for RefusedByClients {
     }
 }
 
-/// Checks that a client could accept the certificate of a server, if the client trusts its authority
-/// and asks for one of its names. `ends` is the end of the certificate, in seconds since 1970.
+/// Checks that a client with rustls could accept the certificate of a server, if the client trusts
+/// its authority and asks for one of its names. `ends` is the end of the certificate, in seconds
+/// since 1970.
 ///
 /// rustls judges the authority last. So the certificate is judged without any authority, and each
-/// other error is one that every client has. A certificate that is over is not refused here, so it is
-/// judged as of its end.
+/// other error is one that every client with rustls has. A certificate that has expired is not
+/// refused here, so it is judged as of its end.
 pub(super) fn check(certificate: &CertificateDer<'_>, ends: u64) -> Result<(), RefusedByClients> {
     let parsed = ParsedCertificate::try_from(certificate)?;
     check_kind(&parsed, ends)?;

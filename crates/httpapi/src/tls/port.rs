@@ -7,6 +7,7 @@ use std::{
 };
 
 use clock::{Clock, Instant};
+use metrics::{Counter, Gauge};
 use tokio::net::TcpStream;
 use tokio_rustls::{
     TlsAcceptor, TlsConnector,
@@ -50,7 +51,7 @@ struct PortConfigs {
     server: Arc<ServerConfig>,
     /// The settings of connections to other nodes.
     client: Option<Arc<ClientConfig>>,
-    /// The moment at which the certificate is over, in seconds since 1970.
+    /// The moment at which the certificate expires, in seconds since 1970.
     ends: u64,
     /// The files from which the settings were made.
     digest: FilesDigest,
@@ -106,20 +107,12 @@ impl PortTls {
     /// Looks at the files again and again, until this future is dropped. Uses them when they change,
     /// shows in the metrics when the certificate ends, and warns before that.
     pub(crate) async fn follow(&self, service: &'static str, clock: &Clock) {
-        let ends =
-            metrics::gauge!("httpapi_certificate_ends_timestamp_seconds", "service" => service);
-        let exchanged = |outcome| {
-            let of = "httpapi_certificate_exchanges_total";
-            let counter = metrics::counter!(of, "service" => service, "outcome" => outcome);
-            counter.increment(0);
-            counter
-        };
-        let (taken, refused) = (exchanged("taken"), exchanged("refused"));
+        let meters = FileMeters::new(service);
         let mut watch = FileWatch::new(self.current().digest);
         let mut warned = None;
         loop {
             let current = self.current();
-            ends.set(current.ends as f64);
+            meters.ends.set(current.ends as f64);
             self.warn_of_end(service, current.ends, &mut warned, clock);
             let in_use = current.digest;
             drop(current);
@@ -129,7 +122,7 @@ impl PortTls {
             };
             let is_late = || {
                 warn!(service, "files of TLS not read in time, the port keeps the former ones");
-                refused.increment(1);
+                meters.note_refused();
                 if let Some(order) = order {
                     self.reloads.answer(order, false);
                 }
@@ -145,10 +138,13 @@ impl PortTls {
             };
             let is_usable = !is_due || self.exchange(service, texts, clock);
             if is_due && is_usable {
-                taken.increment(1);
+                meters.taken.increment(1);
                 warned = None;
             } else if is_due {
-                refused.increment(1);
+                meters.note_refused();
+            }
+            if is_usable && self.current().digest == digest {
+                meters.is_refused.set(0.0);
             }
             if let Some(order) = order {
                 self.reloads.answer(order, is_usable);
@@ -192,19 +188,53 @@ impl PortTls {
         *warned = Some(now);
         let file = self.files.own.certificate.display();
         if seconds_left(ends, clock) == 0 {
-            warn!(service, %file, "certificate is over, clients refuse it: replace the file");
+            warn!(service, %file, "certificate has expired, clients refuse it: replace the file");
         } else {
             warn!(service, %file, days_left, "certificate ends soon: replace the file");
         }
     }
 
-    /// The moment at which the certificate is over, in seconds since 1970.
+    /// The moment at which the certificate expires, in seconds since 1970.
     pub(crate) fn ends(&self) -> u64 {
         self.current().ends
     }
 
     fn current(&self) -> Arc<PortConfigs> {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The metrics of the files of a port.
+struct FileMeters {
+    ends: Gauge,
+    taken: Counter,
+    refused: Counter,
+    /// 1 while the files were refused at the last look, else 0.
+    is_refused: Gauge,
+}
+
+impl FileMeters {
+    fn new(service: &'static str) -> FileMeters {
+        let exchanged = |outcome| {
+            let of = "httpapi_certificate_exchanges_total";
+            let counter = metrics::counter!(of, "service" => service, "outcome" => outcome);
+            counter.increment(0);
+            counter
+        };
+        let is_refused = metrics::gauge!("httpapi_certificate_refused", "service" => service);
+        is_refused.set(0.0);
+        let of = "httpapi_certificate_ends_timestamp_seconds";
+        FileMeters {
+            ends: metrics::gauge!(of, "service" => service),
+            taken: exchanged("taken"),
+            refused: exchanged("refused"),
+            is_refused,
+        }
+    }
+
+    fn note_refused(&self) {
+        self.refused.increment(1);
+        self.is_refused.set(1.0);
     }
 }
 

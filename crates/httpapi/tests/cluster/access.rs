@@ -40,7 +40,8 @@ impl Authenticator for ByName {
     }
 }
 
-fn asks(settings: &mut HttpApiSettings) {
+/// Lets a node ask for tokens.
+pub(crate) fn asks(settings: &mut HttpApiSettings) {
     settings.authenticator = Some(Arc::new(ByName));
 }
 

@@ -10,6 +10,7 @@ mod forwarding;
 mod frozen;
 mod marks;
 mod moves;
+mod shares;
 mod spans;
 mod support;
 mod tls;

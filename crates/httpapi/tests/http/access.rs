@@ -410,8 +410,11 @@ fn an_idempotency_key_belongs_to_its_principal() {
     node.stop();
 }
 
-/// The issuer signs with a new key at once, before the node has seen the new file. After that the
-/// issuer withdraws the former key. Meanwhile a damaged file changes nothing.
+/// The issuer signs with a new key at once, before the node has seen the new file. More clients use
+/// the key than may wait for the node. After that the issuer withdraws the former key. Meanwhile a
+/// damaged file changes nothing.
+///
+/// Clients with the new key got 401 if they found no place to wait.
 #[test]
 fn keys_are_exchanged_under_load_and_no_request_is_lost() {
     let issuer = Issuer::new();
@@ -440,8 +443,14 @@ fn keys_are_exchanged_under_load_and_no_request_is_lost() {
         })
     };
     let with_former = load(former.clone(), Arc::clone(&stop));
+    // The node has just looked at the file, and does so again after a second.
+    let numbers = workspace_path(WS) + "/numbers";
+    let unknown = sign(&SigningKey::generate().unwrap());
+    assert_eq!(ask(&node, "GET", &numbers, Some(&unknown), "").0, 401);
     issuer.publish(&[&issuer.key, &new]);
-    let with_new = load(sign(&new), Arc::clone(&stop));
+    let token = sign(&new);
+    assert!(asked_again(&node, &token, 48) >= 48 - 32);
+    let with_new = load(token, Arc::clone(&stop));
     sleep(Duration::from_millis(1_500));
     assert_eq!(node.metric("httpapi_key_file_refused"), 0.0);
     std::fs::write(issuer.file(), "{").unwrap();
@@ -456,17 +465,40 @@ fn keys_are_exchanged_under_load_and_no_request_is_lost() {
     // The file was looked at again meanwhile.
     assert_eq!(node.log_text().matches("new keys of tokens refused").count(), 1);
     issuer.publish(&[&new]);
-    let path = workspace_path(WS) + "/numbers";
     for _ in 0..400 {
-        if ask(&node, "GET", &path, Some(&former), "").0 == 401 {
+        if ask(&node, "GET", &numbers, Some(&former), "").0 == 401 {
             break;
         }
         sleep(Duration::from_millis(10));
     }
-    assert_eq!(ask(&node, "GET", &path, Some(&former), "").0, 401, "the former key is withdrawn");
-    assert_eq!(ask(&node, "GET", &path, Some(&sign(&new)), "").0, 200);
+    assert_eq!(
+        ask(&node, "GET", &numbers, Some(&former), "").0,
+        401,
+        "the former key is withdrawn"
+    );
+    assert_eq!(ask(&node, "GET", &numbers, Some(&sign(&new)), "").0, 200);
     assert_eq!(node.metric("httpapi_key_file_refused"), 0.0);
     node.stop();
+}
+
+/// Lets so many clients read with a token until each has its answer. Returns how many of their
+/// requests had to be sent again.
+fn asked_again(node: &TestNode, token: &str, clients: usize) -> usize {
+    let path = workspace_path(WS) + "/numbers";
+    let client = || {
+        for again in 0..400 {
+            match ask(node, "GET", &path, Some(token), "") {
+                (200, ..) => return again,
+                (status, code, _) => assert_eq!((status, &*code), (503, "keys_unread")),
+            }
+            sleep(Duration::from_millis(50));
+        }
+        panic!("the node does not take the new key");
+    };
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    })
 }
 
 /// An empty set of keys shut nobody out: the former keys stayed.

@@ -170,6 +170,13 @@ fn a_request_that_makes_no_sense_is_refused() {
         let (status, answer) = request(node.api, "GET", &wlog(query), &[], "");
         assert_eq!((status, answer["code"].as_str()), (400, Some("bad_request")), "{query}");
     }
+    // The message said only that `end` is no number.
+    for query in ["from=end", "from=end&follow=false"] {
+        let path = format!("{}/wlog?{query}", workspace_path(WS));
+        let (status, answer) = request(node.api, "GET", &path, &[], "");
+        assert_eq!((status, answer["code"].as_str()), (400, Some("bad_request")), "{query}");
+        assert!(answer["reason"].as_str().unwrap().contains("add `follow=true`"), "{answer}");
+    }
     let path = wlog("").replace("follow=true", "follow=yes");
     assert_eq!(request(node.api, "GET", &path, &[], "").0, 400);
     let path = wlog("").replace("workspaces/1/", "workspaces/21/");

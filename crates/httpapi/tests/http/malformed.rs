@@ -31,6 +31,9 @@ fn a_request_that_cannot_be_read_gets_a_problem_and_a_line_in_the_log() {
             assert_eq!((answer.status, &*answer.code()), expected, "{request:?}: {answer:?}");
             assert!(answer.body.contains(text) && answer.closes(), "{request:?}: {answer:?}");
             assert!(answer.head.contains("\r\ndate: "), "{answer:?}");
+            // The description of the API promises the id.
+            let id = answer.json()["requestId"].clone();
+            assert_eq!(id.as_str().unwrap(), answer.header("x-request-id").unwrap());
         }
         let lines_in = |log: &str| {
             let lines = log.lines().filter(|line| line.contains("malformed request refused"));

@@ -90,7 +90,10 @@ fn a_principal_leaves_places_for_the_logs_of_others() {
     };
     assert_eq!(readers.iter_mut().map(has_log).filter(|has_log| *has_log).count(), 2);
     assert_eq!(shared.read("/wlog?limit=1", &shared.other).0, 200);
+    let refused = || shared.node.metric("httpapi_shares_refused_total{limit=\"too_many_logs\"}");
+    let before = refused();
     assert_eq!(shared.read("/wlog?limit=1", &shared.slow), limited());
+    assert_eq!(refused(), before + 1.0);
     drop(readers);
     shared.node.stop();
 }

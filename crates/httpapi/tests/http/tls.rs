@@ -180,6 +180,8 @@ fn plain_http_on_a_port_with_tls_is_answered_and_tls_on_a_plain_port_refused() {
             let answer = answer_to(address, request);
             assert_eq!((answer.status, &*answer.code()), (400, "bad_request"));
             assert!(answer.body.contains("this port speaks TLS") && answer.closes(), "{answer:?}");
+            let id = answer.json()["requestId"].clone();
+            assert_eq!(id.as_str().unwrap(), answer.header("x-request-id").unwrap());
             assert!(answer.header("date").is_some(), "{answer:?}");
         }
         let mut head = connect(address);
@@ -459,7 +461,7 @@ fn a_certificate_that_all_clients_refuse_is_refused() {
             assert!(error.to_string().contains(why), "{error}");
         }
     }
-    // A certificate that is over is no error, nor is one without purposes or with an IP alone.
+    // A certificate that has expired is no error, nor is one without purposes or with an IP alone.
     let over = |params: &mut CertificateParams| {
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2021, 1, 1);

@@ -29,6 +29,9 @@ const NAME: &str = "localhost";
 
 const GET: &str = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
+/// The metric of an API whose files are refused.
+const REFUSED: &str = "httpapi_certificate_refused{service=\"api\"}";
+
 fn exchanges(outcome: &str, service: &str) -> String {
     let of = "httpapi_certificate_exchanges_total";
     format!("{of}{{service=\"{service}\",outcome=\"{outcome}\"}}")
@@ -41,6 +44,14 @@ fn wait_for(node: &TestNode, metric: &str, value: u32) {
         sleep(Duration::from_millis(2));
     }
     assert_eq!(node.metric(metric), f64::from(value), "{metric}");
+}
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE);
+        sleep(Duration::from_millis(2));
+    }
 }
 
 /// Replaces a file, which is whole at each moment.
@@ -174,6 +185,7 @@ fn files_that_do_not_fit_are_reported_once_and_the_former_ones_stay() {
         step(&files);
         wait_for(&node, &exchanges("refused", "api"), refused);
         sleep(Duration::from_millis(300));
+        assert_eq!(node.metric(REFUSED), 1.0, "the port has looked at the files again");
         let log = node.log_text();
         let lines: Vec<_> = log.lines().filter(|line| line.contains(why)).collect();
         assert_eq!(lines.len(), 1, "{why}: {log}");
@@ -183,7 +195,24 @@ fn files_that_do_not_fit_are_reported_once_and_the_former_ones_stay() {
     }
     replace(&files.certificate, &pair[0]);
     wait_for(&node, &exchanges("taken", "api"), 1);
+    wait_until(|| node.metric(REFUSED) == 0.0);
     assert_eq!(shown(&client, node.api), der(&pair));
+    node.stop();
+}
+
+/// The alert for refused files ended although the port still had its former files.
+#[test]
+fn former_files_that_come_back_are_not_refused() {
+    let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
+    let files = authority.files(folder.path(), "node", NAME);
+    let node = TestNode::with_admin(|api, _| api.tls = Some(files.server().unwrap()));
+    let former = fs::read_to_string(&files.certificate).unwrap();
+    wait_until(|| node.metrics().contains(REFUSED));
+    assert_eq!(node.metric(REFUSED), 0.0);
+    replace(&files.certificate, "");
+    wait_until(|| node.metric(REFUSED) == 1.0);
+    replace(&files.certificate, &former);
+    wait_until(|| node.metric(REFUSED) == 0.0);
     node.stop();
 }
 
@@ -218,7 +247,7 @@ fn the_end_of_a_certificate_is_shown_and_announced() {
     let (over, at) = ends_in(-2);
     files.write(over);
     wait_for(&node, &exchanges("taken", "api"), 1);
-    log_has("certificate is over, clients refuse it");
+    log_has("certificate has expired, clients refuse it");
     assert_eq!(node.metric(shown), at);
     let client = TlsClient::new(&authority.pem());
     let error = client.connect(node.api).unwrap_err();

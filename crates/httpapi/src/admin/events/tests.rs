@@ -69,6 +69,15 @@ fn a_stream_begins_with_the_status_and_goes_on_with_changes() {
     assert_eq!((next(&mut body), next(&mut body)), (event(10), None));
 }
 
+/// A page that took its events slowly was cut at last, because the times of all events added up.
+#[test]
+fn each_event_of_a_stream_has_a_time_of_its_own() {
+    let shown = Shown::new();
+    let opened = shown.streams.open(|| (0, Vec::new()), std::future::pending, Instant::FAR_FUTURE);
+    let Ok(response) = opened else { panic!("the stream was refused") };
+    assert!(response.extensions().get::<Endless>().is_some());
+}
+
 #[test]
 fn a_stream_has_at_most_four_events_in_a_second() {
     let shown = Shown::new();

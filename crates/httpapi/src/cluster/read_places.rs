@@ -1,0 +1,57 @@
+//! The shares of principals in the connections to a peer.
+
+use clock::{Clock, Instant};
+
+use super::quota::QuotaLimits;
+use crate::{
+    places::{Place, PlaceTaker, Places},
+    problem::ProblemDetails,
+};
+
+/// The places of reads that another node does. One principal has half of them. A read whose answer
+/// finds no memory holds its connection, and its principal may have used up the memory itself.
+#[derive(Debug)]
+pub(crate) struct ReadPlaces {
+    places: Places,
+    /// The code of a refusal if all principals together have all places.
+    code: &'static str,
+    of: &'static str,
+}
+
+impl ReadPlaces {
+    /// The places of the reads of a partition that has so many connections to its owner.
+    pub(super) fn of_partition(most: usize, limits: QuotaLimits, clock: Clock) -> ReadPlaces {
+        ReadPlaces::new(most, limits, clock, ("partition_busy", "of this partition"))
+    }
+
+    /// The places of the reads that a peer does.
+    pub(super) fn of_peer(most: usize, limits: QuotaLimits, clock: Clock) -> ReadPlaces {
+        ReadPlaces::new(most, limits, clock, ("peer_busy", "at the owner of this partition"))
+    }
+
+    fn new(
+        most: usize,
+        limits: QuotaLimits,
+        clock: Clock,
+        (code, of): (&'static str, &'static str),
+    ) -> ReadPlaces {
+        ReadPlaces { places: Places::new(most, clock).most_waiting(limits.requests), code, of }
+    }
+
+    /// Waits for a place.
+    pub(crate) async fn take(
+        &self,
+        taker: PlaceTaker<'_>,
+        deadline: Instant,
+    ) -> Result<Place, ProblemDetails> {
+        let ReadPlaces { places, of, .. } = self;
+        places.take(taker, 1, deadline).await.map_err(|why| {
+            places.problem(why, self.code, |most, of_one| {
+                format!(
+                    "this node does at most {most} reads{of_one} {of} at the same time: send the \
+                     request again later"
+                )
+            })
+        })
+    }
+}

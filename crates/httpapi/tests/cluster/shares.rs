@@ -1,0 +1,106 @@
+//! The share of one principal in the connections between two nodes. Each principal leaves half of
+//! them to the others.
+
+use std::{
+    io::Write as _,
+    net::{SocketAddr, TcpStream},
+    thread::{self, sleep},
+    time::{Duration, Instant},
+};
+
+use httpapi::HttpApiSettings;
+use shop::http_client::{try_request, workspace_path};
+use vvm::Stage;
+
+use crate::{
+    access::asks,
+    support::{ClusterNode, NodeOptions, TestCluster, WS, connect},
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The time of a read. It waits for memory for half of it.
+const TIME: Duration = Duration::from_secs(20);
+
+/// A read whose answer has 900 KB.
+const READ: &str = "/cdocs/shop.Article?limit=1";
+
+fn shared(settings: &mut HttpApiSettings) {
+    asks(settings);
+    settings.answers_bytes = 16 << 20;
+    settings.command_time = TIME;
+}
+
+/// The owner of a workspace with a large document, and another node. Both ask for tokens.
+fn owner_and_entry() -> (ClusterNode, ClusterNode) {
+    let cluster = TestCluster::new();
+    let open = cluster.owner(NodeOptions::default());
+    let text = "x".repeat(900_000);
+    let body =
+        format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
+    assert_eq!(open.command(WS, "sys.CUD", &body).0, 200);
+    open.stop();
+    let options = || NodeOptions { change: Some(shared), ..NodeOptions::default() };
+    let owner = cluster.launch(options());
+    owner.wait_for(|node| node.launched.node().stage() == Stage::Leading);
+    (owner, cluster.entry(options()))
+}
+
+fn read(api: SocketAddr, name: &str) -> (u16, Duration) {
+    let (start, bearer) = (Instant::now(), format!("Bearer {name}"));
+    let path = workspace_path(WS) + READ;
+    let (status, _) = try_request(api, "GET", &path, &[("authorization", &bearer)], "").unwrap();
+    (status, start.elapsed())
+}
+
+/// Sends reads of the slow principal, and receives nothing.
+fn send(api: SocketAddr, times: usize) -> TcpStream {
+    let mut client = connect(api);
+    let path = workspace_path(WS) + READ;
+    let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer slow\r\n");
+    client.write_all(format!("{head}\r\n").repeat(times).as_bytes()).unwrap();
+    client
+}
+
+/// Lets the slow principal use up its share of the memory for answers of a node.
+fn use_up_share(node: &ClusterNode) -> Vec<TcpStream> {
+    // The kernel takes some answers of each client, and the node holds the next one.
+    let clients = (0..12).map(|_| send(node.api, 20)).collect();
+    let (begun, mut last, mut since) = (Instant::now(), 0.0, Instant::now());
+    while last < f64::from(4 << 20) || since.elapsed() < Duration::from_secs(1) {
+        assert!(begun.elapsed() < PATIENCE, "the memory is never used up: {last}");
+        let now = node.metric("httpapi_memory_reserved_bytes{of=\"answers\"}");
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        sleep(Duration::from_millis(10));
+    }
+    clients
+}
+
+/// A principal has used up its share of the memory of one node. Its reads that another node
+/// forwarded waited for this share until half of their time was over. They held all connections to
+/// the owner meanwhile, and the reads of all others waited behind them.
+#[test]
+fn a_principal_leaves_connections_between_nodes_to_others() {
+    for is_share_of_entry in [true, false] {
+        let (owner, entry) = owner_and_entry();
+        assert_eq!(read(entry.api, "other").0, 200);
+        let held = use_up_share(if is_share_of_entry { &entry } else { &owner });
+        let api = entry.api;
+        let slow: Vec<_> = (0..60).map(|_| thread::spawn(move || read(api, "slow"))).collect();
+        sleep(Duration::from_millis(100));
+        for _ in 0..5 {
+            let (status, time) = read(entry.api, "other");
+            assert!(status == 200 && time < TIME / 8, "{is_share_of_entry}: {status} in {time:?}");
+        }
+        // From time to time the kernel takes another answer, and the slow principal gets its place.
+        let slow: Vec<_> = slow.into_iter().map(|client| client.join().unwrap()).collect();
+        assert!(slow.iter().all(|(status, _)| [200, 429].contains(status)), "{slow:?}");
+        assert!(slow.iter().any(|(status, _)| *status == 429), "{slow:?}");
+        assert!(slow.iter().all(|(_, time)| *time < TIME / 2), "{slow:?}");
+        drop(held);
+        entry.stop();
+        owner.stop();
+    }
+}
