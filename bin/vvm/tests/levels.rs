@@ -140,8 +140,9 @@ fn all_levels_for_long(storage: &Storage) {
     changes(&Place::new(storage, lease), &[1, 2, 0]);
 }
 
-/// The command gave up before the lease of the killed node had expired, however often it was repeated:
-/// it waited for as long as its own leases last, and the time of redb stands still between two tries.
+/// The command gave up before the lease of the killed node had expired, however often it was
+/// repeated: it waited for as long as its own leases last, and the time of redb stands still
+/// between two tries.
 fn a_longer_lease(storage: &Storage) {
     let place = Place::new(storage, 14);
     let mut node = place.start();

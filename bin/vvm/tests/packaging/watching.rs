@@ -1,4 +1,5 @@
-//! The alerts and the dashboard: promtool judges them, and a node exports the metrics that they name.
+//! The alerts and the dashboard: promtool judges them, and a node exports the metrics that they
+//! name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,7 +47,8 @@ fn text(path: &str) -> String {
     fs::read_to_string(repository(path)).unwrap()
 }
 
-/// A metric with another name or another label would be an alert that never fires, or an empty panel.
+/// A metric with another name or another label would be an alert that never fires, or an empty
+/// panel.
 pub(crate) fn names() {
     let exported = exported();
     let documented = documented();
