@@ -23,8 +23,8 @@ pub(crate) struct NeedlessWriters {
     pub(crate) advice: String,
 }
 
-/// Returns the users that can write a file besides root and the user of this process, or that can put
-/// another file in its place; `None` if there are none.
+/// Returns the users that can write a file besides root and the user of this process, or that can
+/// put another file in its place; `None` if there are none.
 pub(crate) fn needless_writers(path: &Path) -> Option<NeedlessWriters> {
     let (file, found) = (path.display(), fs::metadata(path).ok()?);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

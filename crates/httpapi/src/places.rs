@@ -2,13 +2,14 @@
 //! memory.
 //!
 //! One principal holds at most half of the places, and at least one. If a principal has its share,
-//! its next requests wait, up to a limit. Others are refused at once, because each request that waits
-//! holds a connection. Requests without a principal have no share: only all places are a limit.
+//! its next requests wait, up to a limit. Others are refused at once, because each request that
+//! waits holds a connection. Requests without a principal have no share: only all places are a
+//! limit.
 //!
-//! Invariant: a request waits for the share of its principal before it waits for the places that all
-//! principals share. A simpler version has only places for all: a principal that opens as many logs
-//! as there are places, and takes them slowly, then keeps all other principals out until the node
-//! cuts its connections.
+//! Invariant: a request waits for the share of its principal before it waits for the places that
+//! all principals share. A simpler version has only places for all: a principal that opens as many
+//! logs as there are places, and takes them slowly, then keeps all other principals out until the
+//! node cuts its connections.
 
 use std::{
     collections::HashMap,
@@ -81,8 +82,8 @@ impl Places {
         Places { most_waiting: most.clamp(1, Semaphore::MAX_PERMITS), ..self }
     }
 
-    /// Waits for so many places, or for all places if there are fewer. A request that needs more than
-    /// the share of its principal takes the whole share.
+    /// Waits for so many places, or for all places if there are fewer. A request that needs more
+    /// than the share of its principal takes the whole share.
     pub(crate) async fn take(
         &self,
         principal: Option<&str>,
@@ -115,8 +116,8 @@ impl Places {
         Ok(Place { share, place: place.ok_or(NoPlace::OfAll)? })
     }
 
-    /// Changes the number of places that a request holds. Returns false, and leaves the number as it
-    /// is, if there are not enough free places at once.
+    /// Changes the number of places that a request holds. Returns false, and leaves the number as
+    /// it is, if there are not enough free places at once.
     #[must_use]
     pub(crate) fn resize(&self, held: &mut Place, count: usize) -> bool {
         let Place { share, place } = held;

@@ -10,8 +10,8 @@ use crate::answer_text::{array, shown, table_of};
 /// crash, reading so many events again would take a moment.
 const FAR_BEHIND: u64 = 10_000;
 
-/// Describes a cluster: a line about all of it, a table of its nodes, and a table of its partitions.
-/// Without `with_all` the second table has only the partitions that need attention.
+/// Describes a cluster: a line about all of it, a table of its nodes, and a table of its
+/// partitions. Without `with_all` the second table has only the partitions that need attention.
 pub(super) fn text_of_status(status: &Value, with_all: bool) -> String {
     let (members, partitions) = (array(&status["members"]), array(&status["partitions"]));
     let held = members.iter().filter(|member| member["leads"] == true).count();

@@ -49,12 +49,13 @@ impl From<Error> for RefusedByClients {
     }
 }
 
-/// Checks that a client could accept the certificate of a server, if the client trusts its authority
-/// and asks for one of its names. `ends` is the end of the certificate, in seconds since 1970.
+/// Checks that a client could accept the certificate of a server, if the client trusts its
+/// authority and asks for one of its names. `ends` is the end of the certificate, in seconds
+/// since 1970.
 ///
 /// rustls judges the authority last. So the certificate is judged without any authority, and each
-/// other error is one that every client has. A certificate that is over is not refused here, so it is
-/// judged as of its end.
+/// other error is one that every client has. A certificate that is over is not refused here, so it
+/// is judged as of its end.
 pub(super) fn check(certificate: &CertificateDer<'_>, ends: u64) -> Result<(), RefusedByClients> {
     let parsed = ParsedCertificate::try_from(certificate)?;
     let judged = verify_server_cert_signed_by_trust_anchor(

@@ -22,9 +22,9 @@ impl ServerTls {
     /// Reads the files of a port that serves every client.
     ///
     /// # Errors
-    /// If a file cannot be used, if the key is not that of the certificate, or if every client would
-    /// refuse the certificate: it is that of an authority, is not for servers, or has no name. A
-    /// certificate that is over is no error.
+    /// If a file cannot be used, if the key is not that of the certificate, or if every client
+    /// would refuse the certificate: it is that of an authority, is not for servers, or has no
+    /// name. A certificate that is over is no error.
     pub fn read(files: TlsFiles) -> Result<ServerTls, TlsFileError> {
         ServerTls::read_port(PortFiles { own: files, authority: None })
     }
@@ -47,9 +47,9 @@ impl ServerTls {
         Ok(ServerTls(Arc::new(PortTls::read(files, configure, |_| Ok(()))?)))
     }
 
-    /// Has the files read at once, without the wait for a second look. Returns whether new connections
-    /// use the files as they are now; the log has the reason if they are refused. The port must be
-    /// running: until then the future waits.
+    /// Has the files read at once, without the wait for a second look. Returns whether new
+    /// connections use the files as they are now; the log has the reason if they are refused. The
+    /// port must be running: until then the future waits.
     ///
     /// # Cancel safety
     /// Safe: the files are read all the same.
