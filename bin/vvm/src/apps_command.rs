@@ -3,7 +3,7 @@
 use std::{process::ExitCode, sync::Arc};
 
 use clock::Clock;
-use eventlog::DeploymentError;
+use eventlog::{DeploymentError, TrustLevel};
 use ielections::{AcquireError, GiveUpReason};
 use sysvvm::AppName;
 use vvm::{ChangeLevelError, LevelStep, change_level};
@@ -41,7 +41,20 @@ async fn set_level(args: SetLevelArgs) -> Result<ExitCode, CommandError> {
         from if from == level => format!("{app} in {target} has trust level {level}\n"),
         from => format!("the trust level of {app} in {target} is {level} now (it was {from})\n"),
     })?;
+    if needs_repair(target, changed.from, level) {
+        say(format!(
+            "if Cassandra has several servers: before you start nodes, run `nodetool repair` for the keyspace of {app} \
+             on each server; otherwise a row that one server alone has may replace an acknowledged row"
+        ));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns whether servers may have rows of level 2 that other servers do not have. At other levels
+/// such a row can replace an acknowledged row when it comes up. How many servers have a keyspace
+/// is known to Cassandra alone.
+fn needs_repair(target: &StorageTarget, from: TrustLevel, to: TrustLevel) -> bool {
+    matches!(target, StorageTarget::Cassandra(_)) && from == TrustLevel::Two && to != from
 }
 
 /// Tells what the command waits for.
@@ -85,5 +98,25 @@ fn not_changed(app: &AppName, target: &StorageTarget, error: &ChangeLevelError) 
         | ChangeLevelError::Lease(_)
         | ChangeLevelError::Deployment(_)
         | ChangeLevelError::System(_) => CommandError::refused(&what, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_change_from_level_2_on_cassandra_needs_a_repair() {
+        use TrustLevel::{One, Two, Zero};
+        let target = |text: &str| text.parse::<StorageTarget>().unwrap();
+        let cassandra = target("cassandra:127.0.0.1:9042");
+        for to in [Zero, One] {
+            assert!(needs_repair(&cassandra, Two, to));
+            assert!(!needs_repair(&cassandra, to, Two) && !needs_repair(&cassandra, One, to));
+            for other in ["redb:vvm.redb", "dynamodb:http://127.0.0.1:8000"] {
+                assert!(!needs_repair(&target(other), Two, to), "{other}");
+            }
+        }
+        assert!(!needs_repair(&cassandra, Two, Two));
     }
 }

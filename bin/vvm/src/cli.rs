@@ -62,8 +62,8 @@ pub(crate) enum CliCommand {
     Config(ConfigCommand),
     /// Show the state of a running node.
     Status(StatusArgs),
-    /// Show the cluster of a running node, move partitions between its nodes, drain a node, and pause
-    /// balancing.
+    /// Show the cluster of a running node, move partitions between its nodes, drain a node, and
+    /// pause balancing.
     #[command(subcommand, arg_required_else_help = true)]
     Cluster(ClusterCommand),
     /// Send requests to a running node, and measure how long they take. The records and events of
@@ -82,7 +82,8 @@ pub(crate) enum CliCommand {
     /// event, or remove a foreign row.
     #[command(subcommand, arg_required_else_help = true)]
     Repair(RepairCommand),
-    /// Show what a storage holds: applications, partitions, leases, logs, records, numbers and rows.
+    /// Show what a storage holds: applications, partitions, leases, logs, records, numbers and
+    /// rows.
     #[command(subcommand, arg_required_else_help = true, after_long_help = INSPECT_HELP)]
     Inspect(InspectCommand),
     /// Change the trust level of an application.

@@ -162,8 +162,8 @@ impl PrintedLog {
     }
 }
 
-/// The end of an answer that has no log. A log that was heard before goes on when there is a place for
-/// it again: the place of the former connection may still be taken.
+/// The end of an answer that has no log. A log that was heard before goes on when there is a place
+/// for it again: the place of the former connection may still be taken.
 async fn refusal(
     node: &NodeTarget,
     answer: Response<Incoming>,

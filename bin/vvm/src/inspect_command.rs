@@ -1,5 +1,5 @@
-//! `vvm inspect`: the rows of a storage, read by a node or by the command itself. Both give the same
-//! lines.
+//! `vvm inspect`: the rows of a storage, read by a node or by the command itself. Both give the
+//! same lines.
 
 use std::{ops::ControlFlow, pin::pin, process::ExitCode, sync::Arc};
 
@@ -25,8 +25,8 @@ use crate::{
     streamed_answer::StreamedAnswer,
 };
 
-/// The bytes that the command reads ahead of its reader. A pager takes a page, and nothing while its
-/// user reads. The node would end such an answer, and sends only a few views at the same time.
+/// The bytes that the command reads ahead of its reader. A pager takes a page, and nothing while
+/// its user reads. The node would end such an answer, and sends only a few views at the same time.
 const AHEAD: u32 = 32 << 20;
 
 /// What to do if the reader of the command is too slow for a large view.
@@ -49,8 +49,8 @@ pub(crate) async fn run(command: InspectCommand) -> Result<ExitCode, CommandErro
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line for people that names the view without lines. A workspace that does not exist has no rows,
-/// as a new one.
+/// A line for people that names the view without lines. A workspace that does not exist has no
+/// rows, as a new one.
 fn nothing(command: &InspectCommand) -> String {
     let from = |from: Option<u64>| from.map(|from| format!(" from {from} on")).unwrap_or_default();
     match command {

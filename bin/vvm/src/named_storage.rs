@@ -74,7 +74,8 @@ impl NamedStorage {
         self.target.connect(clock, deadline).await
     }
 
-    /// Returns the error of a storage that cannot be opened. `advice` helps if a node uses the file.
+    /// Returns the error of a storage that cannot be opened. `advice` helps if a node uses the
+    /// file.
     pub(crate) fn not_opened(&self, error: &istorage::Error, advice: &str) -> CommandError {
         let mut what = format!("cannot open {}", self.target);
         if error.kind() == ErrorKind::Unavailable && self.target.is_embedded() {

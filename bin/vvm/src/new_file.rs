@@ -19,8 +19,8 @@ pub(crate) use self::folders::NewFolders;
 use self::folders::folder_of;
 use crate::command_error::CommandError;
 
-/// A file that is written under another name, `FILE.partial`. Dropping it removes it, and the folders
-/// that were made for it. A file that a command left when it was killed is removed.
+/// A file that is written under another name, `FILE.partial`. Dropping it removes it, and the
+/// folders that were made for it. A file that a command left when it was killed is removed.
 ///
 /// Invariant: only this process has the file open, and only its owner may open it. A simpler
 /// version empties the file that is there: a program that has it open, or may open it, reads the

@@ -65,8 +65,8 @@ pub(crate) fn configuration(args: &ServeArgs) -> Result<VvmConfig, CommandError>
     VvmConfig::read(args.config.as_deref(), &overrides)
 }
 
-/// Returns the admin endpoint that a command asks: at the given address, or else at the address from
-/// the environment or the defaults. The file of the node is not known here.
+/// Returns the admin endpoint that a command asks: at the given address, or else at the address
+/// from the environment or the defaults. The file of the node is not known here.
 pub(crate) fn admin_target(
     given: Option<NodeAddress>,
     connection: &ConnectionArgs,
@@ -209,8 +209,8 @@ fn provide(
             listen: admin,
             limits: admin_limits,
             metrics,
-            // Clients with certificates or tokens know the node by its name. Actions of a browser need the page of
-            // the endpoint itself anyway.
+            // Clients with certificates or tokens know the node by its name. Actions of a browser
+            // need the page of the endpoint itself anyway.
             only_local: !config.admin.allow_unauthenticated
                 && !config.admin.asks_for_certificates()
                 && access.admin.is_none(),

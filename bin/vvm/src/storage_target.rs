@@ -74,8 +74,8 @@ impl StorageTarget {
         })
     }
 
-    /// Connects to the storage for reading only. A redb file and its log are not changed by a single
-    /// byte.
+    /// Connects to the storage for reading only. A redb file and its log are not changed by a
+    /// single byte.
     pub(crate) async fn open_for_reading(
         &self,
         clock: Clock,

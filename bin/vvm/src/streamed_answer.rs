@@ -104,9 +104,9 @@ fn partial(node: &NodeTarget, why: String) -> CommandError {
     CommandError::unfinished(format!("{what}: see the log of the node"))
 }
 
-/// The part of the error of a command that may have been too slow. The node cannot tell a client that
-/// takes nothing, but the node resets only the connection of such a client. An answer that ends early
-/// for another reason has another error.
+/// The part of the error of a command that may have been too slow. The node cannot tell a client
+/// that takes nothing, but the node resets only the connection of such a client. An answer that
+/// ends early for another reason has another error.
 fn blame(error: &(dyn Error + 'static), pause: Duration, advice: &str) -> Option<String> {
     let mut causes = std::iter::successors(Some(error), |error| (*error).source());
     let is_reset = causes.any(|cause| {

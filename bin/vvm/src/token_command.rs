@@ -93,8 +93,8 @@ fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), CommandError> {
     })
 }
 
-/// Writes a token to a file that only its owner can read. A former token is replaced at once, so that
-/// commands that go on find either token. Another file is kept: it may be a key.
+/// Writes a token to a file that only its owner can read. A former token is replaced at once, so
+/// that commands that go on find either token. Another file is kept: it may be a key.
 fn write_token(path: &Path, token: &str) -> Result<(), CommandError> {
     let failed = |error| {
         CommandError::unfinished(format!("cannot write the token file {}: {error}", path.display()))

@@ -392,8 +392,8 @@ fn assert_clean(report: &Value) {
 /// next node only if nothing was done, as a load balancer does.
 fn rolling(fixture: &StorageFixture) {
     let mut three = ThreeNodes::start(fixture);
-    // More clients are too many for a server that shares two processors with three debug builds: its
-    // writes end by time, and their outcomes are unknown.
+    // More clients are too many for a server that shares two processors with three debug builds:
+    // its writes end by time, and their outcomes are unknown.
     let clients = if is_long() { "64" } else { "8" };
     let bench = Bench::start(&three.nodes, &["--clients", clients, "--workspaces", "20"]);
     until_more_events(&three.nodes[0], 1, 50);
@@ -403,8 +403,8 @@ fn rolling(fixture: &StorageFixture) {
     }
     let report = bench.stop();
     assert_clean(&report);
-    // A restart needs a few calls of the storage, one after another, and a busy machine makes each of
-    // them as slow as a command.
+    // A restart needs a few calls of the storage, one after another, and a busy machine makes each
+    // of them as slow as a command.
     let slow = 1_500_000 + 10 * report["micros"]["p50"].as_u64().unwrap();
     assert!(report["longestPauseMicros"].as_u64().unwrap() < slow, "{report}");
     assert!(report["micros"]["p999"].as_u64().unwrap() < slow, "{report}");

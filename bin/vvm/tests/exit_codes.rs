@@ -26,8 +26,8 @@ fn code_6_leadership_is_not_acquired_in_time() {
     assert!(second.log_text().contains("was not acquired"), "{}", second.log_text());
 }
 
-/// No request and no file makes a service end. So a library is preloaded: the system takes away what
-/// the services need after they have taken their ports.
+/// No request and no file makes a service end. So a library is preloaded: the system takes away
+/// what the services need after they have taken their ports.
 #[test]
 fn code_8_a_service_ends() {
     let folder = tempfile::tempdir().unwrap();

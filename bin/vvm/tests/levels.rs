@@ -103,12 +103,17 @@ fn changes(place: &Place, levels: &[u8]) {
     node.create_workspace(WS);
     let mut documents = Documents::default();
     documents.change(&node, "made at 0");
+    let mut former = 0;
+    let is_cassandra = matches!(place.fixture.storage, Storage::Cassandra(_));
     for &level in levels {
         node.signal(Signal::KILL);
         node.ended();
         let (said, waited) = place.set_level(level, 0);
         assert!(said.contains(&format!("is {level} now")), "{said}");
         assert!(waited.contains("leases of nodes that were killed"), "{waited}");
+        let is_advised = waited.contains("run `nodetool repair` for the keyspace of demo/shop");
+        assert_eq!(is_advised, is_cassandra && former == 2, "from {former} to {level}: {waited}");
+        former = level;
         assert_eq!(place.level(), json!(level));
         let (said, _) = place.set_level(level, 0);
         assert!(said.contains(&format!("has trust level {level}")), "{said}");
@@ -140,8 +145,9 @@ fn all_levels_for_long(storage: &Storage) {
     changes(&Place::new(storage, lease), &[1, 2, 0]);
 }
 
-/// The command gave up before the lease of the killed node had expired, however often it was repeated:
-/// it waited for as long as its own leases last, and the time of redb stands still between two tries.
+/// The command gave up before the lease of the killed node had expired, however often it was
+/// repeated: it waited for as long as its own leases last, and the time of redb stands still
+/// between two tries.
 fn a_longer_lease(storage: &Storage) {
     let place = Place::new(storage, 14);
     let mut node = place.start();

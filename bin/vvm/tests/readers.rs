@@ -2,9 +2,9 @@
 //! go on, and memory has a limit. Each answer is complete and right, or says that it is not.
 //!
 //! `VVM_TEST_LONG=1` takes 4,000 readers and the default configuration, and also runs on Cassandra
-//! and DynamoDB. The promised figures are measured with a release build on redb, alone on a machine.
-//! A debug build makes JSON ten times as slowly, so its bounds are wider. So are the bounds on
-//! servers: a server has its own limits, and shares the processors with the readers here.
+//! and DynamoDB. The promised figures are measured with a release build on redb, alone on a
+//! machine. A debug build makes JSON ten times as slowly, so its bounds are wider. So are the
+//! bounds on servers: a server has its own limits, and shares the processors with the readers here.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 

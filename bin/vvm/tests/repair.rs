@@ -153,8 +153,8 @@ fn mark(fixture: &StorageFixture) {
     let here = ["--event", "4", "--offset", "4"];
     let (_, readable) = mark(&["--event", "3", "--offset", "3", "--yes"], 1);
     assert!(readable.contains("event 3 can be read"), "{readable}");
-    // One place too far: the next event of the workspace would have met the marker, and nothing could
-    // have repaired that.
+    // One place too far: the next event of the workspace would have met the marker, and nothing
+    // could have repaired that.
     let (_, next) = mark(&["--event", "4", "--offset", "5", "--no-numbers", "--yes"], 1);
     assert!(next.contains("cannot be read") || next.contains("at most"), "{next}");
     let (_, far) = mark(&["--event", "4", "--offset", "9", "--no-numbers", "--yes"], 1);
@@ -296,8 +296,8 @@ fn works_again(node: &NodeProcess) {
     assert_eq!(create_bill(node), LAST + 1);
 }
 
-/// The list names a foreign, a missing and a misplaced row, with what the row holds and what it must
-/// hold. A missing event is not marked.
+/// The list names a foreign, a missing and a misplaced row, with what the row holds and what it
+/// must hold. A missing event is not marked.
 fn named(fixture: &StorageFixture) {
     stopped_node(fixture);
     let whole = Mutex::new(Bytes::new());
@@ -371,8 +371,9 @@ fn refused(node: &NodeProcess, path: &str) -> (u16, String) {
     (status, answer["code"].as_str().unwrap_or_default().to_owned())
 }
 
-/// A foreign row stands in the way of a write, and another one stands behind the end of the log. The
-/// program had no tool to remove such a row, and the file of redb can be opened by no other program.
+/// A foreign row stands in the way of a write, and another one stands behind the end of the log.
+/// The program had no tool to remove such a row, and the file of redb can be opened by no other
+/// program.
 fn removed(fixture: &StorageFixture) {
     stopped_node(fixture);
     let foreign = AppRow::Wlog(WsId(WS), Offset(LAST + 1));
@@ -447,8 +448,8 @@ async fn put_number(storage: &SharedStorage, key: &Key, value: Bytes, turn: u64)
     storage.put_ordered(vec![put], soon).await.unwrap();
 }
 
-/// The stored offset of the partition, a number of the workspace and a record are damaged, one after
-/// the other. The list said only that the partition had a violation, or nothing at all.
+/// The stored offset of the partition, a number of the workspace and a record are damaged, one
+/// after the other. The list said only that the partition had a violation, or nothing at all.
 fn numbers(fixture: &StorageFixture) {
     stopped_node(fixture);
     let app = 1_u32.to_be_bytes();

@@ -1,5 +1,5 @@
-//! The sequences of an application on redb, as a process: from the configuration, through kills of a
-//! node that stored no number, to changes of the configuration.
+//! The sequences of an application on redb, as a process: from the configuration, through kills of
+//! a node that stored no number, to changes of the configuration.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 

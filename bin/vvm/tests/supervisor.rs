@@ -223,8 +223,8 @@ fn unread() {
     assert!(manager.has("WATCHDOG=1"));
 }
 
-/// Each reload has a beginning and an end for the supervisor. The node uses the new certificate from
-/// the end on.
+/// Each reload has a beginning and an end for the supervisor. The node uses the new certificate
+/// from the end on.
 fn reload() {
     let folder = tempfile::tempdir().unwrap();
     let mut manager = Manager::at_path(folder.path());

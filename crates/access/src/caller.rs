@@ -14,8 +14,8 @@ pub struct Caller {
     pub principal: Principal,
     /// What the principal may do.
     pub grants: Grants,
-    /// The time from which on the token is refused, in seconds since 1970. A stream to the caller ends
-    /// then.
+    /// The time from which on the token is refused, in seconds since 1970. A stream to the caller
+    /// ends then.
     pub expires: u64,
 }
 
@@ -61,7 +61,8 @@ impl Principal {
         Ok(Principal(text))
     }
 
-    /// The principal of all senders where no sender is asked for its name. No token has this principal.
+    /// The principal of all senders where no sender is asked for its name. No token has this
+    /// principal.
     pub fn anybody() -> Principal {
         Principal("anybody".to_owned())
     }

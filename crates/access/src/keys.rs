@@ -122,8 +122,9 @@ impl KeySet {
     /// skipped. The set may be empty (`{"keys": []}`): then every token is refused.
     ///
     /// # Errors
-    /// If the file is not a JWKS, or if all its keys are skipped. A file with a private or a shared key is
-    /// refused, and so is one with a key without an id, with one id twice, or with a damaged key.
+    /// If the file is not a JWKS, or if all its keys are skipped. A file with a private or a shared
+    /// key is refused, and so is one with a key without an id, with one id twice, or with a damaged
+    /// key.
     pub fn parse(jwks: &[u8]) -> Result<KeySet, KeySetError> {
         let all: Jwks =
             serde_json::from_slice(jwks).map_err(|error| match serde_json::from_slice(jwks) {

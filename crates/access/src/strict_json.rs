@@ -1,7 +1,8 @@
 //! JSON with one meaning: objects in which each name comes once.
 //!
 //! Readers of JSON do not agree on a name that comes twice: most take the last one. So a limit of a
-//! grant could be read as another limit than the one that the issuer, or a proxy in front, has read.
+//! grant could be read as another limit than the one that the issuer, or a proxy in front, has
+//! read.
 
 use std::fmt;
 

@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 /// stream have the same key.
 #[derive(Debug, Default)]
 pub(crate) struct CountersSoFar {
-    /// The digest of each counter. A digest takes 16 bytes, so a stream with a million counters takes
-    /// some 40 MiB: the only memory of the check that grows with the stream.
+    /// The digest of each counter. A digest takes 16 bytes, so a stream with a million counters
+    /// takes some 40 MiB: the only memory of the check that grows with the stream.
     seen: HashSet<u128>,
     /// The counter to which the ranges in front belong, and their last row.
     open: Option<OpenLedger>,

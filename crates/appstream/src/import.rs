@@ -43,9 +43,9 @@ pub struct ImportReport {
 /// # Errors
 /// [`ImportError::System`] with [`AlreadyExists`](sysvvm::Error::AlreadyExists) if the application
 /// exists, and with [`Importing`](sysvvm::Error::Importing) if another import of it has not
-/// finished. [`ImportError::RowTooLarge`] if the storage cannot hold a row. Nothing is changed then.
-/// After other errors the import has not finished: discard it by [`System::discard_import`], and
-/// begin again.
+/// finished. [`ImportError::RowTooLarge`] if the storage cannot hold a row. Nothing is changed
+/// then. After other errors the import has not finished: discard it by [`System::discard_import`],
+/// and begin again.
 pub async fn import<R: BufRead + Send>(
     system: &System,
     name: &AppName,
@@ -197,8 +197,8 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Writes a row of document numbers. The bytes of the row are new in each attempt, so an attempt
-    /// is repeated only if the one before wrote nothing.
+    /// Writes a row of document numbers. The bytes of the row are new in each attempt, so an
+    /// attempt is repeated only if the one before wrote nothing.
     async fn write_row_of_series(&self, fact: Fact) -> Result<(), ImportError> {
         let series = &self.series;
         persistently(&self.clock, false, || async {
@@ -215,9 +215,9 @@ impl<'a> Importer<'a> {
 
     /// Raises the epochs above those of the logs, and gives the application to the nodes.
     ///
-    /// Invariant: each owner has a higher epoch than all events in the log. A simpler version writes
-    /// no ownership rows. The first owner has epoch 1; the log has an event of epoch 5; the owner
-    /// takes the event for that of a later leader, and never starts.
+    /// Invariant: each owner has a higher epoch than all events in the log. A simpler version
+    /// writes no ownership rows. The first owner has epoch 1; the log has an event of epoch 5; the
+    /// owner takes the event for that of a later leader, and never starts.
     async fn finish(&self, begun: &AppImport) -> Result<(), ImportError> {
         let app = begun.app.entry.number.get();
         let log = |(&partition, &epoch)| (PartitionId { app, partition }, epoch);

@@ -6,8 +6,8 @@
 //! - [`import`] writes the application of a stream into a storage in which it does not exist.
 //!
 //! The stream has the events of each partition as they are stored, and the facts that follow from
-//! no event. All other rows follow from the events: the first node that starts the application after
-//! an import replays the logs. `docs/export.md` describes each line of the stream.
+//! no event. All other rows follow from the events: the first node that starts the application
+//! after an import replays the logs. `docs/export.md` describes each line of the stream.
 //!
 //! Invariant: memory is bounded, however long the logs are. Streams are read and written line by
 //! line. A check keeps 16 bytes of each counter of document numbers.

@@ -1,9 +1,10 @@
 //! The rows of a marked event that no event has any more.
 //!
-//! The content of a marked event is lost, so a replay cannot make its rows again. They are read from
-//! the storage: its copy in the log of the workspace, if that one is whole; its records, if no later
-//! event replaced them; and the stored numbers of the workspace. The marker of an event in front of
-//! the stored offset does not have all numbers of the event, because they were stored already.
+//! The content of a marked event is lost, so a replay cannot make its rows again. They are read
+//! from the storage: its copy in the log of the workspace, if that one is whole; its records, if no
+//! later event replaced them; and the stored numbers of the workspace. The marker of an event in
+//! front of the stored offset does not have all numbers of the event, because they were stored
+//! already.
 
 use std::{cmp::Reverse, io::Write, sync::Arc};
 
@@ -60,7 +61,8 @@ impl Exporter {
     ) -> Result<(), ExportError> {
         let last = |seq| numbers.iter().find(|it| it.seq == seq).map_or(0, |it| it.number);
         let (records, collections) = (standard::FIRST_RECORD_ID, standard::FIRST_CRECORD_ID);
-        // A range ends behind its last stored number, at the first storage partition without records.
+        // A range ends behind its last stored number, at the first storage partition without
+        // records.
         let ranges = [
             (0, 1 << 17),
             (records, last(standard::RECORD_ID.0)),
@@ -82,8 +84,8 @@ impl Exporter {
         Ok(())
     }
 
-    /// Returns the stored numbers of the workspace of a marker. Nodes may be configured to store them
-    /// in either of two places, and the higher number counts.
+    /// Returns the stored numbers of the workspace of a marker. Nodes may be configured to store
+    /// them in either of two places, and the higher number counts.
     async fn stored_numbers(&self, marker: &Marker) -> Result<Vec<LastNumber>, ExportError> {
         let ws = marker.place.ws;
         let mut all = Vec::new();

@@ -13,8 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The pause between two calls.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Makes a call again while the storage is unavailable. `may_be_done_twice` tells whether a call with
-/// an unknown outcome is made again, too.
+/// Makes a call again while the storage is unavailable. `may_be_done_twice` tells whether a call
+/// with an unknown outcome is made again, too.
 pub(crate) async fn persistently<T, E, F>(
     clock: &Clock,
     may_be_done_twice: bool,

@@ -1,8 +1,8 @@
 //! The reading of a stream, line by line.
 //!
-//! Invariant: a fact is returned only if its line may follow the lines in front of it, and its bytes
-//! belong to the row that the line names. The end is returned only if the whole stream is as it was
-//! written.
+//! Invariant: a fact is returned only if its line may follow the lines in front of it, and its
+//! bytes belong to the row that the line names. The end is returned only if the whole stream is as
+//! it was written.
 
 use std::{
     collections::BTreeMap,
@@ -31,8 +31,8 @@ use crate::{
 /// The longest line. A parsed line may take many times its length, and a schema does.
 const LONGEST_LINE: usize = 4 << 20;
 
-/// The longest line with the bytes of a row: the largest row of any storage in base64, with room for
-/// the names. A parsed line takes no more than its length.
+/// The longest line with the bytes of a row: the largest row of any storage in base64, with room
+/// for the names. A parsed line takes no more than its length.
 const LONGEST_ROW_LINE: usize = 32 << 20;
 
 /// The beginnings of the lines that have the bytes of a row.
@@ -246,8 +246,8 @@ impl<R: BufRead> StreamReader<R> {
         Ok(Fact::Event { partition, entry, bytes })
     }
 
-    /// The schema names all sequences of the application, and no sequence is ever removed. The offset
-    /// in the log of the workspace follows from the marker.
+    /// The schema names all sequences of the application, and no sequence is ever removed. The
+    /// offset in the log of the workspace follows from the marker.
     fn number(&self, NumberLine { ws, sequence, last }: NumberLine) -> Result<Fact, Why> {
         self.marked(ws)?;
         let mut ids = self.header.deployment.schema.sequences().values().flat_map(BTreeMap::values);

@@ -5,11 +5,11 @@
 //! passes hours of leases in milliseconds, and a seed replays exactly.
 //!
 //! The types keep two kinds of time apart. [`Instant`] is monotonic. On Linux and Android an
-//! [`Instant`] **continues while the machine sleeps** (`CLOCK_BOOTTIME`): a lease that ended during a
-//! suspend has ended when the machine wakes. On other systems the operating system decides whether
-//! its monotonic clock (`CLOCK_MONOTONIC`) counts during a suspend. [`WallTime`] is the time of the
-//! calendar. The calendar may jump, and differs between machines. Use [`WallTime`] for times that
-//! other machines judge.
+//! [`Instant`] **continues while the machine sleeps** (`CLOCK_BOOTTIME`): a lease that ended during
+//! a suspend has ended when the machine wakes. On other systems the operating system decides
+//! whether its monotonic clock (`CLOCK_MONOTONIC`) counts during a suspend. [`WallTime`] is the
+//! time of the calendar. The calendar may jump, and differs between machines. Use [`WallTime`] for
+//! times that other machines judge.
 //!
 //! ```
 //! use clock::ManualClock;

@@ -60,8 +60,8 @@ impl ManualClock {
         Clock { source: Source::Manual(Arc::clone(&self.0)), wall_offset: 0 }
     }
 
-    /// Lets `duration` pass on both kinds of time. Wakes the tasks whose time has come, in the order
-    /// of their times.
+    /// Lets `duration` pass on both kinds of time. Wakes the tasks whose time has come, in the
+    /// order of their times.
     pub fn advance(&self, duration: Duration) {
         let mut reading = self.0.lock();
         reading.now = reading.now + duration;

@@ -229,8 +229,8 @@ impl FastSeries {
     /// Gives back the counters of some workspaces, for example because another node serves these
     /// workspaces from now on. Waits for the storage until `deadline`; what takes longer goes on.
     ///
-    /// A later draw of these workspaces reserves a new range. A counter with a reservation under way
-    /// is kept, and so is a counter that all workspaces share.
+    /// A later draw of these workspaces reserves a new range. A counter with a reservation under
+    /// way is kept, and so is a counter that all workspaces share.
     ///
     /// # Cancel safety
     /// Safe: what has begun goes on.

@@ -49,8 +49,8 @@ impl AppRow {
     /// Reads the entry of a log in this row.
     ///
     /// # Errors
-    /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes belong
-    /// to another row.
+    /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes
+    /// belong to another row.
     pub fn entry(self, bytes: &[u8], partitions: NonZeroU16) -> Result<Entry, DamagedRow> {
         self.check_row(Entry::from_bytes(bytes), |entry| {
             let place = entry.place();
@@ -64,8 +64,8 @@ impl AppRow {
     /// Reads the record in this row.
     ///
     /// # Errors
-    /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes belong
-    /// to another row.
+    /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes
+    /// belong to another row.
     pub fn record(self, bytes: &[u8]) -> Result<StoredRecord, DamagedRow> {
         let named_row = |stored: &StoredRecord| AppRow::Record(stored.ws, stored.record.id);
         self.check_row(StoredRecord::from_bytes(bytes), named_row)
@@ -74,8 +74,8 @@ impl AppRow {
     /// Reads the answer in this row.
     ///
     /// # Errors
-    /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes belong
-    /// to another row.
+    /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes
+    /// belong to another row.
     pub fn answer(self, bytes: &[u8]) -> Result<StoredAnswer, DamagedRow> {
         let named_row = |stored: &StoredAnswer| AppRow::Answer(stored.place.ws, stored.key);
         self.check_row(StoredAnswer::from_bytes(bytes), named_row)

@@ -34,9 +34,10 @@ impl Log {
     /// a violation leaves no write [unsettled](Log::has_unsettled_writes); leader B begins. So
     /// A's write may still land while B leads.
     ///
-    /// Invariant: a record that a group makes is changed only if its event made it. A simpler version
-    /// writes both at once. In the example of [`Rules::plan`](crate::plan::Rules::plan), the write of
-    /// event 9 meets the record of event 7 and is a violation; the write of event 10 replaces it.
+    /// Invariant: a record that a group makes is changed only if its event made it. A simpler
+    /// version writes both at once. In the example of [`Rules::plan`](crate::plan::Rules::plan),
+    /// the write of event 9 meets the record of event 7 and is a violation; the write of event 10
+    /// replaces it.
     pub(crate) async fn apply(&self, rest: Vec<RowWrite>, changes: Vec<RowWrite>) -> Result<()> {
         let until = self.clock.now() + self.settings.apply_for;
         let mut applied = self.write_rest(rest, until).await;
@@ -83,8 +84,8 @@ impl Log {
         run_all(writes, CONDITIONAL_CHUNKS_AT_ONCE).await
     }
 
-    /// Writes rows by their orders, and reads them. Rows that hold other bytes than were written are
-    /// judged, and written conditionally if they must be.
+    /// Writes rows by their orders, and reads them. Rows that hold other bytes than were written
+    /// are judged, and written conditionally if they must be.
     ///
     /// Invariant: `Ok` means that each row holds the bytes of its event, or those of a later one,
     /// and no foreign row was replaced. A simpler version trusts the acknowledgement of the write.
@@ -95,11 +96,11 @@ impl Log {
     /// the log, and their orders are those of their events, so they never replace a later row.
     ///
     /// Invariant: a row is written conditionally only if it hides ordered writes, is missing, or is
-    /// a stray in the place of a new row. A simpler version also replaces an older row in the bands.
-    /// Leader A's condition holds for such a row, and A stalls before its write is committed; leader
-    /// B puts the next version and reads it back; A's write is committed, and hides the version of
-    /// B. A stray is in the band *last*, and stays in front of every put of a new row. So B cannot
-    /// put anything above it either, and replaces it by consensus, too.
+    /// a stray in the place of a new row. A simpler version also replaces an older row in the
+    /// bands. Leader A's condition holds for such a row, and A stalls before its write is
+    /// committed; leader B puts the next version and reads it back; A's write is committed, and
+    /// hides the version of B. A stray is in the band *last*, and stays in front of every put of a
+    /// new row. So B cannot put anything above it either, and replaces it by consensus, too.
     async fn write_and_read_back(&self, writes: &[RowWrite], until: Instant) -> Result<()> {
         self.acknowledged.note(writes.iter(), false);
         self.put_ordered(writes, Some(until)).await?;
@@ -148,10 +149,11 @@ impl Log {
 
     /// Checks that the storage shows rows that it has written conditionally.
     ///
-    /// A simpler version trusts the answer. An operator repairs a record by a client with a clock that
-    /// is an hour ahead; an event updates the record under a condition, and the condition holds; but
-    /// the storage keeps the row with the later time. So for an hour each update of the record would
-    /// be acknowledged and missing. A deletion with such a time hides an inserted row likewise.
+    /// A simpler version trusts the answer. An operator repairs a record by a client with a clock
+    /// that is an hour ahead; an event updates the record under a condition, and the condition
+    /// holds; but the storage keeps the row with the later time. So for an hour each update of the
+    /// record would be acknowledged and missing. A deletion with such a time hides an inserted row
+    /// likewise.
     pub(crate) async fn check_shown(&self, writes: &[RowWrite], until: Instant) -> Result<()> {
         if !self.reads_back() {
             return Ok(());

@@ -239,8 +239,8 @@ impl Log {
         }
     }
 
-    /// Writes rows of the log, chunk by chunk. Returns the number of rows in the log, and the reason
-    /// for which the others are not.
+    /// Writes rows of the log, chunk by chunk. Returns the number of rows in the log, and the
+    /// reason for which the others are not.
     pub(crate) async fn write_plog(&self, rows: Vec<RowWrite>) -> (usize, Option<Error>) {
         let can = self.storage().capabilities();
         let mut chunks = VecDeque::from(in_chunks(rows, &can));
@@ -257,8 +257,8 @@ impl Log {
                     }
                     committed += chunk.len();
                 }
-                // The expected bytes make the chunk larger, so it is split again. An attempt without
-                // an answer cannot land once a part of its chunk is written.
+                // The expected bytes make the chunk larger, so it is split again. An attempt
+                // without an answer cannot land once a part of its chunk is written.
                 Ok(PlogChunk::OverStrays { unanswered }) => {
                     unknown = unanswered;
                     in_chunks(chunk, &can).into_iter().rev().for_each(|part| {
@@ -273,10 +273,10 @@ impl Log {
 
     /// Checks that the storage shows the first events behind a replay.
     ///
-    /// A simpler version trusts the answer, as for later events. Another program puts a row behind the
-    /// end of the log and deletes it, with a clock that is ahead. The event is inserted, and the
-    /// deletion hides it. So an acknowledged event would be missing. A foreign row stops the leader,
-    /// so the events that meet its deletion are the first ones behind a replay.
+    /// A simpler version trusts the answer, as for later events. Another program puts a row behind
+    /// the end of the log and deletes it, with a clock that is ahead. The event is inserted, and
+    /// the deletion hides it. So an acknowledged event would be missing. A foreign row stops the
+    /// leader, so the events that meet its deletion are the first ones behind a replay.
     async fn check_first_events(&self, chunk: &[RowWrite]) -> Result<()> {
         let first = AppRow::Plog(self.partition, self.tail().next);
         match chunk.first() {
@@ -289,11 +289,11 @@ impl Log {
 
     /// Inserts a chunk of rows of the log, or lets its rows replace the strays in their places.
     ///
-    /// Invariant: `Written` means that the rows are in the log. A refused write is also `Written` if
-    /// the row holds exactly the bytes of the write: they contain the epoch of this leadership, so
-    /// an earlier attempt wrote them. A simpler version returns an error. The first attempt gets no
-    /// answer, but lands; the second attempt meets the row of the first attempt and is refused. So
-    /// the caller would take a written event for one that was not written.
+    /// Invariant: `Written` means that the rows are in the log. A refused write is also `Written`
+    /// if the row holds exactly the bytes of the write: they contain the epoch of this leadership,
+    /// so an earlier attempt wrote them. A simpler version returns an error. The first attempt gets
+    /// no answer, but lands; the second attempt meets the row of the first attempt and is refused.
+    /// So the caller would take a written event for one that was not written.
     async fn insert_plog_chunk(
         &self,
         chunk: &mut [RowWrite],

@@ -139,8 +139,8 @@ impl RowWriter {
             && self.wlog.is_none_or(|wlog| wlog == place.wlog)
     }
 
-    /// Returns whether the event cannot be in the log, because the event of a write is in the log or
-    /// comes next: the epochs of a log never fall.
+    /// Returns whether the event cannot be in the log, because the event of a write is in the log
+    /// or comes next: the epochs of a log never fall.
     pub(crate) fn is_excluded_by(&self, write: &RowWrite) -> bool {
         let own = match write.kind {
             RowKind::Record { first, .. } => Some(first),

@@ -17,14 +17,14 @@ use crate::{
     replay::PlogEntries,
 };
 
-/// The number of calls that write entries at the same time. The entries of a copy are written in any
-/// order, because nobody reads the log before all of them are there.
+/// The number of calls that write entries at the same time. The entries of a copy are written in
+/// any order, because nobody reads the log before all of them are there.
 const CHUNKS_AT_ONCE: usize = 8;
 
 impl Log {
     /// Returns the entries of the log from an offset on, to its end, with their bytes. The log ends
-    /// where a [replay](Log::replay) ends, and nothing is applied. The stream is lazy, and reads logs
-    /// of any length in bounded memory.
+    /// where a [replay](Log::replay) ends, and nothing is applied. The stream is lazy, and reads
+    /// logs of any length in bounded memory.
     pub fn entries(&self, from: Offset) -> BoxStream<'_, Result<(Entry, Bytes)>> {
         let entries = PlogEntries::new(self, from);
         stream::try_unfold(entries, |mut entries| async move {

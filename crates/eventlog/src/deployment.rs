@@ -133,8 +133,8 @@ impl Deployment {
     /// change of the level that has not finished. Usually there is nothing to write.
     ///
     /// # Errors
-    /// [`DeploymentError::OtherLevel`] if the level has changed since the application was opened with
-    /// this deployment, and those of [`Deployment::store`].
+    /// [`DeploymentError::OtherLevel`] if the level has changed since the application was opened
+    /// with this deployment, and those of [`Deployment::store`].
     pub async fn store_again(
         &self,
         storage: &SharedStorage,
@@ -181,8 +181,8 @@ impl Deployment {
         Ok(Deployment { schema: self.schema.clone(), change: None, ..earlier })
     }
 
-    /// Writes this deployment in the place of the row that was read. Returns whether this deployment
-    /// is there.
+    /// Writes this deployment in the place of the row that was read. Returns whether this
+    /// deployment is there.
     async fn replace(
         &self,
         read: Option<Bytes>,

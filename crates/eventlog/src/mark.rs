@@ -27,9 +27,9 @@ impl Log {
     /// trust levels 0 and 1) reports a violation. The event cannot be marked again, because the
     /// marker can be read. So the violation stays.
     ///
-    /// If the row of the event has changed, the marker in the log of the workspace is taken back. If
-    /// the second write fails in another way, that marker stays, and names the place and the numbers
-    /// of the event when the event is marked again.
+    /// If the row of the event has changed, the marker in the log of the workspace is taken back.
+    /// If the second write fails in another way, that marker stays, and names the place and the
+    /// numbers of the event when the event is marked again.
     ///
     /// The marker lies above every ordered write, so it stays at every trust level. At level 2 a
     /// marker in the log of the workspace is not taken back if it stands where no row was: the
@@ -63,8 +63,8 @@ impl Log {
     /// Restores an event from its copy in the log of the workspace. Both have the same bytes.
     ///
     /// A simpler version marks every event that cannot be read. Leader A writes event 7 with a
-    /// gapless number, and crashes before the counter record; event 7 is damaged, and marked; leader
-    /// B draws the number again, and the log of the workspace has two events with it.
+    /// gapless number, and crashes before the counter record; event 7 is damaged, and marked;
+    /// leader B draws the number again, and the log of the workspace has two events with it.
     ///
     /// # Errors
     /// Fails with [`Error::Violation`] if the row holds other bytes now, and with
@@ -87,13 +87,13 @@ impl Log {
         }
     }
 
-    /// Replaces the bytes of a row by a conditional write; `None` stands for no row. If the row holds
-    /// neither `found` nor `new`, returns what the row holds. The row is read afterwards, because the
-    /// storage may keep a row with a time that is ahead.
+    /// Replaces the bytes of a row by a conditional write; `None` stands for no row. If the row
+    /// holds neither `found` nor `new`, returns what the row holds. The row is read afterwards,
+    /// because the storage may keep a row with a time that is ahead.
     ///
-    /// Invariant: after an attempt without an answer, no result claims that nothing was written. The
-    /// first attempt gets no answer; the second attempt meets another row; an operator restores the
-    /// row that was there before; the first attempt lands.
+    /// Invariant: after an attempt without an answer, no result claims that nothing was written.
+    /// The first attempt gets no answer; the second attempt meets another row; an operator restores
+    /// the row that was there before; the first attempt lands.
     pub(crate) async fn swap(
         &self,
         row: AppRow,

@@ -97,7 +97,8 @@ impl DamagedRow {
 
 impl AppRow {
     /// Returns the place that a damaged event of the log of a partition still names in its bytes,
-    /// if the bytes name the offset of this row. The bytes are damaged, so the place is only a hint.
+    /// if the bytes name the offset of this row. The bytes are damaged, so the place is only a
+    /// hint.
     pub fn hinted_place(&self, bytes: &[u8]) -> Option<EventPlace> {
         let AppRow::Plog(_, offset) = self else { return None };
         place_in_damaged(bytes).filter(|place| place.plog == *offset)

@@ -50,9 +50,10 @@ impl Rules {
     ///
     /// Invariant: where records are read back, a record that the group makes and changes is written
     /// twice, once in each band. A simpler version writes only its last bytes, with an order of the
-    /// band *last*. A number is given twice; event 7 makes a record with it; events 9 and 10, of one
-    /// group, make and change another record with the same number. So the write of the group replaces
-    /// the record of event 7, and nobody notices. Level 1 accepts this, and writes the record once.
+    /// band *last*. A number is given twice; event 7 makes a record with it; events 9 and 10, of
+    /// one group, make and change another record with the same number. So the write of the group
+    /// replaces the record of event 7, and nobody notices. Level 1 accepts this, and writes the
+    /// record once.
     ///
     /// # Errors
     /// Fails with `Invalid` if an epoch or an offset has too many bits for an order.
@@ -85,12 +86,13 @@ impl Rules {
 
     /// The way in which the events of a group are written into the log of the partition.
     ///
-    /// Invariant: a leader inserts its first group at every level. A simpler version puts it at level
+    /// Invariant: a leader inserts its first group at every level. A simpler version puts it at
+    /// level
     /// 2. At level 0 leader A stands still before it inserts event 7; the level becomes 2; leader B
-    /// replays the log up to event 6; the insert of A lands; B puts its own event 7 and acknowledges
-    /// it. The insert lies above the put, so the event of B would be lost. The first group of B is
-    /// enough: A inserts its events at the end of the log that A knew, which is not behind the end
-    /// that B knows. If another event is there, the insert of A is refused.
+    /// replays the log up to event 6; the insert of A lands; B puts its own event 7 and
+    /// acknowledges it. The insert lies above the put, so the event of B would be lost. The first
+    /// group of B is enough: A inserts its events at the end of the log that A knew, which is not
+    /// behind the end that B knows. If another event is there, the insert of A is refused.
     fn plog_mode(self, group: &[PreparedEvent]) -> WriteMode {
         let is_first = group.first().is_some_and(|event| event.place.plog == self.first);
         match self.level {
@@ -127,9 +129,9 @@ impl Rules {
         }
     }
 
-    /// The order of a new entry of a log. Of two events that make the entry, the first one stays. At
-    /// level 2 the last one stays, so that the row of a leader that had lost its leadership can be
-    /// replaced.
+    /// The order of a new entry of a log. Of two events that make the entry, the first one stays.
+    /// At level 2 the last one stays, so that the row of a leader that had lost its leadership can
+    /// be replaced.
     fn order_of_new_entry(self, order: Order) -> Order {
         if self.level == TrustLevel::Two { order } else { order.first() }
     }

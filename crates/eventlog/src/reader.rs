@@ -244,8 +244,8 @@ impl Reader {
         Ok(self.storage.get(&row.key(), Consistency::Plain, self.deadline()).await?)
     }
 
-    /// Returns whether the bytes of a row can be read, and belong to the row. A missing event is not
-    /// whole, and another missing row is.
+    /// Returns whether the bytes of a row can be read, and belong to the row. A missing event is
+    /// not whole, and another missing row is.
     pub fn is_whole(&self, row: AppRow, bytes: Option<&Bytes>) -> bool {
         let Some(bytes) = bytes else { return !matches!(row, AppRow::Plog(..) | AppRow::Wlog(..)) };
         match row {

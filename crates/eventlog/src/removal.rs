@@ -8,10 +8,10 @@ use crate::{
 };
 
 impl Log {
-    /// Returns whether a row may be removed. A storage that orders plain writes by clocks hides every
-    /// later ordered write of a removed row. So only rows may be removed that are written under a
-    /// condition or read back at this level: a hidden row is then inserted. Every leader inserts the
-    /// first event behind the end of the log.
+    /// Returns whether a row may be removed. A storage that orders plain writes by clocks hides
+    /// every later ordered write of a removed row. So only rows may be removed that are written
+    /// under a condition or read back at this level: a hidden row is then inserted. Every leader
+    /// inserts the first event behind the end of the log.
     pub fn may_remove(&self, row: AppRow) -> bool {
         match (self.settings.level, row) {
             (_, AppRow::Plog(_, offset)) if offset == self.tail().next => true,
@@ -21,8 +21,8 @@ impl Log {
     }
 
     /// Returns whether the row at an offset of this log may be a foreign row behind the last event:
-    /// no event is behind it, and no log of a workspace has a copy of it. The log is dense, so a row
-    /// in front of another row was an event.
+    /// no event is behind it, and no log of a workspace has a copy of it. The log is dense, so a
+    /// row in front of another row was an event.
     ///
     /// # Errors
     /// Fails with the errors of the storage.

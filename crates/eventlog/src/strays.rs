@@ -61,9 +61,9 @@ impl Log {
         Ok(condition.filter(|_| is_stray))
     }
 
-    /// Returns the epoch below which an event at an offset is a stray: at most the epoch of the event
-    /// in front of the offset, because the epochs of a log never fall. This leader wrote the events
-    /// behind the end of its replay.
+    /// Returns the epoch below which an event at an offset is a stray: at most the epoch of the
+    /// event in front of the offset, because the epochs of a log never fall. This leader wrote the
+    /// events behind the end of its replay.
     pub(crate) fn stray_bound_at(&self, offset: Offset) -> Epoch {
         let tail = self.tail();
         let in_front = if offset == tail.next { tail.epoch } else { self.fence.epoch() };
@@ -73,8 +73,8 @@ impl Log {
         }
     }
 
-    /// Returns whether an event behind an event of a later epoch is a stray. A stray was put, so at the
-    /// other levels a row that hides ordered writes is damage.
+    /// Returns whether an event behind an event of a later epoch is a stray. A stray was put, so at
+    /// the other levels a row that hides ordered writes is damage.
     pub(crate) async fn is_stray_event(&self, row: AppRow, epoch: Epoch) -> Result<bool> {
         if !self.may_be_stray(epoch) {
             return Ok(false);

@@ -5,9 +5,9 @@ use std::{fmt, str::FromStr};
 /// The way in which events and records are written. The first deployment of an application chooses
 /// it. It may change later, while no node works: each level works on the rows of the others.
 ///
-/// A *checked* row is written under a condition, or put and read back. Foreign bytes in its place are
-/// reported. All other writes are trusted. `docs/trust-levels.md` has the way in which each level
-/// writes each kind of row.
+/// A *checked* row is written under a condition, or put and read back. Foreign bytes in its place
+/// are reported. All other writes are trusted. `docs/trust-levels.md` has the way in which each
+/// level writes each kind of row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrustLevel {
     /// Nothing is trusted: logs and records are checked, and a node that stalled can overwrite
@@ -16,8 +16,8 @@ pub enum TrustLevel {
     Zero,
     /// The writes of records are trusted: only logs are checked.
     One,
-    /// The lease is trusted: nothing is checked, except for updates of records that were last written
-    /// under a condition. These updates are checked at every level.
+    /// The lease is trusted: nothing is checked, except for updates of records that were last
+    /// written under a condition. These updates are checked at every level.
     Two,
 }
 

@@ -76,9 +76,9 @@ async fn a_log_with_a_gap_is_not_copied() {
     assert_eq!(entries(&log(&storage, TrustLevel::Two, u64::MAX)).await.unwrap().len(), 3);
 }
 
-/// Event 2 was damaged after it was applied, and is marked. Its copy is whole, and two of its records
-/// are in no event any more: one that it made, and one that event 1 had made. Event 3 replaced the
-/// third one.
+/// Event 2 was damaged after it was applied, and is marked. Its copy is whole, and two of its
+/// records are in no event any more: one that it made, and one that event 1 had made. Event 3
+/// replaced the third one.
 #[tokio::test]
 async fn the_rows_of_a_marked_event_are_copied() {
     for level in LEVELS {

@@ -42,7 +42,8 @@ async fn a_replay_passes_a_marked_event() {
             assert!(next.damaged(Offset(2), WS, Offset(2)).await.unwrap().is_none());
             let damaged = next.damaged(Offset(3), WS, Offset(3)).await.unwrap().unwrap();
             let drawn = vec![DrawnNumber { seq: 1, last: 3 }];
-            // At level 2 a former leader may have left the copy, and the damaged bytes name no place.
+            // At level 2 a former leader may have left the copy, and the damaged bytes name no
+            // place.
             let is_trusted = has_copy && level != TrustLevel::Two;
             assert_eq!(damaged.drawn(), is_trusted.then_some(&drawn[..]));
             next.mark(&damaged, drawn.clone()).await.unwrap();
@@ -87,9 +88,9 @@ async fn a_row_that_changed_after_the_inspection_is_not_marked() {
     }
 }
 
-/// The row of the event had changed, and the log of the workspace had the marker already. So the log
-/// of the workspace contradicted the log of the partition: the recovery stopped there, and the event
-/// could not be marked, because it could be read.
+/// The row of the event had changed, and the log of the workspace had the marker already. So the
+/// log of the workspace contradicted the log of the partition: the recovery stopped there, and the
+/// event could not be marked, because it could be read.
 #[tokio::test]
 async fn a_marker_is_taken_back_if_the_row_of_its_event_has_changed() {
     for level in [TrustLevel::Zero, TrustLevel::One] {

@@ -25,8 +25,8 @@ use support::{
     write,
 };
 
-/// A storage without atomic writes. It acknowledges writes of some rows, and keeps these rows as they
-/// are.
+/// A storage without atomic writes. It acknowledges writes of some rows, and keeps these rows as
+/// they are.
 #[derive(Debug)]
 struct StepStorage {
     inner: SharedStorage,
@@ -223,8 +223,8 @@ async fn the_first_event_of_level_2_is_inserted_if_its_place_hides_it() {
     assert_eq!(replayed(&log, 1).await.unwrap().len(), 3);
 }
 
-/// The storage acknowledged the change of a record, and shows the version from before. A conditional
-/// write of the row could land above a later put of the next leader.
+/// The storage acknowledged the change of a record, and shows the version from before. A
+/// conditional write of the row could land above a later put of the next leader.
 #[tokio::test]
 async fn a_row_that_is_older_than_its_write_is_put_again_and_never_written_conditionally() {
     let steps = StepStorage::new().await;
@@ -270,8 +270,8 @@ fn foreign_record(version: Version) -> Bytes {
     StoredRecord { ws: WS, version, record: record("foreign") }.to_bytes()
 }
 
-/// Another program or an operator writes a row. Its bytes hide ordered writes, as those of a plain write
-/// do.
+/// Another program or an operator writes a row. Its bytes hide ordered writes, as those of a plain
+/// write do.
 async fn swap(storage: &SharedStorage, row: AppRow, from: &Bytes, to: &Bytes) {
     let swap =
         storage.compare_and_swap(row.key(), from.clone(), to.clone(), None, Instant::FAR_FUTURE);
@@ -337,8 +337,8 @@ async fn an_update_is_not_acknowledged_while_the_storage_does_not_show_it() {
     }
 }
 
-/// Another program deleted a row behind the end of the log, with a clock that was ahead. The deletion
-/// hid the next event, which was acknowledged.
+/// Another program deleted a row behind the end of the log, with a clock that was ahead. The
+/// deletion hid the next event, which was acknowledged.
 #[tokio::test]
 async fn the_first_event_is_not_acknowledged_while_the_storage_does_not_show_it() {
     for level in LEVELS {

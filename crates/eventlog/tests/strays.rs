@@ -162,8 +162,8 @@ async fn a_leader_reads_its_log_linearizably_at_every_level() {
     }
 }
 
-/// Leader A of level 0 stood still before it inserted event 3. The level became 2, and leader B replayed
-/// the log. The insert of A landed, and hid the event 3 that B put and acknowledged.
+/// Leader A of level 0 stood still before it inserted event 3. The level became 2, and leader B
+/// replayed the log. The insert of A landed, and hid the event 3 that B put and acknowledged.
 #[tokio::test]
 async fn a_late_insert_of_a_former_level_hides_no_event_of_level_2() {
     for level in [Zero, One] {
@@ -183,8 +183,9 @@ async fn a_late_insert_of_a_former_level_hides_no_event_of_level_2() {
     }
 }
 
-/// A storage without atomic writes. A conditional write of a former leader is accepted by servers, and
-/// not committed: the next conditional write or linearizable read of its storage partition commits it.
+/// A storage without atomic writes. A conditional write of a former leader is accepted by servers,
+/// and not committed: the next conditional write or linearizable read of its storage partition
+/// commits it.
 #[derive(Debug)]
 struct OpenSwapStorage {
     inner: SharedStorage,
@@ -220,9 +221,9 @@ impl StorageWrapper for OpenSwapStorage {
     }
 }
 
-/// At level 0 a leader replaced a stray conditionally, and died before its write was committed. Then the
-/// put of the same event by its first leader landed. The recovery found the right row, and a command
-/// put an update. The write of the dead leader was committed above it.
+/// At level 0 a leader replaced a stray conditionally, and died before its write was committed.
+/// Then the put of the same event by its first leader landed. The recovery found the right row, and
+/// a command put an update. The write of the dead leader was committed above it.
 #[tokio::test]
 async fn a_recovery_settles_the_conditional_writes_over_strays() {
     for level in LEVELS {

@@ -36,8 +36,8 @@ pub trait Authenticator: fmt::Debug + Send + Sync {
     /// If the sender is not known.
     async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Caller>, NotAuthenticated>;
 
-    /// Keeps what the authenticator knows up to date, until the future is dropped. Several ports may
-    /// call it at the same time.
+    /// Keeps what the authenticator knows up to date, until the future is dropped. Several ports
+    /// may call it at the same time.
     async fn follow(&self) {
         std::future::pending().await
     }

@@ -1,7 +1,7 @@
 //! Web pages of other origins that may use the API (Fetch Standard, section 3.2).
 //!
-//! A browser lets a page read an answer only if the answer names the origin of the page. Before most
-//! requests it asks by a *preflight* whether the page may send them. The page sends a token by
+//! A browser lets a page read an answer only if the answer names the origin of the page. Before
+//! most requests it asks by a *preflight* whether the page may send them. The page sends a token by
 //! itself, so no answer allows credentials that a browser adds.
 
 use std::sync::Arc;
@@ -39,8 +39,8 @@ const REMEMBERED: HeaderValue = HeaderValue::from_static("600");
 pub(crate) struct PageOrigins(Arc<[HeaderValue]>);
 
 impl PageOrigins {
-    /// Origins such as `https://app.example`. Those that no header can have are left out: no page has
-    /// them.
+    /// Origins such as `https://app.example`. Those that no header can have are left out: no page
+    /// has them.
     pub(crate) fn new(origins: &[String]) -> PageOrigins {
         PageOrigins(
             origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect(),

@@ -176,8 +176,8 @@ impl Follower {
         Ok(None)
     }
 
-    /// Waits for the next events from before the tail. `None` if the read has come to the end of the
-    /// log, and must begin again if the follower needs more.
+    /// Waits for the next events from before the tail. `None` if the read has come to the end of
+    /// the log, and must begin again if the follower needs more.
     async fn earlier_events(&mut self) -> io::Result<Option<Vec<Bytes>>> {
         let begin = || {
             let (context, followed) = (&self.context, &self.followed);

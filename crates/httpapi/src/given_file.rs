@@ -1,7 +1,7 @@
 //! Files that an operator gives to a node, and may exchange while the node runs.
 //!
-//! Only regular files are read. The read of a pipe does not end until somebody writes into it, and the
-//! node would look at its files no more.
+//! Only regular files are read. The read of a pipe does not end until somebody writes into it, and
+//! the node would look at its files no more.
 
 use std::{
     fs::{self, Metadata},
@@ -25,8 +25,8 @@ pub(crate) fn read(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Reads a file, or its first bytes, without blocking a thread of the runtime. The file may be on
-/// another machine that does not answer. There is no time limit: each further try would hold one more
-/// thread.
+/// another machine that does not answer. There is no time limit: each further try would hold one
+/// more thread.
 pub(crate) async fn read_again(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     check(&tokio::fs::metadata(path).await?)?;
     let mut bytes = Vec::new();
@@ -63,8 +63,8 @@ mod tests {
 
     use super::*;
 
-    /// The read of a pipe did not end: a node hung at its start, and one that ran looked at no later
-    /// file.
+    /// The read of a pipe did not end: a node hung at its start, and one that ran looked at no
+    /// later file.
     #[tokio::test]
     async fn a_pipe_is_refused_at_once_and_a_link_is_followed() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A page of the node: one file without foreign parts, and the headers that keep the page apart from
-//! all other pages.
+//! A page of the node: one file without foreign parts, and the headers that keep the page apart
+//! from all other pages.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
@@ -24,9 +24,9 @@ pub(crate) struct HtmlPage {
 }
 
 impl HtmlPage {
-    /// Puts the shared style in front of that of the page, and computes the policy of a page with one
-    /// script and one style. The browser runs only the script and the style with these hashes, and
-    /// connects only to the port of the page. The script cannot make elements from text.
+    /// Puts the shared style in front of that of the page, and computes the policy of a page with
+    /// one script and one style. The browser runs only the script and the style with these hashes,
+    /// and connects only to the port of the page. The script cannot make elements from text.
     pub(crate) fn new(html: &str) -> HtmlPage {
         let html = html.replacen("<style>\n", &format!("<style>\n{SHARED_STYLE}"), 1);
         let policy = format!(

@@ -68,8 +68,8 @@ impl Inspector {
     /// Opens the system keyspace for reading.
     ///
     /// # Errors
-    /// [`InspectError::System`] if the keyspace does not exist, is not of this program, or cannot be
-    /// read.
+    /// [`InspectError::System`] if the keyspace does not exist, is not of this program, or cannot
+    /// be read.
     pub async fn open(
         driver: Arc<dyn StorageDriver>,
         keyspace: KeyspaceName,

@@ -1,9 +1,9 @@
 //! The memory that requests share, with one bound for all bodies and one for all answers.
 //!
 //! A body takes its share as its bytes arrive. The answer of its command takes over the share. An
-//! answer that is read from the storage takes its share before the read, and document numbers before
-//! they are drawn. All shares are given back when the connection has written the answer. Of the
-//! memory for answers one principal holds [at most half](crate::places).
+//! answer that is read from the storage takes its share before the read, and document numbers
+//! before they are drawn. All shares are given back when the connection has written the answer. Of
+//! the memory for answers one principal holds [at most half](crate::places).
 //!
 //! Invariant: a request that waits for memory holds none.
 
@@ -69,9 +69,9 @@ impl MemoryPool {
         self.reserve_for(PlaceTaker::from(None), bytes, deadline).await
     }
 
-    /// Takes a share of the memory for answers, like [`reserve`](MemoryPool::reserve), but waits for
-    /// at most half of the time that is left. The other half belongs to the work for which the share
-    /// is needed.
+    /// Takes a share of the memory for answers, like [`reserve`](MemoryPool::reserve), but waits
+    /// for at most half of the time that is left. The other half belongs to the work for which the
+    /// share is needed.
     ///
     /// Without this rule an overload never ends: requests wait in order, so each request gets its
     /// share when its deadline is nearly over, and its work is given up. All requests behind it

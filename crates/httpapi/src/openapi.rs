@@ -1,8 +1,8 @@
-//! The description of the API as OpenAPI 3.1: what each endpoint of the router's table does, for each
-//! table, command and series of the applications.
+//! The description of the API as OpenAPI 3.1: what each endpoint of the router's table does, for
+//! each table, command and series of the applications.
 //!
-//! The description follows from the definitions of the applications alone, so it does not change while
-//! a node runs.
+//! The description follows from the definitions of the applications alone, so it does not change
+//! while a node runs.
 
 mod answers;
 mod headers;
@@ -38,8 +38,8 @@ pub(crate) struct DescribedApp<'a> {
 }
 
 impl DescribedApp<'_> {
-    /// The name of a schema of this application. No other schema has it: the first two parts name the
-    /// application, and the number of the other parts tells tables, fields and rows apart.
+    /// The name of a schema of this application. No other schema has it: the first two parts name
+    /// the application, and the number of the other parts tells tables, fields and rows apart.
     fn schema_name(&self, of: &str) -> String {
         format!("{}.{}.{of}", self.name.owner(), self.name.name())
     }

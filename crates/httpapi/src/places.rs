@@ -6,10 +6,10 @@
 //! holds a connection. A request that holds one of the few connections between two nodes waits only
 //! for a moment. Requests without a principal have no share: only all places are a limit.
 //!
-//! Invariant: a request waits for the share of its principal before it waits for the places that all
-//! principals share. A simpler version has only places for all: a principal that opens as many logs
-//! as there are places, and takes them slowly, then keeps all other principals out until the node
-//! cuts its connections.
+//! Invariant: a request waits for the share of its principal before it waits for the places that
+//! all principals share. A simpler version has only places for all: a principal that opens as many
+//! logs as there are places, and takes them slowly, then keeps all other principals out until the
+//! node cuts its connections.
 
 use std::{
     collections::HashMap,
@@ -146,8 +146,8 @@ impl Places {
         Ok(Place { share, place: place.ok_or(NoPlace::OfAll)? })
     }
 
-    /// Changes the number of places that a request holds. Returns false, and leaves the number as it
-    /// is, if there are not enough free places at once.
+    /// Changes the number of places that a request holds. Returns false, and leaves the number as
+    /// it is, if there are not enough free places at once.
     #[must_use]
     pub(crate) fn resize(&self, held: &mut Place, count: usize) -> bool {
         let Place { share, place } = held;

@@ -107,8 +107,8 @@ impl ProblemDetails {
         }
     }
 
-    /// The problem of a principal that takes more than its share. Nothing was done, and the client may
-    /// try again.
+    /// The problem of a principal that takes more than its share. Nothing was done, and the client
+    /// may try again.
     pub(crate) fn rate_limited(reason: impl Into<String>) -> ProblemDetails {
         ProblemDetails {
             retry_after: Some(1),

@@ -1,4 +1,5 @@
-//! Routing: finds the endpoint that a path and a method name. Nothing is read from the storage here.
+//! Routing: finds the endpoint that a path and a method name. Nothing is read from the storage
+//! here.
 
 mod table;
 

@@ -33,8 +33,8 @@ pub(crate) use self::{
 };
 use self::{listener::pending_connections, state::ServerState};
 
-/// Serves connections until `stop` is cancelled, and then finishes the current requests. Follows the
-/// files of TLS all the time.
+/// Serves connections until `stop` is cancelled, and then finishes the current requests. Follows
+/// the files of TLS all the time.
 pub(crate) async fn serve<A: RequestHandler>(
     name: &'static str,
     listener: std::net::TcpListener,

@@ -43,8 +43,9 @@ impl NodeStream {
         }
     }
 
-    /// Makes the kernel reset the connection when the stream is dropped. The kernel forgets the bytes
-    /// that the client has not taken, and the client can tell the cut from an end of the node.
+    /// Makes the kernel reset the connection when the stream is dropped. The kernel forgets the
+    /// bytes that the client has not taken, and the client can tell the cut from an end of the
+    /// node.
     pub(crate) fn reset(&self) {
         let stream = match self {
             NodeStream::Plain(stream) => stream,

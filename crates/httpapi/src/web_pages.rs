@@ -1,8 +1,8 @@
 //! Refusing requests that web pages of other sites made.
 //!
-//! A browser sends requests to this machine for any page that its user opens. So a port that asks its
-//! clients for nothing, and has no authenticating proxy in front, serves only requests to this machine
-//! that no page of another site made.
+//! A browser sends requests to this machine for any page that its user opens. So a port that asks
+//! its clients for nothing, and has no authenticating proxy in front, serves only requests to this
+//! machine that no page of another site made.
 
 use hyper::{
     StatusCode,
@@ -14,8 +14,8 @@ use crate::{authority::Host, problem::ProblemDetails};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The header of each action of the live page. A page of another site can send the header only after
-/// a preflight request, and the endpoint answers none.
+/// The header of each action of the live page. A page of another site can send the header only
+/// after a preflight request, and the endpoint answers none.
 const ADMIN: HeaderName = HeaderName::from_static("x-vvm-admin");
 
 /// The advice to an operator of a node that other machines should reach. With tokens, the open views
@@ -69,8 +69,8 @@ pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), ProblemDetails> {
 }
 
 /// Refuses an action of a browser that the page of the endpoint itself did not ask for. This also
-/// protects an endpoint behind a proxy, which authenticates the user and not the page. A client that
-/// is no browser sends none of these headers.
+/// protects an endpoint behind a proxy, which authenticates the user and not the page. A client
+/// that is no browser sends none of these headers.
 pub(crate) fn check_action(head: &Parts) -> Result<(), ProblemDetails> {
     let Parts { headers, uri, .. } = head;
     if !headers.contains_key(ORIGIN) && !headers.contains_key(SEC_FETCH_SITE) {

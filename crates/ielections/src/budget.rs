@@ -73,9 +73,9 @@ impl Timing {
         Timing::shortest_of(|duration| Timing { late_write, ..Timing::of(duration) })
     }
 
-    /// Returns the split of the shortest lease that fits, in whole seconds. A longer lease must leave
-    /// at least as much room. Returns `None` if no lease is long enough, or if a renewal could not be
-    /// tried again in the shortest one.
+    /// Returns the split of the shortest lease that fits, in whole seconds. A longer lease must
+    /// leave at least as much room. Returns `None` if no lease is long enough, or if a renewal
+    /// could not be tried again in the shortest one.
     pub fn shortest_of(split: impl Fn(Duration) -> Timing) -> Option<Timing> {
         let of = |seconds| split(Duration::from_secs(seconds));
         let has_room = |seconds| {

@@ -75,8 +75,8 @@ impl LockFile {
     /// The name of the file in a node's data folder.
     pub const NAME: &str = "lease.lock";
 
-    /// Locks the file in a folder that exists. Only the owner of a new file may open it, because any
-    /// process that opens the file can lock it.
+    /// Locks the file in a folder that exists. Only the owner of a new file may open it, because
+    /// any process that opens the file can lock it.
     ///
     /// # Errors
     /// Fails if another process holds the lock, if the file cannot be written, or if it is no

@@ -95,9 +95,9 @@ impl Leadership {
     /// ended with proof. Renewals continue meanwhile, so work can finish its writes.
     ///
     /// # Errors
-    /// Fails with [`UnprovedStop`] if a piece of work ended without [`WorkGuard::finish`], or if the
-    /// deadline passed first. Then it is not known whether all writes have landed, and the lease is
-    /// left to expire.
+    /// Fails with [`UnprovedStop`] if a piece of work ended without [`WorkGuard::finish`], or if
+    /// the deadline passed first. Then it is not known whether all writes have landed, and the
+    /// lease is left to expire.
     ///
     /// # Cancel safety
     /// A dropped call drops the leadership: its lease expires.

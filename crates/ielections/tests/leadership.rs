@@ -143,8 +143,8 @@ async fn a_released_seat_is_led_by_the_next_in_a_higher_epoch() {
 async fn a_release_that_comes_too_late_reports_that_the_lease_is_left_to_expire() {
     let world = World::new();
     let leadership = world.lead(&world.node(1).with_health(Arc::new(|| false))).await;
-    // The node is unhealthy, so it loses the leadership at its first renewal, after a quarter of the
-    // lease. A release deletes the lease until `kill_at`, and this release comes later.
+    // The node is unhealthy, so it loses the leadership at its first renewal, after a quarter of
+    // the lease. A release deletes the lease until `kill_at`, and this release comes later.
     world.pass(LEASE * 7 / 8).await;
     assert_eq!(leadership.lost(), Some(LossReason::Unhealthy));
     let stopped = leadership.stopped(Instant::FAR_FUTURE).await.unwrap();
@@ -248,8 +248,8 @@ async fn a_failed_health_check_ends_the_leadership_by_the_next_renewal() {
     assert_eq!(leadership.lost(), Some(LossReason::Unhealthy));
 }
 
-/// A process stood still for a moment, shorter than its lease. The renewal woke first and found that
-/// the host was late. So the node lost its leadership, although the host went on at once.
+/// A process stood still for a moment, shorter than its lease. The renewal woke first and found
+/// that the host was late. So the node lost its leadership, although the host went on at once.
 #[tokio::test]
 async fn a_host_that_is_late_for_a_moment_does_not_lose_the_leadership() {
     let world = World::new();

@@ -1,7 +1,7 @@
 //! A sequencer for callers that write one event at a time.
 //!
-//! The module is for programs that embed this crate. A node of VVM writes events in groups, and uses
-//! [`Sequencer`] itself.
+//! The module is for programs that embed this crate. A node of VVM writes events in groups, and
+//! uses [`Sequencer`] itself.
 
 mod factory;
 mod sequenced_event;
@@ -30,7 +30,8 @@ pub enum StartError {
     /// The sequencer was not ready within the given time.
     #[error(transparent)]
     Busy(#[from] SequencerBusy),
-    /// The kind of the workspace is not declared, or the numbers of the workspace could not be read.
+    /// The kind of the workspace is not declared, or the numbers of the workspace could not be
+    /// read.
     #[error(transparent)]
     Join(#[from] JoinError),
     /// The workspace has no offset left.
@@ -53,8 +54,8 @@ impl EventSequencer {
     /// be stored.
     ///
     /// # Errors
-    /// Fails if the sequencer is not ready within `wait`, if the kind is not declared, if the numbers
-    /// of the workspace cannot be read, or if the workspace has no offset left.
+    /// Fails if the sequencer is not ready within `wait`, if the kind is not declared, if the
+    /// numbers of the workspace cannot be read, or if the workspace has no offset left.
     ///
     /// # Cancel safety
     /// Safe to drop.

@@ -15,8 +15,8 @@ use common::{
 use fastrand::Rng;
 use isequencer::{MemSeqStorage, Offset, Params, SequencerBusy, Unflushed, WsId, mem::CallOutcome};
 
-/// `isequencer.test.NewMustStartActualization`: a new sequencer reads the log, and is busy until the
-/// log is read.
+/// `isequencer.test.NewMustStartActualization`: a new sequencer reads the log, and is busy until
+/// the log is read.
 #[tokio::test]
 async fn new_must_start_actualization() {
     let mem = MemSeqStorage::new();
@@ -122,8 +122,8 @@ async fn multiple_actualizes() {
     assert!((30..70).contains(&written), "{written}");
 }
 
-/// `isequencer.test.FlushPermanentlyFails`: exactly as many numbers wait as the limit allows. When the storage
-/// works again, the sequencer works again.
+/// `isequencer.test.FlushPermanentlyFails`: exactly as many numbers wait as the limit allows. When
+/// the storage works again, the sequencer works again.
 #[tokio::test]
 async fn flush_permanently_fails() {
     let mem = MemSeqStorage::new();

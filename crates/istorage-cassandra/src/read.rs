@@ -138,8 +138,8 @@ fn add_rows(
 }
 
 /// A row as the server sends it: its clustering columns, and its value if there is one.
-/// [`RawRowWithTtl`] also has the seconds that the row has left, and [`RawRowWithTime`] the time at which
-/// it was written.
+/// [`RawRowWithTtl`] also has the seconds that the row has left, and [`RawRowWithTime`] the time at
+/// which it was written.
 type RawRow<'frame> = (&'frame [u8], Option<&'frame [u8]>);
 type RawRowWithTtl<'frame> = (&'frame [u8], Option<&'frame [u8]>, Option<i32>);
 type RawRowWithTime<'frame> = (&'frame [u8], Option<&'frame [u8]>, Option<i64>);

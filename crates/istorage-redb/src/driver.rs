@@ -94,7 +94,8 @@ impl RedbDriver {
     }
 
     /// Opens an existing file for reading only. The file is not changed, not even after a crash:
-    /// redb repairs it in memory. Other processes may read the file meanwhile, and none may write it.
+    /// redb repairs it in memory. Other processes may read the file meanwhile, and none may write
+    /// it.
     ///
     /// # Errors
     /// Those of [`RedbDriver::open`], and `Invalid` if there is no file.

@@ -70,8 +70,8 @@ impl StorageFile {
         &self.config.path
     }
 
-    /// Opens the file and its log. If they do not exist, they are made, unless the file is only read:
-    /// then it has no log to write to. No other call uses the number `unique`.
+    /// Opens the file and its log. If they do not exist, they are made, unless the file is only
+    /// read: then it has no log to write to. No other call uses the number `unique`.
     pub(crate) fn open(&self, unique: u64) -> Result<(Contents, Option<WriteLog>)> {
         self.config.check().map_err(Error::invalid_setting)?;
         if self.is_read_only() {

@@ -1,8 +1,8 @@
 //! The bytes in the file: its tables, its keys and its rows. A change of anything here needs a new
 //! [`FORMAT`].
 //!
-//! - Table `meta`: the key is a name. The values are the mark of this driver, the format, the highest
-//!   time so far with its checksum, and the [state of the log](crate::log::LogState).
+//! - Table `meta`: the key is a name. The values are the mark of this driver, the format, the
+//!   highest time so far with its checksum, and the [state of the log](crate::log::LogState).
 //! - Table `rows/<keyspace>`: the key is `[u16 length of pkey][pkey][ccols]`. The value is
 //!   `[u32 checksum][u8 kind][i64 rank][u64 moment of expiry][value]`. The rank is that of the
 //!   [order](istorage::Order::rank). A row without an order or without an expiry does not have that
@@ -44,8 +44,8 @@ pub(crate) const META_LOG: &str = "log";
 pub(crate) const MAGIC: &[u8] = b"vvm istorage";
 /// The version of everything in this module.
 pub(crate) const FORMAT: u32 = 4;
-/// The version before the bands of orders. Its ranks are positive. Such a file is opened, and becomes
-/// a file of [`FORMAT`].
+/// The version before the bands of orders. Its ranks are positive. Such a file is opened, and
+/// becomes a file of [`FORMAT`].
 pub(crate) const WITHOUT_BANDS: u32 = 3;
 /// The version before the log. Such a file is opened, and becomes a file of [`FORMAT`].
 pub(crate) const WITHOUT_LOG: u32 = 2;

@@ -2,8 +2,8 @@
 //!
 //! One file holds all keyspaces, and two files beside it hold its write-ahead log. One thread does
 //! all writes: it takes all waiting requests, runs them in one transaction, and answers them when
-//! the log has their effects on the disk. A few threads read, each from a snapshot, so a write never
-//! blocks a read. After a crash the file opens soon, however large it is. See [`RedbDriver`].
+//! the log has their effects on the disk. A few threads read, each from a snapshot, so a write
+//! never blocks a read. After a crash the file opens soon, however large it is. See [`RedbDriver`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

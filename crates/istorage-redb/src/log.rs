@@ -126,8 +126,8 @@ impl WriteLog {
         self.begin(segment.file)
     }
 
-    /// Begins to use a segment that the file names. A second empty frame says that the file names it:
-    /// an older copy of the file beside this log is then refused.
+    /// Begins to use a segment that the file names. A second empty frame says that the file names
+    /// it: an older copy of the file beside this log is then refused.
     fn begin(&mut self, segment: LogFile) -> Result<(), FileFailure> {
         let (position, frame) = frame::encode(&self.position, &[]);
         self.files.append(&segment, &self.position, &frame)?;

@@ -222,20 +222,33 @@ async fn a_backup_ends_at_its_time() {
     assert!(driver.backup(until).await.is_err());
 }
 
+/// The damaged row fills a piece of the backup, so the piece would be written if the row were
+/// verified only after it was copied.
 #[tokio::test]
 async fn a_damaged_row_is_named_and_not_copied() {
     let (_folder, path) = place();
     let driver = open(&path).await;
     let storage = keyspace(&driver, "tests").await;
-    storage.put(Key::new("p", "c"), "a value that is in the file".into(), SOON).await.unwrap();
+    let value = b"a value that is in the file";
+    let long = [&value[..], &[7; 300 << 10]].concat();
+    for (row, value) in [("b", Bytes::from("before")), ("c", long.into()), ("d", "behind".into())] {
+        storage.put(Key::new("p", row), value, SOON).await.unwrap();
+    }
+    let whole = backup(&driver).await;
     driver.close().await;
     let mut bytes = fs::read(&path).unwrap();
-    let value = b"a value that is in the file";
-    let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(value)).collect();
-    assert!(!places.is_empty());
-    places.into_iter().for_each(|at| bytes[at] ^= 1);
+    let places = |of: &[u8]| -> Vec<usize> {
+        (0..of.len()).filter(|at| of[*at..].starts_with(value)).collect()
+    };
+    assert_eq!(places(&whole).len(), 1, "a backup has each value as it is");
+    let damaged = places(&bytes);
+    assert!(!damaged.is_empty());
+    damaged.into_iter().for_each(|at| bytes[at] ^= 1);
     fs::write(&path, bytes).unwrap();
-    let error = back_up(&RedbConfig::new(&path), &mut Vec::new()).unwrap_err();
+    let mut written = Vec::new();
+    let error = back_up(&RedbConfig::new(&path), &mut written).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("0x70/0x63"), "{error}");
+    let rest = &value[1..];
+    assert!(!written.windows(rest.len()).any(|part| part == rest), "the damaged row was copied");
 }

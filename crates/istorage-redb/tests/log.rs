@@ -214,7 +214,8 @@ async fn old_bytes_that_look_like_frames_delay_no_opening() {
     assert!(took.as_secs() < 20, "{took:?}");
 }
 
-/// The folder of such a path is the working directory. It has an empty name, which cannot be opened.
+/// The folder of such a path is the working directory. It has an empty name, which cannot be
+/// opened.
 #[tokio::test]
 async fn a_path_without_a_folder_is_in_the_working_directory() {
     let path = PathBuf::from(format!("bare-{}.redb", std::process::id()));

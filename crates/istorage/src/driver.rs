@@ -10,8 +10,8 @@ use futures::stream::BoxStream;
 use crate::{Error, Result, SharedStorage};
 
 /// The bytes of a backup, in pieces of bounded size. The stream ends after the last piece, or after
-/// the first error. The stream is lazy: it reads a piece when the caller asks for the piece. Dropping
-/// the stream ends the backup.
+/// the first error. The stream is lazy: it reads a piece when the caller asks for the piece.
+/// Dropping the stream ends the backup.
 pub type BackupStream = BoxStream<'static, Result<Bytes>>;
 
 /// A database that holds keyspaces. A process has one driver for each database.
@@ -41,8 +41,8 @@ pub trait StorageDriver: Send + Sync + fmt::Debug {
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()>;
 
     /// Begins a backup: a copy of all keyspaces as they were at one moment between the call and its
-    /// answer, in a format of the driver. Every write that was acknowledged before the call is in the
-    /// backup. Writes go on meanwhile. From `until` on the stream is `Unavailable`, because the
+    /// answer, in a format of the driver. Every write that was acknowledged before the call is in
+    /// the backup. Writes go on meanwhile. From `until` on the stream is `Unavailable`, because the
     /// storage keeps the old rows for as long as the backup reads them.
     ///
     /// The answer is `None` if the driver makes no backups: the database has tools of its own.

@@ -3,8 +3,8 @@
 //! [`AppStorage`] is the contract. Read it first. [`AppStorageExt`] adds the single-row calls. A
 //! [`StorageDriver`] makes and opens keyspaces. [`mem`] is the driver that keeps all rows in
 //! memory. [`Guarded`], [`Metered`] and [`Faulty`] wrap the storage of any driver. Implement
-//! [`StorageWrapper`] for a new wrapper. A [`ReadOnlyDriver`] opens keyspaces for reading only. [`settle`] makes a conditional write, and sends it again
-//! until its outcome is known.
+//! [`StorageWrapper`] for a new wrapper. A [`ReadOnlyDriver`] opens keyspaces for reading only.
+//! [`settle`] makes a conditional write, and sends it again until its outcome is known.
 //!
 //! ```
 //! use istorage::{

@@ -55,8 +55,8 @@ pub struct ServerTime {
 /// # Contract
 ///
 /// **A plain row is always plain**, from its first write on: a mixture loses acknowledged writes on
-/// stores that order plain writes by clocks. Only conditional rows can be deleted. Plain rows do not
-/// expire.
+/// stores that order plain writes by clocks. Only conditional rows can be deleted. Plain rows do
+/// not expire.
 ///
 /// **Ordered writes lie below all others.** A row that was written plainly or conditionally hides
 /// every ordered write of the row: the ordered write is a success, and the row stays. A conditional
@@ -113,8 +113,8 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     /// the write of the row was not acknowledged.
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<FoundRow>>>;
 
-    /// Reads the values of any number of rows, as [`get_batch`](AppStorage::get_batch) reads the rows.
-    /// On some storages this costs less.
+    /// Reads the values of any number of rows, as [`get_batch`](AppStorage::get_batch) reads the
+    /// rows. On some storages this costs less.
     async fn get_values(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>>;
 
     /// Reads the rows of a range. Each page must arrive within `page_timeout` from the moment at
@@ -151,7 +151,8 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     /// Writes any number of rows. Of two writes of one row the one with the higher order stays, in
     /// any order of arrival.
     ///
-    /// - A superseded write is a success, and so is a write that a plain or a conditional row hides.
+    /// - A superseded write is a success, and so is a write that a plain or a conditional row
+    ///   hides.
     /// - Two writes of one row with equal orders must have equal values, and either both a TTL or
     ///   neither. Otherwise the caller has made an error: the contract does not say which of the
     ///   two writes stays, or whether the call is `Invalid`.
@@ -165,8 +166,9 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
     /// Writes rows of one partition under conditions, linearizable, all or nothing, in one round.
     /// No row may be named twice. A call without operations is applied.
     ///
-    /// To have the write settled, call [`settle::write_if_settled`](crate::settle::write_if_settled)
-    /// instead. Here its first attempt gets no answer:
+    /// To have the write settled, call
+    /// [`settle::write_if_settled`](crate::settle::write_if_settled) instead. Here its first
+    /// attempt gets no answer:
     ///
     /// ```
     /// # use istorage::{AppStorage, Conditional, Conflict, Fault, Faulty, KeyspaceName, Outcome};

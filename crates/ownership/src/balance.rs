@@ -103,7 +103,8 @@ pub struct BalanceTimes {
     pub not_back: Duration,
 }
 
-/// A view of the cluster, and the heartbeat of a node, say nothing about the present after this time.
+/// A view of the cluster, and the heartbeat of a node, say nothing about the present after this
+/// time.
 pub const FRESH: Duration = Duration::from_secs(3);
 
 /// A node that did not answer is no successor for this time.

@@ -126,7 +126,8 @@ impl OwnershipEngine {
         }
     }
 
-    /// The rows as the engine saw them last, with those of partitions that this node cannot work on.
+    /// The rows as the engine saw them last, with those of partitions that this node cannot work
+    /// on.
     pub fn rows(&self) -> &OwnerRowsView {
         &self.rows
     }

@@ -173,9 +173,9 @@ impl Member {
     }
 
     /// Returns the row as it is stored: at most 32 KiB of JSON. If the whole row is larger, the
-    /// last loads are left out, first those of partitions that are ready. If that is not enough, the
-    /// row has no load, and the last refused partitions, the last wishes and the last applications
-    /// are left out in this order.
+    /// last loads are left out, first those of partitions that are ready. If that is not enough,
+    /// the row has no load, and the last refused partitions, the last wishes and the last
+    /// applications are left out in this order.
     pub fn to_bytes(&self) -> Bytes {
         let bytes = json::bytes_of(self);
         if bytes.len() <= MAX_BYTES {

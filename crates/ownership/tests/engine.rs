@@ -479,7 +479,8 @@ fn a_plain_read_that_shows_a_former_row_is_ignored() {
 }
 
 /// Two nodes shared an application, and one of them had another one alone. The other node did not
-/// count the partitions of the application that it did not have, and took too few of the shared one.
+/// count the partitions of the application that it did not have, and took too few of the shared
+/// one.
 #[test]
 fn the_rows_of_partitions_that_the_node_cannot_work_on_are_known_and_nothing_follows() {
     let mut world = World::new(1, 10);

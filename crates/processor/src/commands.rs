@@ -64,12 +64,12 @@ impl Commands {
     /// the commands.
     ///
     /// The commands take their places in the queue together, so that they become one group if
-    /// nothing else limits it. A batch with more commands than the queue has places takes its places
-    /// in parts. Then commands of other senders may run between the parts.
+    /// nothing else limits it. A batch with more commands than the queue has places takes its
+    /// places in parts. Then commands of other senders may run between the parts.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the partition does no command that it has not begun. So some of the
-    /// first commands are done, and the others are not.
+    /// If the future is dropped, the partition does no command that it has not begun. So some of
+    /// the first commands are done, and the others are not.
     pub async fn run_batch(&self, mut commands: Vec<Command>) -> Vec<Answered> {
         let mut sent = Vec::with_capacity(commands.len());
         while !commands.is_empty() {
@@ -164,8 +164,8 @@ impl Commands {
         }
     }
 
-    /// The monitor of the sequencer of the partition. It tells the state of the sequencer, and draws
-    /// nothing: a second owner of a sequencer could give a number twice.
+    /// The monitor of the sequencer of the partition. It tells the state of the sequencer, and
+    /// draws nothing: a second owner of a sequencer could give a number twice.
     pub fn sequencer(&self) -> &Monitor {
         &self.numbers
     }

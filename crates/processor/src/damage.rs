@@ -59,7 +59,8 @@ impl Damage {
         match obstacle {
             Obstacle::Row { row, .. } => drop(self.note_damage(row, what)),
             Obstacle::Storage { row: Some(row), .. } => {
-                // A row of another program may be large, so only the rows that are reported are kept.
+                // A row of another program may be large, so only the rows that are reported are
+                // kept.
                 let mut numbers = self.numbers();
                 if numbers.len() < REPORTED || numbers.contains_key(&row.key) {
                     numbers.insert(row.key.clone(), row);

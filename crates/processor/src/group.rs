@@ -79,8 +79,8 @@ enum CommandOutcome {
 }
 
 impl CommandGroup {
-    /// Makes an empty group. `checks_records` tells whether a write of a record notices what another
-    /// program did to the row.
+    /// Makes an empty group. `checks_records` tells whether a write of a record notices what
+    /// another program did to the row.
     pub(crate) fn new(checks_records: bool) -> CommandGroup {
         CommandGroup {
             events: Vec::new(),
@@ -126,7 +126,8 @@ impl CommandGroup {
         if !is_written {
             return self.forget_rows();
         }
-        // The bytes that the last of the events left. Only the first of the events has read the row.
+        // The bytes that the last of the events left. Only the first of the events has read the
+        // row.
         let mut counters: HashMap<AppRow, (&Bytes, bool)> = HashMap::new();
         for (row, bytes, hides_ordered) in self.events.iter().flat_map(PreparedEvent::records) {
             if application.is_counter(row) {

@@ -67,10 +67,11 @@ impl KnownRows {
     /// Makes an empty set. `checks_records` tells whether a write of a record notices what another
     /// program did to the row. Only then are counter records kept.
     ///
-    /// A simpler version keeps them always. At level 2 an operator repairs a counter record by a plain
-    /// write, which hides ordered writes; the leader puts the next versions of the record that it has
-    /// in memory, and they are hidden; the next leader reads the record of the operator. So numbers
-    /// would be given twice. A leader that reads the record writes it conditionally.
+    /// A simpler version keeps them always. At level 2 an operator repairs a counter record by a
+    /// plain write, which hides ordered writes; the leader puts the next versions of the record
+    /// that it has in memory, and they are hidden; the next leader reads the record of the
+    /// operator. So numbers would be given twice. A leader that reads the record writes it
+    /// conditionally.
     pub(crate) fn keeping_counters(checks_records: bool) -> KnownRows {
         let counters = checks_records.then(|| {
             // A cache that is made with a size takes the memory of all its entries at once.
@@ -89,13 +90,14 @@ impl KnownRows {
         if self.read_ahead.is_empty() { None } else { self.read_ahead.get(row).cloned() }
     }
 
-    /// Keeps a counter record as a group wrote it, if counter records are kept. `hides_ordered` tells whether the group found a
-    /// row that hides ordered writes: it wrote this row conditionally, and the row still hides them.
+    /// Keeps a counter record as a group wrote it, if counter records are kept. `hides_ordered`
+    /// tells whether the group found a row that hides ordered writes: it wrote this row
+    /// conditionally, and the row still hides them.
     ///
     /// Invariant: no row is kept as one that hides ordered writes if it may not hide them: a
-    /// conditional write of such a row could land above a later put. At level 0 an atomic write makes
-    /// each row hide ordered writes. Such a storage writes all rows conditionally at level 0, and asks
-    /// for no flag.
+    /// conditional write of such a row could land above a later put. At level 0 an atomic write
+    /// makes each row hide ordered writes. Such a storage writes all rows conditionally at level 0,
+    /// and asks for no flag.
     pub(crate) fn keep_counter(&mut self, row: AppRow, bytes: &[u8], hides_ordered: bool) {
         self.remove_read_ahead(&row);
         let Some(counters) = &mut self.counters else { return };

@@ -3,8 +3,8 @@
 //! An [`Application`] declares tables, kinds of workspaces, commands and series of document
 //! numbers. Each partition of an application is a [`Partition`] on the node that leads the
 //! partition. The task of the partition runs commands one after another, writes their events in
-//! groups, and answers each command when its event is applied. The task of the partition's sequencer
-//! reads the log and applies the events that are not applied.
+//! groups, and answers each command when its event is applied. The task of the partition's
+//! sequencer reads the log and applies the events that are not applied.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

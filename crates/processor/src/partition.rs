@@ -31,8 +31,8 @@ pub struct PartitionSettings {
     pub name: String,
     /// The number of commands that may wait, up to 2^20.
     pub queue: usize,
-    /// The time for which a command waits while the queue is full, or while too many numbers wait to
-    /// be stored. Then it is refused as [`Busy::QueueFull`](crate::Busy::QueueFull).
+    /// The time for which a command waits while the queue is full, or while too many numbers wait
+    /// to be stored. Then it is refused as [`Busy::QueueFull`](crate::Busy::QueueFull).
     pub queue_wait: Duration,
     /// The largest number of events that are written together.
     pub group_commands: usize,

@@ -67,11 +67,11 @@ impl Partitions {
 
     /// Deploys the partition of a log: the partition recovers, and then takes commands.
     ///
-    /// Each deployment of a partition needs a higher epoch than the one before, also after a stop in
-    /// order. The epoch belongs to the owner of the partition. A simpler version lets a partition
-    /// begin again under the epoch under which it has stopped. Suppose that the node gives the
-    /// partition to another node after the stop, and gets no answer: the other node may work under
-    /// the next epoch already.
+    /// Each deployment of a partition needs a higher epoch than the one before, also after a stop
+    /// in order. The epoch belongs to the owner of the partition. A simpler version lets a
+    /// partition begin again under the epoch under which it has stopped. Suppose that the node
+    /// gives the partition to another node after the stop, and gets no answer: the other node may
+    /// work under the next epoch already.
     ///
     /// # Errors
     /// The reason why the partition cannot be deployed.
@@ -125,8 +125,8 @@ impl Partitions {
     /// Stops a partition in order. A partition that is not at work counts as stopped.
     ///
     /// # Cancel safety
-    /// Dropping the call ends the task of the partition at once, even during a write. Then the end of
-    /// the partition is not proved.
+    /// Dropping the call ends the task of the partition at once, even during a write. Then the end
+    /// of the partition is not proved.
     pub async fn undeploy(&self, partition: u16, deadline: Instant) -> PartitionEnd {
         let working = self.write().running.remove(&partition);
         let Some(working) = working else {
@@ -140,7 +140,8 @@ impl Partitions {
         let epoch = working.epoch();
         let ended = working.undeploy(deadline).await;
         if ended == PartitionEnd::Stopped {
-            // Another deployment of the partition may have begun since, and its end may be unproved.
+            // Another deployment of the partition may have begun since, and its end may be
+            // unproved.
             let mut deployments = self.write();
             if let Some(last) = deployments.last.get_mut(&partition)
                 && last.epoch == epoch

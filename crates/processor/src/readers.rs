@@ -53,11 +53,12 @@ impl Commands {
     }
 
     /// The offset of the first event of a WLog that was not applied yet when this call began, or a
-    /// later one if events were applied meanwhile. `stored` reads the stored last offset of the WLog.
+    /// later one if events were applied meanwhile. `stored` reads the stored last offset of the
+    /// WLog.
     ///
-    /// The last offset alone would be too high. The offsets of a group are known when its events are
-    /// written, and those of a recovery when its events are read, before the events are applied. A
-    /// reader that waited for the events behind the last offset would miss these events.
+    /// The last offset alone would be too high. The offsets of a group are known when its events
+    /// are written, and those of a recovery when its events are read, before the events are
+    /// applied. A reader that waited for the events behind the last offset would miss these events.
     ///
     /// # Errors
     /// The reason why the PLog was not read yet, or the error of the storage.
@@ -85,8 +86,9 @@ impl Commands {
         Ok(Ok(Offset(last).next()))
     }
 
-    /// Reads the PLog from an event on, up to the last event that is applied. If an event is missing
-    /// or damaged, the stream ends with an error, and [`Commands::damaged`] reports the row.
+    /// Reads the PLog from an event on, up to the last event that is applied. If an event is
+    /// missing or damaged, the stream ends with an error, and [`Commands::damaged`] reports the
+    /// row.
     ///
     /// # Errors
     /// The reason why the PLog was not read yet.
@@ -227,8 +229,8 @@ impl Commands {
         self.shared.damage.report()
     }
 
-    /// The first damaged rows of the application that readers or commands met, and the first damaged
-    /// rows of its numbers. Some may be whole again.
+    /// The first damaged rows of the application that readers or commands met, and the first
+    /// damaged rows of its numbers. Some may be whole again.
     pub fn damaged_rows(&self) -> (Vec<AppRow>, Vec<CorruptRow>) {
         self.shared.damage.known()
     }

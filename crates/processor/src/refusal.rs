@@ -97,8 +97,8 @@ pub enum RejectionKind {
     NotFound,
     /// A row is not, or is no longer, in the state that the command expects.
     Conflict,
-    /// A gapless series or a sequence has no number for the command, for example because its counter
-    /// is full or its range is used up.
+    /// A gapless series or a sequence has no number for the command, for example because its
+    /// counter is full or its range is used up.
     NoNumber,
     /// An earlier command with the same idempotency key had another body.
     KeyReused,

@@ -142,7 +142,8 @@ impl LogWatch {
 impl Drop for LogWatch {
     fn drop(&mut self) {
         let mut state = self.shared.watchers.state();
-        // The receiver is dropped under the lock. Otherwise two last ones could each count the other.
+        // The receiver is dropped under the lock. Otherwise two last ones could each count the
+        // other.
         self.changes = None;
         if state.changes.get(&self.log).is_some_and(|changes| changes.receiver_count() == 0) {
             state.changes.remove(&self.log);

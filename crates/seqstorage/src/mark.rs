@@ -1,8 +1,8 @@
 //! Marking an event that cannot be read, with the numbers that the event drew.
 //!
-//! Invariant: a marker never lets a number be given twice if the numbers that the operator gives are
-//! not below those that the event drew. Its other numbers come from the copy of the event, or are
-//! stored already.
+//! Invariant: a marker never lets a number be given twice if the numbers that the operator gives
+//! are not below those that the event drew. Its other numbers come from the copy of the event, or
+//! are stored already.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -210,8 +210,8 @@ impl PartitionStorage {
         Ok(MarkPlan { event, drawn })
     }
 
-    /// Restores the event from its copy, or puts the planned marker in its place, so that the events
-    /// behind it can be read again.
+    /// Restores the event from its copy, or puts the planned marker in its place, so that the
+    /// events behind it can be read again.
     ///
     /// # Errors
     /// Fails with a violation if the row of the event has changed since the plan.
@@ -261,9 +261,10 @@ impl PartitionStorage {
         }
     }
 
-    /// Checks that the offset in the log of the workspace is behind the events in front. It must be a
-    /// known offset if the numbers of the event are stored, or else at most the next one. A marker behind it would leave a hole, and the next
-    /// event of the workspace would meet the marker.
+    /// Checks that the offset in the log of the workspace is behind the events in front. It must be
+    /// a known offset if the numbers of the event are stored, or else at most the next one. A
+    /// marker behind it would leave a hole, and the next event of the workspace would meet the
+    /// marker.
     async fn check_offset(
         &self,
         ws: WsId,
@@ -350,8 +351,8 @@ impl PartitionStorage {
             if is_of_application && drawn.last == known {
                 continue;
             }
-            // If the kind of the workspace is not known, sequences of several kinds may have this id.
-            // The number must be one of them, and not below the next number of any of them.
+            // If the kind of the workspace is not known, sequences of several kinds may have this
+            // id. The number must be one of them, and not below the next number of any of them.
             let of_id: Vec<&Sequence> =
                 sequences.iter().filter(|sequence| sequence.id() == SeqId(drawn.seq)).collect();
             // A number belongs to a sequence if it follows the number before it.

@@ -31,8 +31,8 @@ pub struct PartitionStorage {
     pub(crate) log: Arc<Log>,
 }
 
-/// The last stored number of a sequence: a row of `sys.SequencesView`, or the same row of the system
-/// keyspace.
+/// The last stored number of a sequence: a row of `sys.SequencesView`, or the same row of the
+/// system keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredSequence {
     /// The workspace; 0 for the offset in the log of the partition.

@@ -2,8 +2,8 @@
 //! application.
 //!
 //! A row has a partition (PID), a workspace (WSID), the name of a sequence (Name) and the last
-//! number (Last). The row of the log's offset has no workspace: its WSID is 0. It has the offset of the
-//! next event to replay, and readers get the last offset.
+//! number (Last). The row of the log's offset has no workspace: its WSID is 0. It has the offset of
+//! the next event to replay, and readers get the last offset.
 
 use std::borrow::Cow;
 

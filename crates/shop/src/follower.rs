@@ -49,8 +49,8 @@ impl Follower {
         Ok(Follower { stream, left: 0, status, head: head.to_ascii_lowercase() })
     }
 
-    /// Waits for the next line that is neither empty nor a comment of server-sent events, without its
-    /// end. `None` at the end of the answer.
+    /// Waits for the next line that is neither empty nor a comment of server-sent events, without
+    /// its end. `None` at the end of the answer.
     ///
     /// # Errors
     /// If the answer is cut, or if no byte, or only empty lines, come for a time.

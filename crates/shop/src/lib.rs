@@ -10,7 +10,8 @@
 //! Two wrappers of a storage disturb a node: a [`StallingStorage`] lets the node stand still at one
 //! of its calls, and a [`NarrowStorage`] cannot write groups atomically.
 //!
-//! [`http_client`] sends requests to a node that has the HTTP API, and a [`Follower`] follows a log.
+//! [`http_client`] sends requests to a node that has the HTTP API, and a [`Follower`] follows a
+//! log.
 //!
 //! The crate depends on no database client, so the tests of `processor`, `vvm` and `httpapi` build
 //! without one. It depends on `processor`, and unit tests of `processor` would see two versions of

@@ -35,7 +35,8 @@ pub enum Error {
         /// The number of partitions that the caller asked for.
         wanted: u16,
     },
-    /// An import writes the application, or ended before it was finished. Wait for it, or discard it.
+    /// An import writes the application, or ended before it was finished. Wait for it, or discard
+    /// it.
     #[error(
         "an import of the application `{app}` is under way, or has not finished: wait for it, repeat it with `vvm import FILE --again`, or drop it with `vvm import --discard --app {app}`"
     )]
@@ -86,8 +87,8 @@ pub enum Error {
         /// The newest format that this program knows.
         known: u32,
     },
-    /// The storage was written in a format that this program no longer reads: use the older program,
-    /// or begin with an empty storage.
+    /// The storage was written in a format that this program no longer reads: use the older
+    /// program, or begin with an empty storage.
     #[error(
         "the storage has format {found}, and this program needs format {needed}: use the program that wrote the storage, or an empty storage"
     )]

@@ -166,8 +166,8 @@ impl NumberRows {
     /// offset is stored.
     ///
     /// # Errors
-    /// Fails with errors of the storage. If the row is not an offset, the error is corrupt and names
-    /// [the row](istorage::Error::row).
+    /// Fails with errors of the storage. If the row is not an offset, the error is corrupt and
+    /// names [the row](istorage::Error::row).
     pub async fn next_offset(&self, partition: u16, deadline: Instant) -> Result<Option<u64>> {
         let key = self.keys.offset(partition);
         let row = self.storage.get(&key, istorage::Consistency::Plain, deadline).await?;

@@ -156,12 +156,13 @@ impl OwnerRows {
         Ok(OwnershipAnswer::Refused(there))
     }
 
-    /// Makes the ownership rows of partitions with logs that were written elsewhere. Nobody owns the
-    /// partitions, and the epoch of each later owner is above the given one, the highest in the log.
+    /// Makes the ownership rows of partitions with logs that were written elsewhere. Nobody owns
+    /// the partitions, and the epoch of each later owner is above the given one, the highest in the
+    /// log.
     ///
     /// # Errors
-    /// Those of the storage. Fails with [`Error::Foreign`] if one of the rows exists and is another.
-    /// The call may be repeated.
+    /// Those of the storage. Fails with [`Error::Foreign`] if one of the rows exists and is
+    /// another. The call may be repeated.
     pub async fn begin_above(
         &self,
         logs: &[(PartitionId, OwnerEpoch)],

@@ -114,8 +114,8 @@ impl App {
         let _ = self.number.set(number);
     }
 
-    /// The trust level that is stored; before the node has opened the application, the level for its
-    /// first deployment.
+    /// The trust level that is stored; before the node has opened the application, the level for
+    /// its first deployment.
     fn level(&self) -> TrustLevel {
         self.opened.get().map_or(self.settings.level, |opened| opened.deployment.level)
     }
@@ -322,8 +322,8 @@ impl LocalPartition<'_> {
     }
 
     /// Reads the stored numbers of a workspace, wherever the application keeps its numbers, and the
-    /// stored offset of the partition. The numbers that were given may be higher: those that are not
-    /// flushed yet are missing.
+    /// stored offset of the partition. The numbers that were given may be higher: those that are
+    /// not flushed yet are missing.
     ///
     /// # Errors
     /// Those of the storage.

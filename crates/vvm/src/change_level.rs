@@ -102,8 +102,8 @@ pub enum ChangeLevelError {
 /// Changes the trust level of an application. No node may work: the call takes all seats, and gives
 /// them back at the end. Nodes that start afterwards find the new level.
 ///
-/// A call that is killed has changed the level or not. It leaves leases, which expire, and perhaps a
-/// [change that has begun](Deployment::changing_to), which the next node or call cancels.
+/// A call that is killed has changed the level or not. It leaves leases, which expire, and perhaps
+/// a [change that has begun](Deployment::changing_to), which the next node or call cancels.
 ///
 /// The lease in `settings` must be long enough for the new level.
 ///
@@ -177,8 +177,8 @@ async fn finish(
     Ok(ChangedLevel { from, epoch: Some(epoch) })
 }
 
-/// Takes all seats. The leases of nodes that were killed expire, and a lease that is renewed belongs
-/// to a node that lives.
+/// Takes all seats. The leases of nodes that were killed expire, and a lease that is renewed
+/// belongs to a node that lives.
 async fn hold_all(
     elections: &Elections,
     store: &dyn TtlStore,
@@ -204,8 +204,8 @@ async fn hold_all(
     Ok(())
 }
 
-/// Returns the time until the leases of nodes that were killed have expired. The leases may be longer
-/// than those of this call.
+/// Returns the time until the leases of nodes that were killed have expired. The leases may be
+/// longer than those of this call.
 async fn longest_wait(elections: &Elections, store: &dyn TtlStore, clock: &Clock) -> Duration {
     let leases = store.leases(clock.now() + LOOK_WITHIN).await.unwrap_or_default();
     // A row that does not expire is never free.
@@ -230,8 +230,8 @@ struct Living {
 }
 
 impl Living {
-    /// Returns a seat that a living node holds, and the address of the node. Waits for ever if there
-    /// is none. A look that fails finds nothing.
+    /// Returns a seat that a living node holds, and the address of the node. Waits for ever if
+    /// there is none. A look that fails finds nothing.
     ///
     /// # Cancel safety
     /// Safe: the next call goes on.

@@ -47,7 +47,8 @@ pub struct MemberStatus {
     pub fresh: bool,
     /// Whether the lease of the node exists.
     pub leads: bool,
-    /// The time until the leadership ends unless the lease is renewed. Only the node itself knows it.
+    /// The time until the leadership ends unless the lease is renewed. Only the node itself knows
+    /// it.
     pub left_ms: Option<u64>,
     /// The number of partitions that the node owns.
     pub partitions: usize,

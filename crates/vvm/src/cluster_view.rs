@@ -2,8 +2,9 @@
 //! the members.
 //!
 //! Invariant: only [`ClusterView::watch`] reads, one round of reads at a time, and only
-//! [`ClusterView::announce`] writes the member row of the node, both on the runtime of elections. Requests and `/status` read the last answer. They wait for a fresh answer
-//! only for a short time of their own.
+//! [`ClusterView::announce`] writes the member row of the node, both on the runtime of elections.
+//! Requests and `/status` read the last answer. They wait for a fresh answer only for a short time
+//! of their own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

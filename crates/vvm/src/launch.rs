@@ -193,8 +193,8 @@ impl NodeParts {
     }
 
     /// Waits until the node is shut down or asked to step down, and then until it has given its
-    /// partitions to other nodes. Meanwhile the node works, and forwards the requests for partitions
-    /// that it has given away.
+    /// partitions to other nodes. Meanwhile the node works, and forwards the requests for
+    /// partitions that it has given away.
     async fn drained(&self, shutdown: &CancellationToken) {
         let drain = self.node.drain();
         tokio::select! {

@@ -1,5 +1,5 @@
-//! The fences of a leadership: they hold the work guards of the node and of its partitions, and tell
-//! the logs of the partitions whether the lease still holds.
+//! The fences of a leadership: they hold the work guards of the node and of its partitions, and
+//! tell the logs of the partitions whether the lease still holds.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -10,7 +10,8 @@ use clock::Instant;
 use eventlog::{Epoch, Fence, LeadershipLost};
 use ielections::{Incarnation, WorkGuard};
 
-/// The work guard of a node under one leadership. The work of each partition has a guard of its own.
+/// The work guard of a node under one leadership. The work of each partition has a guard of its
+/// own.
 #[derive(Debug)]
 pub(crate) struct LeaseFence {
     epoch: Epoch,

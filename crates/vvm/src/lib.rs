@@ -71,8 +71,8 @@ pub use status::{
 };
 pub use successor::SuccessorCheck;
 
-// The types of these crates occur in the API. A host also has the crate `tokio`, because a node runs
-// on a runtime of tokio.
+// The types of these crates occur in the API. A host also has the crate `tokio`, because a node
+// runs on a runtime of tokio.
 pub use async_trait::async_trait;
 pub use clock;
 pub use docnumbers;

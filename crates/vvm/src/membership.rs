@@ -34,8 +34,8 @@ pub(crate) struct Membership {
     id: MemberId,
     heartbeat: AtomicU64,
     wishes: Mutex<Wishes>,
-    /// The orders to this node that it has obeyed, and the times at which it saw them last. The ids have the times of several
-    /// clocks, so a later order may have a lower id.
+    /// The orders to this node that it has obeyed, and the times at which it saw them last. The ids
+    /// have the times of several clocks, so a later order may have a lower id.
     obeyed: Mutex<BTreeMap<OrderId, Instant>>,
 }
 
@@ -147,7 +147,8 @@ impl Node {
         }
     }
 
-    /// The partitions of this node that are not ready, or have waiting commands or events to replay.
+    /// The partitions of this node that are not ready, or have waiting commands or events to
+    /// replay.
     fn loads(
         &self,
         starts: &BTreeMap<PartitionId, Instant>,

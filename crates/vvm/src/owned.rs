@@ -1,9 +1,9 @@
 //! The partitions that a node owns under one leadership: it takes them, starts them, watches their
 //! ownership rows, and gives them to other nodes.
 //!
-//! [`Balancer`] says what the node wishes, and [`OwnershipEngine`] decides what is safe. This module
-//! makes the calls, with the client and on the runtime of elections, and starts partitions on the
-//! runtime of requests. So requests do not delay a takeover.
+//! [`Balancer`] says what the node wishes, and [`OwnershipEngine`] decides what is safe. This
+//! module makes the calls, with the client and on the runtime of elections, and starts partitions
+//! on the runtime of requests. So requests do not delay a takeover.
 
 mod calls;
 mod deployments;
@@ -138,8 +138,8 @@ impl<'a> OwnedPartitions<'a> {
         }
     }
 
-    /// Takes, starts, watches and gives up partitions until there is a problem. Tells `settled` when
-    /// the node owns all that it takes at its start, and has started it.
+    /// Takes, starts, watches and gives up partitions until there is a problem. Tells `settled`
+    /// when the node owns all that it takes at its start, and has started it.
     pub(crate) async fn run(&mut self, settled: oneshot::Sender<()>) -> Problem {
         let node = self.deployer.node;
         let _beat = Beat(node);

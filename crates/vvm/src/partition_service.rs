@@ -1,5 +1,5 @@
-//! Services that are bound to the owner of a partition: they run on the node that owns the partition,
-//! and on no other.
+//! Services that are bound to the owner of a partition: they run on the node that owns the
+//! partition, and on no other.
 //!
 //! Invariant: a service of a partition starts after the recovery, and the partition changes its
 //! owner only after the service has ended. A service that does not end costs the node its lease.
@@ -29,9 +29,9 @@ pub trait PartitionService: fmt::Debug + Send + Sync + 'static {
     /// The name of the service in logs.
     fn name(&self) -> &'static str;
 
-    /// Works for one partition until `stop` is cancelled, and then returns soon: the partition waits
-    /// for the return before it goes to another node. The node calls this method once for each
-    /// start of a partition, and again after a pause if it returns before `stop` is cancelled.
+    /// Works for one partition until `stop` is cancelled, and then returns soon: the partition
+    /// waits for the return before it goes to another node. The node calls this method once for
+    /// each start of a partition, and again after a pause if it returns before `stop` is cancelled.
     ///
     /// The writes of the service need protection of their own. [`OwnedPartition::may_work`] tells
     /// whether the node still owns the partition, and [`OwnedPartition::epoch`] is a fencing token.

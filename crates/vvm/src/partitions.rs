@@ -44,8 +44,8 @@ pub(crate) struct Deployer<'a> {
 impl Deployer<'_> {
     /// Opens an application on the runtime of requests.
     ///
-    /// A node may take over because a server of its database fails, and a call to that server fails,
-    /// too. So opening is tried again until `open_within` is over.
+    /// A node may take over because a server of its database fails, and a call to that server
+    /// fails, too. So opening is tried again until `open_within` is over.
     pub(crate) async fn open<'a>(&self, app: &'a App) -> Result<&'a Arc<ServedApp>, Problem> {
         let Deployer { settings, clients, .. } = *self;
         let (node, system) = (self.node.clone(), Arc::clone(self.system));
@@ -145,7 +145,8 @@ impl Deployer<'_> {
 }
 
 /// Opens the keyspace of an application and its series of document numbers, and stores its
-/// deployment. Returns the deployment that is stored. The first node creates the keyspace and decides the deployment.
+/// deployment. Returns the deployment that is stored. The first node creates the keyspace and
+/// decides the deployment.
 ///
 /// All of them are checked before the first one is stored. A stored definition or deployment binds:
 /// suppose that the definition of one series were stored, and that another series or the tables

@@ -96,8 +96,8 @@ pub struct RepairNote {
     pub offset: Option<u64>,
     /// The numbers of the marker: the last number of each sequence.
     pub numbers: BTreeMap<u16, u64>,
-    /// The first 1,024 bytes that the repair replaced or removed, in hexadecimal. A marker keeps all
-    /// of them.
+    /// The first 1,024 bytes that the repair replaced or removed, in hexadecimal. A marker keeps
+    /// all of them.
     pub replaced: String,
     /// The number of all bytes that were replaced or removed, and their CRC-32.
     pub digest: String,
@@ -263,9 +263,9 @@ impl App {
     }
 
     /// Restores an event that cannot be read from its whole copy in the WLog. Puts a marker in the
-    /// place of the event if there is no whole copy, or if the copy names an epoch under which level
-    /// 2 may have written: a former leader may have left the copy. Afterwards the partition goes on
-    /// by itself.
+    /// place of the event if there is no whole copy, or if the copy names an epoch under which
+    /// level 2 may have written: a former leader may have left the copy. Afterwards the partition
+    /// goes on by itself.
     ///
     /// # Errors
     /// The reason why the event was not marked.
@@ -282,8 +282,8 @@ impl App {
         tasks.run(async move { repair.mark(request).await }).await?
     }
 
-    /// Removes the foreign row that keeps a partition from working. Afterwards the partition goes on
-    /// by itself.
+    /// Removes the foreign row that keeps a partition from working. Afterwards the partition goes
+    /// on by itself.
     ///
     /// # Errors
     /// The reason why the row was not removed.

@@ -47,8 +47,8 @@ pub struct NodeSettings {
     pub drain_within: Duration,
     /// The time limit for stopping the whole node, after the drain.
     pub stop_within: Duration,
-    /// The time from each earlier start of this node to this one. A node that starts again and again
-    /// within 10 minutes gets no partitions from other nodes.
+    /// The time from each earlier start of this node to this one. A node that starts again and
+    /// again within 10 minutes gets no partitions from other nodes.
     pub earlier_starts: Vec<Duration>,
 }
 

@@ -101,7 +101,8 @@ fn wait(child: &mut Child, what: &str, limit: Option<Duration>) -> Result<ExitSt
     }
 }
 
-/// A child that runs while this process does something else. It is killed when the value is dropped.
+/// A child that runs while this process does something else. It is killed when the value is
+/// dropped.
 pub(crate) struct RunningChild {
     child: Child,
     what: String,

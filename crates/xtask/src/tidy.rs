@@ -4,6 +4,7 @@ mod commits;
 mod edges;
 mod forbidden_words;
 mod homes;
+mod long_lines;
 mod manifests;
 mod named_tests;
 mod names;
@@ -97,6 +98,7 @@ fn check_house_rules() -> Result<()> {
     violations.extend(names::check(&files, &packages));
     violations.extend(forbidden_words::check(&files));
     violations.extend(prose::check(&files));
+    violations.extend(long_lines::check(&files));
     violations.extend(type_names::check(&files));
     violations.extend(commits::check(&git(&commits::LOG)?));
     if violations.is_empty() {

@@ -114,8 +114,8 @@ impl ShopLoad {
     }
 }
 
-/// Makes three records of about 100 bytes each, in an event of about 400 bytes. The names are parsed
-/// once, so that clients cost little CPU time.
+/// Makes three records of about 100 bytes each, in an event of about 400 bytes. The names are
+/// parsed once, so that clients cost little CPU time.
 ///
 /// # Errors
 /// Never: all names are valid.

@@ -1,5 +1,5 @@
-//! Rows that another writer changes under a working node: with a higher or a lower order, or between
-//! the read of a command and its write.
+//! Rows that another writer changes under a working node: with a higher or a lower order, or
+//! between the read of a command and its write.
 
 use std::sync::{Arc, Mutex};
 

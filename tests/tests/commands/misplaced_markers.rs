@@ -99,8 +99,8 @@ async fn of_any_kind(fixture: &CommandsFixture) {
 }
 
 /// A former leader left a copy of its event in the log of another workspace. The event of the later
-/// leader was damaged. It was marked at the place, with the numbers and with the epoch of that copy:
-/// no later leader could read the log on.
+/// leader was damaged. It was marked at the place, with the numbers and with the epoch of that
+/// copy: no later leader could read the log on.
 async fn leftover(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let settings = slow_flush(TrustLevel::Two);
@@ -153,8 +153,8 @@ async fn leftover(fixture: &CommandsFixture) {
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
-/// An operator states that a damaged row of the log is foreign. It is an acknowledged event: another
-/// event is behind it, or a log of a workspace has its copy.
+/// An operator states that a damaged row of the log is foreign. It is an acknowledged event:
+/// another event is behind it, or a log of a workspace has its copy.
 async fn removal(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
     let (first, mut ledger) = fixture.begin(PARTITION, WS, slow_flush(TrustLevel::Zero)).await;

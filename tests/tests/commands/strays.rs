@@ -89,8 +89,8 @@ struct LostEvents {
 }
 
 impl LostEvents {
-    /// With `in_front`, the log has another event in the place of the first lost event. Otherwise all
-    /// of them are behind the end of the log.
+    /// With `in_front`, the log has another event in the place of the first lost event. Otherwise
+    /// all of them are behind the end of the log.
     async fn leave(scene: &Scene<'_>, in_front: bool, updates: bool) -> LostEvents {
         let node = scene.next().await;
         let command = scene.command("other article", scene.other, article("old"));
@@ -165,8 +165,8 @@ fn lost(scene: &Scene<'_>, request: &str, updated: Option<RecordId>) -> Command 
 }
 
 /// At level 0 a record was made, so that it hides ordered writes where all rows of a group are one
-/// atomic write. At level 2 a leader read it, and put an event that updates it. Before the record was
-/// written, a former leader updated it, under a condition.
+/// atomic write. At level 2 a leader read it, and put an event that updates it. Before the record
+/// was written, a former leader updated it, under a condition.
 async fn updated(fixture: &CommandsFixture) {
     let mut cases = Vec::new();
     for narrow in steps(fixture) {

@@ -29,8 +29,8 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(two_leaders:
         = |fixture| everywhere(fixture, StalledWork::Recovery, FirstWriter::SecondFirst, None),
     the_recovery_of_the_first_leader_goes_on_before_the_second_writes
         = |fixture| everywhere(fixture, StalledWork::Recovery, FirstWriter::FirstFirst, None),
-    // The first leader stood still before its insert. The second one, of level 2, put its events. The
-    // insert landed above them.
+    // The first leader stood still before its insert. The second one, of level 2, put its events.
+    // The insert landed above them.
     the_level_becomes_2_and_the_second_leader_writes_first
         = |fixture| everywhere(fixture, StalledWork::Command, FirstWriter::SecondFirst, Some(Two)),
     the_level_becomes_2_and_the_first_leader_goes_on_first

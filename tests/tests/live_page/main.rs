@@ -4,8 +4,8 @@
 //! its headers comes from a real admin endpoint. The trials of the module `node` show a real node.
 //! All trials use one browser, one after another.
 //!
-//! `cargo test -p vvm-tests --test live_page -- --screenshots` runs no trial, and makes the pictures
-//! of the documentation.
+//! `cargo test -p vvm-tests --test live_page -- --screenshots` runs no trial, and makes the
+//! pictures of the documentation.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 

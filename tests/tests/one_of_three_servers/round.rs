@@ -29,8 +29,8 @@ impl Round {
     }
 
     /// The longest time that a server which fails adds to the opening of a storage, and to the time
-    /// in which a node works after it has got the leadership. The first read through a server that its peers cannot reach waits
-    /// for 5 s. Then the client avoids that server.
+    /// in which a node works after it has got the leadership. The first read through a server that
+    /// its peers cannot reach waits for 5 s. Then the client avoids that server.
     pub(crate) fn opens_in(self) -> Duration {
         match self.failure {
             ServerFailure::CutOffFromPeers => OPENS_IN + Duration::from_secs(5),

@@ -1,4 +1,5 @@
-//! The description of the API, as others read it: a validator of OpenAPI, and a generator of clients.
+//! The description of the API, as others read it: a validator of OpenAPI, and a generator of
+//! clients.
 //!
 //! The programs are of Python, with the versions of `requirements.txt`. Where they are missing, the
 //! trials are reported as ignored.

@@ -1,5 +1,6 @@
 //! The system keyspace on every driver, with its registry of applications, its numbers, the owners
-//! of partitions and the members of the cluster: each trial is a test with the name `driver::trial`.
+//! of partitions and the members of the cluster: each trial is a test with the name
+//! `driver::trial`.
 //!
 //! A trial has a system keyspace with a name of its own. All keyspaces that a trial makes are
 //! dropped at its end, also if the trial fails.

@@ -1,4 +1,5 @@
-//! The check of the logs after a bench: nothing that was answered is lost, and nothing was done twice.
+//! The check of the logs after a bench: nothing that was answered is lost, and nothing was done
+//! twice.
 
 use std::{collections::HashMap, time::Duration};
 

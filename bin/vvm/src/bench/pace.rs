@@ -20,8 +20,9 @@ impl RequestPace {
         RequestPace { every, due }
     }
 
-    /// Waits until the next request is due, and returns that time. `None` if the end comes first, or
-    /// has come. A request that was due then stays among those that are [left](RequestPace::left).
+    /// Waits until the next request is due, and returns that time. `None` if the end comes first,
+    /// or has come. A request that was due then stays among those that are
+    /// [left](RequestPace::left).
     pub(super) async fn next(&mut self, clock: &Clock, end: Instant) -> Option<Instant> {
         let Some(every) = self.every else { return Some(clock.now()) };
         let due = self.due;

@@ -44,8 +44,8 @@ pub(crate) enum ClusterCommand {
     #[command(after_long_help = EXIT_HELP)]
     Resume(ClusterArgs),
     /// Drain a node: it gives its partitions to the other nodes, and takes none. The node goes on,
-    /// and forwards requests. If no other node can own a partition, the partition has no owner until
-    /// the drain ends.
+    /// and forwards requests. If no other node can own a partition, the partition has no owner
+    /// until the drain ends.
     #[command(after_long_help = EXIT_HELP)]
     Drain {
         #[command(flatten)]

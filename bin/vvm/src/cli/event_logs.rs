@@ -14,8 +14,8 @@ pub(crate) enum LogsCommand {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("log").args(["ws", "partition"]).required(true)))]
 pub(crate) struct FollowArgs {
-    /// The API of a node. With several addresses (repeat the option) the command goes on at the next
-    /// node when one does not answer.
+    /// The API of a node. With several addresses (repeat the option) the command goes on at the
+    /// next node when one does not answer.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8822")]
     pub(crate) node: Vec<NodeAddress>,
 

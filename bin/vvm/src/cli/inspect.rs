@@ -63,8 +63,8 @@ pub(crate) enum InspectCommand {
     },
     /// Show the rows of storage partitions, as they are stored.
     Rows {
-        /// The keyspace, as `vvm inspect apps` lists it. The system keyspace is `sysvvm`, unless the
-        /// configuration has another name.
+        /// The keyspace, as `vvm inspect apps` lists it. The system keyspace is `sysvvm`, unless
+        /// the configuration has another name.
         #[arg(long, value_name = "NAME")]
         keyspace: String,
 

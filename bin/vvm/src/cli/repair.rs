@@ -10,17 +10,17 @@ pub(crate) enum RepairCommand {
     /// damaged rows of the other partitions, and the last repairs.
     List(RepairArgs),
     /// Restore an event that cannot be read from its whole copy in the log of the workspace. Put a
-    /// marker in its place if there is no whole copy, at trust level 2, and if the copy is older than
-    /// the last change from level 2: then the content of the event is lost. The partition then goes
-    /// on by itself.
+    /// marker in its place if there is no whole copy, at trust level 2, and if the copy is older
+    /// than the last change from level 2: then the content of the event is lost. The partition then
+    /// goes on by itself.
     Mark {
         #[command(flatten)]
         event: MarkArgs,
         #[command(flatten)]
         args: RepairArgs,
     },
-    /// Remove the foreign row in the way of a partition, if it still holds the bytes that were shown.
-    /// The partition then goes on by itself, and writes the right row.
+    /// Remove the foreign row in the way of a partition, if it still holds the bytes that were
+    /// shown. The partition then goes on by itself, and writes the right row.
     Remove {
         #[command(flatten)]
         row: RemoveArgs,
@@ -62,8 +62,8 @@ pub(crate) struct MarkArgs {
     #[arg(long, value_name = "OFFSET")]
     pub(crate) offset: u64,
 
-    /// The last number that the event drew of a sequence, such as 2:322680000135167. Leave the option
-    /// out first: if numbers are needed, the refusal lists safe ones.
+    /// The last number that the event drew of a sequence, such as 2:322680000135167. Leave the
+    /// option out first: if numbers are needed, the refusal lists safe ones.
     #[arg(long = "number", value_name = "SEQUENCE:NUMBER")]
     pub(crate) numbers: Vec<String>,
 

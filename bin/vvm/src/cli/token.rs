@@ -52,8 +52,8 @@ pub(crate) struct NewTokenArgs {
     #[arg(long, value_name = "NUMBERS", value_parser = workspaces)]
     pub(crate) workspaces: Workspaces,
 
-    /// The rights: `read`, `write` and `admin`, with commas between them. An operator of a node needs
-    /// `admin` in all workspaces of all applications.
+    /// The rights: `read`, `write` and `admin`, with commas between them. An operator of a node
+    /// needs `admin` in all workspaces of all applications.
     #[arg(long, value_name = "RIGHTS", value_delimiter = ',', required = true, value_parser = right)]
     pub(crate) rights: Vec<Right>,
 

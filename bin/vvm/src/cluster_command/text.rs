@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::answer_text::{FAR_BEHIND, array, shown, table_of};
 
-/// Describes a cluster: a line about all of it, a table of its nodes, and a table of its partitions.
-/// Without `with_all` the second table has only the partitions that need attention.
+/// Describes a cluster: a line about all of it, a table of its nodes, and a table of its
+/// partitions. Without `with_all` the second table has only the partitions that need attention.
 pub(super) fn text_of_status(status: &Value, with_all: bool) -> String {
     let (members, partitions) = (array(&status["members"]), array(&status["partitions"]));
     let held = members.iter().filter(|member| member["leads"] == true).count();

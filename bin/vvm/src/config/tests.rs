@@ -223,8 +223,8 @@ fn the_memory_of_a_node_includes_the_rows_that_its_partitions_keep() {
     assert_eq!(rest, fixed + of_32_kib / 32, "{what}");
 }
 
-/// Each fast series can hold 10,000 counters, and as many can wait to be given back. The memory that
-/// a node printed did not count them.
+/// Each fast series can hold 10,000 counters, and as many can wait to be given back. The memory
+/// that a node printed did not count them.
 #[test]
 fn the_memory_of_a_node_includes_the_counters_of_its_fast_series() {
     let memory = |fast: usize| {

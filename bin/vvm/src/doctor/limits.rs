@@ -8,8 +8,8 @@ use vvm::AppSettings;
 use super::finding::Finding;
 use crate::{config::VvmConfig, serve, storage_target::StorageTarget};
 
-/// Files with a limit of memory for this process, in bytes: those of the versions 2 and 1 of control
-/// groups, as a container sees them.
+/// Files with a limit of memory for this process, in bytes: those of the versions 2 and 1 of
+/// control groups, as a container sees them.
 const MEMORY_LIMITS: [&str; 2] =
     ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
 

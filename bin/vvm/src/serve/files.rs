@@ -60,8 +60,8 @@ pub(crate) fn peer_connections(config: &VvmConfig, target: &StorageTarget) -> u6
 mod tests {
     use super::*;
 
-    /// A node let its clients take the files that its connections to other nodes need. Then requests
-    /// were not forwarded any more.
+    /// A node let its clients take the files that its connections to other nodes need. Then
+    /// requests were not forwarded any more.
     #[test]
     fn clients_leave_files_to_the_other_nodes() {
         let peers = |more: &str, target: &StorageTarget| {

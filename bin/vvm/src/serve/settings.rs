@@ -73,8 +73,8 @@ pub(crate) fn plan(
     Ok((settings, apps))
 }
 
-/// Makes the settings of a node for applications of a trust level, or the error that names the wrong
-/// key.
+/// Makes the settings of a node for applications of a trust level, or the error that names the
+/// wrong key.
 pub(crate) fn settings_for(
     config: &VvmConfig,
     target: &StorageTarget,

@@ -152,8 +152,8 @@ impl Followed {
         self.0.lock().unwrap()
     }
 
-    /// Returns what is wrong with the answer to a follower. No partition moves and no token ends, so
-    /// an answer has no end but that of its limit.
+    /// Returns what is wrong with the answer to a follower. No partition moves and no token ends,
+    /// so an answer has no end but that of its limit.
     pub(crate) fn judge(&self, log: &FollowedLog, answer: &Answer) -> Result<(), String> {
         if answer.status != 200 {
             return Ok(());

@@ -2,9 +2,9 @@
 //!
 //! The suite starts `vvm serve` with tokens and sends requests to both ports. Each request follows
 //! from its seed and its number, and from the ids of documents that earlier answers named. The
-//! table of [`routes`] lists where they go. [`judge`] checks each answer, and [`followed`] the events
-//! that followers of logs receive. At the end the log of each workspace must have exactly the
-//! commands that were answered as done, and the documents must be what the logs say.
+//! table of [`routes`] lists where they go. [`judge`] checks each answer, and [`followed`] the
+//! events that followers of logs receive. At the end the log of each workspace must have exactly
+//! the commands that were answered as done, and the documents must be what the logs say.
 //!
 //! `cargo test -p vvm-cli --test fuzz -- requests 1000000` sends that many requests, with a seed
 //! that is printed. With a second number, as in `-- requests 1000000 4711`, the seed is given. A

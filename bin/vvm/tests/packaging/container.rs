@@ -1,5 +1,5 @@
-//! The container file. Where a builder works, a long round builds and starts the container. Elsewhere
-//! the file is checked as far as a machine without a builder can.
+//! The container file. Where a builder works, a long round builds and starts the container.
+//! Elsewhere the file is checked as far as a machine without a builder can.
 
 use std::{
     collections::BTreeSet,
@@ -131,7 +131,8 @@ fn sources_below(folder: &Path) -> Vec<PathBuf> {
     sources
 }
 
-/// The compiler is that of the repository, the node is not root, and its ports are the default ones.
+/// The compiler is that of the repository, the node is not root, and its ports are the default
+/// ones.
 pub(crate) fn settings() {
     let toolchain = fs::read_to_string(repository("rust-toolchain.toml")).unwrap();
     let compiler = toolchain.lines().find_map(|line| line.strip_prefix("channel = ")).unwrap();

@@ -1,7 +1,7 @@
 //! The package for Debian: it is built, and installed in a copy of this system.
 //!
-//! The copy is an overlay over the root of this machine, in a mount namespace of its own. All changes
-//! are in memory, and end with the namespace.
+//! The copy is an overlay over the root of this machine, in a mount namespace of its own. All
+//! changes are in memory, and end with the namespace.
 
 use std::{
     fs,

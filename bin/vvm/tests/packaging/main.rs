@@ -1,6 +1,6 @@
 //! The files by which `vvm` is installed and watched: unit, package, container file, manual pages,
-//! completions, alerts and dashboard. Tools that are not part of the project judge them. A trial whose
-//! tool is missing is reported as ignored.
+//! completions, alerts and dashboard. Tools that are not part of the project judge them. A trial
+//! whose tool is missing is reported as ignored.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 

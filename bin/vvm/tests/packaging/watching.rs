@@ -1,4 +1,4 @@
-//! The alerts and the dashboard: promtool judges them, and a node exports the metrics that they name.
+//! The alerts and the dashboard: promtool judges them, and nodes export the metrics that they name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,8 +10,8 @@ use serde_json::Value;
 use shop::http_client::{request, workspace_path};
 
 use crate::{
-    node::{NodeProcess, PATIENCE},
-    output, repository,
+    node::{NodeProcess, PATIENCE, free},
+    output, repository, vvm,
 };
 
 const RULES: &str = "packaging/prometheus/vvm.rules.yml";
@@ -46,10 +46,26 @@ fn text(path: &str) -> String {
     fs::read_to_string(repository(path)).unwrap()
 }
 
-/// A metric with another name or another label would be an alert that never fires, or an empty panel.
+/// The labels of each metric.
+type Metrics = BTreeMap<String, BTreeSet<String>>;
+
+/// The metrics that no node of [`exported`] has, each with the reason. The sources have their names
+/// and labels.
+const UNSEEN: [(&str, &str); 2] = [
+    ("httpapi_peer_connections", "it needs a second node"),
+    ("ielections_lost_total", "the node ends"),
+];
+
+/// A metric with another name or another label would be an alert that never fires, or an empty
+/// panel.
 pub(crate) fn names() {
-    let exported = exported();
-    let documented = documented();
+    let sources = sources();
+    let mut exported = exported();
+    for (metric, why) in UNSEEN {
+        let labels = made_by(&sources, metric);
+        let labels = labels.unwrap_or_else(|| panic!("no source makes {metric} ({why})"));
+        assert!(exported.insert(metric.to_owned(), labels).is_none(), "a node exports {metric}");
+    }
     let of_files = [(RULES, expressions_of_rules()), (DASHBOARD, expressions_of_dashboard())];
     for (file, expressions) in of_files {
         assert!(expressions.len() > 10, "{file} has {} expressions", expressions.len());
@@ -58,32 +74,48 @@ pub(crate) fn names() {
             assert!(!used.metrics.is_empty(), "{file}: {expression}");
             let mut labels: BTreeSet<&str> = ["instance", "job", "le"].into();
             for metric in &used.metrics {
-                let base = base(metric, &exported);
-                match exported.get(base) {
-                    Some(there) => labels.extend(there.iter().map(String::as_str)),
-                    // Such a metric needs an event that the node here has not seen.
-                    None => match documented.get(base) {
-                        Some(there) => labels.extend(there.iter().map(String::as_str)),
-                        None => panic!("{file}: no node exports {metric}: {expression}"),
-                    },
-                }
+                let there = exported.get(base(metric, &exported)).unwrap_or_else(|| {
+                    panic!(
+                        "{file}: no node exports {metric}: {expression}\n\
+                         correct the name, or let a node of this trial do what the metric counts"
+                    )
+                });
+                labels.extend(there.iter().map(String::as_str));
             }
             for label in &used.labels {
                 assert!(labels.contains(label.as_str()), "{file}: no label {label}: {expression}");
             }
         }
     }
+    let documented = documented();
+    for (metric, page) in &documented {
+        // Some metrics exist from their first event.
+        let is_known = exported.contains_key(metric) || made_by(&sources, metric).is_some();
+        assert!(is_known, "{page}: nothing makes the metric {metric}");
+    }
+    for metric in exported.keys() {
+        assert!(documented.contains_key(metric), "no page lists the metric {metric}");
+    }
 }
 
 /// Returns the name without the suffix of a histogram.
-fn base<'a>(metric: &'a str, exported: &BTreeMap<String, BTreeSet<String>>) -> &'a str {
+fn base<'a>(metric: &'a str, exported: &Metrics) -> &'a str {
     let suffixes = ["_bucket", "_sum", "_count"];
     let base = suffixes.iter().find_map(|suffix| metric.strip_suffix(suffix));
     base.filter(|_| !exported.contains_key(metric)).unwrap_or(metric)
 }
 
-/// Returns the metrics of a node that has done something, each with its labels.
-fn exported() -> BTreeMap<String, BTreeSet<String>> {
+/// Returns the metrics of nodes that have done something. Together they have all parts that one
+/// node can have.
+fn exported() -> Metrics {
+    let mut exported = of_plain_node();
+    for (metric, labels) in of_secured_node() {
+        exported.entry(metric).or_default().extend(labels);
+    }
+    exported
+}
+
+fn of_plain_node() -> Metrics {
     let folder = tempfile::tempdir().unwrap();
     let config = "[storage]\ndriver = \"mem\"\n[node]\nlease_seconds = 1\n";
     let node = NodeProcess::start(folder.path(), config).ready();
@@ -107,8 +139,37 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
     }
 }
 
-fn labels_of(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
-    let mut labels = BTreeMap::<_, BTreeSet<_>>::new();
+/// Returns the metrics of a node with TLS, tokens and traces.
+fn of_secured_node() -> Metrics {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(folder.join("node.pem"), own.cert.pem()).unwrap();
+    fs::write(folder.join("node-key.pem"), own.signing_key.serialize_pem()).unwrap();
+    let run = |line: &str| output(vvm(&line.split(' ').collect::<Vec<_>>()).current_dir(folder));
+    run("token keygen --out key.json --public keys.json");
+    // Nothing listens at the address of the collector.
+    let config = format!(
+        "[storage]\ndriver = \"mem\"\n\
+         [http.tls]\ncert_file = \"node.pem\"\nkey_file = \"node-key.pem\"\n\
+         [access]\nkeys_file = \"keys.json\"\nissuer = \"https://issuer.example\"\n\
+         [traces]\nendpoint = \"http://{}\"\n",
+        free()
+    );
+    let node = NodeProcess::start(folder, &config).ready();
+    let token = run("token new --key key.json --issuer https://issuer.example --rights read \
+         --subject client --for 1h --app demo/shop --workspaces *");
+    let bearer = format!("Bearer {}", token.trim());
+    for (headers, status) in [(&[][..], 401), (&[("authorization", &*bearer)][..], 403)] {
+        assert_eq!(request(node.admin, "GET", "/status", headers, "").0, status);
+    }
+    let (_, metrics) = request(node.admin, "GET", "/metrics", &[], "");
+    node.stop();
+    labels_of(metrics.as_str().unwrap())
+}
+
+fn labels_of(metrics: &str) -> Metrics {
+    let mut labels = Metrics::new();
     let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let types: BTreeMap<&str, &str> = types.collect();
     for line in metrics.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
@@ -122,29 +183,69 @@ fn labels_of(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
     labels
 }
 
-/// Returns the metrics that the pages list, each with its labels.
-fn documented() -> BTreeMap<String, BTreeSet<String>> {
-    let mut documented = BTreeMap::<_, BTreeSet<_>>::new();
-    for page in ["operations", "elections", "sequencing", "numbers"] {
-        let page = text(&format!("docs/{page}.md"));
-        for row in page.lines().filter(|line| line.starts_with("| `")) {
-            let cells: Vec<&str> = row.split('|').collect();
-            let words = |cell: &str| {
-                let quoted = cell.split('`').skip(1).step_by(2);
-                quoted.map(str::to_owned).collect::<Vec<_>>()
-            };
-            for name in words(cells[1]) {
-                // Some pages name the labels in braces behind the metric, others in a cell.
-                let (metric, braces) = name.split_once('{').unwrap_or((&name, ""));
-                let inside = braces.trim_end_matches('}').split(',');
-                let inside = inside.filter_map(|label| label.split('=').next());
-                let labels: Vec<_> = inside.map(|label| label.trim().to_owned()).collect();
-                let of = documented.entry(metric.to_owned()).or_default();
-                of.extend(labels.into_iter().chain(words(cells[2])));
+/// Returns the sources of the product.
+fn sources() -> Vec<String> {
+    let (mut folders, mut sources) = (vec![repository("bin/vvm/src")], Vec::new());
+    let crates = fs::read_dir(repository("crates")).unwrap();
+    folders.extend(crates.map(|one| one.unwrap().path().join("src")).filter(|src| src.is_dir()));
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false if path.extension().is_some_and(|extension| extension == "rs") => {
+                    sources.push(fs::read_to_string(path).unwrap());
+                }
+                false => {}
             }
         }
     }
+    sources
+}
+
+/// Returns the labels with which a source makes a metric: the texts before `=>` in the statement
+/// that has the name.
+fn made_by(sources: &[String], metric: &str) -> Option<BTreeSet<String>> {
+    let name = format!("\"{metric}\"");
+    let made = sources.iter().find_map(|source| Some(source.split_once(&name)?.1))?;
+    let mut pieces: Vec<_> = made.split(';').next()?.split("\" =>").collect();
+    pieces.pop();
+    let labels = pieces.iter().filter_map(|piece| piece.rsplit('"').next());
+    Some(labels.map(str::to_owned).collect())
+}
+
+/// Returns the metrics that the tables of the pages list, each with a page.
+fn documented() -> BTreeMap<String, String> {
+    let mut documented = BTreeMap::new();
+    for page in ["operations", "commands", "elections", "numbers", "sequencing"] {
+        let (page, mut count) = (format!("docs/{page}.md"), 0);
+        for row in text(&page).lines().filter(|line| line.starts_with("| `")) {
+            let names = row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2);
+            // Some pages name labels in braces behind the metric.
+            let names = names.filter_map(|name| name.split('{').next());
+            for name in names.filter(|name| is_metric(name)) {
+                documented.insert(name.to_owned(), page.clone());
+                count += 1;
+            }
+        }
+        assert!(count >= 5, "{page} lists {count} metrics");
+    }
     documented
+}
+
+/// Returns whether a quoted word is the whole name of a metric of a node.
+fn is_metric(word: &str) -> bool {
+    let crates = [
+        "docnumbers_",
+        "httpapi_",
+        "ielections_",
+        "isequencer_",
+        "istorage_",
+        "processor_",
+        "vvm_",
+    ];
+    crates.iter().any(|prefix| word.starts_with(prefix))
+        && word.chars().all(|c| c.is_ascii_lowercase() || c == '_')
 }
 
 fn expressions_of_dashboard() -> Vec<String> {
@@ -155,7 +256,16 @@ fn expressions_of_dashboard() -> Vec<String> {
     ids.dedup();
     assert_eq!(ids.len(), panels.len(), "two panels have one id");
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
-    targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+    let mut expressions: Vec<_> =
+        targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect();
+    // A variable asks for the values of a label.
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    for query in variables.iter().filter_map(|variable| variable["query"]["query"].as_str()) {
+        let inside = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
+        let (metric, label) = inside.expect(query).split_once(", ").expect(query);
+        expressions.push(format!("{metric}{{{label}}}"));
+    }
+    expressions
 }
 
 /// Returns the expressions of the rules: behind `expr:`, or in the indented lines below it.

@@ -74,8 +74,8 @@ fn event(ws: u64, offset: u64, length: usize) -> Event {
     }
 }
 
-/// The facts of an export, in the order of their texts: the counters of a storage have no order, and
-/// a program may write the fields of a line in another order.
+/// The facts of an export, in the order of their texts: the counters of a storage have no order,
+/// and a program may write the fields of a line in another order.
 pub(crate) fn sorted_lines(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let mut lines: Vec<String> = text

@@ -66,8 +66,8 @@ async fn lines_that_do_not_follow_each_other_are_refused() {
     assert!(check_stream(ended(&lines[..series]).as_bytes()).is_ok());
 }
 
-/// Other programs may write streams. A number that no sequence can have, or a range without counters,
-/// would keep the application from working.
+/// Other programs may write streams. A number that no sequence can have, or a range without
+/// counters, would keep the application from working.
 #[tokio::test]
 async fn impossible_numbers_are_refused() {
     let stream = String::from_utf8(stream().await).unwrap();
@@ -116,8 +116,8 @@ fn last(lines: &[String], kind: &str) -> usize {
     lines.iter().rposition(|line| line.starts_with(&start)).unwrap()
 }
 
-/// A stream of another program ended an import with "a row exists already", after the application was
-/// registered.
+/// A stream of another program ended an import with "a row exists already", after the application
+/// was registered.
 #[tokio::test]
 async fn a_row_that_comes_twice_is_refused() {
     for (kind, why) in [

@@ -115,13 +115,14 @@ impl Scene {
         self.run(node, Command { idempotency_key: key, ..command }).await;
     }
 
-    /// Damages an event that is applied, and that is in front of the stored offset. An operator marks
-    /// it. The event made an article with two prices; a later event has changed the article. So the
-    /// prices, and the numbers of the sequences, are in no event any more.
+    /// Damages an event that is applied, and that is in front of the stored offset. An operator
+    /// marks it. The event made an article with two prices; a later event has changed the article.
+    /// So the prices, and the numbers of the sequences, are in no event any more.
     async fn mark_an_event(&self) {
         let (ws, partition) = MARKED;
         let node = self.node(partition, 2).await;
-        // A leader inserts its first event under a condition, which hides a damage by an ordered put.
+        // A leader inserts its first event under a condition, which hides a damage by an ordered
+        // put.
         self.run(&node, cud(ws, article("first"), FAR)).await;
         let lost = self.run(&node, cud(ws, article("lost"), FAR)).await;
         let changed = update(lost.answer.ids[0].1, None, "found");

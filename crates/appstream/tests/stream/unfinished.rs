@@ -150,8 +150,8 @@ async fn a_row_that_the_storage_cannot_hold_is_refused() {
     assert!(matches!(opened, Err(Error::DoesNotExist { .. })), "{opened:?}");
 }
 
-/// The row of the schema, of a series, and of a range. Only the rows of events were measured, so the
-/// storage refused the others after the application was registered.
+/// The row of the schema, of a series, and of a range. Only the rows of events were measured, so
+/// the storage refused the others after the application was registered.
 #[tokio::test]
 async fn a_large_row_that_follows_from_no_event_is_refused() {
     let scene = Scene::deployed(TrustLevel::Zero, false).await;

@@ -84,9 +84,9 @@ impl StoredDefinitions {
 }
 
 impl DocNumberRows {
-    /// Checks whether [`DocNumberRows::fix`] would accept a definition now. Nothing is stored. Check
-    /// all series before the first one is fixed: the stored definition of a series binds, even if
-    /// another series is refused afterwards.
+    /// Checks whether [`DocNumberRows::fix`] would accept a definition now. Nothing is stored.
+    /// Check all series before the first one is fixed: the stored definition of a series binds,
+    /// even if another series is refused afterwards.
     ///
     /// # Errors
     /// Those of [`DocNumberRows::fix`].

@@ -9,10 +9,10 @@ use crate::{AppRow, EventPlace, Log, Offset, Result, Violation, reader::LogRow};
 impl Log {
     /// Reads a row.
     ///
-    /// Invariant: a leader reads its log linearizably at every level. A simpler version reads plainly
-    /// at level 2, at which a leader puts its later events. At level 0 an insert of leader A was
-    /// accepted by the servers, and A died before the insert was committed; the level becomes 2;
-    /// leader B does not see that event, and puts its own; the level becomes 0; the first
+    /// Invariant: a leader reads its log linearizably at every level. A simpler version reads
+    /// plainly at level 2, at which a leader puts its later events. At level 0 an insert of leader
+    /// A was accepted by the servers, and A died before the insert was committed; the level becomes
+    /// 2; leader B does not see that event, and puts its own; the level becomes 0; the first
     /// linearizable read commits the insert of A, which hides the event of B.
     pub(crate) async fn get(&self, row: AppRow) -> Result<Option<Bytes>> {
         let deadline = self.reader.deadline();

@@ -11,8 +11,8 @@ pub struct LogSettings {
     /// modulo this number.
     pub partitions: NonZeroU16,
     /// The way in which events and records are written. The level may change between two
-    /// leaderships, while no node works. A change from or to level 2 also waits until all late writes
-    /// have landed.
+    /// leaderships, while no node works. A change from or to level 2 also waits until all late
+    /// writes have landed.
     pub level: TrustLevel,
     /// Before the last change from level 2 all epochs were below this one; 0 if the level never was
     /// changed from 2. A row of such an epoch may be a *stray*: a former leader wrote it, and its

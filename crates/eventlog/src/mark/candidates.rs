@@ -53,12 +53,12 @@ impl Reader {
     /// searched. So an event is not found if its workspace has no other event there, or if the
     /// event is the last one of its workspace and was never applied.
     ///
-    /// Invariant: a stray of level 2 is no candidate. A simpler version takes each copy of the event.
-    /// Leader A stalls, and leader B writes event 7 in workspace 1; A leaves its event 7 at the end of
-    /// the log of workspace 2; the event of B is damaged. An operator marks it in workspace 2, so
-    /// the numbers that it drew in workspace 1 are given again. The next event of workspace 2 gets the
-    /// offset of the stray, and replaces it. So a copy of level 2 counts only if a later event of its
-    /// workspace has a higher offset.
+    /// Invariant: a stray of level 2 is no candidate. A simpler version takes each copy of the
+    /// event. Leader A stalls, and leader B writes event 7 in workspace 1; A leaves its event 7 at
+    /// the end of the log of workspace 2; the event of B is damaged. An operator marks it in
+    /// workspace 2, so the numbers that it drew in workspace 1 are given again. The next event of
+    /// workspace 2 gets the offset of the stray, and replaces it. So a copy of level 2 counts only
+    /// if a later event of its workspace has a higher offset.
     ///
     /// # Errors
     /// Fails with the errors of the storage.
@@ -71,8 +71,8 @@ impl Reader {
         self.place_candidates_from(partition, plog, stray_before).await
     }
 
-    /// Searches as [`Reader::place_candidates`] does. A copy of an epoch below `stray_before` may be
-    /// a stray.
+    /// Searches as [`Reader::place_candidates`] does. A copy of an epoch below `stray_before` may
+    /// be a stray.
     pub(crate) async fn place_candidates_from(
         &self,
         partition: u16,

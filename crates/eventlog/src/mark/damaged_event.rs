@@ -15,8 +15,8 @@ pub struct DamagedEvent {
     pub(super) found: Bytes,
     /// The place of the event. Its epoch is that of the copy, or else of the event in front.
     pub(super) place: EventPlace,
-    /// The bytes in the place of the copy in the log of the workspace, if the copy cannot be read or
-    /// trusted, either.
+    /// The bytes in the place of the copy in the log of the workspace, if the copy cannot be read
+    /// or trusted, either.
     pub(super) wlog: Option<Bytes>,
     /// The numbers that the event drew, if the log of the workspace has a copy that can be read and
     /// trusted.
@@ -86,11 +86,11 @@ impl Log {
             let named = AppRow::Plog(self.partition, place.plog);
             return Err(DamagedRow::Misplaced { row: beside, named }.into());
         }
-        // A leader of level 2 that had lost its lease may have left the copy. Only the damaged bytes
-        // can tell that the copy is of the same event: they name its place, or a marker has them. A
-        // simpler version trusts each copy: a former leader left one in another workspace; the event
-        // is marked there, with the numbers and the epoch of the copy; the log cannot be read on, and
-        // the numbers of the event are given again.
+        // A leader of level 2 that had lost its lease may have left the copy. Only the damaged
+        // bytes can tell that the copy is of the same event: they name its place, or a marker has
+        // them. A simpler version trusts each copy: a former leader left one in another workspace;
+        // the event is marked there, with the numbers and the epoch of the copy; the log cannot be
+        // read on, and the numbers of the event are given again.
         let may_be_stray = |copy: &Entry| self.may_be_stray(copy.place().epoch);
         let is_of_event = |copy: &Entry| match copy {
             Entry::Marker(marker) if marker.bytes == found => true,

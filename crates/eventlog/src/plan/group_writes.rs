@@ -11,8 +11,8 @@ pub(crate) struct GroupWrites {
     pub(crate) plog: Vec<RowWrite>,
     /// The other writes, in any order.
     pub(crate) rest: Vec<RowWrite>,
-    /// The changes of records that `rest` makes and that are read back, in any order. They are written
-    /// when the rest is written.
+    /// The changes of records that `rest` makes and that are read back, in any order. They are
+    /// written when the rest is written.
     pub(crate) changes: Vec<RowWrite>,
 }
 

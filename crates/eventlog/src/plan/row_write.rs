@@ -28,8 +28,8 @@ pub(crate) enum RowKind {
     /// A marker in a log. The row may hold the marked event, if it is whole here.
     Marker,
     /// A record. The events of a group write the versions from `first` to `last`, and the first one
-    /// replaces the version `replaces`. `in_log` tells whether the events were in the log before, so
-    /// that the row may hold one of these versions.
+    /// replaces the version `replaces`. `in_log` tells whether the events were in the log before,
+    /// so that the row may hold one of these versions.
     Record { replaces: Option<Version>, first: Version, last: Version, in_log: bool },
     /// An answer. The row may hold any bytes.
     Answer,
@@ -69,8 +69,8 @@ impl RowWrite {
         self.version().is_some() && there == Some(&self.after)
     }
 
-    /// Returns whether the write of a record may also have the changes of later events of its group:
-    /// see [`Rules::plan`](super::Rules::plan).
+    /// Returns whether the write of a record may also have the changes of later events of its
+    /// group: see [`Rules::plan`](super::Rules::plan).
     pub(super) fn takes_changes(&self) -> bool {
         let is_read_back = matches!(self.mode, WriteMode::ReadBack(_));
         !(is_read_back && self.order.is_first())

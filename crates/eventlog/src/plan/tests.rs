@@ -110,8 +110,8 @@ fn each_trust_level_chooses_the_conditions_of_its_writes() {
     assert_eq!(reads_back(TrustLevel::Two), at_once(TrustLevel::Two));
 }
 
-/// At level 2 a leader put all its events. A late insert of a former leader at the end of the log hid
-/// them.
+/// At level 2 a leader put all its events. A late insert of a former leader at the end of the log
+/// hid them.
 #[test]
 fn the_first_group_behind_a_replay_is_inserted_at_every_level() {
     let plog = |level, offsets: [u64; 2]| {

@@ -9,9 +9,9 @@ use crate::{AppRow, RecordId, Result, StoredRecord, WsId, layout::NEIGHBOURS};
 /// Some ids of records that follow each other in one storage partition. One read of the storage
 /// gets the records of a block.
 ///
-/// A caller reads block after block. So it can stop between two blocks without records, of which any
-/// number may stand between two records. A storage reads in the order of ids only: a caller that needs
-/// the opposite order turns each block around.
+/// A caller reads block after block. So it can stop between two blocks without records, of which
+/// any number may stand between two records. A storage reads in the order of ids only: a caller
+/// that needs the opposite order turns each block around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordBlock {
     first: RecordId,

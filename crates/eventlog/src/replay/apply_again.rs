@@ -64,13 +64,13 @@ impl Log {
         Ok(left)
     }
 
-    /// Commits or rules out the conditional writes over strays that former leaders left open, in the
-    /// storage partitions of new records.
+    /// Commits or rules out the conditional writes over strays that former leaders left open, in
+    /// the storage partitions of new records.
     ///
-    /// A simpler version does nothing. At level 0 leader A replaces a stray conditionally; servers accept
-    /// this write, and A dies before it is committed; the put of the same event by its first leader
-    /// lands; leader B finds the right row, and puts an update; a later conditional write of a
-    /// neighbour commits that of A, which hides the update. So an acknowledged update would be
+    /// A simpler version does nothing. At level 0 leader A replaces a stray conditionally; servers
+    /// accept this write, and A dies before it is committed; the put of the same event by its first
+    /// leader lands; leader B finds the right row, and puts an update; a later conditional write of
+    /// a neighbour commits that of A, which hides the update. So an acknowledged update would be
     /// missing.
     async fn settle_writes_over_strays(&self, writes: &[RowWrite]) -> Result<()> {
         if self.settings.stray_before == Epoch(0) || !self.reads_back() {
@@ -88,8 +88,8 @@ impl Log {
     ///
     /// Invariant: a row that hides ordered writes and is behind is written conditionally, at every
     /// level. A simpler version puts records at levels 1 and 2. At level 2 leader A puts event 9,
-    /// which updates a record that hides ordered writes, and crashes before the conditional write of
-    /// the record; leader B puts the record, and the put is hidden. So the record stays behind.
+    /// which updates a record that hides ordered writes, and crashes before the conditional write
+    /// of the record; leader B puts the record, and the put is hidden. So the record stays behind.
     ///
     /// At levels 1 and 2 a foreign record stays, and hides that of the event.
     async fn needed_over(

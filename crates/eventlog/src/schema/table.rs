@@ -57,8 +57,8 @@ impl Table {
         self
     }
 
-    /// Adds a sequence field: a number of type `int64` that a new record gets from a sequence of its
-    /// workspace. Its value never changes. A sequence field with the same name is replaced.
+    /// Adds a sequence field: a number of type `int64` that a new record gets from a sequence of
+    /// its workspace. Its value never changes. A sequence field with the same name is replaced.
     #[must_use]
     pub fn with_sequence(mut self, name: Name, sequence: Name) -> Table {
         self.sequences.insert(name, sequence);

@@ -13,8 +13,9 @@ use crate::{
 };
 
 /// The first byte of a row. It names the kind of the row and the format of its bytes. A change of a
-/// format takes a number that was never used. 1 was an event without its principal, 3 was a record without its workspace, 4 an answer
-/// without its key, 5 a deployment without the formats, and 8 one without a change of the level.
+/// format takes a number that was never used. 1 was an event without its principal, 3 was a record
+/// without its workspace, 4 an answer without its key, 5 a deployment without the formats, and 8
+/// one without a change of the level.
 pub(super) const EVENT: u8 = 9;
 pub(super) const CORRUPTED: u8 = 2;
 pub(super) const RECORD: u8 = 6;

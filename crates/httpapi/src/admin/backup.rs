@@ -82,8 +82,8 @@ impl Backups {
     }
 }
 
-/// A backup that is being sent. Its end is logged when the value is dropped: the client may leave at
-/// any time.
+/// A backup that is being sent. Its end is logged when the value is dropped: the client may leave
+/// at any time.
 struct Backup {
     pieces: BackupStream,
     bytes: u64,

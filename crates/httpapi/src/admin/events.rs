@@ -29,8 +29,8 @@ const STREAMS: usize = 8;
 /// The least time between two events.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// The most time between two events. Without a change the status is sent again, because the times in
-/// it go on. A client notices by the silence that a connection is lost.
+/// The most time between two events. Without a change the status is sent again, because the times
+/// in it go on. A client notices by the silence that a connection is lost.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// Asks nginx to pass on each event at once.
@@ -49,9 +49,9 @@ impl EventStreams {
         EventStreams { free: Arc::new(Semaphore::new(STREAMS)), clock, stop }
     }
 
-    /// Opens a stream of events. `status` returns a key, and the status as one line. The first event
-    /// comes at once, the next ones when `changed` returns and the key differs. The stream ends when
-    /// the token of the client does, at `until`.
+    /// Opens a stream of events. `status` returns a key, and the status as one line. The first
+    /// event comes at once, the next ones when `changed` returns and the key differs. The stream
+    /// ends when the token of the client does, at `until`.
     pub(super) fn open<K, F>(
         &self,
         status: impl Fn() -> (K, Vec<u8>) + Send + 'static,

@@ -130,8 +130,8 @@ fn problem(error: &RepairError) -> ProblemDetails {
     }
 }
 
-/// The status and the code of a refusal: 422 if the request names wrong facts, and 409 if the stored
-/// rows do not allow the repair.
+/// The status and the code of a refusal: 422 if the request names wrong facts, and 409 if the
+/// stored rows do not allow the repair.
 fn refusal(why: &MarkError) -> (StatusCode, &'static str) {
     use eventlog::{DamagedRow, DecodeError, Error};
     let (conflict, wrong) = (StatusCode::CONFLICT, StatusCode::UNPROCESSABLE_ENTITY);

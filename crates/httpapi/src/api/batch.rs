@@ -131,8 +131,8 @@ impl ApiHandler {
     }
 }
 
-/// The answers of all commands, and whether some of them are busy. `invalid` has the problem of each
-/// command that was not sent, and `answered` the answers of the others.
+/// The answers of all commands, and whether some of them are busy. `invalid` has the problem of
+/// each command that was not sent, and `answered` the answers of the others.
 ///
 /// # Errors
 /// The problem of the whole batch, if nothing was done and a command was refused as busy. Then the
@@ -171,8 +171,8 @@ fn json_of_answer(answered: Result<Done, Refused>) -> Json {
     }
 }
 
-/// The number of commands in the body of a batch; `None` if the body is no batch, or is refused because
-/// of this number: such a body does no command.
+/// The number of commands in the body of a batch; `None` if the body is no batch, or is refused
+/// because of this number: such a body does no command.
 pub(super) fn commands_in(body: &Bytes) -> Option<u32> {
     #[derive(Deserialize)]
     struct AnyBatch {

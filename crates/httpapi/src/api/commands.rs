@@ -115,8 +115,8 @@ fn done_response(status: StatusCode, done: &Done, share: Option<MemoryShare>) ->
     bytes_response(status, JSON, within_share(share, json.into_bytes()))
 }
 
-/// The bytes of the answer of a request that is done, with the share of its body. The share stays as
-/// it is if there is no free memory.
+/// The bytes of the answer of a request that is done, with the share of its body. The share stays
+/// as it is if there is no free memory.
 pub(super) fn within_share(
     share: Option<MemoryShare>,
     bytes: impl AsRef<[u8]> + Into<Bytes> + Send + 'static,

@@ -57,8 +57,8 @@ impl ApiHandler {
         Ok((Some(LogPlace::Once(place)), None))
     }
 
-    /// The answer with a log, which is passed on while it arrives. The log ends when the token of the
-    /// client does, also if the owner asks for none.
+    /// The answer with a log, which is passed on while it arrives. The log ends when the token of
+    /// the client does, also if the owner asks for none.
     pub(super) fn passed_on(
         &self,
         (head, body): (Parts, PeerBody),
@@ -85,9 +85,9 @@ impl ApiHandler {
 
 type Pieces = BoxStream<'static, io::Result<Frame<Bytes>>>;
 
-/// The pieces of a followed log that another node sends, until one of its ends. The answer then ends
-/// after a whole event. If the client has a part of an event, the answer is cut. The owner sends
-/// signs of life.
+/// The pieces of a followed log that another node sends, until one of its ends. The answer then
+/// ends after a whole event. If the client has a part of an event, the answer is cut. The owner
+/// sends signs of life.
 fn until_end(pieces: Pieces, ends: FollowEnds) -> Pieces {
     let state = Some((pieces, ends, true));
     let pieces = stream::unfold(state, |state| async move {

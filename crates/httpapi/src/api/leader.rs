@@ -1,4 +1,5 @@
-//! The owner of a partition, for clients of a node that does not own it. Answers call it the leader.
+//! The owner of a partition, for clients of a node that does not own it. Answers call it the
+//! leader.
 
 use vvm::{App, LocalPartition, NotOwner, eventlog::WsId};
 

@@ -94,8 +94,8 @@ impl ApiHandler {
         Ok(bytes_response(StatusCode::OK, JSON, share.into_bytes(json.into_bytes())))
     }
 
-    /// Takes the memory for an answer with so many numbers. No number is drawn before its answer has
-    /// memory, because the numbers of an answer that is refused would be used up.
+    /// Takes the memory for an answer with so many numbers. No number is drawn before its answer
+    /// has memory, because the numbers of an answer that is refused would be used up.
     async fn memory_for_numbers(
         &self,
         head: &RequestHead,

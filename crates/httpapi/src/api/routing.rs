@@ -1,9 +1,9 @@
 //! The way of a request through a cluster: it is tried at the owner of its partition, here or on
 //! another node, until it is done or its time is over.
 //!
-//! A request waits while its partition has no owner, or while the owner is not ready. So a partition
-//! that moves looks like a slow partition. The first tries are made at once. All further tries of
-//! the requests for one partition take turns ([`Parking`](crate::cluster::Parking)).
+//! A request waits while its partition has no owner, or while the owner is not ready. So a
+//! partition that moves looks like a slow partition. The first tries are made at once. All further
+//! tries of the requests for one partition take turns ([`Parking`](crate::cluster::Parking)).
 
 use std::{sync::Arc, time::Duration};
 

@@ -36,13 +36,14 @@ pub struct HttpApiSettings {
     /// The number of clients that may follow logs at the same time, also of logs that other nodes
     /// send; at most half of the connections. Each takes some kilobytes.
     pub followers: usize,
-    /// Whether the API serves only this machine. It then refuses requests that a page of another site
-    /// made, and requests to another host name.
+    /// Whether the API serves only this machine. It then refuses requests that a page of another
+    /// site made, and requests to another host name.
     pub only_local: bool,
-    /// Finds the sender of a request. Without it the API asks nobody, and everybody may do everything.
+    /// Finds the sender of a request. Without it the API asks nobody, and everybody may do
+    /// everything.
     pub authenticator: Option<Arc<dyn Authenticator>>,
-    /// The most commands, changes and draws that a principal may send to this node in a second. 0 is
-    /// no limit.
+    /// The most commands, changes and draws that a principal may send to this node in a second. 0
+    /// is no limit.
     pub commands_per_second: u32,
     /// The origins of web pages that may use the API, such as `https://app.example`. Without an
     /// authenticator, each page that a user of this machine opens could do everything.
@@ -79,7 +80,8 @@ impl HttpApiSettings {
         followers.min(connections.div_ceil(2))
     }
 
-    /// The most memory of the events that a node reads and keeps for followers, in bytes, with these settings.
+    /// The most memory of the events that a node reads and keeps for followers, in bytes, with
+    /// these settings.
     pub fn most_followed_bytes(followers: usize, connections: usize) -> usize {
         // Each log has a follower.
         let logs = HttpApiSettings::most_followers(followers, connections);

@@ -165,8 +165,8 @@ mod tests {
         assert_eq!(step(tries.next(done())), (200, false), "the answer is known now");
     }
 
-    /// The client was told that a command of its batch was not done, but an earlier try of the batch
-    /// had done it.
+    /// The client was told that a command of its batch was not done, but an earlier try of the
+    /// batch had done it.
     #[test]
     fn a_batch_that_may_be_done_is_tried_until_none_of_its_commands_is_busy() {
         let partly = || match done() {

@@ -171,8 +171,8 @@ impl TokenAuthenticator {
 }
 
 impl TokenAuthenticator {
-    /// Shows whether the file was refused, and logs each reason once. Anybody can cause looks at the
-    /// file, by tokens with unknown keys.
+    /// Shows whether the file was refused, and logs each reason once. Anybody can cause looks at
+    /// the file, by tokens with unknown keys.
     fn note_refused(&self, why: Option<String>) {
         show_refused(why.is_some());
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);

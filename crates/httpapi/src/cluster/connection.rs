@@ -98,8 +98,8 @@ impl PeerConnection {
         body: &mut Incoming,
         context: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        // The poll of the body asks the driver for the next piece. If there is none, the second poll
-        // leaves the driver waiting for the socket.
+        // The poll of the body asks the driver for the next piece. If there is none, the second
+        // poll leaves the driver waiting for the socket.
         for _ in 0..2 {
             if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(&mut silent()) {
                 return Poll::Ready(frame);

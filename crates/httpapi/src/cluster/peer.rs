@@ -1,13 +1,13 @@
 //! A peer, and the connections to it.
 //!
-//! Invariant: a peer has at most [`CONNECTIONS_PER_PEER`] connections. A request holds a slot of the
-//! peer while it uses a connection. Followers of logs stay long, and have slots of their own. One slot
-//! is for [questions](Peer::question), so that they do not wait behind requests. Before a new
-//! connection begins, connections without a request are closed if there are too many.
+//! Invariant: a peer has at most [`CONNECTIONS_PER_PEER`] connections. A request holds a slot of
+//! the peer while it uses a connection. Followers of logs stay long, and have slots of their own.
+//! One slot is for [questions](Peer::question), so that they do not wait behind requests. Before a
+//! new connection begins, connections without a request are closed if there are too many.
 //!
-//! A peer that stops ends its idle connections. A request that was sent at this moment may have been
-//! handled or not, and only some requests can be sent twice. So a request that cannot be sent twice
-//! uses only a connection that was used a moment ago.
+//! A peer that stops ends its idle connections. A request that was sent at this moment may have
+//! been handled or not, and only some requests can be sent twice. So a request that cannot be sent
+//! twice uses only a connection that was used a moment ago.
 
 use std::{
     fmt, io,

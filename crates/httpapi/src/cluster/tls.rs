@@ -38,8 +38,8 @@ pub struct ClusterTls(Arc<PortTls>);
 
 impl ClusterTls {
     /// Reads the files. The certificate of the node has the DNS name `vvm-cluster`, and is for
-    /// servers and for clients. The authorities in the PEM file `authority` sign the certificates of
-    /// all nodes.
+    /// servers and for clients. The authorities in the PEM file `authority` sign the certificates
+    /// of all nodes.
     ///
     /// # Errors
     /// If a file cannot be used, or if the key is not that of the certificate.
@@ -62,9 +62,9 @@ impl ClusterTls {
         self.0.check_files()
     }
 
-    /// Has the files read at once, without the wait for a second look. Returns whether new connections
-    /// use the files as they are now; the log has the reason if they are refused. The port must be
-    /// running: until then the future waits.
+    /// Has the files read at once, without the wait for a second look. Returns whether new
+    /// connections use the files as they are now; the log has the reason if they are refused. The
+    /// port must be running: until then the future waits.
     ///
     /// # Cancel safety
     /// Safe: the files are read all the same.

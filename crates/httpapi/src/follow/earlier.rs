@@ -4,8 +4,8 @@
 //! takes nothing. A simpler version reads while the answer is polled: eight clients that stop to
 //! receive keep all places until they are cut, and all other followers wait for them.
 //!
-//! Invariant: the task holds a place only while it reads. It holds none while it waits for its client,
-//! for longer than a moment, or for the memory of a large event.
+//! Invariant: the task holds a place only while it reads. It holds none while it waits for its
+//! client, for longer than a moment, or for the memory of a large event.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -164,8 +164,8 @@ impl EarlierReader {
         Ok(ReadEnd::Paused)
     }
 
-    /// Gives each large event its memory. Returns the events up to the first for which there is none
-    /// at once, and the size of that one.
+    /// Gives each large event its memory. Returns the events up to the first for which there is
+    /// none at once, and the size of that one.
     fn with_memory(
         &self,
         events: Vec<Bytes>,

@@ -35,8 +35,8 @@ impl EventFormat {
     }
 
     /// The text before the event `from`: the milliseconds after which a client connects again, and
-    /// the id before the first event. So a client that waits for new events, and connects again before
-    /// there is one, misses none.
+    /// the id before the first event. So a client that waits for new events, and connects again
+    /// before there is one, misses none.
     pub(super) fn opening(self, from: u64) -> Option<String> {
         match self {
             EventFormat::Lines => None,

@@ -1,8 +1,8 @@
 //! What one log may take of the means that the followers of all logs share.
 //!
 //! Invariant: a follower waits for the quota of its log before it waits for anything that all logs
-//! share. So the clients of a log that take nothing, and a storage that does not answer for the log,
-//! hold a bounded part of that, and the other followers of the log wait behind them.
+//! share. So the clients of a log that take nothing, and a storage that does not answer for the
+//! log, hold a bounded part of that, and the other followers of the log wait behind them.
 
 use std::sync::Arc;
 
@@ -122,8 +122,8 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// The clients of one log that took nothing had all memory for large events. So the followers of
-    /// all other logs waited until these clients were cut.
+    /// The clients of one log that took nothing had all memory for large events. So the followers
+    /// of all other logs waited until these clients were cut.
     #[tokio::test]
     async fn a_log_leaves_memory_for_the_large_events_of_others() {
         let all = MemoryPool::new("large events", 64 * MIB, Clock::system());
@@ -145,7 +145,8 @@ mod tests {
         assert!(slow.try_reserve(&all, 99 * MIB).is_some());
     }
 
-    /// The followers of one principal had all turns to read earlier events, and all places of a log.
+    /// The followers of one principal had all turns to read earlier events, and all places of a
+    /// log.
     #[tokio::test]
     async fn a_principal_leaves_turns_to_the_followers_of_others() {
         let clock = Clock::system();

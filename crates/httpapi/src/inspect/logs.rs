@@ -63,8 +63,8 @@ impl Inspector {
         let stored = self.stored_numbers(app, ws).await?;
         let last = |seq| stored.iter().find(|it| it.0 == seq).map_or(0, |it| it.1);
         let (records, collections) = (standard::FIRST_RECORD_ID, standard::FIRST_CRECORD_ID);
-        // A range ends behind its last stored number, at the first storage partition without records.
-        // That is far from the next range.
+        // A range ends behind its last stored number, at the first storage partition without
+        // records. That is far from the next range.
         let ranges = [
             (0, records, 1 << 17),
             (records, collections, last(standard::RECORD_ID.0)),

@@ -1,5 +1,5 @@
-//! The codes of the problems of the API: the only list of them. The description of the API is made from
-//! it, and a test compares it with the documentation.
+//! The codes of the problems of the API: the only list of them. The description of the API is made
+//! from it, and a test compares it with the documentation.
 
 /// A code of problems, and the requests that may be answered with it.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use crate::{
 /// The largest number of ids in a request.
 pub(crate) const MOST_IDS: usize = 100;
 
-/// The number of records that the first call to the storage reads, and the largest number of a call.
-/// The records of a call are all in memory at the same time, and may be large.
+/// The number of records that the first call to the storage reads, and the largest number of a
+/// call. The records of a call are all in memory at the same time, and may be large.
 const FIRST_RECORDS: usize = 4;
 const MOST_RECORDS: usize = 32;
 

@@ -52,9 +52,9 @@ impl LogEvents {
     /// The next events: at least one, and no more after the first that brings them to `most` bytes.
     /// None at the end.
     ///
-    /// Invariant: between two steps the other tasks of the thread get a turn. A simpler version reads
-    /// on as long as rows are there and the client takes the answer. So one poll renders megabytes;
-    /// the thread fires no timer meanwhile, and the lease of the node is not renewed.
+    /// Invariant: between two steps the other tasks of the thread get a turn. A simpler version
+    /// reads on as long as rows are there and the client takes the answer. So one poll renders
+    /// megabytes; the thread fires no timer meanwhile, and the lease of the node is not renewed.
     ///
     /// # Errors
     /// Those of the log. No events follow.

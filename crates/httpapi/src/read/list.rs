@@ -1,7 +1,7 @@
 //! Reading a list of documents, page by page.
 //!
-//! Invariant: a page ends with the place at which the list goes on, whatever the records and the gaps
-//! between them are like. Each page comes farther than the page before.
+//! Invariant: a page ends with the place at which the list goes on, whatever the records and the
+//! gaps between them are like. Each page comes farther than the page before.
 
 use std::collections::VecDeque;
 
@@ -25,8 +25,8 @@ use crate::{problem::ProblemDetails, rows::json_of_record};
 pub(super) const PAGE_BYTES: usize = 1 << 20;
 
 /// The number of records that one answer examines. Many records of other tables, and many that the
-/// filter does not accept, may stand between two documents of a list. A block without records counts
-/// as one.
+/// filter does not accept, may stand between two documents of a list. A block without records
+/// counts as one.
 const MOST_EXAMINED: u64 = 10_000;
 
 /// The most ids of the first block that is read downwards. Each block is twice as large as the one

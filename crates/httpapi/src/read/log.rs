@@ -83,8 +83,8 @@ impl LogReads {
         deadline: Instant,
     ) -> Result<LogPermits, ProblemDetails> {
         let place = self.followers.take(principal, 1, deadline).await;
-        // The share of these places bounds the memory of the principal, too. An answer that waits for
-        // the share of its memory may be refused, and a follower must not be.
+        // The share of these places bounds the memory of the principal, too. An answer that waits
+        // for the share of its memory may be refused, and a follower must not be.
         let place = place.map_err(|why| LogReads::no_place(&self.followers, why))?;
         self.with_memory(place, PlaceTaker::from(None), deadline).await
     }
@@ -115,8 +115,8 @@ impl LogReads {
     }
 }
 
-/// Streams a log, one event a line, up to the last event that is applied. At `until`, the end of the
-/// token of the client, the answer is cut.
+/// Streams a log, one event a line, up to the last event that is applied. At `until`, the end of
+/// the token of the client, the answer is cut.
 pub(crate) async fn stream_log(
     partition: &LocalPartition<'_>,
     name: LogName,

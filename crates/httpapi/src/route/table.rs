@@ -1,7 +1,7 @@
 //! The table of all endpoints of applications.
 //!
-//! The router, the checks of a request, the metrics and the description of the API read this table. A
-//! new endpoint needs an entry here, an [`ApiOperation`], and the place that does it.
+//! The router, the checks of a request, the metrics and the description of the API read this table.
+//! A new endpoint needs an entry here, an [`ApiOperation`], and the place that does it.
 
 use access::Right;
 use hyper::Method;

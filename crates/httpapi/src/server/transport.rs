@@ -255,8 +255,8 @@ mod tests {
     }
 
     /// TLS takes up to 64 KiB more than the kernel. To hyper these bytes are written, so the
-    /// connection was idle: it could give way to a new one, and a stop could end it, while its client
-    /// still received. The time of the client did not run.
+    /// connection was idle: it could give way to a new one, and a stop could end it, while its
+    /// client still received. The time of the client did not run.
     #[tokio::test]
     async fn a_connection_is_busy_until_the_kernel_has_what_tls_took() {
         let manual = ManualClock::new(0);
@@ -287,8 +287,8 @@ mod tests {
         assert!(transport.withholds(), "the answer is over");
     }
 
-    /// A cut whose answer the kernel had taken was neither logged nor counted: hyper takes the failed
-    /// read of an idle connection for an orderly end.
+    /// A cut whose answer the kernel had taken was neither logged nor counted: hyper takes the
+    /// failed read of an idle connection for an orderly end.
     #[tokio::test]
     async fn a_client_that_takes_nothing_is_known_by_the_failed_read() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -95,8 +95,8 @@ impl PortTls {
         Ok(NodeStream::Tls(Box::new(stream.into())))
     }
 
-    /// Has the files read at once, and used if they can be. Returns whether the port uses them. Waits
-    /// until the task that follows the files has done so.
+    /// Has the files read at once, and used if they can be. Returns whether the port uses them.
+    /// Waits until the task that follows the files has done so.
     ///
     /// # Cancel safety
     /// Safe: the files are read all the same.
@@ -104,8 +104,8 @@ impl PortTls {
         self.reloads.order().await
     }
 
-    /// Looks at the files again and again, until this future is dropped. Uses them when they change,
-    /// shows in the metrics when the certificate ends, and warns before that.
+    /// Looks at the files again and again, until this future is dropped. Uses them when they
+    /// change, shows in the metrics when the certificate ends, and warns before that.
     pub(crate) async fn follow(&self, service: &'static str, clock: &Clock) {
         let meters = FileMeters::new(service);
         let mut watch = FileWatch::new(self.current().digest);

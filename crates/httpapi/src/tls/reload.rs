@@ -1,6 +1,7 @@
 //! Orders to read the files of a port at once.
 //!
-//! The task that follows the files obeys them, so two looks at the files never run at the same time.
+//! The task that follows the files obeys them, so two looks at the files never run at the same
+//! time.
 
 use tokio::sync::watch;
 

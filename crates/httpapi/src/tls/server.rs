@@ -47,9 +47,9 @@ impl ServerTls {
         Ok(ServerTls(Arc::new(PortTls::read(files, configure, |_| Ok(()))?)))
     }
 
-    /// Has the files read at once, without the wait for a second look. Returns whether new connections
-    /// use the files as they are now; the log has the reason if they are refused. The port must be
-    /// running: until then the future waits.
+    /// Has the files read at once, without the wait for a second look. Returns whether new
+    /// connections use the files as they are now; the log has the reason if they are refused. The
+    /// port must be running: until then the future waits.
     ///
     /// # Cancel safety
     /// Safe: the files are read all the same.

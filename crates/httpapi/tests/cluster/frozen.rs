@@ -27,8 +27,8 @@ fn limited(settings: &mut HttpApiSettings) {
     settings.bodies_bytes = 8 * (200 << 10);
 }
 
-/// Nodes with two seats: one owns workspace 2, and the other one, behind the proxy, all the others. A
-/// third node owns nothing.
+/// Nodes with two seats: one owns workspace 2, and the other one, behind the proxy, all the others.
+/// A third node owns nothing.
 struct Nodes {
     proxy: Proxy,
     behind: ClusterNode,

@@ -64,8 +64,8 @@ fn the_marks_of_a_client_mean_nothing() {
     owner.stop();
 }
 
-/// A request that the wrong node gets is not passed on: two nodes that take each other for the owner
-/// would send it to and fro.
+/// A request that the wrong node gets is not passed on: two nodes that take each other for the
+/// owner would send it to and fro.
 #[test]
 fn a_forwarded_request_is_never_forwarded_again() {
     let (owner, entry) = TestCluster::owner_and_entry(None);

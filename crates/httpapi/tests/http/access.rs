@@ -200,8 +200,8 @@ fn wrong_tokens(issuer: &Issuer) -> Vec<(&'static str, Option<String>)> {
     ]
 }
 
-/// Every route times every kind of wrong token. Before a token is known to be right, the answer says
-/// nothing about what is there.
+/// Every route times every kind of wrong token. Before a token is known to be right, the answer
+/// says nothing about what is there.
 #[test]
 fn every_route_refuses_every_wrong_token() {
     let issuer = Issuer::new();
@@ -529,8 +529,8 @@ fn an_empty_set_of_keys_shuts_everybody_out() {
     node.stop();
 }
 
-/// A node read a pipe in place of its file of keys, and looked at no later file: not even at one that
-/// shuts everybody out. The metric said that the file was used.
+/// A node read a pipe in place of its file of keys, and looked at no later file: not even at one
+/// that shuts everybody out. The metric said that the file was used.
 #[test]
 fn a_pipe_in_place_of_the_keys_does_not_end_the_looks() {
     let issuer = Issuer::new();

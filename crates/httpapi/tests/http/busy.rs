@@ -364,8 +364,8 @@ impl BusyNode {
     }
 }
 
-/// The time of the batch ends while its first group is being written. The commands of that group may
-/// be done, and no other command is.
+/// The time of the batch ends while its first group is being written. The commands of that group
+/// may be done, and no other command is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_whose_time_ends_says_which_commands_may_be_done() {
     let node = BusyNode::start(|partition| partition.group_commands = 2).await;

@@ -126,8 +126,8 @@ fn an_administrator_follows_the_log_of_a_partition() {
     node.stop();
 }
 
-/// A follower got the events of another partition: the partitions had the same epoch, and a followed
-/// log was found by its epoch.
+/// A follower got the events of another partition: the partitions had the same epoch, and a
+/// followed log was found by its epoch.
 #[test]
 fn followers_of_several_partitions_get_the_events_of_their_own() {
     let node = TestNode::start();
@@ -305,8 +305,8 @@ fn write_large(node: &TestNode, events: usize) {
     }
 }
 
-/// Followers that took nothing kept all places to read earlier events until they were cut. All other
-/// followers were refused meanwhile.
+/// Followers that took nothing kept all places to read earlier events until they were cut. All
+/// other followers were refused meanwhile.
 #[test]
 fn a_follower_that_takes_nothing_gives_its_place_back() {
     const EVENTS: usize = 100;

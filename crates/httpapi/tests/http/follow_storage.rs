@@ -172,8 +172,8 @@ fn the_events_in_front_of_a_damaged_one_are_sent() {
     node.stop();
 }
 
-/// The tasks that read new events for followers took the memory of answers while the storage did not
-/// answer them. So other requests found none.
+/// The tasks that read new events for followers took the memory of answers while the storage did
+/// not answer them. So other requests found none.
 #[test]
 fn reads_of_new_events_that_hang_leave_the_memory_of_answers() {
     const LOGS: u64 = 12;

@@ -156,7 +156,8 @@ fn a_node_sends_two_views_at_a_time_and_an_abandoned_one_ends() {
     node.stop();
 }
 
-/// The series of the node are defined when it starts. A fast one has a counter after its first draw.
+/// The series of the node are defined when it starts. A fast one has a counter after its first
+/// draw.
 #[test]
 fn numbers_show_the_series_of_documents() {
     let node = node();

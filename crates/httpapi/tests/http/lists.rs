@@ -148,7 +148,8 @@ fn a_list_is_read_in_both_directions_with_bounded_work() {
     node.stop();
 }
 
-/// The size of the documents limits a page that is read downwards, too, and no document is left out.
+/// The size of the documents limits a page that is read downwards, too, and no document is left
+/// out.
 #[test]
 fn a_page_of_large_documents_is_short_downwards() {
     let node = TestNode::start();

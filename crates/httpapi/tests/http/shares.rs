@@ -98,8 +98,8 @@ fn a_principal_leaves_places_for_the_logs_of_others() {
     shared.node.stop();
 }
 
-/// The logs of a principal that waited for its share had no limit, and each held a connection. So the
-/// requests of all others waited for connections.
+/// The logs of a principal that waited for its share had no limit, and each held a connection. So
+/// the requests of all others waited for connections.
 #[test]
 fn the_waiting_logs_of_a_principal_leave_connections_to_others() {
     const CONNECTIONS: usize = 12;
@@ -151,8 +151,8 @@ fn until_memory_rests(node: &TestNode) {
     }
 }
 
-/// A principal that received its documents slowly had all memory for answers. All others got neither
-/// documents nor logs.
+/// A principal that received its documents slowly had all memory for answers. All others got
+/// neither documents nor logs.
 ///
 /// The slow clients compute while the kernel takes their first answers. A request at that time may
 /// get 503 `timed_out`, and the test took this for memory that is used up. So the test waits until

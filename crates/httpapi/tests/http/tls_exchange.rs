@@ -243,7 +243,8 @@ fn the_end_of_a_certificate_is_shown_and_announced() {
     log_has("certificate ends soon: replace the file");
     log_has("days_left=13");
     assert_eq!(node.metric(shown), at);
-    // An expired certificate is used as well: the clock of the node may be wrong. Clients refuse it.
+    // An expired certificate is used as well: the clock of the node may be wrong. Clients refuse
+    // it.
     let (over, at) = ends_in(-2);
     files.write(over);
     wait_for(&node, &exchanges("taken", "api"), 1);

@@ -15,12 +15,12 @@ use crate::{
 /// The option that lets a read repair the replicas that it has found outdated, before it answers.
 const BLOCKING: &str = "BLOCKING";
 
-/// Checks that ordered writes of this version are visible in the table, and that a row that was read
-/// is not lost.
+/// Checks that ordered writes of this version are visible in the table, and that a row that was
+/// read is not lost.
 ///
-/// Invariant: a row that a read returned is on a quorum. Without repairs that block, a write reaches
-/// one replica of three, and its node dies; the next leader reads the row from that replica, and
-/// does not write it again; the replica dies. So the row is lost.
+/// Invariant: a row that a read returned is on a quorum. Without repairs that block, a write
+/// reaches one replica of three, and its node dies; the next leader reads the row from that
+/// replica, and does not write it again; the replica dies. So the row is lost.
 ///
 /// # Errors
 /// `Corrupt` if an earlier version of this driver made the table. `Invalid` if reads do not repair.

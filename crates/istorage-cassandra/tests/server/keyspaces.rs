@@ -49,8 +49,8 @@ pub(crate) async fn a_foreign_keyspace_is_left_alone(cluster: CassandraCluster) 
     }
 }
 
-/// Ordered rows of an earlier version would hide those of this one. Without repairs that block, a row
-/// that a node has read may be lost.
+/// Ordered rows of an earlier version would hide those of this one. Without repairs that block, a
+/// row that a node has read may be lost.
 pub(crate) async fn a_table_with_other_options_is_refused(cluster: CassandraCluster) {
     let (driver, raw) = (cluster.driver().await, cluster.raw().await);
     for (option, kind, fix) in [

@@ -52,8 +52,8 @@ impl ItemContent {
     }
 }
 
-/// The time until `expires`, which is a time of the service in milliseconds. `None` if `expires` has
-/// passed.
+/// The time until `expires`, which is a time of the service in milliseconds. `None` if `expires`
+/// has passed.
 pub(crate) fn time_left(expires: u64, now: ServiceTime) -> Option<Duration> {
     let left = WallTime::from_millis(expires).as_nanos().checked_sub(now.earliest.as_nanos())?;
     (left > 0).then(|| Duration::from_nanos(left))

@@ -12,8 +12,8 @@ use crate::{
     time::Moment,
 };
 
-/// Writes a backup of the file to `to`. The file is not changed. The call blocks its thread until the
-/// backup is done.
+/// Writes a backup of the file to `to`. The file is not changed. The call blocks its thread until
+/// the backup is done.
 ///
 /// # Errors
 /// Those of [`OfflineBackup::open`] and of [`OfflineBackup::write`].

@@ -24,13 +24,14 @@ use crate::{
 /// A transaction ends with the row that gives it this many bytes.
 const TRANSACTION: u64 = 16 << 20;
 
-/// Makes the file of a backup. The path of the file must be free. The file has another name until it
-/// is whole and [checked](crate::check): a restore that breaks off leaves nothing at the path.
+/// Makes the file of a backup. The path of the file must be free. The file has another name until
+/// it is whole and [checked](crate::check): a restore that breaks off leaves nothing at the path.
 /// `unique` is a random number. The call blocks its thread until the restore is done.
 ///
 /// # Errors
 /// `Corrupt` if the backup is damaged or of another version. `Invalid` if there is something at the
-/// path of the file. `Corrupt` also if the log of another file is there. `Unavailable` if the backup cannot be read, or the file cannot be written.
+/// path of the file. `Corrupt` also if the log of another file is there. `Unavailable` if the
+/// backup cannot be read, or the file cannot be written.
 pub fn restore(backup: impl Read, config: &RedbConfig, unique: u64) -> Result<BackupReport> {
     config.check().map_err(Error::invalid_setting)?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);

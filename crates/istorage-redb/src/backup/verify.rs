@@ -1,5 +1,5 @@
-//! Reading a backup. Each row, the order of the rows, their number and the checksum of the whole are
-//! verified on the way.
+//! Reading a backup. Each row, the order of the rows, their number and the checksum of the whole
+//! are verified on the way.
 
 use std::io::{self, Read};
 
@@ -14,8 +14,8 @@ use crate::{
     time::Moment,
 };
 
-/// The longest key and the longest row of a file, with room to spare. A damaged length does not take
-/// more memory.
+/// The longest key and the longest row of a file, with room to spare. A damaged length does not
+/// take more memory.
 const LONGEST: usize = 32 << 20;
 
 /// The contents of a whole backup.
@@ -32,8 +32,8 @@ pub struct BackupReport {
 /// Reads a whole backup, and verifies it.
 ///
 /// # Errors
-/// `Corrupt` if the backup is damaged, cut off, or of another version. `Unavailable` if it cannot be
-/// read.
+/// `Corrupt` if the backup is damaged, cut off, or of another version. `Unavailable` if it cannot
+/// be read.
 pub fn verify_backup(backup: impl Read) -> Result<BackupReport> {
     let mut reader = BackupReader::open(backup)?;
     while reader.next()?.is_some() {}

@@ -58,8 +58,8 @@ pub(super) fn encode(last: &LogPosition, payload: &[u8]) -> (LogPosition, Vec<u8
 /// Reads the frame of a log that begins at `at` of a segment. `None` if there is no intact frame of
 /// this log.
 ///
-/// The checksum is computed only for a head with the number of the log, which callers do not know. So
-/// no value in old frames costs more than a comparison.
+/// The checksum is computed only for a head with the number of the log, which callers do not know.
+/// So no value in old frames costs more than a comparison.
 pub(super) fn parse(segment: &[u8], at: usize, log: u64) -> Option<Frame> {
     let bytes = segment.get(at..)?;
     let (head, rest) = bytes.split_at_checked(HEAD)?;

@@ -254,9 +254,9 @@ fn check_moves(world: &World, fewest: usize, may_flap: bool) -> Result<(), Strin
     }
     let moves = world.moves.len();
     let moved: BTreeSet<_> = world.moves.iter().collect();
-    // After refusals the phases of a history follow each other more quickly, and nodes begin to move
-    // partitions at different times. Then two owners can give to the same node at once, and one of
-    // 100,000 histories needs a move more.
+    // After refusals the phases of a history follow each other more quickly, and nodes begin to
+    // move partitions at different times. Then two owners can give to the same node at once, and
+    // one of 100,000 histories needs a move more.
     if !may_flap && !world.settings.refuses && moved.len() < moves {
         return Err(format!("a partition moved twice: {:?}", world.moves));
     }

@@ -234,7 +234,8 @@ impl World {
         {
             self.late.push((done_at, call));
         }
-        // A process that ends in order releases its lease; one that is killed may come back at once.
+        // A process that ends in order releases its lease; one that is killed may come back at
+        // once.
         if !is_killed && self.random.bool() {
             self.store.release(which);
         }

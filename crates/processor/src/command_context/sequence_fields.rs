@@ -6,8 +6,8 @@ use super::CommandContext;
 use crate::{HandlerError, Rejection, RejectionKind};
 
 impl CommandContext<'_> {
-    /// Gives the sequence fields of a new row their numbers. The command sent no values for them. If
-    /// the command fails, the numbers are given back.
+    /// Gives the sequence fields of a new row their numbers. The command sent no values for them.
+    /// If the command fails, the numbers are given back.
     pub(super) fn fill_sequences(
         &mut self,
         table: &Table,

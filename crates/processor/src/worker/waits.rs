@@ -10,9 +10,9 @@ impl Worker {
     /// Waits while too many numbers are not stored. Returns whether a group can begin; if not, the
     /// partition is not ready.
     ///
-    /// Commands stay in the queue for `queue_wait`. Then all of them are refused. If the storage fails
-    /// to store the numbers, they are refused at once. Otherwise no command could be done in time, and
-    /// no sender would learn why.
+    /// Commands stay in the queue for `queue_wait`. Then all of them are refused. If the storage
+    /// fails to store the numbers, they are refused at once. Otherwise no command could be done in
+    /// time, and no sender would learn why.
     pub(super) async fn wait_for_flush(&mut self) -> Result<bool, StopReason> {
         let start = self.groups.partition.clock.now();
         let mut is_refusing = false;

@@ -63,9 +63,9 @@ async fn the_counter_starts_again_in_each_year_and_never_goes_back() {
     }
 }
 
-/// An operator wrote the counter record again, and such a row hides ordered writes. At levels 1 and 2
-/// the leader had the counter in memory, and put the next ones. They were hidden, and the next leader
-/// gave their numbers again.
+/// An operator wrote the counter record again, and such a row hides ordered writes. At levels 1 and
+/// 2 the leader had the counter in memory, and put the next ones. They were hidden, and the next
+/// leader gave their numbers again.
 #[tokio::test]
 async fn a_counter_that_an_operator_has_repaired_counts_on() {
     for level in LEVELS {

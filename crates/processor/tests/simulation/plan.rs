@@ -42,9 +42,10 @@ impl Plan {
             _ => TrustLevel::Two,
         };
         let is_trusted = level == TrustLevel::Two;
-        // At trust level 2 no condition stops a former leader after the first event of the next one.
-        // So a history has all promises only without overlaps, and if the next leader waits for late
-        // writes. With overlaps, or late writes, events may be lost, and fewer promises are checked.
+        // At trust level 2 no condition stops a former leader after the first event of the next
+        // one. So a history has all promises only without overlaps, and if the next leader waits
+        // for late writes. With overlaps, or late writes, events may be lost, and fewer promises
+        // are checked.
         let (overlaps, is_late, is_waited_for) =
             match (is_trusted && !fence_is_wrong, dice.below(4)) {
                 (false, _) => (true, true, false),

@@ -29,8 +29,8 @@ impl System {
     /// application before [`System::finish_import`].
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] if the application exists, and [`Error::Importing`] if another import
-    /// of it has not finished. Nothing is changed then.
+    /// [`Error::AlreadyExists`] if the application exists, and [`Error::Importing`] if another
+    /// import of it has not finished. Nothing is changed then.
     pub async fn begin_import(
         &self,
         name: &AppName,
@@ -72,9 +72,9 @@ impl System {
     /// registry. The import may still be under way: it cannot finish any more. Its number is never
     /// used again.
     ///
-    /// Invariant: a keyspace is dropped only after its import can no longer finish. A simpler version
-    /// drops the keyspace first. The import writes its last row; the keyspace is dropped; the import
-    /// finishes. So an application without its rows would exist.
+    /// Invariant: a keyspace is dropped only after its import can no longer finish. A simpler
+    /// version drops the keyspace first. The import writes its last row; the keyspace is dropped;
+    /// the import finishes. So an application without its rows would exist.
     ///
     /// # Errors
     /// [`Error::DoesNotExist`] if there is no such import, and [`Error::AlreadyExists`] if the

@@ -187,7 +187,8 @@ impl System {
         Ok((there.as_ref() != Some(&ready)).then_some(there))
     }
 
-    /// Replaces the row of an application, or removes it. Returns `false` if the row has other bytes.
+    /// Replaces the row of an application, or removes it. Returns `false` if the row has other
+    /// bytes.
     pub(super) async fn replace(
         &self,
         name: &AppName,

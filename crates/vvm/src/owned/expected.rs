@@ -11,8 +11,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The partitions that other nodes may give to this one soon, by rows that this node has read.
 ///
 /// A node that expects a partition reads the rows every 50 ms, so that it starts the partition soon
-/// after the other node has stopped it. The other node may never stop it: its repair may not end, or
-/// its storage may not answer. So the node looks often only for as long as something happens.
+/// after the other node has stopped it. The other node may never stop it: its repair may not end,
+/// or its storage may not answer. So the node looks often only for as long as something happens.
 #[derive(Debug)]
 pub(super) struct ExpectedPartitions {
     all: BTreeSet<(PartitionId, OwnerEpoch)>,

@@ -15,8 +15,8 @@ const LASTING: Duration = Duration::from_secs(60);
 pub(super) struct EarlyFailures(BTreeMap<PartitionId, u32>);
 
 impl EarlyFailures {
-    /// Notes that a partition has failed after it had worked for this time. Returns whether the node
-    /// cannot run the partition: another node shall try.
+    /// Notes that a partition has failed after it had worked for this time. Returns whether the
+    /// node cannot run the partition: another node shall try.
     pub(super) fn note(&mut self, partition: PartitionId, worked: Duration) -> bool {
         let failures = self.0.entry(partition).or_insert(0);
         *failures = if worked >= LASTING { 1 } else { *failures + 1 };

@@ -32,8 +32,8 @@ const REST: Duration = Duration::from_secs(2);
 pub(super) struct StopTimes {
     /// The partition sends no write after this time.
     brake: Duration,
-    /// A partition that has not ended by this time is late. Its services, which end first, have half
-    /// of this time.
+    /// A partition that has not ended by this time is late. Its services, which end first, have
+    /// half of this time.
     late: Duration,
     /// Whether the partition goes to another node.
     is_move: bool,

@@ -39,10 +39,11 @@ pub struct RowInTheWay {
     pub event: Option<u64>,
     /// The content of the row now; `None` if there is no such row.
     pub found: Option<RowContent>,
-    /// The bytes that the node was about to write, if it met the row in a write. They are not always
-    /// the right content.
+    /// The bytes that the node was about to write, if it met the row in a write. They are not
+    /// always the right content.
     pub expected: Option<RowContent>,
-    /// The repair of the row: `mark`, `restore`, `remove`, `put_back`, `other_version` or `restore_storage`.
+    /// The repair of the row: `mark`, `restore`, `remove`, `put_back`, `other_version` or
+    /// `restore_storage`.
     pub repair: &'static str,
     /// The repair of the row, for a person.
     pub advice: &'static str,
@@ -66,7 +67,8 @@ pub struct ProposedPlace {
     pub why: &'static str,
 }
 
-/// The place that the bytes of a damaged event name. It may be wrong, because the bytes are damaged.
+/// The place that the bytes of a damaged event name. It may be wrong, because the bytes are
+/// damaged.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PlaceHint {
     /// The workspace of the event.

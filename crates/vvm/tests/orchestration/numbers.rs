@@ -233,8 +233,9 @@ async fn a_definition_that_could_repeat_a_number_is_refused() {
 }
 
 /// A node stored the definition of each series before it checked the next one, and before it
-/// checked the tables. Then the application was refused, and never ran. The stored definition stayed,
-/// and the next definition of that series was refused, although no number of the stored one exists.
+/// checked the tables. Then the application was refused, and never ran. The stored definition
+/// stayed, and the next definition of that series was refused, although no number of the stored one
+/// exists.
 #[tokio::test]
 async fn a_refused_application_leaves_no_definition_behind() {
     const BILL: &str = "[tables.\"shop.Bill\"]\nkind = \"WDoc\"\n";

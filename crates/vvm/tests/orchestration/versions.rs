@@ -179,8 +179,8 @@ async fn a_partition_whose_deployment_stays_unknown_goes_back() {
     well.shutdown().await.unwrap();
 }
 
-/// The storage of one node failed for more than 10 s. After that the node was still said to be unable
-/// to run the partitions, so that they left it, and nobody else could give one to it.
+/// The storage of one node failed for more than 10 s. After that the node was still said to be
+/// unable to run the partitions, so that they left it, and nobody else could give one to it.
 #[tokio::test]
 async fn a_node_takes_partitions_again_when_it_can_read_the_deployment() {
     let cluster = Cluster::new();

@@ -85,7 +85,7 @@ fn count_file(file: &SourceFile) -> Option<Counts<'_>> {
 }
 
 /// Returns the text of a line that is a comment.
-fn comment_of(line: &str) -> Option<&str> {
+pub(super) fn comment_of(line: &str) -> Option<&str> {
     let text = line.trim_start().strip_prefix("//")?;
     Some(text.trim_start_matches(['/', '!']))
 }

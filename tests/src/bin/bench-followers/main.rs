@@ -1,8 +1,8 @@
 //! Clients that follow a log: how fast each event comes to them, and what a client costs the node.
 //!
 //! `cargo xtask bench followers` runs this program. A table goes to stdout as Markdown, progress to
-//! stderr. The time of an event begins when its command is sent, so it includes the write. The time of
-//! the command itself is shown beside it.
+//! stderr. The time of an event begins when its command is sent, so it includes the write. The time
+//! of the command itself is shown beside it.
 
 mod follower;
 mod writers;

@@ -22,7 +22,8 @@ const FROZEN: u16 = 9;
 /// The longest wait for the nodes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Three nodes: one owns all partitions but one, one is frozen and owns that one, and one owns none.
+/// Three nodes: one owns all partitions but one, one is frozen and owns that one, and one owns
+/// none.
 pub(crate) struct BenchNodes {
     pub(crate) owner: SocketAddr,
     pub(crate) entry: SocketAddr,

@@ -45,8 +45,8 @@ fn no_text_shows_the_password_of_an_address() {
     assert!(message.contains("a URL is expected") && !message.contains("4711"), "{message}");
 }
 
-/// `vvm config show` had the password of a contact point, and the log of the client of DynamoDB that
-/// of an endpoint.
+/// `vvm config show` had the password of a contact point, and the log of the client of DynamoDB
+/// that of an endpoint.
 #[test]
 fn a_login_in_the_address_of_a_storage_is_refused_and_not_shown() {
     let folder = tempfile::tempdir().unwrap();

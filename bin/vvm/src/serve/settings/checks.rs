@@ -41,8 +41,8 @@ pub(super) fn check_listens(config: &VvmConfig) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Checks the origins of web pages. A browser sends no token by itself, so without tokens every page
-/// with such an origin could do everything in the name of each visitor.
+/// Checks the origins of web pages. A browser sends no token by itself, so without tokens every
+/// page with such an origin could do everything in the name of each visitor.
 fn check_pages(VvmConfig { http, access, source, .. }: &VvmConfig) -> Result<(), CommandError> {
     let key = ["http", "page_origins"];
     if access.is_none() && !http.page_origins.is_empty() {

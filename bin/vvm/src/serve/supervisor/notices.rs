@@ -1,7 +1,7 @@
 //! The decision about what the supervisor is told. No I/O.
 //!
-//! The supervisor is told each change once. A message that was not sent is made again, from the state
-//! at that time: there is no queue.
+//! The supervisor is told each change once. A message that was not sent is made again, from the
+//! state at that time: there is no queue.
 
 use std::time::Duration;
 
@@ -129,10 +129,10 @@ impl Notices {
         lines
     }
 
-    /// Returns how many reloads have begun, and how many have ended, as far as the supervisor is told
-    /// now. A reload that ends before the first message has two messages as well: in one message,
-    /// `READY=1` would replace `RELOADING=1`. The supervisor of a node that is not ready yet, or that
-    /// stops, waits for no reload.
+    /// Returns how many reloads have begun, and how many have ended, as far as the supervisor is
+    /// told now. A reload that ends before the first message has two messages as well: in one
+    /// message, `READY=1` would replace `RELOADING=1`. The supervisor of a node that is not ready
+    /// yet, or that stops, waits for no reload.
     fn told_reloads(&self, seen: &Seen) -> (u64, u64) {
         let (Reloads { begun, ended, .. }, told) = (seen.reloads, &self.told);
         if !told.is_ready || seen.is_stopping {

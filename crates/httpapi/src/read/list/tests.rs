@@ -101,8 +101,8 @@ async fn a_short_page_reads_few_records() {
     }
 }
 
-/// A list of records that are slow to read, because they are large, ended by its time with a problem.
-/// So no client could go on.
+/// A list of records that are slow to read, because they are large, ended by its time with a
+/// problem. So no client could go on.
 #[tokio::test]
 async fn a_page_of_slow_records_ends_in_time_and_the_list_goes_on() {
     for (order, filter) in

@@ -136,8 +136,8 @@ impl TestCluster {
         self.hangs.store(hangs, Ordering::SeqCst);
     }
 
-    /// Starts a node that owns all partitions, with one workspace, and a second node that owns none.
-    /// The second node reaches the first one through a proxy, if there is one.
+    /// Starts a node that owns all partitions, with one workspace, and a second node that owns
+    /// none. The second node reaches the first one through a proxy, if there is one.
     pub(crate) fn owner_and_entry(proxy: Option<SocketAddr>) -> (ClusterNode, ClusterNode) {
         let cluster = TestCluster::new();
         let owner = cluster.owner(NodeOptions { proxy, ..NodeOptions::default() });
@@ -235,8 +235,8 @@ impl ClusterNode {
         request(self.api, "POST", &command_path(ws, name), &[], body)
     }
 
-    /// Gives the order of an operator. A node that has just started, and an owner that has just taken
-    /// its partitions, are not known at once.
+    /// Gives the order of an operator. A node that has just started, and an owner that has just
+    /// taken its partitions, are not known at once.
     pub(crate) fn order(&self, order: ClusterOrder) {
         let start = Instant::now();
         let node = self.launched.node();

@@ -97,7 +97,8 @@ impl TestNode {
         node
     }
 
-    /// Starts a second node over the rows of this node, and waits until the second one is a standby.
+    /// Starts a second node over the rows of this node, and waits until the second one is a
+    /// standby.
     pub(crate) fn start_standby(&self) -> TestNode {
         let standby = TestNode::launch(|_, _| {}, Arc::clone(&self.driver), Clock::system());
         let (start, node) = (Instant::now(), standby.launched.node());

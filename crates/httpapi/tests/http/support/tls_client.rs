@@ -15,8 +15,8 @@ use tokio_rustls::rustls::{
 
 use super::{Answer, connect};
 
-/// A client that trusts one authority. Its read ends without an error only if the node says that the
-/// connection ends (close_notify).
+/// A client that trusts one authority. Its read ends without an error only if the node says that
+/// the connection ends (close_notify).
 #[derive(Clone)]
 pub(crate) struct TlsClient(Arc<ClientConfig>);
 
