@@ -46,8 +46,8 @@ impl CommandError {
         CommandError { reason: ExitReason::Failed, message: message.into() }
     }
 
-    /// The command line cannot be followed: its arguments contradict each other, or one of them names
-    /// a file or a node that is not there, cannot be used, or must not be replaced.
+    /// The command line cannot be followed: its arguments contradict each other, or one of them
+    /// names a file or a node that is not there, cannot be used, or must not be replaced.
     pub(crate) fn usage(message: impl Into<String>) -> CommandError {
         CommandError { reason: ExitReason::Usage, message: message.into() }
     }

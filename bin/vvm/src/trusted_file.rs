@@ -23,13 +23,13 @@ pub(crate) struct NeedlessWriters {
     pub(crate) advice: String,
 }
 
-/// Returns the users that can write a file besides root and the user of this process, or that can put
-/// another file in its place; `None` if there are none, or if the file cannot be looked at. Then
-/// reading the file fails, and that error is reported.
+/// Returns the users that can write a file besides root and the user of this process, or that can
+/// put another file in its place; `None` if there are none, or if the file cannot be looked at.
+/// Then reading the file fails, and that error is reported.
 ///
-/// Another file can be put in its place in each folder that the path leads through, also behind links.
-/// A simpler version looks at the last folder only: the writers of a folder above rename it, and make
-/// another one with the file that they want.
+/// Another file can be put in its place in each folder that the path leads through, also behind
+/// links. A simpler version looks at the last folder only: the writers of a folder above rename it,
+/// and make another one with the file that they want.
 pub(crate) fn needless_writers(file: &Path) -> Option<NeedlessWriters> {
     let places = places(file).ok()?;
     let own = geteuid().as_raw();
@@ -75,8 +75,8 @@ impl Place {
         self.mode & STICKY != 0
     }
 
-    /// Judges the place. `file` is the path that leads through the place, and `own` is the user of the
-    /// node.
+    /// Judges the place. `file` is the path that leads through the place, and `own` is the user of
+    /// the node.
     fn needless_writers(&self, file: &Path, own: u32) -> Option<NeedlessWriters> {
         let (file, place, owner) = (file.display(), self.path.display(), self.owner);
         let is_foreign = owner != 0 && owner != own;

@@ -503,8 +503,8 @@ fn main() {
     let servers = Storage::all().into_iter().filter(|(name, _)| *name != "redb");
     let three = std::env::var("VVM_TEST_CASSANDRA_CLUSTER").ok().filter(|_| is_long());
     let on_three = [trials[0], trials[6], trials[7]];
-    // These depend on the way in which leases expire. The others take minutes, and depend on nothing
-    // of a storage.
+    // These depend on the way in which leases expire. The others take minutes, and depend on
+    // nothing of a storage.
     let on_dynamodb = [trials[0], trials[8], trials[10]];
     // `cargo xtask rounds` pauses nodes of a cluster, too.
     let sample = trials.iter().copied().filter(|(name, _)| !name.contains("stand_still"));

@@ -45,8 +45,8 @@ impl CheckedStream {
     }
 
     /// Checks that a storage can hold each row. `limit` is its largest value
-    /// ([`RowLimits::value`](istorage::RowLimits::value)). [`import`](crate::import) checks it, too,
-    /// but a program may know the limit before it makes the system keyspace.
+    /// ([`RowLimits::value`](istorage::RowLimits::value)). [`import`](crate::import) checks it,
+    /// too, but a program may know the limit before it makes the system keyspace.
     ///
     /// # Errors
     /// [`ImportError::RowTooLarge`].

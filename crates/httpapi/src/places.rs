@@ -2,9 +2,10 @@
 //! memory.
 //!
 //! One principal holds at most half of the places, and at least one. If a principal has its share,
-//! its next requests wait, up to a limit. Others are refused at once, because each request that waits
-//! holds a connection. A request that holds one of the few connections between two nodes waits only
-//! for a moment. Requests without a principal have no share: only all places are a limit.
+//! its next requests wait, up to a limit. Others are refused at once, because each request that
+//! waits holds a connection. A request that holds one of the few connections between two nodes
+//! waits only for a moment. Requests without a principal have no share: only all places are a
+//! limit.
 //!
 //! Invariant: a request waits for the share of its principal before it waits for the places that
 //! all principals share. A simpler version has only places for all: a principal that opens as many
@@ -109,8 +110,8 @@ impl Places {
         Places { most_waiting: most.clamp(1, Semaphore::MAX_PERMITS), ..self }
     }
 
-    /// Waits for so many places, or for all places if there are fewer. A request that needs more than
-    /// the share of its principal takes the whole share.
+    /// Waits for so many places, or for all places if there are fewer. A request that needs more
+    /// than the share of its principal takes the whole share.
     pub(crate) async fn take<'p>(
         &self,
         taker: impl Into<PlaceTaker<'p>>,

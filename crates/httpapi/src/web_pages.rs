@@ -18,8 +18,9 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// after a preflight request, and the endpoint answers none.
 const ADMIN: HeaderName = HeaderName::from_static("x-vvm-admin");
 
-/// The advice to an operator of a node that other machines should reach. With tokens, the open views
-/// of an admin endpoint on loopback refuse requests, too: the advice must not end the use of tokens.
+/// The advice to an operator of a node that other machines should reach. With tokens, the open
+/// views of an admin endpoint on loopback refuse requests, too: the advice must not end the use of
+/// tokens.
 const SERVE_OTHERS: &str = "to serve other machines, let a proxy on this machine send `Host: localhost`, or demand tokens (the section `access`) and listen on an address that other machines reach; without tokens, an authenticating proxy in front needs `allow_unauthenticated`";
 
 /// The advice to an operator of a node that pages of other sites should reach.

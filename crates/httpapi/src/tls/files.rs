@@ -218,8 +218,8 @@ impl Credentials {
         })
     }
 
-    /// Refuses a certificate of a client, or of a server, in the place of an authority. rustls would
-    /// trust all certificates that its owner signs.
+    /// Refuses a certificate of a client, or of a server, in the place of an authority. rustls
+    /// would trust all certificates that its owner signs.
     pub(super) fn check_authorities(&self) -> Result<(), TlsFileError> {
         let Some(number) = self.leaf else { return Ok(()) };
         let (file, why) = (TlsFile::Authority, FileProblem::NoAuthority(number));

@@ -10,8 +10,8 @@ use tokio_rustls::rustls::{
     server::ParsedCertificate,
 };
 
-/// The reason why clients that use rustls refuse the certificate of a server. The nodes of a cluster
-/// are such clients, and so are the commands of `vvm`.
+/// The reason why clients that use rustls refuse the certificate of a server. The nodes of a
+/// cluster are such clients, and so are the commands of `vvm`.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RefusedByClients {
     #[error(
@@ -89,8 +89,8 @@ fn check_kind(parsed: &ParsedCertificate<'_>, ends: u64) -> Result<(), RefusedBy
     }
 }
 
-/// Whether a certificate is certainly not that of an authority. `ends` is the end of the certificate,
-/// in seconds since 1970.
+/// Whether a certificate is certainly not that of an authority. `ends` is the end of the
+/// certificate, in seconds since 1970.
 ///
 /// rustls trusts each certificate that it is given as an authority, also that of a client. rustls
 /// does not show the kind of a certificate, but refuses an authority in the place of a server. A

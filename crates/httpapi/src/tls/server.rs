@@ -23,8 +23,8 @@ impl ServerTls {
     ///
     /// # Errors
     /// If a file cannot be used, if the key is not that of the certificate, or if every client with
-    /// rustls would refuse the certificate: it is that of an authority, is not for servers, or has no
-    /// name. A certificate that has expired is no error.
+    /// rustls would refuse the certificate: it is that of an authority, is not for servers, or has
+    /// no name. A certificate that has expired is no error.
     pub fn read(files: TlsFiles) -> Result<ServerTls, TlsFileError> {
         ServerTls::read_port(PortFiles { own: files, authority: None })
     }

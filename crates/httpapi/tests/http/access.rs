@@ -689,7 +689,8 @@ fn views_without_tokens_are_no_more_open_to_pages_than_before() {
         assert_eq!(get(path, "localhost", "origin: https://evil.example\r\n"), 403, "{path}");
         assert_eq!(get(path, "localhost", "sec-fetch-site: cross-site\r\n"), 403, "{path}");
     }
-    // The advice led operators with tokens to `allow_unauthenticated`, which ends the use of tokens.
+    // The advice led operators with tokens to `allow_unauthenticated`, which ends the use of
+    // tokens.
     for (headers, status) in
         [("host: evil.example", 421), ("host: localhost\r\nsec-fetch-site: cross-site", 403)]
     {

@@ -386,8 +386,8 @@ fn files_that_cannot_be_used_are_refused_with_the_reason() {
     }
 }
 
-/// rustls trusts each certificate that it gets as an authority. So the owner of the certificate of one
-/// client could sign further ones, and with a certificate of a node no client was let in.
+/// rustls trusts each certificate that it gets as an authority. So the owner of the certificate of
+/// one client could sign further ones, and with a certificate of a node no client was let in.
 #[test]
 fn a_leaf_in_the_place_of_an_authority_is_refused() {
     let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());

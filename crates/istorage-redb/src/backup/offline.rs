@@ -34,8 +34,8 @@ impl fmt::Debug for OfflineBackup {
 }
 
 impl OfflineBackup {
-    /// Opens the file for reading, and begins its backup. No other process may have the file open until
-    /// the backup is dropped. The call blocks its thread.
+    /// Opens the file for reading, and begins its backup. No other process may have the file open
+    /// until the backup is dropped. The call blocks its thread.
     ///
     /// # Errors
     /// Those of [`RedbDriver::open`](crate::RedbDriver::open), and `Invalid` if there is no file.
@@ -50,8 +50,8 @@ impl OfflineBackup {
     /// Writes the backup to `to`. The call blocks its thread.
     ///
     /// # Errors
-    /// `Corrupt` if a row is damaged, and `Unavailable` if the file cannot be read, or `to` cannot be
-    /// written.
+    /// `Corrupt` if a row is damaged, and `Unavailable` if the file cannot be read, or `to` cannot
+    /// be written.
     pub fn write(self, to: &mut dyn Write) -> Result<()> {
         let OfflineBackup { file, mut run } = self;
         let unwritten =

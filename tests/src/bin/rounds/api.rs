@@ -48,8 +48,8 @@ pub(crate) struct HttpAnswer {
     pub(crate) body: String,
 }
 
-/// Sends a request on a connection of its own. Fails with a reason if no whole answer came, and then
-/// nothing is known of the effect.
+/// Sends a request on a connection of its own. Fails with a reason if no whole answer came, and
+/// then nothing is known of the effect.
 pub(crate) async fn send(
     clock: &Clock,
     node: SocketAddr,

@@ -29,8 +29,8 @@ pub(crate) struct FinalState {
 /// The workspace and the id of a record.
 pub(crate) type RecordKey = (u64, u64);
 
-/// A request of a client, and its outcome. Times are microseconds since the start of the run, by the
-/// one clock of the program that runs the clients.
+/// A request of a client, and its outcome. Times are microseconds since the start of the run, by
+/// the one clock of the program that runs the clients.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Operation {
@@ -48,8 +48,8 @@ pub(crate) struct Operation {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum Request {
-    /// A command. The event of the command has its `id` as request id. With `has_key` the id was sent
-    /// as the idempotency key, too, and further tries of the command have the same id.
+    /// A command. The event of the command has its `id` as request id. With `has_key` the id was
+    /// sent as the idempotency key, too, and further tries of the command have the same id.
     Write { id: String, has_key: bool, change: Change },
     /// A read of one document by its id.
     Read { id: u64, eventual: bool },
@@ -88,8 +88,8 @@ pub(crate) enum Outcome {
     Unknown {
         why: String,
     },
-    /// The record, or `None` if there is none. `says_eventual` is whether the answer said that it may
-    /// be old.
+    /// The record, or `None` if there is none. `says_eventual` is whether the answer said that it
+    /// may be old.
     Document {
         record: Option<Record>,
         says_eventual: bool,

@@ -65,7 +65,8 @@ impl RankFloors {
 /// The lowest rank of the operations that began after a moment.
 #[derive(Debug)]
 pub(crate) struct RankCeilings {
-    /// The begins from the last to the first, each with the operation of the lowest rank from there.
+    /// The begins from the last to the first, each with the operation of the lowest rank from
+    /// there.
     lowest: Vec<(u64, Ranked)>,
 }
 

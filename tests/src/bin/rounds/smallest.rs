@@ -8,8 +8,8 @@ use crate::{
 };
 
 /// Returns operations that break the promise of a check without any other ones. The final state
-/// stays as it is, because it is not a part of the order of the operations. If the violation is in the
-/// final state alone, there are none.
+/// stays as it is, because it is not a part of the order of the operations. If the violation is in
+/// the final state alone, there are none.
 pub(crate) fn operations(
     check: &Check,
     violation: &Violation,

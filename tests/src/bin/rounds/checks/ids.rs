@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use super::Found;
 use crate::history::History;
 
-/// The ids of one sequence lie in a block of this size, and begin at this place of it. Lower ids are
-/// those of singletons.
+/// The ids of one sequence lie in a block of this size, and begin at this place of it. Lower ids
+/// are those of singletons.
 const BLOCK: u64 = 5_000_000_000;
 const FIRST: u64 = 131_072;
 

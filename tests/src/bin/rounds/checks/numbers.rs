@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::Found;
 use crate::history::{History, Outcome, Request};
 
-/// The fields of the demo application that get a number without gaps: from a gapless series, or from
-/// a sequence.
+/// The fields of the demo application that get a number without gaps: from a gapless series, or
+/// from a sequence.
 const GAPLESS: [(&str, &str); 2] = [("shop.Bill", "number"), ("shop.Delivery", "number")];
 
 pub(super) fn find(history: &History) -> Found {
