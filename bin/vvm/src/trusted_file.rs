@@ -181,37 +181,37 @@ mod tests {
         let set_mode = |name: &str, mode| {
             fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
         };
-        fs::create_dir_all(at("shared/inner")).unwrap();
+        fs::create_dir_all(at("open/inner")).unwrap();
         fs::create_dir(at("own")).unwrap();
-        fs::write(at("shared/inner/keys"), "").unwrap();
-        set_mode("shared/inner/keys", 0o644);
-        ["own", "shared/inner"].into_iter().for_each(|folder| set_mode(folder, 0o755));
-        symlink("../shared/inner/keys", at("own/relative")).unwrap();
-        symlink(at("shared/inner"), at("own/folder")).unwrap();
-        symlink(at("own/relative"), at("shared/again")).unwrap();
+        fs::write(at("open/inner/keys"), "").unwrap();
+        set_mode("open/inner/keys", 0o644);
+        ["own", "open/inner"].into_iter().for_each(|folder| set_mode(folder, 0o755));
+        symlink("../open/inner/keys", at("own/relative")).unwrap();
+        symlink(at("open/inner"), at("own/folder")).unwrap();
+        symlink(at("own/relative"), at("open/again")).unwrap();
         symlink("loop", at("own/loop")).unwrap();
         let paths =
-            ["shared/inner/keys", "own/relative", "own/folder/keys", "own/../shared/again"].map(at);
+            ["open/inner/keys", "own/relative", "own/folder/keys", "own/../open/again"].map(at);
         for (mode, writers) in [
             (0o755, None),
             (0o1777, None),
             (0o777, Some("all users of this machine can replace")),
             (0o775, Some("the group of the folder can replace")),
         ] {
-            set_mode("shared", mode);
-            let shared = at("shared");
+            set_mode("open", mode);
+            let open = at("open");
             for path in &paths {
                 let found = needless_writers(path);
                 assert_eq!(found.is_some(), writers.is_some(), "{mode:o} {path:?}: {found:?}");
                 let (Some(found), Some(writers)) = (found, writers) else { continue };
                 let expected =
-                    format!("{writers} {} through the folder {}", path.display(), shared.display());
+                    format!("{writers} {} through the folder {}", path.display(), open.display());
                 assert_eq!(found.what, expected);
-                let command = format!("run `chmod go-w {}`", shared.display());
+                let command = format!("run `chmod go-w {}`", open.display());
                 assert!(found.advice.starts_with(&command), "{found:?}");
             }
         }
-        for unread in ["own/loop", "own/none", "shared/inner/keys/none"] {
+        for unread in ["own/loop", "own/none", "open/inner/keys/none"] {
             assert_eq!(needless_writers(&at(unread)), None, "{unread}");
         }
     }
