@@ -21,7 +21,7 @@ use std::{
 use clock::{Clock, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::problem::ProblemDetails;
+use crate::problem::{ProblemDetails, TOO_MANY_FOLLOWERS};
 
 /// The longest wait of a request for the share of its principal, if the request holds a connection
 /// between two nodes. All principals share these connections.
@@ -83,6 +83,21 @@ pub(crate) enum NoPlace {
     OfPrincipal,
     /// All places together.
     OfAll,
+}
+
+/// The codes of the limits of which a principal has a share.
+const CODES: [&str; 5] =
+    ["memory_full", "too_many_logs", TOO_MANY_FOLLOWERS, "partition_busy", "peer_busy"];
+
+/// The number of requests that were refused because their principals have used up their shares.
+fn refused_shares(code: &'static str) -> metrics::Counter {
+    metrics::counter!("httpapi_shares_refused_total", "limit" => code)
+}
+
+/// Lets all counters begin with 0. A counter that begins with its first event shows no increase
+/// there, so an alert would miss this event.
+pub(crate) fn begin_counters() {
+    CODES.iter().for_each(|code| refused_shares(code).increment(0));
 }
 
 impl Places {
@@ -176,7 +191,7 @@ impl Places {
     ) -> ProblemDetails {
         match why {
             NoPlace::OfPrincipal => {
-                metrics::counter!("httpapi_shares_refused_total", "limit" => code).increment(1);
+                refused_shares(code).increment(1);
                 ProblemDetails::rate_limited(reason(self.most_of_one, " of one principal"))
             }
             NoPlace::OfAll => ProblemDetails::unavailable(code, reason(self.most, "")),

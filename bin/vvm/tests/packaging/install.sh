@@ -13,13 +13,13 @@ is() {
 }
 
 export DEBIAN_FRONTEND=noninteractive
-admin=127.0.0.1:38823
+admin=127.0.0.1:9823
 
 # Becomes a command of the user of the node, as the unit starts it.
 become_vvm() {
     cd /var/lib/vvm
     exec setpriv --reuid vvm --regid vvm --clear-groups --no-new-privs \
-        env VVM__HTTP__LISTEN=127.0.0.1:38822 VVM__ADMIN__LISTEN="$admin" "$@"
+        env VVM__HTTP__LISTEN=127.0.0.1:9822 VVM__ADMIN__LISTEN="$admin" "$@"
 }
 
 as_vvm() {

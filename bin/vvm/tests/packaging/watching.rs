@@ -263,7 +263,7 @@ fn expressions_of_dashboard() -> Vec<String> {
     for query in variables.iter().filter_map(|variable| variable["query"]["query"].as_str()) {
         let inside = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
         let (metric, label) = inside.expect(query).split_once(", ").expect(query);
-        expressions.push(format!("{metric}{{{label}}}"));
+        expressions.push(format!("{metric}{{{label}!=\"\"}}"));
     }
     expressions
 }
