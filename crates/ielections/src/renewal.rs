@@ -23,8 +23,10 @@ pub(crate) struct RenewalTask {
 impl RenewalTask {
     pub(crate) fn start(runner: EngineRunner, term: Arc<Term>, next: Action) -> RenewalTask {
         let (stopped, release) = mpsc::channel(1);
+        // Made here, because a runtime that is shut down may drop the task before its first step.
+        let lost = LossOnDrop(Arc::clone(&term));
         #[expect(clippy::disallowed_methods, reason = "the leadership owns the task and ends it")]
-        let task = tokio::spawn(renew(runner, Arc::clone(&term), next, release)).abort_handle();
+        let task = tokio::spawn(renew(runner, lost, next, release)).abort_handle();
         RenewalTask { term, stopped, task }
     }
 
@@ -49,11 +51,11 @@ impl Drop for RenewalTask {
 
 async fn renew(
     mut runner: EngineRunner,
-    term: Arc<Term>,
+    lost: LossOnDrop,
     mut next: Action,
     mut release: mpsc::Receiver<oneshot::Sender<()>>,
 ) {
-    let _lost = LossOnDrop(Arc::clone(&term));
+    let term = &lost.0;
     let mut done = None;
     while next != Action::End {
         let input = tokio::select! {

@@ -379,3 +379,18 @@ fn a_runtime_that_is_shut_down_ends_the_lead_without_a_panic() {
     runtime.shutdown_timeout(LEASE);
     assert_eq!(leadership.lost(), Some(LossReason::Dropped));
 }
+
+/// A runtime was shut down before the task that renews the lease had made its first step. The
+/// leadership then seemed to last, although nothing renewed its lease.
+#[test]
+fn a_runtime_that_is_shut_down_at_once_ends_the_lead() {
+    // The runtime of one thread takes no step of the task after `acquire` returns.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let clock = Clock::system();
+    let store = Arc::new(MemStore::new(clock.clone()));
+    let owner = ([10, 0, 0, 1], 1).into();
+    let node = Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap();
+    let leadership = runtime.block_on(node.acquire(Seat::FIRST, clock.now() + LEASE)).unwrap();
+    drop(runtime);
+    assert_eq!(leadership.lost(), Some(LossReason::Dropped));
+}
