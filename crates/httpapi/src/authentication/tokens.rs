@@ -212,6 +212,9 @@ impl Authenticator for TokenAuthenticator {
 
     async fn follow(&self) {
         let _alone = self.following.lock().await;
+        // The program may have read the keys before it began to keep metrics.
+        let is_refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        show_refused(is_refused);
         loop {
             let last = self.current.borrow().looked;
             self.clock.sleep_until(last + LOOK_PAUSE).await;
