@@ -27,10 +27,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     process::run_reading(&mut command, |_| {})
 }
 
+/// The faults of the sample.
+const FAULTS: &str = "kill,pause,stop,step_down,storage_link,client_link,peer_link,full_disk";
+
 /// The runs of a test of the whole project.
 const SAMPLE: [&[&str]; 2] = [
-    &["run", "--storage", "redb", "--minutes", "1", "--seed", "1"],
-    &["run", "--storage", "cassandra", "--minutes", "3", "--seed", "2"],
+    &["run", "--storage", "redb", "--minutes", "1", "--seed", "1", "--faults", FAULTS],
+    &["run", "--storage", "cassandra", "--minutes", "3", "--seed", "2", "--faults", FAULTS],
 ];
 
 /// Runs a fixed sample with the programs that the build of the tests has made.
