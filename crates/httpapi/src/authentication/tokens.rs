@@ -33,8 +33,9 @@ const MOST_WAITING: usize = 32;
 /// The most bytes of the file of keys. A file that is larger is no file of keys.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// The longest wait of a request for a look at the file.
-const LOOK_WITHIN: Duration = Duration::from_millis(1_500);
+/// The longest wait of a request for a look at the file. A look begins within a second. The rest is
+/// for its read on a busy machine.
+const LOOK_WITHIN: Duration = Duration::from_secs(3);
 
 /// A file of keys that cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -65,7 +65,7 @@ fn send(api: SocketAddr, times: usize) -> TcpStream {
 /// Lets the slow principal use up its share of the memory for answers of a node.
 fn use_up_share(node: &ClusterNode) -> Vec<TcpStream> {
     // The kernel takes some answers of each client, and the node holds the next one.
-    let clients = (0..12).map(|_| send(node.api, 20)).collect();
+    let clients = (0..12).map(|_| send(node.api, 100)).collect();
     let (begun, mut last, mut since) = (Instant::now(), 0.0, Instant::now());
     while last < f64::from(4 << 20) || since.elapsed() < Duration::from_secs(1) {
         assert!(begun.elapsed() < PATIENCE, "the memory is never used up: {last}");
