@@ -19,6 +19,9 @@ use crate::{
     read::READ_BYTES,
 };
 
+/// The code of a refusal.
+const MEMORY_FULL: &str = "memory_full";
+
 /// The memory for all bodies, or for all answers. It is counted in KiB.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryPool {
@@ -31,7 +34,7 @@ pub(crate) struct MemoryPool {
 
 impl MemoryPool {
     pub(crate) fn new(of: &'static str, bytes: usize, clock: Clock) -> MemoryPool {
-        MemoryPool::of(of, Places::new(kib_in(bytes), clock.clone()), clock)
+        MemoryPool::of(of, Places::new(kib_in(bytes), MEMORY_FULL, clock.clone()), clock)
     }
 
     /// Memory for answers. A principal can always read two answers, so it reads documents while it
@@ -43,7 +46,7 @@ impl MemoryPool {
         waiting: usize,
         clock: Clock,
     ) -> MemoryPool {
-        let kib = Places::new(kib_in(bytes), clock.clone());
+        let kib = Places::new(kib_in(bytes), MEMORY_FULL, clock.clone());
         let kib = kib.least_of_one(kib_of(2 * READ_BYTES)).most_waiting(waiting);
         MemoryPool::of(of, kib, clock)
     }
@@ -115,7 +118,7 @@ impl MemoryPool {
     }
 
     fn problem(&self, why: NoPlace) -> ProblemDetails {
-        self.kib.problem(why, "memory_full", |kib, of_one| {
+        self.kib.problem(why, |kib, of_one| {
             let (of, mib) = (self.of, kib as f64 / 1024.0);
             format!(
                 "the memory for {of}{of_one} is used up, {mib} MiB: send the request again later"

@@ -19,9 +19,10 @@ use std::{
 };
 
 use clock::{Clock, Instant};
+use metrics::Counter;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::problem::{ProblemDetails, TOO_MANY_FOLLOWERS};
+use crate::problem::ProblemDetails;
 
 /// The longest wait of a request for the share of its principal, if the request holds a connection
 /// between two nodes. All principals share these connections.
@@ -36,6 +37,10 @@ pub(crate) struct Places {
     free: Arc<Semaphore>,
     /// The shares of the principals that have a place or wait for one.
     shares: Mutex<HashMap<String, Weak<Share>>>,
+    /// The code of a refusal because of all places together.
+    code: &'static str,
+    /// The requests that were refused because of the shares of their principals.
+    shares_refused: Counter,
     clock: Clock,
 }
 
@@ -85,32 +90,24 @@ pub(crate) enum NoPlace {
     OfAll,
 }
 
-/// The codes of the limits of which a principal has a share.
-const CODES: [&str; 5] =
-    ["memory_full", "too_many_logs", TOO_MANY_FOLLOWERS, "partition_busy", "peer_busy"];
-
-/// The number of requests that were refused because their principals have used up their shares.
-fn refused_shares(code: &'static str) -> metrics::Counter {
-    metrics::counter!("httpapi_shares_refused_total", "limit" => code)
-}
-
-/// Lets all counters begin with 0. A counter that begins with its first event shows no increase
-/// there, so an alert would miss this event.
-pub(crate) fn begin_counters() {
-    CODES.iter().for_each(|code| refused_shares(code).increment(0));
-}
-
 impl Places {
     /// Creates `most` places. As many requests of a principal may wait as its share has places.
-    pub(crate) fn new(most: usize, clock: Clock) -> Places {
+    /// `code` is that of a refusal if all principals together have all places.
+    pub(crate) fn new(most: usize, code: &'static str, clock: Clock) -> Places {
         let most = most.min(Semaphore::MAX_PERMITS);
         let most_of_one = (most / 2).max(1);
+        let shares_refused = metrics::counter!("httpapi_shares_refused_total", "limit" => code);
+        // A counter that begins with its first event shows no increase there, so an alert would
+        // miss this event.
+        shares_refused.increment(0);
         Places {
             most,
             most_of_one,
             most_waiting: most_of_one,
             free: Arc::new(Semaphore::new(most)),
             shares: Mutex::new(HashMap::new()),
+            code,
+            shares_refused,
             clock,
         }
     }
@@ -180,21 +177,19 @@ impl Places {
         is_resized
     }
 
-    /// The problem of a request that gets no place. `code` is that of the limit of all places.
-    /// `reason` makes a sentence from the number of places and the words "of one principal", which
+    /// The problem of a request that gets no place. `reason` makes a sentence from the number of places and the words "of one principal", which
     /// follow a noun or are left out.
     pub(crate) fn problem(
         &self,
         why: NoPlace,
-        code: &'static str,
         reason: impl FnOnce(usize, &str) -> String,
     ) -> ProblemDetails {
         match why {
             NoPlace::OfPrincipal => {
-                refused_shares(code).increment(1);
+                self.shares_refused.increment(1);
                 ProblemDetails::rate_limited(reason(self.most_of_one, " of one principal"))
             }
-            NoPlace::OfAll => ProblemDetails::unavailable(code, reason(self.most, "")),
+            NoPlace::OfAll => ProblemDetails::unavailable(self.code, reason(self.most, "")),
         }
     }
 
@@ -278,7 +273,7 @@ mod tests {
         for (most, of_one) in [(9, 4), (2, 1), (1, 1)] {
             let manual = ManualClock::new(1);
             let deadline = manual.clock().now() + Duration::from_secs(1);
-            let places = Places::new(most, manual.clock());
+            let places = Places::new(most, "full", manual.clock());
             let names: Vec<String> = (0..most).map(|number| number.to_string()).collect();
             let take = |principal| places.take(principal, 1, deadline);
             let mut held: Vec<_> =
@@ -310,7 +305,7 @@ mod tests {
     fn only_some_requests_of_a_principal_wait_for_its_share() {
         let manual = ManualClock::new(1);
         let deadline = manual.clock().now() + Duration::from_secs(1);
-        let places = Places::new(6, manual.clock());
+        let places = Places::new(6, "full", manual.clock());
         let begin = |principal| {
             let mut begun = Box::pin(places.take(principal, 1, deadline));
             let ended = begun.as_mut().now_or_never();
@@ -337,7 +332,7 @@ mod tests {
     fn a_request_between_two_nodes_waits_only_for_a_moment() {
         let manual = ManualClock::new(1);
         let deadline = manual.clock().now() + Duration::from_secs(10);
-        let places = Places::new(4, manual.clock());
+        let places = Places::new(4, "full", manual.clock());
         let forwarded = PlaceTaker::between_nodes(Some("slow"));
         let of_client = PlaceTaker::from(Some("slow"));
         let _held = places.take(forwarded, 2, deadline).now_or_never().unwrap().unwrap();
@@ -355,7 +350,7 @@ mod tests {
     #[test]
     fn a_request_holds_as_many_places_of_its_share_as_of_all() {
         let clock = ManualClock::new(1).clock();
-        let places = Places::new(10, clock.clone()).least_of_one(6);
+        let places = Places::new(10, "full", clock.clone()).least_of_one(6);
         let mut one = places.try_take(Some("one"), 4).unwrap();
         let mut two = places.try_take(Some("two"), 4).unwrap();
         assert!(!places.resize(&mut one, 7), "all places have only two free ones");
@@ -368,6 +363,6 @@ mod tests {
         drop(two);
         // A request that needs more than its share takes the whole share.
         assert_eq!(places.try_take(Some("two"), 9).unwrap().count(), 9);
-        assert_eq!(Places::new(2, clock).least_of_one(6).most_of_one, 2);
+        assert_eq!(Places::new(2, "full", clock).least_of_one(6).most_of_one, 2);
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     follow::{FollowContext, FollowedLogs, FollowerPlaces},
     html_page::HtmlPage,
     memory::MemoryPool,
-    places::{self, PlaceTaker},
+    places::PlaceTaker,
     problem::ProblemDetails,
     read::LogReads,
     read_throttle::ReadThrottle,
@@ -139,7 +139,6 @@ impl ApiHandler {
         let followers = HttpApiSettings::most_followers(settings.followers, connections);
         let large_events = pool("large events", LARGE_EVENTS_BYTES);
         let following = FollowContext { clock, reads: log_reads.clone(), large_events, stop };
-        places::begin_counters();
         ApiHandler {
             bodies: pool("bodies", settings.bodies_bytes),
             answers,

@@ -104,7 +104,6 @@ impl TokenAuthenticator {
         let current = watch::Sender::new(KeysInForce { verifier, digest, look: 0, looked });
         let (is_wanted, following) = (Notify::new(), Mutex::new(()));
         let (begun, waiting) = (AtomicU64::new(0), Semaphore::new(MOST_WAITING));
-        show_refused(false);
         Ok(TokenAuthenticator {
             rules,
             path,

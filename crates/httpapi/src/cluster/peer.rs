@@ -118,7 +118,7 @@ impl Peer {
                 LOGS_PER_PEER,
                 clock.clone(),
             ),
-            follower_slots: Places::new(FOLLOWERS_PER_PEER, clock.clone()),
+            follower_slots: Places::new(FOLLOWERS_PER_PEER, TOO_MANY_FOLLOWERS, clock.clone()),
             state: Mutex::new(PeerState { idle: Vec::new(), down_until: clock.now() }),
             open: Arc::new(OpenConnections { number: AtomicUsize::new(0), shown }),
             clock,
@@ -137,7 +137,7 @@ impl Peer {
     ) -> Result<PeerSlot, ProblemDetails> {
         let slots = &self.follower_slots;
         let place = slots.try_take(principal, 1).map_err(|why| {
-            slots.problem(why, TOO_MANY_FOLLOWERS, |most, of| {
+            slots.problem(why, |most, of| {
                 format!(
                     "at most {most} clients{of} follow logs of the owner through this node: follow \
                      the log at the owner itself"

@@ -13,8 +13,6 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct ReadPlaces {
     places: Places,
-    /// The code of a refusal if all principals together have all places.
-    code: &'static str,
     of: &'static str,
 }
 
@@ -35,7 +33,7 @@ impl ReadPlaces {
         clock: Clock,
         (code, of): (&'static str, &'static str),
     ) -> ReadPlaces {
-        ReadPlaces { places: Places::new(most, clock).most_waiting(limits.requests), code, of }
+        ReadPlaces { places: Places::new(most, code, clock).most_waiting(limits.requests), of }
     }
 
     /// Waits for a place.
@@ -44,9 +42,9 @@ impl ReadPlaces {
         taker: PlaceTaker<'_>,
         deadline: Instant,
     ) -> Result<Place, ProblemDetails> {
-        let ReadPlaces { places, of, .. } = self;
+        let ReadPlaces { places, of } = self;
         places.take(taker, 1, deadline).await.map_err(|why| {
-            places.problem(why, self.code, |most, of_one| {
+            places.problem(why, |most, of_one| {
                 format!(
                     "this node does at most {most} reads{of_one} {of} at the same time: send the \
                      request again later"

@@ -32,14 +32,14 @@ impl FollowerPlaces {
         let taken = metrics::gauge!("httpapi_followers");
         // The gauge exists from the beginning.
         taken.increment(0);
-        FollowerPlaces { places: Places::new(most, clock), taken }
+        FollowerPlaces { places: Places::new(most, TOO_MANY_FOLLOWERS, clock), taken }
     }
 
     /// Takes a place. Nobody waits for one: followers may stay for days.
     pub(crate) fn take(&self, principal: Option<&str>) -> Result<FollowerPlace, ProblemDetails> {
         let places = &self.places;
         let place = places.try_take(principal, 1).map_err(|why| {
-            places.problem(why, TOO_MANY_FOLLOWERS, |most, of| {
+            places.problem(why, |most, of| {
                 format!(
                     "at most {most} clients{of} follow logs of this node at the same time: wait \
                      until one of them has ended"

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::{
     memory::{MemoryPool, MemoryShare},
     places::{Place, Places},
-    problem::ProblemDetails,
+    problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
     read::{LogPermits, LogReads},
 };
 
@@ -50,7 +50,7 @@ impl LogQuota {
     pub(super) fn new(clock: Clock) -> LogQuota {
         LogQuota {
             // There is a limit of followers.
-            reads: Places::new(READS_OF_LOG, clock).most_waiting(usize::MAX),
+            reads: Places::new(READS_OF_LOG, TOO_MANY_FOLLOWERS, clock).most_waiting(usize::MAX),
             large: Arc::new(Semaphore::new(LARGE_BYTES_OF_LOG >> 10)),
         }
     }

@@ -61,7 +61,8 @@ impl LogReads {
     ) -> LogReads {
         let logs = SendPlaces::new("this node sends", most, clock.clone());
         // All followers may wait for their turns. There is a limit of followers.
-        let followers = Places::new(most.div_ceil(4), clock.clone()).most_waiting(usize::MAX);
+        let followers = Places::new(most.div_ceil(4), TOO_MANY_FOLLOWERS, clock.clone())
+            .most_waiting(usize::MAX);
         let (logs, followers) = (Arc::new(logs), Arc::new(followers));
         LogReads { throttle, logs, followers, answers, tails }
     }
@@ -91,7 +92,7 @@ impl LogReads {
 
     /// The problem of a follower that gets no place.
     pub(crate) fn no_place(places: &Places, why: NoPlace) -> ProblemDetails {
-        places.problem(why, TOO_MANY_FOLLOWERS, |most, of| {
+        places.problem(why, |most, of| {
             format!(
                 "at most {most} followers{of} read earlier events at the same time: follow the log \
                  again later"

@@ -18,7 +18,7 @@ pub(crate) struct SendPlaces {
 impl SendPlaces {
     /// Creates `most` places. `sends` begins the reason of a refusal, such as "this node sends".
     pub(crate) fn new(sends: &'static str, most: usize, clock: Clock) -> SendPlaces {
-        SendPlaces { sends, places: Places::new(most, clock) }
+        SendPlaces { sends, places: Places::new(most, "too_many_logs", clock) }
     }
 
     /// Waits for a place.
@@ -29,7 +29,7 @@ impl SendPlaces {
     ) -> Result<Place, ProblemDetails> {
         let SendPlaces { sends, places } = self;
         places.take(taker, 1, deadline).await.map_err(|why| {
-            places.problem(why, "too_many_logs", |most, of| {
+            places.problem(why, |most, of| {
                 format!(
                     "{sends} at most {most} logs{of} at the same time: wait until one of them has \
                      ended"
