@@ -62,11 +62,15 @@ fn alone(program: &str, arguments: &[String]) -> Result<()> {
 
 /// Runs a program that starts the `vvm` beside it.
 fn beside_the_binary(program: &str, arguments: &[String]) -> Result<()> {
+    process::run(built_beside_the_binary(program)?.args(arguments))
+}
+
+/// Builds a program and the `vvm` beside it.
+pub(crate) fn built_beside_the_binary(program: &str) -> Result<Command> {
     let packages = ["--package", "vvm-cli", "--package", "vvm-tests"];
     let programs = ["--bin", "vvm", "--bin", program];
     cargo::run(&[&["build", "--release"], &packages[..], &programs[..]].concat())?;
-    let mut command = Command::new(cargo::target_folder()?.join("release").join(program));
-    process::run(command.args(arguments))
+    Ok(Command::new(cargo::target_folder()?.join("release").join(program)))
 }
 
 fn on_servers(program: &str, usual: &str, arguments: &[String]) -> Result<()> {
@@ -75,16 +79,12 @@ fn on_servers(program: &str, usual: &str, arguments: &[String]) -> Result<()> {
     // the measurements.
     cargo::run(&[&["build"], &program[..]].concat())?;
     let servers = OwnServers::new()?;
-    let wanted = [
-        (ServerKind::Cassandra, "cassandra"),
-        (ServerKind::Cluster, "cassandra_cluster"),
-        (ServerKind::Dynamodb, "dynamodb"),
-    ];
-    let wanted = wanted.into_iter().filter(|(_, driver)| is_chosen(arguments, usual, driver));
-    let variables = servers.start(&wanted.map(|(kind, _)| kind).collect::<Vec<_>>())?;
+    let wanted = ServerKind::ALL.into_iter();
+    let wanted = wanted.filter(|kind| is_chosen(arguments, usual, kind.driver()));
+    let variables = servers.start(&wanted.collect::<Vec<_>>())?;
     let mut command = cargo(&[&["run", "--quiet"], &program[..]].concat())?;
     command.arg("--").args(arguments).envs(variables);
-    if chosen(arguments).is_none() {
+    if value_of("--drivers", arguments).is_none() {
         command.args(["--drivers", usual]);
     }
     process::run_reading(&mut command, |_| {})
@@ -95,10 +95,10 @@ pub(crate) fn sequencer() -> Result<()> {
     cargo::run(&["bench", "--quiet", "--package", "isequencer", "--bench", "sequencer"])
 }
 
-/// Returns the value of `--drivers`.
-fn chosen(arguments: &[String]) -> Option<&str> {
-    let mut chosen = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None]));
-    chosen.find_map(|(argument, next)| match argument.strip_prefix("--drivers") {
+/// Returns the value of an option, such as `--drivers`.
+pub(crate) fn value_of<'a>(option: &str, arguments: &'a [String]) -> Option<&'a str> {
+    let mut words = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None]));
+    words.find_map(|(argument, next)| match argument.strip_prefix(option) {
         Some("") => next.map(String::as_str),
         Some(rest) => rest.strip_prefix('='),
         None => None,
@@ -108,7 +108,7 @@ fn chosen(arguments: &[String]) -> Option<&str> {
 /// Returns whether a driver is among `--drivers`, or among the usual drivers if `--drivers` is
 /// missing.
 fn is_chosen(arguments: &[String], usual: &str, driver: &str) -> bool {
-    chosen(arguments).unwrap_or(usual).split(',').any(|chosen| chosen == driver)
+    value_of("--drivers", arguments).unwrap_or(usual).split(',').any(|chosen| chosen == driver)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::{
-    cargo,
+    bench, cargo,
     error::Result,
     process,
     servers::{OwnServers, ServerKind, Variables},
@@ -14,10 +14,7 @@ const USUAL: &str = "cassandra";
 
 /// Builds the nodes and the program, starts the server of the storage, and runs the program.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let packages = ["--package", "vvm-cli", "--package", "vvm-tests"];
-    let programs = ["--bin", "vvm", "--bin", "rounds"];
-    cargo::run(&[&["build", "--release"], &packages[..], &programs[..]].concat())?;
-    let mut command = Command::new(cargo::target_folder()?.join("release").join("rounds"));
+    let mut command = bench::built_beside_the_binary("rounds")?;
     if arguments.first().is_some_and(|first| first == "check") {
         return process::run(command.args(arguments));
     }
@@ -49,20 +46,8 @@ pub(crate) fn run_sample(variables: &Variables) -> Result<()> {
 
 /// The server of the storage that the arguments name.
 fn server_of(arguments: &[String]) -> Option<ServerKind> {
-    let mut words = arguments.iter();
-    let storage = words.find_map(|word| match word.strip_prefix("--storage") {
-        Some("") => Some(None),
-        Some(rest) => Some(rest.strip_prefix('=')),
-        None => None,
-    });
-    let storage =
-        storage.map_or(Some(USUAL), |named| named.or_else(|| words.next().map(String::as_str)));
-    match storage {
-        Some("cassandra") => Some(ServerKind::Cassandra),
-        Some("cassandra_cluster") => Some(ServerKind::Cluster),
-        Some("dynamodb") => Some(ServerKind::Dynamodb),
-        _ => None,
-    }
+    let storage = bench::value_of("--storage", arguments).unwrap_or(USUAL);
+    ServerKind::ALL.into_iter().find(|kind| kind.driver() == storage)
 }
 
 #[cfg(test)]

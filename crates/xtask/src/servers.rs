@@ -53,6 +53,15 @@ impl ServerKind {
         }
     }
 
+    /// Returns the name of its storage in the arguments of programs.
+    pub(crate) fn driver(self) -> &'static str {
+        match self {
+            ServerKind::Cassandra => "cassandra",
+            ServerKind::Cluster => "cassandra_cluster",
+            ServerKind::Dynamodb => "dynamodb",
+        }
+    }
+
     /// Returns the environment variable by which tests find the server.
     pub(crate) fn variable(self) -> &'static str {
         match self {
