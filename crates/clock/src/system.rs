@@ -1,6 +1,6 @@
 //! The clocks of the machine. No other module reads them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -17,14 +17,16 @@ pub(crate) fn now() -> Instant {
     Instant(read(MONOTONIC))
 }
 
+/// The time of the C library. So a library that is preloaded can let the clock jump.
+#[expect(clippy::disallowed_methods, reason = "the home of time")]
 pub(crate) fn wall() -> WallTime {
-    let since_1970 = read(ClockId::Realtime);
+    // A calendar before 1970 reads as 1970.
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     WallTime::from_nanos(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn read(id: ClockId) -> Duration {
     let time = clock_gettime(id);
-    // A calendar before 1970 reads as 1970.
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
     Duration::new(seconds, nanos)

@@ -124,13 +124,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Creates a document in each workspace, after the restart at the end of the run.
-    pub(crate) async fn write_once_more(&self, within: Duration) -> Result<(), BenchError> {
-        for ws in &self.workspaces {
-            let (sent, id) = (requests::article(*ws, *ws), self.new_id());
-            self.write_until_done(*ws, &sent, &id, within).await?;
-        }
-        Ok(())
+    /// Creates a document in a workspace, before the first fault or after the restart.
+    pub(crate) async fn create_document(
+        &self,
+        ws: u64,
+        within: Duration,
+    ) -> Result<(), BenchError> {
+        let (sent, id) = (requests::article(ws, ws), self.new_id());
+        self.write_until_done(ws, &sent, &id, within).await
     }
 
     async fn write_until_done(

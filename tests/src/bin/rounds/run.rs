@@ -11,10 +11,13 @@ use clap::{Args, ValueEnum};
 use clock::{Clock, Instant};
 use fastrand::Rng;
 use futures::future::join_all;
+use serde_json::Value;
+use shop::http_client::workspace_path;
 use tokio::task::JoinSet;
 use vvm_tests::bench::{BenchError, scratch};
 
 use crate::{
+    api::{self, ANSWER_TIMEOUT, HttpRequest},
     bounds::{self, Bounds},
     checks,
     clients::{Clients, Shared},
@@ -36,6 +39,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// The time without a fault after a round. In a long one the nodes even out the partitions.
 const CALM: Duration = Duration::from_millis(1_500);
 const LONG_CALM: Duration = Duration::from_secs(14);
+
+/// The jump of all clocks that proves the fault.
+const PROOF: Duration = Duration::from_secs(60);
 
 /// The workspaces of a run, each in a partition of its own.
 const WORKSPACES: u64 = 6;
@@ -146,6 +152,7 @@ impl Run {
             self.args.pause_ms,
         );
         shared.create_workspaces(START_TIMEOUT).await?;
+        self.prove_clocks(&shared).await?;
         let owners: Arc<Mutex<Vec<Owners>>> = Arc::default();
         let mut watch = JoinSet::new();
         watch.spawn(leaders::watch(
@@ -160,12 +167,37 @@ impl Run {
         let shared = clients.stop().await?;
         watch.shutdown().await;
         self.restart().await?;
-        shared.write_once_more(START_TIMEOUT).await?;
+        for ws in &shared.workspaces {
+            shared.create_document(*ws, START_TIMEOUT).await?;
+        }
         let apis: Vec<_> = self.cluster.nodes.iter().map(|node| node.api).collect();
         final_state::read(&self.recorder, &self.clock, &apis, &shared.workspaces).await?;
         drop(shared);
         self.stop().await;
         Ok(owners.lock().map(|owners| owners.clone()).unwrap_or_default())
+    }
+
+    /// Fails if a jump of the clocks does not show in an event: then the fault would have no effect,
+    /// and nothing would be proved by it. The events of this workspace are late from now on.
+    async fn prove_clocks(&self, shared: &Shared) -> Result<(), BenchError> {
+        if !self.cluster.has_shim {
+            return Ok(());
+        }
+        for node in &self.cluster.nodes {
+            node.faults.set_clock(PROOF, true)?;
+        }
+        shared.create_document(WORKSPACES, START_TIMEOUT).await?;
+        self.cluster.heal()?;
+        let request = HttpRequest::get(format!("{}/wlog?from=2", workspace_path(WORKSPACES)));
+        let api = self.cluster.nodes[0].api;
+        let log = api::send(&self.clock, api, &request, ANSWER_TIMEOUT).await?.body;
+        let event: Value = serde_json::from_str(log.lines().next().unwrap_or_default())?;
+        let time = Duration::from_micros(event["timeMicros"].as_u64().unwrap_or(0));
+        let ahead = time.saturating_sub(Duration::from_millis(self.clock.wall().as_millis()));
+        match ahead > PROOF / 2 {
+            true => Ok(()),
+            false => Err(format!("a clock that jumps by {PROOF:?} has no effect: {log}").into()),
+        }
     }
 
     async fn rounds(&mut self, clients: &Clients) -> Result<(), BenchError> {
