@@ -77,7 +77,9 @@ pub fn answer(stream: &mut impl Read) -> io::Result<(u16, String)> {
     Ok((status, body))
 }
 
-fn unchunked(mut text: &str) -> Option<String> {
+/// Returns what the chunks of a body hold. `None` if the last chunk is missing.
+#[must_use]
+pub fn unchunked(mut text: &str) -> Option<String> {
     let mut body = String::new();
     loop {
         let (size, rest) = text.split_once("\r\n")?;

@@ -4,6 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use clock::Clock;
 use serde_json::Value;
+use shop::http_client::unchunked;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -85,19 +86,6 @@ fn parse(bytes: &[u8]) -> Option<HttpAnswer> {
         None => return None,
     };
     Some(HttpAnswer { status, head, body })
-}
-
-fn unchunked(mut text: &str) -> Option<String> {
-    let mut body = String::new();
-    loop {
-        let (size, rest) = text.split_once("\r\n")?;
-        let size = usize::from_str_radix(size, 16).ok()?;
-        if size == 0 {
-            return Some(body);
-        }
-        body.push_str(rest.get(..size)?);
-        text = rest.get(size + 2..)?;
-    }
 }
 
 /// Sends a request, and reads the answer of a success by `read`.

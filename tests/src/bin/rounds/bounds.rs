@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
-use clap::ValueEnum;
 use serde_json::Value;
 
 use crate::{
@@ -81,13 +80,7 @@ impl Bounds {
 
     pub(crate) fn add_recovery(&mut self, faults: &[Fault], took: Duration) {
         self.rounds += 1;
-        let name = |fault: &Fault| {
-            fault
-                .kind
-                .to_possible_value()
-                .map_or_else(String::new, |kind| kind.get_name().to_owned())
-        };
-        let mut names: Vec<String> = faults.iter().map(name).collect();
+        let mut names: Vec<String> = faults.iter().map(|fault| fault.kind.to_string()).collect();
         names.sort_unstable();
         self.ready_after.entry(names.join(" + ")).or_default().push(took);
     }

@@ -1,6 +1,6 @@
 //! The faults of a run, and how each begins and ends.
 
-use std::{fmt, process::Stdio, sync::atomic::Ordering, time::Duration};
+use std::{any::Any, fmt, process::Stdio, sync::atomic::Ordering, time::Duration};
 
 use clap::ValueEnum;
 use clock::Clock;
@@ -16,6 +16,7 @@ use crate::{
     cluster::Cluster,
     network::Traffic,
     node::Node,
+    storage::value_name,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -63,17 +64,21 @@ pub(crate) struct Fault {
     pub(crate) lasts: Duration,
 }
 
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        value_name(self, f)
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Fault { kind, traffic, jump, is_ahead, lasts, .. } = self;
         let target = self.target + 1;
-        let name =
-            kind.to_possible_value().map_or_else(String::new, |kind| kind.get_name().to_owned());
         match kind {
             FaultKind::KillServer | FaultKind::PauseServer => {
-                write!(f, "{name} of server {target}")?
+                write!(f, "{kind} of server {target}")?
             }
-            _ => write!(f, "{name} of node {target}")?,
+            _ => write!(f, "{kind} of node {target}")?,
         }
         match kind {
             FaultKind::StorageLink | FaultKind::ClientLink | FaultKind::PeerLink
@@ -91,12 +96,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What must be undone at the end of a fault.
-enum Undo {
-    Nothing,
-    Resume(SuspendedProcesses),
-    StartServer(KilledServer),
-}
+/// A value that ends a fault when it is dropped, if the fault needs one.
+type Undo = Option<Box<dyn Any>>;
 
 impl Fault {
     /// Lets the fault happen, from its begin to its end.
@@ -110,7 +111,8 @@ impl Fault {
         note(format!("begin {self}"));
         let undo = self.begin(cluster, clock).await?;
         clock.sleep(self.lasts).await;
-        self.end(cluster, clock, undo).await?;
+        drop(undo);
+        self.end(cluster, clock).await?;
         note(format!("end {self}"));
         Ok(())
     }
@@ -131,19 +133,19 @@ impl Fault {
             }
             FaultKind::KillServer => {
                 let server = &cluster.storage.servers[self.target];
-                return Ok(Undo::StartServer(KilledServer::node_at(server)?));
+                return Ok(Some(Box::new(KilledServer::node_at(server)?)));
             }
             FaultKind::PauseServer => {
                 let server = &cluster.storage.servers[self.target];
-                return Ok(Undo::Resume(SuspendedProcesses::nodes_at(&[server])?));
+                return Ok(Some(Box::new(SuspendedProcesses::nodes_at(&[server])?)));
             }
             FaultKind::FullDisk => node.faults.set_full(true)?,
             FaultKind::Clock => node.faults.set_clock(self.jump, self.is_ahead)?,
         }
-        Ok(Undo::Nothing)
+        Ok(None)
     }
 
-    async fn end(&self, cluster: &Cluster, clock: &Clock, undo: Undo) -> Result<(), BenchError> {
+    async fn end(&self, cluster: &Cluster, clock: &Clock) -> Result<(), BenchError> {
         let node = &cluster.nodes[self.target % cluster.nodes.len()];
         match self.kind {
             FaultKind::Kill => node.stays_down.store(false, Ordering::SeqCst),
@@ -156,11 +158,6 @@ impl Fault {
             FaultKind::KillServer | FaultKind::PauseServer => {}
             FaultKind::FullDisk => node.faults.set_full(false)?,
             FaultKind::Clock => node.faults.set_clock(Duration::ZERO, true)?,
-        }
-        match undo {
-            Undo::Nothing => {}
-            Undo::Resume(suspended) => drop(suspended),
-            Undo::StartServer(killed) => drop(killed),
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use vvm_tests::bench::BenchError;
 
 use crate::{
     api::{self, ANSWER_TIMEOUT, HttpAnswer, HttpRequest},
-    history::{Event, Line, PartitionEvent, Version},
+    history::{Line, PartitionEvent, Version},
     recorder::Recorder,
 };
 
@@ -34,7 +34,8 @@ pub(crate) async fn read(
 ) -> Result<(), BenchError> {
     let reader = Reader { clock, nodes };
     for ws in workspaces {
-        let events = reader.log(*ws).await?;
+        let log = format!("{}/wlog", workspace_path(*ws));
+        let events = reader.events(&log, api::event).await?;
         let mut ids: Vec<u64> =
             events.iter().flat_map(|event| &event.rows).map(|row| row.id).collect();
         ids.sort_unstable();
@@ -45,7 +46,8 @@ pub(crate) async fn read(
         }
     }
     for partition in 0..PARTITIONS {
-        for event in reader.partition(partition).await? {
+        let log = format!("/api/v2/apps/demo/shop/partitions/{partition}/plog");
+        for event in reader.events(&log, partition_event).await? {
             recorder.add(Line::PartitionEvent { partition, event });
         }
     }
@@ -58,32 +60,18 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn log(&self, ws: u64) -> Result<Vec<Event>, BenchError> {
+    /// Reads a log from its beginning to its end. `event` reads a line.
+    async fn events<T>(
+        &self,
+        log: &str,
+        event: fn(&str) -> Option<T>,
+    ) -> Result<Vec<T>, BenchError> {
         let mut events = Vec::new();
         loop {
-            let from = events.len() as u64 + 1;
-            let path = format!("{}/wlog?from={from}&limit={PAGE}", workspace_path(ws));
+            let path = format!("{log}?from={}&limit={PAGE}", events.len() + 1);
             let answer = self.get(&path).await?;
             let lines = answer.body.lines().filter(|line| !line.is_empty());
-            let page: Option<Vec<Event>> = lines.map(api::event).collect();
-            let page = page.ok_or_else(|| format!("{path} makes no sense"))?;
-            if page.is_empty() {
-                return Ok(events);
-            }
-            events.extend(page);
-        }
-    }
-
-    async fn partition(&self, partition: u16) -> Result<Vec<PartitionEvent>, BenchError> {
-        let mut events = Vec::new();
-        loop {
-            let from = events.len() as u64 + 1;
-            let path = format!(
-                "/api/v2/apps/demo/shop/partitions/{partition}/plog?from={from}&limit={PAGE}"
-            );
-            let answer = self.get(&path).await?;
-            let lines = answer.body.lines().filter(|line| !line.is_empty());
-            let page: Option<Vec<PartitionEvent>> = lines.map(partition_event).collect();
+            let page: Option<Vec<T>> = lines.map(event).collect();
             let page = page.ok_or_else(|| format!("{path} makes no sense"))?;
             if page.is_empty() {
                 return Ok(events);

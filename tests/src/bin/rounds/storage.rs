@@ -1,14 +1,12 @@
 //! The storage of a run.
 
-use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, time::Duration};
 
 use clap::ValueEnum;
-use clock::{Clock, Instant};
-use istorage::{KeyspaceName, StorageDriver};
-use istorage_cassandra::{CassandraConfig, CassandraDriver};
-use istorage_dynamodb::{DynamoDbConfig, DynamoDbDriver};
+use clock::Clock;
+use istorage::KeyspaceName;
 use vvm_tests::{
-    bench::{BenchError, address},
+    bench::{BenchDatabase, BenchError, address},
     servers::{CASSANDRA, CASSANDRA_CLUSTER, DYNAMODB},
 };
 
@@ -69,54 +67,35 @@ impl RunStorage {
                 "driver = \"cassandra\"\ncassandra = {{ contact_points = {servers:?}, replication = \"up_to_three\" }}"
             ),
             StorageKind::Dynamodb => format!(
-                "driver = \"dynamodb\"\ndynamodb = {{ endpoint = \"http://{}\", region = \"local\", access_key_id = \"local\", secret_access_key = \"local\", table_prefix = \"\" }}",
+                "driver = \"dynamodb\"\ndynamodb = {{ endpoint = \"http://{}\", region = \"local\", access_key_id = \"local\", secret_access_key = \"local\" }}",
                 servers.join(",")
             ),
         };
         format!("[storage]\nsystem_keyspace = \"{}\"\n{driver}\n", self.keyspace)
     }
 
-    /// Drops the keyspaces of the run.
+    /// Drops the keyspaces of the run. The file of redb lies in the folder of the run.
     pub(crate) async fn clean(&self, clock: &Clock) -> Result<(), BenchError> {
+        if self.kind == StorageKind::Redb {
+            return Ok(());
+        }
+        let driver = BenchDatabase::connect(&self.kind.to_string(), clock).await?.driver;
         let deadline = clock.now() + DROP_TIMEOUT;
-        let Some(driver) = self.connect(clock, deadline).await? else { return Ok(()) };
         for name in [format!("{}_1_demo_shop", self.keyspace), self.keyspace.clone()] {
             driver.drop_keyspace(&KeyspaceName::new(name)?, deadline).await?;
         }
         driver.close().await;
         Ok(())
     }
-
-    async fn connect(
-        &self,
-        clock: &Clock,
-        deadline: Instant,
-    ) -> Result<Option<Arc<dyn StorageDriver>>, BenchError> {
-        let clock = clock.clone();
-        Ok(match self.kind {
-            // The file lies in the folder of the run.
-            StorageKind::Redb => None,
-            StorageKind::Cassandra | StorageKind::CassandraCluster => {
-                let config = CassandraConfig::new(self.servers.iter().cloned());
-                Some(Arc::new(CassandraDriver::connect(config, clock, deadline).await?))
-            }
-            StorageKind::Dynamodb => {
-                let endpoint = format!("http://{}", self.servers.join(","));
-                let local = DynamoDbConfig::local(&endpoint);
-                let config = DynamoDbConfig { table_prefix: String::new(), ..local };
-                Some(Arc::new(DynamoDbDriver::connect(config, clock, deadline).await?))
-            }
-        })
-    }
 }
 
 impl fmt::Display for StorageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            StorageKind::Redb => "redb",
-            StorageKind::Cassandra => "cassandra",
-            StorageKind::CassandraCluster => "cassandra_cluster",
-            StorageKind::Dynamodb => "dynamodb",
-        })
+        value_name(self, f)
     }
+}
+
+/// Writes a value as the command line has it.
+pub(crate) fn value_name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(value.to_possible_value().ok_or(fmt::Error)?.get_name())
 }

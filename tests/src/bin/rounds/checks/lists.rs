@@ -1,6 +1,9 @@
 //! Lists have what they must have.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
+};
 
 use super::{Found, versions};
 use crate::{
@@ -32,13 +35,11 @@ pub(super) fn find(history: &History) -> Found {
             let text = format!("operation {} lists {id}, which no event wrote", operation.number);
             found.push((text, vec![operation.number]));
         }
-        for (key, bounds) in bounds.range((operation.ws, 0)..=(operation.ws, u64::MAX)) {
-            let wrong = if page.covers(key.1, bounds.record) {
-                wrong_document(operation, &page, key.1, bounds)
-            } else {
-                None
-            };
-            found.extend(wrong);
+        let (after, last) = ((operation.ws, page.after), (operation.ws, page.last));
+        let covered = (Bound::Excluded(after), Bound::Included(last.max(after)));
+        let covered = bounds.range(covered).filter(|(_, bounds)| page.has_table(bounds.record));
+        for ((_, id), bounds) in covered {
+            found.extend(wrong_document(operation, &page, *id, bounds));
         }
     }
     found
@@ -61,9 +62,8 @@ impl<'h> Page<'h> {
         Some(Page { table, documents, after: *after, last: next.unwrap_or(u64::MAX) })
     }
 
-    fn covers(&self, id: u64, record: &versions::RecordVersions<'_>) -> bool {
-        let is_of_table = record.versions.iter().any(|(_, row)| row.table == self.table);
-        is_of_table && id > self.after && id <= self.last
+    fn has_table(&self, record: &versions::RecordVersions<'_>) -> bool {
+        record.versions.first().is_some_and(|(_, row)| row.table == self.table)
     }
 }
 
