@@ -7,7 +7,7 @@ use clock::Clock;
 use istorage_tck::{ScratchKeyspace, Subject};
 use libtest_mimic::Arguments;
 use tokio::{runtime::Runtime, sync::OnceCell};
-use trialkit::{Conclusion, Trial, TrialRunner, harness};
+use trialkit::{Conclusion, Trial, TrialRunner, harness, is_long};
 
 use crate::drivers::{DriverSubject, Drivers};
 
@@ -163,6 +163,22 @@ impl<R: DriverRunner> TrialRunner for Target<R> {
             Err(why) => Conclusion::Failed(why.clone()),
         }
     }
+}
+
+/// All storages: for suites to which several servers add nothing that the suites of storages and of
+/// elections do not prove. So a cluster runs them only in a long run.
+#[must_use]
+pub fn on_all_storages<R: DriverRunner>(drivers: Drivers) -> Vec<Target<R>> {
+    let mut targets = vec![
+        Target::new("mem", drivers.mem),
+        Target::new("redb", drivers.redb),
+        Target::new("cassandra", drivers.cassandra),
+        Target::new("dynamodb", drivers.dynamodb),
+    ];
+    if is_long() {
+        targets.push(Target::new("cassandra_cluster", drivers.cassandra_cluster));
+    }
+    targets
 }
 
 /// Runs trials on the chosen drivers. Each trial is a test with the name `driver::trial`. Files are

@@ -14,26 +14,13 @@ mod owners;
 mod registry;
 
 use database::Database;
-use trialkit::is_long;
-use vvm_tests::trials::{OwnFixtures, Target, run_trials};
+use vvm_tests::trials::{OwnFixtures, on_all_storages, run_trials};
 
 fn main() -> std::process::ExitCode {
     run_trials::<OwnFixtures<Database>>(
         env!("CARGO_TARGET_TMPDIR"),
         None,
-        |drivers| {
-            let mut targets = vec![
-                Target::new("mem", drivers.mem),
-                Target::new("redb", drivers.redb),
-                Target::new("cassandra", drivers.cassandra),
-                Target::new("dynamodb", drivers.dynamodb),
-            ];
-            // What several servers add is in the suites of storages and of elections.
-            if is_long() {
-                targets.push(Target::new("cassandra_cluster", drivers.cassandra_cluster));
-            }
-            targets
-        },
+        on_all_storages,
         [registry::TRIALS, numbers::TRIALS, owners::TRIALS, members::TRIALS].into_iter().flatten(),
     )
 }
