@@ -177,8 +177,8 @@ impl Places {
         is_resized
     }
 
-    /// The problem of a request that gets no place. `reason` makes a sentence from the number of places and the words "of one principal", which
-    /// follow a noun or are left out.
+    /// The problem of a request that gets no place. `reason` makes a sentence from the number of
+    /// places and the words "of one principal", which follow a noun or are left out.
     pub(crate) fn problem(
         &self,
         why: NoPlace,

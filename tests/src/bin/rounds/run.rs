@@ -177,8 +177,9 @@ impl Run {
         Ok(owners.lock().map(|owners| owners.clone()).unwrap_or_default())
     }
 
-    /// Fails if a jump of the clocks does not show in an event: then the fault would have no effect,
-    /// and nothing would be proved by it. The events of this workspace are late from now on.
+    /// Fails if a jump of the clocks does not show in an event: then the fault would have no
+    /// effect, and nothing would be proved by it. The events of this workspace are late from now
+    /// on.
     async fn prove_clocks(&self, shared: &Shared) -> Result<(), BenchError> {
         if !self.cluster.has_shim {
             return Ok(());
