@@ -114,6 +114,7 @@ async fn settled(fixture: &CommandsFixture, sent: SentCommands) {
     let mut cases = Vec::new();
     for (setup, partition) in write_setups(fixture).into_iter().zip(0..) {
         let writes = settle(fixture, partition, setup, sent, None).await;
+        assert!(writes > 0, "no write was seen");
         let at =
             (1..=writes).flat_map(|write| faults.iter().map(move |fault| Some((write, *fault))));
         cases.extend(at.map(|at| (setup, at)));
@@ -140,7 +141,9 @@ async fn settle(
     script.arm();
     send(&scene, &node, &hold, sent).await;
     let may_be_refused = at.is_some_and(|(_, fault)| fault == Fault::Unavailable);
-    for answer in REQUESTS.iter().filter_map(|request| scene.answer(request)) {
+    let answers = REQUESTS.iter().filter_map(|request| scene.answer(request)).collect::<Vec<_>>();
+    assert_eq!(answers.len(), if sent == SentCommands::Lone { 1 } else { REQUESTS.len() });
+    for answer in answers {
         let is_right = match &answer {
             Ok(_) => true,
             Err(Refused::Busy(Busy::Storage(_))) => may_be_refused,
@@ -195,6 +198,7 @@ async fn open_at_each_write(fixture: &CommandsFixture, sent: SentCommands, lands
     let mut cases = Vec::new();
     for (setup, partition) in write_setups(fixture).into_iter().zip(first..) {
         let writes = leave_open(fixture, partition, setup, (sent, lands), None).await;
+        assert!(writes > 0, "no write was seen");
         cases.extend((1..=writes).map(|write| (setup, Some(write))));
     }
     play(sample(fixture, cases), 100 + 1_000 * first, async |partition, (setup, at)| {
