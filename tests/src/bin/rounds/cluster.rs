@@ -70,9 +70,19 @@ impl Cluster {
     }
 
     /// Waits until all nodes are ready, or the time is over. Returns those that are not.
-    pub(crate) async fn ready(&self, clock: &Clock, within: Duration) -> Vec<String> {
+    ///
+    /// # Errors
+    /// If a node cannot be started at all.
+    pub(crate) async fn ready(
+        &mut self,
+        clock: &Clock,
+        within: Duration,
+    ) -> Result<Vec<String>, BenchError> {
         let deadline = clock.now() + within;
         loop {
+            if let Some(ended) = self.supervisors.try_join_next() {
+                ended??;
+            }
             let mut missing = Vec::new();
             for node in &self.nodes {
                 if !is_ready(node, clock).await {
@@ -80,7 +90,7 @@ impl Cluster {
                 }
             }
             if missing.is_empty() || clock.now() >= deadline {
-                return missing;
+                return Ok(missing);
             }
             clock.sleep(Duration::from_millis(50)).await;
         }

@@ -1,11 +1,10 @@
 //! The faults of a run, and how each begins and ends.
 
-use std::{any::Any, fmt, process::Stdio, sync::atomic::Ordering, time::Duration};
+use std::{any::Any, fmt, sync::atomic::Ordering, time::Duration};
 
 use clap::ValueEnum;
 use clock::Clock;
 use rustix::process::Signal;
-use tokio::process::Command;
 use vvm_tests::{
     bench::BenchError,
     processes::{KilledServer, SuspendedProcesses},
@@ -18,6 +17,9 @@ use crate::{
     node::Node,
     storage::value_name,
 };
+
+/// The time for a node to end its drain. Other faults of the round may last for so long.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 #[value(rename_all = "snake_case")]
@@ -96,66 +98,91 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A value that ends a fault when it is dropped, if the fault needs one.
-type Undo = Option<Box<dyn Any>>;
+/// A fault that has begun.
+struct Begun {
+    has_effect: bool,
+    /// A value that ends the fault when it is dropped, if the fault needs one.
+    undo: Option<Box<dyn Any>>,
+}
+
+impl Begun {
+    fn until_dropped(undo: impl Any) -> Begun {
+        Begun { has_effect: true, undo: Some(Box::new(undo)) }
+    }
+}
 
 impl Fault {
-    /// Lets the fault happen, from its begin to its end.
+    /// Lets the fault happen, from its begin to its end. Returns whether it had an effect: an order
+    /// may reach no node that can obey it, and a signal no process.
     pub(crate) async fn play(
         &self,
         cluster: &Cluster,
         clock: &Clock,
         note: &(dyn Fn(String) + Sync),
-    ) -> Result<(), BenchError> {
+    ) -> Result<bool, BenchError> {
         clock.sleep(self.delay).await;
         note(format!("begin {self}"));
-        let undo = self.begin(cluster, clock).await?;
-        clock.sleep(self.lasts).await;
+        let Begun { has_effect, undo } = self.begin(cluster, clock).await?;
+        if has_effect {
+            clock.sleep(self.lasts).await;
+        }
         drop(undo);
         self.end(cluster, clock).await?;
         note(format!("end {self}"));
-        Ok(())
+        if !has_effect {
+            note(format!("without effect: {self}"));
+        }
+        Ok(has_effect)
     }
 
-    async fn begin(&self, cluster: &Cluster, clock: &Clock) -> Result<Undo, BenchError> {
+    async fn begin(&self, cluster: &Cluster, clock: &Clock) -> Result<Begun, BenchError> {
         let node = &cluster.nodes[self.target % cluster.nodes.len()];
-        match self.kind {
+        let has_effect = match self.kind {
             FaultKind::Kill => {
                 node.stays_down.store(true, Ordering::SeqCst);
-                node.signal(Signal::KILL);
+                node.signal(Signal::KILL)
             }
             FaultKind::Pause => node.signal(Signal::STOP),
             FaultKind::Stop => node.signal(Signal::TERM),
-            FaultKind::StepDown => order(node, clock, "/step-down").await,
-            FaultKind::Drain => order(node, clock, "/drain").await,
+            FaultKind::StepDown => is_obeyed(node, clock, "/step-down").await,
+            FaultKind::Drain => is_obeyed(node, clock, "/drain").await,
             FaultKind::StorageLink | FaultKind::ClientLink | FaultKind::PeerLink => {
                 self.set_link(node, self.traffic);
+                true
             }
             FaultKind::KillServer => {
                 let server = &cluster.storage.servers[self.target];
-                return Ok(Some(Box::new(KilledServer::node_at(server)?)));
+                return Ok(Begun::until_dropped(KilledServer::node_at(server)?));
             }
             FaultKind::PauseServer => {
                 let server = &cluster.storage.servers[self.target];
-                return Ok(Some(Box::new(SuspendedProcesses::nodes_at(&[server])?)));
+                return Ok(Begun::until_dropped(SuspendedProcesses::nodes_at(&[server])?));
             }
-            FaultKind::FullDisk => node.faults.set_full(true)?,
-            FaultKind::Clock => node.faults.set_clock(self.jump, self.is_ahead)?,
-        }
-        Ok(None)
+            FaultKind::FullDisk => {
+                node.faults.set_full(true)?;
+                true
+            }
+            FaultKind::Clock => {
+                node.faults.set_clock(self.jump, self.is_ahead)?;
+                true
+            }
+        };
+        Ok(Begun { has_effect, undo: None })
     }
 
     async fn end(&self, cluster: &Cluster, clock: &Clock) -> Result<(), BenchError> {
         let node = &cluster.nodes[self.target % cluster.nodes.len()];
         match self.kind {
             FaultKind::Kill => node.stays_down.store(false, Ordering::SeqCst),
-            FaultKind::Pause => node.signal(Signal::CONT),
-            FaultKind::Stop | FaultKind::StepDown => {}
-            FaultKind::Drain => cancel_drain(node, cluster, clock).await,
+            FaultKind::Pause => {
+                node.signal(Signal::CONT);
+            }
+            FaultKind::Stop | FaultKind::StepDown | FaultKind::PauseServer => {}
+            FaultKind::Drain => cancel_drain(node, clock).await?,
             FaultKind::StorageLink | FaultKind::ClientLink | FaultKind::PeerLink => {
                 self.set_link(node, Traffic::WHOLE);
             }
-            FaultKind::KillServer | FaultKind::PauseServer => {}
+            FaultKind::KillServer => cluster.storage.wait_for_server(self.target, clock).await?,
             FaultKind::FullDisk => node.faults.set_full(false)?,
             FaultKind::Clock => node.faults.set_clock(Duration::ZERO, true)?,
         }
@@ -174,26 +201,26 @@ impl Fault {
     }
 }
 
-/// Orders something at the admin endpoint. A node that cannot obey, for example because it does not
-/// lead, is left alone.
-async fn order(node: &Node, clock: &Clock, path: &str) {
+/// Orders something at the admin endpoint, and returns whether the node obeys. A node that does not
+/// lead cannot.
+async fn is_obeyed(node: &Node, clock: &Clock, path: &str) -> bool {
     let headers = vec![("x-vvm-admin", "1".to_owned())];
     let (path, body) = (path.to_owned(), String::new());
     let request = HttpRequest { method: "POST", path, headers, body };
-    let _ = api::send(clock, node.admin, &request, ANSWER_TIMEOUT).await;
+    let answer = api::send(clock, node.admin, &request, ANSWER_TIMEOUT).await;
+    answer.is_ok_and(|answer| answer.status == 202)
 }
 
-/// Cancels the drain of a node, by the command of operators. The node may have died meanwhile, and
-/// then there is no drain.
-async fn cancel_drain(node: &Node, cluster: &Cluster, clock: &Clock) {
-    for other in &cluster.nodes {
-        let mut command = Command::new(other.binary());
-        command.args(["cluster", "drain", &node.client_link.address.to_string(), "--cancel"]);
-        command.args(["--admin", &other.admin.to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let ended = clock.timeout_at(clock.now() + Duration::from_secs(10), command.status()).await;
-        if ended.is_ok_and(|ended| ended.is_ok_and(|status| status.success())) {
-            return;
+/// Cancels the drain of a node. A node that stands still or is down answers later: a drain that
+/// lasts would leave it without partitions for the rest of the run.
+async fn cancel_drain(node: &Node, clock: &Clock) -> Result<(), BenchError> {
+    let deadline = clock.now() + CANCEL_TIMEOUT;
+    while !is_obeyed(node, clock, "/drain?cancel=true").await {
+        if clock.now() >= deadline {
+            let name = &node.name;
+            return Err(format!("{name} did not end its drain in {CANCEL_TIMEOUT:?}").into());
         }
+        clock.sleep(Duration::from_millis(200)).await;
     }
+    Ok(())
 }

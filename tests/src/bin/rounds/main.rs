@@ -26,6 +26,10 @@ mod storage;
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use tokio::signal::{
+    ctrl_c,
+    unix::{SignalKind, signal},
+};
 use vvm_tests::bench::BenchError;
 
 use self::run::RunArgs;
@@ -51,10 +55,23 @@ enum RoundsCommand {
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<ExitCode, BenchError> {
     let is_kept = match Args::parse().command {
-        RoundsCommand::Run(args) => run::run(args).await?,
+        // An end of the run by its future ends the nodes, and resumes all that stands still.
+        RoundsCommand::Run(args) => tokio::select! {
+            is_kept = run::run(args) => is_kept?,
+            interrupted = interrupted() => return Err(interrupted?.into()),
+        },
         RoundsCommand::Check { file } => check(&file)?,
     };
     Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Waits for a signal that ends the run, and returns its name.
+async fn interrupted() -> std::io::Result<&'static str> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        ended = ctrl_c() => ended.map(|()| "interrupted"),
+        _ = terminate.recv() => Ok("terminated"),
+    }
 }
 
 fn check(file: &std::path::Path) -> Result<bool, BenchError> {

@@ -30,7 +30,7 @@ pub(crate) fn plan(rng: &mut Rng, targets: &Targets) -> Vec<Fault> {
     for _ in 0..count {
         let fault = one(rng, targets);
         let is_of_server = |kind| matches!(kind, FaultKind::KillServer | FaultKind::PauseServer);
-        // The storage keeps its quorum: at most one server fails.
+        // A storage of several servers keeps its quorum: at most one server fails.
         let is_taken = |other: &Fault| {
             is_of_server(other.kind) && is_of_server(fault.kind)
                 || other.kind == fault.kind && other.target == fault.target

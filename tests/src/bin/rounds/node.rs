@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::{
         Arc,
@@ -92,10 +92,6 @@ impl Node {
         })
     }
 
-    pub(crate) fn binary(&self) -> &Path {
-        &self.binary
-    }
-
     /// Starts the node again and again, until it must stay down for good.
     pub(crate) async fn supervise(
         self: Arc<Node>,
@@ -110,12 +106,13 @@ impl Node {
             let mut child = self.spawn()?;
             self.pid.store(child.id().map_or(0, |pid| pid.cast_signed()), Ordering::SeqCst);
             let status = child.wait().await?;
-            self.pid.store(0, Ordering::SeqCst);
             let exit = NodeExit { node: self.name.clone(), at: recorder.now(), status };
             recorder.note(format!("{} ended: {status}", self.name));
             if let Ok(mut exits) = exits.lock() {
                 exits.push(exit);
             }
+            // After the exit, so that a node without a process has its last exit in the list.
+            self.pid.store(0, Ordering::SeqCst);
             clock.sleep(RESTART_DELAY).await;
         }
     }
@@ -140,12 +137,9 @@ impl Node {
         Pid::from_raw(self.pid.load(Ordering::SeqCst))
     }
 
-    /// Sends a signal. A node that does not run is left alone.
-    pub(crate) fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.pid() {
-            // The process may have ended meanwhile.
-            let _ = kill_process(pid, signal);
-        }
+    /// Sends a signal. Returns whether there was a process to take it.
+    pub(crate) fn signal(&self, signal: Signal) -> bool {
+        self.pid().is_some_and(|pid| kill_process(pid, signal).is_ok())
     }
 
     /// Stops the node in order, and leaves it down. Returns whether it ended in time.

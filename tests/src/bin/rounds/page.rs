@@ -14,8 +14,10 @@ const SECOND: f64 = 8.0;
 const LANE: f64 = 14.0;
 /// The height of the picture of the rates.
 const RATES: f64 = 120.0;
+/// The height of the picture of the memory.
+const MEMORY: f64 = 40.0;
 
-/// The colours of the owners.
+/// The colours of the nodes.
 const COLOURS: [&str; 6] = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#a463f2", "#97bbf5"];
 
 pub(crate) fn html(
@@ -28,6 +30,7 @@ pub(crate) fn html(
     let mut picture = Picture::default();
     let end = picture.rates(history);
     picture.owners(owners);
+    picture.memory(owners);
     picture.faults(notes, end);
     let Picture { svg, height } = picture;
     let width = seconds(end) * SECOND + 40.0;
@@ -40,7 +43,7 @@ pub(crate) fn html(
          <style>body{{font:13px system-ui;margin:1em}}svg{{background:#fafafa}}pre{{font-size:12px}}</style>\n\
          <h1>Rounds of faults, seed {seed}</h1>\n\
          <p>Above: answers in each second, green: done or read, red: refused or unknown. In the middle: the \
-         owner of each partition, a colour for each node. Below: the faults.</p>\n\
+         owner of each partition, and the memory of each node, a colour for each node. Below: the faults.</p>\n\
          <div style=\"overflow-x:auto\"><svg width=\"{width:.0}\" height=\"{height:.0}\">{svg}</svg></div>\n\
          <pre>{}</pre>\n<pre>{notes}</pre>\n",
         escaped(&report::violations_text(history, violations))
@@ -100,10 +103,6 @@ impl Picture {
 
     /// Draws a lane for each partition.
     fn owners(&mut self, owners: &[Owners]) {
-        let mut names: Vec<&str> =
-            owners.iter().flat_map(|seen| seen.partitions.values().map(String::as_str)).collect();
-        names.sort_unstable();
-        names.dedup();
         let mut partitions: Vec<u64> =
             owners.iter().flat_map(|seen| seen.partitions.keys().copied()).collect();
         partitions.sort_unstable();
@@ -111,14 +110,40 @@ impl Picture {
         for partition in partitions {
             for pair in owners.windows(2) {
                 let Some(owner) = pair[0].partitions.get(&partition) else { continue };
-                let place = names.iter().position(|name| name == owner).unwrap_or(0);
-                let (title, colour) =
-                    (format!("partition {partition}: {owner}"), COLOURS[place % COLOURS.len()]);
+                let title = format!("partition {partition}: node {}", owner + 1);
+                let colour = COLOURS[owner % COLOURS.len()];
                 self.bar(pair[0].at, pair[1].at, (self.height, LANE / 2.0), colour, &title);
             }
             self.height += LANE / 2.0 + 1.0;
         }
         self.height += LANE;
+    }
+
+    /// Draws a line for the memory of each node.
+    fn memory(&mut self, owners: &[Owners]) {
+        let most = owners.iter().flat_map(|seen| &seen.memory).max().copied().unwrap_or(0).max(1);
+        let nodes = owners.iter().map(|seen| seen.memory.len()).max().unwrap_or(0);
+        for node in 0..nodes {
+            let points = owners.iter().filter_map(|seen| {
+                let height = *seen.memory.get(node)? as f64 / most as f64 * MEMORY;
+                Some(format!(
+                    "{:.1},{:.1}",
+                    seconds(seen.at) * SECOND,
+                    self.height + MEMORY - height
+                ))
+            });
+            let points = points.collect::<Vec<_>>().join(" ");
+            // Writing into a string does not fail.
+            let _ = write!(
+                self.svg,
+                "<polyline points=\"{points}\" fill=\"none\" stroke=\"{}\"><title>node {}, at \
+                 most {} MiB</title></polyline>",
+                COLOURS[node % COLOURS.len()],
+                node + 1,
+                most >> 20
+            );
+        }
+        self.height += MEMORY + LANE;
     }
 
     /// Draws a bar for each fault, in the first lane that is free.

@@ -21,7 +21,7 @@ pub(crate) fn text(
 ) -> String {
     let mut text = format!(
         "\nseed {seed}: {} rounds, {} operations, {} events\n",
-        bounds.rounds,
+        bounds.rounds.len(),
         history.operations.len(),
         history.end.logs.values().map(Vec::len).sum::<usize>()
     );
@@ -35,7 +35,14 @@ pub(crate) fn text(
     line(&mut text, "all works again after (median, longest):".to_owned());
     for (faults, times) in &bounds.ready_after {
         let (median, longest) = spread(times);
-        line(&mut text, format!("{median:6.1?} {longest:6.1?} {:4} times {faults}", times.len()));
+        line(&mut text, format!("{median:>6.1?} {longest:>6.1?} {:4} times {faults}", times.len()));
+    }
+    if !bounds.gaps.is_empty() {
+        line(&mut text, "longest time without a command in a workspace (median, longest):".into());
+    }
+    for (faults, times) in &bounds.gaps {
+        let (median, longest) = spread(times);
+        line(&mut text, format!("{median:>6.1?} {longest:>6.1?} {:4} times {faults}", times.len()));
     }
     for broken in &bounds.violations {
         line(&mut text, format!("BROKEN: {broken}"));

@@ -18,7 +18,7 @@ use vvm_tests::bench::{BenchError, scratch};
 
 use crate::{
     api::{self, ANSWER_TIMEOUT, HttpRequest},
-    bounds::{self, Bounds},
+    bounds::{self, Bounds, Round},
     checks,
     clients::{Clients, Shared},
     cluster::{Cluster, ClusterParts},
@@ -43,8 +43,8 @@ const LONG_CALM: Duration = Duration::from_secs(14);
 /// The jump of all clocks that proves the fault.
 const PROOF: Duration = Duration::from_secs(60);
 
-/// The workspaces of a run, each in a partition of its own.
-const WORKSPACES: u64 = 6;
+/// The workspaces of a run, two in each partition.
+const WORKSPACES: u64 = 20;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
@@ -108,19 +108,30 @@ pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
     let cluster = Cluster::start(parts, &recorder, &clock).await?;
     let bounds = Bounds::default();
     let mut run = Run { args, seed, clock: clock.clone(), recorder, cluster, bounds };
-    let owners = run.with_clients().await?;
-    let Run { recorder, cluster, bounds, .. } = run;
+    let owners = Arc::default();
+    if let Err(error) = run.with_clients(&owners).await {
+        // What was recorded is judged all the same.
+        run.bounds.violations.push(format!("the run did not come to its end: {error}"));
+        run.cluster.heal()?;
+        run.bounds.check_exits(&run.cluster.exits());
+        run.stop().await;
+    }
+    let Run { recorder, cluster, mut bounds, .. } = run;
     cluster.end().await;
     let recorder = Arc::into_inner(recorder).ok_or("something still records")?;
     let recording = recorder.end()?;
-    storage.clean(&clock).await?;
-    let violations = checks::run_all(&recording.history);
     let Recording { history, notes } = &recording;
-    print!("{}", report::text(seed, history, &bounds, &violations));
+    let violations = checks::run_all(history);
+    bounds.check_gaps(history);
+    let text = report::text(seed, history, &bounds, &violations);
+    print!("{text}");
+    fs::write(folder.join("report.txt"), text)?;
+    let owners = owners.lock().map(|owners| owners.clone()).unwrap_or_default();
     fs::write(
         folder.join("timeline.html"),
         page::html(seed, history, notes, &owners, &violations),
     )?;
+    storage.clean(&clock).await?;
     Ok(violations.is_empty() && bounds.violations.is_empty())
 }
 
@@ -138,8 +149,8 @@ fn binary(args: &RunArgs) -> Result<PathBuf, BenchError> {
 
 impl Run {
     /// Runs the clients, the faults, and the reading of the final state.
-    async fn with_clients(&mut self) -> Result<Vec<Owners>, BenchError> {
-        let missing = self.cluster.ready(&self.clock, START_TIMEOUT).await;
+    async fn with_clients(&mut self, owners: &Arc<Mutex<Vec<Owners>>>) -> Result<(), BenchError> {
+        let missing = self.cluster.ready(&self.clock, START_TIMEOUT).await?;
         if !missing.is_empty() {
             return Err(format!("{missing:?} did not start").into());
         }
@@ -153,19 +164,19 @@ impl Run {
         );
         shared.create_workspaces(START_TIMEOUT).await?;
         self.prove_clocks(&shared).await?;
-        let owners: Arc<Mutex<Vec<Owners>>> = Arc::default();
         let mut watch = JoinSet::new();
         watch.spawn(leaders::watch(
             self.cluster.nodes.clone(),
             Arc::clone(&self.recorder),
             self.clock.clone(),
-            Arc::clone(&owners),
+            Arc::clone(owners),
         ));
         let clients = Clients::start(shared, self.args.clients, 2, self.seed);
-        self.rounds(&clients).await?;
+        let rounds = self.rounds(&clients).await;
         self.cluster.heal()?;
         let shared = clients.stop().await?;
         watch.shutdown().await;
+        rounds?;
         self.restart().await?;
         for ws in &shared.workspaces {
             shared.create_document(*ws, START_TIMEOUT).await?;
@@ -174,7 +185,7 @@ impl Run {
         final_state::read(&self.recorder, &self.clock, &apis, &shared.workspaces).await?;
         drop(shared);
         self.stop().await;
-        Ok(owners.lock().map(|owners| owners.clone()).unwrap_or_default())
+        Ok(())
     }
 
     /// Fails if a jump of the clocks does not show in an event: then the fault would have no
@@ -227,30 +238,37 @@ impl Run {
         let begin = self.recorder.now();
         let recorder = Arc::clone(&self.recorder);
         let note = move |text| recorder.note(text);
+        let takeover = bounds::takeover(&self.cluster, faults);
         let played = faults.iter().map(|fault| fault.play(&self.cluster, &self.clock, &note));
-        for played in join_all(played).await {
-            played?;
+        let mut effective = Vec::new();
+        for (fault, has_effect) in faults.iter().zip(join_all(played).await) {
+            effective.extend(has_effect?.then_some(*fault));
         }
         self.bounds.measure(&self.cluster);
         let (healed, start) = (self.recorder.now(), self.clock.now());
-        self.bounds.add_faults(faults, begin, healed);
         let within = bounds::ready_within(&self.cluster, faults);
         let deadline = start + within;
-        let missing = self.cluster.ready(&self.clock, within).await;
+        let missing = self.cluster.ready(&self.clock, within).await?;
         let idle = self.idle_workspaces(clients, healed, deadline).await;
-        let took = self.clock.now() - start;
-        if missing.is_empty() && idle.is_empty() {
-            self.bounds.add_recovery(faults, took);
-            self.recorder.note(format!("all works again after {took:.1?}"));
-            return Ok(true);
-        }
-        let what: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        let text = format!(
-            "{within:.1?} after {what:?}, nodes {missing:?} are not ready, and workspaces {idle:?} have no command done"
-        );
+        let works = missing.is_empty() && idle.is_empty();
+        let took = works.then(|| self.clock.now() - start);
+        let round = Round { faults: effective, begin, end: self.recorder.now(), takeover };
+        self.bounds.add_round(round, took);
+        let text = match took {
+            Some(took) => format!("all works again after {took:.1?}"),
+            None => {
+                let what: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                format!(
+                    "{within:.1?} after {what:?}, nodes {missing:?} are not ready, and workspaces \
+                     {idle:?} have no command done"
+                )
+            }
+        };
         self.recorder.note(text.clone());
-        self.bounds.violations.push(text);
-        Ok(false)
+        if !works {
+            self.bounds.violations.push(text);
+        }
+        Ok(works)
     }
 
     /// Waits until a command was done in each workspace. Returns those without one.
@@ -273,7 +291,7 @@ impl Run {
         for node in &self.cluster.nodes {
             node.stays_down.store(false, std::sync::atomic::Ordering::SeqCst);
         }
-        let missing = self.cluster.ready(&self.clock, START_TIMEOUT).await;
+        let missing = self.cluster.ready(&self.clock, START_TIMEOUT).await?;
         match missing.is_empty() {
             true => Ok(()),
             false => Err(format!("{missing:?} did not start again").into()),
@@ -302,9 +320,9 @@ impl Run {
             FaultKind::Kill | FaultKind::Pause | FaultKind::Stop | FaultKind::ClientLink => true,
             FaultKind::StepDown | FaultKind::Drain | FaultKind::PeerLink => !is_redb,
             FaultKind::StorageLink => has_link,
-            FaultKind::KillServer => storage.servers.len() > 1,
-            FaultKind::PauseServer => {
-                storage.servers.len() > 1 || storage.kind == StorageKind::Cassandra
+            // DynamoDB Local keeps its tables in its memory.
+            FaultKind::KillServer | FaultKind::PauseServer => {
+                matches!(storage.kind, StorageKind::Cassandra | StorageKind::CassandraCluster)
             }
             FaultKind::FullDisk => is_redb && has_shim,
             FaultKind::Clock => has_shim,

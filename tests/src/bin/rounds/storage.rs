@@ -5,10 +5,14 @@ use std::{fmt, net::SocketAddr, time::Duration};
 use clap::ValueEnum;
 use clock::Clock;
 use istorage::KeyspaceName;
+use tokio::net::TcpStream;
 use vvm_tests::{
     bench::{BenchDatabase, BenchError, address},
     servers::{CASSANDRA, CASSANDRA_CLUSTER, DYNAMODB},
 };
+
+/// The time for a server to start again.
+const SERVER_START: Duration = Duration::from_secs(180);
 
 /// The time for dropping the keyspaces of a run.
 const DROP_TIMEOUT: Duration = Duration::from_secs(120);
@@ -53,6 +57,23 @@ impl RunStorage {
             (StorageKind::Cassandra | StorageKind::Dynamodb, [server]) => Ok(Some(server.parse()?)),
             _ => Ok(None),
         }
+    }
+
+    /// Waits until a server that was started again takes connections: with two servers down, the
+    /// storage would have no quorum.
+    pub(crate) async fn wait_for_server(
+        &self,
+        server: usize,
+        clock: &Clock,
+    ) -> Result<(), BenchError> {
+        let (server, deadline) = (&self.servers[server], clock.now() + SERVER_START);
+        while TcpStream::connect(server).await.is_err() {
+            if clock.now() >= deadline {
+                return Err(format!("{server} did not start again in {SERVER_START:?}").into());
+            }
+            clock.sleep(Duration::from_millis(200)).await;
+        }
+        Ok(())
     }
 
     /// The section of a node that reaches its server over a link.
