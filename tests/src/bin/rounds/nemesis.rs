@@ -48,11 +48,12 @@ fn one(rng: &mut Rng, targets: &Targets) -> Fault {
         FaultKind::KillServer | FaultKind::PauseServer => targets.servers,
         _ => targets.nodes,
     };
-    // Some faults are shorter than a lease, and some longer.
+    // Some faults are shorter than a lease, and some are so long that other nodes take over and work
+    // before the fault ends.
     let lasts = match rng.u32(0..3) {
         0 => LEASE.mul_f64(0.1 + 0.4 * rng.f64()),
         1 => LEASE.mul_f64(0.5 + 0.7 * rng.f64()),
-        _ => LEASE.mul_f64(1.2 + 0.6 * rng.f64()),
+        _ => LEASE.mul_f64(1.2 + 1.4 * rng.f64()),
     };
     // Less than a day: a storage with the clock of the node forgets idempotency keys after a day.
     let jumps = [Duration::from_millis(700), LEASE * 2, Duration::from_secs(3_600 * 5)];

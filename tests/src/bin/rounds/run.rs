@@ -84,6 +84,8 @@ struct Run {
     recorder: Arc<Recorder>,
     cluster: Cluster,
     bounds: Bounds,
+    /// The ends that come later are those of the restart.
+    are_exits_checked: bool,
 }
 
 /// Runs rounds of faults, and checks what happened. Returns whether all promises were kept.
@@ -107,13 +109,21 @@ pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
     };
     let cluster = Cluster::start(parts, &recorder, &clock).await?;
     let bounds = Bounds::default();
-    let mut run = Run { args, seed, clock: clock.clone(), recorder, cluster, bounds };
+    let mut run = Run {
+        args,
+        seed,
+        clock: clock.clone(),
+        recorder,
+        cluster,
+        bounds,
+        are_exits_checked: false,
+    };
     let owners = Arc::default();
     if let Err(error) = run.with_clients(&owners).await {
         // What was recorded is judged all the same.
         run.bounds.violations.push(format!("the run did not come to its end: {error}"));
         run.cluster.heal()?;
-        run.bounds.check_exits(&run.cluster.exits());
+        run.check_exits();
         run.stop().await;
     }
     let Run { recorder, cluster, mut bounds, .. } = run;
@@ -284,9 +294,16 @@ impl Run {
         }
     }
 
+    /// Finds ends of processes under the faults that no fault explains.
+    fn check_exits(&mut self) {
+        if !std::mem::replace(&mut self.are_exits_checked, true) {
+            self.bounds.check_exits(&self.cluster.exits());
+        }
+    }
+
     /// Stops all nodes and starts them again, so that the final state is that of a recovery.
     async fn restart(&mut self) -> Result<(), BenchError> {
-        self.bounds.check_exits(&self.cluster.exits());
+        self.check_exits();
         self.stop().await;
         for node in &self.cluster.nodes {
             node.stays_down.store(false, std::sync::atomic::Ordering::SeqCst);
