@@ -23,6 +23,15 @@ impl SuspendedProcesses {
         Ok(SuspendedProcesses(vec![pid]))
     }
 
+    /// Suspends the process that listens at a port of this machine.
+    ///
+    /// # Errors
+    /// If no process of this user listens there, or the process cannot be suspended.
+    pub fn listening_at(port: u16) -> Result<SuspendedProcesses, String> {
+        let pid = listener(port).ok_or_else(|| format!("no process listens at port {port}"))?;
+        SuspendedProcesses::process(pid)
+    }
+
     /// Suspends the Cassandra nodes at these addresses.
     ///
     /// # Errors
@@ -99,6 +108,40 @@ impl Drop for KilledServer {
     }
 }
 
+/// Finds the process that listens at a port: the kernel lists the sockets, and each process the
+/// sockets that it has open.
+fn listener(port: u16) -> Option<u32> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
+    let lines: Vec<String> = tables
+        .into_iter()
+        .flatten()
+        .flat_map(|table| table.lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    let local = format!(":{port:04X}");
+    // The columns: number, local address, remote address, state (0A: listening), ..., inode.
+    let socket = lines.iter().find_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let is_it = columns.get(1)?.ends_with(&local) && columns.get(3) == Some(&"0A");
+        is_it.then(|| columns.get(9).map(|inode| format!("socket:[{inode}]")))?
+    })?;
+    let has_it = |pid: &u32| {
+        let files = fs::read_dir(format!("/proc/{pid}/fd"));
+        files.is_ok_and(|mut files| {
+            files.any(|file| {
+                let target = file.ok().and_then(|file| fs::read_link(file.path()).ok());
+                target.is_some_and(|target| target.as_os_str() == socket.as_str())
+            })
+        })
+    };
+    pids()?.find(has_it)
+}
+
+fn pids() -> Option<impl Iterator<Item = u32>> {
+    Some(fs::read_dir("/proc").ok()?.filter_map(|entry| {
+        entry.ok()?.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
+    }))
+}
+
 fn command_of(pid: u32) -> Option<Vec<String>> {
     let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let command = String::from_utf8_lossy(&command);
@@ -114,11 +157,7 @@ fn folder_of(command: &[String]) -> Option<PathBuf> {
 /// the folder of the node, and the configuration in the folder names the address.
 fn node_at(address: &str) -> Option<u32> {
     let address: SocketAddr = address.parse().ok()?;
-    let pids = fs::read_dir("/proc").ok()?.filter_map(|entry| {
-        entry.ok()?.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
-    });
-    let mut pids = pids.filter(|pid| serves(*pid, address).unwrap_or(false));
-    pids.next()
+    pids()?.find(|pid| serves(*pid, address).unwrap_or(false))
 }
 
 fn serves(pid: u32, address: SocketAddr) -> Option<bool> {

@@ -29,11 +29,16 @@ use crate::{
 /// meet each other.
 const HOT_DOCUMENTS: usize = 8;
 
-/// The tries of a command with an idempotency key.
-const TRIES: u32 = 8;
+/// A command with an idempotency key is sent again for so long. Most faults are shorter, so that
+/// the node that comes back, or the next owner, meets the tries of a command that was done.
+const TRIED_FOR: Duration = Duration::from_secs(60);
 
-/// The pause before another try.
+/// The pause before another try. Each one is longer than the last, up to a limit.
 const RETRY_DELAY: Duration = Duration::from_millis(150);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// So many of a hundred commands with a key are sent once more after they were answered.
+const REPEATED: u32 = 5;
 
 /// What all clients share.
 pub(crate) struct Shared {
@@ -268,16 +273,24 @@ impl Client {
     /// Sends a command, and sends it again if it has a key and its outcome is not known.
     async fn write(&mut self, ws: u64, sent: &Sent) -> Option<crate::history::Written> {
         let (id, has_key) = (self.shared.new_id(), self.rng.u32(0..100) < 60);
-        for _ in 0..if has_key { TRIES } else { 1 } {
+        let (deadline, mut delay) = (self.shared.clock.now() + TRIED_FOR, RETRY_DELAY);
+        loop {
             let node = self.node();
             match self.shared.write_once(self.sender, node, ws, sent, (&id, has_key)).await {
-                Outcome::Written(written) => return Some(written),
+                Outcome::Written(written) => {
+                    if has_key && self.rng.u32(0..100) < REPEATED {
+                        let node = self.node();
+                        self.shared.write_once(self.sender, node, ws, sent, (&id, true)).await;
+                    }
+                    return Some(written);
+                }
                 Outcome::Refused { status, .. } if status != 503 => return None,
-                _ if self.shared.is_stopped() => return None,
-                _ => self.shared.clock.sleep(RETRY_DELAY).await,
+                _ if !has_key || self.shared.is_stopped() => return None,
+                _ if self.shared.clock.now() >= deadline => return None,
+                _ => self.shared.clock.sleep(delay).await,
             }
+            delay = (delay * 2).min(MAX_RETRY_DELAY);
         }
-        None
     }
 
     async fn create(&mut self, ws: u64) {

@@ -5,10 +5,7 @@ use std::{any::Any, fmt, sync::atomic::Ordering, time::Duration};
 use clap::ValueEnum;
 use clock::Clock;
 use rustix::process::Signal;
-use vvm_tests::{
-    bench::BenchError,
-    processes::{KilledServer, SuspendedProcesses},
-};
+use vvm_tests::{bench::BenchError, processes::KilledServer};
 
 use crate::{
     api::{self, ANSWER_TIMEOUT, HttpRequest},
@@ -155,8 +152,7 @@ impl Fault {
                 return Ok(Begun::until_dropped(KilledServer::node_at(server)?));
             }
             FaultKind::PauseServer => {
-                let server = &cluster.storage.servers[self.target];
-                return Ok(Begun::until_dropped(SuspendedProcesses::nodes_at(&[server])?));
+                return Ok(Begun::until_dropped(cluster.storage.suspend(self.target)?));
             }
             FaultKind::FullDisk => {
                 node.faults.set_full(true)?;

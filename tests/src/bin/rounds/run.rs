@@ -338,9 +338,10 @@ impl Run {
             FaultKind::StepDown | FaultKind::Drain | FaultKind::PeerLink => !is_redb,
             FaultKind::StorageLink => has_link,
             // DynamoDB Local keeps its tables in its memory.
-            FaultKind::KillServer | FaultKind::PauseServer => {
+            FaultKind::KillServer => {
                 matches!(storage.kind, StorageKind::Cassandra | StorageKind::CassandraCluster)
             }
+            FaultKind::PauseServer => !is_redb,
             FaultKind::FullDisk => is_redb && has_shim,
             FaultKind::Clock => has_shim,
         };

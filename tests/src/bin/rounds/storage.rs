@@ -8,6 +8,7 @@ use istorage::KeyspaceName;
 use tokio::net::TcpStream;
 use vvm_tests::{
     bench::{BenchDatabase, BenchError, address},
+    processes::SuspendedProcesses,
     servers::{CASSANDRA, CASSANDRA_CLUSTER, DYNAMODB},
 };
 
@@ -57,6 +58,19 @@ impl RunStorage {
             (StorageKind::Cassandra | StorageKind::Dynamodb, [server]) => Ok(Some(server.parse()?)),
             _ => Ok(None),
         }
+    }
+
+    /// Lets a server stand still until the value is dropped.
+    pub(crate) fn suspend(&self, server: usize) -> Result<SuspendedProcesses, BenchError> {
+        let server = &self.servers[server];
+        let suspended = match self.kind {
+            StorageKind::Dynamodb => {
+                let address: SocketAddr = server.parse()?;
+                SuspendedProcesses::listening_at(address.port())
+            }
+            _ => SuspendedProcesses::nodes_at(&[server]),
+        };
+        Ok(suspended?)
     }
 
     /// Waits until a server that was started again takes connections: with two servers down, the
