@@ -101,7 +101,8 @@ impl Place {
                     ),
                     None if is_foreign => (
                         format!("the user {owner} owns the folder {place}, and can replace {file}"),
-                        format!("run `chown root {place}`, or move the file to another folder"),
+                        // The folder may be the home of that user.
+                        "move the file to a folder of root, or of the user of the node".to_owned(),
                     ),
                     None => return None,
                 }

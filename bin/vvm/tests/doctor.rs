@@ -189,6 +189,12 @@ fn access() {
     assert!(keys.current_dir(&folder).output().unwrap().status.success());
     let found = Diagnosis::in_folder(folder.path(), &config);
     found.warns("access", &["the admin endpoint", "without TLS", "tokens can be read"]);
+    found.is_ok("keys", &["`access.keys_file`", "keys.json has 1 keys"]);
+    let keys = fs::read(folder.path().join("keys.json")).unwrap();
+    fs::write(folder.path().join("keys.json"), "{\"keys\": []}").unwrap();
+    let found = Diagnosis::in_folder(folder.path(), &config);
+    found.warns("keys", &["keys.json has no key", "all tokens are refused"]);
+    fs::write(folder.path().join("keys.json"), keys).unwrap();
     // A node warns of the same.
     let node = NodeProcess::start_at(folder.path(), &config, free(), admin);
     node.until("/livez", |status| status == 200);
@@ -265,7 +271,10 @@ fn folders() {
     let other =
         with_ports("[node]\nfolder = \"/proc/vvm\"\n[storage.redb]\npath = \"x/vvm.redb\"\n");
     let found = Diagnosis::in_folder(folder.path(), &other);
-    found.fails("folder", &["/proc/vvm", "cannot write"]);
+    found.fails("folder", &["/proc/vvm", "cannot write to /proc: "]);
+    // The advice was to give the folder above to the user of the node.
+    let advice = found.all("fail")[0]["advice"].as_str().unwrap().to_owned();
+    assert!(advice.ends_with("install -d -o vvm -m 750 /proc/vvm"), "{advice}");
     let open = folder.path().join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();

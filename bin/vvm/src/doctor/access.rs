@@ -1,5 +1,9 @@
 //! The settings and files that let others in.
 
+use std::{fs, path::Path};
+
+use httpapi::access::KeySet;
+
 use super::finding::Finding;
 use crate::{
     access_risks::{PRIVATE_FILE, access_risks},
@@ -17,5 +21,29 @@ pub(super) fn check(config: &VvmConfig) -> Vec<Finding> {
         .collect();
     findings
         .extend(risks.into_iter().map(|risk| Finding::warn(risk.check, risk.what, risk.advice)));
+    findings.extend(config.access.as_ref().and_then(|access| keys(&access.keys_file)));
     findings
+}
+
+/// Judges the keys of tokens. A file that a node refuses is reported by the check of the
+/// configuration.
+fn keys(file: &Path) -> Option<Finding> {
+    let keys = KeySet::parse(&fs::read(file).ok()?).ok()?;
+    let (count, shown) = (keys.ids().count(), file.display());
+    let skipped = keys.skipped();
+    Some(match (count, skipped) {
+        (0, _) => Finding::warn(
+            "keys",
+            format!("`access.keys_file`: {shown} has no key, so all tokens are refused"),
+            "add the public keys of the issuer, or make keys with `vvm token keygen`",
+        ),
+        (count, []) => Finding::ok("keys", format!("`access.keys_file`: {shown} has {count} keys")),
+        (count, skipped) => Finding::ok(
+            "keys",
+            format!(
+                "`access.keys_file`: {shown} has {count} keys, without those that no token needs: {}",
+                skipped.join(", ")
+            ),
+        ),
+    })
 }

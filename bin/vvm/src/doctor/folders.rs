@@ -60,9 +60,13 @@ fn existing(folder: &Path) -> Option<PathBuf> {
 fn rights(folder: &Path, existing: &Path) -> Finding {
     let shown = folder.display();
     if let Err(error) = tempfile::NamedTempFile::new_in(existing) {
-        let existing = existing.display();
-        let what = format!("{shown}: cannot write to {existing}: {error}");
-        let advice = format!("let the user of the node own it: chown vvm: {existing}");
+        // The error itself names a file that was only tried.
+        let what = format!("{shown}: cannot write to {}: {}", existing.display(), error.kind());
+        // A folder above, such as /etc, must not be given to the user of the node.
+        let advice = match existing == folder {
+            true => format!("let the user of the node own it: chown vvm: {shown}"),
+            false => format!("make it for the user of the node: install -d -o vvm -m 750 {shown}"),
+        };
         return Finding::fail("folder", what, advice);
     }
     if !folder.exists() {
