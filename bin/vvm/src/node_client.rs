@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 pub(crate) use self::target::NodeTarget;
-use self::target::{OTHER_NAME, TcpPeer};
+use self::target::{OTHER_NAME, PLAIN_PORT, TcpPeer};
 use crate::command_error::CommandError;
 
 /// The reason why a request has no answer.
@@ -155,11 +155,21 @@ pub(crate) fn no_answer(node: &NodeTarget, key: &str, why: impl Display) -> Stri
         why if why.contains("alert: UnknownCA") => {
             "--cert-file needs a certificate of an authority in `admin.tls.client_ca_file`"
         }
+        why if why.contains("alert: CertificateExpired") => {
+            "the certificate in --cert-file has expired: make a new one"
+        }
+        why if why.contains("alert: UnsupportedCertificate") => {
+            "the certificate in --cert-file is not made for clients (extended key usage \
+             `clientAuth`): make a new one"
+        }
+        why if why.contains("fatal alert") => {
+            "the node runs, and refused the connection: look at the certificate in --cert-file"
+        }
         why if why.contains("certificate: UnknownIssuer") => {
             "--ca-file (or VVM_CA_FILE) needs the certificate of the authority of this node"
         }
-        // The reason has the names to use.
-        why if why.contains(OTHER_NAME) => return refused,
+        // The reason says what to do.
+        why if why.contains(OTHER_NAME) || why.contains(PLAIN_PORT) => return refused,
         why if why.contains("invalid peer certificate") => "`vvm doctor` checks the certificate",
         _ => {
             return format!(

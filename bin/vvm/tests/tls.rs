@@ -39,10 +39,21 @@ impl Authority {
 
     /// Writes a certificate for some names, and its key.
     fn sign(&self, folder: &Path, file: &str, names: &[&str]) {
+        self.sign_changed(folder, file, names, |_| {});
+    }
+
+    fn sign_changed(
+        &self,
+        folder: &Path,
+        file: &str,
+        names: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) {
         let names: Vec<_> = names.iter().copied().map(str::to_owned).collect();
         let mut params = CertificateParams::new(names).unwrap();
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        change(&mut params);
         let key = KeyPair::generate().unwrap();
         let own = params.signed_by(&key, &self.0).unwrap();
         fs::write(folder.join(format!("{file}.pem")), own.pem()).unwrap();
@@ -76,6 +87,12 @@ fn secured() -> (tempfile::TempDir, Authority, String) {
     operators.write(&folder.path().join("operators-ca.pem"));
     authority.sign(folder.path(), "node", &["localhost", "127.0.0.1"]);
     operators.sign(folder.path(), "operator", &["an operator"]);
+    operators.sign_changed(folder.path(), "expired", &["an operator"], |params| {
+        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    });
+    operators.sign_changed(folder.path(), "serving", &["an operator"], |params| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    });
     let files = "cert_file = \"node.pem\"\nkey_file = \"node-key.pem\"";
     let config = format!(
         "[storage]\ndriver = \"mem\"\n[http.tls]\n{files}\n\
@@ -127,8 +144,12 @@ fn every_command_for_a_node_talks_tls() {
     let plain_admin = format!("http://{admin}");
     let other = [("VVM_CA_FILE", "operators-ca.pem")];
     let of_node = [OPERATOR[0], ("VVM_CERT_FILE", "node.pem"), ("VVM_KEY_FILE", "node-key.pem")];
+    let expired =
+        [OPERATOR[0], ("VVM_CERT_FILE", "expired.pem"), ("VVM_KEY_FILE", "expired-key.pem")];
+    let serving =
+        [OPERATOR[0], ("VVM_CERT_FILE", "serving.pem"), ("VVM_KEY_FILE", "serving-key.pem")];
     type Refusal<'r> = (&'r [&'r str], &'r [(&'r str, &'r str)], i32, &'r str);
-    let lines: [Refusal<'_>; 7] = [
+    let lines: [Refusal<'_>; 10] = [
         // The node says what is wrong with a plain request.
         (&["status", "--admin", &admin], &[], 1, "this port speaks TLS"),
         (&["status", "--admin", &plain_admin], &OPERATOR, 1, "this port speaks TLS"),
@@ -139,6 +160,10 @@ fn every_command_for_a_node_talks_tls() {
         (&["status", "--admin", &admin], &OPERATOR[..1], 4, "with --cert-file FILE"),
         // It is that of a node.
         (&["status", "--admin", &admin], &of_node, 4, "`admin.tls.client_ca_file`"),
+        (&["status", "--admin", &admin], &expired, 4, "--cert-file has expired"),
+        (&["status", "--admin", &admin], &serving, 4, "is not made for clients"),
+        // Without the certificate of the authority, the own one was ignored.
+        (&["status", "--admin", &admin], &OPERATOR[1..], 2, "--ca-file <FILE>"),
     ];
     for (line, variables, code, part) in lines {
         let output = vvm(folder, line, variables);
@@ -189,7 +214,7 @@ fn a_command_with_tls_says_that_a_port_has_none() {
     let output = vvm(folder.path(), &["status", "--admin", &admin], &OPERATOR);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{error}");
-    assert!(error.contains("try http://"), "{error}");
+    assert!(error.ends_with("try http://\n"), "{error}");
     let plain = format!("http://{admin}");
     let output = vvm(folder.path(), &["status", "--admin", &plain], &OPERATOR);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

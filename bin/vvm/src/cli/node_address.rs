@@ -43,8 +43,9 @@ impl FromStr for NodeAddress {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<NodeAddress, &'static str> {
-        const EXPECTED: &str = "a host and a port are expected, such as 127.0.0.1:8822 or \
-                                https://node1.example:8822";
+        const EXPECTED: &str = "a host and a port are expected, such as \
+                                https://node1.example:8822 for an API or 127.0.0.1:55555 for an \
+                                admin endpoint";
         let (is_secured, rest) = match text.split_once("://") {
             Some(("https", rest)) => (Some(true), rest),
             Some(("http", rest)) => (Some(false), rest),
@@ -94,7 +95,8 @@ pub(crate) struct ConnectionArgs {
         value_name = "FILE",
         env = "VVM_CERT_FILE",
         help_heading = "TLS",
-        requires = "key_file"
+        requires = "key_file",
+        requires = "ca_file"
     )]
     pub(crate) cert_file: Option<PathBuf>,
 

@@ -185,12 +185,15 @@ impl NodeTarget {
 /// The beginning of the reason if the certificate of a node is for other names.
 pub(super) const OTHER_NAME: &str = "TLS: the certificate of the node is not for the name ";
 
+/// The beginning of the reason if a port does not answer in TLS.
+pub(super) const PLAIN_PORT: &str = "the port may speak plain HTTP";
+
 /// The reason why TLS failed.
 fn without_tls(error: &io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {
         Some(rustls::Error::InvalidMessage(_)) => {
-            format!("the port may speak plain HTTP ({error}): try http://")
+            format!("{PLAIN_PORT} ({error}): try http://")
         }
         Some(rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext {
             expected,
