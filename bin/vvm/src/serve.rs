@@ -14,11 +14,12 @@ mod supervisor;
 mod tls;
 mod traces;
 
-use std::{path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
+use std::{fs, path::Path, pin::pin, process::ExitCode, sync::Arc};
 
+use causes::with_causes;
 use clock::Clock;
 use httpapi::{AdminEndpoint, AdminSettings, HttpApi};
-use ielections::LockFile;
+use ielections::{LockError, LockFile};
 use istorage::{Metered, StorageDriver, WrappedDriver};
 use tokio::runtime::Handle;
 use tracing::{info, warn};
@@ -183,7 +184,7 @@ fn provide(
     let api = api_settings(&config, connections, &tls, access.http);
     let (admin, admin_limits) = (config.admin.listen, admin_limits(&config, api.limits));
     // A storage in memory has no lease that outlives the process.
-    let lock = if target == StorageTarget::Mem { None } else { lock(&config.node.folder) };
+    let lock = if target == StorageTarget::Mem { None } else { lock(&config.node.folder)? };
     if !target.is_embedded() {
         settings.earlier_starts = note_start(&config.node.folder, clock.wall());
     }
@@ -253,8 +254,26 @@ fn driver(target: &StorageTarget, clock: &Clock) -> Arc<dyn StorageDriver> {
 
 /// Takes the lock file that proves, after a crash, that the former process is gone. Without the
 /// lock file the node waits for its own lease.
-fn lock(folder: &PathBuf) -> Option<LockFile> {
-    let lock = std::fs::create_dir_all(folder).map_err(|error| error.to_string());
-    let lock = lock.and_then(|()| LockFile::lock(folder).map_err(|error| error.to_string()));
-    lock.map_err(|error| warn!(folder = %folder.display(), error, "no lock file: after a crash the node waits until its own lease expires")).ok()
+///
+/// # Errors
+/// Fails if another process works in the folder.
+fn lock(folder: &Path) -> Result<Option<LockFile>, CommandError> {
+    let made = fs::create_dir_all(folder).map_err(|error| error.to_string());
+    let why = match made.map(|()| LockFile::lock(folder)) {
+        Ok(Ok(lock)) => return Ok(Some(lock)),
+        Ok(Err(LockError::Held(_))) => {
+            return Err(CommandError::unreachable(format!(
+                "another process works in the folder {}: wait for its end, or set another `node.folder`",
+                folder.display()
+            )));
+        }
+        Ok(Err(error)) => with_causes(&error),
+        Err(error) => error,
+    };
+    warn!(
+        folder = %folder.display(),
+        error = why,
+        "no lock file: after a crash the node waits until its own lease expires"
+    );
+    Ok(None)
 }

@@ -313,6 +313,12 @@ fn a_file_that_another_process_holds_is_reported() {
     let (code, log) = refused(folder.path(), "");
     assert_eq!(code, Some(4), "{log}");
     assert!(log.contains("another process"), "{log}");
+    // With any other storage the second node went on without a lock file.
+    let far =
+        "[storage]\ndriver = \"cassandra\"\ncassandra = { contact_points = [\"127.0.0.1:9\"] }\n";
+    let (code, log) = refused(folder.path(), far);
+    assert_eq!(code, Some(4), "{log}");
+    assert!(log.contains("set another `node.folder`"), "{log}");
     first.stop();
 }
 
