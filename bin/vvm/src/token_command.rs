@@ -81,9 +81,7 @@ fn keygen(KeygenArgs { out, public }: &KeygenArgs) -> Result<(), CommandError> {
 
 /// Writes a file that does not exist yet. A key that is overwritten cannot be made again.
 fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), CommandError> {
-    let failed = |error| {
-        CommandError::unfinished(format!("cannot write the key file {}: {error}", path.display()))
-    };
+    let failed = |error| unwritten("key file", path, &error);
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(mode).open(path).map_err(failed)?;
     let written = file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all());
@@ -93,12 +91,21 @@ fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), CommandError> {
     })
 }
 
+/// The error of a file that cannot be written.
+fn unwritten(what: &str, path: &Path, error: &io::Error) -> CommandError {
+    let why = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
+            format!("the folder {} does not exist: make it", folder.display())
+        }
+        _ => error.to_string(),
+    };
+    CommandError::unfinished(format!("cannot write the {what} {}: {why}", path.display()))
+}
+
 /// Writes a token to a file that only its owner can read. A former token is replaced at once, so
 /// that commands that go on find either token. Another file is kept: it may be a key.
 fn write_token(path: &Path, token: &str) -> Result<(), CommandError> {
-    let failed = |error| {
-        CommandError::unfinished(format!("cannot write the token file {}: {error}", path.display()))
-    };
+    let failed = |error| unwritten("token file", path, &error);
     match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Ok(former) if TokenContent::read(former.trim()).is_ok() => {}

@@ -192,7 +192,7 @@ fn a_key_is_private_and_a_token_is_shown_as_it_is() {
     assert!(text(&file.stderr).contains("`vvm token show - <reader`"), "{}", text(&file.stderr));
     let nowhere = [&line[..], &["--out", "none/token"]].concat();
     let why = text(&vvm(folder, &nowhere).stderr);
-    let expected = "cannot write the token file none/token: No such file";
+    let expected = "cannot write the token file none/token: the folder none does not exist";
     assert!(why.contains(expected) && !why.contains(".tmp"), "{why}");
     printed(folder, &["token", "keygen", "--out", "other.json", "--public", "others.json"]);
     let shown = vvm(folder, &["token", "show", &token, "--keys", "others.json"]);
@@ -232,11 +232,9 @@ fn an_error_of_a_missing_file_says_what_could_not_be_done_with_which_file() {
     let new = [&new[..], &["--subject", "a", "--for", "1h"], &EVERYWHERE].concat();
     let status =
         |more: [&'static str; 2]| [&["status", "--admin", "localhost:1"][..], &more].concat();
-    let keygen = ["token", "keygen", "--out", "none/key", "--public", "none/keys"];
-    let lines: [(&[&str], &str); 6] = [
+    let lines: [(&[&str], &str); 5] = [
         (&new, "read the key file none"),
         (&["token", "show", &token, "--keys", "none"], "read the file of public keys none"),
-        (&keygen, "write the key file none/key"),
         (&status(["--token-file", "none"]), "read the token file none"),
         (&status(["--ca-file", "none"]), "read the file of certificates none"),
         (&["config", "check", "--config", "none"], "read the configuration file none"),
@@ -244,6 +242,17 @@ fn an_error_of_a_missing_file_says_what_could_not_be_done_with_which_file() {
     for (line, part) in lines {
         let why = text(&vvm(folder.path(), line).stderr);
         assert!(why.contains(&format!("cannot {part}: No such file")), "{line:?}: {why}");
+    }
+    let new = [&["token", "new", "--out", "none/token", "--key", "key.json"][..], &EVERYWHERE];
+    let new = [&new.concat()[..], &["--issuer", ISSUER, "--rights", "read"]].concat();
+    let new = [&new[..], &["--subject", "a", "--for", "1h"]].concat();
+    for (line, part) in [
+        (&["token", "keygen", "--out", "none/key", "--public", "keys"][..], "key file none/key"),
+        (&new, "token file none/token"),
+    ] {
+        let why = text(&vvm(folder.path(), line).stderr);
+        let expected = format!("cannot write the {part}: the folder none does not exist: make it");
+        assert!(why.contains(&expected), "{line:?}: {why}");
     }
 }
 
