@@ -16,22 +16,30 @@ use tokio::io::AsyncReadExt as _;
 /// The time after which the node reports that a read has not ended.
 pub(crate) const READ_TIME: Duration = Duration::from_secs(10);
 
-/// Reads a file, or its first bytes, and blocks the thread.
+/// Reads a file, and blocks the thread. A file that is larger than `most_bytes` is refused.
 pub(crate) fn read(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     check(&fs::metadata(path)?)?;
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(most_bytes).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    fs::File::open(path)?.take(most_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+    up_to(most_bytes, bytes)
 }
 
-/// Reads a file, or its first bytes, without blocking a thread of the runtime. The file may be on
+/// Reads a file as [`read`] does, without blocking a thread of the runtime. The file may be on
 /// another machine that does not answer. There is no time limit: each further try would hold one
 /// more thread.
 pub(crate) async fn read_again(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     check(&tokio::fs::metadata(path).await?)?;
     let mut bytes = Vec::new();
-    tokio::fs::File::open(path).await?.take(most_bytes).read_to_end(&mut bytes).await?;
-    Ok(bytes)
+    let file = tokio::fs::File::open(path).await?;
+    file.take(most_bytes.saturating_add(1)).read_to_end(&mut bytes).await?;
+    up_to(most_bytes, bytes)
+}
+
+fn up_to(most_bytes: u64, bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+    match bytes.len() as u64 > most_bytes {
+        true => Err(io::Error::other(format!("it is larger than {most_bytes} bytes"))),
+        false => Ok(bytes),
+    }
 }
 
 /// Waits for the end of a read. Calls `is_late` once if the read takes longer than [`READ_TIME`].
@@ -81,6 +89,17 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert_eq!(read(&link, 9).unwrap(), b"12345");
-        assert_eq!(read_again(&link, 3).await.unwrap(), b"123");
+        assert_eq!(read_again(&link, 5).await.unwrap(), b"12345");
+    }
+
+    /// The first bytes of a large file were read, and reported as a file that ends too early.
+    #[tokio::test]
+    async fn a_file_that_is_too_large_is_refused_by_its_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "12345").unwrap();
+        for refused in [read(&file, 4), read_again(&file, 4).await] {
+            assert_eq!(refused.unwrap_err().to_string(), "it is larger than 4 bytes");
+        }
     }
 }
