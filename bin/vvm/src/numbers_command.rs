@@ -1,5 +1,5 @@
-//! `vvm numbers`: the document numbers of a running node. The node has its storage for itself, so
-//! these commands ask the node.
+//! `vvm numbers`: the document numbers of a running node. The node keeps reserved counters in
+//! memory, and only the node knows which of them it has issued. So these commands ask the node.
 
 use std::{process::ExitCode, time::Duration};
 

@@ -1,5 +1,5 @@
-//! `vvm sequences`: the stored numbers of a running node. The node has its storage for itself, so
-//! these commands ask the node.
+//! `vvm sequences`: the stored numbers of a workspace. The node that owns the partition has read the
+//! log, so no number of an earlier owner is missing. So these commands ask this node.
 
 use std::{process::ExitCode, time::Duration};
 
