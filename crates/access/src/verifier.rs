@@ -66,13 +66,19 @@ pub enum TokenRefusal {
     #[error("the claims have another form than those of a token")]
     BadClaims,
     /// The issuer is another one.
-    #[error("the token is of another issuer")]
-    OtherIssuer,
+    #[error("the token is not of the issuer `{expected}`")]
+    OtherIssuer {
+        /// The issuer of the rules.
+        expected: String,
+    },
     /// The token is for somebody else.
-    #[error("the token is for another audience")]
-    OtherAudience,
+    #[error("the token is not for the audience `{expected}`")]
+    OtherAudience {
+        /// The audience of the rules.
+        expected: String,
+    },
     /// The token has expired.
-    #[error("the token has expired")]
+    #[error("the token has expired: get a new one")]
     Expired,
     /// The token is not valid yet.
     #[error("the token is not valid yet")]
@@ -147,11 +153,13 @@ impl TokenVerifier {
         let claims: Claims = claims.map_err(|_| TokenRefusal::BadClaims)?;
         let issuer = claims.iss.ok_or(TokenRefusal::BadClaim("iss"))?;
         if issuer != self.rules.issuer {
-            return Err(TokenRefusal::OtherIssuer);
+            let expected = self.rules.issuer.clone();
+            return Err(TokenRefusal::OtherIssuer { expected });
         }
         let audience = claims.aud.ok_or(TokenRefusal::BadClaim("aud"))?;
         if !audience.has(&self.rules.audience) {
-            return Err(TokenRefusal::OtherAudience);
+            let expected = self.rules.audience.clone();
+            return Err(TokenRefusal::OtherAudience { expected });
         }
         let expires = seconds(claims.exp.ok_or(TokenRefusal::BadClaim("exp"))?, "exp")?;
         let expires = expires.saturating_add(self.leeway());
