@@ -55,13 +55,13 @@ fn status_text(status: &Value) -> String {
         text(&status["version"]),
         text(&node["advertised"]),
         text(&node["stage"]),
-        node["up_ms"].as_u64().unwrap_or_default() / 1_000
+        node["upMs"].as_u64().unwrap_or_default() / 1_000
     )];
     if let Some(problem) = node["problem"].as_str() {
         lines.push(format!("problem: {problem}"));
     }
     let storage = &node["storage"];
-    lines.push(match storage["last_error"].as_str() {
+    lines.push(match storage["lastError"].as_str() {
         None => format!("storage: {}", text(&storage["driver"])),
         Some(error) => {
             format!("storage: {} does not answer: {error}", text(&storage["driver"]))
@@ -71,7 +71,7 @@ fn status_text(status: &Value) -> String {
         Value::Null => lines.push("leads nothing".to_owned()),
         lead => lines.push(format!(
             "leads seat {} in epoch {}, leadership ends in {} ms unless renewed",
-            lead["seat"], lead["epoch"], lead["left_ms"]
+            lead["seat"], lead["epoch"], lead["leftMs"]
         )),
     }
     for (seat, owner) in node["leaders"].as_object().into_iter().flatten() {
@@ -88,7 +88,7 @@ fn status_text(status: &Value) -> String {
         let sequences = app["sequences"].as_array().into_iter().flatten();
         lines.extend(sequences.map(sequence_text));
         for partition in app["here"].as_array().into_iter().flatten() {
-            let behind = partition["unflushed_events"].as_u64().unwrap_or_default();
+            let behind = partition["unflushedEvents"].as_u64().unwrap_or_default();
             if partition["status"] != "ready" || partition["waiting"] != 0 || behind > FAR_BEHIND {
                 let (number, waiting) = (&partition["number"], &partition["waiting"]);
                 let status = text(&partition["status"]);
@@ -101,7 +101,7 @@ fn status_text(status: &Value) -> String {
             for row in damaged {
                 lines.push(format!("  partition {number}: damaged: {}", text(row)));
             }
-            let count = partition["damaged_rows"].as_u64().unwrap_or_default();
+            let count = partition["damagedRows"].as_u64().unwrap_or_default();
             let more = count.saturating_sub(damaged.len() as u64);
             if more > 0 {
                 lines.push(format!("  partition {number}: damaged: {more} more rows"));
@@ -132,14 +132,14 @@ mod tests {
 
     #[test]
     fn partitions_with_problems_are_listed() {
-        let partition = |number, status, unflushed| json!({"number": number, "status": status, "waiting": 0, "unflushed_events": unflushed});
+        let partition = |number, status, unflushed| json!({"number": number, "status": status, "waiting": 0, "unflushedEvents": unflushed});
         let mut damaged = partition(3, "ready", 0);
         damaged["damaged"] = json!(["event 5 is missing", "record 7 cannot be read"]);
-        damaged["damaged_rows"] = 3.into();
+        damaged["damagedRows"] = 3.into();
         let status = json!({"version": "1.2.3", "node": {
-            "stage": "leading", "up_ms": 7_900, "advertised": "10.0.0.1:8822",
-            "lead": {"seat": 1, "epoch": 3, "left_ms": 500}, "leaders": {"1": "10.0.0.1:8822"},
-            "storage": {"driver": "redb", "last_error": "no answer"},
+            "stage": "leading", "upMs": 7_900, "advertised": "10.0.0.1:8822",
+            "lead": {"seat": 1, "epoch": 3, "leftMs": 500}, "leaders": {"1": "10.0.0.1:8822"},
+            "storage": {"driver": "redb", "lastError": "no answer"},
             "apps": [{"app": "demo/shop", "partitions": 10, "level": "0",
                       "here": [partition(0, "ready", 9), damaged, partition(1, "violation: a row", 0),
                                partition(2, "ready", 20_000)],

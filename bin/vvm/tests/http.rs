@@ -95,11 +95,11 @@ fn the_admin_endpoint_reports_the_state_of_the_node() {
     let node_status = &status["node"];
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(node_status["lead"]["seat"], 1);
-    assert!(node_status["lead"]["left_ms"].as_u64().unwrap() > 0, "{status}");
+    assert!(node_status["lead"]["leftMs"].as_u64().unwrap() > 0, "{status}");
     assert_eq!(node_status["leaders"]["1"], node.api.to_string());
     let storage = &node_status["storage"];
     assert_eq!((&storage["driver"], &storage["answers"]), (&"mem".into(), &true.into()));
-    assert_eq!(storage["system_keyspace"], "sysvvm");
+    assert_eq!(storage["systemKeyspace"], "sysvvm");
     let here = node_status["apps"][0]["here"].as_array().unwrap();
     assert_eq!(here.len(), 10);
     for (number, partition) in here.iter().enumerate() {
@@ -108,8 +108,8 @@ fn the_admin_endpoint_reports_the_state_of_the_node() {
         let next = if number as u64 == WS { 2 } else { 1 };
         assert_eq!(partition["number"], number);
         assert_eq!((&partition["status"], &partition["waiting"]), (&"ready".into(), &0.into()));
-        assert_eq!(partition["next_offset"], next, "{partition}");
-        assert!(partition["unflushed_events"].as_u64().unwrap() < next, "{partition}");
+        assert_eq!(partition["nextOffset"], next, "{partition}");
+        assert!(partition["unflushedEvents"].as_u64().unwrap() < next, "{partition}");
     }
     assert_eq!(get("/none").0, 404);
     let output = Command::new(env!("CARGO_BIN_EXE_vvm"))
@@ -141,7 +141,7 @@ fn the_admin_endpoint_reports_the_state_of_the_node() {
 }
 
 /// The error had no cause: `the store is unavailable, and nothing was done`. `vvm status` reads the
-/// key `last_error`: under another key, the command would report that the storage works.
+/// key `lastError`: under another key, the command would report that the storage works.
 #[test]
 fn a_storage_that_fails_is_reported_with_its_error() {
     let (clock, is_down) = (Clock::system(), Arc::new(AtomicBool::new(false)));
@@ -164,7 +164,7 @@ fn a_storage_that_fails_is_reported_with_its_error() {
     runtime.block_on(node.ready(clock.now() + node::PATIENCE)).unwrap();
     let storage = || request(admin, "GET", "/status", &[], "").1["node"]["storage"].clone();
     let works = storage();
-    assert_eq!((&works["answers"], works.get("last_error")), (&true.into(), Some(&Value::Null)));
+    assert_eq!((&works["answers"], works.get("lastError")), (&true.into(), Some(&Value::Null)));
 
     is_down.store(true, Ordering::SeqCst);
     let start = Instant::now();
@@ -177,7 +177,7 @@ fn a_storage_that_fails_is_reported_with_its_error() {
         assert!(start.elapsed() < node::PATIENCE, "{storage}");
         sleep(Duration::from_millis(20));
     };
-    let error = failed["last_error"].as_str().unwrap_or_else(|| panic!("{failed}"));
+    let error = failed["lastError"].as_str().unwrap_or_else(|| panic!("{failed}"));
     assert!(error.contains("injected fault: the read failed"), "{failed}");
     let output = Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["status", "--admin", &admin.to_string()])

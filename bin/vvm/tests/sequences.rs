@@ -64,7 +64,7 @@ fn create(node: &NodeProcess, ws: u64, table: &str, field: &str, count: usize) -
 fn unflushed(node: &NodeProcess) -> u64 {
     let (_, status) = request(node.admin, "GET", "/status", &[], "");
     let partitions = status["node"]["apps"][0]["here"].as_array().unwrap();
-    partitions.iter().map(|partition| partition["unflushed_numbers"].as_u64().unwrap()).sum()
+    partitions.iter().map(|partition| partition["unflushedNumbers"].as_u64().unwrap()).sum()
 }
 
 #[test]

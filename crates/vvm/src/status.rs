@@ -9,6 +9,7 @@ use crate::Stage;
 
 /// The status of a node.
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeStatus {
     /// The stage of the node.
     pub stage: Stage,
@@ -32,6 +33,7 @@ pub struct NodeStatus {
 
 /// The storage of a node.
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct StorageStatus {
     /// The name of the driver.
     pub driver: &'static str,
@@ -48,6 +50,7 @@ pub struct StorageStatus {
 
 /// The leadership of a seat.
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LeadershipStatus {
     /// The number of the seat.
     pub seat: u32,
@@ -110,6 +113,7 @@ impl DeclaredSequenceStatus {
 
 /// A partition at work.
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PartitionStatus {
     /// The number of the partition.
     pub number: u16,

@@ -57,7 +57,7 @@ fn the_status_is_json_with_the_version_and_the_leaders() {
         assert_eq!(status["stage"], "leading", "{path}: {status}");
         assert_eq!(status["leaders"]["1"], node.api.to_string());
         let partitions = status["apps"][0]["here"].as_array().unwrap();
-        assert_eq!(partitions[WS as usize]["next_offset"], 2, "{status}");
+        assert_eq!(partitions[WS as usize]["nextOffset"], 2, "{status}");
     }
     node.stop();
 }
