@@ -97,7 +97,7 @@ impl ApiHandler {
             }
             let parked = self.parked(&mut parked, cluster, app, partition);
             if let Err(problem) = self.take_quota(&mut held, parked, payload) {
-                return tries.settled(Err(problem));
+                return tries.settled(Err(problem), None);
             }
             if !self.wait(head, request, seen, pause, parked, &mut held).await {
                 return last;
