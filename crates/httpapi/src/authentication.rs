@@ -1,20 +1,21 @@
 //! The sender of a request, and whether the sender may do it.
 
 mod rate;
+mod token_end;
 mod tokens;
 
 use std::{
     fmt,
     sync::{Arc, LazyLock},
-    time::Duration,
 };
 
 use access::{Caller, Grants, Principal, Right};
 use async_trait::async_trait;
-use clock::{Clock, Instant};
+use clock::Instant;
 use hyper::{HeaderMap, StatusCode};
 
 use self::rate::CommandRate;
+pub(crate) use self::token_end::TokenEnd;
 pub use self::tokens::{AccessFileError, TokenAuthenticator};
 use crate::{
     problem::ProblemDetails,
@@ -191,12 +192,6 @@ impl PortAccess {
         // An authenticator with nothing to follow must not end its port.
         std::future::pending().await
     }
-}
-
-/// The time at which a token ends, by the clock of this process.
-pub(crate) fn time_of(expires: u64, clock: &Clock) -> Instant {
-    let left = expires.saturating_sub(clock.wall().as_millis() / 1_000);
-    clock.now() + Duration::from_secs(left)
 }
 
 /// Checks that a caller may do the operation of its route in an application.

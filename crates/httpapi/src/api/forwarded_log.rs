@@ -19,6 +19,7 @@ use super::{
     routing::RoutedRequest,
 };
 use crate::{
+    authentication::TokenEnd,
     cluster::{Peer, PeerBody, PeerSlot},
     follow::{FollowEnds, FollowerPlace, Waited, is_followed},
     places::Place,
@@ -63,17 +64,17 @@ impl ApiHandler {
         &self,
         (head, body): (Parts, PeerBody),
         log: LogPlace,
-        until: Instant,
+        token_end: TokenEnd,
     ) -> Response<Body> {
         match log {
             LogPlace::Once(place) => {
                 let clock = self.node.clock().clone();
-                let pieces = cut_at(until, clock, body.into_pieces(place));
+                let pieces = cut_at(token_end, clock, body.into_pieces(place));
                 Response::from_parts(head, stream_body(pieces))
             }
             LogPlace::Followed(place) => {
                 let stop = self.following.stop.clone();
-                let ends = FollowEnds::new(self.node.clock(), stop, until);
+                let ends = FollowEnds::new(self.node.clock(), stop, token_end);
                 let pieces = until_end(body.into_pieces(place), ends);
                 let mut answer = Response::from_parts(head, stream_body(pieces));
                 answer.extensions_mut().insert(Endless);
@@ -124,7 +125,7 @@ mod tests {
             let frames = pieces.clone().into_iter().map(|piece| Ok(Frame::data(piece.into())));
             let endless = stream::iter(frames).chain(stream::pending()).boxed();
             let clock = ManualClock::new(1).clock();
-            let ends = FollowEnds::new(&clock, stop.clone(), Instant::FAR_FUTURE);
+            let ends = FollowEnds::new(&clock, stop.clone(), TokenEnd::NEVER);
             let mut passed_on = until_end(endless, ends);
             for piece in &pieces {
                 let passed = passed_on.try_next().now_or_never().unwrap().unwrap().unwrap();

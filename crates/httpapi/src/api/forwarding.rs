@@ -232,7 +232,7 @@ impl ApiHandler {
             (Some(bytes), _) if bytes <= most => bytes,
             (None, Some(log)) => {
                 return Ok(TryEnd::Answered(
-                    Ok(self.passed_on((parts, body), log, self.end_of_token(head))),
+                    Ok(self.passed_on((parts, body), log, head.token_end)),
                     code,
                 ));
             }
