@@ -224,3 +224,26 @@ pub(crate) fn forbidden(reason: String) -> ProblemDetails {
     ProblemDetails::new(StatusCode::FORBIDDEN, "forbidden", reason)
         .challenge(r#"Bearer realm="vvm", error="insufficient_scope""#)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clock::ManualClock;
+    use hyper::header::RETRY_AFTER;
+
+    use super::*;
+
+    /// The header said 60 s, and the client was refused again after this time.
+    #[test]
+    fn a_limited_client_learns_when_its_next_command_is_accepted() {
+        let access = PortAccess::new(None, 1);
+        let now = ManualClock::new(1).clock().now();
+        let count = |commands, after| access.count_commands(&ANYBODY, commands, now + after);
+        count(100, Duration::ZERO).unwrap();
+        let refused = count(1, Duration::from_millis(700)).unwrap_err().into_response();
+        assert_eq!(refused.headers()[RETRY_AFTER], "100", "99.3 s, rounded up");
+        assert!(count(1, Duration::from_secs(99)).is_err());
+        assert!(count(1, Duration::from_millis(100_700)).is_ok());
+    }
+}
