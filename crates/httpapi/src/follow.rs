@@ -33,13 +33,14 @@ use vvm::{OwnedLog, processor::Refused};
 
 use self::{
     earlier::{EarlierEvents, EarlierReader},
-    format::{EventFormat, EventPiece},
+    format::EventPiece,
     logs::FollowedLog,
     request::FollowStart,
     tail::{Tail, TailEvents},
 };
 pub(crate) use self::{
     ends::{FollowEnds, Waited},
+    format::EventFormat,
     logs::{FollowedLogs, FollowedPartition},
     places::{FollowerPlace, FollowerPlaces},
     request::{FollowRequest, is_followed},
