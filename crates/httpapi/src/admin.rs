@@ -27,7 +27,7 @@ use self::{
 };
 use crate::{
     Authenticator, HttpLimits, ServerTls,
-    authentication::{PortAccess, check_operator, time_of},
+    authentication::{PortAccess, TokenEnd, check_operator},
     check::check,
     html_page::HtmlPage,
     problem::ProblemDetails,
@@ -217,22 +217,23 @@ impl AdminHandler {
         }
         let is_open = OPEN.contains(&path) && !(path == "/readyz" && is_verbose(query));
         let operator = if is_open { None } else { Some(self.operator(head).await?) };
-        let expires = operator.as_ref().map_or(u64::MAX, |caller| caller.expires);
+        let of = |caller: &Arc<Caller>| TokenEnd::of(caller.expires, self.node.clock());
+        let token_end = operator.as_ref().map_or(TokenEnd::NEVER, of);
         if head.method == Method::POST {
             let principal = operator.map(|caller| caller.principal.to_string());
             let line = ActionLine::begin(principal, path, query);
             let answer = match check_action(head) {
-                Ok(()) => self.act(path, query, expires).await,
+                Ok(()) => self.act(path, query, token_end).await,
                 Err(problem) => Err(problem),
             };
             line.end(answer)
         } else {
             if let Some(view) = inspected(path) {
                 let principal = operator.map(|caller| caller.principal.to_string());
-                let until = time_of(expires, self.node.clock());
-                return self.storage_views.begin(&self.node, principal, (view, query), until).await;
+                let view = (view, query);
+                return self.storage_views.begin(&self.node, principal, view, token_end).await;
             }
-            self.show(path, query, expires).await
+            self.show(path, query, token_end).await
         }
     }
 
@@ -253,7 +254,7 @@ impl AdminHandler {
         &self,
         path: &str,
         query: Option<&str>,
-        expires: u64,
+        token_end: TokenEnd,
     ) -> Result<Response<Body>, ProblemDetails> {
         let node = &self.node;
         Ok(match path {
@@ -272,8 +273,7 @@ impl AdminHandler {
                     let node = watched.clone();
                     async move { node.cluster_changed().await }
                 };
-                let until = time_of(expires, node.clock());
-                self.streams.open(move || cluster::event(&shown), changed, until)?
+                self.streams.open(move || cluster::event(&shown), changed, token_end)?
             }
             "/sequences" => sequences::list(node, query).await?,
             "/repairs" => repair::list(node, query).await?,
@@ -285,7 +285,7 @@ impl AdminHandler {
         &self,
         path: &str,
         query: Option<&str>,
-        expires: u64,
+        token_end: TokenEnd,
     ) -> Result<Response<Body>, ProblemDetails> {
         let node = &self.node;
         Ok(match path {
@@ -304,7 +304,7 @@ impl AdminHandler {
             "/repairs/remove" => repair::remove(node, query).await?,
             "/backup" => {
                 check_query(&[], query)?;
-                self.backups.begin(time_of(expires, node.clock())).await?
+                self.backups.begin(token_end).await?
             }
             _ => return Err(not_found(path)),
         })

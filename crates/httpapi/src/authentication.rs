@@ -1,20 +1,21 @@
 //! The sender of a request, and whether the sender may do it.
 
 mod rate;
+mod token_end;
 mod tokens;
 
 use std::{
     fmt,
     sync::{Arc, LazyLock},
-    time::Duration,
 };
 
 use access::{Caller, Grants, Principal, Right};
 use async_trait::async_trait;
-use clock::{Clock, Instant};
+use clock::Instant;
 use hyper::{HeaderMap, StatusCode};
 
 use self::rate::CommandRate;
+pub(crate) use self::token_end::TokenEnd;
 pub use self::tokens::{AccessFileError, TokenAuthenticator};
 use crate::{
     problem::ProblemDetails,
@@ -193,12 +194,6 @@ impl PortAccess {
     }
 }
 
-/// The time at which a token ends, by the clock of this process.
-pub(crate) fn time_of(expires: u64, clock: &Clock) -> Instant {
-    let left = expires.saturating_sub(clock.wall().as_millis() / 1_000);
-    clock.now() + Duration::from_secs(left)
-}
-
 /// Checks that a caller may do the operation of its route in an application.
 fn check_right(caller: &Caller, app: &str, route: &Route<'_>) -> Result<(), ProblemDetails> {
     let (right, workspace) = (route.endpoint.right, route.workspace());
@@ -228,4 +223,27 @@ pub(crate) fn forbidden(reason: String) -> ProblemDetails {
     metrics::counter!("httpapi_forbidden_total").increment(1);
     ProblemDetails::new(StatusCode::FORBIDDEN, "forbidden", reason)
         .challenge(r#"Bearer realm="vvm", error="insufficient_scope""#)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clock::ManualClock;
+    use hyper::header::RETRY_AFTER;
+
+    use super::*;
+
+    /// The header said 60 s, and the client was refused again after this time.
+    #[test]
+    fn a_limited_client_learns_when_its_next_command_is_accepted() {
+        let access = PortAccess::new(None, 1);
+        let now = ManualClock::new(1).clock().now();
+        let count = |commands, after| access.count_commands(&ANYBODY, commands, now + after);
+        count(100, Duration::ZERO).unwrap();
+        let refused = count(1, Duration::from_millis(700)).unwrap_err().into_response();
+        assert_eq!(refused.headers()[RETRY_AFTER], "100", "99.3 s, rounded up");
+        assert!(count(1, Duration::from_secs(99)).is_err());
+        assert!(count(1, Duration::from_millis(100_700)).is_ok());
+    }
 }

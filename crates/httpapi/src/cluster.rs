@@ -26,6 +26,7 @@ pub(crate) use self::{
     peer::{ONCE_WITHIN, Peer, PeerSlot},
     peers::Peers,
     quota::{QuotaLimits, QuotaShare},
+    read_places::ReadPlaces,
     successor::asked_successor,
 };
 pub use self::{

@@ -33,19 +33,21 @@ use vvm::{OwnedLog, processor::Refused};
 
 use self::{
     earlier::{EarlierEvents, EarlierReader},
-    format::{EventFormat, EventPiece},
+    format::EventPiece,
     logs::FollowedLog,
     request::FollowStart,
     tail::{Tail, TailEvents},
 };
 pub(crate) use self::{
     ends::{FollowEnds, Waited},
+    format::EventFormat,
     logs::{FollowedLogs, FollowedPartition},
     places::{FollowerPlace, FollowerPlaces},
     request::{FollowRequest, is_followed},
     tail::TAIL_BYTES,
 };
 use crate::{
+    authentication::TokenEnd,
     memory::MemoryPool,
     problem::ProblemDetails,
     read::{LogReads, read_problem},
@@ -88,13 +90,13 @@ struct Follower {
     place: FollowerPlace,
 }
 
-/// Begins to follow a log, until the token of the client ends at `until`. If the follower needs
-/// events from before the tail, the first one is read by the deadline.
+/// Begins to follow a log, until the token of the client ends. If the follower needs events from
+/// before the tail, the first one is read by the deadline.
 pub(crate) async fn follow(
     context: Arc<FollowContext>,
     (logs, of): (&FollowedLogs, FollowedPartition),
     log: OwnedLog,
-    (request, deadline, until): (FollowRequest, Instant, Instant),
+    (request, deadline, token_end): (FollowRequest, Instant, TokenEnd),
     place: FollowerPlace,
 ) -> Result<Response<Body>, ProblemDetails> {
     let busy = |busy| ProblemDetails::refused(Refused::Busy(busy));
@@ -119,7 +121,7 @@ pub(crate) async fn follow(
         }
         false => None,
     };
-    let ends = FollowEnds::new(&context.clock, followed.ended().clone(), until);
+    let ends = FollowEnds::new(&context.clock, followed.ended().clone(), token_end);
     let format = request.format;
     let follower = Follower {
         earlier,

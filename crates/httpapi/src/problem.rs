@@ -29,6 +29,9 @@ pub(crate) const TOO_MANY_FOLLOWERS: &str = "too_many_followers";
 /// The code of a problem of a series that has no number for a request.
 pub(crate) const NO_NUMBER: &str = "no_number";
 
+/// The longest time after which a client may try again because a queue is full.
+const LONGEST_QUEUE_PAUSE: Duration = Duration::from_secs(60);
+
 /// A problem with a request, for programs and for people.
 #[derive(Debug)]
 pub(crate) struct ProblemDetails {
@@ -133,7 +136,10 @@ impl ProblemDetails {
                 };
                 let problem = ProblemDetails::unavailable(code, reason);
                 match busy {
-                    Busy::QueueFull { retry_after, .. } => problem.retry_after(retry_after),
+                    // A partition may be much faster again soon.
+                    Busy::QueueFull { retry_after, .. } => {
+                        problem.retry_after(retry_after.min(LONGEST_QUEUE_PAUSE))
+                    }
                     _ => problem,
                 }
             }
@@ -159,9 +165,9 @@ impl ProblemDetails {
         }
     }
 
-    /// Sets the time after which the client may try again, in whole seconds from 1 to 60.
+    /// Sets the time after which the client may try again, in whole seconds and at least one.
     pub(crate) fn retry_after(mut self, time: Duration) -> ProblemDetails {
-        let seconds = time.as_secs_f64().ceil().clamp(1.0, 60.0);
+        let seconds = time.as_secs_f64().ceil().max(1.0);
         self.retry_after = Some(seconds as u32);
         self
     }

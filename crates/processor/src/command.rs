@@ -160,12 +160,16 @@ impl Done {
     }
 }
 
+/// The most bytes of the result of a command. A command with a larger result is refused, and writes
+/// nothing. So a node knows how large the answer to a forwarded command can be.
+pub const MOST_RESULT_BYTES: usize = 4 << 20;
+
 /// The answer of a command that is done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The raw ids of the new rows, each with the real id of the row.
     pub ids: Vec<(RecordId, RecordId)>,
-    /// The result that the handler returned.
+    /// The result that the handler returned, of at most [`MOST_RESULT_BYTES`].
     pub result: Bytes,
 }
 

@@ -35,7 +35,7 @@ mod worker;
 pub use application::{
     Application, DeclaredSequence, DeclaredSeries, InvalidApplication, SeriesPolicy,
 };
-pub use command::{Answer, Command, Done, IdempotencyKey, RowChange};
+pub use command::{Answer, Command, Done, IdempotencyKey, MOST_RESULT_BYTES, RowChange};
 pub use command_context::CommandContext;
 pub use commands::Commands;
 pub use handler::{Handler, HandlerError};

@@ -102,7 +102,7 @@ pub enum RejectionKind {
     NoNumber,
     /// An earlier command with the same idempotency key had another body.
     KeyReused,
-    /// The command writes too much.
+    /// The command writes too much, or its result is too large.
     TooLarge,
     /// The command is not wrong: its handler failed, or a stored row cannot be read.
     Internal,

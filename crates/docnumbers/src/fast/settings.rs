@@ -23,7 +23,7 @@ pub struct FastSettings {
     /// to 10,000,000. Beyond it, the node gives back the ranges of the counter that was not used
     /// for the longest time.
     pub counters_held: usize,
-    /// The size of the largest block, up to 100,000 numbers.
+    /// The size of the largest block, up to [`MOST_BLOCK`](FastSettings::MOST_BLOCK) numbers.
     pub max_block: u32,
 }
 
@@ -35,6 +35,9 @@ impl Default for FastSettings {
 }
 
 impl FastSettings {
+    /// The most numbers of a block.
+    pub const MOST_BLOCK: u32 = 100_000;
+
     /// Settings with ranges of this size, which are reserved a whole range ahead.
     #[must_use]
     pub fn with_range(range: u64) -> FastSettings {
@@ -62,7 +65,7 @@ impl FastSettings {
         if !(1..=1_000_000_000).contains(&self.range) {
             return Err(FixError::Settings("a range must have 1 to 1,000,000,000 counters"));
         }
-        if !(1..=100_000).contains(&self.max_block) {
+        if !(1..=FastSettings::MOST_BLOCK).contains(&self.max_block) {
             return Err(FixError::Settings("a block must have 1 to 100,000 numbers"));
         }
         NonZeroUsize::new(self.counters_held)

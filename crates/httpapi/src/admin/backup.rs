@@ -20,6 +20,7 @@ use tracing::{info, warn};
 use vvm::istorage::{self, BackupStream, StorageDriver};
 
 use crate::{
+    authentication::TokenEnd,
     problem::ProblemDetails,
     response::{Body, Endless, stream_response},
 };
@@ -49,14 +50,17 @@ impl Backups {
         Backups { storage, place: Arc::new(Semaphore::new(1)), running, clock, stop }
     }
 
-    /// Begins a backup, which ends at the latest at `until`, the end of the client's token.
-    pub(super) async fn begin(&self, until: Instant) -> Result<Response<Body>, ProblemDetails> {
+    /// Begins a backup, which ends at the latest at the end of the client's token.
+    pub(super) async fn begin(
+        &self,
+        token_end: TokenEnd,
+    ) -> Result<Response<Body>, ProblemDetails> {
         let permit = Arc::clone(&self.place).try_acquire_owned().map_err(|_| {
             let reason = "this node sends another backup: wait for its end";
             ProblemDetails::unavailable("too_many_backups", reason)
         })?;
         let begun = self.clock.now();
-        let until = until.min(begun + BACKUP_TIME);
+        let until = token_end.at().min(begun + BACKUP_TIME);
         let pieces = match &self.storage {
             Some(storage) => storage.backup(until).await.map_err(storage_problem)?,
             None => None,
@@ -65,7 +69,7 @@ impl Backups {
             let reason = "a node makes backups of redb only: use the tools of the database";
             return Err(ProblemDetails::new(StatusCode::CONFLICT, "no_backups", reason));
         };
-        let backup = Backup::new(self, pieces, begun, permit);
+        let backup = Backup::new(self, pieces, (begun, token_end), permit);
         let stop = self.stop.clone();
         let frames = stream::try_unfold(backup, move |mut backup| {
             let stop = stop.clone();
@@ -88,6 +92,7 @@ struct Backup {
     pieces: BackupStream,
     bytes: u64,
     begun: Instant,
+    token_end: TokenEnd,
     clock: Clock,
     is_whole: bool,
     error: Option<String>,
@@ -99,7 +104,7 @@ impl Backup {
     fn new(
         backups: &Backups,
         pieces: BackupStream,
-        begun: Instant,
+        (begun, token_end): (Instant, TokenEnd),
         permit: OwnedSemaphorePermit,
     ) -> Backup {
         backups.running.increment(1);
@@ -107,6 +112,7 @@ impl Backup {
             pieces,
             bytes: 0,
             begun,
+            token_end,
             clock: backups.clock.clone(),
             is_whole: false,
             error: None,
@@ -117,6 +123,11 @@ impl Backup {
 
     async fn next(&mut self) -> io::Result<Option<bytes::Bytes>> {
         match self.pieces.try_next().await {
+            Ok(Some(_)) if self.token_end.has_come(&self.clock) => {
+                let why = "the token of the client has ended";
+                self.error = Some(why.to_owned());
+                Err(io::Error::other(why))
+            }
             Ok(Some(piece)) => {
                 self.bytes += piece.len() as u64;
                 Ok(Some(piece))

@@ -18,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    authentication::TokenEnd,
     problem::ProblemDetails,
     response::{Body, Endless, stream_response},
 };
@@ -51,12 +52,12 @@ impl EventStreams {
 
     /// Opens a stream of events. `status` returns a key, and the status as one line. The first
     /// event comes at once, the next ones when `changed` returns and the key differs. The stream
-    /// ends when the token of the client does, at `until`.
+    /// ends when the token of the client does.
     pub(super) fn open<K, F>(
         &self,
         status: impl Fn() -> (K, Vec<u8>) + Send + 'static,
         changed: impl Fn() -> F + Send + 'static,
-        until: Instant,
+        token_end: TokenEnd,
     ) -> Result<Response<Body>, ProblemDetails>
     where
         K: PartialEq + Send + 'static,
@@ -73,8 +74,11 @@ impl EventStreams {
         let events = Events { status, changed, clock, last: None, _permit: permit };
         let pieces = stream::unfold((events, stop), move |(mut events, stop)| async move {
             let clock = events.clock.clone();
-            let next = clock.timeout_at(until, events.next());
+            let next = clock.timeout_at(token_end.at(), events.next());
             let event = stop.run_until_cancelled(next).await?.ok()?;
+            if token_end.has_come(&clock) {
+                return None;
+            }
             Some((io::Result::Ok(Frame::data(event)), (events, stop)))
         });
         let mut response = stream_response("text/event-stream", pieces.boxed());

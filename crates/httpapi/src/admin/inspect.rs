@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clock::{Clock, Instant};
+use clock::Clock;
 use futures::{StreamExt, TryStreamExt, stream};
 use hyper::{
     Response,
@@ -16,6 +16,7 @@ use tracing::info;
 use vvm::{Node, Stage, istorage::StorageDriver};
 
 use crate::{
+    authentication::TokenEnd,
     inspect::{InspectError, Inspector, View, texts},
     problem::ProblemDetails,
     response::{Body, Endless, stream_response},
@@ -48,13 +49,13 @@ impl StorageViews {
         StorageViews { storage, places: Arc::new(Semaphore::new(VIEWS_AT_ONCE)), clock, stop }
     }
 
-    /// Begins to send a view, which ends at the latest at `until`, the end of the client's token.
+    /// Begins to send a view, which ends at the latest at the end of the client's token.
     pub(super) async fn begin(
         &self,
         node: &Node,
         principal: Option<String>,
         (name, query): (&str, Option<&str>),
-        until: Instant,
+        token_end: TokenEnd,
     ) -> Result<Response<Body>, ProblemDetails> {
         let view = View::of(name, query)?;
         if node.stage() == Stage::Opening {
@@ -70,7 +71,7 @@ impl StorageViews {
             return Err(ProblemDetails::not_found("this endpoint shows no storage"));
         };
         info!(principal, view = name, query, "storage inspected");
-        let deadline = until.min(self.clock.now() + BEGIN_TIME);
+        let deadline = token_end.at().min(self.clock.now() + BEGIN_TIME);
         let (keyspace, clock) = (node.system_keyspace().clone(), self.clock.clone());
         let begin = async {
             let inspector = Inspector::open(storage, keyspace, clock, deadline).await?;
@@ -95,9 +96,12 @@ impl StorageViews {
                     yield_now().await;
                     io::Result::Ok(())
                 };
-                let filled = stop.run_until_cancelled(clock.timeout_at(until, fill)).await;
+                let filled = stop.run_until_cancelled(clock.timeout_at(token_end.at(), fill)).await;
                 let ended = || io::Error::other("the node stops, or the token has ended");
                 filled.ok_or_else(ended)?.map_err(|_| ended())??;
+                if token_end.has_come(&clock) {
+                    return Err(ended());
+                }
                 let piece = (!piece.is_empty()).then(|| Frame::data(Bytes::from(piece)));
                 Ok(piece.map(|piece| (piece, (lines, place))))
             }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use hyper::{Response, StatusCode};
-use processor::{Command, Done, RowChange};
+use processor::{Command, Done, MOST_RESULT_BYTES, RowChange};
 use serde::Deserialize;
 use serde_json::{Value as Json, json, value::RawValue};
 use vvm::{
@@ -26,6 +26,10 @@ use crate::{
 
 /// The command that writes rows.
 static CUD: LazyLock<QName> = LazyLock::new(|| "sys.CUD".parse().expect("it is a name"));
+
+/// The most bytes of the answer to a command that is done. A result becomes at most four times as
+/// long, because a number such as `1e15` is written with all its digits. The new ids have the rest.
+pub(super) const DONE_BYTES: usize = 4 * MOST_RESULT_BYTES + (1 << 20);
 
 /// The body of a command.
 #[derive(Deserialize)]
@@ -144,4 +148,35 @@ pub(super) fn json_of_done(done: &Done) -> Json {
         }
     }
     json
+}
+
+#[cfg(test)]
+mod tests {
+    use processor::Answer;
+    use vvm::eventlog::{Epoch, Offset, RecordId};
+
+    use super::*;
+
+    /// A node that forwards a command takes an answer of at most [`DONE_BYTES`].
+    #[test]
+    fn the_largest_answer_of_a_command_has_a_bound() {
+        let done = |result: String| {
+            assert!(result.len() <= MOST_RESULT_BYTES);
+            let id = |raw| (RecordId(raw), RecordId(u64::MAX));
+            let answer = Answer { ids: (61_440..65_536).map(id).collect(), result: result.into() };
+            let (epoch, offset) = (Epoch(u64::MAX), Offset(u64::MAX));
+            Done { epoch, plog: offset, wlog: offset, answer, is_repeated: true }
+        };
+        let list = |of: &str| {
+            let numbers = vec![of; MOST_RESULT_BYTES / (of.len() + 1) - 1];
+            format!("[{}]", numbers.join(","))
+        };
+        let others = ["\u{1}".repeat(MOST_RESULT_BYTES), "x".repeat(MOST_RESULT_BYTES)];
+        let lists = ["1e15", "-0"].map(list);
+        for result in lists.into_iter().chain(others) {
+            let (bytes, begin) = (result.len(), result[..5].to_owned());
+            let json = json_of_done(&done(result)).to_string().len();
+            assert!(json > bytes && json <= DONE_BYTES, "{begin}: {json}");
+        }
+    }
 }

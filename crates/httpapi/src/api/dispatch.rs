@@ -85,7 +85,7 @@ impl ApiHandler {
         head.span.set_route(&head.method, &head.request, &route);
         let answered = match self.access.allow_client(&head.headers, route, start).await {
             Ok((caller, route)) => {
-                head.caller = caller;
+                head.set_caller(caller, self.node.clock());
                 self.answer_route(head, route, body).await
             }
             Err(problem) => Err(problem),
@@ -158,7 +158,7 @@ impl ApiHandler {
                     head.span.set_route(&head.method, &head.request, &route);
                     match self.access.allow(&head.headers, route).await {
                         Ok((caller, route)) => {
-                            head.caller = caller;
+                            head.set_caller(caller, self.node.clock());
                             self.answer_marked(&head, mark, route, body).await
                         }
                         Err(problem) => Err(problem),

@@ -19,8 +19,9 @@ use super::{
     routing::RoutedRequest,
 };
 use crate::{
+    authentication::TokenEnd,
     cluster::{Peer, PeerBody, PeerSlot},
-    follow::{FollowEnds, FollowerPlace, Waited, is_followed},
+    follow::{EventFormat, FollowEnds, FollowerPlace, Waited, is_followed},
     places::Place,
     problem::ProblemDetails,
     read::cut_at,
@@ -63,18 +64,19 @@ impl ApiHandler {
         &self,
         (head, body): (Parts, PeerBody),
         log: LogPlace,
-        until: Instant,
+        token_end: TokenEnd,
     ) -> Response<Body> {
         match log {
             LogPlace::Once(place) => {
                 let clock = self.node.clock().clone();
-                let pieces = cut_at(until, clock, body.into_pieces(place));
+                let pieces = cut_at(token_end, clock, body.into_pieces(place));
                 Response::from_parts(head, stream_body(pieces))
             }
             LogPlace::Followed(place) => {
                 let stop = self.following.stop.clone();
-                let ends = FollowEnds::new(self.node.clock(), stop, until);
-                let pieces = until_end(body.into_pieces(place), ends);
+                let ends = FollowEnds::new(self.node.clock(), stop, token_end);
+                let format = EventFormat::of_answer(&head.headers);
+                let pieces = until_end(body.into_pieces(place), ends, format);
                 let mut answer = Response::from_parts(head, stream_body(pieces));
                 answer.extensions_mut().insert(Endless);
                 answer
@@ -88,23 +90,48 @@ type Pieces = BoxStream<'static, io::Result<Frame<Bytes>>>;
 /// The pieces of a followed log that another node sends, until one of its ends. The answer then
 /// ends after a whole event. If the client has a part of an event, the answer is cut. The owner
 /// sends signs of life.
-fn until_end(pieces: Pieces, ends: FollowEnds) -> Pieces {
-    let state = Some((pieces, ends, true));
+fn until_end(pieces: Pieces, ends: FollowEnds, format: EventFormat) -> Pieces {
+    let state = Some((pieces, ends, SentEvents::none(format)));
     let pieces = stream::unfold(state, |state| async move {
-        let (mut pieces, ends, is_whole) = state?;
+        let (mut pieces, ends, mut sent) = state?;
         match ends.wait(pieces.next(), Instant::FAR_FUTURE).await {
             Waited::Ready(Some(Ok(piece))) => {
-                let is_whole = piece.data_ref().is_none_or(|bytes| bytes.ends_with(b"\n"));
-                Some((Ok(piece), Some((pieces, ends, is_whole))))
+                sent.add(piece.data_ref().map_or(&[], |bytes| &bytes[..]));
+                Some((Ok(piece), Some((pieces, ends, sent))))
             }
             Waited::Ready(last) => last.map(|error| (error, None)),
-            Waited::Quiet | Waited::Ended if is_whole => None,
+            Waited::Quiet | Waited::Ended if sent.are_whole() => None,
             Waited::Quiet | Waited::Ended => {
                 Some((Err(io::Error::other("the node stops, or the token has ended")), None))
             }
         }
     });
     pieces.boxed()
+}
+
+/// The events that a client has got. An event of the form of server-sent events has several lines,
+/// and only an empty line ends the event.
+struct SentEvents {
+    format: EventFormat,
+    /// The number of newlines at the end of all bytes.
+    newlines: usize,
+}
+
+impl SentEvents {
+    fn none(format: EventFormat) -> SentEvents {
+        SentEvents { format, newlines: format.event_end().len() }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let newlines = bytes.iter().rev().take_while(|byte| **byte == b'\n').count();
+        // The newlines of an end may come in two pieces.
+        let before = if newlines == bytes.len() { self.newlines } else { 0 };
+        self.newlines = before.saturating_add(newlines);
+    }
+
+    fn are_whole(&self) -> bool {
+        self.newlines >= self.format.event_end().len()
+    }
 }
 
 #[cfg(test)]
@@ -115,17 +142,28 @@ mod tests {
 
     use super::*;
 
+    /// A server-sent event of which the client had the first line counted as whole.
     #[test]
     fn the_stop_of_a_node_ends_a_followed_log_after_a_whole_event() {
-        for (pieces, is_whole) in
-            [(vec![], true), (vec!["one\n"], true), (vec!["one\n", "t"], false)]
-        {
+        use EventFormat::{Lines, ServerSentEvents};
+        for (format, pieces, is_whole) in [
+            (Lines, vec![], true),
+            (Lines, vec!["one\n"], true),
+            (Lines, vec!["one\n", "t"], false),
+            (ServerSentEvents, vec![], true),
+            (ServerSentEvents, vec!["id: 7\n"], false),
+            (ServerSentEvents, vec!["id: 7\ndata: {}\n"], false),
+            (ServerSentEvents, vec!["id: 7\ndata: {}\n\n"], true),
+            (ServerSentEvents, vec!["id: 7\ndata: {}\n", "\n"], true),
+            (ServerSentEvents, vec!["id: 7\ndata: {}\n\n", "id: 8\n"], false),
+            (ServerSentEvents, vec!["id: 7\ndata: {}\n\n", ":\n\n"], true),
+        ] {
             let stop = CancellationToken::new();
             let frames = pieces.clone().into_iter().map(|piece| Ok(Frame::data(piece.into())));
             let endless = stream::iter(frames).chain(stream::pending()).boxed();
             let clock = ManualClock::new(1).clock();
-            let ends = FollowEnds::new(&clock, stop.clone(), Instant::FAR_FUTURE);
-            let mut passed_on = until_end(endless, ends);
+            let ends = FollowEnds::new(&clock, stop.clone(), TokenEnd::NEVER);
+            let mut passed_on = until_end(endless, ends, format);
             for piece in &pieces {
                 let passed = passed_on.try_next().now_or_never().unwrap().unwrap().unwrap();
                 assert_eq!(passed.into_data().unwrap(), *piece);

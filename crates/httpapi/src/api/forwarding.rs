@@ -23,12 +23,14 @@ use hyper::{
 use vvm::sysvvm::ownership::{Owner, OwnerRow};
 
 use super::{
+    batch::MOST_COMMANDS,
     body::Payload,
-    commands::within_share,
+    commands::{DONE_BYTES, within_share},
     dispatch::PROBLEM,
     forwarded_log::LogPlace,
     handler::{ApiHandler, RequestHead},
     headers::IDEMPOTENCY_KEY,
+    numbers::DRAWN_BYTES,
     routing::RoutedRequest,
     tries::{Tries, TryEnd, is_tried_again},
 };
@@ -221,20 +223,16 @@ impl ApiHandler {
         let code = code.and_then(|code| code.to_str().ok().map(str::to_owned));
         let is_refused = parts.status == StatusCode::MISDIRECTED_REQUEST
             || code.as_deref().is_some_and(is_tried_again);
-        let most = match (request.endpoint.is_read(), request.operation) {
+        let most = match request.endpoint.is_read() {
             _ if is_refused => PROBLEM_BYTES,
-            (true, _) => self.settings.answers_bytes,
-            // A batch has many results.
-            (false, ApiOperation::DrawNumbers(_) | ApiOperation::CommandBatch) => {
-                self.settings.answers_bytes / 4
-            }
-            (false, _) => READ_BYTES.max(self.settings.limits.body_bytes),
+            true => self.settings.answers_bytes,
+            false => most_of_write(request.operation),
         };
         let bytes = match (body.len(), log) {
             (Some(bytes), _) if bytes <= most => bytes,
             (None, Some(log)) => {
                 return Ok(TryEnd::Answered(
-                    Ok(self.passed_on((parts, body), log, self.end_of_token(head))),
+                    Ok(self.passed_on((parts, body), log, head.token_end)),
                     code,
                 ));
             }
@@ -304,6 +302,16 @@ impl ApiHandler {
                 until = until.min(clock.now() + FORMER_OWNER);
             }
         }
+    }
+}
+
+/// The most bytes of the answer to a request that writes: as many as the owner can answer. A write
+/// is done before its answer arrives here, so no limit of this node may refuse the answer.
+fn most_of_write(operation: &ApiOperation) -> usize {
+    match operation {
+        ApiOperation::DrawNumbers(_) => DRAWN_BYTES,
+        ApiOperation::CommandBatch => MOST_COMMANDS * DONE_BYTES,
+        _ => DONE_BYTES,
     }
 }
 

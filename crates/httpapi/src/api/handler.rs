@@ -4,7 +4,7 @@
 use std::{fmt, ptr, sync::Arc};
 
 use access::Caller;
-use clock::Instant;
+use clock::{Clock, Instant};
 use hyper::{Method, Request, Response, Uri, Version, header::HeaderMap, http::request::Parts};
 use tokio_util::sync::CancellationToken;
 use vvm::{
@@ -17,7 +17,7 @@ use super::{
     views::Descriptions,
 };
 use crate::{
-    authentication::{PortAccess, unchecked},
+    authentication::{PortAccess, TokenEnd, unchecked},
     cluster::{Cluster, ClusterMode, ForwardMetrics, Peers, QuotaLimits},
     cross_origin::PageOrigins,
     follow::{FollowContext, FollowedLogs, FollowerPlaces},
@@ -95,6 +95,8 @@ pub(super) struct RequestHead {
     pub(super) version: Version,
     /// The sender of the request.
     pub(super) caller: Arc<Caller>,
+    /// The end of the token of the sender.
+    pub(super) token_end: TokenEnd,
     /// The end of the time of the request, if it is known already.
     pub(super) until: Instant,
     /// Whether another node forwards the request.
@@ -109,6 +111,12 @@ impl RequestHead {
 
     pub(super) fn query(&self) -> Option<&str> {
         self.uri.query()
+    }
+
+    /// Sets the sender, after the check of its token.
+    pub(super) fn set_caller(&mut self, caller: Arc<Caller>, clock: &Clock) {
+        self.token_end = TokenEnd::of(caller.expires, clock);
+        self.caller = caller;
     }
 }
 
@@ -176,6 +184,7 @@ impl ApiHandler {
             method: head.method,
             version: head.version,
             caller: unchecked(),
+            token_end: TokenEnd::of(0, self.node.clock()),
             until,
             is_forwarded: false,
         }

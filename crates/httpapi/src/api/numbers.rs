@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 use vvm::{
     App, LocalPartition,
-    docnumbers::{FastSeries, SeriesId, WsId as NumberWs},
+    docnumbers::{FastSeries, FastSettings, SeriesId, WsId as NumberWs},
     eventlog::WsId,
 };
 
@@ -31,6 +31,9 @@ use crate::{
 /// The memory that a number takes while it is drawn: for its text of at most 200 bytes, for its
 /// counter, and for their JSON.
 const NUMBER_BYTES: usize = 1_024;
+
+/// The most bytes of an answer with drawn numbers.
+pub(super) const DRAWN_BYTES: usize = NUMBER_BYTES * FastSettings::MOST_BLOCK as usize;
 
 /// The body of a request that draws numbers.
 #[derive(Deserialize)]

@@ -20,7 +20,6 @@ use vvm::{
 
 use super::handler::{ApiHandler, RequestHead};
 use crate::{
-    authentication::time_of,
     follow::{FollowRequest, FollowedPartition, follow, is_followed},
     problem::ProblemDetails,
     read::{self, DocsQuery, ListQuery, READ_BYTES, read_problem},
@@ -162,7 +161,7 @@ impl ApiHandler {
             false => {
                 let held = self.log_reads.permits(self.taker(head), self.deadline(head)).await?;
                 let with = (&self.throttle, held);
-                let end = (self.end_of_token(head), self.node.clock());
+                let end = (head.token_end, self.node.clock());
                 read::stream_log(&partition, name, head.query(), with, end).await
             }
         };
@@ -189,13 +188,8 @@ impl ApiHandler {
         };
         let logs = (&self.followed, of);
         let context = Arc::clone(&self.following);
-        let start = (request, self.deadline(head), self.end_of_token(head));
+        let start = (request, self.deadline(head), head.token_end);
         follow(context, logs, partition.log(name), start, place).await
-    }
-
-    /// The end of the token of a client.
-    pub(super) fn end_of_token(&self, head: &RequestHead) -> Instant {
-        time_of(head.caller.expires, self.node.clock())
     }
 }
 

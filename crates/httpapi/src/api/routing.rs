@@ -7,6 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use clock::Instant;
 use tokio::sync::OwnedSemaphorePermit;
 use vvm::{
     App,
@@ -24,8 +25,8 @@ use super::{
     tries::{Answer, NextStep, Tries, TryEnd, is_tried_again},
 };
 use crate::{
-    cluster::{Cluster, Parked, ParkedPartition, QuotaShare},
-    places::{Place, PlaceTaker},
+    cluster::{Cluster, Parked, ParkedPartition, QuotaShare, ReadPlaces},
+    places::Place,
     problem::{NOT_LEADER, ProblemDetails},
     route::{ApiOperation, Endpoint},
 };
@@ -45,11 +46,31 @@ pub(super) struct RoutedRequest<'r> {
     pub(super) operation: &'r ApiOperation,
 }
 
-/// The places that a request holds from its first wait on, or while another node answers it.
+/// The places that a request holds over its tries: from its first wait on, or while another node
+/// answers it.
 #[derive(Default)]
 struct HeldPlaces {
+    /// The place of a read among those that its principal sends to the owner of the partition.
+    read: Option<Place>,
     quota: Option<QuotaShare>,
     lane: Option<OwnedSemaphorePermit>,
+}
+
+impl HeldPlaces {
+    /// Takes a place for a read. A read that has to wait gives back first what the requests of all
+    /// principals share, and takes it again later.
+    async fn place_in(
+        &mut self,
+        reads: &ReadPlaces,
+        principal: Option<&str>,
+        until: Instant,
+    ) -> Result<Place, ProblemDetails> {
+        if let Some(place) = reads.try_take(principal) {
+            return Ok(place);
+        }
+        (self.quota, self.lane) = (None, None);
+        reads.take(principal, until).await
+    }
 }
 
 impl ApiHandler {
@@ -97,7 +118,7 @@ impl ApiHandler {
             }
             let parked = self.parked(&mut parked, cluster, app, partition);
             if let Err(problem) = self.take_quota(&mut held, parked, payload) {
-                return tries.settled(Err(problem));
+                return tries.settled(Err(problem), None);
             }
             if !self.wait(head, request, seen, pause, parked, &mut held).await {
                 return last;
@@ -121,8 +142,8 @@ impl ApiHandler {
         payload: &mut Payload<'_>,
         (tries, held): (&Tries, &mut HeldPlaces),
     ) -> TryEnd {
-        let _places = match self.read_places(&to, head, request, held).await {
-            Ok(places) => places,
+        let _place = match self.read_places(&to, head, request, held).await {
+            Ok(place) => place,
             Err(problem) => return TryEnd::Answered(Err(problem), None),
         };
         match self.take_quota(held, to.parked, payload) {
@@ -133,13 +154,18 @@ impl ApiHandler {
 
     /// Waits for the places of a read among the reads of its principal that the owner does. Logs
     /// have places of their own. A write waits for no share of its principal.
+    ///
+    /// The read keeps its place in the partition until it is answered: if it gave the place back
+    /// after each try, later reads of its principal would take it. The place at the owner is
+    /// returned, for one try. Between two tries the read uses no connection to this owner, which may
+    /// be ready for reads in other partitions.
     async fn read_places(
         &self,
         to: &ForwardTarget<'_>,
         head: &RequestHead,
         request: &RoutedRequest<'_>,
-        held: &HeldPlaces,
-    ) -> Result<Option<[Place; 2]>, ProblemDetails> {
+        held: &mut HeldPlaces,
+    ) -> Result<Option<Place>, ProblemDetails> {
         let principal = self.access.principal(&head.caller);
         if principal.is_none() || !request.endpoint.is_read() || request.endpoint.is_log() {
             return Ok(None);
@@ -149,14 +175,10 @@ impl ApiHandler {
         let now = self.node.clock().now();
         // The other half of the time belongs to the read.
         let until = now + (head.until - now) / 2;
-        // A request that is tried again has places of its partition already.
-        let taker: PlaceTaker<'_> = match held.quota {
-            None => principal.into(),
-            Some(_) => PlaceTaker::between_nodes(principal),
-        };
-        let of_partition = to.parked.reads.take(taker, until).await?;
-        let of_peer = peer.reads.take(taker, until).await?;
-        Ok(Some([of_partition, of_peer]))
+        if held.read.is_none() {
+            held.read = Some(held.place_in(&to.parked.reads, principal, until).await?);
+        }
+        held.place_in(&peer.reads, principal, until).await.map(Some)
     }
 
     /// Waits before the next try. Returns false if the time of the request is over.

@@ -1,7 +1,10 @@
 //! The tries of a request in a cluster: what follows from the end of each.
 //!
-//! Invariant: a 503 means that the request changed nothing. So a request of which one try may have
-//! changed something is never answered with a 503, but with its answer or with 504 `unknown`.
+//! Invariant: a 503 means that the request changed nothing, and so does a 401, a 403 or a 429. So a
+//! request of which one try may have changed something is answered only with what its partition
+//! answers after a look for the idempotency key, or else with 504 `unknown`. In a simpler version
+//! only a 503 becomes a 504. The connection breaks while a command runs; the token of the client
+//! ends; the second try gets 401. So the client takes a command for refused that is done.
 
 use hyper::{Response, StatusCode};
 
@@ -45,6 +48,12 @@ pub(super) enum NextStep {
 /// The codes of problems of requests that were not done, and that another try may do.
 const TRIED_AGAIN: [&str; 4] = [NOT_LEADER, "recovering", "stopping", MISDIRECTED];
 
+/// The codes of problems with which a partition refuses a command with an idempotency key that was
+/// not done before, or names the event of the command. After any other problem it is not known
+/// whether an earlier try did the command.
+const SETTLED: [&str; 7] =
+    ["invalid", "not_found", "conflict", "no_number", "key_reused", "too_large", "not_applied"];
+
 /// Whether a request with this problem was not done, and may be tried again.
 pub(super) fn is_tried_again(code: &str) -> bool {
     TRIED_AGAIN.contains(&code)
@@ -76,8 +85,8 @@ impl Tries {
             {
                 NextStep::Again(Err(unknown(why)))
             }
-            TryEnd::Answered(answer, _) => NextStep::Answer(self.settled(answer)),
-            TryEnd::Refused(answer) => NextStep::Again(self.settled(answer)),
+            TryEnd::Answered(answer, code) => NextStep::Answer(self.settled(answer, code)),
+            TryEnd::Refused(answer) => NextStep::Again(self.settled(answer, None)),
             TryEnd::Unknown(why) if self.is_read => {
                 NextStep::Again(Err(ProblemDetails::unavailable("unreachable", why)))
             }
@@ -92,16 +101,18 @@ impl Tries {
         }
     }
 
-    /// The answer of a request, if an earlier try may have done it.
-    pub(super) fn settled(&self, answer: Answer) -> Answer {
-        let is_unavailable = match &answer {
-            Ok(response) => response.status() == StatusCode::SERVICE_UNAVAILABLE,
-            Err(problem) => problem.status() == StatusCode::SERVICE_UNAVAILABLE,
+    /// The answer of a request. If an earlier try may have done the request, and the answer does not
+    /// tell the outcome of that try, the answer is that the outcome is unknown.
+    pub(super) fn settled(&self, answer: Answer, code: Option<String>) -> Answer {
+        let Some(why) = &self.unknown else { return answer };
+        let is_settled = match &answer {
+            Err(problem) => SETTLED.contains(&problem.code()),
+            Ok(response) => match code {
+                Some(code) => SETTLED.contains(&&*code),
+                None => response.status().is_success(),
+            },
         };
-        match &self.unknown {
-            Some(why) if is_unavailable => Err(unknown(why)),
-            _ => answer,
-        }
+        if is_settled { answer } else { Err(unknown(why)) }
     }
 }
 
@@ -163,6 +174,50 @@ mod tests {
         let full = TryEnd::Answered(busy("queue_full"), Some("queue_full".to_owned()));
         assert_eq!(step(tries.next(full)), (504, false));
         assert_eq!(step(tries.next(done())), (200, false), "the answer is known now");
+    }
+
+    /// The client got the problem of the last try, for example that its token had ended, and took
+    /// the command for refused. The first try had done the command.
+    #[test]
+    fn a_problem_that_does_not_tell_the_outcome_of_an_earlier_try_is_not_the_answer() {
+        let problem = |status: u16, code| {
+            let status = StatusCode::from_u16(status).unwrap();
+            ProblemDetails::new(status, code, "why")
+        };
+        // A problem of this node, and one that another node answers.
+        let ends = |status, code: &'static str| {
+            let of_other = problem(status, code).into_response();
+            [
+                TryEnd::Answered(Err(problem(status, code)), None),
+                TryEnd::Answered(Ok(of_other), Some(code.to_owned())),
+            ]
+        };
+        for (status, code, is_settled) in [
+            (401, "unauthenticated", false),
+            (403, "forbidden", false),
+            (429, "rate_limited", false),
+            (413, "body_too_large", false),
+            (500, "internal", false),
+            (400, "invalid", true),
+            (409, "conflict", true),
+            (422, "key_reused", true),
+            (500, "not_applied", true),
+        ] {
+            for end in ends(status, code) {
+                let mut tries = Tries::new(false, true);
+                tries.next(TryEnd::Unknown("it broke".to_owned()));
+                let expected = if is_settled { status } else { 504 };
+                assert_eq!(step(tries.next(end)), (expected, false), "{code}");
+            }
+            for end in ends(status, code) {
+                assert_eq!(step(Tries::new(false, true).next(end)), (status, false), "{code}");
+            }
+        }
+        // An answer that no API made.
+        let mut tries = Tries::new(false, true);
+        tries.next(TryEnd::Unknown("it broke".to_owned()));
+        let foreign = json_response(StatusCode::BAD_REQUEST, &1);
+        assert_eq!(step(tries.next(TryEnd::Answered(Ok(foreign), None))), (504, false));
     }
 
     /// The client was told that a command of its batch was not done, but an earlier try of the

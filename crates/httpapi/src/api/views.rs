@@ -126,7 +126,8 @@ impl ApiHandler {
                 Ok(bytes_response(StatusCode::OK, "text/plain", "ok"))
             }
             ApiView::Description => {
-                head.caller = self.access.caller(&head.headers).await?;
+                let caller = self.access.caller(&head.headers).await?;
+                head.set_caller(caller, self.node.clock());
                 check_query(&["app"], head.query())?;
                 let description = self.description(self.described(head)?).await?;
                 Ok(description.response(&head.headers))

@@ -4,7 +4,7 @@ use clock::{Clock, Instant};
 
 use super::quota::QuotaLimits;
 use crate::{
-    places::{Place, PlaceTaker, Places},
+    places::{Place, Places},
     problem::ProblemDetails,
 };
 
@@ -36,14 +36,19 @@ impl ReadPlaces {
         ReadPlaces { places: Places::new(most, code, clock).most_waiting(limits.requests), of }
     }
 
+    /// Takes a place, if one is free at once.
+    pub(crate) fn try_take(&self, principal: Option<&str>) -> Option<Place> {
+        self.places.try_take(principal, 1).ok()
+    }
+
     /// Waits for a place.
     pub(crate) async fn take(
         &self,
-        taker: PlaceTaker<'_>,
+        principal: Option<&str>,
         deadline: Instant,
     ) -> Result<Place, ProblemDetails> {
         let ReadPlaces { places, of } = self;
-        places.take(taker, 1, deadline).await.map_err(|why| {
+        places.take(principal, 1, deadline).await.map_err(|why| {
             places.problem(why, |most, of_one| {
                 format!(
                     "this node does at most {most} reads{of_one} {of} at the same time: send the \

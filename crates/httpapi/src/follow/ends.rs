@@ -11,6 +11,7 @@ use futures::{
 use tokio_util::sync::CancellationToken;
 
 use super::format::EventFormat;
+use crate::authentication::TokenEnd;
 
 /// The longest silence. A client notices by it that the connection is lost.
 const QUIET: Duration = Duration::from_secs(15);
@@ -21,8 +22,7 @@ pub(crate) struct FollowEnds {
     clock: Clock,
     /// Cancelled when the node stops or the partition leaves it.
     ended: CancellationToken,
-    /// The end of the token of the client.
-    until: Instant,
+    token_end: TokenEnd,
 }
 
 /// The outcome of a wait.
@@ -38,11 +38,12 @@ pub(crate) enum Waited<T> {
 type Pieces = BoxStream<'static, io::Result<Vec<Bytes>>>;
 
 impl FollowEnds {
-    pub(crate) fn new(clock: &Clock, ended: CancellationToken, until: Instant) -> FollowEnds {
-        FollowEnds { clock: clock.clone(), ended, until }
+    pub(crate) fn new(clock: &Clock, ended: CancellationToken, token_end: TokenEnd) -> FollowEnds {
+        FollowEnds { clock: clock.clone(), ended, token_end }
     }
 
-    /// Waits for something, at most until `quiet_until`.
+    /// Waits for something, at most until `quiet_until`. Something that is ready after the end of
+    /// the token is dropped: a follower of a log in which events are always ready ends, too.
     ///
     /// # Cancel safety
     /// As that of `wait`, which is dropped if it is not ready.
@@ -51,11 +52,12 @@ impl FollowEnds {
         wait: impl Future<Output = T>,
         quiet_until: Instant,
     ) -> Waited<T> {
-        let wait = self.clock.timeout_at(quiet_until.min(self.until), wait);
+        let wait = self.clock.timeout_at(quiet_until.min(self.token_end.at()), wait);
         match self.ended.run_until_cancelled(wait).await {
+            _ if self.token_end.has_come(&self.clock) => Waited::Ended,
             Some(Ok(ready)) => Waited::Ready(ready),
-            Some(Err(_)) if self.clock.now() < self.until => Waited::Quiet,
-            Some(Err(_)) | None => Waited::Ended,
+            Some(Err(_)) => Waited::Quiet,
+            None => Waited::Ended,
         }
     }
 
@@ -91,9 +93,9 @@ mod tests {
         let manual = ManualClock::new(1);
         let clock = manual.clock();
         let ended = CancellationToken::new();
-        let token = clock.now() + Duration::from_secs(20);
-        let [mut short, mut long] = [token, Instant::FAR_FUTURE].map(|until| {
-            let ends = FollowEnds::new(&clock, ended.clone(), until);
+        let token = TokenEnd::of(clock.wall().as_millis() / 1_000 + 20, &clock);
+        let [mut short, mut long] = [token, TokenEnd::NEVER].map(|token_end| {
+            let ends = FollowEnds::new(&clock, ended.clone(), token_end);
             ends.with_signs_of_life(stream::pending().boxed(), EventFormat::Lines).fuse()
         });
         let mut pieces = || {
@@ -113,5 +115,25 @@ mod tests {
         assert_eq!(pieces(), [Some(None), None], "the token of one has ended");
         ended.cancel();
         assert_eq!(pieces()[1], Some(None), "the partition has ended");
+    }
+
+    /// A follower that read a long log got events after the end of its token, until it had read the
+    /// whole log.
+    #[test]
+    fn a_log_whose_events_are_always_ready_ends_with_the_token() {
+        for is_calendar_set in [false, true] {
+            let manual = ManualClock::new(1);
+            let clock = manual.clock();
+            let token_end = TokenEnd::of(clock.wall().as_millis() / 1_000 + 5, &clock);
+            let ends = FollowEnds::new(&clock, CancellationToken::new(), token_end);
+            let ready = stream::repeat_with(|| Ok(vec![Bytes::from("event\n")])).boxed();
+            let mut pieces = ends.with_signs_of_life(ready, EventFormat::Lines);
+            assert!(pieces.next().now_or_never().unwrap().is_some());
+            match is_calendar_set {
+                true => manual.step_wall(5_000),
+                false => manual.advance(Duration::from_secs(5)),
+            }
+            assert!(pieces.next().now_or_never().unwrap().is_none(), "the token has ended");
+        }
     }
 }

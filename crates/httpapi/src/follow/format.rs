@@ -1,7 +1,10 @@
 //! The form in which a follower gets events: lines, or server-sent events.
 
 use bytes::Bytes;
-use hyper::{HeaderMap, header::ACCEPT};
+use hyper::{
+    HeaderMap,
+    header::{ACCEPT, CONTENT_TYPE},
+};
 
 const SERVER_SENT_EVENTS: &str = "text/event-stream";
 
@@ -31,6 +34,22 @@ impl EventFormat {
         match self {
             EventFormat::Lines => "application/x-ndjson",
             EventFormat::ServerSentEvents => SERVER_SENT_EVENTS,
+        }
+    }
+
+    /// The form of the events in an answer.
+    pub(crate) fn of_answer(headers: &HeaderMap) -> EventFormat {
+        match headers.get(CONTENT_TYPE).is_some_and(|value| value == SERVER_SENT_EVENTS) {
+            true => EventFormat::ServerSentEvents,
+            false => EventFormat::Lines,
+        }
+    }
+
+    /// The newlines at the end of each event and of each sign of life.
+    pub(crate) fn event_end(self) -> &'static [u8] {
+        match self {
+            EventFormat::Lines => b"\n",
+            EventFormat::ServerSentEvents => b"\n\n",
         }
     }
 
@@ -71,20 +90,16 @@ impl EventPiece {
 
     /// Adds an event.
     pub(super) fn add(&mut self, offset: u64, json: &Bytes) {
-        let end: &[u8] = match self.format {
-            EventFormat::Lines => b"\n",
-            EventFormat::ServerSentEvents => {
-                self.copied.extend_from_slice(format!("id: {offset}\ndata: ").as_bytes());
-                b"\n\n"
-            }
-        };
+        if self.format == EventFormat::ServerSentEvents {
+            self.copied.extend_from_slice(format!("id: {offset}\ndata: ").as_bytes());
+        }
         if json.len() <= COPIED_BYTES {
             self.copied.extend_from_slice(json);
         } else {
             self.end_copied();
             self.parts.push(json.clone());
         }
-        self.copied.extend_from_slice(end);
+        self.copied.extend_from_slice(self.format.event_end());
     }
 
     pub(super) fn into_parts(mut self) -> Vec<Bytes> {

@@ -19,6 +19,7 @@ use super::{
     record::{STEP_BYTES, check_workspace_exists, read_problem},
 };
 use crate::{
+    authentication::TokenEnd,
     memory::{MemoryPool, MemoryShare},
     places::{NoPlace, Place, PlaceTaker, Places},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
@@ -116,14 +117,14 @@ impl LogReads {
     }
 }
 
-/// Streams a log, one event a line, up to the last event that is applied. At `until`, the end of
-/// the token of the client, the answer is cut.
+/// Streams a log, one event a line, up to the last event that is applied. At the end of the token
+/// of the client the answer is cut.
 pub(crate) async fn stream_log(
     partition: &LocalPartition<'_>,
     name: LogName,
     query: Option<&str>,
     (throttle, held): (&ReadThrottle, LogPermits),
-    (until, clock): (Instant, &Clock),
+    (end, clock): (TokenEnd, &Clock),
 ) -> Result<Response<Body>, ProblemDetails> {
     if parameter::<String>(query, "from")?.as_deref() == Some(END) {
         return Err(ProblemDetails::bad_request(END_WITHOUT_FOLLOW));
@@ -146,7 +147,7 @@ pub(crate) async fn stream_log(
         let piece = lines.next().await?;
         Ok(piece.map(|piece| (Frame::data(piece.into()), lines)))
     });
-    let pieces = cut_at(until, clock.clone(), pieces.boxed());
+    let pieces = cut_at(end, clock.clone(), pieces.boxed());
     Ok(stream_response("application/x-ndjson", pieces))
 }
 
@@ -156,16 +157,16 @@ pub(crate) async fn stream_log(
 /// Invariant: no piece is sent after the end of the token. A simpler version checks the token only
 /// when the request begins: a client that takes a long log slowly still gets new events for minutes
 /// after its key was taken back.
-pub(crate) fn cut_at(until: Instant, clock: Clock, pieces: Pieces) -> Pieces {
-    if until == Instant::FAR_FUTURE {
+pub(crate) fn cut_at(end: TokenEnd, clock: Clock, pieces: Pieces) -> Pieces {
+    if end.at() == Instant::FAR_FUTURE {
         return pieces;
     }
     let pieces = stream::try_unfold(pieces, move |mut pieces| {
         let clock = clock.clone();
         async move {
-            let piece = clock.timeout_at(until, pieces.try_next()).await;
+            let piece = clock.timeout_at(end.at(), pieces.try_next()).await;
             match piece {
-                Ok(piece) if clock.now() < until => Ok(piece?.map(|piece| (piece, pieces))),
+                Ok(piece) if !end.has_come(&clock) => Ok(piece?.map(|piece| (piece, pieces))),
                 _ => Err(io::Error::other("the token of the client has ended")),
             }
         }
@@ -210,20 +211,31 @@ mod tests {
     /// A client that took a long log slowly got events for minutes after its token had ended.
     #[test]
     fn a_log_is_cut_when_the_token_ends() {
+        let pass = [
+            |manual: &ManualClock| manual.advance(Duration::from_secs(5)),
+            // The calendar is set to the time of the other machines.
+            |manual: &ManualClock| manual.step_wall(5_000),
+        ];
+        for pass in pass {
+            let manual = ManualClock::new(1);
+            let end = TokenEnd::of(manual.clock().wall().as_millis() / 1_000 + 5, &manual.clock());
+            let piece = || Ok(Frame::data(Bytes::from("event\n")));
+            let ready = stream::repeat_with(piece).boxed();
+            let mut log = cut_at(end, manual.clock(), ready);
+            let next = |log: &mut Pieces| log.try_next().now_or_never();
+            assert!(next(&mut log).unwrap().unwrap().is_some());
+            pass(&manual);
+            assert!(next(&mut log).unwrap().is_err(), "the token has ended");
+        }
+    }
+
+    #[test]
+    fn a_log_that_waits_is_cut_when_the_token_ends() {
         let manual = ManualClock::new(1);
-        let until = manual.clock().now() + Duration::from_secs(5);
-        let piece = || Ok(Frame::data(Bytes::from("event\n")));
-        let ready = stream::repeat_with(piece).boxed();
-        let waiting = stream::iter([piece()]).chain(stream::pending()).boxed();
-        let mut logs = [ready, waiting].map(|pieces| cut_at(until, manual.clock(), pieces));
-        let next = |log: &mut Pieces| log.try_next().now_or_never();
-        for log in &mut logs {
-            assert!(next(log).unwrap().unwrap().is_some());
-        }
-        assert!(next(&mut logs[1]).is_none(), "the log waits for an event");
+        let end = TokenEnd::of(manual.clock().wall().as_millis() / 1_000 + 5, &manual.clock());
+        let mut log = cut_at(end, manual.clock(), stream::pending().boxed());
+        assert!(log.try_next().now_or_never().is_none(), "the log waits for an event");
         manual.advance(Duration::from_secs(5));
-        for log in &mut logs {
-            assert!(next(log).unwrap().is_err(), "the token has ended");
-        }
+        assert!(log.try_next().now_or_never().unwrap().is_err(), "the token has ended");
     }
 }

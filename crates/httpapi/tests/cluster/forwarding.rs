@@ -2,7 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 
-use shop::http_client::{command_path, logged, request, try_request, workspace_path};
+use httpapi::HttpApiSettings;
+use serde_json::Value;
+use shop::{
+    http_client::{command_path, logged, request, try_request, workspace_path},
+    processor::MOST_RESULT_BYTES,
+};
 
 use crate::support::{Answer, NodeOptions, ROW, TestCluster, WS, connect};
 
@@ -182,5 +187,47 @@ fn one_document_can_be_read_from_the_storage() {
     let absent = other.ask("GET", &docs("/70000?consistency=eventual"), "", "");
     assert_eq!(absent.status, 404, "{absent:?}");
     other.stop();
+    owner.stop();
+}
+
+/// The node in front of the owner took no large answers. A command with a large result was done, and
+/// its client got a 504 at each try.
+#[test]
+fn the_answer_to_a_write_comes_through_whatever_its_size() {
+    let cluster = TestCluster::new();
+    let owner = cluster.owner(NodeOptions::default());
+    // This limit is for the answers to reads.
+    let change: fn(&mut HttpApiSettings) = |settings| settings.answers_bytes = 32 << 10;
+    let entry = cluster.entry(NodeOptions { change: Some(change), ..NodeOptions::default() });
+    let args =
+        |bytes: usize| format!(r#""args":{bytes},"rows":[{{"id":1,"table":"shop.Article"}}]"#);
+    let path = command_path(WS, "shop.Result");
+    let send =
+        |headers: &str, bytes| entry.ask("POST", &path, headers, &format!("{{{}}}", args(bytes)));
+    let result = |json: &Value| json["result"].as_str().map(str::len);
+    let largest = Some(MOST_RESULT_BYTES - 2);
+    for headers in ["", "idempotency-key: large\r\n", "idempotency-key: large\r\n"] {
+        let done = send(headers, MOST_RESULT_BYTES);
+        assert_eq!((done.status, result(&done.json())), (200, largest), "{headers}");
+    }
+    let one = format!(r#"{{"command":"shop.Result",{}}}"#, args(MOST_RESULT_BYTES));
+    let batch = format!(r#"{{"commands":[{}]}}"#, vec![one; 3].join(","));
+    let done = entry.ask("POST", &format!("{}/commands", workspace_path(WS)), "", &batch);
+    let json = done.json();
+    let results: Vec<_> = json["answers"].as_array().unwrap().iter().map(result).collect();
+    assert_eq!((done.status, results), (200, vec![largest; 3]));
+    let draw = format!("{}/numbers/order/next", workspace_path(WS));
+    let drawn = entry.ask("POST", &draw, "", r#"{"count":1000}"#);
+    assert_eq!((drawn.status, drawn.json()["numbers"].as_array().unwrap().len()), (200, 1_000));
+    // A larger result is refused before anything is written.
+    let events = logged(owner.api, WS).len();
+    assert_eq!(events, 1 + 2 + 3);
+    for (node, headers) in [(&entry, ""), (&entry, "idempotency-key: larger\r\n"), (&owner, "")] {
+        let body = format!("{{{}}}", args(MOST_RESULT_BYTES + 1));
+        let refused = node.ask("POST", &path, headers, &body);
+        assert_eq!((refused.status, refused.code().as_str()), (413, "too_large"), "{refused:?}");
+    }
+    assert_eq!(logged(owner.api, WS).len(), events);
+    entry.stop();
     owner.stop();
 }

@@ -14,7 +14,7 @@ use vvm::Stage;
 
 use crate::{
     access::asks,
-    support::{ClusterNode, NodeOptions, TestCluster, WS, connect},
+    support::{ClusterNode, NodeOptions, Proxy, TestCluster, WS, connect},
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -100,6 +100,45 @@ fn a_principal_leaves_connections_between_nodes_to_others() {
         assert!(slow.iter().any(|(status, _)| *status == 429), "{slow:?}");
         assert!(slow.iter().all(|(_, time)| *time < TIME / 2), "{slow:?}");
         drop(held);
+        entry.stop();
+        owner.stop();
+    }
+}
+
+/// A read gave its place back when it was tried again. Then other reads of its principal had the
+/// share, and the read got a 429 after a moment.
+#[test]
+fn a_read_that_is_tried_again_does_not_lose_its_share() {
+    const RECOVERING: &str = "HTTP/1.1 503 Service Unavailable\r\nx-vvm-problem: recovering\r\n\
+                              content-length: 0\r\n\r\n";
+    // They have the share in the partition, or the share at the owner.
+    for others in [vec![WS; 16], [vec![2; 16], vec![3; 15]].concat()] {
+        let (proxy, cluster) = (Proxy::start(), TestCluster::new());
+        let owner =
+            cluster.owner(NodeOptions { proxy: Some(proxy.address), ..NodeOptions::default() });
+        proxy.leads_to(owner.cluster);
+        let entry = cluster.entry(NodeOptions { change: Some(asks), ..NodeOptions::default() });
+        let api = entry.api;
+        let begin = |ws| {
+            thread::spawn(move || {
+                let path = workspace_path(ws) + "/docs/shop.Article/70000";
+                let headers = [("authorization", "Bearer busy")];
+                try_request(api, "GET", &path, &headers, "").unwrap()
+            })
+        };
+        proxy.answers(Some(RECOVERING));
+        let first = begin(WS);
+        // From now on a quarter of a second passes between two tries.
+        entry.wait_for(|entry| entry.metric("httpapi_retries_total") >= 8.0);
+        sleep(Duration::from_millis(20));
+        proxy.hold(true);
+        let others: Vec<_> = others.into_iter().map(begin).collect();
+        sleep(Duration::from_secs(1));
+        proxy.answers(None);
+        proxy.hold(false);
+        let (status, text) = first.join().unwrap();
+        assert_eq!(status, 404, "{text}");
+        assert!(others.into_iter().all(|other| other.join().unwrap().0 == 404));
         entry.stop();
         owner.stop();
     }

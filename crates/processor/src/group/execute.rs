@@ -17,8 +17,8 @@ use tracing::warn;
 
 use super::{CommandGroup, CommandOutcome, WaitingCommand};
 use crate::{
-    Answer, Busy, Command, CommandContext, Handler, HandlerError, Refused, Rejection,
-    RejectionKind, command_context::Numbers, partition_context::PartitionContext,
+    Answer, Busy, Command, CommandContext, Handler, HandlerError, MOST_RESULT_BYTES, Refused,
+    Rejection, RejectionKind, command_context::Numbers, partition_context::PartitionContext,
     queue::QueuedCommand,
 };
 
@@ -235,6 +235,13 @@ impl CommandGroup {
             let name = &command.name;
             let what = format!("the handler of {name} went on after rows could not be written");
             return Err(Rejection::new(RejectionKind::Internal, what).into());
+        }
+        if result.len() > MOST_RESULT_BYTES {
+            let (name, bytes) = (&command.name, result.len());
+            let what = format!(
+                "the result of {name} has {bytes} bytes, and a result has room for {MOST_RESULT_BYTES}"
+            );
+            return Err(Rejection::new(RejectionKind::TooLarge, what).into());
         }
         Ok((command, HandlerEffects { changes, before, answer: Answer { ids, result } }))
     }

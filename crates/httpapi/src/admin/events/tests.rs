@@ -50,6 +50,10 @@ impl Shown {
     }
 
     fn open(&self) -> Result<Body, ProblemDetails> {
+        self.open_until(TokenEnd::NEVER)
+    }
+
+    fn open_until(&self, token_end: TokenEnd) -> Result<Body, ProblemDetails> {
         let (status, changes) = (Arc::clone(&self.status), self.status.changes.clone());
         let status = move || {
             let status = status.read();
@@ -60,7 +64,7 @@ impl Shown {
             let changes = changes.clone();
             async move { changes.subscribe().changed().await.unwrap() }
         };
-        self.streams.open(status, changed, Instant::FAR_FUTURE).map(Response::into_body)
+        self.streams.open(status, changed, token_end).map(Response::into_body)
     }
 
     fn change(&self, by: u64) {
@@ -102,9 +106,30 @@ fn a_stream_begins_with_the_status_and_goes_on_with_changes() {
 #[test]
 fn each_event_of_a_stream_has_a_time_of_its_own() {
     let shown = Shown::new();
-    let opened = shown.streams.open(|| (0, Vec::new()), std::future::pending, Instant::FAR_FUTURE);
+    let opened = shown.streams.open(|| (0, Vec::new()), std::future::pending, TokenEnd::NEVER);
     let Ok(response) = opened else { panic!("the stream was refused") };
     assert!(response.extensions().get::<Endless>().is_some());
+}
+
+/// A status that had changed was sent after the end of the token.
+#[test]
+fn a_stream_ends_with_the_token_although_the_status_has_changed() {
+    for is_calendar_set in [false, true] {
+        let shown = Shown::new();
+        let clock = shown.manual.clock();
+        let token_end = TokenEnd::of(clock.wall().as_millis() / 1_000 + 5, &clock);
+        let mut body = shown.open_until(token_end).unwrap();
+        assert_eq!((next(&mut body), next(&mut body)), (event(0), None));
+        shown.change(10);
+        match is_calendar_set {
+            true => {
+                shown.advance(250);
+                shown.manual.step_wall(4_750);
+            }
+            false => shown.advance(5_000),
+        }
+        assert_eq!(next(&mut body).as_deref(), Some("end"));
+    }
 }
 
 #[test]

@@ -16,7 +16,9 @@ use std::{
 use clock::{Clock, Instant as Deadline};
 use httpapi::{ClusterSettings, ClusterTls, HttpApi, HttpApiSettings};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use processor::{Application, SeriesPolicy};
+use processor::{
+    Application, CommandContext, Handler, HandlerError, RowChange, SeriesPolicy, bytes::Bytes,
+};
 use serde_json::Value;
 use shop::http_client::{command_path, request};
 use tokio::runtime::{Builder, Runtime};
@@ -308,7 +310,25 @@ pub(crate) fn ask(
     Answer::read(&mut stream).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
 }
 
-/// The demo application with its series, and with the fast series `order`.
+/// Returns a JSON text with as many bytes as its params say.
+#[derive(Debug)]
+struct ResultHandler;
+
+#[async_trait]
+impl Handler for ResultHandler {
+    async fn run(
+        &self,
+        params: &Bytes,
+        rows: Vec<RowChange>,
+        context: &mut CommandContext<'_>,
+    ) -> std::result::Result<Bytes, HandlerError> {
+        context.write(rows).await?;
+        let bytes: usize = serde_json::from_slice(params).unwrap();
+        Ok(format!("\"{}\"", "x".repeat(bytes - 2)).into())
+    }
+}
+
+/// The demo application with its series, the fast series `order`, and the command `shop.Result`.
 fn demo_app() -> AppSettings {
     let schema = include_str!("../../../../../config/demo.toml").parse().unwrap();
     let delivery = Sequence::counting_from(standard::FIRST_OF_APPLICATIONS, 1).unwrap();
@@ -318,6 +338,7 @@ fn demo_app() -> AppSettings {
     let bill = Series::new(Definition::new("bill", "BILL-{counter:4}")).unwrap();
     let counter = RecordId(65_601);
     let shop = shop.with_series(bill, SeriesPolicy::Gapless { counter }).unwrap();
+    let shop = shop.with_command("shop.Result".parse().unwrap(), ResultHandler).unwrap();
     let order = Series::new(Definition::new("order", "O-{counter:5}")).unwrap();
     let shop = shop.with_series(order, SeriesPolicy::Fast(FastSettings::default())).unwrap();
     AppSettings::new(AppName::new("demo", "shop").unwrap(), Arc::new(shop))
