@@ -18,6 +18,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
+    time::{Duration, SystemTime},
 };
 
 use fixture::StorageFixture;
@@ -358,7 +359,15 @@ fn unchanged() {
     let before = files();
     assert!(before.len() > 1, "{:?}", before.keys());
     let config = with_ports("");
+    // A read of the file of the lock would change this time. The command took the lock for a
+    // moment, and a node that started meanwhile had no lock for all its life.
+    let lock = folder.path().join("data/lease.lock");
+    let read_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+    let times = fs::FileTimes::new().set_accessed(read_at);
+    fs::File::open(&lock).unwrap().set_times(times).unwrap();
+    let accessed = || fs::metadata(&lock).unwrap().accessed().unwrap();
     Diagnosis::in_folder(folder.path(), &config).is_ok("deployment", &["demo/shop is deployed"]);
+    assert_eq!(accessed(), read_at, "the command has opened the lock");
     assert!(files() == before, "{:?}", files().keys());
 }
 
