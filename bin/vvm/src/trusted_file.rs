@@ -229,6 +229,32 @@ mod tests {
     }
 
     #[test]
+    fn a_link_knows_whether_its_folder_is_sticky() {
+        let folder = tempfile::tempdir().unwrap();
+        for (mode, is_in_sticky) in [(0o1777, true), (0o755, false)] {
+            let here = folder.path().join(format!("{mode:o}"));
+            fs::create_dir(&here).unwrap();
+            fs::set_permissions(&here, fs::Permissions::from_mode(mode)).unwrap();
+            symlink("/", here.join("link")).unwrap();
+            let found = places(&here.join("link")).unwrap();
+            let is_right = |place: &Place| place.kind == PlaceKind::Link { is_in_sticky };
+            assert!(found.iter().any(is_right), "{mode:o}: {found:?}");
+        }
+    }
+
+    /// A node warned of the folder of a ConfigMap of Kubernetes.
+    #[test]
+    fn nobody_writes_on_a_read_only_mount() {
+        let (path, file) = (PathBuf::from("/srv"), Path::new("/srv/keys"));
+        let sticky =
+            Place { path, kind: PlaceKind::Folder, mode: 0o41_777, owner: 0, is_read_only: false };
+        let open = Place { mode: 0o40_777, ..sticky.clone() };
+        assert!(open.needless_writers(file, 0).is_some() && sticky.lets_owners_replace());
+        let [open, sticky] = [open, sticky].map(|it| Place { is_read_only: true, ..it });
+        assert!(open.needless_writers(file, 0).is_none() && !sticky.lets_owners_replace());
+    }
+
+    #[test]
     fn only_root_and_the_user_of_the_node_may_own_a_place() {
         use PlaceKind::{File, Folder, Link, Other};
         const OWN: u32 = 7;

@@ -22,6 +22,7 @@ use std::{
 };
 
 use fixture::StorageFixture;
+use ielections::LockFile;
 use node::{NodeProcess, free};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -356,6 +357,11 @@ fn deployment() {
     let found = Diagnosis::in_folder(folder.path(), &with_ports(""));
     found.is_ok("deployment", &["demo/shop is deployed as it is configured"]);
     found.is_ok("leases", &["0 of 1 seats"]);
+    // A node that starts has its lock before it opens the storage.
+    let lock = LockFile::lock(&folder.path().join("data")).unwrap();
+    let found = Diagnosis::in_folder(folder.path(), &with_ports(""));
+    found.is_ok("storage", &["a node works with this storage"]);
+    drop(lock);
     let found = Diagnosis::in_folder(folder.path(), &with_ports("[sequences]\ntrust_level = 2\n"));
     let counts = "trust level 0, and the configuration says 2: the stored level counts";
     found.warns("deployment", &["demo/shop is deployed with", counts]);

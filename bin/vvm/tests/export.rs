@@ -256,7 +256,8 @@ fn refused(storage: &Storage) {
     target.run(&["import"], 2);
 
     fs::write(&given, &whole).unwrap();
-    target.run(&["import", "in"], 0);
+    // There is no import to drop.
+    target.run(&["import", "in", "--again"], 0);
     let before = target.export("before");
     for args in [&["import", "in"][..], &["import", "in", "--again"]] {
         let (_, stderr) = target.run(args, 3);
