@@ -166,7 +166,8 @@ mod tests {
         let path = file.display();
         let config = format!(
             "[access]\nkeys_file = \"{path}\"\nissuer = \"i\"\n[admin.tls]\ncert_file = \"none\"\n\
-             key_file = \"none\"\nclient_ca_file = \"{path}\"\n"
+             key_file = \"none\"\nclient_ca_file = \"{path}\"\n[cluster.tls]\n\
+             cert_file = \"none\"\nkey_file = \"none\"\nca_file = \"{path}\"\n"
         );
         for (mode, writers) in [
             (0o644, None),
@@ -178,7 +179,7 @@ mod tests {
                 let writers = writers?;
                 Some(format!("{key}: `{key}`: {writers} can write {path}, and so let others in"))
             };
-            let keys = ["access.keys_file", "admin.tls.client_ca_file"];
+            let keys = ["access.keys_file", "admin.tls.client_ca_file", "cluster.tls.ca_file"];
             let expected: Vec<_> = keys.into_iter().filter_map(expected).collect();
             assert_eq!(risks(&config), expected, "{mode:o}");
         }
@@ -192,7 +193,7 @@ mod tests {
         ] {
             set_mode(folder.path(), mode);
             let found = risks(&config);
-            assert_eq!(found.len(), if writers.is_some() { 2 } else { 0 }, "{mode:o} {found:?}");
+            assert_eq!(found.len(), if writers.is_some() { 3 } else { 0 }, "{mode:o} {found:?}");
             let is_right = |risk: &String| writers.is_some_and(|writers| risk.contains(writers));
             assert!(found.iter().all(is_right), "{mode:o} {found:?}");
         }

@@ -137,7 +137,42 @@ fn text_of(path: &Path, report: &BackupReport) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::{
+        io::{AsyncBufReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
     use super::*;
+    use crate::cli::{ConnectionArgs, StorageArgs};
+
+    /// A server sends something that is no whole backup.
+    #[tokio::test]
+    async fn a_backup_that_is_not_whole_is_unfinished() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let admin = server.local_addr().unwrap().to_string().parse().unwrap();
+        let serve = async {
+            let mut client = tokio::io::BufReader::new(server.accept().await.unwrap().0);
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                client.read_line(&mut line).await.unwrap();
+            }
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nvvm";
+            client.write_all(answer).await.unwrap();
+            client.flush().await.unwrap();
+            client
+        };
+        let file = folder.path().join("copy");
+        let connection =
+            ConnectionArgs { ca_file: None, cert_file: None, key_file: None, token_file: None };
+        let storage = StorageArgs { storage: None, config: None };
+        let args = BackupArgs { file: file.clone(), admin: Some(admin), storage, connection };
+        let (_client, done) = futures::join!(serve, run_backup(args));
+        let error = done.unwrap_err();
+        assert_eq!(error.code(), 1, "{error}");
+        assert!(!file.exists());
+    }
 
     /// The message of a full disk named no file, or only the storage that was read.
     #[test]

@@ -15,7 +15,6 @@ mod storage;
 use std::{path::PathBuf, process::ExitCode};
 
 use clock::Clock;
-use ielections::LockFile;
 use serde_json::json;
 
 use self::finding::{Finding, Verdict};
@@ -69,12 +68,7 @@ async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
     if let StorageTarget::Redb(redb) = &target {
         findings.push(disk::sync(&clock, redb.path.parent(), settings.lease.call_timeout));
     }
-    if is_in_use(&config, &target) {
-        let what = "a node works with this storage: `vvm status` shows its state";
-        findings.push(Finding::ok("storage", what));
-    } else {
-        findings.extend(storage::check(&clock, &config, &target, (&settings, &apps)).await);
-    }
+    findings.extend(storage::check(&clock, &config, &target, (&settings, &apps)).await);
     findings
 }
 
@@ -95,13 +89,4 @@ fn folders(config: &VvmConfig, target: &StorageTarget) -> Vec<PathBuf> {
     }
     folders.dedup();
     folders
-}
-
-/// Returns whether a node has an embedded storage for itself.
-fn is_in_use(config: &VvmConfig, target: &StorageTarget) -> bool {
-    let folder = &config.node.folder;
-    // The lock makes its file, and the doctor must not.
-    target.is_embedded()
-        && folder.join(LockFile::NAME).exists()
-        && matches!(LockFile::lock(folder), Err(ielections::LockError::Held(_)))
 }

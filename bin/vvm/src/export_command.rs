@@ -15,7 +15,8 @@ use appstream::{
 };
 use causes::with_causes;
 use clock::Clock;
-use istorage::StorageDriver;
+use eventlog::AppRow;
+use istorage::{ErrorKind, StorageDriver};
 use sysvvm::{AppName, System};
 
 use crate::{
@@ -47,13 +48,13 @@ pub(crate) async fn run_export(args: ExportArgs) -> Result<ExitCode, CommandErro
     let NamedStorage { target, system } = storage;
     let written = async {
         let opened = Exporter::open(Arc::clone(&driver), system, &app, clock, deadline).await;
-        let exporter = opened.map_err(|error| not_exported(&target, &path, &error))?;
+        let exporter = opened.map_err(|error| not_opened(&target, &error))?;
         let bar = byte_bar();
         let mut file = NewFile::create(&path)?;
         let mut counted = BufWriter::with_capacity(PIECE, bar.wrap_write(&mut file));
         let report = exporter.write(&mut counted).await;
         drop(counted);
-        let report = report.map_err(|error| not_exported(&target, &path, &error))?;
+        let report = report.map_err(|error| not_written(&target, &app, &path, &error))?;
         bar.set_message("verifying");
         file.publish(|file| {
             let read = BufReader::with_capacity(PIECE, file);
@@ -134,7 +135,7 @@ async fn with_driver(
     let deadline = clock.now() + OPEN_TIME;
     let imported = import(&system, app, source, &checked, clock, deadline).await;
     let ImportReport { events } = imported.map_err(|error| match error {
-        ImportError::Stream(error) => not_read(path, &error),
+        ImportError::Stream(_) | ImportError::Changed => not_finished(path, app, &error),
         error => not_imported(target, &error),
     })?;
     bar.finish_and_clear();
@@ -165,19 +166,63 @@ fn not_read(path: &Path, error: &StreamError) -> CommandError {
     }
 }
 
+/// The error of a file that was whole, and that failed or changed while it was imported.
+fn not_finished(path: &Path, app: &AppName, error: &ImportError) -> CommandError {
+    CommandError::unfinished(format!(
+        "{}; the import of {app} has not finished: repeat it with `vvm import FILE --again`, or \
+         drop it with `vvm import --discard --app {app}`",
+        in_file(path, error)
+    ))
+}
+
 /// The message of an error of a file.
 fn in_file(path: &Path, error: &impl Error) -> String {
     format!("{}: {}", path.display(), with_causes(error))
 }
 
-fn not_exported(target: &StorageTarget, path: &Path, error: &ExportError) -> CommandError {
+/// The error of an application that cannot be opened.
+fn not_opened(target: &StorageTarget, error: &ExportError) -> CommandError {
     let what = format!("cannot export from {target}");
     match (error, error.storage()) {
         (_, Some(error)) => CommandError::storage(&what, error),
         (ExportError::System(error), None) => CommandError::system(&what, error),
-        (ExportError::Write(_), None) => CommandError::unfinished(in_file(path, error)),
         (error, None) => CommandError::config(format!("{what}: {}", with_causes(error))),
     }
+}
+
+/// The error of an export that has begun.
+fn not_written(
+    target: &StorageTarget,
+    app: &AppName,
+    path: &Path,
+    error: &ExportError,
+) -> CommandError {
+    let what = format!("cannot export from {target}");
+    let why = with_causes(error);
+    match (error, error.storage()) {
+        (ExportError::Write(_), _) => CommandError::unfinished(in_file(path, error)),
+        (ExportError::Log(eventlog::Error::DamagedRow(damaged)), _) => {
+            let advice = repair_advice(app, damaged.row());
+            CommandError::unfinished(format!("{what}: {why}\n{advice}"))
+        }
+        (_, Some(lost)) if !matches!(lost.kind(), ErrorKind::Corrupt | ErrorKind::Invalid) => {
+            CommandError::storage(&what, lost)
+        }
+        _ => CommandError::unfinished(format!("{what}: {why}")),
+    }
+}
+
+/// What to do about a damaged row.
+fn repair_advice(app: &AppName, row: AppRow) -> String {
+    let shown = match row {
+        AppRow::Plog(partition, offset) => format!(
+            "  `vvm inspect plog --app {app} --partition {partition} --from {} --limit 1`, with \
+             the storage of this command, shows the row\n",
+            offset.0
+        ),
+        _ => String::new(),
+    };
+    format!("{shown}  repair it first: start a node, and `vvm repair list` shows the repair")
 }
 
 fn not_imported(target: &StorageTarget, error: &ImportError) -> CommandError {
@@ -224,9 +269,27 @@ mod tests {
     /// The message of a full disk named no file.
     #[test]
     fn an_error_of_the_file_names_it() {
+        let (app, path) = ("demo/shop".parse().unwrap(), Path::new("/backup/shop.ndjson"));
         let full = ExportError::Write(std::io::Error::other("the disk is full"));
-        let error = not_exported(&StorageTarget::Mem, Path::new("/backup/shop.ndjson"), &full);
+        let error = not_written(&StorageTarget::Mem, &app, path, &full);
         let expected = "/backup/shop.ndjson: cannot write the export: the disk is full";
         assert_eq!(error.to_string(), expected);
+    }
+
+    /// An export that has begun ended with 3 at a damaged row, as if the configuration were wrong.
+    #[test]
+    fn an_export_that_has_begun_is_unfinished_unless_the_storage_is_gone() {
+        let (app, path) = ("demo/shop".parse().unwrap(), Path::new("out"));
+        let row = AppRow::Plog(3, eventlog::Offset(12));
+        let damaged = eventlog::Error::DamagedRow(eventlog::DamagedRow::Missing(row));
+        for (error, code, parts) in [
+            (damaged.into(), 1, &["event 12 of the log of partition 3", "`vvm repair list`"][..]),
+            (istorage::Error::corrupt("page 7").into(), 1, &["page 7"]),
+            (istorage::Error::unavailable("no server").into(), 4, &["no server"]),
+        ] {
+            let error = not_written(&StorageTarget::Mem, &app, path, &error);
+            assert_eq!(error.code(), code, "{error}");
+            assert!(parts.iter().all(|part| error.to_string().contains(part)), "{error}");
+        }
     }
 }

@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-pub(crate) use self::target::NodeTarget;
+pub(crate) use self::target::{ConnectionFile, NodeTarget};
 use self::target::{OTHER_NAME, PLAIN_PORT, TcpPeer};
 use crate::command_error::CommandError;
 

@@ -7,7 +7,10 @@ use std::{
     path::{self, Component, Path, PathBuf},
 };
 
-use rustix::process::geteuid;
+use rustix::{
+    fs::{StatVfsMountFlags, statvfs},
+    process::geteuid,
+};
 
 use crate::private_file::{ALL_USERS, GROUP_OF_FILE};
 
@@ -44,6 +47,8 @@ struct Place {
     kind: PlaceKind,
     mode: u32,
     owner: u32,
+    /// The mount is read-only, as that of a ConfigMap of Kubernetes: nobody can write here.
+    is_read_only: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,17 +73,24 @@ impl Place {
             kind if kind.is_symlink() => PlaceKind::Link { is_in_sticky: false },
             _ => PlaceKind::Other,
         };
-        Ok(Place { path, kind, mode: found.mode(), owner: found.uid() })
+        // A link has no mount of its own: its folder has the mount.
+        let is_read_only = matches!(kind, PlaceKind::File | PlaceKind::Folder)
+            && statvfs(&path).is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::RDONLY));
+        Ok(Place { path, kind, mode: found.mode(), owner: found.uid(), is_read_only })
     }
 
-    fn is_sticky(&self) -> bool {
-        self.mode & STICKY != 0
+    /// Whether the owner of a link in this folder can replace the link.
+    fn lets_owners_replace(&self) -> bool {
+        self.mode & STICKY != 0 && !self.is_read_only
     }
 
     /// Judges the place. `file` is the path that leads through the place, and `own` is the user of
     /// the node.
     fn needless_writers(&self, file: &Path, own: u32) -> Option<NeedlessWriters> {
         let (file, place, owner) = (file.display(), self.path.display(), self.owner);
+        if self.is_read_only {
+            return None;
+        }
         let is_foreign = owner != 0 && owner != own;
         let (what, advice) = match self.kind {
             PlaceKind::File => match writers(self.mode, GROUP_OF_FILE) {
@@ -94,7 +106,7 @@ impl Place {
             // In a folder with the sticky bit, only the owner of a file replaces the file.
             PlaceKind::Folder => {
                 let writers = writers(self.mode, "the group of the folder");
-                match writers.filter(|_| !self.is_sticky()) {
+                match writers.filter(|_| self.mode & STICKY == 0) {
                     Some(writers) => (
                         format!("{writers} can replace {file} through the folder {place}"),
                         format!("run `chmod go-w {place}`, or move the file to another folder"),
@@ -129,7 +141,7 @@ fn places(path: &Path) -> io::Result<Vec<Place>> {
         }
         let mut place = Place::find(at.path.join(part))?;
         if let PlaceKind::Link { is_in_sticky } = &mut place.kind {
-            *is_in_sticky = at.is_sticky();
+            *is_in_sticky = at.lets_owners_replace();
             links += 1;
             if links > MOST_LINKS {
                 return Err(io::ErrorKind::InvalidInput.into());
@@ -218,6 +230,32 @@ mod tests {
     }
 
     #[test]
+    fn a_link_knows_whether_its_folder_is_sticky() {
+        let folder = tempfile::tempdir().unwrap();
+        for (mode, is_in_sticky) in [(0o1777, true), (0o755, false)] {
+            let here = folder.path().join(format!("{mode:o}"));
+            fs::create_dir(&here).unwrap();
+            fs::set_permissions(&here, fs::Permissions::from_mode(mode)).unwrap();
+            symlink("/", here.join("link")).unwrap();
+            let found = places(&here.join("link")).unwrap();
+            let is_right = |place: &Place| place.kind == PlaceKind::Link { is_in_sticky };
+            assert!(found.iter().any(is_right), "{mode:o}: {found:?}");
+        }
+    }
+
+    /// A node warned of the folder of a ConfigMap of Kubernetes.
+    #[test]
+    fn nobody_writes_on_a_read_only_mount() {
+        let (path, file) = (PathBuf::from("/srv"), Path::new("/srv/keys"));
+        let sticky =
+            Place { path, kind: PlaceKind::Folder, mode: 0o41_777, owner: 0, is_read_only: false };
+        let open = Place { mode: 0o40_777, ..sticky.clone() };
+        assert!(open.needless_writers(file, 0).is_some() && sticky.lets_owners_replace());
+        let [open, sticky] = [open, sticky].map(|it| Place { is_read_only: true, ..it });
+        assert!(open.needless_writers(file, 0).is_none() && !sticky.lets_owners_replace());
+    }
+
+    #[test]
     fn only_root_and_the_user_of_the_node_may_own_a_place() {
         use PlaceKind::{File, Folder, Link, Other};
         const OWN: u32 = 7;
@@ -231,7 +269,8 @@ mod tests {
             (Other, 0o20_666, false),
         ] {
             for (owner, is_risk) in [(0, false), (OWN, false), (8, is_risk_of_others)] {
-                let place = Place { path: PathBuf::from("/srv"), kind, mode, owner };
+                let path = PathBuf::from("/srv");
+                let place = Place { path, kind, mode, owner, is_read_only: false };
                 let found = place.needless_writers(Path::new("/srv/keys"), OWN);
                 assert_eq!(found.is_some(), is_risk, "{place:?}: {found:?}");
                 let is_named = |found: NeedlessWriters| found.what.contains("the user 8 owns");

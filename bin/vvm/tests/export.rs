@@ -13,16 +13,21 @@ mod node;
 mod stream;
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::Read,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
+use clock::Clock;
+use eventlog::{AppRow, Offset};
 use fixture::{Storage, StorageFixture};
+use istorage::AppStorageExt;
 use libtest_mimic::{Arguments, Trial};
-use node::NodeProcess;
+use node::{NodeProcess, PATIENCE};
 use serde_json::{Value, json};
 use shop::http_client::{request, workspace_path};
 use stream::{long_stream, memory_of, sorted_lines, stream_of};
@@ -251,7 +256,8 @@ fn refused(storage: &Storage) {
     target.run(&["import"], 2);
 
     fs::write(&given, &whole).unwrap();
-    target.run(&["import", "in"], 0);
+    // There is no import to drop.
+    target.run(&["import", "in", "--again"], 0);
     let before = target.export("before");
     for args in [&["import", "in"][..], &["import", "in", "--again"]] {
         let (_, stderr) = target.run(args, 3);
@@ -294,12 +300,21 @@ fn killed(storage: &Storage) {
     node.stop();
 }
 
-/// Kills an import behind half of its events. The import reads its file twice: the whole for the
-/// check, and then for the import itself.
+/// Kills an import behind half of its events.
 fn kill_in_the_middle(target: &Place) {
+    let mut import = import_half(target);
+    import.0.kill().unwrap();
+    assert!(!import.0.wait().unwrap().success(), "the import was finished");
+    let (_, stderr) = target.run(&["export", "seen"], 3);
+    assert!(stderr.contains("has not finished"), "{stderr}");
+}
+
+/// Starts an import, and waits until it has read half of its events. The import reads its file
+/// twice: the whole for the check, and then for the import itself.
+fn import_half(target: &Place) -> Killed {
     let bytes = fs::metadata(target.folder().join("in")).unwrap().len();
     let mut import =
-        Killed(target.command(&["import", "in"]).stderr(Stdio::null()).spawn().unwrap());
+        Killed(target.command(&["import", "in"]).stderr(Stdio::piped()).spawn().unwrap());
     let counters = format!("/proc/{}/io", import.0.id());
     let read = || -> Option<u64> {
         let counters = fs::read_to_string(&counters).ok()?;
@@ -309,10 +324,48 @@ fn kill_in_the_middle(target: &Place) {
         assert!(import.0.try_wait().unwrap().is_none(), "the import was finished");
         sleep(Duration::from_millis(1));
     }
-    import.0.kill().unwrap();
-    assert!(!import.0.wait().unwrap().success(), "the import was finished");
-    let (_, stderr) = target.run(&["export", "seen"], 3);
-    assert!(stderr.contains("has not finished"), "{stderr}");
+    import
+}
+
+/// The file of an import is cut while it is imported. The command ended as if the file had been
+/// refused before anything was written.
+fn cut(storage: &Storage) {
+    let target = Place::new(storage.clone(), 0);
+    let given = target.folder().join("in");
+    long_stream(&given, if matches!(storage, Storage::Redb) { 20_000 } else { 10_000 });
+    let mut import = import_half(&target);
+    let file = File::options().write(true).open(&given).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    let mut stderr = String::new();
+    import.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!(import.0.wait().unwrap().code(), Some(1), "{stderr}");
+    let again = "has not finished: repeat it with `vvm import FILE --again`, or drop it with `vvm \
+                 import --discard --app demo/shop`";
+    assert!(stderr.contains("in: the export is cut") && stderr.contains(again), "{stderr}");
+    target.run(&["import", "--discard", "--app", "demo/shop"], 0);
+}
+
+/// An event is damaged. The export names it, and the command that it advises shows the event.
+fn damaged(storage: &Storage) {
+    let source = Place::new(storage.clone(), 0);
+    let node = source.start();
+    node.create_workspace(1);
+    node.stop();
+    source.fixture.change("node", async |storage| {
+        let (key, soon) = (AppRow::Plog(1, Offset(1)).key(), Clock::system().now() + PATIENCE);
+        let whole = storage.get_linearizable(&key, soon).await.unwrap().unwrap();
+        let new = Bytes::from_static(b"damaged");
+        let done = storage.compare_and_swap(key, whole, new, None, soon).await;
+        assert!(done.unwrap().is_applied());
+    });
+    let (_, stderr) = source.run(&["export", "out"], 1);
+    assert!(stderr.contains("event 1 of the log of partition 1"), "{stderr}");
+    assert!(stderr.contains("`vvm repair list`"), "{stderr}");
+    assert!(!source.folder().join("out").exists(), "{stderr}");
+    let advised = stderr.split('`').find_map(|part| part.strip_prefix("vvm inspect ")).unwrap();
+    let args: Vec<_> = ["inspect"].into_iter().chain(advised.split(' ')).collect();
+    let (shown, _) = source.run(&args, 0);
+    assert!(shown.contains("cannot be read") && shown.lines().count() == 1, "{shown}");
 }
 
 /// A process that ends with the test.
@@ -362,10 +415,12 @@ fn bounded(storage: &Storage) {
 type Case = (&'static str, fn(&Storage));
 
 fn main() {
-    let cases: [Case; 4] = [
+    let cases: [Case; 6] = [
         ("an_application_moves_from_redb_and_back", moved),
         ("damaged_files_and_existing_applications_are_refused", refused),
         ("a_killed_import_is_repeated_or_removed", killed),
+        ("an_import_whose_file_is_cut_is_unfinished", cut),
+        ("an_export_names_a_damaged_event", damaged),
         ("the_memory_does_not_grow_with_the_log", bounded),
     ];
     let mut trials = Vec::new();

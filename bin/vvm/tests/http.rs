@@ -10,7 +10,7 @@ mod node;
 
 use std::{
     io::{BufRead, BufReader, Write},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     process::Command,
     sync::{
         Arc,
@@ -54,6 +54,33 @@ fn a_command_on_the_other_port_of_a_node_names_the_right_one() {
         assert!(!error.contains("no node answers"), "{line:?}: {error}");
     }
     node.stop();
+}
+
+/// A server that is no node answers each request with JSON, or has no path of a node.
+#[test]
+fn a_server_that_is_no_node_is_no_admin_endpoint() {
+    for head in ["200 OK", "404 Not Found"] {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap().to_string();
+        let serve = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let mut client = server.accept().unwrap().0;
+                let mut lines = BufReader::new(&client).lines();
+                lines.find(|line| line.as_ref().is_ok_and(String::is_empty)).unwrap().unwrap();
+                let answer = format!("HTTP/1.1 {head}\r\ncontent-length: 2\r\n\r\n{{}}");
+                client.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        for line in [&["status"][..], &["cluster", "status"]] {
+            let line = [line, &["--admin", &address]].concat();
+            let output = Command::new(env!("CARGO_BIN_EXE_vvm")).args(&line).output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(4), "{head} {line:?}: {error}");
+            let part = "a server answers, and is not an admin endpoint";
+            assert!(error.contains(part), "{head} {line:?}: {error}");
+        }
+        serve.join().unwrap();
+    }
 }
 
 /// Connections waited in the queue of the kernel when the node stopped. The node accepted some of
@@ -326,7 +353,7 @@ fn the_bench_measures_a_node_that_runs() {
 
 /// A listener that ends each connection after the first bytes of a request.
 fn cutting_node() -> std::net::SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
@@ -407,7 +434,7 @@ fn the_bench_prints_its_measurements_although_it_cannot_read_the_logs() {
 /// request.
 #[test]
 fn the_bench_ends_after_a_second_if_the_node_does_not_answer() {
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let start = Instant::now();
     let bench = Command::new(env!("CARGO_BIN_EXE_vvm"))

@@ -199,7 +199,17 @@ fn a_wrong_section_is_refused() {
         ("endpoint = \"https://127.0.0.1:4318\"", "needs `traces.ca_file`"),
         (&format!("{here}\nsample_ratio = 1.5"), "from 0 to 1"),
         (&format!("{here}\nsample_ratio = nan"), "from 0 to 1"),
-        (&format!("{here}\nca_file = \"none.pem\"\n"), "none.pem"),
+        // The error named the endpoint, and the option of a command line.
+        (&format!("{here}\nca_file = \"none.pem\"\n"), "`traces.ca_file`: cannot read the file of"),
+        (
+            &format!("{here}\nca_file = \"node.toml\"\n"),
+            "`traces.ca_file`: node.toml: the file has",
+        ),
+        (&format!("{here}\ntoken_file = \"none\"\n"), "`traces.token_file`: cannot read the token"),
+        (
+            &format!("{here}\ntoken_file = \"node.toml\"\n"),
+            "`traces.token_file`: node.toml: the file must hold the token alone",
+        ),
         ("endpoint = \"http://10.0.0.1:4318\"\ntoken_file = \"token\"", "in `traces.ca_file`"),
     ] {
         let (code, text) = check(folder.path(), section);

@@ -13,7 +13,7 @@ pub(crate) const EXPORT_HELP: &str = "\
     DynamoDB can be read while nodes work: the export then has the first events of each partition, and at least those that \
     were acknowledged before the command began. Stop the nodes to move an application, and at trust level 2. The storage is \
     only read. The file has another name until it is whole and verified.\n\n\
-    Exit codes: 0 the export is whole; 1 the export failed; 2 wrong usage, or FILE exists; 3 wrong configuration, the storage holds data of \
+    Exit codes: 0 the export is whole; 1 the export failed, or an event is damaged; 2 wrong usage, or FILE exists; 3 wrong configuration, the storage holds data of \
     another program or version, or the application does not exist, is damaged or was never deployed; 4 the storage could not \
     be reached.";
 
@@ -24,7 +24,7 @@ pub(crate) const IMPORT_HELP: &str = "\
     finished. The first node that starts the application reads its logs from the beginning, and writes all other rows. Never \
     run nodes on both sides: they would give the same numbers.\n\n\
     If an import is killed or fails, repeat it with --again, or drop it with --discard.\n\n\
-    Exit codes: 0 the application is imported, or the unfinished import is dropped; 1 the import failed; 2 wrong usage, or FILE does not exist or is no file; 3 \
+    Exit codes: 0 the application is imported, or the unfinished import is dropped; 1 the import began and failed; 2 wrong usage, or FILE does not exist or is no file; 3 \
     wrong configuration, the export is damaged or of another version, the application exists, an import of it has not \
     finished, or the storage cannot hold its rows; 4 the export could not be read, or the storage could not be reached.";
 

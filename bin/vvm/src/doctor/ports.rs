@@ -1,9 +1,11 @@
 //! The ports that a node listens on.
 
 use std::{
-    io::ErrorKind,
-    net::{SocketAddr, TcpListener},
+    io::{self, ErrorKind},
+    net::SocketAddr,
 };
+
+use tokio::net::TcpSocket;
 
 use super::{finding::Finding, running};
 use crate::config::VvmConfig;
@@ -15,7 +17,7 @@ pub(super) fn check(config: &VvmConfig) -> Vec<Finding> {
 }
 
 fn of_port(key: &'static str, listen: SocketAddr) -> Finding {
-    let error = match TcpListener::bind(listen) {
+    let error = match bind(listen) {
         Ok(_) => return Finding::ok("port", format!("`{key}` {listen} is free")),
         Err(error) => error,
     };
@@ -44,5 +46,38 @@ fn of_port(key: &'static str, listen: SocketAddr) -> Finding {
             format!("set `{key}` to a higher port"),
         ),
         _ => Finding::fail("port", format!("`{key}` {listen}: {error}"), format!("change `{key}`")),
+    }
+}
+
+/// Binds a socket to an address, and does not listen.
+///
+/// A node that starts meanwhile gets its port: Linux gives a port to several sockets that may reuse
+/// it, while none of them listens. A simpler version listens, and takes the port for this moment.
+fn bind(listen: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if listen.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(listen)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A node that started during the check ended with code 5.
+    #[test]
+    fn a_port_that_is_checked_can_be_taken() {
+        let address = |host: &str| {
+            let listener = TcpListener::bind((host, 0)).unwrap();
+            listener.local_addr().unwrap()
+        };
+        for free in [address("127.0.0.1"), address("::")] {
+            let checked = bind(free).unwrap();
+            let node = TcpListener::bind(free).expect("the check holds the port");
+            assert_eq!(bind(free).unwrap_err().kind(), ErrorKind::AddrInUse);
+            drop((checked, node));
+        }
     }
 }

@@ -1,6 +1,10 @@
 //! The processes of the machine, as `/proc` shows them.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
 
 /// A process.
 pub(super) struct RunningProcess {
@@ -23,9 +27,27 @@ impl RunningProcess {
     /// Whether the process has a socket open. Without the right to look, the answer is `false`.
     fn has_socket(&self, inode: &str) -> bool {
         let socket = PathBuf::from(format!("socket:[{inode}]"));
-        let files = fs::read_dir(self.folder.join("fd")).into_iter().flatten().flatten();
-        files.into_iter().any(|file| fs::read_link(file.path()).is_ok_and(|to| to == socket))
+        self.files().any(|file| fs::read_link(file).is_ok_and(|to| to == socket))
     }
+
+    /// The links to the files that the process has open.
+    fn files(&self) -> impl Iterator<Item = PathBuf> {
+        let files = fs::read_dir(self.folder.join("fd")).into_iter().flatten().flatten();
+        files.map(|file| file.path())
+    }
+}
+
+/// Returns the process that has a file open, and does not open the file. `None` also if this
+/// process may not look.
+pub(super) fn user_of(file: &Path) -> Option<RunningProcess> {
+    let identity = |file: &Path| fs::metadata(file).map(|found| (found.dev(), found.ino())).ok();
+    let wanted = identity(file)?;
+    // A look at a file on a network may hang, so only files of this name are looked at.
+    let is_named =
+        |open: &PathBuf| fs::read_link(open).is_ok_and(|to| to.file_name() == file.file_name());
+    processes().find(|process| {
+        process.files().filter(is_named).any(|open| identity(&open) == Some(wanted))
+    })
 }
 
 /// Returns the process that listens on a TCP port.
@@ -63,5 +85,14 @@ mod tests {
         assert!(processes().any(|process| process.id == found.id && process.name == found.name));
         drop(socket);
         assert!(listener(port).is_none());
+    }
+
+    #[test]
+    fn the_process_that_has_a_file_open_is_found() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(user_of(file.path()).unwrap().id, std::process::id());
+        let path = file.into_temp_path();
+        assert!(user_of(&path).is_none());
+        assert!(user_of(Path::new("/none")).is_none());
     }
 }

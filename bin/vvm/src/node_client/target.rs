@@ -43,6 +43,46 @@ pub(crate) struct NodeTarget {
     pub(super) token: Option<HeaderValue>,
 }
 
+/// A file that an option of [`ConnectionArgs`] names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionFile {
+    Authority,
+    Certificate,
+    Key,
+    Token,
+}
+
+impl ConnectionFile {
+    fn flag(self) -> &'static str {
+        match self {
+            ConnectionFile::Authority => "--ca-file",
+            ConnectionFile::Certificate => "--cert-file",
+            ConnectionFile::Key => "--key-file",
+            ConnectionFile::Token => "--token-file",
+        }
+    }
+}
+
+/// The reason why a node cannot be talked to.
+#[derive(Debug)]
+pub(crate) struct TargetError {
+    /// The file that cannot be used; `None` if the address cannot be used.
+    pub(crate) file: Option<ConnectionFile>,
+    pub(crate) why: String,
+}
+
+impl TargetError {
+    fn of_address(address: &NodeAddress, why: impl Display) -> TargetError {
+        TargetError { file: None, why: format!("{address}: {why}") }
+    }
+
+    /// The error of a command line. A configuration has other names for the files.
+    fn of_command_line(self) -> CommandError {
+        let flag = self.file.map(|file| format!("{}: ", file.flag())).unwrap_or_default();
+        CommandError::usage(flag + &self.why)
+    }
+}
+
 /// A stream of bytes to a node and back.
 pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -55,23 +95,21 @@ impl ConnectionArgs {
         addresses: &[NodeAddress],
     ) -> Result<Vec<NodeTarget>, CommandError> {
         let connector = self.ca_file.as_deref().map(|ca_file| self.connector(ca_file));
-        let connector = connector.transpose()?;
+        let connector = connector.transpose().map_err(TargetError::of_command_line)?;
         self.warn_of_readers();
         let target = |address| self.with_token(NodeTarget::new(address, connector.as_ref())?);
-        addresses.iter().map(target).collect()
+        let targets: Result<_, TargetError> = addresses.iter().map(target).collect();
+        targets.map_err(TargetError::of_command_line)
     }
 
     pub(crate) fn target(&self, address: NodeAddress) -> Result<NodeTarget, CommandError> {
         self.warn_of_readers();
-        self.target_of_config(address)
+        self.target_of_config(address).map_err(TargetError::of_command_line)
     }
 
     /// The target of a node whose own configuration names the files. A node looks at its private
     /// files itself.
-    pub(crate) fn target_of_config(
-        &self,
-        address: NodeAddress,
-    ) -> Result<NodeTarget, CommandError> {
+    pub(crate) fn target_of_config(&self, address: NodeAddress) -> Result<NodeTarget, TargetError> {
         let connector = self.ca_file.as_deref().map(|ca_file| self.connector(ca_file));
         self.with_token(NodeTarget::new(&address, connector.transpose()?.as_ref())?)
     }
@@ -89,18 +127,19 @@ impl ConnectionArgs {
     }
 
     /// Adds the token. A token that other machines can read on its way is no secret any more.
-    fn with_token(&self, target: NodeTarget) -> Result<NodeTarget, CommandError> {
+    fn with_token(&self, target: NodeTarget) -> Result<NodeTarget, TargetError> {
         let Some(path) = &self.token_file else { return Ok(target) };
         if target.tls.is_none() && !target.address.is_loopback() {
-            return Err(CommandError::usage(format!(
-                "{}: the token would be sent without TLS: give the certificate of the authority of \
-                 the node with --ca-file FILE",
-                target.address
-            )));
+            return Err(TargetError::of_address(
+                &target.address,
+                "the token would be sent without TLS: give the certificate of the authority of the \
+                 node with --ca-file FILE",
+            ));
         }
-        let wrong = |why: &dyn Display| wrong("--token-file", path, why);
+        let wrong = |why: &dyn Display| wrong(ConnectionFile::Token, path, why);
         let text = fs::read_to_string(path);
-        let text = text.map_err(|error| unread("--token-file", "token file", path, &error))?;
+        let text =
+            text.map_err(|error| unread(ConnectionFile::Token, "token file", path, &error))?;
         let token = text.trim();
         if token.is_empty() {
             return Err(wrong(&"the file is empty: it must hold a token"));
@@ -114,30 +153,30 @@ impl ConnectionArgs {
         Ok(NodeTarget { token: Some(header), ..target })
     }
 
-    fn connector(&self, ca_file: &Path) -> Result<TlsConnector, CommandError> {
+    fn connector(&self, ca_file: &Path) -> Result<TlsConnector, TargetError> {
         let mut roots = RootCertStore::empty();
-        for root in certificates("--ca-file", ca_file)? {
-            roots.add(root).map_err(|error| wrong("--ca-file", ca_file, error))?;
+        for root in certificates(ConnectionFile::Authority, ca_file)? {
+            roots.add(root).map_err(|error| wrong(ConnectionFile::Authority, ca_file, error))?;
         }
         let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_protocol_versions(&[&TLS13, &TLS12])
-            .map_err(|error| wrong("--ca-file", ca_file, error))?
+            .map_err(|error| wrong(ConnectionFile::Authority, ca_file, error))?
             .with_root_certificates(roots);
         let mut config = match (&self.cert_file, &self.key_file) {
             (Some(certificate), Some(key)) => {
-                let chain = certificates("--cert-file", certificate)?;
+                let chain = certificates(ConnectionFile::Certificate, certificate)?;
                 let own = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
                     pem::Error::NoItemsFound => wrong(
-                        "--key-file",
+                        ConnectionFile::Key,
                         key,
                         "the file has no private key in PEM format (BEGIN PRIVATE KEY)",
                     ),
-                    pem::Error::Io(error) => unread("--key-file", "key file", key, &error),
-                    error => wrong("--key-file", key, error),
+                    pem::Error::Io(error) => unread(ConnectionFile::Key, "key file", key, &error),
+                    error => wrong(ConnectionFile::Key, key, error),
                 })?;
                 config
                     .with_client_auth_cert(chain, own)
-                    .map_err(|error| wrong("--key-file", key, error))?
+                    .map_err(|error| wrong(ConnectionFile::Key, key, error))?
             }
             _ => config.with_no_client_auth(),
         };
@@ -150,8 +189,8 @@ impl NodeTarget {
     fn new(
         address: &NodeAddress,
         connector: Option<&TlsConnector>,
-    ) -> Result<NodeTarget, CommandError> {
-        let unusable = |error: &dyn Display| CommandError::usage(format!("{address}: {error}"));
+    ) -> Result<NodeTarget, TargetError> {
+        let unusable = |error: &dyn Display| TargetError::of_address(address, error);
         let connector = match (address.is_secured, connector) {
             (Some(false), _) | (None, None) => None,
             (Some(true), None) => {
@@ -225,23 +264,27 @@ impl Display for NodeTarget {
     }
 }
 
-fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, CommandError> {
+fn certificates(
+    file: ConnectionFile,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TargetError> {
     let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match all {
         Ok(none) if none.is_empty() => {
             let why = "the file has no certificate in PEM format (BEGIN CERTIFICATE)";
-            Err(wrong(flag, path, why))
+            Err(wrong(file, path, why))
         }
-        Err(pem::Error::Io(error)) => Err(unread(flag, "file of certificates", path, &error)),
-        all => all.map_err(|error| wrong(flag, path, error)),
+        Err(pem::Error::Io(error)) => Err(unread(file, "file of certificates", path, &error)),
+        all => all.map_err(|error| wrong(file, path, error)),
     }
 }
 
 /// The error of a file that cannot be read. `what` names the file for people.
-fn unread(flag: &str, what: &str, path: &Path, error: &io::Error) -> CommandError {
-    CommandError::usage(format!("{flag}: cannot read the {what} {}: {error}", path.display()))
+fn unread(file: ConnectionFile, what: &str, path: &Path, error: &io::Error) -> TargetError {
+    let why = format!("cannot read the {what} {}: {error}", path.display());
+    TargetError { file: Some(file), why }
 }
 
-fn wrong(flag: &str, path: &Path, error: impl Display) -> CommandError {
-    CommandError::usage(format!("{flag}: {}: {error}", path.display()))
+fn wrong(file: ConnectionFile, path: &Path, error: impl Display) -> TargetError {
+    TargetError { file: Some(file), why: format!("{}: {error}", path.display()) }
 }

@@ -16,7 +16,7 @@ use crate::{
     cli::{ConnectionArgs, NodeAddress},
     command_error::CommandError,
     config::{TracesConfig, VvmConfig},
-    node_client::NodeTarget,
+    node_client::{ConnectionFile, NodeTarget},
 };
 
 /// The place to which a node exports its spans, and the part of the requests that has spans.
@@ -47,8 +47,15 @@ impl NodeTraces {
             key_file: None,
             token_file: traces.token_file.clone(),
         };
-        let collector = connection.target_of_config(address);
-        let collector = collector.map_err(|why| wrong("endpoint", &why.to_string()))?;
+        let collector = connection.target_of_config(address).map_err(|error| {
+            let key = match error.file {
+                Some(ConnectionFile::Authority) => "ca_file",
+                Some(ConnectionFile::Token) => "token_file",
+                // The section names no other files.
+                Some(ConnectionFile::Certificate | ConnectionFile::Key) | None => "endpoint",
+            };
+            wrong(key, &error.why)
+        })?;
         Ok(Some(NodeTraces { collector, ratio }))
     }
 

@@ -128,9 +128,30 @@ impl Scene {
         let changed = update(lost.answer.ids[0].1, None, "found");
         self.run(&node, cud(ws, vec![changed], FAR)).await;
         assert_eq!(node.stop().await, PartitionEnd::Stopped);
+        self.mark(&lost, 3).await;
+    }
+
+    /// A shop with a marked event. A record of the event has a name of this length, and is in no
+    /// event any more.
+    pub(crate) async fn with_marked_record(length: usize) -> Scene {
+        let scene = Scene::deployed(TrustLevel::Zero, false).await;
+        let (ws, partition) = MARKED;
+        let node = scene.node(partition, 1).await;
+        scene.run(&node, create_workspace(ws, FAR)).await;
+        let lost = scene.run(&node, cud(ws, article(&"x".repeat(length)), FAR)).await;
+        // A recovery reads the last event.
+        scene.run(&node, cud(ws, article("later"), FAR)).await;
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
+        scene.mark(&lost, 2).await;
+        scene
+    }
+
+    /// Damages an event, and marks it in this epoch.
+    async fn mark(&self, lost: &Done, epoch: u64) {
+        let (ws, partition) = MARKED;
         self.damage(AppRow::Plog(partition, lost.plog), lost.plog).await;
         self.damage(AppRow::Wlog(WsId(ws), lost.wlog), lost.plog).await;
-        let node = self.node(partition, 3).await;
+        let node = self.node(partition, epoch).await;
         let operator = self.numbers_of(&node);
         let plan = operator.plan_marker(lost.plog, WsId(ws), lost.wlog, None, true, &[]).await;
         let marker = operator.repair(plan.unwrap()).await.unwrap().unwrap();

@@ -139,6 +139,20 @@ impl StorageWrapper for Dying {
     }
 }
 
+/// Another whole export is in the place of the one that was checked.
+#[tokio::test]
+async fn an_export_that_was_exchanged_is_not_finished() {
+    let scene = Scene::deployed(TrustLevel::Zero, false).await;
+    let checked = check_stream(&scene.export().await[..]).unwrap();
+    drop(scene.fast("ticket", Reset::Never, "owner").await);
+    let (other, driver) = (scene.export().await, empty());
+    let system = system(&driver).await;
+    let failed = import(&system, &name(), &other[..], &checked, Clock::system(), FAR).await;
+    assert!(matches!(failed, Err(ImportError::Changed)), "{failed:?}");
+    let opened = system.open_app(&name(), FAR).await;
+    assert!(matches!(opened, Err(Error::Importing { .. })), "{opened:?}");
+}
+
 /// DynamoDB takes smaller rows than redb. The refusal comes before anything is written.
 #[tokio::test]
 async fn a_row_that_the_storage_cannot_hold_is_refused() {
@@ -177,6 +191,16 @@ async fn a_large_row_that_follows_from_no_event_is_refused() {
     let refused = import_of_small_rows(&empty(), &scene.export().await).await;
     let ImportError::RowTooLarge { row, .. } = refused else { panic!("{refused:?}") };
     assert!(row > 2 * large, "{row} bytes, and the templates have more");
+}
+
+/// A record of a marked event follows from no event, and is a line of its own.
+#[tokio::test]
+async fn a_large_record_of_a_marked_event_is_refused() {
+    let large = 10_000;
+    let stream = Scene::with_marked_record(large).await.export().await;
+    let refused = import_of_small_rows(&empty(), &stream).await;
+    let ImportError::RowTooLarge { row, .. } = refused else { panic!("{refused:?}") };
+    assert!((large..large + 500).contains(&row), "{row} bytes, and the name has {large}");
 }
 
 /// Imports a stream into a storage that takes small rows only.

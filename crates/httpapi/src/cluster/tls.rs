@@ -42,7 +42,9 @@ impl ClusterTls {
     /// of all nodes.
     ///
     /// # Errors
-    /// If a file cannot be used, or if the key is not that of the certificate.
+    /// If a file cannot be used, if the key is not that of the certificate, or if a certificate in
+    /// the file `authority` is no authority. The nodes may share a certificate that signed itself,
+    /// as certificate and as authority.
     pub fn read(
         files: TlsFiles,
         authority: impl Into<PathBuf>,
@@ -93,6 +95,7 @@ impl ClusterTls {
 fn configs(
     credentials: &Credentials,
 ) -> Result<(ServerConfig, Option<ClientConfig>), TlsFileError> {
+    credentials.check_authorities_of_nodes()?;
     let provider = Arc::new(aws_lc_rs::default_provider());
     let unusable = |error: rustls::Error| credentials.refused(TlsFile::Certificate, error);
     let refused_pair = |error| credentials.refused_pair(error);

@@ -82,7 +82,7 @@ enum FileProblem {
     OtherKey(PathBuf),
     #[error(
         "certificate {0} in the file is no authority (CA:TRUE): give the certificate of the authority \
-         that signed the certificates of the clients"
+         that signed the certificates of the clients or nodes"
     )]
     NoAuthority(usize),
     #[error("{0}")]
@@ -161,14 +161,22 @@ impl FileTexts {
     }
 }
 
+/// A certificate of a client or of a server in the place of an authority.
+struct AuthorityLeaf {
+    /// The place in the file, from 1.
+    number: usize,
+    /// rustls accepts the certificate as that of a server, if it is also the authority.
+    is_own_authority: bool,
+}
+
 /// What the files of a port contain.
 pub(crate) struct Credentials {
     files: PortFiles,
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
     pub(crate) authority: Option<Arc<RootCertStore>>,
-    /// The place of the first certificate in the file of authorities that is no authority, from 1.
-    leaf: Option<usize>,
+    /// The certificates in the file of authorities that are no authorities.
+    leaves: Vec<AuthorityLeaf>,
     /// The first moment at which a certificate of the chain has expired, in seconds since 1970.
     pub(super) ends: u64,
 }
@@ -197,12 +205,15 @@ impl Credentials {
             };
             problem(TlsFile::Key, why)
         })?;
-        let mut leaf = None;
+        let mut leaves = Vec::new();
         let authority = texts.authority.map(|text| {
             let mut roots = RootCertStore::empty();
             for (number, root) in (1..).zip(certificates(TlsFile::Authority, text)?) {
-                if validity::ends(&root).is_ok_and(|ends| judgement::is_leaf(&root, ends)) {
-                    leaf.get_or_insert(number);
+                if let Ok(ends) = validity::ends(&root)
+                    && judgement::is_leaf(&root, ends)
+                {
+                    let is_own_authority = judgement::is_own_authority(&root, ends);
+                    leaves.push(AuthorityLeaf { number, is_own_authority });
                 }
                 roots.add(root).map_err(|error| unusable(TlsFile::Authority, error))?;
             }
@@ -213,7 +224,7 @@ impl Credentials {
             chain,
             key,
             authority: authority.transpose()?,
-            leaf,
+            leaves,
             ends,
         })
     }
@@ -221,8 +232,18 @@ impl Credentials {
     /// Refuses a certificate of a client, or of a server, in the place of an authority. rustls
     /// would trust all certificates that its owner signs.
     pub(super) fn check_authorities(&self) -> Result<(), TlsFileError> {
-        let Some(number) = self.leaf else { return Ok(()) };
-        let (file, why) = (TlsFile::Authority, FileProblem::NoAuthority(number));
+        self.refuse_leaf(|_| true)
+    }
+
+    /// As [`Credentials::check_authorities`], but a certificate that is its own authority may stay:
+    /// the nodes of a cluster may share one.
+    pub(crate) fn check_authorities_of_nodes(&self) -> Result<(), TlsFileError> {
+        self.refuse_leaf(|leaf| !leaf.is_own_authority)
+    }
+
+    fn refuse_leaf(&self, is_wrong: impl Fn(&AuthorityLeaf) -> bool) -> Result<(), TlsFileError> {
+        let Some(leaf) = self.leaves.iter().find(|leaf| is_wrong(leaf)) else { return Ok(()) };
+        let (file, why) = (TlsFile::Authority, FileProblem::NoAuthority(leaf.number));
         Err(TlsFileError { file, path: self.files.path(file).to_owned(), why })
     }
 

@@ -76,17 +76,21 @@ pub(super) fn check(certificate: &CertificateDer<'_>, ends: u64) -> Result<(), R
 
 /// Checks all but the names.
 fn check_kind(parsed: &ParsedCertificate<'_>, ends: u64) -> Result<(), RefusedByClients> {
-    let judged = verify_server_cert_signed_by_trust_anchor(
-        parsed,
-        &RootCertStore::empty(),
-        &[],
-        UnixTime::since_unix_epoch(Duration::from_secs(ends)),
-        aws_lc_rs::default_provider().signature_verification_algorithms.all,
-    );
-    match judged {
+    match judge(parsed, &RootCertStore::empty(), ends) {
         Ok(()) | Err(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Judges the certificate of a server by its authorities, as of its end.
+fn judge(parsed: &ParsedCertificate<'_>, roots: &RootCertStore, ends: u64) -> Result<(), Error> {
+    verify_server_cert_signed_by_trust_anchor(
+        parsed,
+        roots,
+        &[],
+        UnixTime::since_unix_epoch(Duration::from_secs(ends)),
+        aws_lc_rs::default_provider().signature_verification_algorithms.all,
+    )
 }
 
 /// Whether a certificate is certainly not that of an authority. `ends` is the end of the
@@ -98,4 +102,12 @@ fn check_kind(parsed: &ParsedCertificate<'_>, ends: u64) -> Result<(), RefusedBy
 pub(super) fn is_leaf(certificate: &CertificateDer<'_>, ends: u64) -> bool {
     let Ok(parsed) = ParsedCertificate::try_from(certificate) else { return false };
     matches!(check_kind(&parsed, ends), Ok(()) | Err(RefusedByClients::Purpose))
+}
+
+/// Whether rustls accepts a certificate as that of a server, if the same certificate is the
+/// authority. rustls does so with a leaf that signed itself. `ends` is as in [`is_leaf`].
+pub(super) fn is_own_authority(certificate: &CertificateDer<'_>, ends: u64) -> bool {
+    let Ok(parsed) = ParsedCertificate::try_from(certificate) else { return false };
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone().into_owned()).is_ok() && judge(&parsed, &roots, ends).is_ok()
 }

@@ -145,6 +145,9 @@ impl PortTls {
             }
             if is_usable && self.current().digest == digest {
                 meters.is_refused.set(0.0);
+            } else if watch.is_judged(digest) {
+                // The files were refused: now, or before the former ones were back for a moment.
+                meters.is_refused.set(1.0);
             }
             if let Some(order) = order {
                 self.reloads.answer(order, is_usable);

@@ -31,6 +31,11 @@ impl FileWatch {
         is_due
     }
 
+    /// Whether the files were judged last. They were refused then, unless they are in use.
+    pub(super) fn is_judged(&self, now: FilesDigest) -> bool {
+        self.judged == now
+    }
+
     /// Notes that the files are judged at once, because an operator says that they are whole.
     pub(super) fn note_judged(&mut self, now: FilesDigest) {
         *self = FileWatch::new(now);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use httpapi::{ClusterSettings, ClusterSettingsError, HttpApi, HttpApiSettings, TlsFile};
-use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use shop::http_client::{command_path, logged, workspace_path};
 
 use crate::support::{
@@ -145,6 +145,49 @@ fn a_node_keeps_its_certificate_if_the_others_refuse_the_new_one() {
     assert_eq!(entry.command(WS, "sys.CUD", ROW).0, 200);
     entry.stop();
     owner.stop();
+}
+
+/// rustls takes such a certificate as its own authority.
+#[test]
+fn nodes_may_share_a_certificate_that_signed_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = TestAuthority::new();
+    let mut params = CertificateParams::new(vec![NAME.to_owned()]).unwrap();
+    params.is_ca = IsCa::ExplicitNoCa;
+    let key = KeyPair::generate().unwrap();
+    let pair = [params.self_signed(&key).unwrap().pem(), key.serialize_pem()];
+    let options = |node| {
+        let files = authority.files(folder.path(), node, NAME);
+        files.write(pair.clone());
+        fs::write(&files.authority, &pair[0]).unwrap();
+        let tls = files.cluster().unwrap();
+        tls.check_own().unwrap();
+        NodeOptions { tls: Some(tls), ..NodeOptions::default() }
+    };
+    let cluster = TestCluster::new();
+    let (owner, entry) = (cluster.owner(options("owner")), cluster.entry(options("entry")));
+    let done = entry.ask("POST", &command_path(WS, "sys.CUD"), "", ROW);
+    assert_eq!(done.status, 200, "{done:?}");
+    assert_eq!(done.header("x-vvm-served-by"), Some(&*owner.api.to_string()));
+    entry.stop();
+    owner.stop();
+}
+
+/// A node with such a file was accepted, and then no peer could connect.
+#[test]
+fn a_leaf_in_the_place_of_the_authority_of_the_nodes_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = TestAuthority::new();
+    let files = authority.files(folder.path(), "node", NAME);
+    let own = fs::read_to_string(&files.certificate).unwrap();
+    for (text, number) in [(own.clone(), 1), (authority.pem() + &own, 2)] {
+        fs::write(&files.authority, text).unwrap();
+        let error = files.cluster().unwrap_err();
+        assert_eq!((error.file, &error.path), (TlsFile::Authority, &files.authority));
+        let why = format!("certificate {number} in the file is no authority (CA:TRUE): give");
+        let error = error.to_string();
+        assert!(error.contains(&why) && error.ends_with("of the clients or nodes"), "{error}");
+    }
 }
 
 #[test]

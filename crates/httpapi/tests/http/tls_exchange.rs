@@ -216,6 +216,30 @@ fn former_files_that_come_back_are_not_refused() {
     node.stop();
 }
 
+/// The former files were back for one look only, so the refused ones were not judged again. The
+/// metric stayed 0.
+#[test]
+fn refused_files_are_shown_again_after_the_former_ones_were_back() {
+    let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
+    let files = authority.files(folder.path(), "node", NAME);
+    // Between two looks the test sees the metric fall, and replaces the file.
+    let look_every = Duration::from_millis(500);
+    let own = TlsFiles { look_every, ..TlsFiles::new(&files.certificate, &files.key) };
+    let tls = ServerTls::read(own).unwrap();
+    let node = TestNode::with_admin(|api, _| api.tls = Some(tls));
+    let former = fs::read_to_string(&files.certificate).unwrap();
+    replace(&files.certificate, "");
+    wait_until(|| node.metrics().contains(REFUSED) && node.metric(REFUSED) == 1.0);
+    replace(&files.certificate, &former);
+    wait_until(|| node.metric(REFUSED) == 0.0);
+    replace(&files.certificate, "");
+    wait_until(|| node.metric(REFUSED) == 1.0);
+    sleep(3 * look_every);
+    assert_eq!(node.metric(REFUSED), 1.0);
+    assert_eq!(node.metric(&exchanges("taken", "api")), 0.0);
+    node.stop();
+}
+
 #[test]
 fn the_end_of_a_certificate_is_shown_and_announced() {
     let (authority, folder) = (TestAuthority::new(), tempfile::tempdir().unwrap());
