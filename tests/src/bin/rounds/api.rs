@@ -10,7 +10,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::history::{Event, Outcome, Record, Row, Version, Written};
+use crate::history::{Event, Outcome, Parent, Record, Row, Version, Written};
 
 /// A client waits so long for an answer at most. It is longer than the node may take.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -113,18 +113,32 @@ pub(crate) async fn ask(
     }
 }
 
-/// The answer to a command. `ids` has the places of the new rows.
+/// The answer to a command.
 pub(crate) fn written(answer: &HttpAnswer) -> Option<Outcome> {
     let body: Value = serde_json::from_str(&answer.body).ok()?;
-    let mut ids: Vec<u64> =
-        body["newIds"].as_object()?.values().map(Value::as_u64).collect::<Option<_>>()?;
+    written_of(&body, served_by(answer)).map(Outcome::Written)
+}
+
+/// Reads the answer to a command. The keys of `newIds` are the raw ids.
+fn written_of(body: &Value, served_by: Option<String>) -> Option<Written> {
+    let ids = body["newIds"].as_object()?.iter();
+    let ids = ids.map(|(raw, id)| Some((raw.parse().ok()?, id.as_u64()?)));
+    let mut ids: Vec<(u64, u64)> = ids.collect::<Option<_>>()?;
     ids.sort_unstable();
-    Some(Outcome::Written(Written {
+    let version = Version { epoch: body["epoch"].as_u64()?, offset: body["plogOffset"].as_u64()? };
+    Some(Written {
         wlog: body["wlogOffset"].as_u64()?,
-        version: Version { epoch: body["epoch"].as_u64()?, offset: body["plogOffset"].as_u64()? },
+        version,
         ids,
         repeated: body["repeated"].as_bool().unwrap_or(false),
-    }))
+        served_by,
+    })
+}
+
+/// The node of a cluster that did the request.
+fn served_by(answer: &HttpAnswer) -> Option<String> {
+    let name = "x-vvm-served-by: ";
+    answer.head.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned)
 }
 
 pub(crate) fn document(answer: &HttpAnswer) -> Option<Outcome> {
@@ -176,8 +190,18 @@ fn row(value: &Value) -> Option<Row> {
         id: value["id"].as_u64()?,
         table: value["table"].as_str()?.to_owned(),
         is_active: value["isActive"].as_bool()?,
+        parent: parent(&value["parent"])?,
         fields: value["fields"].clone(),
     })
+}
+
+/// The parent, or `Some(None)` if there is none.
+fn parent(value: &Value) -> Option<Option<Parent>> {
+    if value.is_null() {
+        return Some(None);
+    }
+    let (id, container) = (value["id"].as_u64()?, value["container"].as_str()?.to_owned());
+    Some(Some(Parent { id, container }))
 }
 
 pub(crate) fn record(value: &Value) -> Option<Record> {

@@ -4,6 +4,7 @@ mod answers;
 mod documents;
 mod epochs;
 mod eventual;
+mod facts;
 mod ids;
 mod keys;
 mod lists;
@@ -13,10 +14,12 @@ mod offsets;
 mod records;
 #[cfg(test)]
 pub(crate) mod testing;
+mod values;
 mod versions;
 
 use std::fmt;
 
+pub(crate) use self::facts::Facts;
 use crate::history::History;
 
 /// A promise that the history breaks.
@@ -42,17 +45,22 @@ type Found = Vec<(String, Vec<u64>)>;
 pub(crate) struct Check {
     pub(crate) name: &'static str,
     pub(crate) promise: &'static str,
-    find: fn(&History) -> Found,
+    find: fn(&Facts<'_>) -> Found,
 }
 
 /// No check reports more violations.
 const MOST: usize = 20;
 
-pub(crate) const ALL: [Check; 11] = [
+pub(crate) const ALL: [Check; 12] = [
     Check {
         name: "answers",
         promise: "a command that was answered as done has one event, which its answer names; a refused one has none; one of unknown outcome has at most one",
         find: answers::find,
+    },
+    Check {
+        name: "values",
+        promise: "the event of a command has the values that the command sent, and the ids of its answer",
+        find: values::find,
     },
     Check {
         name: "keys",
@@ -107,8 +115,8 @@ pub(crate) const ALL: [Check; 11] = [
 ];
 
 impl Check {
-    pub(crate) fn run(&self, history: &History) -> Vec<Violation> {
-        let found = (self.find)(history).into_iter().take(MOST);
+    pub(crate) fn run(&self, facts: &Facts<'_>) -> Vec<Violation> {
+        let found = (self.find)(facts).into_iter().take(MOST);
         let check = self.name;
         found.map(|(text, operations)| Violation { check, text, operations }).collect()
     }
@@ -116,5 +124,6 @@ impl Check {
 
 /// Runs all checks.
 pub(crate) fn run_all(history: &History) -> Vec<Violation> {
-    ALL.iter().flat_map(|check| check.run(history)).collect()
+    let facts = Facts::of(history);
+    ALL.iter().flat_map(|check| check.run(&facts)).collect()
 }

@@ -21,7 +21,7 @@ use vvm_tests::bench::BenchError;
 use self::requests::Sent;
 use crate::{
     api::{self, ANSWER_TIMEOUT, HttpRequest},
-    history::{Change, Outcome, Request, Version},
+    history::{Outcome, Request, Version},
     recorder::Recorder,
 };
 
@@ -171,8 +171,8 @@ impl Shared {
         }
         let begin = self.recorder.now();
         let outcome = api::ask(&self.clock, node, &request, sender.patience, api::written).await;
-        let (change, id) = (sent.change.clone(), id.to_owned());
-        let recorded = Request::Write { id, has_key, change };
+        let (change, rows) = (sent.change.clone(), sent.rows.clone());
+        let recorded = Request::Write { id: id.to_owned(), has_key, place: None, change, rows };
         self.recorder.operation(sender.client, begin, ws, recorded, outcome.clone());
         if let Outcome::Written(written) = &outcome {
             let now = self.recorder.now();
@@ -283,7 +283,7 @@ impl Client {
     async fn create(&mut self, ws: u64) {
         let sent = requests::article(ws, self.rng.u64(..));
         if let Some(written) = self.write(ws, &sent).await
-            && let [id] = written.ids[..]
+            && let [(_, id)] = written.ids[..]
         {
             self.shared.known(ws, |known| {
                 known.articles.push_front((id, written.version));
@@ -312,8 +312,8 @@ impl Client {
     /// Creates a bill, which gets a gapless number, or a delivery, which gets one of a sequence.
     async fn bill(&mut self, ws: u64) {
         let sent = match self.rng.bool() {
-            true => requests::bill(ws),
-            false => requests::delivery(ws),
+            true => requests::bill(ws, self.rng.u64(..)),
+            false => requests::delivery(ws, self.rng.u64(..)),
         };
         self.write(ws, &sent).await;
     }
@@ -354,6 +354,3 @@ impl Client {
         self.shared.read(self.sender, node, ws, request, api::log).await;
     }
 }
-
-/// The change of a command, for requests that make new documents.
-const CREATE: Change = Change::Create;

@@ -2,7 +2,7 @@
 
 mod file;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -50,7 +50,15 @@ pub(crate) struct Operation {
 pub(crate) enum Request {
     /// A command. The event of the command has its `id` as request id. With `has_key` the id was
     /// sent as the idempotency key, too, and further tries of the command have the same id.
-    Write { id: String, has_key: bool, change: Change },
+    Write {
+        id: String,
+        has_key: bool,
+        /// The place in the batch. All commands of a batch have its id.
+        place: Option<u32>,
+        change: Change,
+        /// The rows that were sent.
+        rows: Vec<SentRow>,
+    },
     /// A read of one document by its id.
     Read { id: u64, eventual: bool },
     /// A page of the list of the active documents of a table, in the order of their ids. `after` is
@@ -72,6 +80,27 @@ pub(crate) enum Change {
     Create,
     /// The command changes a document, if the document has the version of `if_match`.
     Update { id: u64, if_match: Option<Version> },
+}
+
+/// A row of a command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SentRow {
+    /// The id of a record, or up to [`SentRow::LAST_RAW_ID`] the raw id of a new one.
+    pub(crate) id: u64,
+    pub(crate) table: String,
+    /// The parent, by its raw id if the command creates it, too.
+    pub(crate) parent: Option<Parent>,
+    pub(crate) is_active: Option<bool>,
+    /// An object. `null` empties a field.
+    pub(crate) fields: Value,
+}
+
+/// The record that contains a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Parent {
+    pub(crate) id: u64,
+    pub(crate) container: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -114,9 +143,11 @@ pub(crate) enum Outcome {
 pub(crate) struct Written {
     pub(crate) wlog: u64,
     pub(crate) version: Version,
-    /// The ids of the new records, in the order of their places in the command.
-    pub(crate) ids: Vec<u64>,
+    /// The raw and the real ids of the new records, in the order of the raw ids.
+    pub(crate) ids: Vec<(u64, u64)>,
     pub(crate) repeated: bool,
+    /// The node of a cluster that did the command. `None` if the node is alone.
+    pub(crate) served_by: Option<String>,
 }
 
 /// The event that wrote a record last: the epoch of the leader, and the offset in the log of the
@@ -145,6 +176,7 @@ pub(crate) struct Row {
     pub(crate) id: u64,
     pub(crate) table: String,
     pub(crate) is_active: bool,
+    pub(crate) parent: Option<Parent>,
     pub(crate) fields: Value,
 }
 
@@ -164,26 +196,38 @@ pub(crate) struct Record {
     pub(crate) version: Version,
 }
 
+impl SentRow {
+    pub(crate) const LAST_RAW_ID: u64 = 65_535;
+
+    pub(crate) fn is_new(&self) -> bool {
+        self.id <= SentRow::LAST_RAW_ID
+    }
+}
+
 impl Operation {
-    /// The id of the command, and the answer if it is done.
-    pub(crate) fn write(&self) -> Option<(&str, Option<&Written>)> {
-        let Request::Write { id, .. } = &self.request else { return None };
+    /// The command, and the answer if it is done.
+    pub(crate) fn write(&self) -> Option<(CommandId<'_>, Option<&Written>)> {
+        let Request::Write { id, place, .. } = &self.request else { return None };
+        let command = CommandId { request: id, place: *place };
         match &self.outcome {
-            Outcome::Written(written) => Some((id, Some(written))),
-            _ => Some((id, None)),
+            Outcome::Written(written) => Some((command, Some(written))),
+            _ => Some((command, None)),
         }
     }
 }
 
-impl History {
-    /// The events of the final logs by their request ids, each with its workspace.
-    pub(crate) fn events_by_request(&self) -> BTreeMap<&str, Vec<(u64, &Event)>> {
-        let mut by_request: BTreeMap<&str, Vec<(u64, &Event)>> = BTreeMap::new();
-        for (ws, events) in &self.end.logs {
-            for event in events {
-                by_request.entry(&event.request).or_default().push((*ws, event));
-            }
+/// All tries of a command have its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct CommandId<'h> {
+    pub(crate) request: &'h str,
+    pub(crate) place: Option<u32>,
+}
+
+impl fmt::Display for CommandId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some(place) => write!(f, "{place} of batch {:?}", self.request),
+            None => write!(f, "{:?}", self.request),
         }
-        by_request
     }
 }

@@ -3,51 +3,56 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    checks::{Check, Violation},
+    checks::{Check, Facts, Violation},
     history::{History, Operation},
 };
+
+/// The parts of a history that are checked at most. A part of a long run takes a while.
+const MOST_TRIES: usize = 2_000;
 
 /// Returns operations that break the promise of a check without any other ones. The final state
 /// stays as it is, because it is not a part of the order of the operations. If the violation is in
 /// the final state alone, there are none.
-pub(crate) fn operations(
+pub(crate) fn operations<'h>(
     check: &Check,
     violation: &Violation,
-    history: &History,
-) -> Vec<Operation> {
-    let is_wrong = |operations: &[Operation]| {
-        let part = History { operations: operations.to_vec(), end: history.end.clone() };
-        check.run(&part).iter().any(|found| found.text == violation.text)
+    history: &'h History,
+) -> Vec<&'h Operation> {
+    let is_wrong = |operations: &[&'h Operation]| {
+        let facts = Facts::of_part(operations.to_vec(), &history.end);
+        check.run(&facts).iter().any(|found| found.text == violation.text)
     };
     let named: BTreeSet<u64> = violation.operations.iter().copied().collect();
     let of_violation =
         history.operations.iter().filter(|operation| named.contains(&operation.number));
-    let of_violation: Vec<Operation> = of_violation.cloned().collect();
+    let of_violation: Vec<&Operation> = of_violation.collect();
     if is_wrong(&of_violation) {
         return without_parts(of_violation, 1, &is_wrong);
     }
     let half = history.operations.len() / 2;
-    without_parts(history.operations.clone(), half.max(1), &is_wrong)
+    without_parts(history.operations.iter().collect(), half.max(1), &is_wrong)
 }
 
 /// Leaves out parts of a length as long as the rest is wrong, and then parts of half this length.
-fn without_parts(
-    mut operations: Vec<Operation>,
+fn without_parts<'h>(
+    mut operations: Vec<&'h Operation>,
     mut length: usize,
-    is_wrong: &dyn Fn(&[Operation]) -> bool,
-) -> Vec<Operation> {
+    is_wrong: &dyn Fn(&[&'h Operation]) -> bool,
+) -> Vec<&'h Operation> {
+    let mut tries = 0;
     loop {
         let mut at = 0;
-        while at < operations.len() {
-            let mut rest = operations.clone();
-            rest.drain(at..operations.len().min(at + length));
+        while at < operations.len() && tries < MOST_TRIES {
+            tries += 1;
+            let end = operations.len().min(at + length);
+            let rest = [&operations[..at], &operations[end..]].concat();
             if is_wrong(&rest) {
                 operations = rest;
             } else {
                 at += length;
             }
         }
-        if length == 1 {
+        if length == 1 || tries == MOST_TRIES {
             return operations;
         }
         length /= 2;
@@ -88,10 +93,10 @@ mod tests {
         for name in 0..50 {
             scene.create(&format!("{name}"));
         }
-        let needed = |operations: &[Operation]| {
+        let needed = |operations: &[&Operation]| {
             [7, 30].iter().all(|number| operations.iter().any(|of| of.number == *number))
         };
-        let smallest = without_parts(scene.history.operations, 25, &needed);
+        let smallest = without_parts(scene.history.operations.iter().collect(), 25, &needed);
         let numbers: Vec<u64> = smallest.iter().map(|operation| operation.number).collect();
         assert_eq!(numbers, [7, 30]);
     }

@@ -1,15 +1,15 @@
 //! Reads and changes of one document are linearizable.
 
-use super::{Found, versions};
+use super::{Facts, Found, versions};
 use crate::{
-    history::{Change, History, Outcome, Record, Request},
+    history::{Change, Outcome, Record, Request},
     real_time_order::contradiction,
 };
 
-pub(super) fn find(history: &History) -> Found {
-    let records = versions::records(history);
+pub(super) fn find(facts: &Facts<'_>) -> Found {
+    let records = &facts.records;
     let mut found = Found::new();
-    for ((ws, id), record) in &records {
+    for ((ws, id), record) in records {
         if let Some((earlier, later)) = contradiction(&record.operations) {
             let text = format!(
                 "document {id} of workspace {ws}: operation {} ended before operation {} began, and saw a later version",
@@ -18,7 +18,7 @@ pub(super) fn find(history: &History) -> Found {
             found.push((text, vec![earlier.operation, later.operation]));
         }
     }
-    for operation in &history.operations {
+    for operation in &facts.operations {
         let wrong = match (&operation.request, &operation.outcome) {
             (Request::Read { id, .. }, Outcome::Document { record: Some(record), .. }) => {
                 wrong_value(records.get(&(operation.ws, *id)), record)
@@ -75,9 +75,9 @@ mod tests {
         scene.read(id);
         scene.update("b", id, old.as_ref().map(|old| old.version));
         scene.read(id);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         let stale = scene.read_as(id, old, false);
-        let found = find(&scene.history);
+        let found = find(&Facts::of(&scene.history));
         assert_eq!(found[0].1[1], stale as u64, "{found:?}");
     }
 
@@ -86,7 +86,7 @@ mod tests {
         let mut scene = Scene::new();
         let id = scene.create("a");
         scene.read_as(id, None, false);
-        assert!(texts(find(&scene.history))[0].contains("saw a later version"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw a later version"));
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
         let write = scene.update("b", id, None);
         let read = scene.read_as(id, old, false);
         scene.history.operations[write].end = scene.history.operations[read].end;
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
     }
 
     #[test]
@@ -109,9 +109,9 @@ mod tests {
         scene.history.operations[write].outcome = Outcome::Unknown { why: "cut".into() };
         scene.read_as(id, old.clone(), false);
         scene.read(id);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         scene.read_as(id, old, false);
-        assert!(texts(find(&scene.history))[0].contains("saw a later version"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw a later version"));
     }
 
     #[test]
@@ -121,10 +121,10 @@ mod tests {
         let mut record = scene.record(id).unwrap();
         record.row.fields["name"] = "torn".into();
         scene.read_as(id, Some(record.clone()), false);
-        assert!(texts(find(&scene.history))[0].contains("wrote"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("wrote"));
         record.version.offset += 1;
         scene.read_as(id, Some(record), false);
-        assert!(texts(find(&scene.history))[1].contains("no event wrote"));
+        assert!(texts(find(&Facts::of(&scene.history)))[1].contains("no event wrote"));
     }
 
     #[test]
@@ -134,9 +134,9 @@ mod tests {
         let first = scene.record(id).unwrap().version;
         scene.update("b", id, None);
         scene.update("c", id, Some(first));
-        assert!(texts(find(&scene.history))[0].contains("followed"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("followed"));
         let none = Version { epoch: 9, offset: 9 };
         scene.update("d", id, Some(none));
-        assert_eq!(find(&scene.history).len(), 2);
+        assert_eq!(find(&Facts::of(&scene.history)).len(), 2);
     }
 }

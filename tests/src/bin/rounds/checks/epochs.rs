@@ -2,19 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::Found;
-use crate::{
-    history::History,
-    real_time_order::{Ranked, contradiction},
-};
+use super::{Facts, Found};
+use crate::real_time_order::{Ranked, contradiction};
 
-pub(super) fn find(history: &History) -> Found {
+pub(super) fn find(facts: &Facts<'_>) -> Found {
     let mut partitions: BTreeMap<u64, u16> = BTreeMap::new();
-    for (partition, events) in &history.end.partitions {
+    for (partition, events) in &facts.end.partitions {
         partitions.extend(events.iter().map(|event| (event.ws, *partition)));
     }
     let mut answers: BTreeMap<u16, Vec<Ranked>> = BTreeMap::new();
-    for operation in &history.operations {
+    for operation in &facts.operations {
         let Some((_, Some(written))) = operation.write() else { continue };
         let Some(partition) = partitions.get(&operation.ws) else { continue };
         // A repeated answer has the epoch of the first one.
@@ -51,9 +48,11 @@ mod tests {
         scene.create("a");
         scene.epoch = 2;
         scene.create("b");
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         scene.epoch = 1;
         scene.create("c");
-        assert!(texts(find(&scene.history))[0].contains("the leader of epoch 1 answered"));
+        assert!(
+            texts(find(&Facts::of(&scene.history)))[0].contains("the leader of epoch 1 answered")
+        );
     }
 }

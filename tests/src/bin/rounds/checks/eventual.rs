@@ -1,12 +1,12 @@
 //! Reads that may be old say so.
 
-use super::{Found, versions};
-use crate::history::{History, Outcome, Request};
+use super::{Facts, Found};
+use crate::history::{Outcome, Request};
 
-pub(super) fn find(history: &History) -> Found {
-    let records = versions::records(history);
+pub(super) fn find(facts: &Facts<'_>) -> Found {
+    let records = &facts.records;
     let mut found = Found::new();
-    for operation in &history.operations {
+    for operation in &facts.operations {
         let Request::Read { id, eventual } = operation.request else { continue };
         let Outcome::Document { record, says_eventual } = &operation.outcome else { continue };
         let number = operation.number;
@@ -47,10 +47,10 @@ mod tests {
         scene.update("b", id, None);
         scene.read_as(id, Some(old.clone()), true);
         scene.read_as(id, None, true);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         old.version.epoch = 9;
         scene.read_as(id, Some(old), true);
-        assert!(texts(find(&scene.history))[0].contains("did not have"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("did not have"));
     }
 
     #[test]
@@ -62,7 +62,7 @@ mod tests {
         scene.history.operations[read].begin = 0;
         scene.history.operations[read].end = 1;
         scene.history.operations[0].begin = 2;
-        assert!(texts(find(&scene.history))[0].contains("did not have"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("did not have"));
     }
 
     #[test]
@@ -73,6 +73,6 @@ mod tests {
         let outcome = &mut scene.history.operations[read].outcome;
         let Outcome::Document { says_eventual, .. } = outcome else { unreachable!() };
         *says_eventual = true;
-        assert!(texts(find(&scene.history))[0].contains("got an eventual one"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("got an eventual one"));
     }
 }

@@ -5,9 +5,9 @@ use std::{
     ops::Bound,
 };
 
-use super::{Found, versions};
+use super::{Facts, Found, versions};
 use crate::{
-    history::{History, Operation, Outcome, RecordKey, Request, Version},
+    history::{Operation, Outcome, RecordKey, Request, Version},
     real_time_order::{RankCeilings, RankFloors, Ranked, of_read},
 };
 
@@ -18,18 +18,18 @@ struct Bounds<'v, 'h> {
     ceilings: RankCeilings,
 }
 
-pub(super) fn find(history: &History) -> Found {
-    let records = versions::records(history);
-    let seen = listed_versions(history, &records);
+pub(super) fn find(facts: &Facts<'_>) -> Found {
+    let records = &facts.records;
+    let seen = listed_versions(facts, records);
     let mut bounds: BTreeMap<RecordKey, Bounds<'_, '_>> = BTreeMap::new();
-    for (key, record) in &records {
+    for (key, record) in records {
         let mut operations = record.operations.clone();
         operations.extend(seen.get(key).into_iter().flatten());
         let (floors, ceilings) = (RankFloors::of(&operations), RankCeilings::of(&operations));
         bounds.insert(*key, Bounds { record, floors, ceilings });
     }
     let mut found = Found::new();
-    for operation in &history.operations {
+    for operation in &facts.operations {
         let Some(page) = Page::of(operation) else { continue };
         for id in page.documents.keys().filter(|id| !records.contains_key(&(operation.ws, **id))) {
             let text = format!("operation {} lists {id}, which no event wrote", operation.number);
@@ -69,18 +69,18 @@ impl<'h> Page<'h> {
 
 /// The reads of documents that lists are.
 fn listed_versions(
-    history: &History,
+    facts: &Facts<'_>,
     records: &BTreeMap<RecordKey, versions::RecordVersions<'_>>,
 ) -> HashMap<RecordKey, Vec<Ranked>> {
     let mut seen: HashMap<RecordKey, Vec<Ranked>> = HashMap::new();
-    for operation in &history.operations {
+    for operation in &facts.operations {
         let Outcome::Listed { documents, .. } = &operation.outcome else { continue };
         for (id, version) in documents {
             let key = (operation.ws, *id);
             let Some(rank) = records.get(&key).and_then(|record| record.rank(*version)) else {
                 continue;
             };
-            let Operation { begin, end, number, .. } = *operation;
+            let Operation { begin, end, number, .. } = **operation;
             let read = Ranked { begin, end, rank: of_read(rank), operation: number };
             seen.entry(key).or_default().push(read);
         }
@@ -142,9 +142,9 @@ mod tests {
         scene.create("a");
         scene.create("b");
         let list = scene.list();
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         listed(&mut scene, list).remove(0);
-        assert!(texts(find(&scene.history))[0].contains("as absent"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("as absent"));
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
         scene.update("b", id, None);
         let list = scene.list();
         listed(&mut scene, list)[0].1 = old;
-        assert!(texts(find(&scene.history))[0].contains("not possible"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("not possible"));
     }
 
     #[test]
@@ -167,9 +167,9 @@ mod tests {
         scene.history.operations[write].outcome = Outcome::Unknown { why: "cut".into() };
         scene.list();
         let second = scene.list();
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         listed(&mut scene, second)[0].1 = old;
-        assert!(texts(find(&scene.history))[0].contains("not possible"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("not possible"));
     }
 
     #[test]
@@ -177,10 +177,10 @@ mod tests {
         let mut scene = Scene::new();
         let list = scene.list();
         let id = scene.create("a");
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         let version = scene.record(id).unwrap().version;
         listed(&mut scene, list).push((id, version));
-        assert!(texts(find(&scene.history))[0].contains("not possible"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("not possible"));
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
             unreachable!()
         };
         *next = Some(id);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
     }
 
     #[test]
@@ -202,6 +202,6 @@ mod tests {
         let mut scene = Scene::new();
         let list = scene.list();
         listed(&mut scene, list).push((7, Version { epoch: 1, offset: 1 }));
-        assert!(texts(find(&scene.history))[0].contains("no event wrote"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("no event wrote"));
     }
 }

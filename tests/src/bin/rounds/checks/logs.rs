@@ -2,25 +2,24 @@
 
 use std::collections::HashMap;
 
-use super::{Found, versions};
+use super::{Facts, Found, facts::EventTime};
 use crate::{
-    history::{Event, History, Operation, Outcome, Request},
+    history::{Event, Operation, Outcome, Request},
     real_time_order::{Ranked, contradiction, of_read, of_write},
 };
 
-pub(super) fn find(history: &History) -> Found {
+pub(super) fn find(facts: &Facts<'_>) -> Found {
     let mut found = Found::new();
-    let times = versions::event_times(history);
-    for (ws, log) in &history.end.logs {
+    for (ws, log) in &facts.end.logs {
         let mut operations: Vec<Ranked> = Vec::new();
         for event in log {
-            if let Some(time) = times.get(&*event.request) {
+            if let Some(time) = facts.time_of(*ws, event) {
                 let rank = of_write(event.wlog as usize);
-                let versions::EventTime { begin, end, operation } = *time;
+                let EventTime { begin, end, operation } = time;
                 operations.push(Ranked { begin, end, rank, operation });
             }
         }
-        for operation in history.operations.iter().filter(|operation| operation.ws == *ws) {
+        for operation in facts.operations.iter().filter(|operation| operation.ws == *ws) {
             let Some((from, events, is_followed)) = read_of(operation) else { continue };
             let wrong = wrong_content(log, from, events);
             found.extend(wrong.map(|text| (text, vec![operation.number])));
@@ -29,7 +28,7 @@ pub(super) fn find(history: &History) -> Found {
             if is_followed || events.is_empty() && last > log.len() as u64 {
                 continue;
             }
-            let Operation { begin, end, number, .. } = *operation;
+            let Operation { begin, end, number, .. } = **operation;
             let rank = of_read(last as usize);
             operations.push(Ranked { begin, end, rank, operation: number });
         }
@@ -41,8 +40,8 @@ pub(super) fn find(history: &History) -> Found {
             found.push((text, vec![earlier.operation, later.operation]));
         }
     }
-    found.extend(early_events(history, &times));
-    found.extend(followers(history));
+    found.extend(early_events(facts));
+    found.extend(followers(facts));
     found
 }
 
@@ -71,12 +70,12 @@ fn wrong_content(log: &[Event], from: u64, events: &[Event]) -> Option<String> {
 }
 
 /// Finds events that were read before their commands were sent.
-fn early_events(history: &History, times: &HashMap<&str, versions::EventTime>) -> Found {
+fn early_events(facts: &Facts<'_>) -> Found {
     let mut found = Found::new();
-    for operation in &history.operations {
+    for operation in &facts.operations {
         let Some((_, events, true)) = read_of(operation) else { continue };
         let is_early = |event: &&Event| {
-            times.get(&*event.request).is_some_and(|time| time.begin > operation.end)
+            facts.time_of(operation.ws, event).is_some_and(|time| time.begin > operation.end)
         };
         if let Some(event) = events.iter().find(is_early) {
             let text = format!("event {} was followed before its command was sent", event.wlog);
@@ -87,10 +86,10 @@ fn early_events(history: &History, times: &HashMap<&str, versions::EventTime>) -
 }
 
 /// Finds followers that got an event twice, or not at all.
-fn followers(history: &History) -> Found {
+fn followers(facts: &Facts<'_>) -> Found {
     let mut next: HashMap<(u64, u32), u64> = HashMap::new();
     let mut found = Found::new();
-    for operation in &history.operations {
+    for operation in &facts.operations {
         let Request::Follow { follower, from } = operation.request else { continue };
         let Outcome::Events { events } = &operation.outcome else { continue };
         let next = next.entry((operation.ws, follower)).or_insert(from);
@@ -121,7 +120,7 @@ mod tests {
         scene.create("b");
         scene.create("c");
         let read = scene.read_log(1);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         (scene, read)
     }
 
@@ -129,24 +128,24 @@ mod tests {
     fn a_log_without_an_acknowledged_event_is_found() {
         let (mut scene, read) = three_events();
         events(&mut scene, read).pop();
-        assert!(texts(find(&scene.history))[0].contains("saw or wrote a later event"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw or wrote a later event"));
         let (mut scene, read) = three_events();
         events(&mut scene, read).clear();
-        assert!(texts(find(&scene.history))[0].contains("saw or wrote a later event"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw or wrote a later event"));
     }
 
     #[test]
     fn a_hole_in_a_log_that_is_read_is_found() {
         let (mut scene, read) = three_events();
         events(&mut scene, read).remove(1);
-        assert!(texts(find(&scene.history))[0].contains("in place of event 2"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("in place of event 2"));
     }
 
     #[test]
     fn another_event_than_that_of_the_final_log_is_found() {
         let (mut scene, read) = three_events();
         events(&mut scene, read)[1].request = "replaced".into();
-        assert!(texts(find(&scene.history))[0].contains("and the log has"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("and the log has"));
     }
 
     #[test]
@@ -154,9 +153,9 @@ mod tests {
         let (mut scene, _) = three_events();
         scene.history.operations[2].outcome = Outcome::Unknown { why: "cut".into() };
         let again = scene.read_log(2);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         events(&mut scene, again).pop();
-        assert!(texts(find(&scene.history))[0].contains("saw or wrote a later event"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw or wrote a later event"));
     }
 
     #[test]
@@ -171,7 +170,7 @@ mod tests {
             };
             follow(1, &log[..2]);
             follow(from, &log[from as usize - 1..]);
-            assert_eq!(find(&scene.history).is_empty(), is_right, "{from}");
+            assert_eq!(find(&Facts::of(&scene.history)).is_empty(), is_right, "{from}");
         }
     }
 
@@ -181,12 +180,14 @@ mod tests {
         let events = vec![scene.log()[0].clone()];
         let request = Request::Follow { follower: 1, from: 1 };
         let follow = scene.operation(request, Outcome::Events { events });
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         scene.history.operations[0].begin = 1_000;
         scene.history.operations[0].end = 1_001;
         scene.history.operations.truncate(1 + follow);
         assert!(
-            texts(find(&scene.history)).iter().any(|text| text.contains("was followed before"))
+            texts(find(&Facts::of(&scene.history)))
+                .iter()
+                .any(|text| text.contains("was followed before"))
         );
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::Found;
-use crate::history::{History, Record, RecordKey};
+use super::{Facts, Found};
+use crate::history::{Record, RecordKey};
 
-pub(super) fn find(history: &History) -> Found {
-    let folded = fold(history);
+pub(super) fn find(facts: &Facts<'_>) -> Found {
+    let folded = fold(facts);
     let mut found = Found::new();
     for (key, expected) in &folded {
-        match history.end.records.get(key) {
+        match facts.end.records.get(key) {
             Some(record) if record == expected => {}
             there => found.push((
                 format!(
@@ -20,16 +20,16 @@ pub(super) fn find(history: &History) -> Found {
             )),
         }
     }
-    for key in history.end.records.keys().filter(|key| !folded.contains_key(key)) {
+    for key in facts.end.records.keys().filter(|key| !folded.contains_key(key)) {
         let text = format!("no event wrote record {} of workspace {}", key.1, key.0);
         found.push((text, Vec::new()));
     }
     found
 }
 
-fn fold(history: &History) -> BTreeMap<RecordKey, Record> {
+fn fold(facts: &Facts<'_>) -> BTreeMap<RecordKey, Record> {
     let mut records = BTreeMap::new();
-    for (ws, events) in &history.end.logs {
+    for (ws, events) in &facts.end.logs {
         for event in events {
             for row in &event.rows {
                 let record = Record { row: row.clone(), version: event.version };
@@ -51,13 +51,13 @@ mod tests {
         let id = scene.create("a");
         let old = scene.record(id).unwrap();
         scene.update("b", id, None);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         scene.history.end.records.insert((WS, id), old.clone());
-        assert!(texts(find(&scene.history))[0].contains("the log makes"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("the log makes"));
         scene.history.end.records.remove(&(WS, id));
-        assert!(texts(find(&scene.history))[0].contains("is None"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("is None"));
         scene.log().clear();
         scene.history.end.records.insert((WS, id), old);
-        assert!(texts(find(&scene.history))[0].contains("no event wrote"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("no event wrote"));
     }
 }
