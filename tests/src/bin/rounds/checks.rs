@@ -11,6 +11,8 @@ mod lists;
 mod logs;
 mod numbers;
 mod offsets;
+mod outcomes;
+mod readable;
 mod records;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -51,7 +53,17 @@ pub(crate) struct Check {
 /// No check reports more violations.
 const MOST: usize = 20;
 
-pub(crate) const ALL: [Check; 12] = [
+pub(crate) const ALL: [Check; 14] = [
+    Check {
+        name: "readable",
+        promise: "all logs and records can be read after the last fault",
+        find: readable::find,
+    },
+    Check {
+        name: "outcomes",
+        promise: "each answer is one that the API documents for its request",
+        find: outcomes::find,
+    },
     Check {
         name: "answers",
         promise: "a command that was answered as done has one event, which its answer names; a refused one has none; one of unknown outcome has at most one",
@@ -104,7 +116,7 @@ pub(crate) const ALL: [Check; 12] = [
     },
     Check {
         name: "epochs",
-        promise: "no leader answers a command that was sent after an answer of its successor",
+        promise: "no leader answers a command that was sent after anything of its successor was seen, and epochs never fall",
         find: epochs::find,
     },
     Check {
@@ -116,7 +128,12 @@ pub(crate) const ALL: [Check; 12] = [
 
 impl Check {
     pub(crate) fn run(&self, facts: &Facts<'_>) -> Vec<Violation> {
-        let found = (self.find)(facts).into_iter().take(MOST);
+        self.run_whole(facts).into_iter().take(MOST).collect()
+    }
+
+    /// Returns all violations, however many.
+    pub(crate) fn run_whole(&self, facts: &Facts<'_>) -> Vec<Violation> {
+        let found = (self.find)(facts).into_iter();
         let check = self.name;
         found.map(|(text, operations)| Violation { check, text, operations }).collect()
     }

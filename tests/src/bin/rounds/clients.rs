@@ -1,5 +1,6 @@
 //! Clients that send commands and read, each one request after another.
 
+mod batches;
 mod follower;
 mod requests;
 
@@ -21,7 +22,7 @@ use vvm_tests::bench::BenchError;
 use self::requests::Sent;
 use crate::{
     api::{self, ANSWER_TIMEOUT, HttpRequest},
-    history::{Outcome, Request, Version},
+    history::{Change, Outcome, Request, Version, Written},
     recorder::Recorder,
 };
 
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) workspaces: Vec<u64>,
     known: Mutex<BTreeMap<u64, KnownWorkspace>>,
     stop: AtomicBool,
+    /// When the last client had stopped. 0 before.
+    clients_end: AtomicU64,
     next_id: AtomicU64,
     /// The pause between two requests of a client, in milliseconds, at most.
     pub(crate) pause_ms: u64,
@@ -70,10 +73,36 @@ struct KnownWorkspace {
     last_done: u64,
 }
 
+impl KnownWorkspace {
+    /// Adds a document that was created, takes one away that was deactivated, and remembers the
+    /// version of one that was changed.
+    fn learn(&mut self, sent: &Sent, Written { version, ids, .. }: &Written) {
+        match (&sent.change, &sent.rows[..], &ids[..]) {
+            (Change::Create, [row], [(_, id)]) if row.table == requests::ARTICLE => {
+                self.articles.push_front((*id, *version));
+                self.articles.truncate(HOT_DOCUMENTS);
+            }
+            (Change::Update { id, .. }, [row], _) if row.is_active == Some(false) => {
+                self.articles.retain(|(known, _)| known != id);
+            }
+            (Change::Update { id, .. }, ..) => self.saw(*id, *version),
+            _ => {}
+        }
+    }
+
+    /// Remembers a version, so that the next change with If-Match has a chance.
+    fn saw(&mut self, id: u64, version: Version) {
+        if let Some((_, last)) = self.articles.iter_mut().find(|(known, _)| *known == id) {
+            *last = (*last).max(version);
+        }
+    }
+}
+
 /// Running clients.
 pub(crate) struct Clients {
     pub(crate) shared: Arc<Shared>,
     tasks: JoinSet<()>,
+    followers: JoinSet<()>,
 }
 
 impl Shared {
@@ -91,6 +120,7 @@ impl Shared {
             workspaces: (1..=workspaces).collect(),
             known: Mutex::default(),
             stop: AtomicBool::new(false),
+            clients_end: AtomicU64::new(0),
             next_id: AtomicU64::new(1),
             pause_ms,
         }
@@ -103,6 +133,11 @@ impl Shared {
 
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
+    }
+
+    /// When the last client had stopped. 0 if one still runs.
+    fn clients_end(&self) -> u64 {
+        self.clients_end.load(Ordering::SeqCst)
     }
 
     /// A request id that no other command of the run has.
@@ -164,24 +199,25 @@ impl Shared {
         sent: &Sent,
         (id, has_key): (&str, bool),
     ) -> Outcome {
-        let mut request = sent.request.clone();
-        request.headers.push(("x-request-id", id.to_owned()));
-        if has_key {
-            request.headers.push(("idempotency-key", id.to_owned()));
-        }
+        let request = sent.request.clone().with_id(id, has_key);
         let begin = self.recorder.now();
         let outcome = api::ask(&self.clock, node, &request, sender.patience, api::written).await;
         let (change, rows) = (sent.change.clone(), sent.rows.clone());
         let recorded = Request::Write { id: id.to_owned(), has_key, place: None, change, rows };
         self.recorder.operation(sender.client, begin, ws, recorded, outcome.clone());
-        if let Outcome::Written(written) = &outcome {
-            let now = self.recorder.now();
-            self.known(ws, |known| {
-                known.log_end = known.log_end.max(written.wlog);
-                known.last_done = now;
-            });
-        }
+        self.learn(ws, sent, &outcome);
         outcome
+    }
+
+    /// Remembers what an answer to a command says.
+    fn learn(&self, ws: u64, sent: &Sent, outcome: &Outcome) {
+        let Outcome::Written(written) = outcome else { return };
+        let now = self.recorder.now();
+        self.known(ws, |known| {
+            known.log_end = known.log_end.max(written.wlog);
+            known.last_done = now;
+            known.learn(sent, written);
+        });
     }
 
     /// Reads, and records it.
@@ -191,11 +227,10 @@ impl Shared {
         node: SocketAddr,
         ws: u64,
         request: (Request, HttpRequest),
-        read: fn(&api::HttpAnswer) -> Option<Outcome>,
+        read: fn(Result<&api::HttpAnswer, String>) -> Outcome,
     ) -> Outcome {
         let begin = self.recorder.now();
         let outcome = api::ask(&self.clock, node, &request.1, sender.patience, read).await;
-        let outcome = requests::without_document(&request.0, outcome);
         self.recorder.operation(sender.client, begin, ws, request.0, outcome.clone());
         outcome
     }
@@ -204,7 +239,7 @@ impl Shared {
 impl Clients {
     pub(crate) fn start(shared: Shared, count: u32, followers: u32, seed: u64) -> Clients {
         let shared = Arc::new(shared);
-        let mut tasks = JoinSet::new();
+        let (mut tasks, mut running) = (JoinSet::new(), JoinSet::new());
         for number in 1..=count {
             let mut rng = Rng::with_seed(seed.wrapping_add(u64::from(number)));
             // Clients give up at different times, also while the node still works.
@@ -214,18 +249,31 @@ impl Clients {
         }
         for number in 1..=followers {
             let rng = Rng::with_seed(seed.wrapping_sub(u64::from(number)));
-            tasks.spawn(follower::run(Arc::clone(&shared), number, rng));
+            running.spawn(follower::run(Arc::clone(&shared), number, rng));
         }
-        Clients { shared, tasks }
+        Clients { shared, tasks, followers: running }
     }
 
-    /// Stops the clients, and waits for their last answers.
+    /// Stops the clients, and waits for their last answers. Then the followers get the last events.
     pub(crate) async fn stop(mut self) -> Result<Arc<Shared>, BenchError> {
         self.shared.stop.store(true, Ordering::SeqCst);
         while let Some(ended) = self.tasks.join_next().await {
             ended?;
         }
+        self.shared.clients_end.store(self.shared.recorder.now().max(1), Ordering::SeqCst);
+        while let Some(ended) = self.followers.join_next().await {
+            ended?;
+        }
         Ok(self.shared)
+    }
+}
+
+/// Whether a command need not be sent again.
+fn is_end(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Written(_) => true,
+        Outcome::Refused { status, .. } => *status != 503,
+        _ => false,
     }
 }
 
@@ -251,7 +299,8 @@ impl Client {
         let hot = articles.get(self.rng.usize(..HOT_DOCUMENTS)).copied();
         match (self.rng.u32(0..100), hot) {
             (0..25, _) | (25..75, None) => self.create(ws).await,
-            (25..50, Some((id, version))) => self.change(ws, id, version).await,
+            (25..45, Some((id, version))) => self.change(ws, id, version).await,
+            (45..50, Some(_)) => self.batch(ws, &articles).await,
             (50..70, Some((id, _))) => self.read(ws, id, false).await,
             (70..75, Some((id, _))) => self.read(ws, id, true).await,
             (75..80, _) => self.bill(ws).await,
@@ -266,47 +315,30 @@ impl Client {
     }
 
     /// Sends a command, and sends it again if it has a key and its outcome is not known.
-    async fn write(&mut self, ws: u64, sent: &Sent) -> Option<crate::history::Written> {
+    async fn write(&mut self, ws: u64, sent: &Sent) {
         let (id, has_key) = (self.shared.new_id(), self.rng.u32(0..100) < 60);
         for _ in 0..if has_key { TRIES } else { 1 } {
             let node = self.node();
-            match self.shared.write_once(self.sender, node, ws, sent, (&id, has_key)).await {
-                Outcome::Written(written) => return Some(written),
-                Outcome::Refused { status, .. } if status != 503 => return None,
-                _ if self.shared.is_stopped() => return None,
-                _ => self.shared.clock.sleep(RETRY_DELAY).await,
+            let outcome = self.shared.write_once(self.sender, node, ws, sent, (&id, has_key)).await;
+            if is_end(&outcome) || self.shared.is_stopped() {
+                return;
             }
+            self.shared.clock.sleep(RETRY_DELAY).await;
         }
-        None
     }
 
     async fn create(&mut self, ws: u64) {
         let sent = requests::article(ws, self.rng.u64(..));
-        if let Some(written) = self.write(ws, &sent).await
-            && let [(_, id)] = written.ids[..]
-        {
-            self.shared.known(ws, |known| {
-                known.articles.push_front((id, written.version));
-                known.articles.truncate(HOT_DOCUMENTS);
-            });
-        }
+        self.write(ws, &sent).await;
     }
 
     async fn change(&mut self, ws: u64, id: u64, version: Version) {
         let if_match = (self.rng.u32(0..100) < 50).then_some(version);
-        let is_end = self.rng.u32(0..100) < 4;
-        let sent = match is_end {
+        let sent = match self.rng.u32(0..100) < 4 {
             true => requests::deactivated(ws, id, if_match),
             false => requests::changed(ws, id, if_match, self.rng.u64(..)),
         };
-        let Some(written) = self.write(ws, &sent).await else { return };
-        self.shared.known(ws, |known| {
-            known.articles.retain(|(known, _)| *known != id || !is_end);
-            let article = known.articles.iter_mut().find(|(known, _)| *known == id);
-            if let Some((_, version)) = article {
-                *version = (*version).max(written.version);
-            }
-        });
+        self.write(ws, &sent).await;
     }
 
     /// Creates a bill, which gets a gapless number, or a delivery, which gets one of a sequence.
@@ -322,13 +354,7 @@ impl Client {
         let (node, request) = (self.node(), requests::document(ws, id, eventual));
         let outcome = self.shared.read(self.sender, node, ws, request, api::document).await;
         if let Outcome::Document { record: Some(record), says_eventual: false } = outcome {
-            // The next change with If-Match has a chance.
-            self.shared.known(ws, |known| {
-                let article = known.articles.iter_mut().find(|(known, _)| *known == id);
-                if let Some((_, version)) = article {
-                    *version = (*version).max(record.version);
-                }
-            });
+            self.shared.known(ws, |known| known.saw(id, record.version));
         }
     }
 

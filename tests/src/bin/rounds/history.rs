@@ -24,6 +24,33 @@ pub(crate) struct FinalState {
     /// The log of each partition.
     pub(crate) partitions: BTreeMap<u16, Vec<PartitionEvent>>,
     pub(crate) records: BTreeMap<RecordKey, Record>,
+    /// The records of the lists of all documents, also of inactive ones.
+    pub(crate) listed: BTreeMap<RecordKey, Record>,
+    /// The parts that could not be read, and why.
+    pub(crate) unreadable: BTreeMap<Part, String>,
+}
+
+/// A part of the final state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Part {
+    /// The log of a workspace.
+    Log(u64),
+    /// The records of a workspace by their ids.
+    Records(u64),
+    /// The list of the documents of a workspace.
+    List(u64),
+    /// The log of a partition.
+    Partition(u16),
+    /// All parts: the run did not come to its end.
+    All,
+}
+
+impl FinalState {
+    /// Whether a part was read, and to its end.
+    pub(crate) fn is_whole(&self, part: Part) -> bool {
+        !self.unreadable.contains_key(&part) && !self.unreadable.contains_key(&Part::All)
+    }
 }
 
 /// The workspace and the id of a record.
@@ -68,6 +95,8 @@ pub(crate) enum Request {
     Log { from: u64 },
     /// Events of a followed log. The operations of one `follower` continue each other.
     Follow { follower: u32, from: u64 },
+    /// A follower stops, some time after the clients. It got all events before `next`.
+    FollowEnd { follower: u32, next: u64 },
     /// A draw of document numbers of a fast series.
     Draw { series: String },
 }
@@ -113,8 +142,14 @@ pub(crate) enum Outcome {
         status: u16,
         code: String,
     },
-    /// Nothing is known of the effect: no answer, a part of an answer, or 504.
+    /// Nothing is known of the effect: no answer, a part of an answer, or
+    /// 504 `unknown`.
     Unknown {
+        why: String,
+    },
+    /// The answer is none that the API documents for the request, such as 500 or a body that makes
+    /// no sense. Nothing is known of the effect.
+    Wrong {
         why: String,
     },
     /// The record, or `None` if there is none. `says_eventual` is whether the answer said that it

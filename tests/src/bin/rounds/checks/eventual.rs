@@ -1,7 +1,7 @@
 //! Reads that may be old say so.
 
 use super::{Facts, Found};
-use crate::history::{Outcome, Request};
+use crate::history::{Outcome, Part, Request};
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {
     let records = &facts.records;
@@ -16,7 +16,13 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
             );
             found.push((text, vec![number]));
         }
-        let Some(record) = record.as_ref().filter(|_| eventual) else { continue };
+        // A problem has no such header: then no document is there now.
+        if eventual && !says_eventual && record.is_some() {
+            let text = format!("operation {number} got an eventual answer that does not say so");
+            found.push((text, vec![number]));
+        }
+        let has_log = facts.end.is_whole(Part::Log(operation.ws));
+        let Some(record) = record.as_ref().filter(|_| eventual && has_log) else { continue };
         let versions = records.get(&(operation.ws, id));
         let rank = versions.and_then(|versions| versions.rank(record.version));
         let write = rank.zip(versions).and_then(|(rank, versions)| {
@@ -74,5 +80,21 @@ mod tests {
         let Outcome::Document { says_eventual, .. } = outcome else { unreachable!() };
         *says_eventual = true;
         assert!(texts(find(&Facts::of(&scene.history)))[0].contains("got an eventual one"));
+    }
+
+    #[test]
+    fn an_eventual_answer_that_does_not_say_so_is_found() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let record = scene.record(id);
+        let read = scene.read_as(id, record, true);
+        let says = |scene: &mut Scene, is| match &mut scene.history.operations[read].outcome {
+            Outcome::Document { says_eventual, .. } => *says_eventual = is,
+            _ => unreachable!(),
+        };
+        says(&mut scene, true);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
+        says(&mut scene, false);
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("does not say so"));
     }
 }

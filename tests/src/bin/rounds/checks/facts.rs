@@ -211,3 +211,48 @@ fn could_be(sent: &SentRow, row: &Row) -> bool {
         && sent.is_active.is_none_or(|is_active| is_active == row.is_active)
         && sent.fields.as_object().is_none_or(|fields| fields.iter().all(has))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::{
+        answers,
+        testing::{FIRST_ID, Scene, WS, article, create, texts},
+    };
+
+    /// A batch of two commands without an answer, with the events of some of them.
+    fn batch(events: &[&str]) -> Scene {
+        let mut scene = Scene::new();
+        for (number, name) in ["first", "second"].iter().enumerate() {
+            let mut request = create(name, true);
+            let Request::Write { id, place, .. } = &mut request else { unreachable!() };
+            (*id, *place) = ("batch".to_owned(), Some(number as u32));
+            scene.operation(request, Outcome::Unknown { why: "cut".into() });
+        }
+        for (id, name) in (FIRST_ID..).zip(events) {
+            scene.event_of("batch", article(id, name));
+        }
+        scene
+    }
+
+    #[test]
+    fn each_event_of_a_batch_is_of_the_command_that_sent_its_values() {
+        for events in [&["second", "first"][..], &["second"], &[]] {
+            let scene = batch(events);
+            let facts = Facts::of(&scene.history);
+            assert_eq!(facts.of_event.len(), events.len());
+            if !events.is_empty() {
+                assert_eq!(facts.of_event[&(WS, 1)].place, Some(1));
+            }
+            assert_eq!(answers::find(&facts), []);
+        }
+    }
+
+    #[test]
+    fn events_of_a_batch_that_came_twice_or_were_not_sent_are_found() {
+        let scene = batch(&["first", "first"]);
+        assert!(texts(answers::find(&Facts::of(&scene.history)))[0].contains("has 2 events"));
+        let scene = batch(&["first", "torn"]);
+        assert!(texts(answers::find(&Facts::of(&scene.history)))[0].contains("no client sent"));
+    }
+}

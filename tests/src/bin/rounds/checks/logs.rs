@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Facts, Found, facts::EventTime};
 use crate::{
-    history::{Event, Operation, Outcome, Request},
+    history::{Event, Operation, Outcome, Part, Request},
     real_time_order::{Ranked, contradiction, of_read, of_write},
 };
 
@@ -21,7 +21,8 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
         }
         for operation in facts.operations.iter().filter(|operation| operation.ws == *ws) {
             let Some((from, events, is_followed)) = read_of(operation) else { continue };
-            let wrong = wrong_content(log, from, events);
+            let is_whole = facts.end.is_whole(Part::Log(*ws));
+            let wrong = wrong_content((log, is_whole), from, events);
             found.extend(wrong.map(|text| (text, vec![operation.number])));
             let last = events.last().map_or(from.saturating_sub(1), |event| event.wlog);
             // An offset behind the end says nothing of the end.
@@ -42,6 +43,7 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
     }
     found.extend(early_events(facts));
     found.extend(followers(facts));
+    found.extend(ends_of_followers(facts));
     found
 }
 
@@ -56,7 +58,7 @@ fn read_of(operation: &Operation) -> Option<(u64, &[Event], bool)> {
 }
 
 /// Compares the events of a read with those of the final log.
-fn wrong_content(log: &[Event], from: u64, events: &[Event]) -> Option<String> {
+fn wrong_content((log, is_whole): (&[Event], bool), from: u64, events: &[Event]) -> Option<String> {
     (from..).zip(events).find_map(|(offset, event)| {
         if event.wlog != offset {
             return Some(format!("event {} came in place of event {offset}", event.wlog));
@@ -64,6 +66,7 @@ fn wrong_content(log: &[Event], from: u64, events: &[Event]) -> Option<String> {
         let place = usize::try_from(offset).ok()?.checked_sub(1)?;
         match log.get(place) {
             Some(there) if there == event => None,
+            None if !is_whole => None,
             there => Some(format!("{event:?} was read, and the log has {there:?}")),
         }
     })
@@ -85,12 +88,37 @@ fn early_events(facts: &Facts<'_>) -> Found {
     found
 }
 
+/// Finds followers that stopped without an event that was acknowledged before.
+fn ends_of_followers(facts: &Facts<'_>) -> Found {
+    let mut found = Found::new();
+    for operation in &facts.operations {
+        let Request::FollowEnd { follower, next } = operation.request else { continue };
+        let is_missing = |other: &&&Operation| {
+            let Outcome::Written(written) = &other.outcome else { return false };
+            let is_before = other.ws == operation.ws && other.end < operation.begin;
+            is_before && written.wlog >= next
+        };
+        if let Some(missing) = facts.operations.iter().find(is_missing) {
+            let text = format!(
+                "follower {follower} stopped before event {next}, and operation {} was acknowledged before",
+                missing.number
+            );
+            found.push((text, vec![missing.number, operation.number]));
+        }
+    }
+    found
+}
+
 /// Finds followers that got an event twice, or not at all.
 fn followers(facts: &Facts<'_>) -> Found {
     let mut next: HashMap<(u64, u32), u64> = HashMap::new();
     let mut found = Found::new();
     for operation in &facts.operations {
-        let Request::Follow { follower, from } = operation.request else { continue };
+        let (follower, from) = match operation.request {
+            Request::Follow { follower, from } => (follower, from),
+            Request::FollowEnd { follower, next } => (follower, next),
+            _ => continue,
+        };
         let Outcome::Events { events } = &operation.outcome else { continue };
         let next = next.entry((operation.ws, follower)).or_insert(from);
         if from != *next {
@@ -189,5 +217,20 @@ mod tests {
                 .iter()
                 .any(|text| text.contains("was followed before"))
         );
+    }
+
+    #[test]
+    fn a_follower_that_does_not_reach_the_end_is_found() {
+        for (next, is_right) in [(4, true), (3, false)] {
+            let (mut scene, _) = three_events();
+            let events = scene.log()[..next as usize - 1].to_vec();
+            let request = Request::Follow { follower: 1, from: 1 };
+            scene.operation(request, Outcome::Events { events });
+            let request = Request::FollowEnd { follower: 1, next };
+            scene.operation(request, Outcome::Events { events: Vec::new() });
+            // An event after the stop need not come.
+            scene.create("late");
+            assert_eq!(find(&Facts::of(&scene.history)).is_empty(), is_right, "{next}");
+        }
     }
 }

@@ -10,6 +10,7 @@ use crate::history::{
 
 pub(crate) const WS: u64 = 11;
 pub(crate) const PARTITION: u16 = 1;
+pub(crate) const TABLE: &str = "shop.Article";
 /// The first id of a document.
 pub(crate) const FIRST_ID: u64 = 322_685_000_131_072;
 
@@ -54,6 +55,9 @@ impl Scene {
         let (version, wlog, request) = (event.version, event.wlog, event.request.clone());
         for row in &event.rows {
             let record = Record { row: row.clone(), version };
+            if row.table == TABLE {
+                self.history.end.listed.insert((WS, row.id), record.clone());
+            }
             self.history.end.records.insert((WS, row.id), record);
         }
         self.partition().push(PartitionEvent { version, ws: WS, wlog, request });
@@ -179,7 +183,7 @@ impl Scene {
     }
 
     pub(crate) fn list(&mut self) -> usize {
-        let documents = self.history.end.records.values();
+        let documents = self.history.end.listed.values();
         let documents = documents.filter(|record| record.row.is_active);
         let documents = documents.map(|record| (record.row.id, record.version)).collect();
         let table = "shop.Article".to_owned();

@@ -39,7 +39,7 @@ struct Compared<'c> {
     event: &'c Event,
     /// The rows that were sent, with those of the event.
     pairs: Vec<(&'c SentRow, Option<&'c Row>)>,
-    /// The rows of the event that nobody sent.
+    /// The rows of the event that were not sent.
     others: Vec<&'c Row>,
 }
 

@@ -29,7 +29,7 @@ impl<'h> RecordVersions<'h> {
     }
 }
 
-/// All records that any event wrote, with the writes and the reads that are not eventual.
+/// All records that any event wrote, with the writes and the reads that do not say that they may be old.
 pub(super) fn records<'h>(facts: &Facts<'h>) -> BTreeMap<RecordKey, RecordVersions<'h>> {
     let mut records: BTreeMap<RecordKey, RecordVersions<'h>> = BTreeMap::new();
     for (ws, events) in &facts.end.logs {
@@ -38,8 +38,11 @@ pub(super) fn records<'h>(facts: &Facts<'h>) -> BTreeMap<RecordKey, RecordVersio
         }
     }
     for operation in &facts.operations {
-        let Request::Read { id, eventual: false } = operation.request else { continue };
-        let Outcome::Document { record, .. } = &operation.outcome else { continue };
+        let Request::Read { id, .. } = operation.request else { continue };
+        // An answer is of the present version if it does not say that it may be old.
+        let Outcome::Document { record, says_eventual: false } = &operation.outcome else {
+            continue;
+        };
         let Some(versions) = records.get_mut(&(operation.ws, id)) else { continue };
         let rank = match record {
             None => Some(0),

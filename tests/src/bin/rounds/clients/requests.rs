@@ -5,7 +5,7 @@ use shop::http_client::{command_path, workspace_path};
 
 use crate::{
     api::HttpRequest,
-    history::{Change, Outcome, Parent, Request, SentRow, Version},
+    history::{Change, Parent, Request, SentRow, Version},
 };
 
 /// A command without its id.
@@ -23,7 +23,7 @@ fn post(path: String, body: &Value) -> HttpRequest {
 /// The record of a workspace itself.
 const DESCRIPTOR: u64 = 65_536;
 
-const ARTICLE: &str = "shop.Article";
+pub(super) const ARTICLE: &str = "shop.Article";
 
 fn row(id: u64, table: &str, fields: Value) -> SentRow {
     SentRow { id, table: table.to_owned(), parent: None, is_active: None, fields }
@@ -65,6 +65,21 @@ pub(super) fn bill(ws: u64, value: u64) -> Sent {
     Sent { request: post(command_path(ws, "sys.CUD"), &body), change: Change::Create, rows }
 }
 
+/// A batch of commands.
+pub(super) fn batch(ws: u64, commands: &[Sent]) -> HttpRequest {
+    let commands = commands.iter().map(|sent| {
+        let mut rows: Vec<Value> = sent.rows.iter().map(json_of).collect();
+        if let (Change::Update { if_match: Some(Version { epoch, offset }), .. }, [row]) =
+            (&sent.change, &mut rows[..])
+        {
+            row["version"] = json!({"epoch": epoch, "offset": offset});
+        }
+        json!({"command": "sys.CUD", "rows": rows})
+    });
+    let body = json!({"commands": commands.collect::<Vec<_>>()});
+    post(format!("{}/commands", workspace_path(ws)), &body)
+}
+
 /// A row of a command, as the API has it.
 fn json_of(row: &SentRow) -> Value {
     let mut json = json!({"id": row.id, "table": row.table, "fields": row.fields});
@@ -103,18 +118,6 @@ pub(super) fn document(ws: u64, id: u64, eventual: bool) -> (Request, HttpReques
     let consistency = if eventual { "?consistency=eventual" } else { "" };
     let path = format!("{}/docs/shop.Article/{id}{consistency}", workspace_path(ws));
     (Request::Read { id, eventual }, HttpRequest::get(path))
-}
-
-/// A read of a document that is not found is an answer, too.
-pub(super) fn without_document(request: &Request, outcome: Outcome) -> Outcome {
-    match (request, &outcome) {
-        (Request::Read { eventual, .. }, Outcome::Refused { status: 404, code })
-            if code == "not_found" =>
-        {
-            Outcome::Document { record: None, says_eventual: *eventual }
-        }
-        _ => outcome,
-    }
 }
 
 pub(super) fn list(ws: u64, after: u64) -> (Request, HttpRequest) {
