@@ -10,7 +10,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::history::{Event, Outcome, Record, Row, Version, Written};
+use crate::history::{Event, Outcome, Parent, Record, Row, Version, Written};
 
 /// A client waits so long for an answer at most. It is longer than the node may take.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -27,6 +27,15 @@ pub(crate) struct HttpRequest {
 impl HttpRequest {
     pub(crate) fn get(path: String) -> HttpRequest {
         HttpRequest { method: "GET", path, headers: Vec::new(), body: String::new() }
+    }
+
+    /// The request with a request id, which also is its idempotency key if it has one.
+    pub(crate) fn with_id(mut self, id: &str, has_key: bool) -> HttpRequest {
+        self.headers.push(("x-request-id", id.to_owned()));
+        if has_key {
+            self.headers.push(("idempotency-key", id.to_owned()));
+        }
+        self
     }
 
     pub(crate) fn bytes(&self, host: SocketAddr) -> Vec<u8> {
@@ -88,74 +97,152 @@ fn parse(bytes: &[u8]) -> Option<HttpAnswer> {
     Some(HttpAnswer { status, head, body })
 }
 
-/// Sends a request, and reads the answer of a success by `read`.
-pub(crate) async fn ask(
+/// Sends a request, and reads the answer by `read`.
+pub(crate) async fn ask<T>(
     clock: &Clock,
     node: SocketAddr,
     request: &HttpRequest,
     patience: Duration,
-    read: impl FnOnce(&HttpAnswer) -> Option<Outcome>,
-) -> Outcome {
-    let answer = match send(clock, node, request, patience).await {
-        Ok(answer) => answer,
-        Err(why) => return Outcome::Unknown { why },
-    };
-    match answer.status {
-        200 | 201 => read(&answer).unwrap_or_else(|| Outcome::Unknown {
-            why: format!("an answer that makes no sense: {}", answer.body),
-        }),
-        500 | 502 | 504 => Outcome::Unknown { why: format!("{}: {}", answer.status, answer.body) },
-        status => {
-            let problem: Value = serde_json::from_str(&answer.body).unwrap_or_default();
-            let code = problem["code"].as_str().unwrap_or("no code").to_owned();
-            Outcome::Refused { status, code }
-        }
+    read: impl FnOnce(Result<&HttpAnswer, String>) -> T,
+) -> T {
+    match send(clock, node, request, patience).await {
+        Ok(answer) => read(Ok(&answer)),
+        Err(why) => read(Err(why)),
     }
 }
 
-/// The answer to a command. `ids` has the places of the new rows.
-pub(crate) fn written(answer: &HttpAnswer) -> Option<Outcome> {
-    let body: Value = serde_json::from_str(&answer.body).ok()?;
-    let mut ids: Vec<u64> =
-        body["newIds"].as_object()?.values().map(Value::as_u64).collect::<Option<_>>()?;
-    ids.sort_unstable();
-    Some(Outcome::Written(Written {
-        wlog: body["wlogOffset"].as_u64()?,
-        version: Version { epoch: body["epoch"].as_u64()?, offset: body["plogOffset"].as_u64()? },
-        ids,
-        repeated: body["repeated"].as_bool().unwrap_or(false),
-    }))
+/// Reads the answer of a success by `read`, and any other answer as a problem.
+fn outcome(
+    answer: Result<&HttpAnswer, String>,
+    read: impl FnOnce(&HttpAnswer) -> Option<Outcome>,
+) -> Outcome {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(why) => return Outcome::Unknown { why },
+    };
+    let read = match answer.status {
+        200 | 201 => read(answer),
+        status => problem(status, &serde_json::from_str(&answer.body).unwrap_or_default()),
+    };
+    read.unwrap_or_else(|| wrong(answer.status, &answer.body))
 }
 
-pub(crate) fn document(answer: &HttpAnswer) -> Option<Outcome> {
-    let record = record(&serde_json::from_str(&answer.body).ok()?)?;
-    Some(Outcome::Document { record: Some(record), says_eventual: says_eventual(answer) })
+/// Reads a problem. `None` if its status is none that a request of the program may get.
+fn problem(status: u16, problem: &Value) -> Option<Outcome> {
+    let code = problem["code"].as_str()?.to_owned();
+    match (status, &*code) {
+        (503 | 400..=499, _) => Some(Outcome::Refused { status, code }),
+        (504, "unknown") => Some(Outcome::Unknown { why: format!("504: {problem}") }),
+        _ => None,
+    }
 }
 
-pub(crate) fn says_eventual(answer: &HttpAnswer) -> bool {
-    answer.head.lines().any(|line| line == "x-vvm-consistency: eventual")
+fn wrong(status: u16, body: &str) -> Outcome {
+    let body: String = body.chars().take(500).collect();
+    Outcome::Wrong { why: format!("{status}: {body}") }
 }
 
-pub(crate) fn listed(answer: &HttpAnswer) -> Option<Outcome> {
-    let body: Value = serde_json::from_str(&answer.body).ok()?;
-    let documents = body["docs"].as_array()?.iter().map(record);
-    let documents = documents.map(|record| record.map(|record| (record.row.id, record.version)));
-    Some(Outcome::Listed {
-        documents: documents.collect::<Option<_>>()?,
-        next: body["next"].as_u64(),
+/// The answer to a command.
+pub(crate) fn written(answer: Result<&HttpAnswer, String>) -> Outcome {
+    outcome(answer, |answer| {
+        let body: Value = serde_json::from_str(&answer.body).ok()?;
+        written_of(&body, served_by(answer)).map(Outcome::Written)
     })
 }
 
-pub(crate) fn drawn(answer: &HttpAnswer) -> Option<Outcome> {
-    let body: Value = serde_json::from_str(&answer.body).ok()?;
-    let numbers =
-        body["numbers"].as_array()?.iter().map(|number| number.as_str().map(str::to_owned));
-    Some(Outcome::Drawn { numbers: numbers.collect::<Option<_>>()? })
+/// The answers to the commands of a batch. If the batch was refused as a whole, each command was.
+pub(crate) fn batch(answer: Result<&HttpAnswer, String>, count: usize) -> Vec<Outcome> {
+    let answer = match answer {
+        Ok(answer) if answer.status == 200 => answer,
+        other => return vec![outcome(other, |_| None); count],
+    };
+    let body: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+    match body["answers"].as_array() {
+        Some(answers) if answers.len() == count => {
+            answers.iter().map(|of| of_batch(of, served_by(answer))).collect()
+        }
+        _ => vec![wrong(answer.status, &answer.body); count],
+    }
 }
 
-pub(crate) fn log(answer: &HttpAnswer) -> Option<Outcome> {
-    let events = answer.body.lines().filter(|line| !line.is_empty()).map(event);
-    Some(Outcome::Events { events: events.collect::<Option<_>>()? })
+fn of_batch(of: &Value, served_by: Option<String>) -> Outcome {
+    let status = of["status"].as_u64().and_then(|status| u16::try_from(status).ok()).unwrap_or(0);
+    let read = match status {
+        200 => written_of(of, served_by).map(Outcome::Written),
+        _ => problem(status, of),
+    };
+    read.unwrap_or_else(|| wrong(status, &of.to_string()))
+}
+
+/// Reads the answer to a command. The keys of `newIds` are the raw ids.
+fn written_of(body: &Value, served_by: Option<String>) -> Option<Written> {
+    let ids = body["newIds"].as_object()?.iter();
+    let ids = ids.map(|(raw, id)| Some((raw.parse().ok()?, id.as_u64()?)));
+    let mut ids: Vec<(u64, u64)> = ids.collect::<Option<_>>()?;
+    ids.sort_unstable();
+    let version = Version { epoch: body["epoch"].as_u64()?, offset: body["plogOffset"].as_u64()? };
+    Some(Written {
+        wlog: body["wlogOffset"].as_u64()?,
+        version,
+        ids,
+        repeated: body["repeated"].as_bool().unwrap_or(false),
+        served_by,
+    })
+}
+
+/// The node of a cluster that did the request.
+fn served_by(answer: &HttpAnswer) -> Option<String> {
+    let name = "x-vvm-served-by: ";
+    answer.head.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned)
+}
+
+/// The answer to a read of a document. 404 `not_found` is that of no document.
+pub(crate) fn document(answer: Result<&HttpAnswer, String>) -> Outcome {
+    let says_eventual = answer.as_ref().is_ok_and(|answer| says_eventual(answer));
+    let outcome = outcome(answer, |answer| {
+        let record = record(&serde_json::from_str(&answer.body).ok()?)?;
+        Some(Outcome::Document { record: Some(record), says_eventual })
+    });
+    match outcome {
+        Outcome::Refused { status: 404, code } if code == "not_found" => {
+            Outcome::Document { record: None, says_eventual }
+        }
+        outcome => outcome,
+    }
+}
+
+fn says_eventual(answer: &HttpAnswer) -> bool {
+    answer.head.lines().any(|line| line == "x-vvm-consistency: eventual")
+}
+
+pub(crate) fn listed(answer: Result<&HttpAnswer, String>) -> Outcome {
+    outcome(answer, |answer| {
+        let body: Value = serde_json::from_str(&answer.body).ok()?;
+        let documents = body["docs"].as_array()?.iter().map(record);
+        let documents =
+            documents.map(|record| record.map(|record| (record.row.id, record.version)));
+        let next = body.get("next")?;
+        if !next.is_null() && !next.is_u64() {
+            return None;
+        }
+        Some(Outcome::Listed { documents: documents.collect::<Option<_>>()?, next: next.as_u64() })
+    })
+}
+
+pub(crate) fn drawn(answer: Result<&HttpAnswer, String>) -> Outcome {
+    outcome(answer, |answer| {
+        let body: Value = serde_json::from_str(&answer.body).ok()?;
+        let numbers = body["numbers"].as_array()?.iter();
+        let numbers = numbers.map(|number| number.as_str().map(str::to_owned));
+        Some(Outcome::Drawn { numbers: numbers.collect::<Option<_>>()? })
+    })
+}
+
+pub(crate) fn log(answer: Result<&HttpAnswer, String>) -> Outcome {
+    outcome(answer, |answer| {
+        let events = answer.body.lines().filter(|line| !line.is_empty()).map(event);
+        Some(Outcome::Events { events: events.collect::<Option<_>>()? })
+    })
 }
 
 /// Reads a line of a log.
@@ -176,8 +263,18 @@ fn row(value: &Value) -> Option<Row> {
         id: value["id"].as_u64()?,
         table: value["table"].as_str()?.to_owned(),
         is_active: value["isActive"].as_bool()?,
+        parent: parent(&value["parent"])?,
         fields: value["fields"].clone(),
     })
+}
+
+/// The parent, or `Some(None)` if there is none.
+fn parent(value: &Value) -> Option<Option<Parent>> {
+    if value.is_null() {
+        return Some(None);
+    }
+    let (id, container) = (value["id"].as_u64()?, value["container"].as_str()?.to_owned());
+    Some(Some(Parent { id, container }))
 }
 
 pub(crate) fn record(value: &Value) -> Option<Record> {
@@ -201,5 +298,61 @@ mod tests {
         let cut = chunked.len() - 5;
         assert!(parse(&chunked[..cut]).is_none());
         assert!(parse(b"HTTP/1.1 200 OK\r\n\r\n").is_none());
+    }
+
+    fn answered(status: u16, body: &str) -> HttpAnswer {
+        HttpAnswer { status, head: String::new(), body: body.to_owned() }
+    }
+
+    #[test]
+    fn an_answer_is_what_the_api_documents_or_wrong() {
+        let outcome = |status, body: &str| written(Ok(&answered(status, body)));
+        let done = r#"{"epoch":1,"plogOffset":2,"wlogOffset":3,"newIds":{"10":8,"9":7}}"#;
+        let Outcome::Written(written) = outcome(200, done) else { panic!() };
+        assert_eq!(written.ids, [(9, 7), (10, 8)]);
+        let refused = Outcome::Refused { status: 409, code: "conflict".into() };
+        assert_eq!(outcome(409, r#"{"code":"conflict"}"#), refused);
+        assert!(matches!(outcome(504, r#"{"code":"unknown"}"#), Outcome::Unknown { .. }));
+        for (status, body) in [
+            (200, "{}"),
+            (200, r#"{"epoch":1,"plogOffset":2,"wlogOffset":3,"newIds":{"a":8}}"#),
+            (500, r#"{"code":"internal"}"#),
+            (504, r#"{"code":"storage"}"#),
+            (409, "{}"),
+            (302, r#"{"code":"conflict"}"#),
+        ] {
+            assert!(matches!(outcome(status, body), Outcome::Wrong { .. }), "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn a_document_that_is_absent_says_what_the_node_said() {
+        let mut answer = answered(404, r#"{"code":"not_found"}"#);
+        let absent = |says_eventual| Outcome::Document { record: None, says_eventual };
+        assert_eq!(document(Ok(&answer)), absent(false));
+        answer.head = "http/1.1 404\r\nx-vvm-consistency: eventual".into();
+        assert_eq!(document(Ok(&answer)), absent(true));
+    }
+
+    #[test]
+    fn a_part_of_a_line_in_a_whole_log_is_wrong() {
+        let line = r#"{"wlogOffset":1,"plogOffset":1,"epoch":1,"requestId":"a"}"#;
+        assert!(matches!(log(Ok(&answered(200, line))), Outcome::Events { .. }));
+        let cut = format!("{line}\n{}", &line[..9]);
+        assert!(matches!(log(Ok(&answered(200, &cut))), Outcome::Wrong { .. }));
+    }
+
+    #[test]
+    fn each_command_of_a_batch_has_its_answer() {
+        let done = r#"{"status":200,"epoch":1,"plogOffset":2,"wlogOffset":3,"newIds":{}}"#;
+        let refused = r#"{"status":404,"code":"not_found"}"#;
+        let body = format!(r#"{{"answers":[{done},{refused}]}}"#);
+        let outcomes = batch(Ok(&answered(200, &body)), 2);
+        assert!(matches!(outcomes[0], Outcome::Written(_)));
+        assert!(matches!(outcomes[1], Outcome::Refused { status: 404, .. }));
+        let outcomes = batch(Ok(&answered(200, &body)), 3);
+        assert!(matches!(outcomes[..], [Outcome::Wrong { .. }, _, Outcome::Wrong { .. }]));
+        let outcomes = batch(Ok(&answered(503, r#"{"code":"stopping"}"#)), 2);
+        assert!(matches!(outcomes[..], [_, Outcome::Refused { status: 503, .. }]));
     }
 }

@@ -241,6 +241,7 @@ mod tests {
                 version: Version { epoch: 1, offset: 1 },
                 ids: Vec::new(),
                 repeated: false,
+                served_by: None,
             }),
         });
         History { operations: operations.collect(), ..History::default() }

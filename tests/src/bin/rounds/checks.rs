@@ -4,19 +4,24 @@ mod answers;
 mod documents;
 mod epochs;
 mod eventual;
+mod facts;
 mod ids;
 mod keys;
 mod lists;
 mod logs;
 mod numbers;
 mod offsets;
+mod outcomes;
+mod readable;
 mod records;
 #[cfg(test)]
 pub(crate) mod testing;
+mod values;
 mod versions;
 
 use std::fmt;
 
+pub(crate) use self::facts::Facts;
 use crate::history::History;
 
 /// A promise that the history breaks.
@@ -42,17 +47,32 @@ type Found = Vec<(String, Vec<u64>)>;
 pub(crate) struct Check {
     pub(crate) name: &'static str,
     pub(crate) promise: &'static str,
-    find: fn(&History) -> Found,
+    find: fn(&Facts<'_>) -> Found,
 }
 
 /// No check reports more violations.
 const MOST: usize = 20;
 
-pub(crate) const ALL: [Check; 11] = [
+pub(crate) const ALL: [Check; 14] = [
+    Check {
+        name: "readable",
+        promise: "all logs and records can be read after the last fault",
+        find: readable::find,
+    },
+    Check {
+        name: "outcomes",
+        promise: "each answer is one that the API documents for its request",
+        find: outcomes::find,
+    },
     Check {
         name: "answers",
         promise: "a command that was answered as done has one event, which its answer names; a refused one has none; one of unknown outcome has at most one",
         find: answers::find,
+    },
+    Check {
+        name: "values",
+        promise: "the event of a command has the values that the command sent, and the ids of its answer",
+        find: values::find,
     },
     Check {
         name: "keys",
@@ -96,7 +116,7 @@ pub(crate) const ALL: [Check; 11] = [
     },
     Check {
         name: "epochs",
-        promise: "no leader answers a command that was sent after an answer of its successor",
+        promise: "no leader answers a command that was sent after anything of its successor was seen, and epochs never fall",
         find: epochs::find,
     },
     Check {
@@ -107,8 +127,13 @@ pub(crate) const ALL: [Check; 11] = [
 ];
 
 impl Check {
-    pub(crate) fn run(&self, history: &History) -> Vec<Violation> {
-        let found = (self.find)(history).into_iter().take(MOST);
+    pub(crate) fn run(&self, facts: &Facts<'_>) -> Vec<Violation> {
+        self.run_whole(facts).into_iter().take(MOST).collect()
+    }
+
+    /// Returns all violations, however many.
+    pub(crate) fn run_whole(&self, facts: &Facts<'_>) -> Vec<Violation> {
+        let found = (self.find)(facts).into_iter();
         let check = self.name;
         found.map(|(text, operations)| Violation { check, text, operations }).collect()
     }
@@ -116,5 +141,6 @@ impl Check {
 
 /// Runs all checks.
 pub(crate) fn run_all(history: &History) -> Vec<Violation> {
-    ALL.iter().flat_map(|check| check.run(history)).collect()
+    let facts = Facts::of(history);
+    ALL.iter().flat_map(|check| check.run(&facts)).collect()
 }

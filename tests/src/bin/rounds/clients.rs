@@ -1,5 +1,6 @@
 //! Clients that send commands and read, each one request after another.
 
+mod batches;
 mod follower;
 mod requests;
 
@@ -13,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use clock::Clock;
+use clock::{Clock, Instant};
 use fastrand::Rng;
 use tokio::task::JoinSet;
 use vvm_tests::bench::BenchError;
@@ -21,13 +22,16 @@ use vvm_tests::bench::BenchError;
 use self::requests::Sent;
 use crate::{
     api::{self, ANSWER_TIMEOUT, HttpRequest},
-    history::{Change, Outcome, Request, Version},
+    history::{Change, Outcome, Request, Version, Written},
     recorder::Recorder,
 };
 
 /// The number of documents of a workspace that clients change and read. A few, so that the clients
 /// meet each other.
 const HOT_DOCUMENTS: usize = 8;
+
+/// The workspaces that get half of the requests.
+const HOT_WORKSPACES: usize = 3;
 
 /// A command with an idempotency key is sent again for so long. Most faults are shorter, so that
 /// the node that comes back, or the next owner, meets the tries of a command that was done.
@@ -49,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) workspaces: Vec<u64>,
     known: Mutex<BTreeMap<u64, KnownWorkspace>>,
     stop: AtomicBool,
+    /// When the last client had stopped. 0 before.
+    clients_end: AtomicU64,
     next_id: AtomicU64,
     /// The pause between two requests of a client, in milliseconds, at most.
     pub(crate) pause_ms: u64,
@@ -75,10 +81,36 @@ struct KnownWorkspace {
     last_done: u64,
 }
 
+impl KnownWorkspace {
+    /// Adds a document that was created, takes one away that was deactivated, and remembers the
+    /// version of one that was changed.
+    fn learn(&mut self, sent: &Sent, Written { version, ids, .. }: &Written) {
+        match (&sent.change, &sent.rows[..], &ids[..]) {
+            (Change::Create, [row], [(_, id)]) if row.table == requests::ARTICLE => {
+                self.articles.push_front((*id, *version));
+                self.articles.truncate(HOT_DOCUMENTS);
+            }
+            (Change::Update { id, .. }, [row], _) if row.is_active == Some(false) => {
+                self.articles.retain(|(known, _)| known != id);
+            }
+            (Change::Update { id, .. }, ..) => self.saw(*id, *version),
+            _ => {}
+        }
+    }
+
+    /// Remembers a version, so that the next change with If-Match has a chance.
+    fn saw(&mut self, id: u64, version: Version) {
+        if let Some((_, last)) = self.articles.iter_mut().find(|(known, _)| *known == id) {
+            *last = (*last).max(version);
+        }
+    }
+}
+
 /// Running clients.
 pub(crate) struct Clients {
     pub(crate) shared: Arc<Shared>,
     tasks: JoinSet<()>,
+    followers: JoinSet<()>,
 }
 
 impl Shared {
@@ -96,6 +128,7 @@ impl Shared {
             workspaces: (1..=workspaces).collect(),
             known: Mutex::default(),
             stop: AtomicBool::new(false),
+            clients_end: AtomicU64::new(0),
             next_id: AtomicU64::new(1),
             pause_ms,
         }
@@ -108,6 +141,11 @@ impl Shared {
 
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
+    }
+
+    /// When the last client had stopped. 0 if one still runs.
+    fn clients_end(&self) -> u64 {
+        self.clients_end.load(Ordering::SeqCst)
     }
 
     /// A request id that no other command of the run has.
@@ -169,24 +207,25 @@ impl Shared {
         sent: &Sent,
         (id, has_key): (&str, bool),
     ) -> Outcome {
-        let mut request = sent.request.clone();
-        request.headers.push(("x-request-id", id.to_owned()));
-        if has_key {
-            request.headers.push(("idempotency-key", id.to_owned()));
-        }
+        let request = sent.request.clone().with_id(id, has_key);
         let begin = self.recorder.now();
         let outcome = api::ask(&self.clock, node, &request, sender.patience, api::written).await;
-        let (change, id) = (sent.change.clone(), id.to_owned());
-        let recorded = Request::Write { id, has_key, change };
+        let (change, rows) = (sent.change.clone(), sent.rows.clone());
+        let recorded = Request::Write { id: id.to_owned(), has_key, place: None, change, rows };
         self.recorder.operation(sender.client, begin, ws, recorded, outcome.clone());
-        if let Outcome::Written(written) = &outcome {
-            let now = self.recorder.now();
-            self.known(ws, |known| {
-                known.log_end = known.log_end.max(written.wlog);
-                known.last_done = now;
-            });
-        }
+        self.learn(ws, sent, &outcome);
         outcome
+    }
+
+    /// Remembers what an answer to a command says.
+    fn learn(&self, ws: u64, sent: &Sent, outcome: &Outcome) {
+        let Outcome::Written(written) = outcome else { return };
+        let now = self.recorder.now();
+        self.known(ws, |known| {
+            known.log_end = known.log_end.max(written.wlog);
+            known.last_done = now;
+            known.learn(sent, written);
+        });
     }
 
     /// Reads, and records it.
@@ -196,11 +235,10 @@ impl Shared {
         node: SocketAddr,
         ws: u64,
         request: (Request, HttpRequest),
-        read: fn(&api::HttpAnswer) -> Option<Outcome>,
+        read: fn(Result<&api::HttpAnswer, String>) -> Outcome,
     ) -> Outcome {
         let begin = self.recorder.now();
         let outcome = api::ask(&self.clock, node, &request.1, sender.patience, read).await;
-        let outcome = requests::without_document(&request.0, outcome);
         self.recorder.operation(sender.client, begin, ws, request.0, outcome.clone());
         outcome
     }
@@ -209,7 +247,7 @@ impl Shared {
 impl Clients {
     pub(crate) fn start(shared: Shared, count: u32, followers: u32, seed: u64) -> Clients {
         let shared = Arc::new(shared);
-        let mut tasks = JoinSet::new();
+        let (mut tasks, mut running) = (JoinSet::new(), JoinSet::new());
         for number in 1..=count {
             let mut rng = Rng::with_seed(seed.wrapping_add(u64::from(number)));
             // Clients give up at different times, also while the node still works.
@@ -219,18 +257,53 @@ impl Clients {
         }
         for number in 1..=followers {
             let rng = Rng::with_seed(seed.wrapping_sub(u64::from(number)));
-            tasks.spawn(follower::run(Arc::clone(&shared), number, rng));
+            running.spawn(follower::run(Arc::clone(&shared), number, rng));
         }
-        Clients { shared, tasks }
+        Clients { shared, tasks, followers: running }
     }
 
-    /// Stops the clients, and waits for their last answers.
+    /// Stops the clients, and waits for their last answers. Then the followers get the last events.
     pub(crate) async fn stop(mut self) -> Result<Arc<Shared>, BenchError> {
         self.shared.stop.store(true, Ordering::SeqCst);
         while let Some(ended) = self.tasks.join_next().await {
             ended?;
         }
+        self.shared.clients_end.store(self.shared.recorder.now().max(1), Ordering::SeqCst);
+        while let Some(ended) = self.followers.join_next().await {
+            ended?;
+        }
         Ok(self.shared)
+    }
+}
+
+/// Whether a command need not be sent again.
+fn is_end(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Written(_) => true,
+        Outcome::Refused { status, .. } => *status != 503,
+        _ => false,
+    }
+}
+
+/// The pauses between the tries of a command.
+struct Pauses {
+    deadline: Instant,
+    next: Duration,
+}
+
+impl Pauses {
+    fn new(clock: &Clock) -> Pauses {
+        Pauses { deadline: clock.now() + TRIED_FOR, next: RETRY_DELAY }
+    }
+
+    /// Waits until the next try. Returns whether there is one.
+    async fn wait(&mut self, clock: &Clock) -> bool {
+        if clock.now() >= self.deadline {
+            return false;
+        }
+        clock.sleep(self.next).await;
+        self.next = (self.next * 2).min(MAX_RETRY_DELAY);
+        true
     }
 }
 
@@ -251,12 +324,16 @@ impl Client {
     }
 
     async fn one(&mut self) {
-        let ws = self.shared.workspaces[self.rng.usize(..self.shared.workspaces.len())];
+        // Half of the requests meet in few workspaces.
+        let all = self.shared.workspaces.len();
+        let count = if self.rng.bool() { all.min(HOT_WORKSPACES) } else { all };
+        let ws = self.shared.workspaces[self.rng.usize(..count)];
         let articles = self.shared.known(ws, |known| known.articles.clone());
         let hot = articles.get(self.rng.usize(..HOT_DOCUMENTS)).copied();
         match (self.rng.u32(0..100), hot) {
             (0..25, _) | (25..75, None) => self.create(ws).await,
-            (25..50, Some((id, version))) => self.change(ws, id, version).await,
+            (25..45, Some((id, version))) => self.change(ws, id, version).await,
+            (45..50, Some(_)) => self.batch(ws, &articles).await,
             (50..70, Some((id, _))) => self.read(ws, id, false).await,
             (70..75, Some((id, _))) => self.read(ws, id, true).await,
             (75..80, _) => self.bill(ws).await,
@@ -270,63 +347,47 @@ impl Client {
         self.shared.nodes[self.rng.usize(..self.shared.nodes.len())]
     }
 
+    fn repeats(&mut self) -> bool {
+        self.rng.u32(0..100) < REPEATED
+    }
+
     /// Sends a command, and sends it again if it has a key and its outcome is not known.
-    async fn write(&mut self, ws: u64, sent: &Sent) -> Option<crate::history::Written> {
+    async fn write(&mut self, ws: u64, sent: &Sent) {
         let (id, has_key) = (self.shared.new_id(), self.rng.u32(0..100) < 60);
-        let (deadline, mut delay) = (self.shared.clock.now() + TRIED_FOR, RETRY_DELAY);
+        let mut pauses = Pauses::new(&self.shared.clock);
         loop {
             let node = self.node();
-            match self.shared.write_once(self.sender, node, ws, sent, (&id, has_key)).await {
-                Outcome::Written(written) => {
-                    if has_key && self.rng.u32(0..100) < REPEATED {
-                        let node = self.node();
-                        self.shared.write_once(self.sender, node, ws, sent, (&id, true)).await;
-                    }
-                    return Some(written);
-                }
-                Outcome::Refused { status, .. } if status != 503 => return None,
-                _ if !has_key || self.shared.is_stopped() => return None,
-                _ if self.shared.clock.now() >= deadline => return None,
-                _ => self.shared.clock.sleep(delay).await,
+            let outcome = self.shared.write_once(self.sender, node, ws, sent, (&id, has_key)).await;
+            if matches!(outcome, Outcome::Written(_)) && has_key && self.repeats() {
+                let node = self.node();
+                self.shared.write_once(self.sender, node, ws, sent, (&id, true)).await;
             }
-            delay = (delay * 2).min(MAX_RETRY_DELAY);
+            let is_over = is_end(&outcome) || !has_key || self.shared.is_stopped();
+            if is_over || !pauses.wait(&self.shared.clock).await {
+                return;
+            }
         }
     }
 
     async fn create(&mut self, ws: u64) {
         let sent = requests::article(ws, self.rng.u64(..));
-        if let Some(written) = self.write(ws, &sent).await
-            && let [id] = written.ids[..]
-        {
-            self.shared.known(ws, |known| {
-                known.articles.push_front((id, written.version));
-                known.articles.truncate(HOT_DOCUMENTS);
-            });
-        }
+        self.write(ws, &sent).await;
     }
 
     async fn change(&mut self, ws: u64, id: u64, version: Version) {
         let if_match = (self.rng.u32(0..100) < 50).then_some(version);
-        let is_end = self.rng.u32(0..100) < 4;
-        let sent = match is_end {
+        let sent = match self.rng.u32(0..100) < 4 {
             true => requests::deactivated(ws, id, if_match),
             false => requests::changed(ws, id, if_match, self.rng.u64(..)),
         };
-        let Some(written) = self.write(ws, &sent).await else { return };
-        self.shared.known(ws, |known| {
-            known.articles.retain(|(known, _)| *known != id || !is_end);
-            let article = known.articles.iter_mut().find(|(known, _)| *known == id);
-            if let Some((_, version)) = article {
-                *version = (*version).max(written.version);
-            }
-        });
+        self.write(ws, &sent).await;
     }
 
     /// Creates a bill, which gets a gapless number, or a delivery, which gets one of a sequence.
     async fn bill(&mut self, ws: u64) {
         let sent = match self.rng.bool() {
-            true => requests::bill(ws),
-            false => requests::delivery(ws),
+            true => requests::bill(ws, self.rng.u64(..)),
+            false => requests::delivery(ws, self.rng.u64(..)),
         };
         self.write(ws, &sent).await;
     }
@@ -335,13 +396,7 @@ impl Client {
         let (node, request) = (self.node(), requests::document(ws, id, eventual));
         let outcome = self.shared.read(self.sender, node, ws, request, api::document).await;
         if let Outcome::Document { record: Some(record), says_eventual: false } = outcome {
-            // The next change with If-Match has a chance.
-            self.shared.known(ws, |known| {
-                let article = known.articles.iter_mut().find(|(known, _)| *known == id);
-                if let Some((_, version)) = article {
-                    *version = (*version).max(record.version);
-                }
-            });
+            self.shared.known(ws, |known| known.saw(id, record.version));
         }
     }
 
@@ -367,6 +422,3 @@ impl Client {
         self.shared.read(self.sender, node, ws, request, api::log).await;
     }
 }
-
-/// The change of a command, for requests that make new documents.
-const CREATE: Change = Change::Create;

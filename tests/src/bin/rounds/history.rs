@@ -2,7 +2,7 @@
 
 mod file;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,6 +24,33 @@ pub(crate) struct FinalState {
     /// The log of each partition.
     pub(crate) partitions: BTreeMap<u16, Vec<PartitionEvent>>,
     pub(crate) records: BTreeMap<RecordKey, Record>,
+    /// The records of the lists of all documents, also of inactive ones.
+    pub(crate) listed: BTreeMap<RecordKey, Record>,
+    /// The parts that could not be read, and why.
+    pub(crate) unreadable: BTreeMap<Part, String>,
+}
+
+/// A part of the final state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Part {
+    /// The log of a workspace.
+    Log(u64),
+    /// The records of a workspace by their ids.
+    Records(u64),
+    /// The list of the documents of a workspace.
+    List(u64),
+    /// The log of a partition.
+    Partition(u16),
+    /// All parts: the run did not come to its end.
+    All,
+}
+
+impl FinalState {
+    /// Whether a part was read, and to its end.
+    pub(crate) fn is_whole(&self, part: Part) -> bool {
+        !self.unreadable.contains_key(&part) && !self.unreadable.contains_key(&Part::All)
+    }
 }
 
 /// The workspace and the id of a record.
@@ -50,7 +77,15 @@ pub(crate) struct Operation {
 pub(crate) enum Request {
     /// A command. The event of the command has its `id` as request id. With `has_key` the id was
     /// sent as the idempotency key, too, and further tries of the command have the same id.
-    Write { id: String, has_key: bool, change: Change },
+    Write {
+        id: String,
+        has_key: bool,
+        /// The place in the batch. All commands of a batch have its id.
+        place: Option<u32>,
+        change: Change,
+        /// The rows that were sent.
+        rows: Vec<SentRow>,
+    },
     /// A read of one document by its id.
     Read { id: u64, eventual: bool },
     /// A page of the list of the active documents of a table, in the order of their ids. `after` is
@@ -60,6 +95,8 @@ pub(crate) enum Request {
     Log { from: u64 },
     /// Events of a followed log. The operations of one `follower` continue each other.
     Follow { follower: u32, from: u64 },
+    /// A follower stops, some time after the clients. It got all events before `next`.
+    FollowEnd { follower: u32, next: u64 },
     /// A draw of document numbers of a fast series.
     Draw { series: String },
 }
@@ -74,6 +111,27 @@ pub(crate) enum Change {
     Update { id: u64, if_match: Option<Version> },
 }
 
+/// A row of a command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SentRow {
+    /// The id of a record, or up to [`SentRow::LAST_RAW_ID`] the raw id of a new one.
+    pub(crate) id: u64,
+    pub(crate) table: String,
+    /// The parent, by its raw id if the command creates it, too.
+    pub(crate) parent: Option<Parent>,
+    pub(crate) is_active: Option<bool>,
+    /// An object. `null` empties a field.
+    pub(crate) fields: Value,
+}
+
+/// The record that contains a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Parent {
+    pub(crate) id: u64,
+    pub(crate) container: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "was", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum Outcome {
@@ -84,8 +142,14 @@ pub(crate) enum Outcome {
         status: u16,
         code: String,
     },
-    /// Nothing is known of the effect: no answer, a part of an answer, or 504.
+    /// Nothing is known of the effect: no answer, a part of an answer, or
+    /// 504 `unknown`.
     Unknown {
+        why: String,
+    },
+    /// The answer is none that the API documents for the request, such as 500 or a body that makes
+    /// no sense. Nothing is known of the effect.
+    Wrong {
         why: String,
     },
     /// The record, or `None` if there is none. `says_eventual` is whether the answer said that it
@@ -114,9 +178,11 @@ pub(crate) enum Outcome {
 pub(crate) struct Written {
     pub(crate) wlog: u64,
     pub(crate) version: Version,
-    /// The ids of the new records, in the order of their places in the command.
-    pub(crate) ids: Vec<u64>,
+    /// The raw and the real ids of the new records, in the order of the raw ids.
+    pub(crate) ids: Vec<(u64, u64)>,
     pub(crate) repeated: bool,
+    /// The node of a cluster that did the command. `None` if the node is alone.
+    pub(crate) served_by: Option<String>,
 }
 
 /// The event that wrote a record last: the epoch of the leader, and the offset in the log of the
@@ -145,6 +211,7 @@ pub(crate) struct Row {
     pub(crate) id: u64,
     pub(crate) table: String,
     pub(crate) is_active: bool,
+    pub(crate) parent: Option<Parent>,
     pub(crate) fields: Value,
 }
 
@@ -164,26 +231,38 @@ pub(crate) struct Record {
     pub(crate) version: Version,
 }
 
+impl SentRow {
+    pub(crate) const LAST_RAW_ID: u64 = 65_535;
+
+    pub(crate) fn is_new(&self) -> bool {
+        self.id <= SentRow::LAST_RAW_ID
+    }
+}
+
 impl Operation {
-    /// The id of the command, and the answer if it is done.
-    pub(crate) fn write(&self) -> Option<(&str, Option<&Written>)> {
-        let Request::Write { id, .. } = &self.request else { return None };
+    /// The command, and the answer if it is done.
+    pub(crate) fn write(&self) -> Option<(CommandId<'_>, Option<&Written>)> {
+        let Request::Write { id, place, .. } = &self.request else { return None };
+        let command = CommandId { request: id, place: *place };
         match &self.outcome {
-            Outcome::Written(written) => Some((id, Some(written))),
-            _ => Some((id, None)),
+            Outcome::Written(written) => Some((command, Some(written))),
+            _ => Some((command, None)),
         }
     }
 }
 
-impl History {
-    /// The events of the final logs by their request ids, each with its workspace.
-    pub(crate) fn events_by_request(&self) -> BTreeMap<&str, Vec<(u64, &Event)>> {
-        let mut by_request: BTreeMap<&str, Vec<(u64, &Event)>> = BTreeMap::new();
-        for (ws, events) in &self.end.logs {
-            for event in events {
-                by_request.entry(&event.request).or_default().push((*ws, event));
-            }
+/// All tries of a command have its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct CommandId<'h> {
+    pub(crate) request: &'h str,
+    pub(crate) place: Option<u32>,
+}
+
+impl fmt::Display for CommandId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some(place) => write!(f, "{place} of batch {:?}", self.request),
+            None => write!(f, "{:?}", self.request),
         }
-        by_request
     }
 }

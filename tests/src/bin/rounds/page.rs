@@ -83,7 +83,9 @@ impl Picture {
         for operation in &history.operations {
             let (good, bad) = rates.entry(operation.end / 1_000_000).or_default();
             match operation.outcome {
-                Outcome::Refused { .. } | Outcome::Unknown { .. } => *bad += 1,
+                Outcome::Refused { .. } | Outcome::Unknown { .. } | Outcome::Wrong { .. } => {
+                    *bad += 1
+                }
                 _ => *good += 1,
             }
         }

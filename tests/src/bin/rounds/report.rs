@@ -62,6 +62,7 @@ fn outcomes(history: &History) -> BTreeMap<String, usize> {
             Outcome::Written(_) => "commands done".to_owned(),
             Outcome::Refused { status, code } => format!("refused {status} {code}"),
             Outcome::Unknown { .. } => "unknown".to_owned(),
+            Outcome::Wrong { .. } => "wrong answers".to_owned(),
             Outcome::Document { .. } => "documents read".to_owned(),
             Outcome::Listed { .. } => "lists".to_owned(),
             Outcome::Events { .. } => "parts of logs".to_owned(),
@@ -90,8 +91,15 @@ pub(crate) fn violations_text(history: &History, violations: &[Violation]) -> St
         };
         line(&mut text, format!("BROKEN: {} ({})", check.promise, check.name));
         line(&mut text, format!("        {first}"));
-        for operation in smallest::operations(check, first, history).iter().take(MOST_OPERATIONS) {
+        let operations = smallest::operations(check, first, history);
+        for operation in operations.iter().take(MOST_OPERATIONS) {
             line(&mut text, format!("        {}", operation_text(operation)));
+        }
+        if operations.is_empty() {
+            let lines = smallest::end_lines(check, first, history);
+            for of in lines.iter().take(MOST_OPERATIONS) {
+                line(&mut text, format!("        {of:?}").chars().take(600).collect());
+            }
         }
         found.for_each(|other| line(&mut text, format!("        {other}")));
     }

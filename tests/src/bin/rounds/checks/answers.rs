@@ -1,75 +1,47 @@
 //! Answered commands are done once, refused ones never, and others at most once.
 
-use std::collections::BTreeMap;
+use super::{Facts, Found, facts::Command};
+use crate::history::{CommandId, Event, Outcome, Part};
 
-use super::Found;
-use crate::history::{Event, History, Outcome, Request, Written};
-
-/// The tries of a command.
-#[derive(Default)]
-struct Tries<'h> {
-    ws: u64,
-    answers: Vec<&'h Written>,
-    is_open: bool,
-    operations: Vec<u64>,
-}
-
-pub(super) fn find(history: &History) -> Found {
-    let events = history.events_by_request();
-    let tries = tries(history);
+pub(super) fn find(facts: &Facts<'_>) -> Found {
     let mut found = Found::new();
-    for (id, tries) in &tries {
-        let done = events.get(id).map_or(&[][..], Vec::as_slice);
-        for text in disagreements(id, tries, done) {
-            found.push((text, tries.operations.clone()));
+    for (id, command) in &facts.commands {
+        for text in disagreements(id, command, facts) {
+            found.push((text, command.numbers()));
         }
     }
-    for (id, done) in events.iter().filter(|(id, _)| !tries.contains_key(*id)) {
-        let (ws, event) = done[0];
-        let text =
-            format!("no client sent command {id:?} of event {} of workspace {ws}", event.wlog);
-        found.push((text, Vec::new()));
+    for (ws, events) in &facts.end.logs {
+        let is_unsent = |event: &&Event| !facts.of_event.contains_key(&(*ws, event.wlog));
+        for event in events.iter().filter(is_unsent) {
+            let text = format!(
+                "no client sent command {:?} of event {} of workspace {ws}",
+                event.request, event.wlog
+            );
+            found.push((text, Vec::new()));
+        }
     }
     found
 }
 
-fn tries(history: &History) -> BTreeMap<&str, Tries<'_>> {
-    let mut commands: BTreeMap<&str, Tries<'_>> = BTreeMap::new();
-    for operation in &history.operations {
-        let Request::Write { id, .. } = &operation.request else { continue };
-        let tries = commands.entry(id).or_default();
-        tries.ws = operation.ws;
-        tries.operations.push(operation.number);
-        match &operation.outcome {
-            Outcome::Written(written) => tries.answers.push(written),
-            Outcome::Refused { .. } => {}
-            _ => tries.is_open = true,
-        }
-    }
-    commands
-}
-
-fn disagreements(id: &str, tries: &Tries<'_>, done: &[(u64, &Event)]) -> Vec<String> {
+fn disagreements(id: &CommandId<'_>, command: &Command<'_>, facts: &Facts<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
+    let done = &command.events;
     if done.len() > 1 {
-        wrong.push(format!("command {id:?} has {} events", done.len()));
+        wrong.push(format!("command {id} has {} events", done.len()));
     }
-    if let Some((ws, _)) = done.iter().find(|(ws, _)| *ws != tries.ws) {
-        wrong.push(format!(
-            "command {id:?} of workspace {} has an event in workspace {ws}",
-            tries.ws
-        ));
+    if let Some((ws, _)) = done.iter().find(|(ws, _)| *ws != command.ws) {
+        wrong.push(format!("command {id} of workspace {} has an event in {ws}", command.ws));
     }
-    if tries.answers.is_empty() && !tries.is_open && !done.is_empty() {
-        wrong.push(format!("command {id:?} was refused, and has an event"));
+    let is_refused = command.tries.iter().all(|of| matches!(of.outcome, Outcome::Refused { .. }));
+    if is_refused && !done.is_empty() {
+        wrong.push(format!("command {id} was refused, and has an event"));
     }
-    for written in &tries.answers {
+    for (_, written) in command.answers() {
         let is_named = |(_, event): &(u64, &Event)| {
             event.wlog == written.wlog && event.version == written.version
         };
-        if !done.iter().any(is_named) {
-            wrong
-                .push(format!("command {id:?} was answered as {written:?}, and has no such event"));
+        if facts.end.is_whole(Part::Log(command.ws)) && !done.iter().any(is_named) {
+            wrong.push(format!("command {id} was answered as {written:?}, and has no such event"));
         }
     }
     wrong
@@ -87,7 +59,7 @@ mod tests {
         scene.refused("b");
         scene.unknown("c", true);
         scene.unknown("d", false);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
     }
 
     #[test]
@@ -96,7 +68,7 @@ mod tests {
         scene.create("a");
         scene.create("lost");
         scene.log().pop();
-        assert!(texts(find(&scene.history))[0].contains("has no such event"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("has no such event"));
     }
 
     #[test]
@@ -109,7 +81,7 @@ mod tests {
             }
             let again = scene.log()[0].clone();
             scene.append(again);
-            assert!(texts(find(&scene.history))[0].contains("has 2 events"));
+            assert!(texts(find(&Facts::of(&scene.history)))[0].contains("has 2 events"));
         }
     }
 
@@ -119,7 +91,9 @@ mod tests {
         scene.unknown("refused", true);
         scene.history.operations.clear();
         scene.refused("refused");
-        assert!(texts(find(&scene.history))[0].contains("was refused, and has an event"));
+        assert!(
+            texts(find(&Facts::of(&scene.history)))[0].contains("was refused, and has an event")
+        );
     }
 
     #[test]
@@ -127,6 +101,6 @@ mod tests {
         let mut scene = Scene::new();
         scene.create("a");
         scene.history.operations.clear();
-        assert!(texts(find(&scene.history))[0].contains("no client sent"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("no client sent"));
     }
 }

@@ -1,15 +1,15 @@
 //! Reads and changes of one document are linearizable.
 
-use super::{Found, versions};
+use super::{Facts, Found, facts::Command, versions::RecordVersions};
 use crate::{
-    history::{Change, History, Outcome, Record, Request},
-    real_time_order::contradiction,
+    history::{Change, Operation, Outcome, Part, Record, Request, Version},
+    real_time_order::{RankCeilings, RankFloors, contradiction, of_read},
 };
 
-pub(super) fn find(history: &History) -> Found {
-    let records = versions::records(history);
+pub(super) fn find(facts: &Facts<'_>) -> Found {
+    let records = &facts.records;
     let mut found = Found::new();
-    for ((ws, id), record) in &records {
+    for ((ws, id), record) in records {
         if let Some((earlier, later)) = contradiction(&record.operations) {
             let text = format!(
                 "document {id} of workspace {ws}: operation {} ended before operation {} began, and saw a later version",
@@ -18,35 +18,93 @@ pub(super) fn find(history: &History) -> Found {
             found.push((text, vec![earlier.operation, later.operation]));
         }
     }
-    for operation in &history.operations {
+    let has_log = |ws: u64| facts.end.is_whole(Part::Log(ws));
+    for operation in facts.operations.iter().filter(|of| has_log(of.ws)) {
         let wrong = match (&operation.request, &operation.outcome) {
             (Request::Read { id, .. }, Outcome::Document { record: Some(record), .. }) => {
                 wrong_value(records.get(&(operation.ws, *id)), record)
-            }
-            (
-                Request::Write { change: Change::Update { id, if_match: Some(expected) }, .. },
-                Outcome::Written(written),
-            ) => {
-                let record = records.get(&(operation.ws, *id));
-                let before = record.and_then(|record| {
-                    let rank = record.rank(written.version)?;
-                    rank.checked_sub(2).map(|place| record.versions[place].0)
-                });
-                (before != Some(*expected)).then(|| {
-                    format!(
-                        "the change of version {expected:?} of document {id} followed {before:?}"
-                    )
-                })
             }
             _ => None,
         };
         found.extend(wrong.map(|text| (text, vec![operation.number])));
     }
+    for command in facts.commands.values().filter(|command| has_log(command.ws)) {
+        let Change::Update { id, if_match } = command.change else { continue };
+        let Some(record) = records.get(&(command.ws, *id)) else { continue };
+        if let Some(expected) = if_match {
+            found.extend(wrong_order(command, (*id, *expected), record));
+        }
+        found.extend(wrong_refusals(command, (*id, *if_match), record));
+    }
+    found
+}
+
+/// Finds changes that did not follow the version that they name. A change without an answer is
+/// done in this way, too, if it is done.
+fn wrong_order(
+    command: &Command<'_>,
+    (id, expected): (u64, Version),
+    record: &RecordVersions<'_>,
+) -> Found {
+    let versions = command.events.iter().map(|(_, event)| event.version);
+    let answered = command.answers().map(|(_, written)| written.version);
+    let mut versions: Vec<Version> = versions.chain(answered).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    let befores = versions.into_iter().map(|version| record.before(version).map(|of| of.0));
+    let wrong = befores.filter(|before| *before != Some(expected));
+    let text =
+        |before| format!("the change of version {expected:?} of document {id} followed {before:?}");
+    wrong.map(|before| (text(before), command.numbers())).collect()
+}
+
+/// Finds refusals that no version of the document explains which it can have had then.
+fn wrong_refusals(
+    command: &Command<'_>,
+    (id, if_match): (u64, Option<Version>),
+    record: &RecordVersions<'_>,
+) -> Found {
+    let mut found = Found::new();
+    let is_refusal =
+        |of: &&&Operation| matches!(of.outcome, Outcome::Refused { status: 404 | 409 | 412, .. });
+    let mut refusals = command.tries.iter().filter(is_refusal).peekable();
+    if refusals.peek().is_none() {
+        return found;
+    }
+    let (floors, ceilings) =
+        (RankFloors::of(&record.operations), RankCeilings::of(&record.operations));
+    // A key that was refused was refused before its effect.
+    let effect = command.events.iter().filter_map(|(_, event)| record.rank(event.version)).min();
+    for of in refusals {
+        let floor = floors.before(of.begin);
+        let ceiling = ceilings.after(of.end);
+        let is_possible = |rank: &usize| {
+            floor.is_none_or(|floor| floor.rank <= of_read(*rank))
+                && ceiling.is_none_or(|ceiling| ceiling.rank >= of_read(*rank))
+                && effect.is_none_or(|effect| *rank < effect)
+        };
+        let is_absent = matches!(of.outcome, Outcome::Refused { status: 404, .. });
+        let explains = |rank: usize| match rank.checked_sub(1) {
+            None => is_absent,
+            Some(place) => {
+                let version = record.versions[place].0;
+                !is_absent && if_match.is_some_and(|expected| expected != version)
+            }
+        };
+        if !(0..=record.versions.len()).filter(is_possible).any(explains) {
+            let text = format!(
+                "operation {} got {:?}, and no version of document {id} explains it",
+                of.number, of.outcome
+            );
+            let others = [floor, ceiling].into_iter().flatten().map(|other| other.operation);
+            found.push((text, others.chain([of.number]).collect()));
+        }
+    }
     found
 }
 
 /// Compares a record that was read with the event of its version.
-fn wrong_value(versions: Option<&versions::RecordVersions<'_>>, record: &Record) -> Option<String> {
+fn wrong_value(versions: Option<&RecordVersions<'_>>, record: &Record) -> Option<String> {
     let Record { row, version } = record;
     let place = versions.and_then(|versions| Some((versions, versions.rank(*version)?)));
     let Some((versions, rank)) = place else {
@@ -62,10 +120,7 @@ fn wrong_value(versions: Option<&versions::RecordVersions<'_>>, record: &Record)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        checks::testing::{Scene, texts},
-        history::Version,
-    };
+    use crate::checks::testing::{Scene, change, refusal, texts};
 
     #[test]
     fn a_stale_read_is_found() {
@@ -75,9 +130,9 @@ mod tests {
         scene.read(id);
         scene.update("b", id, old.as_ref().map(|old| old.version));
         scene.read(id);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         let stale = scene.read_as(id, old, false);
-        let found = find(&scene.history);
+        let found = find(&Facts::of(&scene.history));
         assert_eq!(found[0].1[1], stale as u64, "{found:?}");
     }
 
@@ -86,7 +141,7 @@ mod tests {
         let mut scene = Scene::new();
         let id = scene.create("a");
         scene.read_as(id, None, false);
-        assert!(texts(find(&scene.history))[0].contains("saw a later version"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw a later version"));
     }
 
     #[test]
@@ -97,7 +152,7 @@ mod tests {
         let write = scene.update("b", id, None);
         let read = scene.read_as(id, old, false);
         scene.history.operations[write].end = scene.history.operations[read].end;
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
     }
 
     #[test]
@@ -109,9 +164,9 @@ mod tests {
         scene.history.operations[write].outcome = Outcome::Unknown { why: "cut".into() };
         scene.read_as(id, old.clone(), false);
         scene.read(id);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         scene.read_as(id, old, false);
-        assert!(texts(find(&scene.history))[0].contains("saw a later version"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw a later version"));
     }
 
     #[test]
@@ -121,10 +176,10 @@ mod tests {
         let mut record = scene.record(id).unwrap();
         record.row.fields["name"] = "torn".into();
         scene.read_as(id, Some(record.clone()), false);
-        assert!(texts(find(&scene.history))[0].contains("wrote"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("wrote"));
         record.version.offset += 1;
         scene.read_as(id, Some(record), false);
-        assert!(texts(find(&scene.history))[1].contains("no event wrote"));
+        assert!(texts(find(&Facts::of(&scene.history)))[1].contains("no event wrote"));
     }
 
     #[test]
@@ -134,9 +189,59 @@ mod tests {
         let first = scene.record(id).unwrap().version;
         scene.update("b", id, None);
         scene.update("c", id, Some(first));
-        assert!(texts(find(&scene.history))[0].contains("followed"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("followed"));
         let none = Version { epoch: 9, offset: 9 };
         scene.update("d", id, Some(none));
-        assert_eq!(find(&scene.history).len(), 2);
+        assert_eq!(find(&Facts::of(&scene.history)).len(), 2);
+    }
+
+    #[test]
+    fn a_change_without_an_answer_that_follows_another_version_is_found() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let first = scene.record(id).unwrap().version;
+        scene.update("b", id, None);
+        let wrong = scene.update("c", id, Some(first));
+        scene.history.operations[wrong].outcome = Outcome::Unknown { why: "cut".into() };
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("followed"));
+    }
+
+    #[test]
+    fn a_refusal_that_no_version_explains_is_found() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let first = scene.record(id).unwrap().version;
+        let found = |scene: &Scene| texts(find(&Facts::of(&scene.history)));
+        scene.operation(change("b", id, Some(first)), refusal(409, "conflict"));
+        assert!(found(&scene)[0].contains("no version of document"));
+        scene.history.operations.truncate(1);
+        scene.operation(change("b", id, None), refusal(404, "not_found"));
+        assert!(found(&scene)[0].contains("no version of document"));
+        scene.history.operations.truncate(1);
+        scene.update("c", id, None);
+        scene.operation(change("b", id, Some(first)), refusal(409, "conflict"));
+        assert_eq!(found(&scene), [""; 0]);
+    }
+
+    #[test]
+    fn a_refusal_during_a_change_may_be_right() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let first = scene.record(id).unwrap().version;
+        let refused = scene.operation(change("b", id, Some(first)), refusal(409, "conflict"));
+        let write = scene.update("c", id, None);
+        scene.history.operations[write].begin = scene.history.operations[refused].end;
+        assert_eq!(texts(find(&Facts::of(&scene.history))), [""; 0]);
+    }
+
+    #[test]
+    fn a_refusal_that_the_change_itself_explains_is_found() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let first = scene.record(id).unwrap().version;
+        let write = scene.update("b", id, Some(first));
+        scene.history.operations[write].outcome = Outcome::Unknown { why: "cut".into() };
+        scene.again(write, refusal(409, "conflict"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("no version of document"));
     }
 }

@@ -1,12 +1,12 @@
 //! Reads that may be old say so.
 
-use super::{Found, versions};
-use crate::history::{History, Outcome, Request};
+use super::{Facts, Found};
+use crate::history::{Outcome, Part, Request};
 
-pub(super) fn find(history: &History) -> Found {
-    let records = versions::records(history);
+pub(super) fn find(facts: &Facts<'_>) -> Found {
+    let records = &facts.records;
     let mut found = Found::new();
-    for operation in &history.operations {
+    for operation in &facts.operations {
         let Request::Read { id, eventual } = operation.request else { continue };
         let Outcome::Document { record, says_eventual } = &operation.outcome else { continue };
         let number = operation.number;
@@ -16,7 +16,13 @@ pub(super) fn find(history: &History) -> Found {
             );
             found.push((text, vec![number]));
         }
-        let Some(record) = record.as_ref().filter(|_| eventual) else { continue };
+        // A problem has no such header: then no document is there now.
+        if eventual && !says_eventual && record.is_some() {
+            let text = format!("operation {number} got an eventual answer that does not say so");
+            found.push((text, vec![number]));
+        }
+        let has_log = facts.end.is_whole(Part::Log(operation.ws));
+        let Some(record) = record.as_ref().filter(|_| eventual && has_log) else { continue };
         let versions = records.get(&(operation.ws, id));
         let rank = versions.and_then(|versions| versions.rank(record.version));
         let write = rank.zip(versions).and_then(|(rank, versions)| {
@@ -47,10 +53,10 @@ mod tests {
         scene.update("b", id, None);
         scene.read_as(id, Some(old.clone()), true);
         scene.read_as(id, None, true);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         old.version.epoch = 9;
         scene.read_as(id, Some(old), true);
-        assert!(texts(find(&scene.history))[0].contains("did not have"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("did not have"));
     }
 
     #[test]
@@ -62,7 +68,7 @@ mod tests {
         scene.history.operations[read].begin = 0;
         scene.history.operations[read].end = 1;
         scene.history.operations[0].begin = 2;
-        assert!(texts(find(&scene.history))[0].contains("did not have"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("did not have"));
     }
 
     #[test]
@@ -73,6 +79,22 @@ mod tests {
         let outcome = &mut scene.history.operations[read].outcome;
         let Outcome::Document { says_eventual, .. } = outcome else { unreachable!() };
         *says_eventual = true;
-        assert!(texts(find(&scene.history))[0].contains("got an eventual one"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("got an eventual one"));
+    }
+
+    #[test]
+    fn an_eventual_answer_that_does_not_say_so_is_found() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let record = scene.record(id);
+        let read = scene.read_as(id, record, true);
+        let says = |scene: &mut Scene, is| match &mut scene.history.operations[read].outcome {
+            Outcome::Document { says_eventual, .. } => *says_eventual = is,
+            _ => unreachable!(),
+        };
+        says(&mut scene, true);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
+        says(&mut scene, false);
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("does not say so"));
     }
 }

@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::Found;
-use crate::history::History;
+use super::{Facts, Found};
+use crate::history::CommandId;
 
 /// The ids of one sequence lie in a block of this size, and begin at this place of it. Lower ids
 /// are those of singletons.
 const BLOCK: u64 = 5_000_000_000;
 const FIRST: u64 = 131_072;
 
-pub(super) fn find(history: &History) -> Found {
+pub(super) fn find(facts: &Facts<'_>) -> Found {
     let mut found = Found::new();
-    for (ws, events) in &history.end.logs {
+    for (ws, events) in &facts.end.logs {
         let mut known = HashSet::new();
         let mut last: BTreeMap<u64, u64> = BTreeMap::new();
         for event in events {
@@ -33,20 +33,20 @@ pub(super) fn find(history: &History) -> Found {
             }
         }
     }
-    found.extend(answered_twice(history));
+    found.extend(answered_twice(facts));
     found
 }
 
 /// Finds ids that the answers to two commands name as new.
-fn answered_twice(history: &History) -> Found {
-    let mut given: BTreeMap<(u64, u64), (&str, u64)> = BTreeMap::new();
+fn answered_twice(facts: &Facts<'_>) -> Found {
+    let mut given: BTreeMap<(u64, u64), (CommandId<'_>, u64)> = BTreeMap::new();
     let mut found = Found::new();
-    for operation in &history.operations {
+    for operation in &facts.operations {
         let Some((request, Some(written))) = operation.write() else { continue };
-        for id in &written.ids {
+        for (_, id) in &written.ids {
             let first = *given.entry((operation.ws, *id)).or_insert((request, operation.number));
             if first.0 != request {
-                let text = format!("the id {id} was given to {:?} and to {request:?}", first.0);
+                let text = format!("the id {id} was given to {} and to {request}", first.0);
                 found.push((text, vec![first.1, operation.number]));
             }
         }
@@ -67,9 +67,9 @@ mod tests {
         let mut scene = Scene::new();
         scene.create("a");
         scene.create("b");
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         scene.log()[1].rows[0].id += 1;
-        assert!(texts(find(&scene.history))[0].contains("and not"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("and not"));
     }
 
     #[test]
@@ -80,7 +80,7 @@ mod tests {
         let Outcome::Written(written) = &mut scene.history.operations[1].outcome else {
             unreachable!()
         };
-        written.ids = vec![id];
-        assert!(texts(find(&scene.history))[0].contains("was given to"));
+        written.ids = vec![(1, id)];
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("was given to"));
     }
 }

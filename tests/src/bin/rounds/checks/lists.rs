@@ -5,9 +5,9 @@ use std::{
     ops::Bound,
 };
 
-use super::{Found, versions};
+use super::{Facts, Found, versions};
 use crate::{
-    history::{History, Operation, Outcome, RecordKey, Request, Version},
+    history::{Operation, Outcome, Part, RecordKey, Request, Version},
     real_time_order::{RankCeilings, RankFloors, Ranked, of_read},
 };
 
@@ -18,19 +18,31 @@ struct Bounds<'v, 'h> {
     ceilings: RankCeilings,
 }
 
-pub(super) fn find(history: &History) -> Found {
-    let records = versions::records(history);
-    let seen = listed_versions(history, &records);
+pub(super) fn find(facts: &Facts<'_>) -> Found {
+    let records = &facts.records;
+    let seen = listed_versions(facts, records);
     let mut bounds: BTreeMap<RecordKey, Bounds<'_, '_>> = BTreeMap::new();
-    for (key, record) in &records {
+    for (key, record) in records {
         let mut operations = record.operations.clone();
         operations.extend(seen.get(key).into_iter().flatten());
         let (floors, ceilings) = (RankFloors::of(&operations), RankCeilings::of(&operations));
         bounds.insert(*key, Bounds { record, floors, ceilings });
     }
     let mut found = Found::new();
-    for operation in &history.operations {
+    for operation in &facts.operations {
         let Some(page) = Page::of(operation) else { continue };
+        found.extend(page.wrong_order().map(|text| (text, vec![operation.number])));
+        if !facts.end.is_whole(Part::Log(operation.ws)) {
+            continue;
+        }
+        for id in page.documents.keys() {
+            let of_other = records.get(&(operation.ws, *id)).filter(|of| !page.has_table(of));
+            found.extend(of_other.map(|_| {
+                let (number, table) = (operation.number, page.table);
+                let text = format!("operation {number} lists {id}, which is not of {table}");
+                (text, vec![number])
+            }));
+        }
         for id in page.documents.keys().filter(|id| !records.contains_key(&(operation.ws, **id))) {
             let text = format!("operation {} lists {id}, which no event wrote", operation.number);
             found.push((text, vec![operation.number]));
@@ -47,19 +59,45 @@ pub(super) fn find(history: &History) -> Found {
 
 /// A page of a list.
 struct Page<'h> {
+    operation: u64,
     table: &'h str,
+    /// The ids in the order in which they came.
+    ids: Vec<u64>,
     documents: HashMap<u64, Version>,
     after: u64,
     /// The last id that the page covers.
     last: u64,
+    is_end: bool,
 }
 
 impl<'h> Page<'h> {
     fn of(operation: &'h Operation) -> Option<Page<'h>> {
         let Request::List { table, after } = &operation.request else { return None };
         let Outcome::Listed { documents, next } = &operation.outcome else { return None };
-        let documents = documents.iter().copied().collect();
-        Some(Page { table, documents, after: *after, last: next.unwrap_or(u64::MAX) })
+        Some(Page {
+            operation: operation.number,
+            table,
+            ids: documents.iter().map(|(id, _)| *id).collect(),
+            documents: documents.iter().copied().collect(),
+            after: *after,
+            last: next.unwrap_or(u64::MAX),
+            is_end: next.is_none(),
+        })
+    }
+
+    /// Finds ids that are not in order, twice, or outside of the page, and a page that does not
+    /// go on.
+    fn wrong_order(&self) -> Option<String> {
+        let Page { operation, after, last, .. } = *self;
+        if let Some(pair) = self.ids.windows(2).find(|pair| pair[0] >= pair[1]) {
+            return Some(format!("operation {operation} lists {} before {}", pair[0], pair[1]));
+        }
+        let is_outside = |id: &&u64| **id <= after || **id > last;
+        if let Some(id) = self.ids.iter().find(is_outside) {
+            return Some(format!("operation {operation} lists {id}, outside of its page"));
+        }
+        (!self.is_end && last <= after)
+            .then(|| format!("operation {operation}: the list goes on at {last}, after {after}"))
     }
 
     fn has_table(&self, record: &versions::RecordVersions<'_>) -> bool {
@@ -69,18 +107,18 @@ impl<'h> Page<'h> {
 
 /// The reads of documents that lists are.
 fn listed_versions(
-    history: &History,
+    facts: &Facts<'_>,
     records: &BTreeMap<RecordKey, versions::RecordVersions<'_>>,
 ) -> HashMap<RecordKey, Vec<Ranked>> {
     let mut seen: HashMap<RecordKey, Vec<Ranked>> = HashMap::new();
-    for operation in &history.operations {
+    for operation in &facts.operations {
         let Outcome::Listed { documents, .. } = &operation.outcome else { continue };
         for (id, version) in documents {
             let key = (operation.ws, *id);
             let Some(rank) = records.get(&key).and_then(|record| record.rank(*version)) else {
                 continue;
             };
-            let Operation { begin, end, number, .. } = *operation;
+            let Operation { begin, end, number, .. } = **operation;
             let read = Ranked { begin, end, rank: of_read(rank), operation: number };
             seen.entry(key).or_default().push(read);
         }
@@ -127,7 +165,7 @@ fn wrong_document(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::testing::{Scene, texts};
+    use crate::checks::testing::{FIRST_ID, Scene, TABLE, texts};
 
     fn listed(scene: &mut Scene, list: usize) -> &mut Vec<(u64, Version)> {
         match &mut scene.history.operations[list].outcome {
@@ -142,9 +180,9 @@ mod tests {
         scene.create("a");
         scene.create("b");
         let list = scene.list();
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         listed(&mut scene, list).remove(0);
-        assert!(texts(find(&scene.history))[0].contains("as absent"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("as absent"));
     }
 
     #[test]
@@ -155,7 +193,7 @@ mod tests {
         scene.update("b", id, None);
         let list = scene.list();
         listed(&mut scene, list)[0].1 = old;
-        assert!(texts(find(&scene.history))[0].contains("not possible"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("not possible"));
     }
 
     #[test]
@@ -167,9 +205,9 @@ mod tests {
         scene.history.operations[write].outcome = Outcome::Unknown { why: "cut".into() };
         scene.list();
         let second = scene.list();
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         listed(&mut scene, second)[0].1 = old;
-        assert!(texts(find(&scene.history))[0].contains("not possible"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("not possible"));
     }
 
     #[test]
@@ -177,10 +215,10 @@ mod tests {
         let mut scene = Scene::new();
         let list = scene.list();
         let id = scene.create("a");
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         let version = scene.record(id).unwrap().version;
         listed(&mut scene, list).push((id, version));
-        assert!(texts(find(&scene.history))[0].contains("not possible"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("not possible"));
     }
 
     #[test]
@@ -194,7 +232,7 @@ mod tests {
             unreachable!()
         };
         *next = Some(id);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
     }
 
     #[test]
@@ -202,6 +240,65 @@ mod tests {
         let mut scene = Scene::new();
         let list = scene.list();
         listed(&mut scene, list).push((7, Version { epoch: 1, offset: 1 }));
-        assert!(texts(find(&scene.history))[0].contains("no event wrote"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("no event wrote"));
+    }
+
+    /// Finds what is wrong after a change of a list of two documents.
+    fn found_after(wrong: impl FnOnce(&mut Scene, &mut Outcome)) -> Vec<String> {
+        let mut scene = Scene::new();
+        scene.create("a");
+        scene.create("b");
+        let list = scene.list();
+        let mut outcome = scene.history.operations[list].outcome.clone();
+        wrong(&mut scene, &mut outcome);
+        scene.history.operations[list].outcome = outcome;
+        texts(find(&Facts::of(&scene.history)))
+    }
+
+    fn parts(outcome: &mut Outcome) -> (&mut Vec<(u64, Version)>, &mut Option<u64>) {
+        match outcome {
+            Outcome::Listed { documents, next } => (documents, next),
+            _ => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn a_page_in_another_order_or_with_a_document_twice_is_found() {
+        assert_eq!(found_after(|_, _| ()), [""; 0]);
+        let found = found_after(|_, list| parts(list).0.reverse());
+        assert!(found[0].contains("before"));
+        let found = found_after(|_, list| {
+            let first = parts(list).0[0];
+            parts(list).0.insert(0, first);
+        });
+        assert!(found[0].contains("before"));
+    }
+
+    #[test]
+    fn a_page_with_documents_outside_of_it_is_found() {
+        let found = found_after(|_, list| *parts(list).1 = Some(FIRST_ID));
+        assert!(found[0].contains("outside of its page"));
+        let found = found_after(|scene, _| {
+            let after = FIRST_ID + 1;
+            scene.history.operations[2].request = Request::List { table: TABLE.into(), after };
+        });
+        assert!(found[0].contains("outside of its page"));
+    }
+
+    #[test]
+    fn a_page_that_does_not_go_on_is_found() {
+        let found = found_after(|scene, list| {
+            let after = FIRST_ID + 1;
+            scene.history.operations[2].request = Request::List { table: TABLE.into(), after };
+            parts(list).0.clear();
+            *parts(list).1 = Some(after);
+        });
+        assert!(found[0].contains("goes on at"));
+    }
+
+    #[test]
+    fn a_document_of_another_table_is_found() {
+        let found = found_after(|scene, _| scene.log()[0].rows[0].table = "shop.Order".into());
+        assert!(found[0].contains("which is not of shop.Article"));
     }
 }

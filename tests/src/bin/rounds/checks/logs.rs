@@ -2,34 +2,34 @@
 
 use std::collections::HashMap;
 
-use super::{Found, versions};
+use super::{Facts, Found, facts::EventTime};
 use crate::{
-    history::{Event, History, Operation, Outcome, Request},
+    history::{Event, Operation, Outcome, Part, Request},
     real_time_order::{Ranked, contradiction, of_read, of_write},
 };
 
-pub(super) fn find(history: &History) -> Found {
+pub(super) fn find(facts: &Facts<'_>) -> Found {
     let mut found = Found::new();
-    let times = versions::event_times(history);
-    for (ws, log) in &history.end.logs {
+    for (ws, log) in &facts.end.logs {
         let mut operations: Vec<Ranked> = Vec::new();
         for event in log {
-            if let Some(time) = times.get(&*event.request) {
+            if let Some(time) = facts.time_of(*ws, event) {
                 let rank = of_write(event.wlog as usize);
-                let versions::EventTime { begin, end, operation } = *time;
+                let EventTime { begin, end, operation } = time;
                 operations.push(Ranked { begin, end, rank, operation });
             }
         }
-        for operation in history.operations.iter().filter(|operation| operation.ws == *ws) {
+        for operation in facts.operations.iter().filter(|operation| operation.ws == *ws) {
             let Some((from, events, is_followed)) = read_of(operation) else { continue };
-            let wrong = wrong_content(log, from, events);
+            let is_whole = facts.end.is_whole(Part::Log(*ws));
+            let wrong = wrong_content((log, is_whole), from, events);
             found.extend(wrong.map(|text| (text, vec![operation.number])));
             let last = events.last().map_or(from.saturating_sub(1), |event| event.wlog);
             // An offset behind the end says nothing of the end.
             if is_followed || events.is_empty() && last > log.len() as u64 {
                 continue;
             }
-            let Operation { begin, end, number, .. } = *operation;
+            let Operation { begin, end, number, .. } = **operation;
             let rank = of_read(last as usize);
             operations.push(Ranked { begin, end, rank, operation: number });
         }
@@ -41,8 +41,9 @@ pub(super) fn find(history: &History) -> Found {
             found.push((text, vec![earlier.operation, later.operation]));
         }
     }
-    found.extend(early_events(history, &times));
-    found.extend(followers(history));
+    found.extend(early_events(facts));
+    found.extend(followers(facts));
+    found.extend(ends_of_followers(facts));
     found
 }
 
@@ -57,7 +58,7 @@ fn read_of(operation: &Operation) -> Option<(u64, &[Event], bool)> {
 }
 
 /// Compares the events of a read with those of the final log.
-fn wrong_content(log: &[Event], from: u64, events: &[Event]) -> Option<String> {
+fn wrong_content((log, is_whole): (&[Event], bool), from: u64, events: &[Event]) -> Option<String> {
     (from..).zip(events).find_map(|(offset, event)| {
         if event.wlog != offset {
             return Some(format!("event {} came in place of event {offset}", event.wlog));
@@ -65,18 +66,19 @@ fn wrong_content(log: &[Event], from: u64, events: &[Event]) -> Option<String> {
         let place = usize::try_from(offset).ok()?.checked_sub(1)?;
         match log.get(place) {
             Some(there) if there == event => None,
+            None if !is_whole => None,
             there => Some(format!("{event:?} was read, and the log has {there:?}")),
         }
     })
 }
 
 /// Finds events that were read before their commands were sent.
-fn early_events(history: &History, times: &HashMap<&str, versions::EventTime>) -> Found {
+fn early_events(facts: &Facts<'_>) -> Found {
     let mut found = Found::new();
-    for operation in &history.operations {
+    for operation in &facts.operations {
         let Some((_, events, true)) = read_of(operation) else { continue };
         let is_early = |event: &&Event| {
-            times.get(&*event.request).is_some_and(|time| time.begin > operation.end)
+            facts.time_of(operation.ws, event).is_some_and(|time| time.begin > operation.end)
         };
         if let Some(event) = events.iter().find(is_early) {
             let text = format!("event {} was followed before its command was sent", event.wlog);
@@ -86,12 +88,37 @@ fn early_events(history: &History, times: &HashMap<&str, versions::EventTime>) -
     found
 }
 
+/// Finds followers that stopped without an event that was acknowledged before.
+fn ends_of_followers(facts: &Facts<'_>) -> Found {
+    let mut found = Found::new();
+    for operation in &facts.operations {
+        let Request::FollowEnd { follower, next } = operation.request else { continue };
+        let is_missing = |other: &&&Operation| {
+            let Outcome::Written(written) = &other.outcome else { return false };
+            let is_before = other.ws == operation.ws && other.end < operation.begin;
+            is_before && written.wlog >= next
+        };
+        if let Some(missing) = facts.operations.iter().find(is_missing) {
+            let text = format!(
+                "follower {follower} stopped before event {next}, and operation {} was acknowledged before",
+                missing.number
+            );
+            found.push((text, vec![missing.number, operation.number]));
+        }
+    }
+    found
+}
+
 /// Finds followers that got an event twice, or not at all.
-fn followers(history: &History) -> Found {
+fn followers(facts: &Facts<'_>) -> Found {
     let mut next: HashMap<(u64, u32), u64> = HashMap::new();
     let mut found = Found::new();
-    for operation in &history.operations {
-        let Request::Follow { follower, from } = operation.request else { continue };
+    for operation in &facts.operations {
+        let (follower, from) = match operation.request {
+            Request::Follow { follower, from } => (follower, from),
+            Request::FollowEnd { follower, next } => (follower, next),
+            _ => continue,
+        };
         let Outcome::Events { events } = &operation.outcome else { continue };
         let next = next.entry((operation.ws, follower)).or_insert(from);
         if from != *next {
@@ -121,7 +148,7 @@ mod tests {
         scene.create("b");
         scene.create("c");
         let read = scene.read_log(1);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         (scene, read)
     }
 
@@ -129,24 +156,24 @@ mod tests {
     fn a_log_without_an_acknowledged_event_is_found() {
         let (mut scene, read) = three_events();
         events(&mut scene, read).pop();
-        assert!(texts(find(&scene.history))[0].contains("saw or wrote a later event"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw or wrote a later event"));
         let (mut scene, read) = three_events();
         events(&mut scene, read).clear();
-        assert!(texts(find(&scene.history))[0].contains("saw or wrote a later event"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw or wrote a later event"));
     }
 
     #[test]
     fn a_hole_in_a_log_that_is_read_is_found() {
         let (mut scene, read) = three_events();
         events(&mut scene, read).remove(1);
-        assert!(texts(find(&scene.history))[0].contains("in place of event 2"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("in place of event 2"));
     }
 
     #[test]
     fn another_event_than_that_of_the_final_log_is_found() {
         let (mut scene, read) = three_events();
         events(&mut scene, read)[1].request = "replaced".into();
-        assert!(texts(find(&scene.history))[0].contains("and the log has"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("and the log has"));
     }
 
     #[test]
@@ -154,9 +181,9 @@ mod tests {
         let (mut scene, _) = three_events();
         scene.history.operations[2].outcome = Outcome::Unknown { why: "cut".into() };
         let again = scene.read_log(2);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         events(&mut scene, again).pop();
-        assert!(texts(find(&scene.history))[0].contains("saw or wrote a later event"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw or wrote a later event"));
     }
 
     #[test]
@@ -171,7 +198,7 @@ mod tests {
             };
             follow(1, &log[..2]);
             follow(from, &log[from as usize - 1..]);
-            assert_eq!(find(&scene.history).is_empty(), is_right, "{from}");
+            assert_eq!(find(&Facts::of(&scene.history)).is_empty(), is_right, "{from}");
         }
     }
 
@@ -181,12 +208,29 @@ mod tests {
         let events = vec![scene.log()[0].clone()];
         let request = Request::Follow { follower: 1, from: 1 };
         let follow = scene.operation(request, Outcome::Events { events });
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         scene.history.operations[0].begin = 1_000;
         scene.history.operations[0].end = 1_001;
         scene.history.operations.truncate(1 + follow);
         assert!(
-            texts(find(&scene.history)).iter().any(|text| text.contains("was followed before"))
+            texts(find(&Facts::of(&scene.history)))
+                .iter()
+                .any(|text| text.contains("was followed before"))
         );
+    }
+
+    #[test]
+    fn a_follower_that_does_not_reach_the_end_is_found() {
+        for (next, is_right) in [(4, true), (3, false)] {
+            let (mut scene, _) = three_events();
+            let events = scene.log()[..next as usize - 1].to_vec();
+            let request = Request::Follow { follower: 1, from: 1 };
+            scene.operation(request, Outcome::Events { events });
+            let request = Request::FollowEnd { follower: 1, next };
+            scene.operation(request, Outcome::Events { events: Vec::new() });
+            // An event after the stop need not come.
+            scene.create("late");
+            assert_eq!(find(&Facts::of(&scene.history)).is_empty(), is_right, "{next}");
+        }
     }
 }

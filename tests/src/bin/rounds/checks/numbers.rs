@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
-use super::Found;
-use crate::history::{History, Outcome, Request};
+use super::{Facts, Found};
+use crate::history::{Outcome, Request};
 
 /// The fields of the demo application that get a number without gaps: from a gapless series, or
 /// from a sequence.
 const GAPLESS: [(&str, &str); 2] = [("shop.Bill", "number"), ("shop.Delivery", "number")];
 
-pub(super) fn find(history: &History) -> Found {
-    let mut found = drawn_twice(history);
-    for (ws, events) in &history.end.logs {
+pub(super) fn find(facts: &Facts<'_>) -> Found {
+    let mut found = drawn_twice(facts);
+    for (ws, events) in &facts.end.logs {
         let mut known = HashSet::new();
         let mut last: BTreeMap<(&str, String), u64> = BTreeMap::new();
         for event in events {
@@ -51,10 +51,10 @@ fn split(number: &Value) -> Option<(String, u64)> {
     Some((period.to_owned(), counter.parse().ok()?))
 }
 
-fn drawn_twice(history: &History) -> Found {
+fn drawn_twice(facts: &Facts<'_>) -> Found {
     let mut drawn: BTreeMap<(u64, &str, &str), u64> = BTreeMap::new();
     let mut found = Found::new();
-    for operation in &history.operations {
+    for operation in &facts.operations {
         let (Request::Draw { series }, Outcome::Drawn { numbers }) =
             (&operation.request, &operation.outcome)
         else {
@@ -82,7 +82,8 @@ mod tests {
 
     fn bill(scene: &mut Scene, id: u64, number: Value) {
         let fields = json!({"number": number});
-        let row = Row { id: FIRST_ID + id, table: "shop.Bill".into(), is_active: true, fields };
+        let (id, table) = (FIRST_ID + id, "shop.Bill".into());
+        let row = Row { id, table, is_active: true, parent: None, fields };
         scene.event_of("bill", row);
     }
 
@@ -95,7 +96,7 @@ mod tests {
             bill(&mut scene, 0, json!("INV2026-0001"));
             bill(&mut scene, 1, json!(second));
             bill(&mut scene, 1, json!(second));
-            assert_eq!(find(&scene.history).is_empty(), is_right, "{second}");
+            assert_eq!(find(&Facts::of(&scene.history)).is_empty(), is_right, "{second}");
         }
     }
 
@@ -104,9 +105,9 @@ mod tests {
         let mut scene = Scene::new();
         bill(&mut scene, 0, json!("INV2026-0001"));
         bill(&mut scene, 1, json!("INV2027-0001"));
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
         bill(&mut scene, 2, Value::Null);
-        assert!(texts(find(&scene.history))[0].contains("null"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("null"));
     }
 
     #[test]
@@ -115,7 +116,7 @@ mod tests {
         let mut draw = |number: &str| {
             let request = Request::Draw { series: "order".into() };
             scene.operation(request, Outcome::Drawn { numbers: vec![number.into()] });
-            find(&scene.history)
+            find(&Facts::of(&scene.history))
         };
         assert_eq!(draw("1"), []);
         assert_eq!(draw("2"), []);

@@ -1,35 +1,57 @@
-//! Records are what the log makes of them.
+//! Records are what the log makes of them, and there are no others.
 
 use std::collections::BTreeMap;
 
-use super::Found;
-use crate::history::{History, Record, RecordKey};
+use super::{Facts, Found};
+use crate::history::{Part, Record, RecordKey};
 
-pub(super) fn find(history: &History) -> Found {
-    let folded = fold(history);
+/// The table of which the final state has lists.
+const LISTED: &str = "shop.Article";
+
+pub(super) fn find(facts: &Facts<'_>) -> Found {
+    let end = facts.end;
+    let folded = fold(facts);
+    let mut found = compare(facts, &folded, &end.records, "record", Part::Records);
+    let mut listed = folded;
+    listed.retain(|_, record| record.row.table == LISTED);
+    found.extend(compare(facts, &listed, &end.listed, "listed document", Part::List));
+    found
+}
+
+/// Compares the records that were read with those that the logs make. `part` is the part of the
+/// final state that was read.
+fn compare(
+    facts: &Facts<'_>,
+    folded: &BTreeMap<RecordKey, Record>,
+    read: &BTreeMap<RecordKey, Record>,
+    what: &str,
+    part: fn(u64) -> Part,
+) -> Found {
+    let has_log = |(ws, _): &RecordKey| facts.end.is_whole(Part::Log(*ws));
     let mut found = Found::new();
-    for (key, expected) in &folded {
-        match history.end.records.get(key) {
+    for (key, expected) in folded.iter().filter(|(key, _)| has_log(key)) {
+        let (ws, id) = key;
+        match read.get(key) {
             Some(record) if record == expected => {}
-            there => found.push((
-                format!(
-                    "record {} of workspace {} is {there:?}, and the log makes {expected:?}",
-                    key.1, key.0
-                ),
-                Vec::new(),
-            )),
+            None if !facts.end.is_whole(part(*ws)) => {}
+            there => {
+                let text = format!(
+                    "{what} {id} of workspace {ws} is {there:?}, and the log makes {expected:?}"
+                );
+                found.push((text, Vec::new()));
+            }
         }
     }
-    for key in history.end.records.keys().filter(|key| !folded.contains_key(key)) {
-        let text = format!("no event wrote record {} of workspace {}", key.1, key.0);
-        found.push((text, Vec::new()));
+    let unknown = read.keys().filter(|key| has_log(key) && !folded.contains_key(key));
+    for (ws, id) in unknown {
+        found.push((format!("no event wrote {what} {id} of workspace {ws}"), Vec::new()));
     }
     found
 }
 
-fn fold(history: &History) -> BTreeMap<RecordKey, Record> {
+fn fold(facts: &Facts<'_>) -> BTreeMap<RecordKey, Record> {
     let mut records = BTreeMap::new();
-    for (ws, events) in &history.end.logs {
+    for (ws, events) in &facts.end.logs {
         for event in events {
             for row in &event.rows {
                 let record = Record { row: row.clone(), version: event.version };
@@ -43,7 +65,14 @@ fn fold(history: &History) -> BTreeMap<RecordKey, Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::testing::{Scene, WS, texts};
+    use crate::{
+        checks::testing::{Scene, WS, article, texts},
+        history::Version,
+    };
+
+    fn found(scene: &Scene) -> Vec<String> {
+        texts(find(&Facts::of(&scene.history)))
+    }
 
     #[test]
     fn a_record_that_is_missing_old_or_new_is_found() {
@@ -51,13 +80,26 @@ mod tests {
         let id = scene.create("a");
         let old = scene.record(id).unwrap();
         scene.update("b", id, None);
-        assert_eq!(find(&scene.history), []);
+        assert_eq!(found(&scene), [""; 0]);
         scene.history.end.records.insert((WS, id), old.clone());
-        assert!(texts(find(&scene.history))[0].contains("the log makes"));
+        assert!(found(&scene)[0].contains("the log makes"));
         scene.history.end.records.remove(&(WS, id));
-        assert!(texts(find(&scene.history))[0].contains("is None"));
+        assert!(found(&scene)[0].contains("is None"));
         scene.log().clear();
+        scene.history.end.listed.clear();
         scene.history.end.records.insert((WS, id), old);
-        assert!(texts(find(&scene.history))[0].contains("no event wrote"));
+        assert!(found(&scene)[0].contains("no event wrote record"));
+    }
+
+    #[test]
+    fn a_document_that_only_a_list_has_or_lacks_is_found() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let version = Version { epoch: 1, offset: 1 };
+        let record = Record { row: article(id + 1, "b"), version };
+        scene.history.end.listed.insert((WS, id + 1), record);
+        assert!(found(&scene)[0].contains("no event wrote listed document"));
+        scene.history.end.listed.clear();
+        assert!(found(&scene)[0].contains("listed document"));
     }
 }

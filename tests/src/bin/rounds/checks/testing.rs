@@ -1,15 +1,16 @@
 //! Small histories for the tests of the checks. What a scene makes is right; each test breaks it.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Found;
 use crate::history::{
-    Change, Event, History, Operation, Outcome, PartitionEvent, Record, Request, Row, Version,
-    Written,
+    Change, Event, History, Operation, Outcome, Parent, PartitionEvent, Record, Request, Row,
+    SentRow, Version, Written,
 };
 
 pub(crate) const WS: u64 = 11;
 pub(crate) const PARTITION: u16 = 1;
+pub(crate) const TABLE: &str = "shop.Article";
 /// The first id of a document.
 pub(crate) const FIRST_ID: u64 = 322_685_000_131_072;
 
@@ -54,6 +55,9 @@ impl Scene {
         let (version, wlog, request) = (event.version, event.wlog, event.request.clone());
         for row in &event.rows {
             let record = Record { row: row.clone(), version };
+            if row.table == TABLE {
+                self.history.end.listed.insert((WS, row.id), record.clone());
+            }
             self.history.end.records.insert((WS, row.id), record);
         }
         self.partition().push(PartitionEvent { version, ws: WS, wlog, request });
@@ -61,18 +65,18 @@ impl Scene {
         version
     }
 
-    fn event(&mut self, request: &str, id: u64, fields: serde_json::Value) -> Version {
-        self.event_of(request, Row { id, table: "shop.Article".into(), is_active: true, fields })
-    }
-
     pub(crate) fn event_of(&mut self, request: &str, row: Row) -> Version {
-        let (version, request) = (Version { epoch: 0, offset: 0 }, request.to_owned());
-        self.append(Event { wlog: 0, version, request, rows: vec![row] })
+        self.event(request, vec![row])
     }
 
-    fn written(&mut self, version: Version, ids: Vec<u64>) -> Outcome {
+    pub(crate) fn event(&mut self, request: &str, rows: Vec<Row>) -> Version {
+        let (version, request) = (Version { epoch: 0, offset: 0 }, request.to_owned());
+        self.append(Event { wlog: 0, version, request, rows })
+    }
+
+    pub(crate) fn written(&mut self, version: Version, ids: Vec<(u64, u64)>) -> Outcome {
         let wlog = self.log().len() as u64;
-        Outcome::Written(Written { wlog, version, ids, repeated: false })
+        Outcome::Written(Written { wlog, version, ids, repeated: false, served_by: None })
     }
 
     fn new_id(&mut self) -> u64 {
@@ -91,32 +95,70 @@ impl Scene {
 
     fn create_by(&mut self, request: &str, has_key: bool) -> u64 {
         let id = self.new_id();
-        let version = self.event(request, id, json!({"name": request}));
-        let outcome = self.written(version, vec![id]);
+        let version = self.event_of(request, article(id, request));
+        let outcome = self.written(version, vec![(1, id)]);
         self.operation(create(request, has_key), outcome);
         id
     }
 
+    /// A client creates a bill with a line.
+    pub(crate) fn bill(&mut self, request: &str) -> usize {
+        let first = FIRST_ID - 5_000_000_000;
+        let rows = vec![
+            row(65_601, "sys.NumberCounter65601", json!({"next": 2})),
+            row(first, "shop.Bill", json!({"customer": "Ann", "number": "INV2026-0001"})),
+            Row {
+                parent: Some(Parent { id: first, container: "lines".into() }),
+                ..row(first + 1, "shop.Line", json!({"quantity": 2}))
+            },
+        ];
+        let version = self.event(request, rows);
+        let outcome = self.written(version, vec![(1, first), (2, first + 1)]);
+        let parent = Some(Parent { id: 1, container: "lines".into() });
+        let rows = vec![
+            sent(1, "shop.Bill", json!({"customer": "Ann"})),
+            SentRow { parent, ..sent(2, "shop.Line", json!({"quantity": 2})) },
+        ];
+        self.operation(write(request, false, Change::Create, rows), outcome)
+    }
+
     /// A client changes a document. Returns the number of the operation.
     pub(crate) fn update(&mut self, request: &str, id: u64, if_match: Option<Version>) -> usize {
-        let version = self.event(request, id, json!({"name": request}));
+        let mut row = article(id, request);
+        if let Some(before) = self.record(id) {
+            row.fields = before.row.fields;
+            row.fields["name"] = request.into();
+        }
+        let version = self.event_of(request, row);
         let outcome = self.written(version, Vec::new());
-        let change = Change::Update { id, if_match };
-        self.operation(Request::Write { id: request.into(), has_key: false, change }, outcome)
+        self.operation(change(request, id, if_match), outcome)
     }
 
     pub(crate) fn refused(&mut self, request: &str) {
-        let outcome = Outcome::Refused { status: 503, code: "queue_full".into() };
-        self.operation(create(request, false), outcome);
+        self.operation(create(request, false), refusal(503, "queue_full"));
     }
 
     /// A command without an answer.
     pub(crate) fn unknown(&mut self, request: &str, is_done: bool) {
         if is_done {
             let id = self.new_id();
-            self.event(request, id, json!({"name": request}));
+            self.event_of(request, article(id, request));
         }
         self.operation(create(request, false), Outcome::Unknown { why: "504".into() });
+    }
+
+    /// Another try of the command of an operation.
+    pub(crate) fn again(&mut self, operation: usize, outcome: Outcome) -> usize {
+        let request = self.history.operations[operation].request.clone();
+        self.operation(request, outcome)
+    }
+
+    /// The answer of an operation.
+    pub(crate) fn answer(&mut self, operation: usize) -> &mut Written {
+        match &mut self.history.operations[operation].outcome {
+            Outcome::Written(written) => written,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// A read of a document. Returns the number of the operation.
@@ -141,7 +183,7 @@ impl Scene {
     }
 
     pub(crate) fn list(&mut self) -> usize {
-        let documents = self.history.end.records.values();
+        let documents = self.history.end.listed.values();
         let documents = documents.filter(|record| record.row.is_active);
         let documents = documents.map(|record| (record.row.id, record.version)).collect();
         let table = "shop.Article".to_owned();
@@ -150,8 +192,38 @@ impl Scene {
     }
 }
 
-fn create(request: &str, has_key: bool) -> Request {
-    Request::Write { id: request.to_owned(), has_key, change: Change::Create }
+/// The fields of a document when it is created.
+fn fields(name: &str) -> Value {
+    json!({"name": name, "cents": 5})
+}
+
+fn row(id: u64, table: &str, fields: Value) -> Row {
+    Row { id, table: table.into(), is_active: true, parent: None, fields }
+}
+
+pub(crate) fn article(id: u64, name: &str) -> Row {
+    row(id, "shop.Article", fields(name))
+}
+
+fn sent(id: u64, table: &str, fields: Value) -> SentRow {
+    SentRow { id, table: table.into(), parent: None, is_active: None, fields }
+}
+
+pub(crate) fn write(request: &str, has_key: bool, change: Change, rows: Vec<SentRow>) -> Request {
+    Request::Write { id: request.to_owned(), has_key, place: None, change, rows }
+}
+
+pub(crate) fn create(request: &str, has_key: bool) -> Request {
+    write(request, has_key, Change::Create, vec![sent(1, "shop.Article", fields(request))])
+}
+
+pub(crate) fn change(request: &str, id: u64, if_match: Option<Version>) -> Request {
+    let rows = vec![sent(id, "shop.Article", json!({"name": request}))];
+    write(request, false, Change::Update { id, if_match }, rows)
+}
+
+pub(crate) fn refusal(status: u16, code: &str) -> Outcome {
+    Outcome::Refused { status, code: code.to_owned() }
 }
 
 pub(crate) fn texts(found: Found) -> Vec<String> {

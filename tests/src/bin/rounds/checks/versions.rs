@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::facts::{EventTime, Facts};
 use crate::{
-    history::{Event, History, Outcome, RecordKey, Request, Row, Version},
+    history::{Event, Outcome, RecordKey, Request, Row, Version},
     real_time_order::{self, Ranked},
 };
 
@@ -16,51 +17,32 @@ pub(super) struct RecordVersions<'h> {
     pub(super) operations: Vec<Ranked>,
 }
 
-impl RecordVersions<'_> {
+impl<'h> RecordVersions<'h> {
     pub(super) fn rank(&self, version: Version) -> Option<usize> {
         self.ranks.get(&version).copied()
     }
-}
 
-/// The time in which an event happened, as far as its clients know.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct EventTime {
-    /// When the first try was sent.
-    pub(super) begin: u64,
-    /// When the first answer came. [`u64::MAX`] if none came.
-    pub(super) end: u64,
-    /// The number of the operation that ended then, or of a try without an answer.
-    pub(super) operation: u64,
-}
-
-/// The times of all events, by their request ids.
-pub(super) fn event_times(history: &History) -> HashMap<&str, EventTime> {
-    let mut times: HashMap<&str, EventTime> = HashMap::new();
-    for operation in &history.operations {
-        let Some((id, answer)) = operation.write() else { continue };
-        let end = if answer.is_some() { operation.end } else { u64::MAX };
-        let this = EventTime { begin: operation.begin, end, operation: operation.number };
-        let time = times.entry(id).or_insert(this);
-        time.begin = time.begin.min(operation.begin);
-        if end < time.end {
-            (time.end, time.operation) = (end, operation.number);
-        }
+    /// The version that a version followed.
+    pub(super) fn before(&self, version: Version) -> Option<(Version, &'h Row)> {
+        let place = self.rank(version)?.checked_sub(2)?;
+        self.versions.get(place).copied()
     }
-    times
 }
 
-/// All records that any event wrote, with the writes and the reads that are not eventual.
-pub(super) fn records(history: &History) -> BTreeMap<RecordKey, RecordVersions<'_>> {
-    let times = event_times(history);
-    let mut records: BTreeMap<RecordKey, RecordVersions<'_>> = BTreeMap::new();
-    for (ws, events) in &history.end.logs {
+/// All records that any event wrote, with the writes and the reads that do not say that they may be old.
+pub(super) fn records<'h>(facts: &Facts<'h>) -> BTreeMap<RecordKey, RecordVersions<'h>> {
+    let mut records: BTreeMap<RecordKey, RecordVersions<'h>> = BTreeMap::new();
+    for (ws, events) in &facts.end.logs {
         for event in events {
-            add_event(&mut records, *ws, event, &times);
+            add_event(&mut records, *ws, event, facts.time_of(*ws, event));
         }
     }
-    for operation in &history.operations {
-        let Request::Read { id, eventual: false } = operation.request else { continue };
-        let Outcome::Document { record, .. } = &operation.outcome else { continue };
+    for operation in &facts.operations {
+        let Request::Read { id, .. } = operation.request else { continue };
+        // An answer is of the present version if it does not say that it may be old.
+        let Outcome::Document { record, says_eventual: false } = &operation.outcome else {
+            continue;
+        };
         let Some(versions) = records.get_mut(&(operation.ws, id)) else { continue };
         let rank = match record {
             None => Some(0),
@@ -81,14 +63,14 @@ fn add_event<'h>(
     records: &mut BTreeMap<RecordKey, RecordVersions<'h>>,
     ws: u64,
     event: &'h Event,
-    times: &HashMap<&str, EventTime>,
+    time: Option<EventTime>,
 ) {
     for row in &event.rows {
         let record = records.entry((ws, row.id)).or_default();
         record.versions.push((event.version, row));
         let rank = record.versions.len();
         record.ranks.insert(event.version, rank);
-        if let Some(EventTime { begin, end, operation }) = times.get(&*event.request).copied() {
+        if let Some(EventTime { begin, end, operation }) = time {
             let rank = real_time_order::of_write(rank);
             record.operations.push(Ranked { begin, end, rank, operation });
         }

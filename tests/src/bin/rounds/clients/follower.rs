@@ -12,22 +12,29 @@ use tokio::{
 use super::{RETRY_DELAY, Shared};
 use crate::{
     api::{self, HttpRequest},
-    history::{Event, Outcome, Request},
+    history::{Outcome, Request},
 };
 
 /// A follower that hears nothing for so long connects again.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// Follows a log over one connection after another, until the clients stop.
+/// A follower goes on for at most 90 s after the clients, to get the last events.
+const CATCH_UP_MICROS: u64 = 90_000_000;
+
+/// Follows a log over one connection after another, until the clients have stopped and it has all
+/// events that were acknowledged.
 pub(super) async fn run(shared: Arc<Shared>, number: u32, mut rng: Rng) {
     let ws = shared.workspaces[rng.usize(..shared.workspaces.len())];
     let mut follower = Follower { shared, number, ws, from: 1 };
-    while !follower.shared.is_stopped() {
+    while !follower.is_done() {
         let node = follower.shared.nodes[rng.usize(..follower.shared.nodes.len())];
         // The end of a connection is no error: the next one goes on.
         let _ = follower.follow(node).await;
         follower.shared.clock.sleep(RETRY_DELAY).await;
     }
+    let request = Request::FollowEnd { follower: number, next: follower.from };
+    let (begin, outcome) = (follower.shared.clients_end(), Outcome::Events { events: Vec::new() });
+    follower.shared.recorder.operation(1_000 + number, begin, ws, request, outcome);
 }
 
 struct Follower {
@@ -39,6 +46,14 @@ struct Follower {
 }
 
 impl Follower {
+    /// Whether the clients have stopped, and all events came or the time for them is over.
+    fn is_done(&self) -> bool {
+        let (end, now) = (self.shared.clients_end(), self.shared.recorder.now());
+        let has_all = || self.from > self.shared.known(self.ws, |known| known.log_end);
+        let is_late = || now.saturating_sub(end) > CATCH_UP_MICROS;
+        end > 0 && (has_all() || is_late())
+    }
+
     async fn follow(&mut self, node: SocketAddr) -> std::io::Result<()> {
         let path = format!("{}/wlog?follow=true&from={}", workspace_path(self.ws), self.from);
         let mut stream = TcpStream::connect(node).await?;
@@ -52,7 +67,7 @@ impl Follower {
                 let soon = self.shared.clock.now() + Duration::from_millis(500);
                 match self.shared.clock.timeout_at(soon.min(deadline), &mut read).await {
                     Ok(read) => break read?,
-                    Err(_) if self.shared.is_stopped() || soon >= deadline => return Ok(()),
+                    Err(_) if self.is_done() || soon >= deadline => return Ok(()),
                     Err(_) => {}
                 }
             };
@@ -71,25 +86,44 @@ impl Follower {
             }
             let Some(chunks) = &mut body else { continue };
             chunks.take(&mut bytes, &mut line);
-            self.record(begin, &mut line);
+            if !self.record(begin, &mut line) {
+                return Ok(());
+            }
         }
     }
 
-    /// Records the events of all whole lines, and leaves the rest.
-    fn record(&mut self, begin: u64, text: &mut Vec<u8>) {
-        let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { return };
+    /// Records the events of all whole lines, and leaves the rest. Returns whether all lines are
+    /// events. Another connection goes on behind the last event.
+    fn record(&mut self, begin: u64, text: &mut Vec<u8>) -> bool {
+        let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { return true };
         let whole: Vec<u8> = text.drain(..=end).collect();
         let whole = String::from_utf8_lossy(&whole);
-        let lines = whole.lines().filter(|line| !line.is_empty());
-        let events: Option<Vec<Event>> = lines.map(api::event).collect();
-        let outcome = match events {
-            Some(events) if events.is_empty() => return,
-            Some(events) => Outcome::Events { events },
-            None => Outcome::Unknown { why: format!("lines that make no sense: {whole}") },
-        };
+        let (mut events, mut wrong) = (Vec::new(), None);
+        for line in whole.lines().filter(|line| !line.is_empty()) {
+            match api::event(line) {
+                Some(event) => events.push(event),
+                None => {
+                    wrong = Some(format!("a line that makes no sense: {line}"));
+                    break;
+                }
+            }
+        }
+        if !events.is_empty() {
+            self.add(begin, Outcome::Events { events });
+        }
+        if let Some(why) = wrong {
+            self.add(begin, Outcome::Wrong { why });
+            return false;
+        }
+        true
+    }
+
+    fn add(&mut self, begin: u64, outcome: Outcome) {
         let request = Request::Follow { follower: self.number, from: self.from };
-        if let Outcome::Events { events } = &outcome {
-            self.from += events.len() as u64;
+        if let Outcome::Events { events } = &outcome
+            && let Some(last) = events.last()
+        {
+            self.from = last.wlog + 1;
         }
         self.shared.recorder.operation(1_000 + self.number, begin, self.ws, request, outcome);
     }

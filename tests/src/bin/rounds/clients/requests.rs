@@ -1,12 +1,11 @@
 //! The requests of clients.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use shop::http_client::{command_path, workspace_path};
 
-use super::CREATE;
 use crate::{
     api::HttpRequest,
-    history::{Change, Outcome, Request, Version},
+    history::{Change, Parent, Request, SentRow, Version},
 };
 
 /// A command without its id.
@@ -14,73 +13,111 @@ use crate::{
 pub(super) struct Sent {
     pub(super) request: HttpRequest,
     pub(super) change: Change,
+    pub(super) rows: Vec<SentRow>,
 }
 
-fn post(path: String, body: &serde_json::Value) -> HttpRequest {
+fn post(path: String, body: &Value) -> HttpRequest {
     HttpRequest { method: "POST", path, headers: Vec::new(), body: body.to_string() }
+}
+
+/// The record of a workspace itself.
+const DESCRIPTOR: u64 = 65_536;
+
+pub(super) const ARTICLE: &str = "shop.Article";
+
+fn row(id: u64, table: &str, fields: Value) -> SentRow {
+    SentRow { id, table: table.to_owned(), parent: None, is_active: None, fields }
 }
 
 /// The command that creates a workspace, and its id.
 pub(super) fn workspace(ws: u64) -> (Sent, String) {
     let body = json!({"args": {"kind": "Shop"}});
     let request = post(command_path(ws, "sys.CreateWorkspace"), &body);
-    (Sent { request, change: CREATE }, format!("workspace-{ws}"))
+    let rows =
+        vec![row(DESCRIPTOR, "sys.WorkspaceDescriptor", json!({"kind": "Shop", "name": ""}))];
+    (Sent { request, change: Change::Create, rows }, format!("workspace-{ws}"))
+}
+
+/// A document that is created by a command of its own.
+fn created(ws: u64, table: &str, fields: Value) -> Sent {
+    let body = json!({"fields": fields});
+    let request = post(format!("{}/docs/{table}", workspace_path(ws)), &body);
+    Sent { request, change: Change::Create, rows: vec![row(1, table, fields)] }
 }
 
 pub(super) fn article(ws: u64, value: u64) -> Sent {
-    let body = json!({"fields": {"name": format!("{value:x}"), "cents": value >> 32}});
-    let request = post(format!("{}/docs/shop.Article", workspace_path(ws)), &body);
-    Sent { request, change: CREATE }
+    created(ws, ARTICLE, json!({"name": format!("{value:x}"), "cents": value >> 32}))
 }
 
-pub(super) fn delivery(ws: u64) -> Sent {
-    let body = json!({"fields": {"customer": "Ann"}});
-    let request = post(format!("{}/docs/shop.Delivery", workspace_path(ws)), &body);
-    Sent { request, change: CREATE }
+pub(super) fn delivery(ws: u64, value: u64) -> Sent {
+    created(ws, "shop.Delivery", json!({"customer": format!("{value:x}")}))
 }
 
 /// A bill with a line.
-pub(super) fn bill(ws: u64) -> Sent {
-    let body = json!({"rows": [
-        {"id": 1, "table": "shop.Bill", "fields": {"customer": "Ann"}},
-        {"id": 2, "table": "shop.Line", "parent": {"id": 1, "container": "lines"},
-         "fields": {"quantity": 2}}]});
-    Sent { request: post(command_path(ws, "sys.CUD"), &body), change: CREATE }
+pub(super) fn bill(ws: u64, value: u64) -> Sent {
+    let parent = Some(Parent { id: 1, container: "lines".to_owned() });
+    let quantity = json!({"quantity": value % 1_000});
+    let rows = vec![
+        row(1, "shop.Bill", json!({"customer": format!("{value:x}")})),
+        SentRow { parent, ..row(2, "shop.Line", quantity) },
+    ];
+    let body = json!({"rows": rows.iter().map(json_of).collect::<Vec<_>>()});
+    Sent { request: post(command_path(ws, "sys.CUD"), &body), change: Change::Create, rows }
+}
+
+/// A batch of commands.
+pub(super) fn batch(ws: u64, commands: &[Sent]) -> HttpRequest {
+    let commands = commands.iter().map(|sent| {
+        let mut rows: Vec<Value> = sent.rows.iter().map(json_of).collect();
+        if let (Change::Update { if_match: Some(Version { epoch, offset }), .. }, [row]) =
+            (&sent.change, &mut rows[..])
+        {
+            row["version"] = json!({"epoch": epoch, "offset": offset});
+        }
+        json!({"command": "sys.CUD", "rows": rows})
+    });
+    let body = json!({"commands": commands.collect::<Vec<_>>()});
+    post(format!("{}/commands", workspace_path(ws)), &body)
+}
+
+/// A row of a command, as the API has it.
+fn json_of(row: &SentRow) -> Value {
+    let mut json = json!({"id": row.id, "table": row.table, "fields": row.fields});
+    if let Some(Parent { id, container }) = &row.parent {
+        json["parent"] = json!({"id": id, "container": container});
+    }
+    json
 }
 
 pub(super) fn changed(ws: u64, id: u64, if_match: Option<Version>, value: u64) -> Sent {
-    let body = json!({"fields": {"name": format!("{value:x}")}}).to_string();
-    change(ws, id, if_match, "PATCH", body)
+    let fields = json!({"name": format!("{value:x}")});
+    let body = json!({"fields": fields}).to_string();
+    change(ws, ("PATCH", body), if_match, row(id, ARTICLE, fields))
 }
 
 pub(super) fn deactivated(ws: u64, id: u64, if_match: Option<Version>) -> Sent {
-    change(ws, id, if_match, "DELETE", String::new())
+    let row = SentRow { is_active: Some(false), ..row(id, ARTICLE, json!({})) };
+    change(ws, ("DELETE", String::new()), if_match, row)
 }
 
-fn change(ws: u64, id: u64, if_match: Option<Version>, method: &'static str, body: String) -> Sent {
-    let path = format!("{}/docs/shop.Article/{id}", workspace_path(ws));
+fn change(
+    ws: u64,
+    (method, body): (&'static str, String),
+    if_match: Option<Version>,
+    row: SentRow,
+) -> Sent {
+    let id = row.id;
+    let path = format!("{}/docs/{ARTICLE}/{id}", workspace_path(ws));
     let tag = |Version { epoch, offset }| ("if-match", format!("\"{epoch}.{offset}\""));
     let headers = if_match.map(tag).into_iter().collect();
     let request = HttpRequest { method, path, headers, body };
-    Sent { request, change: Change::Update { id, if_match } }
+    Sent { request, change: Change::Update { id, if_match }, rows: vec![row] }
 }
 
 pub(super) fn document(ws: u64, id: u64, eventual: bool) -> (Request, HttpRequest) {
     let consistency = if eventual { "?consistency=eventual" } else { "" };
     let path = format!("{}/docs/shop.Article/{id}{consistency}", workspace_path(ws));
     (Request::Read { id, eventual }, HttpRequest::get(path))
-}
-
-/// A read of a document that is not found is an answer, too.
-pub(super) fn without_document(request: &Request, outcome: Outcome) -> Outcome {
-    match (request, &outcome) {
-        (Request::Read { eventual, .. }, Outcome::Refused { status: 404, code })
-            if code == "not_found" =>
-        {
-            Outcome::Document { record: None, says_eventual: *eventual }
-        }
-        _ => outcome,
-    }
 }
 
 pub(super) fn list(ws: u64, after: u64) -> (Request, HttpRequest) {

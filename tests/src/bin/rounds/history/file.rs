@@ -8,10 +8,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Event, History, Operation, PartitionEvent, Record};
+use super::{Event, FinalState, History, Operation, Part, PartitionEvent, Record, RecordKey};
 
 /// A line of the file. Lines that only the timeline needs are ignored by the checks.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum Line {
     /// The first line: the command line of the run.
@@ -40,6 +40,16 @@ pub(crate) enum Line {
         ws: u64,
         record: Record,
     },
+    /// A record of a list at the end of the run.
+    FinalListed {
+        ws: u64,
+        record: Record,
+    },
+    /// A part of the final state that could not be read, or not to its end.
+    Unreadable {
+        part: Part,
+        why: String,
+    },
     /// The last line. A file without it is of a run that did not come to its end.
     End,
 }
@@ -66,23 +76,54 @@ impl HistoryWriter {
     }
 }
 
-/// Reads a history. Fails if a line is not one of a history, or if the last line is missing.
+/// Reads a history. Fails if a line is not one of a history. The last line may be cut: then the run
+/// did not come to its end, and the final state is unreadable.
 pub(crate) fn read(path: &Path) -> io::Result<History> {
     let mut history = History::default();
+    let mut lines = BufReader::new(File::open(path)?).lines().enumerate().peekable();
     let mut is_whole = false;
-    for (at, text) in BufReader::new(File::open(path)?).lines().enumerate() {
-        let line: Line = serde_json::from_str(&text?).map_err(|error| {
-            let why = format!("{}, line {}: {error}", path.display(), at + 1);
-            io::Error::new(io::ErrorKind::InvalidData, why)
-        })?;
+    while let Some((at, text)) = lines.next() {
+        let line: Line = match serde_json::from_str(&text?) {
+            Ok(line) => line,
+            Err(_) if at > 0 && lines.peek().is_none() => break,
+            Err(error) => {
+                let why = format!("{}, line {}: {error}", path.display(), at + 1);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
+        };
         is_whole = matches!(line, Line::End);
         history.add(line);
     }
     if !is_whole {
-        let why = format!("{}: the last line is missing, so the run did not end", path.display());
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+        let why = "the last line is missing, so the run did not end".to_owned();
+        history.end.unreadable.insert(Part::All, why);
     }
     Ok(history)
+}
+
+impl FinalState {
+    /// The lines of the file that make the state.
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        let FinalState { logs, partitions, records, listed, unreadable } = self;
+        let event = |ws: &u64, event: &Event| Line::LogEvent { ws: *ws, event: event.clone() };
+        let mut lines: Vec<Line> = Vec::new();
+        for (ws, events) in logs {
+            lines.extend(events.iter().map(|of| event(ws, of)));
+        }
+        for (partition, events) in partitions {
+            let partition = *partition;
+            let events = events.iter().cloned();
+            lines.extend(events.map(|event| Line::PartitionEvent { partition, event }));
+        }
+        let record = |((ws, _), of): (&RecordKey, &Record)| (*ws, of.clone());
+        let records = records.iter().map(record);
+        lines.extend(records.map(|(ws, record)| Line::FinalRecord { ws, record }));
+        let listed = listed.iter().map(record);
+        lines.extend(listed.map(|(ws, record)| Line::FinalListed { ws, record }));
+        let unreadable = unreadable.iter().map(|(part, why)| (*part, why.clone()));
+        lines.extend(unreadable.map(|(part, why)| Line::Unreadable { part, why }));
+        lines
+    }
 }
 
 impl History {
@@ -97,6 +138,46 @@ impl History {
             Line::FinalRecord { ws, record } => {
                 self.end.records.insert((ws, record.row.id), record);
             }
+            Line::FinalListed { ws, record } => {
+                self.end.listed.insert((ws, record.row.id), record);
+            }
+            Line::Unreadable { part, why } => {
+                self.end.unreadable.insert(part, why);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_a_run_that_did_not_end_is_read_without_a_final_state() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.jsonl");
+        let first = Line::Run { seed: 1, settings: String::new() };
+        let part = Part::Log(7);
+        for (cut, is_whole) in [(0, true), (1, true), (2, false)] {
+            let mut writer = HistoryWriter::create(&path).unwrap();
+            writer.write(&first).unwrap();
+            writer.write(&Line::Unreadable { part, why: "damaged".into() }).unwrap();
+            writer.end().unwrap();
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes.truncate(bytes.len() - cut);
+            std::fs::write(&path, &bytes).unwrap();
+            let end = read(&path).unwrap().end;
+            assert_eq!(end.is_whole(Part::Log(8)), is_whole, "{cut}");
+            assert!(!end.is_whole(part));
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_with_a_line_of_something_else_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.jsonl");
+        std::fs::write(&path, "no\n{\"line\":\"end\"}\n").unwrap();
+        assert!(read(&path).is_err());
     }
 }

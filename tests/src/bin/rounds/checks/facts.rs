@@ -1,0 +1,258 @@
+//! What all checks know of a history: the commands with their tries and events, and the versions of
+//! the records. A check run finds these facts once.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::versions::{self, RecordVersions};
+use crate::history::{
+    Change, CommandId, Event, FinalState, History, Operation, Outcome, RecordKey, Request, Row,
+    SentRow, Written,
+};
+
+/// The facts of a history, or of a part of its operations.
+pub(crate) struct Facts<'h> {
+    pub(super) operations: Vec<&'h Operation>,
+    pub(super) end: &'h FinalState,
+    pub(super) commands: BTreeMap<CommandId<'h>, Command<'h>>,
+    /// The commands of events, by workspace and offset.
+    pub(super) of_event: HashMap<(u64, u64), CommandId<'h>>,
+    pub(super) records: BTreeMap<RecordKey, RecordVersions<'h>>,
+    /// For each workspace, the moments in which events were known to be done, by their offsets.
+    known: HashMap<u64, Vec<Known>>,
+}
+
+/// The moment in which a client knew that an event is done, from the end of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) at: u64,
+    pub(super) operation: u64,
+}
+
+/// The events of a workspace. Offsets above are wrong.
+const MOST_EVENTS: usize = 10_000_000;
+
+/// A command with all its tries.
+pub(super) struct Command<'h> {
+    pub(super) ws: u64,
+    pub(super) has_key: bool,
+    pub(super) change: &'h Change,
+    pub(super) rows: &'h [SentRow],
+    pub(super) tries: Vec<&'h Operation>,
+    /// The events with their workspaces. One, if the node is right.
+    pub(super) events: Vec<(u64, &'h Event)>,
+}
+
+/// The time in which an event happened, as far as its clients know.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventTime {
+    /// When the first try was sent that was not refused.
+    pub(super) begin: u64,
+    /// When the first answer came. [`u64::MAX`] if none came.
+    pub(super) end: u64,
+    /// The number of the operation that ended then, or of a try without an answer.
+    pub(super) operation: u64,
+}
+
+impl<'h> Facts<'h> {
+    pub(crate) fn of(history: &'h History) -> Facts<'h> {
+        Facts::of_part(history.operations.iter().collect(), &history.end)
+    }
+
+    pub(crate) fn of_part(operations: Vec<&'h Operation>, end: &'h FinalState) -> Facts<'h> {
+        let commands = commands(&operations);
+        let known = known(&operations);
+        let (of_event, records) = (HashMap::new(), BTreeMap::new());
+        let mut facts = Facts { operations, end, commands, of_event, records, known };
+        facts.add_events();
+        facts.records = versions::records(&facts);
+        facts
+    }
+
+    /// The time of an event, if a client sent its command.
+    pub(super) fn time_of(&self, ws: u64, event: &Event) -> Option<EventTime> {
+        let command = self.of_event.get(&(ws, event.wlog))?;
+        Some(self.commands.get(command)?.time())
+    }
+
+    /// When an event was first known to be done: by its own answer, by that of a later one, or by a
+    /// read of the log.
+    pub(super) fn known_by(&self, ws: u64, wlog: u64) -> Option<Known> {
+        self.known.get(&ws)?.get(usize::try_from(wlog).ok()?).copied()
+    }
+
+    fn add_events(&mut self) {
+        let mut by_request: HashMap<&str, Vec<CommandId<'h>>> = HashMap::new();
+        for id in self.commands.keys() {
+            by_request.entry(id.request).or_default().push(*id);
+        }
+        let end: &'h FinalState = self.end;
+        for (ws, events) in &end.logs {
+            for event in events {
+                let ids = by_request.get(&*event.request).map_or(&[][..], Vec::as_slice);
+                let Some(id) = self.sender_of(ids, event) else { continue };
+                self.of_event.insert((*ws, event.wlog), id);
+                if let Some(command) = self.commands.get_mut(&id) {
+                    command.events.push((*ws, event));
+                }
+            }
+        }
+    }
+
+    /// The command of an event, of the commands with its request id. The commands of a batch differ
+    /// in what they send.
+    fn sender_of(&self, ids: &[CommandId<'h>], event: &Event) -> Option<CommandId<'h>> {
+        if let [id @ CommandId { place: None, .. }] = ids {
+            return Some(*id);
+        }
+        let fits = |id: &&CommandId<'h>| {
+            self.commands.get(id).is_some_and(|command| command.could_make(event))
+        };
+        let is_free = |id: &&CommandId<'h>| {
+            self.commands.get(id).is_some_and(|command| command.events.is_empty())
+        };
+        let free = ids.iter().filter(is_free).find(fits);
+        free.or_else(|| ids.iter().find(fits)).copied()
+    }
+}
+
+/// The first moments of all workspaces, by offsets.
+fn known(operations: &[&Operation]) -> HashMap<u64, Vec<Known>> {
+    let mut known: HashMap<u64, Vec<Option<Known>>> = HashMap::new();
+    for operation in operations {
+        let wlog = match &operation.outcome {
+            Outcome::Written(written) => written.wlog,
+            Outcome::Events { events } => events.last().map_or(0, |event| event.wlog),
+            _ => continue,
+        };
+        // An offset that no log can have is found by other checks.
+        let place = usize::try_from(wlog).unwrap_or(0).min(MOST_EVENTS);
+        let known = known.entry(operation.ws).or_default();
+        known.resize(known.len().max(place + 1), None);
+        let this = Known { at: operation.end, operation: operation.number };
+        if known[place].is_none_or(|known| known.at > this.at) {
+            known[place] = Some(this);
+        }
+    }
+    known.into_iter().map(|(ws, known)| (ws, first_from_end(&known))).collect()
+}
+
+/// For each place, the first moment of this or any later place.
+fn first_from_end(known: &[Option<Known>]) -> Vec<Known> {
+    let mut first = Known { at: u64::MAX, operation: 0 };
+    let mut from_end: Vec<Known> = known
+        .iter()
+        .rev()
+        .map(|known| {
+            first = known.filter(|known| known.at < first.at).unwrap_or(first);
+            first
+        })
+        .collect();
+    from_end.reverse();
+    from_end
+}
+
+fn commands<'h>(operations: &[&'h Operation]) -> BTreeMap<CommandId<'h>, Command<'h>> {
+    let mut commands: BTreeMap<CommandId<'h>, Command<'h>> = BTreeMap::new();
+    for operation in operations {
+        let Request::Write { id, has_key, place, change, rows } = &operation.request else {
+            continue;
+        };
+        let command = CommandId { request: id, place: *place };
+        let command = commands.entry(command).or_insert_with(|| Command {
+            ws: operation.ws,
+            has_key: *has_key,
+            change,
+            rows,
+            tries: Vec::new(),
+            events: Vec::new(),
+        });
+        command.tries.push(operation);
+    }
+    commands
+}
+
+impl<'h> Command<'h> {
+    /// The numbers of the tries.
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        self.tries.iter().map(|operation| operation.number).collect()
+    }
+
+    /// The tries that were answered as done.
+    pub(super) fn answers(&self) -> impl Iterator<Item = (&'h Operation, &'h Written)> {
+        self.tries.iter().filter_map(|operation| match &operation.outcome {
+            Outcome::Written(written) => Some((*operation, written)),
+            _ => None,
+        })
+    }
+
+    /// A refused try has no effect, so an effect begins with another try at the earliest.
+    fn time(&self) -> EventTime {
+        let refused = |of: &&&Operation| matches!(of.outcome, Outcome::Refused { .. });
+        let begin = self.tries.iter().filter(|of| !refused(of)).map(|of| of.begin).min();
+        let first = self.tries.iter().map(|of| of.begin).min();
+        let answered = self.answers().map(|(of, _)| (of.end, of.number)).min();
+        let (end, operation) =
+            answered.unwrap_or((u64::MAX, self.tries.first().map_or(0, |of| of.number)));
+        EventTime { begin: begin.or(first).unwrap_or(0), end, operation }
+    }
+
+    /// Whether an event has rows for all that the command sent.
+    fn could_make(&self, event: &Event) -> bool {
+        self.rows.iter().all(|sent| event.rows.iter().any(|row| could_be(sent, row)))
+    }
+}
+
+fn could_be(sent: &SentRow, row: &Row) -> bool {
+    let is_of = if sent.is_new() { sent.table == row.table } else { sent.id == row.id };
+    let has = |(name, value): (&String, &serde_json::Value)| {
+        value.is_null() || row.fields[name.as_str()] == *value
+    };
+    is_of
+        && sent.is_active.is_none_or(|is_active| is_active == row.is_active)
+        && sent.fields.as_object().is_none_or(|fields| fields.iter().all(has))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::{
+        answers,
+        testing::{FIRST_ID, Scene, WS, article, create, texts},
+    };
+
+    /// A batch of two commands without an answer, with the events of some of them.
+    fn batch(events: &[&str]) -> Scene {
+        let mut scene = Scene::new();
+        for (number, name) in ["first", "second"].iter().enumerate() {
+            let mut request = create(name, true);
+            let Request::Write { id, place, .. } = &mut request else { unreachable!() };
+            (*id, *place) = ("batch".to_owned(), Some(number as u32));
+            scene.operation(request, Outcome::Unknown { why: "cut".into() });
+        }
+        for (id, name) in (FIRST_ID..).zip(events) {
+            scene.event_of("batch", article(id, name));
+        }
+        scene
+    }
+
+    #[test]
+    fn each_event_of_a_batch_is_of_the_command_that_sent_its_values() {
+        for events in [&["second", "first"][..], &["second"], &[]] {
+            let scene = batch(events);
+            let facts = Facts::of(&scene.history);
+            assert_eq!(facts.of_event.len(), events.len());
+            if !events.is_empty() {
+                assert_eq!(facts.of_event[&(WS, 1)].place, Some(1));
+            }
+            assert_eq!(answers::find(&facts), []);
+        }
+    }
+
+    #[test]
+    fn events_of_a_batch_that_came_twice_or_were_not_sent_are_found() {
+        let scene = batch(&["first", "first"]);
+        assert!(texts(answers::find(&Facts::of(&scene.history)))[0].contains("has 2 events"));
+        let scene = batch(&["first", "torn"]);
+        assert!(texts(answers::find(&Facts::of(&scene.history)))[0].contains("no client sent"));
+    }
+}

@@ -1,0 +1,122 @@
+//! Each answer is one that the API documents for its request (`docs/http-api.md`).
+
+use super::{Facts, Found};
+use crate::history::{Change, Outcome, Request};
+
+/// The codes of 503 that all requests may get.
+const UNAVAILABLE: [&str; 10] = [
+    "not_leader",
+    "unreachable",
+    "partition_busy",
+    "peer_busy",
+    "recovering",
+    "memory_full",
+    "stopping",
+    "storage",
+    "timed_out",
+    "failed",
+];
+
+pub(super) fn find(facts: &Facts<'_>) -> Found {
+    let mut found = Found::new();
+    for operation in &facts.operations {
+        let number = operation.number;
+        let wrong = match &operation.outcome {
+            Outcome::Wrong { why } => why.clone(),
+            Outcome::Refused { status, code } if !may_get(&operation.request, *status, code) => {
+                format!("{status} {code}")
+            }
+            outcome if !answers(&operation.request, outcome) => format!("{outcome:?}"),
+            _ => continue,
+        };
+        let text = format!("operation {number} got an answer that it must not get: {wrong}");
+        found.push((text, vec![number]));
+    }
+    found
+}
+
+/// Whether a request may be refused in this way.
+fn may_get(request: &Request, status: u16, code: &str) -> bool {
+    let is_write = matches!(request, Request::Write { .. });
+    let is_log = matches!(request, Request::Log { .. } | Request::Follow { .. });
+    match (status, code) {
+        (503, "queue_full") => is_write || matches!(request, Request::Draw { .. }),
+        (503, "too_many_logs" | "too_many_followers") => is_log,
+        (503, code) => UNAVAILABLE.contains(&code),
+        (429, "rate_limited") => true,
+        (408, "body_too_slow") => is_write || matches!(request, Request::Draw { .. }),
+        // Whether a version justifies these is a matter of the check `documents`.
+        (409, "conflict") => {
+            let Request::Write { change, .. } = request else { return false };
+            matches!(change, Change::Update { if_match: Some(_), .. })
+        }
+        (404, "not_found") => {
+            let Request::Write { change, .. } = request else { return false };
+            matches!(change, Change::Update { .. })
+        }
+        _ => false,
+    }
+}
+
+/// Whether an outcome is one of the request at all.
+fn answers(request: &Request, outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Refused { .. } | Outcome::Unknown { .. } | Outcome::Wrong { .. } => true,
+        Outcome::Written(_) => matches!(request, Request::Write { .. }),
+        Outcome::Document { .. } => matches!(request, Request::Read { .. }),
+        Outcome::Listed { .. } => matches!(request, Request::List { .. }),
+        Outcome::Events { .. } => matches!(
+            request,
+            Request::Log { .. } | Request::Follow { .. } | Request::FollowEnd { .. }
+        ),
+        Outcome::Drawn { .. } => matches!(request, Request::Draw { .. }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        checks::testing::{Scene, change, create, refusal},
+        history::Version,
+    };
+
+    fn is_found(request: &Request, outcome: Outcome) -> bool {
+        let mut scene = Scene::new();
+        scene.operation(request.clone(), outcome);
+        !find(&Facts::of(&scene.history)).is_empty()
+    }
+
+    #[test]
+    fn wrong_answers_are_found() {
+        let read = Request::Read { id: 1, eventual: false };
+        assert!(is_found(&read, Outcome::Wrong { why: "500: internal".into() }));
+        assert!(!is_found(&read, Outcome::Unknown { why: "cut".into() }));
+        assert!(is_found(&read, Outcome::Events { events: Vec::new() }));
+    }
+
+    #[test]
+    fn refusals_that_a_request_must_not_get_are_found() {
+        let version = Version { epoch: 1, offset: 1 };
+        let requests = [
+            create("a", true),
+            change("a", 1, None),
+            change("a", 1, Some(version)),
+            Request::Log { from: 1 },
+        ];
+        for (status, code, is_right) in [
+            (503, "storage", [true; 4]),
+            (503, "queue_full", [true, true, true, false]),
+            (503, "too_many_logs", [false, false, false, true]),
+            (503, "no code", [false; 4]),
+            (404, "not_found", [false, true, true, false]),
+            (409, "conflict", [false, false, true, false]),
+            (409, "no_number", [false; 4]),
+            (400, "invalid", [false; 4]),
+            (422, "key_reused", [false; 4]),
+        ] {
+            let found = requests.each_ref().map(|of| !is_found(of, refusal(status, code)));
+            assert_eq!(found, is_right, "{status} {code}");
+        }
+    }
+}
