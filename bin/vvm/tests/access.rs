@@ -120,6 +120,15 @@ fn the_log_has_each_request_at_the_level_debug() {
         shop::http_client::try_request(node.api, "GET", &format!("{path}?from=2"), &headers, "")
             .unwrap();
     assert_eq!(status, 404, "there is no workspace");
+    // The line of a refused client named anybody.
+    let draw = "/api/v2/apps/demo/shop/workspaces/1/numbers/order/next";
+    let refused = shop::http_client::try_request(node.api, "POST", draw, &headers[..1], "{}");
+    assert_eq!(refused.unwrap().0, 403);
+    // These requests left no line.
+    let inspect = ["inspect", "rows", "--keyspace", "sysvvm", "--admin", &node.admin.to_string()];
+    assert!(!vvm(folder, &inspect).status.success());
+    let with_token = [&inspect[..], &["--token-file", "client"]].concat();
+    assert!(!vvm(folder, &with_token).status.success());
     // The log is written behind the answers, and whole when the node has stopped.
     node.signal(Signal::TERM);
     assert_eq!(node.ended().code(), Some(0));
@@ -137,6 +146,15 @@ fn the_log_has_each_request_at_the_level_debug() {
         assert!(text.contains(expected), "{expected} is not in {text}");
     }
     assert!(!lines.contains(&token), "a token is in the log");
+    let line_with = |parts: &[&str]| {
+        let found = lines.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(found, "{parts:?}: {lines}");
+    };
+    let client = r#""principal":"https://issuer.example|client""#;
+    line_with(&["request answered", client, r#""status":403"#]);
+    let refused = ["request of an operator refused", r#""action":"/inspect/rows""#];
+    line_with(&[&refused[..], &[client, r#""status":403"#]].concat());
+    line_with(&[&refused[..], &[r#""status":401"#]].concat());
 }
 
 #[test]

@@ -16,11 +16,10 @@ use bytes::Bytes;
 use hyper::{Method, Request, Response, StatusCode, http::request::Parts};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 use vvm::{App, Node, Service, ServiceError, istorage::StorageDriver, sysvvm::AppName};
 
 use self::{
-    audit::{ActionLine, beginning},
+    audit::{ActionLine, RefusalLog},
     backup::Backups,
     events::EventStreams,
     inspect::StorageViews,
@@ -134,6 +133,7 @@ impl Service for AdminEndpoint {
             streams,
             backups,
             storage_views,
+            refusals: RefusalLog::default(),
             version,
             only_local,
             open_only_local,
@@ -183,6 +183,7 @@ struct AdminHandler {
     streams: EventStreams,
     backups: Backups,
     storage_views: StorageViews,
+    refusals: RefusalLog,
     version: &'static str,
     only_local: bool,
     /// Whether the open paths serve only this machine. A page that the DNS resolves to this machine
@@ -239,15 +240,18 @@ impl AdminHandler {
 
     /// Checks that the client may act as an operator, and returns it.
     async fn operator(&self, head: &Parts) -> Result<Arc<Caller>, ProblemDetails> {
-        let caller = self.access.caller(&head.headers).await?;
-        let checked = check_operator(&caller);
-        if checked.is_err() && head.method == Method::POST {
-            let (principal, action) = (&caller.principal, head.uri.path());
-            // Anybody with a token can write this line.
-            let query = head.uri.query().map(beginning);
-            warn!(%principal, action, query, status = 403, "action of an operator refused");
+        let (caller, why) = match self.access.caller(&head.headers).await {
+            Ok(caller) => match check_operator(&caller) {
+                Ok(()) => return Ok(caller),
+                Err(why) => (Some(caller), why),
+            },
+            Err(why) => (None, why),
+        };
+        if head.method == Method::POST || inspected(head.uri.path()).is_some() {
+            let principal = caller.as_ref().map(|caller| &caller.principal);
+            self.refusals.log(principal, head, why.status(), self.node.clock().now());
         }
-        checked.map(|()| caller)
+        Err(why)
     }
 
     async fn show(

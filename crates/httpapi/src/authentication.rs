@@ -123,18 +123,18 @@ impl PortAccess {
 
     /// Checks that a client may do the operation of its route, and that it does not send too many
     /// commands. The commands of a batch are counted later, when its body is known.
-    pub(crate) async fn allow_client<'p>(
+    pub(crate) fn allow_client<'p>(
         &self,
-        headers: &HeaderMap,
+        caller: &Caller,
         route: Route<'p>,
         now: Instant,
-    ) -> Result<(Arc<Caller>, AllowedRoute<'p>), ProblemDetails> {
-        let (caller, route) = self.allow(headers, route).await?;
+    ) -> Result<AllowedRoute<'p>, ProblemDetails> {
+        let route = self.allow(caller, route)?;
         if route.0.endpoint.right == Right::Write && route.0.operation != ApiOperation::CommandBatch
         {
-            self.count_commands(&caller, 1, now)?;
+            self.count_commands(caller, 1, now)?;
         }
-        Ok((caller, route))
+        Ok(route)
     }
 
     /// Whether the commands of a principal are limited.
@@ -161,17 +161,16 @@ impl PortAccess {
 
     /// Checks that the caller of a request may do the operation of its route. The node to which a
     /// client sent the request has counted the command.
-    pub(crate) async fn allow<'p>(
+    pub(crate) fn allow<'p>(
         &self,
-        headers: &HeaderMap,
+        caller: &Caller,
         route: Route<'p>,
-    ) -> Result<(Arc<Caller>, AllowedRoute<'p>), ProblemDetails> {
-        let caller = self.caller(headers).await?;
+    ) -> Result<AllowedRoute<'p>, ProblemDetails> {
         if self.needs_token() {
             let app = format!("{}/{}", route.owner, route.app);
-            check_right(&caller, &app, &route)?;
+            check_right(caller, &app, &route)?;
         }
-        Ok((caller, AllowedRoute(route)))
+        Ok(AllowedRoute(route))
     }
 
     /// The name of a caller for limits of its own; `None` if the port asks nobody.

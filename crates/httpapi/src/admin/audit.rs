@@ -1,7 +1,14 @@
-//! The line of the log about an action of an operator.
+//! The lines of the log about actions of operators, and about requests that are refused.
 
-use hyper::{Response, StatusCode};
-use tracing::info;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use access::Principal;
+use clock::Instant;
+use hyper::{Response, StatusCode, http::request::Parts};
+use tracing::{info, warn};
 
 use crate::{problem::ProblemDetails, response::Body};
 
@@ -47,7 +54,70 @@ impl Drop for ActionLine<'_> {
     }
 }
 
-/// The beginning of a query, for the line of a refused action.
-pub(super) fn beginning(query: &str) -> &str {
+/// The pause between two lines about clients without a valid token.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The lines about requests for actions, and for what the storage holds, that are refused.
+///
+/// Anybody who reaches the port can cause a line without a principal. So these lines have a pause,
+/// and a line has the number of those that were left out before it.
+#[derive(Debug, Default)]
+pub(super) struct RefusalLog(Mutex<LeftOut>);
+
+#[derive(Debug, Default)]
+struct LeftOut {
+    last: Option<Instant>,
+    count: u64,
+}
+
+impl RefusalLog {
+    pub(super) fn log(
+        &self,
+        principal: Option<&Principal>,
+        head: &Parts,
+        status: StatusCode,
+        now: Instant,
+    ) {
+        let (action, query) = (head.uri.path(), head.uri.query().map(beginning));
+        let status = status.as_u16();
+        if let Some(principal) = principal {
+            warn!(%principal, action, query, status, "request of an operator refused");
+        } else if let Some(left_out) = self.left_out(now) {
+            warn!(action, query, status, left_out, "request of an operator refused");
+        }
+    }
+
+    /// The number of lines that were left out; `None` if one more is.
+    fn left_out(&self, now: Instant) -> Option<u64> {
+        let mut left_out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if left_out.last.is_some_and(|last| now < last + PAUSE) {
+            left_out.count += 1;
+            return None;
+        }
+        left_out.last = Some(now);
+        Some(std::mem::take(&mut left_out.count))
+    }
+}
+
+/// The beginning of a query, for the line of a refused request.
+fn beginning(query: &str) -> &str {
     &query[..query.floor_char_boundary(QUERY_BYTES)]
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn lines_that_anybody_can_cause_have_a_pause() {
+        let start = ManualClock::new(1).clock().now();
+        let log = RefusalLog::default();
+        let at = |millis| log.left_out(start + Duration::from_millis(millis));
+        assert_eq!(at(0), Some(0));
+        assert_eq!([at(1), at(999)], [None, None]);
+        assert_eq!(at(1_000), Some(2));
+        assert_eq!([at(1_500), at(2_000)], [None, Some(1)]);
+    }
 }

@@ -83,14 +83,20 @@ impl ApiHandler {
         };
         let kind = route.endpoint.kind;
         head.span.set_route(&head.method, &head.request, &route);
-        let answered = match self.access.allow_client(&head.headers, route, start).await {
-            Ok((caller, route)) => {
-                head.set_caller(caller, self.node.clock());
-                self.answer_route(head, route, body).await
-            }
-            Err(problem) => Err(problem),
-        };
-        (kind, answered)
+        (kind, self.answer_sender(head, route, start, body).await)
+    }
+
+    async fn answer_sender(
+        &self,
+        head: &mut RequestHead,
+        route: Route<'_>,
+        start: Instant,
+        body: &mut RequestBody,
+    ) -> Answer {
+        // The sender is known before the sender is refused, so that the log names the sender.
+        head.set_caller(self.access.caller(&head.headers).await?, self.node.clock());
+        let route = self.access.allow_client(&head.caller, route, start)?;
+        self.answer_route(head, route, body).await
     }
 
     async fn answer_route(
@@ -156,10 +162,13 @@ impl ApiHandler {
             (Ok(()), None) => match route(&head.method, uri.path()) {
                 Ok(route) => {
                     head.span.set_route(&head.method, &head.request, &route);
-                    match self.access.allow(&head.headers, route).await {
-                        Ok((caller, route)) => {
+                    match self.access.caller(&head.headers).await {
+                        Ok(caller) => {
                             head.set_caller(caller, self.node.clock());
-                            self.answer_marked(&head, mark, route, body).await
+                            match self.access.allow(&head.caller, route) {
+                                Ok(route) => self.answer_marked(&head, mark, route, body).await,
+                                Err(problem) => Err(problem),
+                            }
                         }
                         Err(problem) => Err(problem),
                     }
