@@ -76,7 +76,7 @@ pub(crate) const ALL: [Check; 14] = [
     },
     Check {
         name: "keys",
-        promise: "all tries with one idempotency key have one effect and one answer",
+        promise: "all tries with one idempotency key have one effect and one answer, which each answer after the effect repeats",
         find: keys::find,
     },
     Check {
@@ -96,22 +96,22 @@ pub(crate) const ALL: [Check; 14] = [
     },
     Check {
         name: "records",
-        promise: "each record is what the log of its workspace makes of it",
+        promise: "each record is what the log of its workspace makes of it, and there are no other records",
         find: records::find,
     },
     Check {
         name: "documents",
-        promise: "the reads and changes of each document can be put into one order, and a change with If-Match follows the version that it names",
+        promise: "the reads and changes of each document can be put into one order, and a change with If-Match follows the version that it names, and a refusal has a version that explains it",
         find: documents::find,
     },
     Check {
         name: "lists",
-        promise: "a list has all documents that it must have at one moment for each of them, and never goes back",
+        promise: "a list has its documents in order, has all that it must have at one moment for each of them, and never goes back",
         find: lists::find,
     },
     Check {
         name: "logs",
-        promise: "a log that is read has all events that were acknowledged before, in the order of the log, and never goes back; a follower gets each event once",
+        promise: "a log that is read has all events that were acknowledged before, in the order of the log, and never goes back; a follower gets each event once, up to the end",
         find: logs::find,
     },
     Check {

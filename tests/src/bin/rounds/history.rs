@@ -98,7 +98,7 @@ pub(crate) enum Request {
     /// A follower stops, some time after the clients. It got all events before `next`.
     FollowEnd { follower: u32, next: u64 },
     /// A draw of document numbers of a fast series.
-    Draw { series: String },
+    Draw { series: String, count: u64 },
 }
 
 /// The change that a command makes.

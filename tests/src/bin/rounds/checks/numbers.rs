@@ -55,7 +55,7 @@ fn drawn_twice(facts: &Facts<'_>) -> Found {
     let mut drawn: BTreeMap<(u64, &str, &str), u64> = BTreeMap::new();
     let mut found = Found::new();
     for operation in &facts.operations {
-        let (Request::Draw { series }, Outcome::Drawn { numbers }) =
+        let (Request::Draw { series, .. }, Outcome::Drawn { numbers }) =
             (&operation.request, &operation.outcome)
         else {
             continue;
@@ -114,7 +114,7 @@ mod tests {
     fn a_number_that_is_drawn_twice_is_found() {
         let mut scene = Scene::new();
         let mut draw = |number: &str| {
-            let request = Request::Draw { series: "order".into() };
+            let request = Request::Draw { series: "order".into(), count: 1 };
             scene.operation(request, Outcome::Drawn { numbers: vec![number.into()] });
             find(&Facts::of(&scene.history))
         };

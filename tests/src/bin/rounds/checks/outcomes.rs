@@ -69,7 +69,9 @@ fn answers(request: &Request, outcome: &Outcome) -> bool {
             request,
             Request::Log { .. } | Request::Follow { .. } | Request::FollowEnd { .. }
         ),
-        Outcome::Drawn { .. } => matches!(request, Request::Draw { .. }),
+        Outcome::Drawn { numbers } => {
+            matches!(request, Request::Draw { count, .. } if *count == numbers.len() as u64)
+        }
     }
 }
 
@@ -93,6 +95,11 @@ mod tests {
         assert!(is_found(&read, Outcome::Wrong { why: "500: internal".into() }));
         assert!(!is_found(&read, Outcome::Unknown { why: "cut".into() }));
         assert!(is_found(&read, Outcome::Events { events: Vec::new() }));
+        let draw = Request::Draw { series: "order".into(), count: 2 };
+        for (numbers, is_right) in [(&["1", "2"][..], true), (&["1"], false)] {
+            let numbers = numbers.iter().map(ToString::to_string).collect();
+            assert_eq!(!is_found(&draw, Outcome::Drawn { numbers }), is_right);
+        }
     }
 
     #[test]

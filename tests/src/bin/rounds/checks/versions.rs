@@ -29,7 +29,8 @@ impl<'h> RecordVersions<'h> {
     }
 }
 
-/// All records that any event wrote, with the writes and the reads that do not say that they may be old.
+/// All records that any event wrote, with the writes, and the reads that do not say that they may
+/// be old.
 pub(super) fn records<'h>(facts: &Facts<'h>) -> BTreeMap<RecordKey, RecordVersions<'h>> {
     let mut records: BTreeMap<RecordKey, RecordVersions<'h>> = BTreeMap::new();
     for (ws, events) in &facts.end.logs {

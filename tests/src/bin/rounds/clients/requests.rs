@@ -20,9 +20,6 @@ fn post(path: String, body: &Value) -> HttpRequest {
     HttpRequest { method: "POST", path, headers: Vec::new(), body: body.to_string() }
 }
 
-/// The record of a workspace itself.
-const DESCRIPTOR: u64 = 65_536;
-
 pub(super) const ARTICLE: &str = "shop.Article";
 
 fn row(id: u64, table: &str, fields: Value) -> SentRow {
@@ -33,8 +30,7 @@ fn row(id: u64, table: &str, fields: Value) -> SentRow {
 pub(super) fn workspace(ws: u64) -> (Sent, String) {
     let body = json!({"args": {"kind": "Shop"}});
     let request = post(command_path(ws, "sys.CreateWorkspace"), &body);
-    let rows =
-        vec![row(DESCRIPTOR, "sys.WorkspaceDescriptor", json!({"kind": "Shop", "name": ""}))];
+    let rows = vec![row(1, "sys.WorkspaceDescriptor", json!({"kind": "Shop", "name": ""}))];
     (Sent { request, change: Change::Create, rows }, format!("workspace-{ws}"))
 }
 
@@ -134,5 +130,5 @@ pub(super) fn log(ws: u64, from: u64) -> (Request, HttpRequest) {
 pub(super) fn draw(ws: u64, count: u64) -> (Request, HttpRequest) {
     let path = format!("{}/numbers/order/next", workspace_path(ws));
     let request = post(path, &json!({"count": count}));
-    (Request::Draw { series: "order".to_owned() }, request)
+    (Request::Draw { series: "order".to_owned(), count }, request)
 }
