@@ -12,7 +12,7 @@ use vvm::{App, eventlog::WsId, ielections::Incarnation, processor::LogName};
 use super::{
     batch::{code_of, commands_in},
     body::Payload,
-    eventual::is_eventual,
+    eventual::{CONSISTENCY_HEADER, is_eventual},
     handler::{ApiHandler, RequestHead, table_of},
     routing::RoutedRequest,
     tries::Answer,
@@ -115,9 +115,13 @@ impl ApiHandler {
         if is_eventual(head.query())? && app.reader().is_some() {
             match &operation {
                 ApiOperation::ReadDoc(name, id) => {
+                    head.is_eventual = true;
                     return self.read_eventually(head, app, ws, (table_of(app, name)?, *id)).await;
                 }
-                ApiOperation::ReadDocs => return self.read_docs_eventually(head, app, ws).await,
+                ApiOperation::ReadDocs => {
+                    head.is_eventual = true;
+                    return self.read_docs_eventually(head, app, ws).await;
+                }
                 _ => {}
             }
         }
@@ -242,7 +246,13 @@ impl ApiHandler {
             problem.with("requestId", &*head.request).into_response()
         });
         head.span.answered(response.status(), code);
+        // A record that is not found may be there, too.
+        let says_eventual =
+            head.is_eventual && matches!(response.status(), StatusCode::OK | StatusCode::NOT_FOUND);
         let headers = response.headers_mut();
+        if says_eventual {
+            headers.insert(CONSISTENCY_HEADER, HeaderValue::from_static("eventual"));
+        }
         if let Ok(id) = HeaderValue::from_str(&head.request) {
             headers.insert(REQUEST_ID, id);
         }

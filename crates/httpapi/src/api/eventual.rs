@@ -1,9 +1,6 @@
 //! Reads that any node answers from the storage.
 
-use hyper::{
-    Response, StatusCode,
-    header::{HeaderName, HeaderValue},
-};
+use hyper::{Response, StatusCode, header::HeaderName};
 use processor::Application;
 use vvm::{
     App,
@@ -24,7 +21,7 @@ use crate::{
 };
 
 /// The header that says that an answer may be outdated.
-const CONSISTENCY_HEADER: HeaderName = HeaderName::from_static("x-vvm-consistency");
+pub(super) const CONSISTENCY_HEADER: HeaderName = HeaderName::from_static("x-vvm-consistency");
 
 /// Whether the client accepts an answer that may be outdated.
 pub(super) fn is_eventual(query: Option<&str>) -> Result<bool, ProblemDetails> {
@@ -57,7 +54,7 @@ impl ApiHandler {
             Ok((json.into_bytes(), stored.version))
         };
         let (json, version) = self.read_within_memory(head, self.deadline(head), read).await?;
-        Ok(eventual(with_version(bytes_response(StatusCode::OK, JSON, json), version)))
+        Ok(with_version(bytes_response(StatusCode::OK, JSON, json), version))
     }
 
     /// Reads records by their ids as the storage shows them, like [`ApiHandler::read_eventually`].
@@ -83,7 +80,7 @@ impl ApiHandler {
             Ok((found.json, ()))
         };
         let (docs, ()) = self.read_within_memory(head, self.deadline(head), read).await?;
-        Ok(eventual(bytes_response(StatusCode::OK, JSON, docs)))
+        Ok(bytes_response(StatusCode::OK, JSON, docs))
     }
 }
 
@@ -92,10 +89,4 @@ fn reader_of(app: &App) -> Result<&Reader, ProblemDetails> {
         let reason = "this node has not opened the storage of the application yet";
         ProblemDetails::unavailable("recovering", reason)
     })
-}
-
-/// Marks an answer that may be outdated.
-fn eventual(mut response: Response<Body>) -> Response<Body> {
-    response.headers_mut().insert(CONSISTENCY_HEADER, HeaderValue::from_static("eventual"));
-    response
 }

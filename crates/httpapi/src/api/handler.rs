@@ -101,6 +101,8 @@ pub(super) struct RequestHead {
     pub(super) until: Instant,
     /// Whether another node forwards the request.
     pub(super) is_forwarded: bool,
+    /// Whether the answer may be outdated.
+    pub(super) is_eventual: bool,
     pub(super) span: RequestSpan,
 }
 
@@ -187,6 +189,7 @@ impl ApiHandler {
             token_end: TokenEnd::of(0, self.node.clock()),
             until,
             is_forwarded: false,
+            is_eventual: false,
         }
     }
 

@@ -173,6 +173,13 @@ fn one_document_can_be_read_from_the_storage() {
     );
     assert_eq!(read.header("x-vvm-served-by"), Some(&*own));
     assert_eq!(other.metric(forwarded), before);
+    // A 404 of the storage looked like one of the owner.
+    let none = docs("/322685000131999");
+    for (query, consistency) in [("?consistency=eventual", Some("eventual")), ("", None)] {
+        let read = other.ask("GET", &format!("{none}{query}"), "", "");
+        assert_eq!((read.status, read.header("x-vvm-consistency")), (404, consistency), "{read:?}");
+    }
+    let before = other.metric(forwarded);
     let strong = other.ask("GET", &path, "", "");
     assert_eq!((strong.header("x-vvm-consistency"), &strong.body), (None, &read.body));
     assert_eq!(other.metric(forwarded), before + 1.0);
