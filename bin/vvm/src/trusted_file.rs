@@ -7,10 +7,7 @@ use std::{
     path::{self, Component, Path, PathBuf},
 };
 
-use rustix::{
-    fs::{StatVfsMountFlags, statvfs},
-    process::geteuid,
-};
+use rustix::process::geteuid;
 
 use crate::private_file::{ALL_USERS, GROUP_OF_FILE};
 
@@ -47,8 +44,6 @@ struct Place {
     kind: PlaceKind,
     mode: u32,
     owner: u32,
-    /// The mount is read-only, as that of a ConfigMap of Kubernetes: nobody can write here.
-    is_read_only: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,24 +68,17 @@ impl Place {
             kind if kind.is_symlink() => PlaceKind::Link { is_in_sticky: false },
             _ => PlaceKind::Other,
         };
-        // A link has no mount of its own: its folder has the mount.
-        let is_read_only = matches!(kind, PlaceKind::File | PlaceKind::Folder)
-            && statvfs(&path).is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::RDONLY));
-        Ok(Place { path, kind, mode: found.mode(), owner: found.uid(), is_read_only })
+        Ok(Place { path, kind, mode: found.mode(), owner: found.uid() })
     }
 
-    /// Whether the owner of a link in this folder can replace the link.
-    fn lets_owners_replace(&self) -> bool {
-        self.mode & STICKY != 0 && !self.is_read_only
+    fn is_sticky(&self) -> bool {
+        self.mode & STICKY != 0
     }
 
     /// Judges the place. `file` is the path that leads through the place, and `own` is the user of
     /// the node.
     fn needless_writers(&self, file: &Path, own: u32) -> Option<NeedlessWriters> {
         let (file, place, owner) = (file.display(), self.path.display(), self.owner);
-        if self.is_read_only {
-            return None;
-        }
         let is_foreign = owner != 0 && owner != own;
         let (what, advice) = match self.kind {
             PlaceKind::File => match writers(self.mode, GROUP_OF_FILE) {
@@ -106,7 +94,7 @@ impl Place {
             // In a folder with the sticky bit, only the owner of a file replaces the file.
             PlaceKind::Folder => {
                 let writers = writers(self.mode, "the group of the folder");
-                match writers.filter(|_| self.mode & STICKY == 0) {
+                match writers.filter(|_| !self.is_sticky()) {
                     Some(writers) => (
                         format!("{writers} can replace {file} through the folder {place}"),
                         format!("run `chmod go-w {place}`, or move the file to another folder"),
@@ -141,7 +129,7 @@ fn places(path: &Path) -> io::Result<Vec<Place>> {
         }
         let mut place = Place::find(at.path.join(part))?;
         if let PlaceKind::Link { is_in_sticky } = &mut place.kind {
-            *is_in_sticky = at.lets_owners_replace();
+            *is_in_sticky = at.is_sticky();
             links += 1;
             if links > MOST_LINKS {
                 return Err(io::ErrorKind::InvalidInput.into());
@@ -269,8 +257,7 @@ mod tests {
             (Other, 0o20_666, false),
         ] {
             for (owner, is_risk) in [(0, false), (OWN, false), (8, is_risk_of_others)] {
-                let path = PathBuf::from("/srv");
-                let place = Place { path, kind, mode, owner, is_read_only: false };
+                let place = Place { path: PathBuf::from("/srv"), kind, mode, owner };
                 let found = place.needless_writers(Path::new("/srv/keys"), OWN);
                 assert_eq!(found.is_some(), is_risk, "{place:?}: {found:?}");
                 let is_named = |found: NeedlessWriters| found.what.contains("the user 8 owns");
