@@ -162,9 +162,7 @@ pub(crate) fn no_answer(node: &NodeTarget, key: &str, why: impl Display) -> Stri
             "the certificate in --cert-file is not made for clients (extended key usage \
              `clientAuth`): make a new one"
         }
-        why if why.contains("fatal alert") => {
-            "the node runs, and refused the connection: look at the certificate in --cert-file"
-        }
+        why if why.contains("fatal alert") => "the port answers, and refused the connection by TLS",
         why if why.contains("certificate: UnknownIssuer") => {
             "--ca-file (or VVM_CA_FILE) needs the certificate of the authority of this node"
         }

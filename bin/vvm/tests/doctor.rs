@@ -191,7 +191,7 @@ fn access() {
     assert!(keys.current_dir(&folder).output().unwrap().status.success());
     let found = Diagnosis::in_folder(folder.path(), &config);
     found.warns("access", &["the admin endpoint", "without TLS", "tokens can be read"]);
-    found.is_ok("keys", &["`access.keys_file`", "keys.json has 1 keys"]);
+    found.is_ok("keys", &["`access.keys_file`", "keys in keys.json: 1"]);
     let keys = fs::read(folder.path().join("keys.json")).unwrap();
     fs::write(folder.path().join("keys.json"), "{\"keys\": []}").unwrap();
     let found = Diagnosis::in_folder(folder.path(), &config);

@@ -37,11 +37,11 @@ fn keys(file: &Path) -> Option<Finding> {
             format!("`access.keys_file`: {shown} has no key, so all tokens are refused"),
             "add the public keys of the issuer, or make keys with `vvm token keygen`",
         ),
-        (count, []) => Finding::ok("keys", format!("`access.keys_file`: {shown} has {count} keys")),
+        (count, []) => Finding::ok("keys", format!("`access.keys_file`: keys in {shown}: {count}")),
         (count, skipped) => Finding::ok(
             "keys",
             format!(
-                "`access.keys_file`: {shown} has {count} keys, without those that no token needs: {}",
+                "`access.keys_file`: keys in {shown}: {count}, without those that no token needs: {}",
                 skipped.join(", ")
             ),
         ),

@@ -1,11 +1,11 @@
 //! The storage: whether it answers, what was deployed there, and who has its leases.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use causes::with_causes;
 use clock::{Clock, Instant};
 use eventlog::{Deployment, TrustLevel};
-use ielections::{Lease, LockError, LockFile, ObservedLease, TtlStore};
+use ielections::{Lease, LockFile, ObservedLease, TtlStore};
 use istorage::StorageDriver;
 use sysvvm::{AppName, System};
 use vvm::{AppSettings, NodeSettings};
@@ -48,24 +48,12 @@ pub(super) async fn check(
     let deadline = clock.now() + TIMEOUT;
     let driver = match target.open_for_reading(clock.clone(), deadline).await {
         Ok(driver) => driver,
-        Err(_) if target.is_embedded() && is_locked(&lock) => return vec![in_use()],
         Err(error) => return vec![unreachable(target, &error)],
     };
     let check = StorageCheck { clock, config, target, settings, deadline };
     let findings = check.of_driver(&driver, apps).await;
     driver.close().await;
     findings.unwrap_or_else(|error| vec![unreachable(target, &error)])
-}
-
-/// Whether another process holds a lock, of which this process may see nothing but the lock: the
-/// process of another container. The lock is taken for a moment, so call this function only if the
-/// storage cannot be opened. A node that works has the storage open, and so has its lock.
-fn is_locked(lock: &Path) -> bool {
-    // The lock makes its file, and the doctor must not.
-    lock.exists()
-        && lock
-            .parent()
-            .is_some_and(|folder| matches!(LockFile::lock(folder), Err(LockError::Held(_))))
 }
 
 fn in_use() -> Finding {

@@ -12,8 +12,8 @@ use tracing::{info, warn};
 
 use crate::{problem::ProblemDetails, response::Body};
 
-/// The most bytes of a query in the line of a refused action.
-const QUERY_BYTES: usize = 256;
+/// The most bytes of a path and of a query in the line of a refused request.
+const MOST_BYTES: usize = 256;
 
 /// An action that has begun. Its line is written when the value is dropped: also if the client is
 /// gone before the answer, because the action may go on to its end.
@@ -54,15 +54,20 @@ impl Drop for ActionLine<'_> {
     }
 }
 
-/// The pause between two lines about clients without a valid token.
+/// The pause between two lines about clients with a valid token, and about those without one.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The lines about requests for actions, and for what the storage holds, that are refused.
 ///
-/// Anybody who reaches the port can cause a line without a principal. So these lines have a pause,
-/// and a line has the number of those that were left out before it.
+/// Anybody who reaches the port can cause such a line, and a token without any right is enough for
+/// one with a principal. More lines than the log takes would hide the actions of operators. So the
+/// lines have a pause, and a line has the number of those that were left out before it. Clients
+/// without a token do not hide those with one.
 #[derive(Debug, Default)]
-pub(super) struct RefusalLog(Mutex<LeftOut>);
+pub(super) struct RefusalLog {
+    known: Mutex<LeftOut>,
+    unknown: Mutex<LeftOut>,
+}
 
 #[derive(Debug, Default)]
 struct LeftOut {
@@ -78,18 +83,18 @@ impl RefusalLog {
         status: StatusCode,
         now: Instant,
     ) {
-        let (action, query) = (head.uri.path(), head.uri.query().map(beginning));
-        let status = status.as_u16();
-        if let Some(principal) = principal {
-            warn!(%principal, action, query, status, "request of an operator refused");
-        } else if let Some(left_out) = self.left_out(now) {
-            warn!(action, query, status, left_out, "request of an operator refused");
-        }
+        let of_kind = if principal.is_some() { &self.known } else { &self.unknown };
+        let Some(left_out) = LeftOut::take(of_kind, now) else { return };
+        let (action, query) = (beginning(head.uri.path()), head.uri.query().map(beginning));
+        let (principal, status) = (principal.map(Principal::as_str), status.as_u16());
+        warn!(principal, action, query, status, left_out, "request of an operator refused");
     }
+}
 
+impl LeftOut {
     /// The number of lines that were left out; `None` if one more is.
-    fn left_out(&self, now: Instant) -> Option<u64> {
-        let mut left_out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take(of_kind: &Mutex<LeftOut>, now: Instant) -> Option<u64> {
+        let mut left_out = of_kind.lock().unwrap_or_else(PoisonError::into_inner);
         if left_out.last.is_some_and(|last| now < last + PAUSE) {
             left_out.count += 1;
             return None;
@@ -99,9 +104,9 @@ impl RefusalLog {
     }
 }
 
-/// The beginning of a query, for the line of a refused request.
-fn beginning(query: &str) -> &str {
-    &query[..query.floor_char_boundary(QUERY_BYTES)]
+/// The beginning of a path or a query, for the line of a refused request.
+fn beginning(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MOST_BYTES)]
 }
 
 #[cfg(test)]
@@ -113,8 +118,8 @@ mod tests {
     #[test]
     fn lines_that_anybody_can_cause_have_a_pause() {
         let start = ManualClock::new(1).clock().now();
-        let log = RefusalLog::default();
-        let at = |millis| log.left_out(start + Duration::from_millis(millis));
+        let lines = Mutex::default();
+        let at = |millis| LeftOut::take(&lines, start + Duration::from_millis(millis));
         assert_eq!(at(0), Some(0));
         assert_eq!([at(1), at(999)], [None, None]);
         assert_eq!(at(1_000), Some(2));
