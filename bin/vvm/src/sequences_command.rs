@@ -1,5 +1,5 @@
-//! `vvm sequences`: the stored numbers of a workspace. The node that owns the partition has read the
-//! log, so no number of an earlier owner is missing. So these commands ask this node.
+//! `vvm sequences`: the stored numbers of a workspace. The node that owns the partition has read
+//! the log, so no number of an earlier owner is missing. So these commands ask this node.
 
 use std::{process::ExitCode, time::Duration};
 

@@ -157,8 +157,8 @@ impl ApiHandler {
     ///
     /// The read keeps its place in the partition until it is answered: if it gave the place back
     /// after each try, later reads of its principal would take it. The place at the owner is
-    /// returned, for one try. Between two tries the read uses no connection to this owner, which may
-    /// be ready for reads in other partitions.
+    /// returned, for one try. Between two tries the read uses no connection to this owner, which
+    /// may be ready for reads in other partitions.
     async fn read_places(
         &self,
         to: &ForwardTarget<'_>,

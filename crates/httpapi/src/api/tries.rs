@@ -101,8 +101,8 @@ impl Tries {
         }
     }
 
-    /// The answer of a request. If an earlier try may have done the request, and the answer does not
-    /// tell the outcome of that try, the answer is that the outcome is unknown.
+    /// The answer of a request. If an earlier try may have done the request, and the answer does
+    /// not tell the outcome of that try, the answer is that the outcome is unknown.
     pub(super) fn settled(&self, answer: Answer, code: Option<String>) -> Answer {
         let Some(why) = &self.unknown else { return answer };
         let is_settled = match &answer {

@@ -197,8 +197,8 @@ fn one_document_can_be_read_from_the_storage() {
     owner.stop();
 }
 
-/// The node in front of the owner took no large answers. A command with a large result was done, and
-/// its client got a 504 at each try.
+/// The node in front of the owner took no large answers. A command with a large result was done,
+/// and its client got a 504 at each try.
 #[test]
 fn the_answer_to_a_write_comes_through_whatever_its_size() {
     let cluster = TestCluster::new();

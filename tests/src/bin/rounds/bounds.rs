@@ -29,8 +29,8 @@ const SERVER_START: Duration = Duration::from_secs(90);
 /// A round explains the end of a process for so long after its own end, in microseconds.
 const EXPLAINED_FOR: u64 = 30_000_000;
 
-/// The time without a command, beside the takeover that the nodes print: the faults of a round begin
-/// one after another, and clients wait for answers of nodes that stand still.
+/// The time without a command, beside the takeover that the nodes print: the faults of a round
+/// begin one after another, and clients wait for answers of nodes that stand still.
 const GAP_SLACK: Duration = Duration::from_secs(8);
 
 /// What a run has measured.

@@ -48,8 +48,8 @@ fn one(rng: &mut Rng, targets: &Targets) -> Fault {
         FaultKind::KillServer | FaultKind::PauseServer => targets.servers,
         _ => targets.nodes,
     };
-    // Some faults are shorter than a lease, and some are so long that other nodes take over and work
-    // before the fault ends.
+    // Some faults are shorter than a lease, and some are so long that other nodes take over and
+    // work before the fault ends.
     let lasts = match rng.u32(0..3) {
         0 => LEASE.mul_f64(0.1 + 0.4 * rng.f64()),
         1 => LEASE.mul_f64(0.5 + 0.7 * rng.f64()),
