@@ -96,12 +96,8 @@ impl Drop for KilledServer {
             .spawn();
         // `cargo xtask`, which started the first process of the node, finds the new process by this
         // file.
-        let noted = started.and_then(|mut child| {
-            let pid = child.id().to_string();
-            // Takes the end of the process, which would stay a zombie otherwise.
-            std::thread::spawn(move || child.wait());
-            fs::write(self.folder.join("pid"), pid)
-        });
+        let noted =
+            started.and_then(|child| fs::write(self.folder.join("pid"), child.id().to_string()));
         if let Err(error) = noted {
             eprintln!("{} is not started again: {error}", self.folder.display());
         }

@@ -231,18 +231,6 @@ mod tests {
         }
     }
 
-    /// A node warned of the folder of a ConfigMap of Kubernetes.
-    #[test]
-    fn nobody_writes_on_a_read_only_mount() {
-        let (path, file) = (PathBuf::from("/srv"), Path::new("/srv/keys"));
-        let sticky =
-            Place { path, kind: PlaceKind::Folder, mode: 0o41_777, owner: 0, is_read_only: false };
-        let open = Place { mode: 0o40_777, ..sticky.clone() };
-        assert!(open.needless_writers(file, 0).is_some() && sticky.lets_owners_replace());
-        let [open, sticky] = [open, sticky].map(|it| Place { is_read_only: true, ..it });
-        assert!(open.needless_writers(file, 0).is_none() && !sticky.lets_owners_replace());
-    }
-
     #[test]
     fn only_root_and_the_user_of_the_node_may_own_a_place() {
         use PlaceKind::{File, Folder, Link, Other};
