@@ -132,7 +132,10 @@ fn problem(status: u16, problem: &Value) -> Option<Outcome> {
     let code = problem["code"].as_str()?.to_owned();
     match (status, &*code) {
         (503 | 400..=499, _) => Some(Outcome::Refused { status, code }),
-        (504, "unknown") => Some(Outcome::Unknown { why: format!("504: {problem}") }),
+        // A command that is not applied is in the log. At level 2 a later leader may replace it.
+        (504, "unknown") | (500, "not_applied") => {
+            Some(Outcome::Unknown { why: format!("{status}: {problem}") })
+        }
         _ => None,
     }
 }
