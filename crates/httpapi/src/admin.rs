@@ -133,7 +133,7 @@ impl Service for AdminEndpoint {
             streams,
             backups,
             storage_views,
-            refusals: RefusalLog::default(),
+            refusals: RefusalLog::new(),
             version,
             only_local,
             open_only_local,

@@ -14,9 +14,8 @@ use async_trait::async_trait;
 use clock::Instant;
 use hyper::{HeaderMap, StatusCode};
 
-use self::rate::CommandRate;
-pub(crate) use self::token_end::TokenEnd;
 pub use self::tokens::{AccessFileError, TokenAuthenticator};
+pub(crate) use self::{rate::PrincipalRate, token_end::TokenEnd};
 use crate::{
     problem::ProblemDetails,
     route::{ApiOperation, Route},
@@ -84,7 +83,7 @@ impl<'p> AllowedRoute<'p> {
 #[derive(Clone, Debug)]
 pub(crate) struct PortAccess {
     authenticator: Option<Arc<dyn Authenticator>>,
-    rate: Option<Arc<CommandRate>>,
+    rate: Option<Arc<PrincipalRate>>,
 }
 
 impl PortAccess {
@@ -93,7 +92,7 @@ impl PortAccess {
         authenticator: Option<Arc<dyn Authenticator>>,
         commands_per_second: u32,
     ) -> PortAccess {
-        PortAccess { authenticator, rate: CommandRate::new(commands_per_second).map(Arc::new) }
+        PortAccess { authenticator, rate: PrincipalRate::new(commands_per_second).map(Arc::new) }
     }
 
     /// Whether clients need a token.

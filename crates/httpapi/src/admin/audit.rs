@@ -1,16 +1,13 @@
 //! The lines of the log about actions of operators, and about requests that are refused.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use access::Principal;
 use clock::Instant;
 use hyper::{Response, StatusCode, http::request::Parts};
 use tracing::{info, warn};
 
-use crate::{problem::ProblemDetails, response::Body};
+use crate::{authentication::PrincipalRate, problem::ProblemDetails, response::Body};
 
 /// The most bytes of a path and of a query in the line of a refused request.
 const MOST_BYTES: usize = 256;
@@ -54,28 +51,27 @@ impl Drop for ActionLine<'_> {
     }
 }
 
-/// The pause between two lines about clients with a valid token, and about those without one.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The lines that one principal may cause in a second.
+const LINES_PER_SECOND: u32 = 10;
 
 /// The lines about requests for actions, and for what the storage holds, that are refused.
 ///
 /// Anybody who reaches the port can cause such a line, and a token without any right is enough for
-/// one with a principal. More lines than the log takes would hide the actions of operators. So the
-/// lines have a pause, and a line has the number of those that were left out before it. Clients
-/// without a token do not hide those with one.
-#[derive(Debug, Default)]
+/// one with a principal. More lines than the log takes would hide the actions of operators. So each
+/// principal has a limit, and all clients without a valid token have one together. A line has the
+/// number of those that were left out before it.
+#[derive(Debug)]
 pub(super) struct RefusalLog {
-    known: Mutex<LeftOut>,
-    unknown: Mutex<LeftOut>,
-}
-
-#[derive(Debug, Default)]
-struct LeftOut {
-    last: Option<Instant>,
-    count: u64,
+    rate: PrincipalRate,
+    left_out: AtomicU64,
 }
 
 impl RefusalLog {
+    pub(super) fn new() -> RefusalLog {
+        let rate = PrincipalRate::new(LINES_PER_SECOND).expect("it is not zero");
+        RefusalLog { rate, left_out: AtomicU64::new(0) }
+    }
+
     pub(super) fn log(
         &self,
         principal: Option<&Principal>,
@@ -83,24 +79,23 @@ impl RefusalLog {
         status: StatusCode,
         now: Instant,
     ) {
-        let of_kind = if principal.is_some() { &self.known } else { &self.unknown };
-        let Some(left_out) = LeftOut::take(of_kind, now) else { return };
+        let principal = principal.map(Principal::as_str);
+        let Some(left_out) = self.left_out(principal, now) else { return };
         let (action, query) = (beginning(head.uri.path()), head.uri.query().map(beginning));
-        let (principal, status) = (principal.map(Principal::as_str), status.as_u16());
+        let status = status.as_u16();
         warn!(principal, action, query, status, left_out, "request of an operator refused");
     }
-}
 
-impl LeftOut {
     /// The number of lines that were left out; `None` if one more is.
-    fn take(of_kind: &Mutex<LeftOut>, now: Instant) -> Option<u64> {
-        let mut left_out = of_kind.lock().unwrap_or_else(PoisonError::into_inner);
-        if left_out.last.is_some_and(|last| now < last + PAUSE) {
-            left_out.count += 1;
-            return None;
+    fn left_out(&self, principal: Option<&str>, now: Instant) -> Option<u64> {
+        // No principal has an empty name.
+        match self.rate.take(principal.unwrap_or_default(), 1, now) {
+            Ok(()) => Some(self.left_out.swap(0, Ordering::Relaxed)),
+            Err(_) => {
+                self.left_out.fetch_add(1, Ordering::Relaxed);
+                None
+            }
         }
-        left_out.last = Some(now);
-        Some(std::mem::take(&mut left_out.count))
     }
 }
 
@@ -111,18 +106,21 @@ fn beginning(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clock::ManualClock;
 
     use super::*;
 
     #[test]
-    fn lines_that_anybody_can_cause_have_a_pause() {
+    fn lines_that_anybody_can_cause_have_a_limit() {
         let start = ManualClock::new(1).clock().now();
-        let lines = Mutex::default();
-        let at = |millis| LeftOut::take(&lines, start + Duration::from_millis(millis));
-        assert_eq!(at(0), Some(0));
-        assert_eq!([at(1), at(999)], [None, None]);
-        assert_eq!(at(1_000), Some(2));
-        assert_eq!([at(1_500), at(2_000)], [None, Some(1)]);
+        let log = RefusalLog::new();
+        let at = |principal, millis| log.left_out(principal, start + Duration::from_millis(millis));
+        assert!((0..10).all(|_| at(None, 0) == Some(0)));
+        assert_eq!([at(None, 0), at(None, 99)], [None, None]);
+        assert_eq!(at(Some("issuer|a"), 99), Some(2), "a principal has lines of its own");
+        assert_eq!([at(None, 100), at(None, 100)], [Some(0), None]);
+        assert_eq!(at(None, 200), Some(1));
     }
 }

@@ -1,4 +1,4 @@
-//! A limit for the commands of one principal.
+//! A limit for the commands of one principal, or for what else it causes.
 
 use std::{
     num::NonZeroUsize,
@@ -18,17 +18,17 @@ const PRINCIPALS: NonZeroUsize = NonZeroUsize::new(10_000).expect("10,000 is not
 /// For each principal the limit keeps the time at which all its commands so far would be done if
 /// they were done evenly.
 #[derive(Debug)]
-pub(super) struct CommandRate {
+pub(crate) struct PrincipalRate {
     /// The time of one command.
     interval: Duration,
     done_at: Mutex<LruCache<String, Instant>>,
 }
 
-impl CommandRate {
+impl PrincipalRate {
     /// A limit; `None` if there is no limit.
-    pub(super) fn new(commands_per_second: u32) -> Option<CommandRate> {
+    pub(crate) fn new(commands_per_second: u32) -> Option<PrincipalRate> {
         let interval = Duration::from_secs(1).checked_div(commands_per_second)?;
-        Some(CommandRate { interval, done_at: Mutex::new(LruCache::new(PRINCIPALS)) })
+        Some(PrincipalRate { interval, done_at: Mutex::new(LruCache::new(PRINCIPALS)) })
     }
 
     /// Counts commands that are sent together. A batch of more commands than the limit is accepted
@@ -36,7 +36,7 @@ impl CommandRate {
     ///
     /// # Errors
     /// The time after which the principal may send the commands. None of them is counted.
-    pub(super) fn take(
+    pub(crate) fn take(
         &self,
         principal: &str,
         commands: u32,
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_principal_sends_as_many_commands_as_the_limit_says() {
-        let rate = CommandRate::new(10).unwrap();
+        let rate = PrincipalRate::new(10).unwrap();
         let start = ManualClock::new(1).clock().now();
         let at = |millis| start + Duration::from_millis(millis);
         assert!((0..10).all(|_| rate.take("a", 1, at(0)).is_ok()));
@@ -75,11 +75,11 @@ mod tests {
         assert_eq!(sent, 100, "10 s");
         assert!((0..10).all(|_| rate.take("a", 1, at(60_000)).is_ok()));
         assert!(rate.take("a", 1, at(60_000)).is_err(), "a rest saves no more than a second");
-        assert!(CommandRate::new(0).is_none());
+        assert!(PrincipalRate::new(0).is_none());
     }
     #[test]
     fn a_batch_counts_as_its_commands() {
-        let rate = CommandRate::new(10).unwrap();
+        let rate = PrincipalRate::new(10).unwrap();
         let start = ManualClock::new(1).clock().now();
         let at = |millis| start + Duration::from_millis(millis);
         assert_eq!(rate.take("a", 7, at(0)), Ok(()));
