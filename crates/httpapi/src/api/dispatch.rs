@@ -19,7 +19,7 @@ use super::{
     views::ApiView,
 };
 use crate::{
-    authentication::AllowedRoute,
+    authentication::{AllowedRoute, TokenEnd},
     check::check,
     cluster::{ForwardMark, asked_successor},
     problem::{MISDIRECTED, ProblemDetails, is_listed},
@@ -93,10 +93,18 @@ impl ApiHandler {
         start: Instant,
         body: &mut RequestBody,
     ) -> Answer {
-        // The sender is known before the sender is refused, so that the log names the sender.
-        head.set_caller(self.access.caller(&head.headers).await?, self.node.clock());
+        self.identify(head).await?;
         let route = self.access.allow_client(&head.caller, route, start)?;
         self.answer_route(head, route, body).await
+    }
+
+    /// Finds the sender of a request. The sender is known before the sender is refused, so that the
+    /// log names the sender.
+    pub(super) async fn identify(&self, head: &mut RequestHead) -> Result<(), ProblemDetails> {
+        let caller = self.access.caller(&head.headers).await?;
+        head.token_end = TokenEnd::of(caller.expires, self.node.clock());
+        head.caller = caller;
+        Ok(())
     }
 
     async fn answer_route(
@@ -112,18 +120,15 @@ impl ApiHandler {
         check_partition(app, ws, &operation)?;
         let mut payload = Payload::new(body);
         // A node without a seat has not opened the application, and forwards the request.
-        if is_eventual(head.query())? && app.reader().is_some() {
-            match &operation {
-                ApiOperation::ReadDoc(name, id) => {
-                    head.is_eventual = true;
-                    return self.read_eventually(head, app, ws, (table_of(app, name)?, *id)).await;
-                }
-                ApiOperation::ReadDocs => {
-                    head.is_eventual = true;
-                    return self.read_docs_eventually(head, app, ws).await;
-                }
-                _ => {}
+        head.is_eventual = is_eventual(head.query())? && app.reader().is_some();
+        match &operation {
+            ApiOperation::ReadDoc(name, id) if head.is_eventual => {
+                return self.read_eventually(head, app, ws, (table_of(app, name)?, *id)).await;
             }
+            ApiOperation::ReadDocs if head.is_eventual => {
+                return self.read_docs_eventually(head, app, ws).await;
+            }
+            _ => {}
         }
         if operation == ApiOperation::CommandBatch {
             self.count_commands(head, &mut payload).await?;
@@ -166,16 +171,7 @@ impl ApiHandler {
             (Ok(()), None) => match route(&head.method, uri.path()) {
                 Ok(route) => {
                     head.span.set_route(&head.method, &head.request, &route);
-                    match self.access.caller(&head.headers).await {
-                        Ok(caller) => {
-                            head.set_caller(caller, self.node.clock());
-                            match self.access.allow(&head.caller, route) {
-                                Ok(route) => self.answer_marked(&head, mark, route, body).await,
-                                Err(problem) => Err(problem),
-                            }
-                        }
-                        Err(problem) => Err(problem),
-                    }
+                    self.answer_forwarded(&mut head, mark, route, body).await
                 }
                 Err(problem) => Err(problem),
             },
@@ -190,6 +186,18 @@ impl ApiHandler {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
+    }
+
+    async fn answer_forwarded(
+        &self,
+        head: &mut RequestHead,
+        mark: Option<ForwardMark>,
+        route: Route<'_>,
+        body: &mut RequestBody,
+    ) -> Answer {
+        self.identify(head).await?;
+        let route = self.access.allow(&head.caller, route)?;
+        self.answer_marked(head, mark, route, body).await
     }
 
     /// Answers an owner that is about to give a partition to this node.

@@ -4,7 +4,7 @@
 use std::{fmt, ptr, sync::Arc};
 
 use access::Caller;
-use clock::{Clock, Instant};
+use clock::Instant;
 use hyper::{Method, Request, Response, Uri, Version, header::HeaderMap, http::request::Parts};
 use tokio_util::sync::CancellationToken;
 use vvm::{
@@ -113,12 +113,6 @@ impl RequestHead {
 
     pub(super) fn query(&self) -> Option<&str> {
         self.uri.query()
-    }
-
-    /// Sets the sender, after the check of its token.
-    pub(super) fn set_caller(&mut self, caller: Arc<Caller>, clock: &Clock) {
-        self.token_end = TokenEnd::of(caller.expires, clock);
-        self.caller = caller;
     }
 }
 

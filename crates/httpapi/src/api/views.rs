@@ -126,8 +126,7 @@ impl ApiHandler {
                 Ok(bytes_response(StatusCode::OK, "text/plain", "ok"))
             }
             ApiView::Description => {
-                let caller = self.access.caller(&head.headers).await?;
-                head.set_caller(caller, self.node.clock());
+                self.identify(head).await?;
                 check_query(&["app"], head.query())?;
                 let description = self.description(self.described(head)?).await?;
                 Ok(description.response(&head.headers))
