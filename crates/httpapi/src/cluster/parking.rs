@@ -1,8 +1,10 @@
 //! Requests that wait for a partition: until it has an owner, or until its owner is ready.
 //!
-//! Invariant: at most [`LANES`] requests of a partition that was not ready are tried at the same
-//! time. The others wait in order, behind them. Otherwise a thousand requests that wait would all
-//! ask the owner again and again, while the owner recovers the partition.
+//! Invariant: at most [`LANES`] requests of a partition that was not ready are tried again at the
+//! same time. The others wait in order, behind them. Otherwise a thousand requests that wait would
+//! all ask the owner again and again, while the owner recovers the partition. A read that waited
+//! for a place of its principal has given its lane back, and its next try is as that of a new
+//! request.
 
 use std::{
     collections::HashMap,
