@@ -277,6 +277,14 @@ fn folders() {
     // The advice was to give the folder above to the user of the node.
     let advice = found.all("fail")[0]["advice"].as_str().unwrap().to_owned();
     assert!(advice.ends_with("install -d -o vvm -m 750 /proc/vvm"), "{advice}");
+    // A relative path of a folder that exists is not that of a missing one.
+    let depth = folder.path().components().count() - 1;
+    let there = format!("{}proc", "../".repeat(depth));
+    let other = with_ports(&format!("[node]\nfolder = \"{there}\"\n"));
+    let found = Diagnosis::in_folder(folder.path(), &other);
+    let failures = found.all("fail");
+    let advice = failures[0]["advice"].as_str().unwrap();
+    assert!(advice.ends_with(&format!("chown vvm: {there}")), "{failures:?}");
     let open = folder.path().join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();

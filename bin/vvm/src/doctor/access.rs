@@ -30,20 +30,14 @@ pub(super) fn check(config: &VvmConfig) -> Vec<Finding> {
 fn keys(file: &Path) -> Option<Finding> {
     let keys = KeySet::parse(&fs::read(file).ok()?).ok()?;
     let (count, shown) = (keys.ids().count(), file.display());
-    let skipped = keys.skipped();
-    Some(match (count, skipped) {
-        (0, _) => Finding::warn(
-            "keys",
-            format!("`access.keys_file`: {shown} has no key, so all tokens are refused"),
-            "add the public keys of the issuer, or make keys with `vvm token keygen`",
-        ),
-        (count, []) => Finding::ok("keys", format!("`access.keys_file`: keys in {shown}: {count}")),
-        (count, skipped) => Finding::ok(
-            "keys",
-            format!(
-                "`access.keys_file`: keys in {shown}: {count}, without those that no token needs: {}",
-                skipped.join(", ")
-            ),
-        ),
-    })
+    if count == 0 {
+        let what = format!("`access.keys_file`: {shown} has no key, so all tokens are refused");
+        let advice = "add the public keys of the issuer, or make keys with `vvm token keygen`";
+        return Some(Finding::warn("keys", what, advice));
+    }
+    let mut what = format!("`access.keys_file`: keys in {shown}: {count}");
+    if !keys.skipped().is_empty() {
+        what += &format!("; skipped: {}", keys.skipped().join("; "));
+    }
+    Some(Finding::ok("keys", what))
 }

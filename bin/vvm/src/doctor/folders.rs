@@ -63,7 +63,7 @@ fn rights(folder: &Path, existing: &Path) -> Finding {
         // The error itself names a file that was only tried.
         let what = format!("{shown}: cannot write to {}: {}", existing.display(), error.kind());
         // A folder above, such as /etc, must not be given to the user of the node.
-        let advice = match existing == folder {
+        let advice = match folder.exists() {
             true => format!("let the user of the node own it: chown vvm: {shown}"),
             false => format!("make it for the user of the node: install -d -o vvm -m 750 {shown}"),
         };
