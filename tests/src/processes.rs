@@ -23,12 +23,17 @@ impl SuspendedProcesses {
         Ok(SuspendedProcesses(vec![pid]))
     }
 
-    /// Suspends the process that listens at a port of this machine.
+    /// Suspends the DynamoDB Local that was started for this port.
     ///
     /// # Errors
-    /// If no process of this user listens there, or the process cannot be suspended.
-    pub fn listening_at(port: u16) -> Result<SuspendedProcesses, String> {
-        let pid = listener(port).ok_or_else(|| format!("no process listens at port {port}"))?;
+    /// If DynamoDB Local is no process of this machine, or cannot be suspended.
+    pub fn dynamodb_at(port: u16) -> Result<SuspendedProcesses, String> {
+        let option = ["-port".to_owned(), port.to_string()];
+        let has_option = |pid: &u32| {
+            command_of(*pid).is_some_and(|words| words.windows(2).any(|pair| pair == option))
+        };
+        let pid = pids().and_then(|mut pids| pids.find(has_option));
+        let pid = pid.ok_or_else(|| format!("port {port} is of no process of this machine"))?;
         SuspendedProcesses::process(pid)
     }
 
@@ -102,34 +107,6 @@ impl Drop for KilledServer {
             eprintln!("{} is not started again: {error}", self.folder.display());
         }
     }
-}
-
-/// Finds the process that listens at a port: the kernel lists the sockets, and each process the
-/// sockets that it has open.
-fn listener(port: u16) -> Option<u32> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
-    let lines: Vec<String> = tables
-        .into_iter()
-        .flatten()
-        .flat_map(|table| table.lines().map(str::to_owned).collect::<Vec<_>>())
-        .collect();
-    let local = format!(":{port:04X}");
-    // The columns: number, local address, remote address, state (0A: listening), ..., inode.
-    let socket = lines.iter().find_map(|line| {
-        let columns: Vec<&str> = line.split_whitespace().collect();
-        let is_it = columns.get(1)?.ends_with(&local) && columns.get(3) == Some(&"0A");
-        is_it.then(|| columns.get(9).map(|inode| format!("socket:[{inode}]")))?
-    })?;
-    let has_it = |pid: &u32| {
-        let files = fs::read_dir(format!("/proc/{pid}/fd"));
-        files.is_ok_and(|mut files| {
-            files.any(|file| {
-                let target = file.ok().and_then(|file| fs::read_link(file.path()).ok());
-                target.is_some_and(|target| target.as_os_str() == socket.as_str())
-            })
-        })
-    };
-    pids()?.find(has_it)
 }
 
 fn pids() -> Option<impl Iterator<Item = u32>> {

@@ -66,7 +66,7 @@ impl RunStorage {
         let suspended = match self.kind {
             StorageKind::Dynamodb => {
                 let address: SocketAddr = server.parse()?;
-                SuspendedProcesses::listening_at(address.port())
+                SuspendedProcesses::dynamodb_at(address.port())
             }
             _ => SuspendedProcesses::nodes_at(&[server]),
         };
