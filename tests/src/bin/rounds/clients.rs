@@ -210,15 +210,20 @@ impl Shared {
         let request = sent.request.clone().with_id(id, has_key);
         let begin = self.recorder.now();
         let outcome = api::ask(&self.clock, node, &request, sender.patience, api::written).await;
-        let (change, rows) = (sent.change.clone(), sent.rows.clone());
-        let recorded = Request::Write { id: id.to_owned(), has_key, place: None, change, rows };
-        self.recorder.operation(sender.client, begin, ws, recorded, outcome.clone());
-        self.learn(ws, sent, &outcome);
+        self.record(sender.client, begin, ws, (sent, sent.recorded(id, has_key, None)), &outcome);
         outcome
     }
 
-    /// Remembers what an answer to a command says.
-    fn learn(&self, ws: u64, sent: &Sent, outcome: &Outcome) {
+    /// Records a command, and remembers what its answer says.
+    fn record(
+        &self,
+        client: u32,
+        begin: u64,
+        ws: u64,
+        (sent, request): (&Sent, Request),
+        outcome: &Outcome,
+    ) {
+        self.recorder.operation(client, begin, ws, request, outcome.clone());
         let Outcome::Written(written) = outcome else { return };
         let now = self.recorder.now();
         self.known(ws, |known| {

@@ -32,22 +32,23 @@ pub(crate) fn text(
         &mut text,
         format!("memory at most {} MiB, open files at most {}", bounds.memory >> 20, bounds.files),
     );
-    line(&mut text, "all works again after (median, longest):".to_owned());
-    for (faults, times) in &bounds.ready_after {
-        let (median, longest) = spread(times);
-        line(&mut text, format!("{median:>6.1?} {longest:>6.1?} {:4} times {faults}", times.len()));
-    }
-    if !bounds.gaps.is_empty() {
-        line(&mut text, "longest time without a command in a workspace (median, longest):".into());
-    }
-    for (faults, times) in &bounds.gaps {
-        let (median, longest) = spread(times);
-        line(&mut text, format!("{median:>6.1?} {longest:>6.1?} {:4} times {faults}", times.len()));
-    }
+    add_times(&mut text, "all works again after", &bounds.ready_after);
+    add_times(&mut text, "longest time without a command in a workspace", &bounds.gaps);
     for broken in &bounds.violations {
         line(&mut text, format!("BROKEN: {broken}"));
     }
     text + &violations_text(history, violations)
+}
+
+/// Adds times by the kinds of faults, if there are any.
+fn add_times(text: &mut String, what: &str, times: &BTreeMap<String, Vec<Duration>>) {
+    if !times.is_empty() {
+        line(text, format!("{what} (median, longest):"));
+    }
+    for (faults, times) in times {
+        let (median, longest) = spread(times);
+        line(text, format!("{median:>6.1?} {longest:>6.1?} {:4} times {faults}", times.len()));
+    }
 }
 
 fn line(text: &mut String, line: String) {

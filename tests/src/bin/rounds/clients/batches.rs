@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     api,
-    history::{Outcome, Request, Version},
+    history::{Outcome, Version},
 };
 
 /// The commands of a batch.
@@ -63,11 +63,8 @@ impl Shared {
         let read = |answer: Result<&api::HttpAnswer, String>| api::batch(answer, commands.len());
         let outcomes = api::ask(&self.clock, node, &request, sender.patience, read).await;
         for ((place, sent), outcome) in (0..).zip(commands).zip(&outcomes) {
-            let (change, rows) = (sent.change.clone(), sent.rows.clone());
-            let (id, place) = (id.to_owned(), Some(place));
-            let recorded = Request::Write { id, has_key, place, change, rows };
-            self.recorder.operation(sender.client, begin, ws, recorded, outcome.clone());
-            self.learn(ws, sent, outcome);
+            let request = sent.recorded(id, has_key, Some(place));
+            self.record(sender.client, begin, ws, (sent, request), outcome);
         }
         outcomes
     }

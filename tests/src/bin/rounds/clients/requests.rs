@@ -16,6 +16,14 @@ pub(super) struct Sent {
     pub(super) rows: Vec<SentRow>,
 }
 
+impl Sent {
+    /// The command as the history has it. `place` is its place in a batch.
+    pub(super) fn recorded(&self, id: &str, has_key: bool, place: Option<u32>) -> Request {
+        let (change, rows) = (self.change.clone(), self.rows.clone());
+        Request::Write { id: id.to_owned(), has_key, place, change, rows }
+    }
+}
+
 fn post(path: String, body: &Value) -> HttpRequest {
     HttpRequest { method: "POST", path, headers: Vec::new(), body: body.to_string() }
 }
@@ -112,14 +120,13 @@ fn change(
 
 pub(super) fn document(ws: u64, id: u64, eventual: bool) -> (Request, HttpRequest) {
     let consistency = if eventual { "?consistency=eventual" } else { "" };
-    let path = format!("{}/docs/shop.Article/{id}{consistency}", workspace_path(ws));
+    let path = format!("{}/docs/{ARTICLE}/{id}{consistency}", workspace_path(ws));
     (Request::Read { id, eventual }, HttpRequest::get(path))
 }
 
 pub(super) fn list(ws: u64, after: u64) -> (Request, HttpRequest) {
-    let table = "shop.Article".to_owned();
-    let path = format!("{}/cdocs/{table}?after={after}&limit=1000", workspace_path(ws));
-    (Request::List { table, after }, HttpRequest::get(path))
+    let path = format!("{}/cdocs/{ARTICLE}?after={after}&limit=1000", workspace_path(ws));
+    (Request::List { table: ARTICLE.to_owned(), after }, HttpRequest::get(path))
 }
 
 pub(super) fn log(ws: u64, from: u64) -> (Request, HttpRequest) {
