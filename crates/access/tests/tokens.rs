@@ -19,6 +19,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 const ISSUER: &str = "https://issuer.example";
+const NOW: u64 = 1_800_000_000;
 
 fn other_issuer() -> TokenRefusal {
     TokenRefusal::OtherIssuer { expected: ISSUER.to_owned() }
@@ -27,7 +28,6 @@ fn other_issuer() -> TokenRefusal {
 fn other_audience() -> TokenRefusal {
     TokenRefusal::OtherAudience { expected: "vvm".to_owned() }
 }
-const NOW: u64 = 1_800_000_000;
 
 fn base64(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
