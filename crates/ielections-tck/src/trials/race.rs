@@ -7,10 +7,13 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::join_all;
-use ielections::{ConditionalOutcome, ElectionRow, Epoch, Seat, TtlStore};
+use ielections::{ConditionalOutcome, ElectionRow, Epoch, Seat, StoreError, TtlStore};
 use trialkit::{Trial, Verdict, ensure, ensure_eq, trials};
 
-use crate::context::{ElectionsContext, release, seat};
+use crate::{
+    context::{ElectionsContext, SEATS_PER_TRIAL, release, seat},
+    faulty_store::FaultyStore,
+};
 
 pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(race:
     one_of_several_writes_of_a_lease_wins,
@@ -21,32 +24,69 @@ pub(super) const TRIALS: &[Trial<ElectionsContext>] = trials!(race:
 /// The limit of rounds. A quick store does all of them, a slow store as many as it can.
 const ROUNDS_MAX: u32 = 1_000;
 
+/// On three loaded servers eight writes of one row got no result in time. So a write without a
+/// result is sent again, and its row is not used again: the first request may still be done later.
 async fn one_of_several_writes_of_a_lease_wins(ctx: &ElectionsContext) -> Verdict {
-    let (row, ttl) = (ElectionRow::Lease(seat(1)), Some(20 * ctx.lease()));
     let stores: Vec<_> = (0..8).map(|number| ctx.store(number)).collect();
     let end = ctx.clock.now() + ctx.lease();
+    let mut number = 1;
     for round in 0..ROUNDS_MAX {
         if round >= 20 && ctx.clock.now() >= end {
             break;
         }
+        ensure!(number <= SEATS_PER_TRIAL, "writes got no result in {SEATS_PER_TRIAL} rounds");
+        let row = ElectionRow::Lease(seat(number));
         let value = |n: usize| Bytes::from(format!("{round} {n}"));
-        let insert = async |(n, store): (usize, &dyn TtlStore)| {
-            store.insert_if_not_exists(row, value(n), ttl, ctx.soon()).await
-        };
-        let stores = stores.iter().map(|store| store as &dyn TtlStore).enumerate();
-        let outcomes = join_all(stores.map(insert)).await;
-        let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let won: Vec<_> = (0..outcomes.len())
-            .filter(|n| outcomes[*n] == ConditionalOutcome::Done)
-            .map(value)
-            .collect();
-        ensure!(won.len() == 1, "round {round}: {} writes won: {outcomes:?}", won.len());
+        let inserts = stores.iter().enumerate().map(|(n, store)| insert(ctx, store, row, value(n)));
+        let inserts = join_all(inserts).await.into_iter().collect::<Verdict<Vec<_>>>()?;
+        let won: Vec<_> = (0..inserts.len()).filter(|n| inserts[*n].won).map(value).collect();
+        ensure!(won.len() == 1, "round {round}: {} writes won: {inserts:?}", won.len());
         let there = ctx.row(row).await?;
         ensure_eq!(there.as_ref(), won.first(), "what round {round} left");
+        if inserts.iter().any(|insert| insert.sent_again) {
+            number += 1;
+            continue;
+        }
         let deleted = ctx.store(0).compare_and_delete(row, won[0].clone(), ctx.soon()).await?;
         ensure_eq!(deleted, ConditionalOutcome::Done, "the removal of round {round}");
     }
     Ok(())
+}
+
+/// What became of an insert.
+#[derive(Debug)]
+struct Insert {
+    won: bool,
+    /// Whether a request had no result. Its write may still be done later.
+    sent_again: bool,
+}
+
+/// Inserts a row, and sends the write again while it has no result.
+///
+/// A write that is sent again is the same write, so it won if the row holds its value.
+async fn insert(
+    ctx: &ElectionsContext,
+    store: &FaultyStore,
+    row: ElectionRow,
+    value: Bytes,
+) -> Verdict<Insert> {
+    let until = ctx.clock.now() + 8 * ctx.lease();
+    let mut sent_again = false;
+    loop {
+        let ttl = Some(20 * ctx.lease());
+        match store.insert_if_not_exists(row, value.clone(), ttl, ctx.soon()).await {
+            Ok(ConditionalOutcome::Done) => return Ok(Insert { won: true, sent_again }),
+            Ok(ConditionalOutcome::Refused(there)) => {
+                let won = sent_again && there.as_ref() == Some(&value);
+                return Ok(Insert { won, sent_again });
+            }
+            Err(StoreError::Unavailable(_) | StoreError::Unknown(_)) if ctx.clock.now() < until => {
+                sent_again = true;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        ctx.pass(Duration::from_millis(ctx.clock.random() % 50)).await;
+    }
 }
 
 async fn one_of_several_candidates_for_an_expired_lease_leads(ctx: &ElectionsContext) -> Verdict {
