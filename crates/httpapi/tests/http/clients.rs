@@ -46,21 +46,11 @@ fn a_client_that_does_not_receive_its_answer_is_disconnected() {
         );
         assert_eq!(node.command(WS, "sys.CUD", &body).0, 200);
     }
-    let open = || {
-        let metrics = node.metrics();
-        metrics.lines().any(|line| line == "httpapi_connections{service=\"api\"} 1")
-    };
     let mut reads_nothing = TcpStream::connect(node.api).unwrap();
     let head = format!("GET {}/wlog HTTP/1.1\r\nhost: localhost\r\n\r\n", workspace_path(WS));
     reads_nothing.write_all(head.as_bytes()).unwrap();
-    let start = Instant::now();
-    while !open() {
-        assert!(start.elapsed() < Duration::from_secs(5), "it is not counted");
-    }
-    while open() {
-        assert!(start.elapsed() < Duration::from_secs(20), "it is still there");
-        sleep(Duration::from_millis(50));
-    }
+    until_connections(&node, 1);
+    until_connections(&node, 0);
     node.stop();
 }
 
@@ -97,10 +87,19 @@ fn broken_clients_do_not_harm_others() {
 fn above_the_limit_an_idle_connection_gives_way_and_a_busy_one_does_not() {
     let node = TestNode::with(|settings| settings.limits.connections = 2);
     let path = command_path(WS, "sys.CUD");
-    let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n");
-    let mut busy = [(); 2].map(|()| TcpStream::connect(node.api).unwrap());
-    busy.iter_mut().for_each(|stream| stream.write_all(head.as_bytes()).unwrap());
-    sleep(Duration::from_millis(100));
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\
+         expect: 100-continue\r\n\r\n"
+    );
+    let busy = [(); 2].map(|()| {
+        let mut stream = TcpStream::connect(node.api).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        // The node asks for the body, so it is at work on this request.
+        let mut asks = [0; 25];
+        stream.read_exact(&mut asks).unwrap();
+        assert_eq!(&asks, b"HTTP/1.1 100 Continue\r\n\r\n");
+        stream
+    });
     let api = node.api;
     let path = format!("{}/wlog?limit=1", workspace_path(WS));
     let asked = path.clone();
@@ -110,6 +109,8 @@ fn above_the_limit_an_idle_connection_gives_way_and_a_busy_one_does_not() {
     assert!(!waits.is_finished(), "a third connection was served beside two that are busy");
     drop(busy);
     assert_eq!(waits.join().unwrap(), 200);
+    // Until the node has seen that they ended, the next two would be too many.
+    until_connections(&node, 0);
 
     // A connection is idle from its last answer on. So these two become idle one after the other.
     let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
@@ -141,4 +142,14 @@ fn above_the_limit_an_idle_connection_gives_way_and_a_busy_one_does_not() {
     idle[1].set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     assert!(idle[1].read(&mut [0]).is_err(), "the second gave way, too");
     node.stop();
+}
+
+/// Waits until the node counts so many connections of its clients.
+fn until_connections(node: &TestNode, count: usize) {
+    let line = format!("httpapi_connections{{service=\"api\"}} {count}");
+    let start = Instant::now();
+    while !node.metrics().lines().any(|other| other == line) {
+        assert!(start.elapsed() < Duration::from_secs(20), "no {line}");
+        sleep(Duration::from_millis(20));
+    }
 }
