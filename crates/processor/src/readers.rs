@@ -59,6 +59,9 @@ impl Commands {
     /// The last offset alone would be too high. The offsets of a group are known when its events
     /// are written, and those of a recovery when its events are read, before the events are
     /// applied. A reader that waited for the events behind the last offset would miss these events.
+    /// And the last offset may be too low while the partition recovers from a failed group write: a
+    /// reader was told that the log ends in front of an event that a client knew. So the events
+    /// behind the last offset are read, too.
     ///
     /// # Errors
     /// The reason why the PLog was not read yet, or the error of the storage.
@@ -69,21 +72,32 @@ impl Commands {
     ) -> std::result::Result<Result<Offset>, Busy> {
         self.applied()?;
         let last = self.last_number(ws, standard::WLOG_OFFSET, stored()).await;
-        let mut last = match last {
+        let last = match last {
             Ok(last) => last.unwrap_or(0),
             Err(error) => return Ok(Err(error)),
         };
+        let mut end = Offset(last.max(1));
+        let mut is_behind_an_event = false;
         // The events that are not applied are those of one group, so there are few of them.
-        while last > 0 {
-            match self.wlog(ws, Offset(last), stored())?.try_next().await {
-                Ok(None) => last -= 1,
-                Ok(Some(_)) => break,
-                // A damaged event is there.
-                Err(error) if error.is_lasting() => break,
-                Err(error) => return Ok(Err(error)),
+        loop {
+            let mut entries = self.wlog(ws, end, stored())?;
+            loop {
+                match entries.try_next().await {
+                    Ok(Some(_)) => {
+                        end = end.next();
+                        is_behind_an_event = true;
+                    }
+                    Ok(None) => break,
+                    // A damaged event is there.
+                    Err(error) if error.is_lasting() => return Ok(Ok(end.next())),
+                    Err(error) => return Ok(Err(error)),
+                }
             }
+            if is_behind_an_event || end == Offset::FIRST {
+                return Ok(Ok(end));
+            }
+            end = Offset(end.0 - 1);
         }
-        Ok(Ok(Offset(last).next()))
     }
 
     /// Reads the PLog from an event on, up to the last event that is applied. If an event is

@@ -1,13 +1,14 @@
-//! The set of partitions that run on a node.
+//! The set of partitions that run on a node, and the ends of their logs.
 
 #![allow(clippy::unwrap_used)]
 
 use std::{sync::Arc, time::Duration};
 
-use eventlog::{Epoch, Log, SingleNodeFence};
+use eventlog::{Epoch, Log, Offset, SingleNodeFence, TrustLevel, WsId};
+use isequencer::standard;
 use processor::{NotDeployable, PartitionEnd, PartitionSettings, Partitions, Status};
 use seqstorage::PartitionStorage;
-use shop::{ShopDatabase, article, create_workspace, cud};
+use shop::{ShopDatabase, ShopNodeSettings, article, create_workspace, cud};
 
 #[tokio::test]
 async fn a_partition_is_deployed_at_most_once_under_an_epoch() {
@@ -63,4 +64,36 @@ async fn a_partition_is_deployed_at_most_once_under_an_epoch() {
     node.commands(7).unwrap().run(cud(27, article("b"), shop_db.soon())).await.unwrap();
     assert_eq!(node.undeploy(7, shop_db.soon()).await, PartitionEnd::Stopped);
     assert_eq!(node.undeploy(9, shop_db.soon()).await, PartitionEnd::Stopped, "it never was");
+}
+
+/// A group was written in part, and one of its commands was acknowledged. While the partition
+/// recovered, it knew only the stored last offset of the log. So a reader was told that the log
+/// ends in front of the acknowledged event. Seed 7009834 of the simulation found it.
+#[tokio::test]
+async fn the_end_of_a_log_is_behind_its_last_event_while_the_stored_offset_is_too_low() {
+    let shop_db = ShopDatabase::in_memory().await;
+    let node = shop_db.node(1, ShopNodeSettings::at(TrustLevel::Zero));
+    node.ready().await;
+    let (ws, soon) = (WsId(11), || shop_db.soon());
+    let end = async |stored: Option<u64>| {
+        node.commands.wlog_end(ws, || std::future::ready(Ok(stored))).await.unwrap().unwrap()
+    };
+    assert_eq!(end(None).await, Offset(1), "an empty log");
+    node.commands.run(create_workspace(11, soon())).await.unwrap();
+    for name in ["a", "b"] {
+        node.commands.run(cud(11, article(name), soon())).await.unwrap();
+    }
+    // The partition forgets the offset when the storage has it.
+    let deadline = soon();
+    let stored = async || {
+        let known = node.commands.last_number(ws, standard::WLOG_OFFSET, async { Ok(None) });
+        known.await.unwrap().is_none()
+    };
+    while !stored().await {
+        assert!(shop_db.clock.now() < deadline, "the offset was never stored");
+        shop_db.clock.sleep(Duration::from_millis(1)).await;
+    }
+    for last in [None, Some(1), Some(2), Some(3)] {
+        assert_eq!(end(last).await, Offset(4), "with the stored offset {last:?}");
+    }
 }
