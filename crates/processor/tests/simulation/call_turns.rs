@@ -7,7 +7,7 @@ use std::{
     future::pending,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -73,6 +73,8 @@ pub(crate) struct CallTurns {
     waiting: Mutex<Vec<(Label, oneshot::Sender<()>)>>,
     /// Whether calls no longer wait.
     is_open: AtomicBool,
+    /// The number of calls that were sent.
+    sent: AtomicU64,
     clock: Clock,
     dice: Dice,
 }
@@ -98,8 +100,13 @@ impl fmt::Debug for CallTurns {
 
 impl CallTurns {
     pub(crate) fn new(clock: Clock, seed: u64) -> Arc<CallTurns> {
-        let (waiting, is_open) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(CallTurns { waiting, is_open, clock, dice: Dice::of(seed) })
+        let (waiting, is_open, sent) = Default::default();
+        Arc::new(CallTurns { waiting, is_open, sent, clock, dice: Dice::of(seed) })
+    }
+
+    /// Returns the number of calls that were sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(Label, oneshot::Sender<()>)>> {
@@ -120,6 +127,7 @@ impl CallTurns {
     /// Waits for the turn in which a call is sent.
     pub(crate) async fn to_be_sent(&self, label: Label) -> SentCall {
         self.turn(label).await;
+        self.sent.fetch_add(1, Ordering::Relaxed);
         let id = self.dice.number();
         SentCall { id, at: self.clock.now(), lingers: id.is_multiple_of(4) }
     }

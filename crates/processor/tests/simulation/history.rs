@@ -9,7 +9,7 @@ use std::{
 };
 
 use clock::{Clock, ManualClock};
-use eventlog::{Epoch, Fence};
+use eventlog::{Epoch, Fence, TrustLevel};
 use futures::FutureExt;
 use istorage::KeyspaceName;
 use processor::{Done, PartitionEnd, Refused, Status};
@@ -43,6 +43,9 @@ pub(crate) struct HistoryReport {
     pub(crate) lists: usize,
     pub(crate) events: usize,
     pub(crate) leaders: u64,
+    /// The number of calls of the storage, and of those at trust level 0.
+    pub(crate) calls: u64,
+    pub(crate) calls_at_level_0: u64,
 }
 
 impl HistoryReport {
@@ -54,6 +57,8 @@ impl HistoryReport {
         self.lists += other.lists;
         self.events += other.events;
         self.leaders += other.leaders;
+        self.calls += other.calls;
+        self.calls_at_level_0 += other.calls_at_level_0;
     }
 }
 
@@ -413,7 +418,8 @@ impl History {
         self.database.turns.open();
         self.idle.reached().await;
         let _landed = self.database.land_late_writes().await;
-        let leaders = self.epochs;
+        let (leaders, calls) = (self.epochs, self.database.turns.sent());
+        let is_level_0 = self.plan.settings.level == TrustLevel::Zero;
         self.clean_lead().await;
         let options = CheckOptions {
             in_view: self.plan.settings.in_view,
@@ -433,6 +439,8 @@ impl History {
             lists: self.readers.lists,
             events: state.events.len(),
             leaders,
+            calls,
+            calls_at_level_0: if is_level_0 { calls } else { 0 },
         }
     }
 

@@ -106,10 +106,12 @@ fn all(seeds: Range<u64>) -> Result<HistoryReport, Failed> {
 
 fn histories(seeds: Range<u64>) -> Result<(), Failed> {
     let schedules = seeds.end - seeds.start;
-    let HistoryReport { done, read, logs, lists, events, leaders, .. } = all(seeds)?;
+    let HistoryReport { done, read, logs, lists, events, leaders, calls, calls_at_level_0, .. } =
+        all(seeds)?;
     println!(
         "{schedules} schedules, {leaders} leaders, {events} events, {done} commands done, {read} reads, \
-         {logs} logs and {lists} lists to their ends"
+         {logs} logs and {lists} lists to their ends, {calls} calls of the storage, {calls_at_level_0} of \
+         them at trust level 0"
     );
     if schedules >= 100 && (logs == 0 || lists == 0) {
         return Err("no log, or no list, was ever read to its end".into());
