@@ -87,7 +87,7 @@ fn on_servers(program: &str, usual: &str, arguments: &[String]) -> Result<()> {
     if value_of("--drivers", arguments).is_none() {
         command.args(["--drivers", usual]);
     }
-    process::run_reading(&mut command, |_| {})
+    process::run_reading(&mut command, |line| println!("{line}"))
 }
 
 /// Measures the cost of drawing numbers.

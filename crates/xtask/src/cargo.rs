@@ -11,15 +11,19 @@ use crate::{
 pub(crate) fn cargo(arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(folders::root()?);
-    // Cargo sets these variables for this program. Passed on, they would make the build scripts
-    // that read them run again.
+    remove_own_variables(&mut command);
+    Ok(command)
+}
+
+/// Removes the variables that cargo sets for this program. Passed on, they would make the build
+/// scripts that read them run again.
+pub(crate) fn remove_own_variables(command: &mut Command) {
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
             command.env_remove(&*name);
         }
     }
-    Ok(command)
 }
 
 /// Runs cargo to its end.

@@ -21,6 +21,7 @@ mod rounds;
 mod servers;
 mod simulate;
 mod steps;
+mod suites;
 mod test;
 mod tidy;
 

@@ -36,23 +36,45 @@ pub(crate) fn run_within(limit: Duration, command: &mut Command) -> Result<()> {
     finish(&mut child, what, Some(limit))
 }
 
-/// Runs a command to its end. Passes each line of its output to `see`, then prints the line.
+/// Runs a command to its end. Passes each line of its output to `see`.
 pub(crate) fn run_reading(command: &mut Command, see: impl FnMut(&str) + Send) -> Result<()> {
-    command.stdout(Stdio::piped());
-    let (mut child, what) = start(command)?;
-    let stdout = child.stdout.take();
+    let (reader, writer) = io::pipe().context("cannot make a pipe")?;
+    command.stdout(writer);
+    run_and_read(command, reader, None, see)
+}
+
+/// Runs a command to its end, and ends it if it has not ended within `limit`. Passes each line of
+/// its output and of its standard error to `see`.
+pub(crate) fn run_reading_all(
+    command: &mut Command,
+    limit: Option<Duration>,
+    see: impl FnMut(&str) + Send,
+) -> Result<()> {
+    let (reader, writer) = io::pipe().context("cannot make a pipe")?;
+    command.stdout(writer.try_clone().context("cannot make a pipe")?).stderr(writer);
+    run_and_read(command, reader, limit, see)
+}
+
+fn run_and_read(
+    command: &mut Command,
+    reader: io::PipeReader,
+    limit: Option<Duration>,
+    see: impl FnMut(&str) + Send,
+) -> Result<()> {
+    let started = start(command);
+    // The output ends when the last process of the group has ended, and this process has no end of
+    // the pipe to write to. `finish` ends the group.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let (mut child, what) = started?;
     thread::scope(|scope| {
-        // The output ends when the last process of the group has ended. `finish` ends the group.
-        scope.spawn(move || stdout.map(|stdout| pass_on(BufReader::new(stdout), see)));
-        finish(&mut child, what, None)
+        scope.spawn(move || read_lines(BufReader::new(reader), see));
+        finish(&mut child, what, limit)
     })
 }
 
-fn pass_on(lines: impl BufRead, mut see: impl FnMut(&str)) {
+fn read_lines(lines: impl BufRead, mut see: impl FnMut(&str)) {
     for line in lines.split(b'\n').map_while(io::Result::ok) {
-        let line = String::from_utf8_lossy(&line);
-        see(&line);
-        println!("{line}");
+        see(&String::from_utf8_lossy(&line));
     }
 }
 
@@ -182,6 +204,19 @@ mod tests {
             });
         assert_eq!(seen, ["one", "two"]);
         assert_eq!(result.unwrap_err().exit_code(), 7);
+    }
+
+    #[test]
+    fn output_and_errors_are_read_in_their_order() {
+        let mut seen = Vec::new();
+        let script = "echo one; echo two >&2; echo three";
+        let mut command = Command::new("sh");
+        run_reading_all(command.args(["-c", script]), None, |line| seen.push(line.to_owned()))
+            .unwrap();
+        assert_eq!(seen, ["one", "two", "three"]);
+        let mut sleep = Command::new("sleep");
+        let error = run_reading_all(sleep.arg("60"), Some(Duration::from_millis(50)), |_| {});
+        assert!(error.unwrap_err().to_string().contains("`sleep 60` did not end"));
     }
 
     #[test]

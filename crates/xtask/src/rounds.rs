@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let servers = OwnServers::new()?;
     let variables = servers.start(server_of(arguments).as_slice())?;
     command.arg("run").args(arguments).envs(variables);
-    process::run_reading(&mut command, |_| {})
+    process::run_reading(&mut command, |line| println!("{line}"))
 }
 
 /// The faults of the sample. A server that is killed takes most of a minute to come back.
@@ -40,7 +40,7 @@ pub(crate) fn run_sample(variables: &Variables) -> Result<()> {
         let mut command = Command::new(cargo::target_folder()?.join("debug").join("rounds"));
         command.args(arguments);
         command.envs(variables.iter().map(|(name, address)| (name, address)));
-        process::run_reading(&mut command, |_| {})?;
+        process::run_reading(&mut command, |line| println!("{line}"))?;
     }
     Ok(())
 }

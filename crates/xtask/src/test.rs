@@ -1,19 +1,15 @@
 //! `cargo xtask test`: all checks and all tests, with servers of its own.
 
-use std::{env, thread};
+use std::{env, thread, time::Duration};
 
 use crate::{
-    cargo::cargo,
     error::{Error, Result, failed},
-    examples, interrupt, process, rounds,
+    examples, interrupt, rounds,
     servers::{OwnServers, ServerKind, Variables},
     steps::Steps,
+    suites::{self, Suite, SuiteRun},
     tidy,
 };
-
-const BUILD: [&str; 3] = ["test", "--workspace", "--no-run"];
-/// A suite that fails does not stop the others, so one run shows all failures.
-const TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 
 /// The variable that asks suites for their long rounds.
 const LONG: &str = "VVM_TEST_LONG";
@@ -23,6 +19,9 @@ const LONG: &str = "VVM_TEST_LONG";
 const THREADS: &str = "RUST_TEST_THREADS";
 /// Most tests wait, so a machine with few processors runs this many at once.
 const MIN_THREADS: usize = 5;
+
+/// The longest time of a suite without its long rounds.
+const SUITE_LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// Runs all checks and all tests. With `quick` no server is started, and the suites that need one
 /// are ignored. With `long` the suites run their long rounds.
@@ -57,11 +56,12 @@ fn run_steps(
 ) -> Result<()> {
     tidy::run_steps(steps)?;
     if quick {
-        return run_suites(steps, &Vec::new(), suites, totals);
+        let built = steps.run("build the tests", suites::build)?;
+        return run_suites(steps, &built, &Vec::new(), suites, totals);
     }
     let servers = OwnServers::new()?;
-    let variables = build_and_start(steps, &servers)?;
-    let tested = run_suites(steps, &variables, suites, totals);
+    let (built, variables) = build_and_start(steps, &servers)?;
+    let tested = run_suites(steps, &built, &variables, suites, totals);
     if !suites.arguments.is_empty() {
         return tested;
     }
@@ -71,10 +71,10 @@ fn run_steps(
 
 /// Builds the tests while the servers start: the servers mostly wait, and the build needs the
 /// processors.
-fn build_and_start(steps: &mut Steps, servers: &OwnServers) -> Result<Variables> {
+fn build_and_start(steps: &mut Steps, servers: &OwnServers) -> Result<(Vec<Suite>, Variables)> {
     thread::scope(|scope| {
         let starting = scope.spawn(|| servers.start(&ServerKind::ALL));
-        let built = steps.run("build the tests", || process::run(&mut cargo(&BUILD)?));
+        let built = steps.run("build the tests", suites::build);
         if built.is_err() {
             interrupt::give_up();
         }
@@ -86,7 +86,7 @@ fn build_and_start(steps: &mut Steps, servers: &OwnServers) -> Result<Variables>
         // If one side fails, the other side gives up. The result is the error of the side that
         // failed.
         match (built, started) {
-            (Ok(()), started) => started,
+            (Ok(built), started) => started.map(|variables| (built, variables)),
             (Err(Error::Interrupted), Err(error)) | (Err(error), _) => Err(error),
         }
     })
@@ -94,29 +94,27 @@ fn build_and_start(steps: &mut Steps, servers: &OwnServers) -> Result<Variables>
 
 fn run_suites(
     steps: &mut Steps,
-    variables: &Variables,
-    suites: &SuiteOptions<'_>,
+    built: &[Suite],
+    servers: &Variables,
+    options: &SuiteOptions<'_>,
     totals: &mut TestTotals,
 ) -> Result<()> {
-    if suites.arguments.is_empty() {
+    if options.arguments.is_empty() {
         steps.run("run the examples", examples::run)?;
     }
-    steps.run("run the tests", || {
-        let mut command = cargo(&TEST)?;
-        command.arg("--").args(suites.arguments);
-        if env::var_os(THREADS).is_none() {
-            let processors = thread::available_parallelism().map_or(1, usize::from);
-            command.env(THREADS, processors.max(MIN_THREADS).to_string());
-        }
-        if suites.long {
-            command.env(LONG, "1");
-        }
-        for kind in ServerKind::ALL {
-            command.env_remove(kind.variable());
-        }
-        command.envs(variables.iter().map(|(name, address)| (name, address)));
-        process::run_reading(&mut command, |line| totals.add(line))
-    })
+    let mut variables: Vec<_> =
+        ServerKind::ALL.iter().map(|kind| (kind.variable(), None)).collect();
+    variables.extend(servers.iter().map(|(name, address)| (*name, Some(address.clone()))));
+    if env::var_os(THREADS).is_none() {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        variables.push((THREADS, Some(processors.max(MIN_THREADS).to_string())));
+    }
+    if options.long {
+        variables.push((LONG, Some("1".to_owned())));
+    }
+    let limit = (!options.long).then_some(SUITE_LIMIT);
+    let run = SuiteRun { arguments: options.arguments, variables, limit };
+    steps.run("run the tests", || run.run(built, |line| totals.add(line)))
 }
 
 /// The numbers of tests, added up over all test binaries, and the names of those that failed.
