@@ -137,6 +137,11 @@ fn text_of(path: &Path, report: &BackupReport) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, time::Duration};
+
+    use futures::TryStreamExt;
+    use istorage::{KeyspaceName, StorageDriver};
+    use istorage_redb::RedbDriver;
     use tokio::{
         io::{AsyncBufReadExt, AsyncWriteExt},
         net::TcpListener,
@@ -145,10 +150,50 @@ mod tests {
     use super::*;
     use crate::cli::{ConnectionArgs, StorageArgs};
 
-    /// A server sends something that is no whole backup.
+    /// The test had a server that sends no backup, and no server that sends a whole one. So it also
+    /// passed if the command lost what it received.
     #[tokio::test]
-    async fn a_backup_that_is_not_whole_is_unfinished() {
+    async fn only_a_whole_backup_gets_its_name() {
         let folder = tempfile::tempdir().unwrap();
+        let whole = whole_backup(folder.path()).await;
+        let file = folder.path().join("backups/copy");
+        let (cut, mut damaged) = (&whole[..whole.len() - 1], whole.clone());
+        damaged[whole.len() / 2] ^= 4;
+        let foreign = &b"the page of another server"[..];
+        for (sent, announced, why) in [
+            (foreign, foreign.len(), "is not a backup"),
+            (cut, cut.len(), "cut off"),
+            (&damaged, damaged.len(), "damaged"),
+            (cut, whole.len(), "sent only a part of the answer"),
+        ] {
+            let error = received(&file, sent, announced).await.unwrap_err();
+            assert_eq!(error.code(), 1, "{error}");
+            assert!(error.to_string().contains(why), "{why}: {error}");
+            // Nor is there a file under another name.
+            assert!(!folder.path().join("backups").exists(), "{error}");
+        }
+        received(&file, &whole, whole.len()).await.unwrap();
+        assert!(fs::read(&file).unwrap() == whole, "the file is not what was sent");
+    }
+
+    async fn whole_backup(folder: &Path) -> Vec<u8> {
+        let clock = Clock::system();
+        let soon = clock.now() + Duration::from_secs(30);
+        let config = RedbConfig::new(folder.join("node.redb"));
+        let driver = RedbDriver::open(config, clock).await.unwrap();
+        driver.create(&KeyspaceName::new("tests").unwrap(), soon).await.unwrap();
+        let pieces = driver.backup(soon).await.unwrap().unwrap();
+        let pieces: Vec<_> = pieces.try_collect().await.unwrap();
+        driver.close().await;
+        pieces.concat()
+    }
+
+    /// Backs up a server that announces an answer of this length, and sends these bytes.
+    async fn received(
+        file: &Path,
+        sent: &[u8],
+        announced: usize,
+    ) -> Result<ExitCode, CommandError> {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let admin = server.local_addr().unwrap().to_string().parse().unwrap();
         let serve = async {
@@ -158,20 +203,17 @@ mod tests {
                 line.clear();
                 client.read_line(&mut line).await.unwrap();
             }
-            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nvvm";
-            client.write_all(answer).await.unwrap();
-            client.flush().await.unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {announced}\r\n\r\n");
+            client.write_all(head.as_bytes()).await.unwrap();
+            client.write_all(sent).await.unwrap();
+            client.shutdown().await.unwrap();
             client
         };
-        let file = folder.path().join("copy");
         let connection =
             ConnectionArgs { ca_file: None, cert_file: None, key_file: None, token_file: None };
         let storage = StorageArgs { storage: None, config: None };
-        let args = BackupArgs { file: file.clone(), admin: Some(admin), storage, connection };
-        let (_client, done) = futures::join!(serve, run_backup(args));
-        let error = done.unwrap_err();
-        assert_eq!(error.code(), 1, "{error}");
-        assert!(!file.exists());
+        let args = BackupArgs { file: file.to_owned(), admin: Some(admin), storage, connection };
+        futures::join!(serve, run_backup(args)).1
     }
 
     /// The message of a full disk named no file, or only the storage that was read.

@@ -46,11 +46,11 @@ async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
             let target = config.storage.to_target(&config.source)?;
             let plan = serve::plan(&config, &target)?;
             let tls = serve::NodeTls::read(&config)?;
-            serve::NodeAccess::read(&config, &clock)?;
+            let access = serve::NodeAccess::read(&config, &clock)?;
             serve::NodeTraces::read(&config)?;
-            Ok((config, target, plan, tls))
+            Ok((config, target, plan, tls, access))
         });
-    let (config, target, (settings, apps), tls) = match planned {
+    let (config, target, (settings, apps), tls, access) = match planned {
         Ok(planned) => planned,
         Err(error) => {
             let advice = "correct the configuration; the other checks need it";
@@ -62,7 +62,7 @@ async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
     findings.extend(clocks::check(&clock).await);
     findings.extend(ports::check(&config));
     findings.extend(certificates::check(&tls, &clock));
-    findings.extend(access::check(&config));
+    findings.extend(access::check(&config, access.keys.as_ref()));
     let folders = folders(&config, &target);
     findings.extend(folders.iter().flat_map(|folder| folders::check(folder)));
     if let StorageTarget::Redb(redb) = &target {

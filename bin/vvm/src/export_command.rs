@@ -135,13 +135,16 @@ async fn with_driver(
     let deadline = clock.now() + OPEN_TIME;
     let imported = import(&system, app, source, &checked, clock, deadline).await;
     let ImportReport { events } = imported.map_err(|error| match error {
-        ImportError::Stream(_) | ImportError::Changed => not_finished(path, app, &error),
+        ImportError::Unfinished(error) => not_finished(target, path, app, &error),
+        ImportError::Stream(error) => not_read(path, &error),
         error => not_imported(target, &error),
     })?;
     bar.finish_and_clear();
     let (partitions, level) = (checked.partitions(), checked.trust_level());
     Ok(format!(
-        "{app} is in {target}: {events} events, {partitions} partitions, trust level {level}\n"
+        "{app} is in {target}: {events} events, {partitions} partitions, trust level {level}\n\
+         the logs of workspaces, the records and the numbers of {app} appear after a node has \
+         started with it\n"
     ))
 }
 
@@ -166,13 +169,26 @@ fn not_read(path: &Path, error: &StreamError) -> CommandError {
     }
 }
 
-/// The error of a file that was whole, and that failed or changed while it was imported.
-fn not_finished(path: &Path, app: &AppName, error: &ImportError) -> CommandError {
-    CommandError::unfinished(format!(
-        "{}; the import of {app} has not finished: repeat it with `vvm import FILE --again`, or \
-         drop it with `vvm import --discard --app {app}`",
-        in_file(path, error)
-    ))
+/// The error of an import that has begun.
+fn not_finished(
+    target: &StorageTarget,
+    path: &Path,
+    app: &AppName,
+    error: &ImportError,
+) -> CommandError {
+    let why = match error {
+        ImportError::Stream(_) | ImportError::Changed => in_file(path, error),
+        error => format!("the import into {target} failed: {}", with_causes(error)),
+    };
+    let message = format!(
+        "{why}\n  the import of {app} has not finished: repeat it with `vvm import FILE --again`, or \
+         drop it with `vvm import --discard --app {app}`; until then its rows stay in {target}, and \
+         no node starts with {app}"
+    );
+    match error.storage().map(istorage::Error::kind) {
+        None | Some(ErrorKind::Corrupt | ErrorKind::Invalid) => CommandError::unfinished(message),
+        Some(_) => CommandError::unreachable(message),
+    }
 }
 
 /// The message of an error of a file.
@@ -229,6 +245,10 @@ fn not_imported(target: &StorageTarget, error: &ImportError) -> CommandError {
     let what = format!("the import into {target} failed");
     match (error, error.storage()) {
         (_, Some(error)) => CommandError::storage(&what, error),
+        // The import began, and another command has removed it.
+        (ImportError::System(error @ sysvvm::Error::ImportDiscarded { .. }), None) => {
+            CommandError::unfinished(format!("{what}: {}", with_causes(error)))
+        }
         (ImportError::System(error), None) => CommandError::system(&what, error),
         (error @ ImportError::RowTooLarge { .. }, None) => {
             CommandError::config(format!("{what}: {}", with_causes(error)))
@@ -238,58 +258,4 @@ fn not_imported(target: &StorageTarget, error: &ImportError) -> CommandError {
 }
 
 #[cfg(test)]
-mod tests {
-    use istorage::{KeyspaceName, mem::MemDriver};
-
-    use super::*;
-    use crate::cli::StorageArgs;
-
-    /// `vvm import --discard` on a storage without a system keyspace made one.
-    #[tokio::test]
-    async fn a_storage_without_an_import_gets_no_keyspace() {
-        let args = ImportArgs {
-            file: None,
-            app: Some("demo/shop".parse().unwrap()),
-            again: false,
-            discard: true,
-            storage: StorageArgs { storage: None, config: None },
-        };
-        let clock = Clock::system();
-        let (app, system) = ("demo/shop".parse().unwrap(), KeyspaceName::new("sysvvm").unwrap());
-        let storage = NamedStorage { target: StorageTarget::Mem, system: system.clone() };
-        let driver: Arc<dyn StorageDriver> = Arc::new(MemDriver::new(clock.clone()));
-        let refused = with_driver(&args, &storage, &app, None, &driver, clock.clone()).await;
-        let refused = refused.unwrap_err();
-        assert_eq!(refused.code(), 3);
-        assert!(refused.to_string().contains("mem has no keyspace sysvvm"), "{refused}");
-        let found = driver.open(&system, clock.now() + OPEN_TIME).await.unwrap();
-        assert!(found.is_none(), "the command made the keyspace");
-    }
-
-    /// The message of a full disk named no file.
-    #[test]
-    fn an_error_of_the_file_names_it() {
-        let (app, path) = ("demo/shop".parse().unwrap(), Path::new("/backup/shop.ndjson"));
-        let full = ExportError::Write(std::io::Error::other("the disk is full"));
-        let error = not_written(&StorageTarget::Mem, &app, path, &full);
-        let expected = "/backup/shop.ndjson: cannot write the export: the disk is full";
-        assert_eq!(error.to_string(), expected);
-    }
-
-    /// An export that has begun ended with 3 at a damaged row, as if the configuration were wrong.
-    #[test]
-    fn an_export_that_has_begun_is_unfinished_unless_the_storage_is_gone() {
-        let (app, path) = ("demo/shop".parse().unwrap(), Path::new("out"));
-        let row = AppRow::Plog(3, eventlog::Offset(12));
-        let damaged = eventlog::Error::DamagedRow(eventlog::DamagedRow::Missing(row));
-        for (error, code, parts) in [
-            (damaged.into(), 1, &["event 12 of the log of partition 3", "`vvm repair list`"][..]),
-            (istorage::Error::corrupt("page 7").into(), 1, &["page 7"]),
-            (istorage::Error::unavailable("no server").into(), 4, &["no server"]),
-        ] {
-            let error = not_written(&StorageTarget::Mem, &app, path, &error);
-            assert_eq!(error.code(), code, "{error}");
-            assert!(parts.iter().all(|part| error.to_string().contains(part)), "{error}");
-        }
-    }
-}
+mod tests;

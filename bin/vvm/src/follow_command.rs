@@ -180,6 +180,6 @@ async fn refusal(
     match answer.status {
         StatusCode::SERVICE_UNAVAILABLE => Ok(AnswerEnd::Lost(why)),
         StatusCode::TOO_MANY_REQUESTS if was_heard => Ok(AnswerEnd::Lost(why)),
-        _ => Err(CommandError::unfinished(format!("{node} refused the request: {why}"))),
+        _ => Err(answer.refused(format!("{node} refused the request: {why}"))),
     }
 }

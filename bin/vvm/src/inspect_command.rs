@@ -11,6 +11,7 @@ use futures::{
 use httpapi::inspect::{InspectError, Inspector, View};
 use hyper::Method;
 use serde_json::Value;
+use sysvvm::AppName;
 
 use crate::{
     cli::{InspectArgs, InspectCommand},
@@ -38,13 +39,16 @@ pub(crate) async fn run(command: InspectCommand) -> Result<ExitCode, CommandErro
     // The command line is checked before anybody is asked.
     let view = View::parse(name, Some(&query));
     let view = view.map_err(|error| CommandError::usage(error.to_string()))?;
-    let count = if args.storage.storage.is_some() || args.storage.config.is_some() {
+    let (count, hint) = if args.storage.storage.is_some() || args.storage.config.is_some() {
         offline(args, view).await?
     } else {
-        online(args, &format!("/inspect/{name}?{query}")).await?
+        (online(args, &format!("/inspect/{name}?{query}")).await?, None)
     };
     if count == 0 {
         say(nothing(&command));
+    }
+    if let Some(hint) = hint {
+        say(hint);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -122,8 +126,9 @@ async fn show_pieces(
     Ok(count)
 }
 
-/// Shows the lines that the command reads itself, and returns their number.
-async fn offline(args: &InspectArgs, view: View) -> Result<usize, CommandError> {
+/// Shows the lines that the command reads itself. Returns their number, and a hint if there are
+/// none because the application was imported.
+async fn offline(args: &InspectArgs, view: View) -> Result<(usize, Option<String>), CommandError> {
     let storage = NamedStorage::of(&args.storage, "ask the node: `vvm inspect` with --admin")?;
     let clock = Clock::system();
     let deadline = clock.now() + OPEN_TIME;
@@ -131,14 +136,17 @@ async fn offline(args: &InspectArgs, view: View) -> Result<usize, CommandError> 
     let advice = "ask the node: leave out --storage and --config, and give --admin";
     let driver = driver.map_err(|error| storage.not_opened(&error, advice))?;
     let NamedStorage { target, system } = storage;
-    let shown = async {
-        let inspector =
-            Inspector::open(Arc::clone(&driver), system, clock.clone(), deadline).await?;
-        inspector.lines(view).await
+    let app = match &view {
+        View::Wlog { app, .. } | View::Records { app, .. } | View::Numbers { app, .. } => {
+            Some(app.clone())
+        }
+        _ => None,
     };
     let failed = |error: InspectError| failed(&target, &error);
     let shown = async {
-        let mut lines = shown.await.map_err(failed)?;
+        let inspector = Inspector::open(Arc::clone(&driver), system, clock.clone(), deadline).await;
+        let inspector = inspector.map_err(failed)?;
+        let mut lines = inspector.lines(view).await.map_err(failed)?;
         let mut count = 0;
         while let Some(line) = lines.try_next().await.map_err(failed)? {
             count += 1;
@@ -146,11 +154,42 @@ async fn offline(args: &InspectArgs, view: View) -> Result<usize, CommandError> 
                 break;
             }
         }
-        Ok(count)
+        let app = app.filter(|_| count == 0);
+        let hint = match app {
+            // The view is whole, also if the reason for its emptiness cannot be read.
+            Some(app) if awaits_node(&inspector, &app).await.unwrap_or(false) => Some(format!(
+                "no node has stored how far it has read the logs of {app}: after an import, the logs \
+                 of workspaces, the records and the numbers appear after a node has started with {app}"
+            )),
+            _ => None,
+        };
+        Ok((count, hint))
     };
     let shown = shown.await;
     driver.close().await;
     shown
+}
+
+/// Whether the application has events, and no node has stored how far it has read them. An import
+/// writes the logs of the partitions, and a node writes all rows that follow from them.
+async fn awaits_node(inspector: &Inspector, app: &AppName) -> Result<bool, InspectError> {
+    let mut numbers = inspector.lines(View::Numbers { app: app.clone(), ws: None }).await?;
+    while let Some(line) = numbers.try_next().await? {
+        if line.get("nextOffset").is_some() {
+            return Ok(false);
+        }
+    }
+    for partition in 0..=u16::MAX {
+        let first = View::Plog { app: app.clone(), partition, from: 1, limit: 1 };
+        let mut events = match inspector.lines(first).await {
+            Err(InspectError::NoPartition { .. }) => break,
+            events => events?,
+        };
+        if events.try_next().await?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Prints a line. `Break` means that nobody reads the lines that follow.

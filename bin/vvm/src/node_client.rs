@@ -219,23 +219,26 @@ impl NodeAnswer {
         if let Some(leader) = json["leader"].as_str() {
             why += &format!(": ask the leader with --node {leader}");
         }
-        Err(match self.status {
-            StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
+        Err(self.refused(why))
+    }
+
+    /// The error of a command that the node refused. A port that does not have the path is not the
+    /// one that the command was to reach.
+    pub(crate) fn refused(&self, why: String) -> CommandError {
+        match (self.status, self.port()) {
+            (StatusCode::SERVICE_UNAVAILABLE, _) | (_, Some(_)) => CommandError::unreachable(why),
             _ => CommandError::unfinished(why),
-        })
+        }
     }
 
     /// Returns the port that answered, if it does not have the path of the request.
     fn port(&self) -> Option<AnsweringPort> {
-        let json = self.json();
-        // Each port lists its paths to a client that asks for another one.
-        match (self.status, json["reason"].as_str()?) {
-            (StatusCode::NOT_FOUND, why) if why.contains("lists the paths of the API") => {
-                Some(AnsweringPort::Api)
-            }
-            (StatusCode::NOT_FOUND, why) if why.contains("; the admin endpoint has ") => {
-                Some(AnsweringPort::Admin)
-            }
+        if self.status != StatusCode::NOT_FOUND {
+            return None;
+        }
+        match self.json()["port"].as_str()? {
+            "api" => Some(AnsweringPort::Api),
+            "admin" => Some(AnsweringPort::Admin),
             _ => None,
         }
     }

@@ -41,6 +41,9 @@ pub(crate) fn file(
     };
     match target {
         StorageTarget::Redb(config) => Ok(config),
+        StorageTarget::Mem => Err(CommandError::usage(
+            "a storage in memory has no file, and ends with its node: the command works on redb files only",
+        )),
         other => Err(CommandError::usage(format!(
             "{other} is not redb: the command works on redb files only; use the tools of that database"
         ))),

@@ -73,10 +73,7 @@ impl<'n> StreamedAnswer<'n> {
             }
             BegunAnswer::Refusal(refusal) => {
                 let why = format!("{node} refused the request: {}", refusal.reason());
-                Err(match refusal.status {
-                    StatusCode::SERVICE_UNAVAILABLE => CommandError::unreachable(why),
-                    _ => CommandError::unfinished(why),
-                })
+                Err(refusal.refused(why))
             }
         }
     }

@@ -191,10 +191,18 @@ fn moved(storage: &Storage) {
         fs::copy(&file, target.folder().join("in")).unwrap();
         let (stdout, _) = target.run(&["import", "in"], 0);
         assert!(stdout.contains(&format!("trust level {level}")), "{stdout}");
+        assert!(stdout.contains("appear after a node has started with it"), "{stdout}");
         // Before a node has started, the storage gives the same stream.
         assert_eq!(sorted_lines(&target.export("again")), sorted_lines(&file));
+        let hint = "after an import, the logs of workspaces, the records and the numbers appear";
+        for view in ["records", "wlog"] {
+            let (_, stderr) = target.run(&["inspect", view, "--ws", "1"], 0);
+            assert!(stderr.contains(hint), "{view}: {stderr}");
+        }
         // A node reads the logs, writes the other rows, and stores the numbers.
         target.start().stop();
+        let (_, stderr) = target.run(&["inspect", "wlog", "--ws", "1", "--from", "99999"], 0);
+        assert!(stderr.contains("no events from 99999 on") && !stderr.contains(hint), "{stderr}");
         assert_eq!(target.contents(), source.contents());
 
         let back = Place::new(Storage::Redb, level);
@@ -342,6 +350,7 @@ fn cut(storage: &Storage) {
     let again = "has not finished: repeat it with `vvm import FILE --again`, or drop it with `vvm \
                  import --discard --app demo/shop`";
     assert!(stderr.contains("in: the export is cut") && stderr.contains(again), "{stderr}");
+    assert!(stderr.contains("no node starts with demo/shop"), "{stderr}");
     target.run(&["import", "--discard", "--app", "demo/shop"], 0);
 }
 

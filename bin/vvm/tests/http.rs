@@ -43,13 +43,17 @@ fn a_command_on_the_other_port_of_a_node_names_the_right_one() {
         (&["status", "--live", "--admin", &api], "a node answers, but this port is its API"),
         (&["status", "--admin", &api], "give the address in `admin.listen` of the node"),
         (&["cluster", "status", "--admin", &api], "a node answers, but this port is its API"),
+        (&["cluster", "pause", "--admin", &api], "give its admin endpoint (`admin.listen`)"),
+        (&["repair", "list", "--admin", &api], "give its admin endpoint (`admin.listen`)"),
+        (&["sequences", "show", "--admin", &api], "give its admin endpoint (`admin.listen`)"),
         (&["logs", "follow", "--ws", &ws, "--node", &admin], "give its API (`http.listen`)"),
         (&["numbers", "list", "--ws", &ws, "--node", &admin], "give its API (`http.listen`)"),
         (&["bench", "--node", &admin, "--seconds", "1"], "give its API (`http.listen`)"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_vvm")).args(line).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && error.contains(part), "{line:?}: {error}");
+        assert_eq!(output.status.code(), Some(4), "{line:?}: {error}");
+        assert!(error.contains(part), "{line:?}: {error}");
         assert!(!error.contains("/livez"), "{line:?}: {error}");
         assert!(!error.contains("no node answers"), "{line:?}: {error}");
     }

@@ -174,7 +174,12 @@ fn check_refusals(here: &Path, asked: [&str; 2]) {
         (&["plog", "--partition", "1", "--from", "99"], 0, "has no events from 99 on"),
         (&["rows", "--keyspace", "sysvvm", "--key", "0"], 2, "hexadecimal"),
         (&["plog", "--partition", "1", "--app", "demo"], 2, "owner/name"),
-        (&["plog", "--partition", "1", "--limit", "0"], 2, "`limit` must be 1 or more"),
+        (
+            &["plog", "--partition", "1", "--limit", "0"],
+            2,
+            "'--limit <N>': a number of lines of 1 or more",
+        ),
+        (&["rows", "--keyspace", "sysvvm", "--limit", "0"], 2, "'--limit <N>': a number of lines"),
         (&["wlog", "--ws", "1", "--from", "0"], 2, "the first event of a log has offset 1"),
     ] {
         let (ended, _, stderr) = inspect(here, &[args, &asked[..]].concat());

@@ -148,8 +148,11 @@ fn every_command_for_a_node_talks_tls() {
         [OPERATOR[0], ("VVM_CERT_FILE", "expired.pem"), ("VVM_KEY_FILE", "expired-key.pem")];
     let serving =
         [OPERATOR[0], ("VVM_CERT_FILE", "serving.pem"), ("VVM_KEY_FILE", "serving-key.pem")];
+    let mixed = [OPERATOR[0], OPERATOR[1], ("VVM_KEY_FILE", "node-key.pem")];
     type Refusal<'r> = (&'r [&'r str], &'r [(&'r str, &'r str)], i32, &'r str);
-    let lines: [Refusal<'_>; 10] = [
+    let other_key =
+        format!("node-key.pem: the key does not belong to the first certificate in {}", mixed[1].1);
+    let lines: [Refusal<'_>; 11] = [
         // The node says what is wrong with a plain request.
         (&["status", "--admin", &admin], &[], 1, "this port speaks TLS"),
         (&["status", "--admin", &plain_admin], &OPERATOR, 1, "this port speaks TLS"),
@@ -162,6 +165,7 @@ fn every_command_for_a_node_talks_tls() {
         (&["status", "--admin", &admin], &of_node, 4, "`admin.tls.client_ca_file`"),
         (&["status", "--admin", &admin], &expired, 4, "--cert-file has expired"),
         (&["status", "--admin", &admin], &serving, 4, "is not made for clients"),
+        (&["status", "--admin", &admin], &mixed, 2, &other_key),
         // Without the certificate of the authority, the own one was ignored.
         (&["status", "--admin", &admin], &OPERATOR[1..], 2, "--ca-file <FILE>"),
     ];

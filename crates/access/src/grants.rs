@@ -181,10 +181,13 @@ impl TryFrom<GrantJson> for Grant {
         let app = match json.app.as_str() {
             "*" => None,
             app if is_app_name(app) => Some(json.app),
-            _ => {
-                return invalid(
-                    "`app` is neither `*` nor the owner and the name of an application",
-                );
+            app => {
+                // The text of a token may have any characters.
+                let app = app.escape_debug();
+                return invalid(&format!(
+                    "`app` is `{app}`, which is neither `*` nor the owner and the name of an \
+                     application, such as `acme/shop`"
+                ));
             }
         };
         let workspaces = match json.workspaces {
@@ -286,6 +289,13 @@ mod tests {
             assert!(json.parse::<Grants>().is_err(), "{json}");
         }
         assert_eq!("[]".parse::<Grants>().unwrap(), Grants::default());
+    }
+
+    /// The error did not say which of several entries is wrong.
+    #[test]
+    fn the_error_of_an_application_quotes_its_name() {
+        let wrong = BOTH.replace("acme/shop", "acme\\nshop").parse::<Grants>().unwrap_err();
+        assert!(wrong.to_string().contains(r"`app` is `acme\nshop`, which is neither"), "{wrong}");
     }
 
     #[test]

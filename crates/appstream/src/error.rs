@@ -92,6 +92,9 @@ pub enum ImportError {
     /// The storage failed.
     #[error(transparent)]
     Storage(#[from] istorage::Error),
+    /// The import began and failed. The application stays in the registry, and no node opens it.
+    #[error(transparent)]
+    Unfinished(Box<ImportError>),
 }
 
 impl ExportError {
@@ -115,6 +118,7 @@ impl ImportError {
             | ImportError::System(sysvvm::Error::Storage(error))
             | ImportError::Deployment(DeploymentError::Storage(error))
             | ImportError::Log(eventlog::Error::Storage(error)) => Some(error),
+            ImportError::Unfinished(error) => error.storage(),
             _ => None,
         }
     }

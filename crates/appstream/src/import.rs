@@ -41,11 +41,12 @@ pub struct ImportReport {
 /// records, answers and numbers follow when a node replays the logs.
 ///
 /// # Errors
+/// [`ImportError::Unfinished`] if the import began and failed: discard it by
+/// [`System::discard_import`], and begin again. After other errors no import is left: for example
 /// [`ImportError::System`] with [`AlreadyExists`](sysvvm::Error::AlreadyExists) if the application
 /// exists, and with [`Importing`](sysvvm::Error::Importing) if another import of it has not
-/// finished. [`ImportError::RowTooLarge`] if the storage cannot hold a row. Nothing is changed
-/// then. After other errors the import has not finished: discard it by [`System::discard_import`],
-/// and begin again.
+/// finished, and [`ImportError::RowTooLarge`] if the storage cannot hold a row. If the storage does
+/// not answer while the application is registered, the import may have begun all the same.
 pub async fn import<R: BufRead + Send>(
     system: &System,
     name: &AppName,
@@ -55,21 +56,39 @@ pub async fn import<R: BufRead + Send>(
     deadline_to_begin: Instant,
 ) -> Result<ImportReport, ImportError> {
     checked.check_rows(system.storage().capabilities().row.value)?;
+    // A source that has no export any more is refused before the application is registered.
     let mut reader = StreamReader::begin(source)?;
-    let partitions = checked.header.partitions;
-    let begun = system.begin_import(name, partitions, deadline_to_begin).await?;
+    let begun = begin(system, name, checked, deadline_to_begin).await?;
     let importer = Importer::new(system, &begun, checked, clock);
-    persistently(&importer.clock, false, || {
-        let deadline = importer.deadline();
-        checked.header.deployment.store(&begun.app.storage, &importer.clock, deadline)
-    })
-    .await?;
-    importer.write_facts(&mut reader).await?;
-    if reader.sha256() != checked.sha256 {
-        return Err(ImportError::Changed);
+    match importer.write_app(&mut reader).await {
+        Ok(()) => Ok(ImportReport { events: reader.events() }),
+        // Another command has removed the import.
+        Err(error @ ImportError::System(sysvvm::Error::ImportDiscarded { .. })) => Err(error),
+        Err(error) => Err(ImportError::Unfinished(error.into())),
     }
-    importer.finish(&begun).await?;
-    Ok(ImportReport { events: reader.events() })
+}
+
+/// Registers the application. A storage that fails may have registered it: for example, the storage
+/// may refuse to make the keyspace.
+async fn begin(
+    system: &System,
+    name: &AppName,
+    checked: &CheckedStream,
+    deadline: Instant,
+) -> Result<AppImport, ImportError> {
+    let failed = match system.begin_import(name, checked.header.partitions, deadline).await {
+        Ok(begun) => return Ok(begun),
+        Err(error) => error,
+    };
+    let is_left = match &failed {
+        sysvvm::Error::AlreadyExists { .. } | sysvvm::Error::Importing { .. } => false,
+        _ => {
+            let opened = system.open_app(name, deadline).await;
+            matches!(opened, Err(sysvvm::Error::Importing { .. }))
+        }
+    };
+    let failed = ImportError::from(failed);
+    Err(if is_left { ImportError::Unfinished(failed.into()) } else { failed })
 }
 
 struct Importer<'a> {
@@ -98,6 +117,20 @@ impl<'a> Importer<'a> {
         let storage = Arc::clone(system.storage());
         let series = DocNumberRows::new(storage, clock.clone(), prefix, CALL_TIME);
         Importer { system, begun, checked, series, clock }
+    }
+
+    /// Writes all rows of the stream, and gives the application to the nodes.
+    async fn write_app<R: BufRead>(&self, reader: &mut StreamReader<R>) -> Result<(), ImportError> {
+        let (header, storage) = (&self.checked.header, &self.begun.app.storage);
+        persistently(&self.clock, false, || {
+            header.deployment.store(storage, &self.clock, self.deadline())
+        })
+        .await?;
+        self.write_facts(reader).await?;
+        if reader.sha256() != self.checked.sha256 {
+            return Err(ImportError::Changed);
+        }
+        self.finish().await
     }
 
     async fn write_facts<R: BufRead>(
@@ -218,7 +251,8 @@ impl<'a> Importer<'a> {
     /// Invariant: each owner has a higher epoch than all events in the log. A simpler version
     /// writes no ownership rows. The first owner has epoch 1; the log has an event of epoch 5; the
     /// owner takes the event for that of a later leader, and never starts.
-    async fn finish(&self, begun: &AppImport) -> Result<(), ImportError> {
+    async fn finish(&self) -> Result<(), ImportError> {
+        let begun = self.begun;
         let app = begun.app.entry.number.get();
         let log = |(&partition, &epoch)| (PartitionId { app, partition }, epoch);
         let logs: Vec<_> = self.checked.epochs.iter().map(log).collect();

@@ -29,7 +29,7 @@ use crate::{
     authentication::{PortAccess, TokenEnd, check_operator},
     check::check,
     html_page::HtmlPage,
-    problem::ProblemDetails,
+    problem::{ProblemDetails, UNKNOWN_PATH_PORT},
     query::{check_query, parameters},
     request_body::RequestBody,
     response::{Body, bytes_response, json_response},
@@ -349,6 +349,7 @@ fn not_found(path: &str) -> ProblemDetails {
     ProblemDetails::not_found(format!(
         "the path {path} does not exist; the admin endpoint has {read}, /inspect/…, POST {actions}"
     ))
+    .with(UNKNOWN_PATH_PORT, "admin")
 }
 
 fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {

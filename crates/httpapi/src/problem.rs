@@ -29,6 +29,10 @@ pub(crate) const TOO_MANY_FOLLOWERS: &str = "too_many_followers";
 /// The code of a problem of a series that has no number for a request.
 pub(crate) const NO_NUMBER: &str = "no_number";
 
+/// The member of the problem of a path that does not exist. It names the port that answers, so a
+/// client that was given the other port of a node knows it.
+pub(crate) const UNKNOWN_PATH_PORT: &str = "port";
+
 /// The longest time after which a client may try again because a queue is full.
 const LONGEST_QUEUE_PAUSE: Duration = Duration::from_secs(60);
 

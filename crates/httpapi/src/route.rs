@@ -15,7 +15,7 @@ pub(crate) use self::table::{
     AnswerKind, BodyKind, CONSISTENCY, ENDPOINTS, Endpoint, Parameter, RequestHeader, Segment,
     Values,
 };
-use crate::problem::ProblemDetails;
+use crate::problem::{ProblemDetails, UNKNOWN_PATH_PORT};
 
 /// The beginning of the paths of all applications.
 pub(crate) const APPS: &str = "/api/v2/apps/";
@@ -75,6 +75,7 @@ pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, Pro
         ProblemDetails::not_found(format!(
             "the path {path} does not exist; the page {PAGE} lists the paths of the API"
         ))
+        .with(UNKNOWN_PATH_PORT, "api")
     };
     let rest = path.strip_prefix(APPS).ok_or_else(unknown)?;
     let mut parts = [""; MOST_PARTS];

@@ -30,9 +30,18 @@ pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, InvalidSetti
         (Some(cert_file), Some(key_file)) => {
             let key = PrivateKeyDer::from_pem_file(key_file)
                 .map_err(|error| unusable(KEY, key_file, error))?;
-            builder
-                .with_client_auth_cert(certificates(CERT, cert_file)?, key)
-                .map_err(|error| unusable(CERT, cert_file, error))?
+            builder.with_client_auth_cert(certificates(CERT, cert_file)?, key).map_err(|error| {
+                match error {
+                    rustls::Error::InconsistentKeys(_) => {
+                        let cert_file = cert_file.display();
+                        let why = format!(
+                            "the key does not belong to the first certificate in {cert_file}"
+                        );
+                        unusable(KEY, key_file, why)
+                    }
+                    error => unusable(CERT, cert_file, error),
+                }
+            })?
         }
         _ => {
             return Err(InvalidSetting::new(
@@ -76,5 +85,24 @@ mod tests {
         assert!(refusal("ca_file = 'no/such/ca.pem'").to_string().contains("no/such/ca.pem"));
         let nothing = refusal("ca_file = 'Cargo.toml'");
         assert!(nothing.to_string().contains("Cargo.toml holds no certificate"), "{nothing}");
+    }
+
+    /// The error named only the file of the certificate.
+    #[test]
+    fn a_key_of_another_certificate_is_refused_with_both_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let [own, other] =
+            [(); 2].map(|()| rcgen::generate_simple_self_signed(["node".to_owned()]).unwrap());
+        let (cert, key) = (path("own.pem"), path("other-key.pem"));
+        std::fs::write(&cert, own.cert.pem()).unwrap();
+        std::fs::write(&key, other.signing_key.serialize_pem()).unwrap();
+        let config = format!("ca_file = '{cert}'\ncert_file = '{cert}'\nkey_file = '{key}'");
+        let refused = refusal(&config).to_string();
+        assert!(refused.contains(&cert) && refused.contains(&key), "{refused}");
+        assert!(
+            refused.contains("tls.key_file") && refused.contains("does not belong"),
+            "{refused}"
+        );
     }
 }

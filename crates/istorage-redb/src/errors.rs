@@ -119,10 +119,24 @@ pub(crate) fn read_error(what: impl fmt::Display, error: StorageError) -> Error 
     }
 }
 
+/// The advice to an operator if the user of the process lacks a right.
+const NO_RIGHTS: &str = ": run the program as the owner of the storage file, or give its user the \
+                         rights to the file, its log and their folder (`ls -l`, `chown`)";
+
+/// The advice to an operator if nothing can be written. systemd shows folders of a service as
+/// read-only ones.
+const READ_ONLY: &str = ": choose a path on a file system that can be written, or mount this one \
+                         for writing; a service of systemd also needs the folder in `ReadWritePaths`";
+
 /// The error for an operation (`what`) on a path that the file system refused.
 pub(crate) fn file_system(what: &str, path: &Path, error: io::Error) -> Error {
     use io::ErrorKind::*;
-    let message = format!("cannot {what} {}: {error}", path.display());
+    let advice = match error.kind() {
+        PermissionDenied => NO_RIGHTS,
+        ReadOnlyFilesystem => READ_ONLY,
+        _ => "",
+    };
+    let message = format!("cannot {what} {}: {error}{advice}", path.display());
     let error_of = match error.kind() {
         AlreadyExists | PermissionDenied | ReadOnlyFilesystem | NotADirectory | IsADirectory
         | InvalidFilename => Error::invalid,
@@ -176,4 +190,34 @@ pub(crate) fn other_format(path: &Path, format: Option<u32>) -> Error {
 
 pub(crate) fn no_keyspace(name: &KeyspaceName) -> Error {
     Error::invalid(format!("the keyspace `{name}` does not exist any more"))
+}
+
+#[cfg(test)]
+mod tests {
+    use istorage::ErrorKind;
+
+    use super::*;
+
+    /// The error had only the words of the system, such as "Permission denied".
+    #[test]
+    fn an_error_of_the_file_system_says_what_to_do() {
+        let path = Path::new("data/vvm.redb");
+        for (kind, expected, advice) in [
+            (
+                io::ErrorKind::PermissionDenied,
+                ErrorKind::Invalid,
+                "as the owner of the storage file",
+            ),
+            (io::ErrorKind::ReadOnlyFilesystem, ErrorKind::Invalid, "mount this one for writing"),
+            (io::ErrorKind::StorageFull, ErrorKind::Unavailable, "cannot open data/vvm.redb"),
+        ] {
+            let open = DatabaseError::Storage(StorageError::Io(kind.into()));
+            for error in [file_system("open", path, kind.into()), open_error(path, open)] {
+                let text = error.to_string().replace("open the storage file", "open");
+                assert_eq!(error.kind(), expected, "{text}");
+                assert!(text.starts_with("cannot open data/vvm.redb: "), "{text}");
+                assert!(text.contains(advice), "{text}");
+            }
+        }
+    }
 }

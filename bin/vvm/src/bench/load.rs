@@ -121,7 +121,7 @@ impl RequestLoad {
             let answer = answer.await.map_err(|late| unreachable(node, late))?;
             let answer = answer.map_err(|error| unreachable(node, error))?;
             if !answer.status.is_success() && answer.status != StatusCode::CONFLICT {
-                return Err(CommandError::unfinished(format!(
+                return Err(answer.refused(format!(
                     "{node} did not create workspace {ws} of {}: {}",
                     self.app,
                     answer.reason()

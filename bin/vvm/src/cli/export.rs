@@ -24,9 +24,9 @@ pub(crate) const IMPORT_HELP: &str = "\
     finished. The first node that starts the application reads its logs from the beginning, and writes all other rows. Never \
     run nodes on both sides: they would give the same numbers.\n\n\
     If an import is killed or fails, repeat it with --again, or drop it with --discard.\n\n\
-    Exit codes: 0 the application is imported, or the unfinished import is dropped; 1 the import began and failed; 2 wrong usage, or FILE does not exist or is no file; 3 \
+    Exit codes: 0 the application is imported, or the unfinished import is dropped; 1 the import began and failed, and the message says what to do; 2 wrong usage, or FILE does not exist or is no file; 3 \
     wrong configuration, the export is damaged or of another version, the application exists, an import of it has not \
-    finished, or the storage cannot hold its rows; 4 the export could not be read, or the storage could not be reached.";
+    finished, or the storage cannot hold its rows; 4 the export could not be read, or the storage could not be reached, also after the import began.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {

@@ -81,7 +81,7 @@ pub(crate) enum InspectCommand {
         from: Option<String>,
 
         /// The most rows.
-        #[arg(long, value_name = "N", default_value_t = 1_000)]
+        #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = limit)]
         limit: usize,
 
         #[command(flatten)]
@@ -101,7 +101,7 @@ pub(crate) struct AppRowsArgs {
     pub(crate) from: Option<u64>,
 
     /// The most lines.
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = limit)]
     pub(crate) limit: usize,
 
     #[command(flatten)]
@@ -171,4 +171,9 @@ impl InspectCommand {
             }
         }
     }
+}
+
+fn limit(text: &str) -> Result<usize, &'static str> {
+    let limit = text.parse().ok().filter(|limit| *limit > 0);
+    limit.ok_or("a number of lines of 1 or more is expected")
 }

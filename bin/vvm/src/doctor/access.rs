@@ -1,6 +1,6 @@
 //! The settings and files that let others in.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use httpapi::access::KeySet;
 
@@ -10,7 +10,8 @@ use crate::{
     config::VvmConfig,
 };
 
-pub(super) fn check(config: &VvmConfig) -> Vec<Finding> {
+/// Judges the configuration, and the keys that a node reads.
+pub(super) fn check(config: &VvmConfig, keys: Option<&KeySet>) -> Vec<Finding> {
     let risks = access_risks(config);
     let is_private = |key| !risks.iter().any(|risk| risk.check == PRIVATE_FILE && risk.key == key);
     let private = config.private_files().into_iter().filter(|(key, _)| is_private(*key));
@@ -21,23 +22,49 @@ pub(super) fn check(config: &VvmConfig) -> Vec<Finding> {
         .collect();
     findings
         .extend(risks.into_iter().map(|risk| Finding::warn(risk.check, risk.what, risk.advice)));
-    findings.extend(config.access.as_ref().and_then(|access| keys(&access.keys_file)));
+    let file = config.access.as_ref().map(|access| &access.keys_file);
+    findings.extend(file.zip(keys).map(|(file, keys)| judge_keys(file, keys)));
     findings
 }
 
 /// Judges the keys of tokens. A file that a node refuses is reported by the check of the
 /// configuration.
-fn keys(file: &Path) -> Option<Finding> {
-    let keys = KeySet::parse(&fs::read(file).ok()?).ok()?;
+fn judge_keys(file: &Path, keys: &KeySet) -> Finding {
     let (count, shown) = (keys.ids().count(), file.display());
     if count == 0 {
         let what = format!("`access.keys_file`: {shown} has no key, so all tokens are refused");
         let advice = "add the public keys of the issuer, or make keys with `vvm token keygen`";
-        return Some(Finding::warn("keys", what, advice));
+        return Finding::warn("keys", what, advice);
     }
     let mut what = format!("`access.keys_file`: keys in {shown}: {count}");
     if !keys.skipped().is_empty() {
         what += &format!("; skipped: {}", keys.skipped().join("; "));
     }
-    Some(Finding::ok("keys", what))
+    Finding::ok("keys", what)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use clock::Clock;
+
+    use super::*;
+    use crate::serve::NodeAccess;
+
+    /// The file was read a second time. If it had changed meanwhile, the findings did not fit
+    /// together, and a file that was gone had no finding.
+    #[test]
+    fn the_keys_are_those_that_were_read_with_the_configuration() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("keys.json");
+        fs::write(&file, r#"{"keys": []}"#).unwrap();
+        let config = format!("[access]\nkeys_file = {file:?}\nissuer = \"i\"\n");
+        let config = VvmConfig::of_text(&config);
+        let access = NodeAccess::read(&config, &Clock::system()).unwrap();
+        fs::remove_file(&file).unwrap();
+        let findings = check(&config, access.keys.as_ref());
+        let found = findings.iter().any(|finding| finding.to_string().contains("has no key"));
+        assert!(found, "{}", findings.iter().map(|it| format!("{it}\n")).collect::<String>());
+    }
 }

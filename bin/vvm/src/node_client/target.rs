@@ -174,9 +174,17 @@ impl ConnectionArgs {
                     pem::Error::Io(error) => unread(ConnectionFile::Key, "key file", key, &error),
                     error => wrong(ConnectionFile::Key, key, error),
                 })?;
-                config
-                    .with_client_auth_cert(chain, own)
-                    .map_err(|error| wrong(ConnectionFile::Key, key, error))?
+                config.with_client_auth_cert(chain, own).map_err(|error| match error {
+                    rustls::Error::InconsistentKeys(_) => {
+                        let certificate = certificate.display();
+                        let why = format!(
+                            "the key does not belong to the first certificate in {certificate}: \
+                                 use the key of that certificate"
+                        );
+                        wrong(ConnectionFile::Key, key, why)
+                    }
+                    error => wrong(ConnectionFile::Key, key, error),
+                })?
             }
             _ => config.with_no_client_auth(),
         };

@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
-use httpapi::{Authenticator, TokenAuthenticator, access::TokenRules};
+use httpapi::{
+    Authenticator, TokenAuthenticator,
+    access::{KeySet, TokenRules},
+};
 
 use crate::{command_error::CommandError, config::VvmConfig};
 
@@ -15,6 +18,8 @@ const MOST_LEEWAY: Duration = Duration::from_secs(300);
 pub(crate) struct NodeAccess {
     pub(super) http: Option<Arc<dyn Authenticator>>,
     pub(super) admin: Option<Arc<dyn Authenticator>>,
+    /// The keys of the file, if the ports ask for tokens.
+    pub(crate) keys: Option<KeySet>,
 }
 
 impl NodeAccess {
@@ -39,9 +44,12 @@ impl NodeAccess {
         let rules = TokenRules { leeway, ..TokenRules::new(&access.issuer, &access.audience) };
         let tokens = TokenAuthenticator::read(rules, &access.keys_file, clock.clone());
         let wrong = |error| config.source.wrong(&["access", "keys_file"], error);
-        let tokens: Arc<dyn Authenticator> = Arc::new(tokens.map_err(wrong)?);
+        let tokens = tokens.map_err(wrong)?;
+        let keys = Some(tokens.key_set());
+        let tokens: Arc<dyn Authenticator> = Arc::new(tokens);
         let admin = &config.admin;
         let is_open = admin.asks_for_certificates() || admin.allow_unauthenticated;
-        Ok(NodeAccess { admin: (!is_open).then(|| Arc::clone(&tokens)), http: Some(tokens) })
+        let admin = (!is_open).then(|| Arc::clone(&tokens));
+        Ok(NodeAccess { admin, http: Some(tokens), keys })
     }
 }

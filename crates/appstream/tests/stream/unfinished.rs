@@ -51,7 +51,8 @@ async fn an_import_that_ended_early_is_discarded_and_repeated() {
     for left in (begin..stream.len()).step_by(stream.len() / 20) {
         let source = BufReader::with_capacity(64, Failing { rest: &stream, left });
         let failed = import(&system, &name(), source, &checked, Clock::system(), FAR).await;
-        assert!(matches!(failed, Err(ImportError::Stream(_))), "{failed:?}");
+        let ImportError::Unfinished(why) = failed.unwrap_err() else { panic!("not begun") };
+        assert!(matches!(*why, ImportError::Stream(_)), "{why:?}");
         let opened = system.open_app(&name(), FAR).await;
         assert!(matches!(opened, Err(Error::Importing { .. })), "{opened:?}");
         let again = import_into(&driver, &stream).await;
@@ -148,7 +149,8 @@ async fn an_export_that_was_exchanged_is_not_finished() {
     let (other, driver) = (scene.export().await, empty());
     let system = system(&driver).await;
     let failed = import(&system, &name(), &other[..], &checked, Clock::system(), FAR).await;
-    assert!(matches!(failed, Err(ImportError::Changed)), "{failed:?}");
+    let ImportError::Unfinished(why) = failed.unwrap_err() else { panic!("not begun") };
+    assert!(matches!(*why, ImportError::Changed), "{why:?}");
     let opened = system.open_app(&name(), FAR).await;
     assert!(matches!(opened, Err(Error::Importing { .. })), "{opened:?}");
 }

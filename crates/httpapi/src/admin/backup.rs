@@ -66,7 +66,11 @@ impl Backups {
             None => None,
         };
         let Some(pieces) = pieces else {
-            let reason = "a node makes backups of redb only: use the tools of the database";
+            let storage = self.storage.as_ref().map_or("not known", |storage| storage.name());
+            let reason = format!(
+                "a node makes backups of redb only, and its storage is {storage}: a database has \
+                 tools of its own, and a storage in memory has no file and ends with its node"
+            );
             return Err(ProblemDetails::new(StatusCode::CONFLICT, "no_backups", reason));
         };
         let backup = Backup::new(self, pieces, (begun, token_end), permit);

@@ -117,6 +117,11 @@ impl TokenAuthenticator {
         })
     }
 
+    /// Returns the keys by which tokens are checked now.
+    pub fn key_set(&self) -> KeySet {
+        self.keys().verifier.keys().clone()
+    }
+
     fn keys(&self) -> KeysInForce {
         self.current.borrow().clone()
     }

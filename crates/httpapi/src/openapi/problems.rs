@@ -39,6 +39,10 @@ fn problem(status: u16, codes: &BTreeSet<&str>) -> Json {
             "code": { "type": "string", "enum": codes, "description": "For programs." },
             "reason": text("For people."),
             "requestId": text("The `X-Request-Id` of the answer."),
+            "port": {
+                "const": "api",
+                "description": "With the code `not_found`, if the path of the request does not exist. The admin endpoint answers `admin`.",
+            },
             "leader": text("The address of the owner of the partition, with some codes of 429 and 503."),
             "plogOffset": natural("The offset of the event, with the code `not_applied`."),
         },

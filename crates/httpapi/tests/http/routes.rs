@@ -130,7 +130,11 @@ fn a_path_without_a_route_is_refused() {
     ] {
         let answer = ask(node.api, method, &path, "");
         assert_eq!((answer.status, &*answer.code()), expected, "{method} {path}");
-        assert_eq!(answer.json()["requestId"], "tea", "{answer:?}");
+        let problem = answer.json();
+        assert_eq!(problem["requestId"], "tea", "{answer:?}");
+        // A client may have been given the admin endpoint.
+        let port = (expected == unknown).then_some("api");
+        assert_eq!(problem["port"].as_str(), port, "{method} {path}");
     }
     // A user who opens the port in a browser learns where the page is.
     for path in ["/", "/api", "/api/", "/api/v2", "/none", &*at("nothing")] {
@@ -143,6 +147,7 @@ fn a_path_without_a_route_is_refused() {
         let answer = ask(node.admin, "GET", path, "");
         assert_eq!((answer.status, &*answer.code()), unknown, "{path}");
         assert!(answer.body.contains("POST /step-down"), "{path}: {answer:?}");
+        assert_eq!(answer.json()["port"], "admin", "{path}: {answer:?}");
     }
     node.stop();
 }

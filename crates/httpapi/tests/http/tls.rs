@@ -405,10 +405,19 @@ fn a_leaf_in_the_place_of_an_authority_is_refused() {
                 (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
         },
     ];
+    // A certificate that signed itself is no authority either.
+    let own = |change: ParamChange| {
+        let mut params = CertificateParams::new(vec![NAME.to_owned()]).unwrap();
+        change(&mut params);
+        params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
+    };
     for change in leaves {
-        for (text, number) in
-            [(leaf(change), 1), (authority.pem() + &leaf(change) + &leaf(change), 2)]
-        {
+        for (text, number) in [
+            (leaf(change), 1),
+            (authority.pem() + &leaf(change) + &leaf(change), 2),
+            (own(change), 1),
+            (authority.pem() + &own(change), 2),
+        ] {
             std::fs::write(&files.authority, text).unwrap();
             let error = files.server_with_clients().unwrap_err();
             assert_eq!((error.file, &error.path), (TlsFile::Authority, &files.authority));
