@@ -22,9 +22,10 @@ use super::{
     done::{DoneBody, json_of_answer, most_result_bytes, within_share},
     handler::{ApiHandler, RequestHead},
     headers::{idempotency_key, refuse_if_match},
+    tries::is_settled,
 };
 use crate::{
-    problem::{NOT_LEADER, ProblemDetails},
+    problem::{NOT_LEADER, ProblemDetails, UNKNOWN},
     response::{Body, JSON, bytes_response},
     rows::{JsonObject, RowBody},
 };
@@ -39,7 +40,11 @@ pub(crate) const MOST_COMMANDS: usize = 100;
 /// ([`Tries::next`](super::tries::Tries::next)).
 pub(super) const PARTLY_BUSY: &str = "partly_busy";
 
-/// Marks an answer to a batch with its code: [`PARTLY_BUSY`].
+/// The code of an answer in which some commands were refused, none of them as busy, by a problem
+/// that does not tell the outcome of an earlier try ([`is_settled`]). Only nodes see it.
+pub(super) const PARTLY_UNSETTLED: &str = "partly_unsettled";
+
+/// Marks an answer to a batch with its code: [`PARTLY_BUSY`] or [`PARTLY_UNSETTLED`].
 #[derive(Clone, Copy, Debug)]
 struct BatchCode(&'static str);
 
@@ -166,8 +171,11 @@ fn json_of_batch(
     {
         return Err(ProblemDetails::refused(refused.clone()));
     }
-    let mut answered = answered.iter();
-    let refused = |problem: ProblemDetails| CommandAnswer::Refused(problem.into_answer());
+    let (mut answered, mut is_unsettled) = (answered.iter(), false);
+    let mut refused = |problem: ProblemDetails| {
+        is_unsettled |= !is_settled(problem.code()) && problem.code() != UNKNOWN;
+        CommandAnswer::Refused(problem.into_answer())
+    };
     let answers = invalid.into_iter().filter_map(|invalid| match invalid {
         Some(problem) => Some(refused(problem)),
         None => answered.next().map(|answer| match answer {
@@ -176,7 +184,10 @@ fn json_of_batch(
         }),
     });
     let json = json_of_answer(&BatchAnswer { answers: answers.collect() });
-    let code = busy.map(|_| PARTLY_BUSY);
+    let code = match busy {
+        Some(_) => Some(PARTLY_BUSY),
+        None => is_unsettled.then_some(PARTLY_UNSETTLED),
+    };
     Ok((json, code))
 }
 
@@ -193,7 +204,7 @@ pub(super) fn commands_in(body: &Bytes) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use processor::{Answer, Busy, MOST_RESULT_BYTES, Rejection};
+    use processor::{Answer, Busy, MOST_RESULT_BYTES, Rejection, RejectionKind};
     use vvm::eventlog::{Epoch, Offset, RecordId};
 
     use super::{super::done::BATCH_BYTES, *};
@@ -209,6 +220,10 @@ mod tests {
 
     fn unknown() -> Result<Done, Refused> {
         Err(Refused::Unknown("lost".to_owned()))
+    }
+
+    fn failed() -> Result<Done, Refused> {
+        Err(Refused::Rejected(Rejection::new(RejectionKind::Internal, "it panicked")))
     }
 
     fn not_applied() -> Result<Done, Refused> {
@@ -243,9 +258,26 @@ mod tests {
         assert_eq!(answer(&[done(), busy()]), Ok((vec![200, 503], partly)));
         assert_eq!(answer(&[busy(), unknown()]), Ok((vec![503, 504], partly)));
         assert_eq!(answer(&[busy(), not_applied()]), Ok((vec![503, 500], partly)));
+        assert_eq!(answer(&[busy(), done(), failed()]), Ok((vec![503, 200, 500], partly)));
         assert_eq!(answer(&[rejected(), rejected()]), Ok((vec![409, 409], None)));
         assert_eq!(answer(&[done(), rejected(), done()]), Ok((vec![200, 409, 200], None)));
         assert_eq!(answer(&[]), Ok((vec![], None)));
+    }
+
+    /// The client was told that a command of its batch had failed, but an earlier try of the batch
+    /// had done it.
+    #[test]
+    fn a_problem_that_does_not_tell_the_outcome_of_an_earlier_try_marks_its_batch() {
+        let partly = Some(PARTLY_UNSETTLED);
+        assert_eq!(answer(&[done(), failed()]), Ok((vec![200, 500], partly)));
+        assert_eq!(answer(&[failed(), unknown()]), Ok((vec![500, 504], partly)));
+        let invalid = || Some(ProblemDetails::bad_request("no such table"));
+        assert_eq!(answers_of(vec![None, invalid()], &[done()]), Ok((vec![200, 400], partly)));
+        assert_eq!(answers_of(vec![invalid()], &[]), Ok((vec![400], partly)));
+        // These tell it, or say that it is not known.
+        for settled in [done(), rejected(), not_applied(), unknown()] {
+            assert_eq!(answer(&[done(), settled]).unwrap().1, None);
+        }
     }
 
     #[test]
