@@ -5,6 +5,7 @@ mod backup;
 mod cluster;
 mod events;
 mod inspect;
+mod paths;
 mod repair;
 mod sequences;
 
@@ -13,7 +14,7 @@ use std::{fmt, net::SocketAddr, sync::Arc};
 use access::Caller;
 use async_trait::async_trait;
 use bytes::Bytes;
-use hyper::{Method, Request, Response, StatusCode, http::request::Parts};
+use hyper::{Request, Response, StatusCode, http::request::Parts};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use vvm::{App, Node, Service, ServiceError, istorage::StorageDriver, sysvvm::AppName};
@@ -23,6 +24,7 @@ use self::{
     backup::Backups,
     events::EventStreams,
     inspect::StorageViews,
+    paths::{Action, AdminPath, Shown},
 };
 use crate::{
     Authenticator, HttpLimits, ServerTls,
@@ -147,35 +149,6 @@ impl Service for AdminEndpoint {
     }
 }
 
-/// The paths that show something.
-const READ_PATHS: &[&str] = &[
-    "/",
-    "/livez",
-    "/readyz",
-    "/metrics",
-    "/status",
-    "/cluster",
-    "/cluster/events",
-    "/sequences",
-    "/repairs",
-];
-
-/// The paths that change something.
-const ACTIONS: &[&str] = &[
-    "/cluster/move",
-    "/cluster/pause",
-    "/cluster/resume",
-    "/cluster/drain",
-    "/drain",
-    "/step-down",
-    "/repairs/mark",
-    "/repairs/remove",
-    "/backup",
-];
-
-/// The paths that need no token: probes, the metrics, and the page, which has no data of its own.
-const OPEN: &[&str] = &["/", "/livez", "/readyz", "/metrics"];
-
 struct AdminHandler {
     node: Node,
     renderer: SharedRenderer,
@@ -199,79 +172,98 @@ impl RequestHandler for AdminHandler {
     }
 }
 
+/// The sender of a request that needs an operator and was refused.
+struct RefusedOperator {
+    /// The sender; `None` if the sender is not known.
+    caller: Option<Arc<Caller>>,
+    why: ProblemDetails,
+}
+
 impl AdminHandler {
     async fn dispatch(&self, head: &Parts) -> Result<Response<Body>, ProblemDetails> {
-        let (path, query) = (head.uri.path(), head.uri.query());
+        let (text, query) = (head.uri.path(), head.uri.query());
+        let path = AdminPath::of(text);
         // The page itself may come through a proxy by any name.
-        let has_open_data = OPEN.contains(&path) && path != "/";
+        let has_open_data = path.is_some_and(AdminPath::has_open_data);
         check(head, self.only_local || (has_open_data && self.open_only_local))?;
-        let (allow, is_allowed) = if READ_PATHS.contains(&path) || inspected(path).is_some() {
-            ("GET, HEAD", matches!(head.method, Method::GET | Method::HEAD))
-        } else if ACTIONS.contains(&path) {
-            ("POST", head.method == Method::POST)
-        } else {
-            return Err(not_found(path));
-        };
+        let path = path.ok_or_else(|| not_found(text))?;
+        let (allow, is_allowed) = path.allows(&head.method);
         if !is_allowed {
-            let reason = format!("{path} does not support {}, but {allow}", head.method);
+            let reason = format!("{text} does not support {}, but {allow}", head.method);
             return Err(ProblemDetails::method_not_allowed(allow, reason));
         }
-        let is_open = OPEN.contains(&path) && !(path == "/readyz" && is_verbose(query));
-        let operator = if is_open { None } else { Some(self.operator(head).await?) };
-        let of = |caller: &Arc<Caller>| TokenEnd::of(caller.expires, self.node.clock());
-        let token_end = operator.as_ref().map_or(TokenEnd::NEVER, of);
-        if head.method == Method::POST {
-            let principal = operator.map(|caller| caller.principal.to_string());
-            let line = ActionLine::begin(principal, path, query);
-            let answer = match check_action(head) {
-                Ok(()) => self.act(path, query, token_end).await,
-                Err(problem) => Err(problem),
-            };
-            line.end(answer)
-        } else {
-            if let Some(view) = inspected(path) {
-                let principal = operator.map(|caller| caller.principal.to_string());
-                let view = (view, query);
-                return self.storage_views.begin(&self.node, principal, view, token_end).await;
+        match path {
+            AdminPath::Shown(shown) => {
+                let is_open = shown.is_open() && !(shown == Shown::Ready && is_verbose(query));
+                let token_end = match is_open {
+                    true => TokenEnd::NEVER,
+                    false => {
+                        let operator = self.operator(head).await.map_err(|refused| refused.why)?;
+                        self.token_end(&operator)
+                    }
+                };
+                self.show(shown, query, token_end).await
             }
-            self.show(path, query, token_end).await
+            AdminPath::Inspected(name) => {
+                let operator = self.operator_or_line(head).await?;
+                let token_end = self.token_end(&operator);
+                let view = (name, query);
+                self.storage_views.begin(&self.node, &operator.principal, view, token_end).await
+            }
+            AdminPath::Action(action) => {
+                let operator = self.operator_or_line(head).await?;
+                let line = ActionLine::begin(&operator.principal, action, query);
+                let answer = match check_action(head) {
+                    Ok(()) => self.act(action, query, self.token_end(&operator)).await,
+                    Err(problem) => Err(problem),
+                };
+                line.end(answer)
+            }
         }
     }
 
     /// Checks that the client may act as an operator, and returns it.
-    async fn operator(&self, head: &Parts) -> Result<Arc<Caller>, ProblemDetails> {
-        let (caller, why) = match self.access.caller(&head.headers).await {
-            Ok(caller) => match check_operator(&caller) {
-                Ok(()) => return Ok(caller),
-                Err(why) => (Some(caller), why),
-            },
-            Err(why) => (None, why),
-        };
-        if head.method == Method::POST || inspected(head.uri.path()).is_some() {
+    async fn operator(&self, head: &Parts) -> Result<Arc<Caller>, RefusedOperator> {
+        let refused = |caller, why| RefusedOperator { caller, why };
+        let caller = self.access.caller(&head.headers).await.map_err(|why| refused(None, why))?;
+        match check_operator(&caller) {
+            Ok(()) => Ok(caller),
+            Err(why) => Err(refused(Some(caller), why)),
+        }
+    }
+
+    /// Checks that the client may act as an operator, and returns it. A refused client has a line
+    /// in the log.
+    async fn operator_or_line(&self, head: &Parts) -> Result<Arc<Caller>, ProblemDetails> {
+        self.operator(head).await.map_err(|RefusedOperator { caller, why }| {
             let principal = caller.as_ref().map(|caller| &caller.principal);
             self.refusals.log(principal, head, why.status(), self.node.clock().now());
-        }
-        Err(why)
+            why
+        })
+    }
+
+    fn token_end(&self, operator: &Caller) -> TokenEnd {
+        TokenEnd::of(operator.expires, self.node.clock())
     }
 
     async fn show(
         &self,
-        path: &str,
+        shown: Shown,
         query: Option<&str>,
         token_end: TokenEnd,
     ) -> Result<Response<Body>, ProblemDetails> {
         let node = &self.node;
-        Ok(match path {
-            "/" => self.page.response(),
-            "/livez" => text(StatusCode::OK, "ok\n"),
-            "/readyz" => self.ready(is_verbose(query)).await,
-            "/metrics" => text(StatusCode::OK, self.renderer.text().await?),
-            "/status" => {
+        Ok(match shown {
+            Shown::Page => self.page.response(),
+            Shown::Live => text(StatusCode::OK, "ok\n"),
+            Shown::Ready => self.ready(is_verbose(query)).await,
+            Shown::Metrics => text(StatusCode::OK, self.renderer.text().await?),
+            Shown::Status => {
                 let status = node.status().await;
                 json_response(StatusCode::OK, &json!({ "version": self.version, "node": status }))
             }
-            "/cluster" => json_response(StatusCode::OK, &node.cluster_status()),
-            "/cluster/events" => {
+            Shown::Cluster => json_response(StatusCode::OK, &node.cluster_status()),
+            Shown::ClusterEvents => {
                 let (shown, watched) = (node.clone(), node.clone());
                 let changed = move || {
                     let node = watched.clone();
@@ -279,38 +271,34 @@ impl AdminHandler {
                 };
                 self.streams.open(move || cluster::event(&shown), changed, token_end)?
             }
-            "/sequences" => sequences::list(node, query).await?,
-            "/repairs" => repair::list(node, query).await?,
-            _ => return Err(not_found(path)),
+            Shown::Sequences => sequences::list(node, query).await?,
+            Shown::Repairs => repair::list(node, query).await?,
         })
     }
 
     async fn act(
         &self,
-        path: &str,
+        action: Action,
         query: Option<&str>,
         token_end: TokenEnd,
     ) -> Result<Response<Body>, ProblemDetails> {
         let node = &self.node;
-        Ok(match path {
-            "/cluster/move" | "/cluster/pause" | "/cluster/resume" | "/cluster/drain" => {
-                cluster::order(node, path, query).await?
-            }
-            "/drain" => cluster::drain(node, query)?,
-            "/step-down" => {
+        Ok(match action {
+            Action::Order(order) => cluster::order(node, order, query).await?,
+            Action::Drain => cluster::drain(node, query)?,
+            Action::StepDown => {
                 node.step_down().map_err(|error| {
                     let reason = error.to_string();
                     ProblemDetails::new(StatusCode::CONFLICT, "not_leading", reason)
                 })?;
                 json_response(StatusCode::ACCEPTED, &json!({ "steppingDown": true }))
             }
-            "/repairs/mark" => repair::mark(node, query).await?,
-            "/repairs/remove" => repair::remove(node, query).await?,
-            "/backup" => {
+            Action::MarkEvent => repair::mark(node, query).await?,
+            Action::RemoveRow => repair::remove(node, query).await?,
+            Action::Backup => {
                 check_query(&[], query)?;
                 self.backups.begin(token_end).await?
             }
-            _ => return Err(not_found(path)),
         })
     }
 
@@ -329,11 +317,6 @@ impl AdminHandler {
     }
 }
 
-/// The name of the view of the storage that a path names.
-fn inspected(path: &str) -> Option<&str> {
-    path.strip_prefix("/inspect/")
-}
-
 /// Whether a probe asks for the whole status, which is for operators only.
 fn is_verbose(query: Option<&str>) -> bool {
     parameters(query).any(|(name, _)| name == "verbose")
@@ -345,7 +328,8 @@ fn found_app<'a>(node: &'a Node, app: &AppName) -> Result<&'a App, ProblemDetail
 }
 
 fn not_found(path: &str) -> ProblemDetails {
-    let (read, actions) = (READ_PATHS.join(", "), ACTIONS.join(", POST "));
+    let read = Shown::ALL.map(Shown::path).join(", ");
+    let actions = Action::ALL.map(Action::path).join(", POST ");
     ProblemDetails::not_found(format!(
         "the path {path} does not exist; the admin endpoint has {read}, /inspect/…, POST {actions}"
     ))

@@ -5,6 +5,7 @@ mod body;
 mod commands;
 mod dispatch;
 mod documents;
+mod done;
 mod eventual;
 mod forwarded_log;
 mod forwarding;

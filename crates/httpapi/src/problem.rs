@@ -36,6 +36,10 @@ pub(crate) const UNKNOWN_PATH_PORT: &str = "port";
 /// The longest time after which a client may try again because a queue is full.
 const LONGEST_QUEUE_PAUSE: Duration = Duration::from_secs(60);
 
+/// The most bytes of a reason. A handler may reject a command with a text of any length, and the
+/// answer to a forwarded request has a bound.
+const MOST_REASON_BYTES: usize = 8 << 10;
+
 /// A problem with a request, for programs and for people.
 #[derive(Debug)]
 pub(crate) struct ProblemDetails {
@@ -59,7 +63,7 @@ impl ProblemDetails {
         code: &'static str,
         reason: impl Into<String>,
     ) -> ProblemDetails {
-        let (reason, more) = (reason.into(), Map::new());
+        let (reason, more) = (shortened(reason.into()), Map::new());
         let (retry_after, allow, challenge) = (None, None, None);
         ProblemDetails { status, code, reason, retry_after, allow, challenge, more }
     }
@@ -220,9 +224,19 @@ impl ProblemDetails {
     }
 }
 
+/// Cuts a reason that is too long, and marks the cut.
+fn shortened(mut reason: String) -> String {
+    const MARK: char = '…';
+    if reason.len() > MOST_REASON_BYTES {
+        reason.truncate(reason.floor_char_boundary(MOST_REASON_BYTES - MARK.len_utf8()));
+        reason.push(MARK);
+    }
+    reason
+}
+
 #[cfg(test)]
 mod tests {
-    use processor::FullQueue;
+    use processor::{FullQueue, Rejection};
 
     use super::*;
 
@@ -240,6 +254,22 @@ mod tests {
             Some("1")
         );
         assert_eq!(after(ProblemDetails::not_found("there is no such document")), None);
+    }
+
+    /// The text of a handler made the answer of a refused command longer than another node takes,
+    /// so the client got a 504.
+    #[test]
+    fn a_reason_that_is_too_long_is_cut() {
+        let reason = |text: String| {
+            let refused = Refused::Rejected(Rejection::invalid(text));
+            ProblemDetails::refused(refused).reason().to_owned()
+        };
+        let longest = "x".repeat(MOST_REASON_BYTES);
+        assert_eq!(reason(longest.clone()), longest);
+        let cut = reason(longest.clone() + "x");
+        assert_eq!((cut.len(), cut.strip_suffix('…')), (8_192, longest.get(..8_189)));
+        // No character is cut.
+        assert_eq!(reason("é".repeat(1 << 20)), "é".repeat(4_094) + "…");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use self::{body::ParentBody, value::value_of_json};
 pub(crate) use self::{
     body::{FieldsBody, JsonObject, RowBody, UniqueNames},
     shown::ShownFields,
-    stored::{json_of_bytes, json_of_entry, json_of_record},
+    stored::{json_of_entry, json_of_record},
     value::comparable_value,
 };
 use crate::problem::ProblemDetails;

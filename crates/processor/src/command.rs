@@ -28,18 +28,30 @@ pub struct Command {
     pub idempotency_key: Option<IdempotencyKey>,
     /// The span of the request. If it is sampled, the command has a span below it.
     pub span: SpanContext,
+    /// The most bytes of the result. More than [`MOST_RESULT_BYTES`] count as that many.
+    pub most_result_bytes: usize,
     /// The time until which the command may begin and the sender waits for the answer.
     pub deadline: Instant,
 }
 
 impl Command {
     /// Creates a command without params, rows, a name of the request, a sender, an idempotency key,
-    /// and a span.
+    /// and a span. Its result has at most [`MOST_RESULT_BYTES`].
     pub fn new(ws: WsId, name: QName, deadline: Instant) -> Command {
         let (params, rows) = (Bytes::new(), Vec::new());
         let (request, principal, idempotency_key) = (String::new(), String::new(), None);
-        let span = SpanContext::NONE;
-        Command { ws, name, params, rows, request, principal, idempotency_key, span, deadline }
+        Command {
+            ws,
+            name,
+            params,
+            rows,
+            request,
+            principal,
+            idempotency_key,
+            span: SpanContext::NONE,
+            most_result_bytes: MOST_RESULT_BYTES,
+            deadline,
+        }
     }
 
     /// Sets the params.
@@ -161,7 +173,8 @@ impl Done {
 }
 
 /// The most bytes of the result of a command. A command with a larger result is refused, and writes
-/// nothing. So a node knows how large the answer to a forwarded command can be.
+/// nothing. So a node knows how large the answer to a forwarded command can be. A sender can lower
+/// the limit by [`Command::most_result_bytes`].
 pub const MOST_RESULT_BYTES: usize = 4 << 20;
 
 /// The answer of a command that is done.

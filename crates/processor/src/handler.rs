@@ -18,7 +18,8 @@ use crate::{CommandContext, Rejection, RowChange};
 pub trait Handler: fmt::Debug + Send + Sync + 'static {
     /// Runs a command with its params and rows. The returned bytes become part of the answer. The
     /// params and the result are any bytes here. Over HTTP both are JSON: a result that is not JSON
-    /// is answered as Base64. A result has at most [`MOST_RESULT_BYTES`](crate::MOST_RESULT_BYTES).
+    /// is answered as Base64. A result has at most [`MOST_RESULT_BYTES`](crate::MOST_RESULT_BYTES),
+    /// or fewer if the sender of the command [says so](crate::Command::most_result_bytes).
     /// If the handler fails or its result is larger, nothing is written. Rows that the handler does
     /// not [write](CommandContext::write) are not written either.
     async fn run(

@@ -7,6 +7,7 @@ use clock::Instant;
 use hyper::{Response, StatusCode, http::request::Parts};
 use tracing::{info, warn};
 
+use super::paths::Action;
 use crate::{authentication::PrincipalRate, problem::ProblemDetails, response::Body};
 
 /// The most bytes of a path and of a query in the line of a refused request.
@@ -15,16 +16,16 @@ const MOST_BYTES: usize = 256;
 /// An action that has begun. Its line is written when the value is dropped: also if the client is
 /// gone before the answer, because the action may go on to its end.
 pub(super) struct ActionLine<'a> {
-    principal: Option<String>,
-    action: &'a str,
+    principal: &'a Principal,
+    action: Action,
     query: Option<&'a str>,
     status: Option<StatusCode>,
 }
 
 impl<'a> ActionLine<'a> {
     pub(super) fn begin(
-        principal: Option<String>,
-        action: &'a str,
+        principal: &'a Principal,
+        action: Action,
         query: Option<&'a str>,
     ) -> ActionLine<'a> {
         ActionLine { principal, action, query, status: None }
@@ -45,7 +46,8 @@ impl<'a> ActionLine<'a> {
 
 impl Drop for ActionLine<'_> {
     fn drop(&mut self) {
-        let ActionLine { principal, action, query, status } = self;
+        let &mut ActionLine { principal, action, query, status } = self;
+        let (principal, action) = (principal.as_str(), action.path());
         let status = status.map_or(0, |status| status.as_u16());
         info!(principal, action, query, status, "action of an operator");
     }

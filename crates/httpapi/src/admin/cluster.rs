@@ -4,6 +4,7 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 use vvm::{ClusterOrder, ClusterStatus, Node, OrderError, sysvvm::AppName};
 
+use super::paths::Order;
 use crate::{
     problem::ProblemDetails,
     query::{check_query, parameter, required},
@@ -35,37 +36,36 @@ pub(super) fn drain(node: &Node, query: Option<&str>) -> Result<Response<Body>, 
 /// Gives an order to the cluster.
 pub(super) async fn order(
     node: &Node,
-    path: &str,
+    order: Order,
     query: Option<&str>,
 ) -> Result<Response<Body>, ProblemDetails> {
-    let order = order_of(path, query)?;
+    let order = order_of(order, query)?;
     node.order(order).await.map_err(|error| problem(&error))?;
     Ok(json_response(StatusCode::ACCEPTED, &json!({ "ordered": true })))
 }
 
-fn order_of(path: &str, query: Option<&str>) -> Result<ClusterOrder, ProblemDetails> {
-    Ok(match path {
-        "/cluster/move" => {
-            check_query(&["app", "partition", "to"], query)?;
+fn order_of(order: Order, query: Option<&str>) -> Result<ClusterOrder, ProblemDetails> {
+    let known: &[&str] = match order {
+        Order::Move => &["app", "partition", "to"],
+        Order::Drain => &["member", "cancel"],
+        Order::Pause | Order::Resume => &[],
+    };
+    check_query(known, query)?;
+    Ok(match order {
+        Order::Move => {
             let app = required::<AppName>(query, "app")?.to_string();
             let (partition, to) = (required(query, "partition")?, required(query, "to")?);
             ClusterOrder::Move { app, partition, to }
         }
-        "/cluster/drain" => {
-            check_query(&["member", "cancel"], query)?;
+        Order::Drain => {
             let member = required(query, "member")?;
             match is_cancelled(query)? {
                 true => ClusterOrder::CancelDrain(member),
                 false => ClusterOrder::Drain(member),
             }
         }
-        pause_or_resume => {
-            check_query(&[], query)?;
-            match pause_or_resume {
-                "/cluster/pause" => ClusterOrder::Pause,
-                _ => ClusterOrder::Resume,
-            }
-        }
+        Order::Pause => ClusterOrder::Pause,
+        Order::Resume => ClusterOrder::Resume,
     })
 }
 
@@ -89,35 +89,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_and_its_parameters_give_an_order() {
+    fn an_order_and_its_parameters_are_read() {
         let id = "000000000000000000000000000000ab";
-        let order = |path, query: &str| order_of(path, Some(&query.replace("ID", id))).unwrap();
-        assert_eq!(order("/cluster/pause", ""), ClusterOrder::Pause);
-        assert_eq!(order("/cluster/resume", ""), ClusterOrder::Resume);
+        let order = |order, query: &str| order_of(order, Some(&query.replace("ID", id))).unwrap();
+        assert_eq!(order(Order::Pause, ""), ClusterOrder::Pause);
+        assert_eq!(order(Order::Resume, ""), ClusterOrder::Resume);
         let (app, to) = ("acme/shop".to_owned(), MemberId(0xab));
         assert_eq!(
-            order("/cluster/move", "app=acme/shop&partition=7&to=ID"),
+            order(Order::Move, "app=acme/shop&partition=7&to=ID"),
             ClusterOrder::Move { app, partition: 7, to }
         );
-        assert_eq!(order("/cluster/drain", "member=ID"), ClusterOrder::Drain(to));
-        assert_eq!(order("/cluster/drain", "member=ID&cancel=false"), ClusterOrder::Drain(to));
-        assert_eq!(order("/cluster/drain", "member=ID&cancel=true"), ClusterOrder::CancelDrain(to));
+        assert_eq!(order(Order::Drain, "member=ID"), ClusterOrder::Drain(to));
+        assert_eq!(order(Order::Drain, "member=ID&cancel=false"), ClusterOrder::Drain(to));
+        assert_eq!(order(Order::Drain, "member=ID&cancel=true"), ClusterOrder::CancelDrain(to));
     }
 
     #[test]
     fn missing_and_unknown_parameters_are_refused() {
         let id = "000000000000000000000000000000ab";
-        for (path, query) in [
-            ("/cluster/pause", "app=acme/shop"),
-            ("/cluster/move", "app=acme/shop&partition=7"),
-            ("/cluster/move", "app=acme&partition=7&to=ID"),
-            ("/cluster/move", "app=acme/shop&partition=70000&to=ID"),
-            ("/cluster/move", "app=acme/shop&partition=7&to=10.0.0.1:8822"),
-            ("/cluster/drain", ""),
-            ("/cluster/drain", "member=ID&cancel=yes"),
+        for (order, query) in [
+            (Order::Pause, "app=acme/shop"),
+            (Order::Move, "app=acme/shop&partition=7"),
+            (Order::Move, "app=acme&partition=7&to=ID"),
+            (Order::Move, "app=acme/shop&partition=70000&to=ID"),
+            (Order::Move, "app=acme/shop&partition=7&to=10.0.0.1:8822"),
+            (Order::Drain, ""),
+            (Order::Drain, "member=ID&cancel=yes"),
         ] {
-            let refused = order_of(path, Some(&query.replace("ID", id))).unwrap_err();
-            assert_eq!(refused.code(), "bad_request", "{path}?{query}");
+            let refused = order_of(order, Some(&query.replace("ID", id))).unwrap_err();
+            assert_eq!(refused.code(), "bad_request", "{order:?}?{query}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
+use access::Principal;
 use bytes::Bytes;
 use clock::Clock;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -53,7 +54,7 @@ impl StorageViews {
     pub(super) async fn begin(
         &self,
         node: &Node,
-        principal: Option<String>,
+        principal: &Principal,
         (name, query): (&str, Option<&str>),
         token_end: TokenEnd,
     ) -> Result<Response<Body>, ProblemDetails> {
@@ -70,6 +71,7 @@ impl StorageViews {
         let Some(storage) = self.storage.clone() else {
             return Err(ProblemDetails::not_found("this endpoint shows no storage"));
         };
+        let principal = principal.as_str();
         info!(principal, view = name, query, "storage inspected");
         let deadline = token_end.at().min(self.clock.now() + BEGIN_TIME);
         let (keyspace, clock) = (node.system_keyspace().clone(), self.clock.clone());

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use clock::Instant;
 use hyper::{Response, StatusCode};
 use processor::{Command, Done, Refused};
-use serde::{Deserialize, de::IgnoredAny};
-use serde_json::{Value as Json, json, value::RawValue};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde_json::{Value as Json, value::RawValue};
 use vvm::{
     App,
     eventlog::{InvalidName, QName, WsId},
@@ -18,12 +18,14 @@ use vvm::{
 
 use super::{
     body::{Payload, parsed},
-    commands::{json_of_done, params_and_rows, within_share},
+    commands::params_and_rows,
+    done::{DoneBody, json_of_answer, most_result_bytes, within_share},
     handler::{ApiHandler, RequestHead},
     headers::{idempotency_key, refuse_if_match},
+    tries::is_settled,
 };
 use crate::{
-    problem::{NOT_LEADER, ProblemDetails},
+    problem::{NOT_LEADER, ProblemDetails, UNKNOWN},
     response::{Body, JSON, bytes_response},
     rows::{JsonObject, RowBody},
 };
@@ -38,14 +40,18 @@ pub(crate) const MOST_COMMANDS: usize = 100;
 /// ([`Tries::next`](super::tries::Tries::next)).
 pub(super) const PARTLY_BUSY: &str = "partly_busy";
 
-/// Marks an answer with the code [`PARTLY_BUSY`].
+/// The code of an answer in which some commands were refused, none of them as busy, by a problem
+/// that does not tell the outcome of an earlier try ([`is_settled`]). Only nodes see it.
+pub(super) const PARTLY_UNSETTLED: &str = "partly_unsettled";
+
+/// Marks an answer to a batch with its code: [`PARTLY_BUSY`] or [`PARTLY_UNSETTLED`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PartlyBusy;
+struct BatchCode(&'static str);
 
 /// The code of an answer for the tries of its request.
 pub(super) fn code_of(answer: &Result<Response<Body>, ProblemDetails>) -> Option<&'static str> {
     match answer {
-        Ok(response) => response.extensions().get::<PartlyBusy>().map(|_| PARTLY_BUSY),
+        Ok(response) => response.extensions().get::<BatchCode>().map(|BatchCode(code)| *code),
         Err(problem) => Some(problem.code()),
     }
 }
@@ -101,7 +107,7 @@ impl ApiHandler {
             let reason = format!("a batch has 1 to {MOST_COMMANDS} commands");
             return Err(ProblemDetails::bad_request(reason));
         }
-        let key = idempotency_key(head, &body.bytes)?;
+        let (key, most) = (idempotency_key(head, &body.bytes)?, most_result_bytes(commands.len()));
         // The commands that can run, and the problem of each of the others.
         let (mut sent, mut invalid) = (Vec::with_capacity(commands.len()), Vec::new());
         for (place, JsonObject(command)) in (0..).zip(commands) {
@@ -110,37 +116,51 @@ impl ApiHandler {
                 principal: self.access.name_of(&head.caller),
                 idempotency_key: key.as_ref().map(|key| key.of_place(place)),
                 span: head.span.context(),
+                most_result_bytes: most,
                 ..command
             });
             invalid.push(command.map(|command| sent.push(command)).err());
         }
         let partition = self.at(app, ws).await?;
         let answered = partition.commands().run_batch(sent).await;
-        let (json, is_partly_busy) = match json_of_batch(invalid, answered) {
+        let (json, code) = match json_of_batch(invalid, &answered) {
             Err(problem) if problem.code() == NOT_LEADER => {
                 return Err(self.with_leader(app, ws, problem).await);
             }
             answer => answer?,
         };
-        let json = within_share(body.take_share(), json.to_string().into_bytes());
+        let json = within_share(body.take_share(), json);
         let mut response = bytes_response(StatusCode::OK, JSON, json);
-        if is_partly_busy {
-            response.extensions_mut().insert(PartlyBusy);
+        if let Some(code) = code {
+            response.extensions_mut().insert(BatchCode(code));
         }
         Ok(response)
     }
 }
 
-/// The answers of all commands, and whether some of them are busy. `invalid` has the problem of
-/// each command that was not sent, and `answered` the answers of the others.
+/// The answer to a batch, as JSON.
+#[derive(Serialize)]
+struct BatchAnswer<'d> {
+    answers: Vec<CommandAnswer<'d>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum CommandAnswer<'d> {
+    Done(DoneBody<'d>),
+    Refused(Json),
+}
+
+/// The answers of all commands, and the code of the batch. `invalid` has the problem of each
+/// command that was not sent, and `answered` the answers of the others.
 ///
 /// # Errors
 /// The problem of the whole batch, if nothing was done and a command was refused as busy. Then the
 /// batch may be tried again as a whole.
 fn json_of_batch(
     invalid: Vec<Option<ProblemDetails>>,
-    answered: Vec<Result<Done, Refused>>,
-) -> Result<(Json, bool), ProblemDetails> {
+    answered: &[Result<Done, Refused>],
+) -> Result<(Vec<u8>, Option<&'static str>), ProblemDetails> {
     let may_be_done = answered.iter().any(|answer| {
         matches!(answer, Ok(_) | Err(Refused::NotApplied { .. } | Refused::Unknown(_)))
     });
@@ -151,24 +171,24 @@ fn json_of_batch(
     {
         return Err(ProblemDetails::refused(refused.clone()));
     }
-    let is_partly_busy = busy.is_some();
-    let mut answered = answered.into_iter();
+    let (mut answered, mut is_unsettled) = (answered.iter(), false);
+    let mut refused = |problem: ProblemDetails| {
+        is_unsettled |= !is_settled(problem.code()) && problem.code() != UNKNOWN;
+        CommandAnswer::Refused(problem.into_answer())
+    };
     let answers = invalid.into_iter().filter_map(|invalid| match invalid {
-        Some(problem) => Some(problem.into_answer()),
-        None => answered.next().map(json_of_answer),
+        Some(problem) => Some(refused(problem)),
+        None => answered.next().map(|answer| match answer {
+            Ok(done) => CommandAnswer::Done(DoneBody::in_batch(done)),
+            Err(why) => refused(ProblemDetails::refused(why.clone())),
+        }),
     });
-    Ok((json!({ "answers": answers.collect::<Vec<_>>() }), is_partly_busy))
-}
-
-fn json_of_answer(answered: Result<Done, Refused>) -> Json {
-    match answered {
-        Ok(done) => {
-            let mut json = json_of_done(&done);
-            json["status"] = StatusCode::OK.as_u16().into();
-            json
-        }
-        Err(refused) => ProblemDetails::refused(refused).into_answer(),
-    }
+    let json = json_of_answer(&BatchAnswer { answers: answers.collect() });
+    let code = match busy {
+        Some(_) => Some(PARTLY_BUSY),
+        None => is_unsettled.then_some(PARTLY_UNSETTLED),
+    };
+    Ok((json, code))
 }
 
 /// The number of commands in the body of a batch; `None` if the body is no batch, or is refused
@@ -184,10 +204,10 @@ pub(super) fn commands_in(body: &Bytes) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use processor::{Answer, Busy, Rejection};
-    use vvm::eventlog::{Epoch, Offset};
+    use processor::{Answer, Busy, MOST_RESULT_BYTES, Rejection, RejectionKind};
+    use vvm::eventlog::{Epoch, Offset, RecordId};
 
-    use super::*;
+    use super::{super::done::BATCH_BYTES, *};
 
     fn done() -> Result<Done, Refused> {
         let (epoch, plog, wlog) = (Epoch(1), Offset(2), Offset(3));
@@ -202,42 +222,99 @@ mod tests {
         Err(Refused::Unknown("lost".to_owned()))
     }
 
+    fn failed() -> Result<Done, Refused> {
+        Err(Refused::Rejected(Rejection::new(RejectionKind::Internal, "it panicked")))
+    }
+
     fn not_applied() -> Result<Done, Refused> {
         Err(Refused::NotApplied { plog: Offset(2), why: "full".to_owned() })
     }
 
-    /// The statuses in the answer to commands that all were sent, or the code of the problem of the
+    /// The status of each answer, and the code of the batch; or the code of the problem of the
     /// whole batch.
-    fn answer(answered: Vec<Result<Done, Refused>>) -> Result<(Vec<u64>, bool), &'static str> {
-        let invalid = answered.iter().map(|_| None).collect();
-        let answer = json_of_batch(invalid, answered).map_err(|problem| problem.code())?;
-        let statuses = answer.0["answers"].as_array().unwrap().iter();
-        Ok((statuses.map(|answer| answer["status"].as_u64().unwrap()).collect(), answer.1))
+    fn answers_of(
+        invalid: Vec<Option<ProblemDetails>>,
+        answered: &[Result<Done, Refused>],
+    ) -> Result<(Vec<u64>, Option<&'static str>), &'static str> {
+        let (json, code) = json_of_batch(invalid, answered).map_err(|problem| problem.code())?;
+        let json: Json = serde_json::from_slice(&json).unwrap();
+        let statuses = json["answers"].as_array().unwrap().iter();
+        Ok((statuses.map(|answer| answer["status"].as_u64().unwrap()).collect(), code))
+    }
+
+    /// The answer to commands that all were sent.
+    fn answer(
+        answered: &[Result<Done, Refused>],
+    ) -> Result<(Vec<u64>, Option<&'static str>), &'static str> {
+        answers_of(answered.iter().map(|_| None).collect(), answered)
     }
 
     #[test]
     fn a_batch_is_busy_as_a_whole_only_if_nothing_of_it_may_be_done() {
         let busy = || Err(Refused::Busy(Busy::Stopping));
-        assert_eq!(answer(vec![busy(), busy()]), Err("stopping"));
-        assert_eq!(answer(vec![rejected(), busy()]), Err("stopping"));
-        assert_eq!(answer(vec![done(), busy()]), Ok((vec![200, 503], true)));
-        assert_eq!(answer(vec![busy(), unknown()]), Ok((vec![503, 504], true)));
-        assert_eq!(answer(vec![busy(), not_applied()]), Ok((vec![503, 500], true)));
-        assert_eq!(answer(vec![rejected(), rejected()]), Ok((vec![409, 409], false)));
-        assert_eq!(answer(vec![done(), rejected(), done()]), Ok((vec![200, 409, 200], false)));
-        assert_eq!(answer(vec![]), Ok((vec![], false)));
+        let partly = Some(PARTLY_BUSY);
+        assert_eq!(answer(&[busy(), busy()]), Err("stopping"));
+        assert_eq!(answer(&[rejected(), busy()]), Err("stopping"));
+        assert_eq!(answer(&[done(), busy()]), Ok((vec![200, 503], partly)));
+        assert_eq!(answer(&[busy(), unknown()]), Ok((vec![503, 504], partly)));
+        assert_eq!(answer(&[busy(), not_applied()]), Ok((vec![503, 500], partly)));
+        assert_eq!(answer(&[busy(), done(), failed()]), Ok((vec![503, 200, 500], partly)));
+        assert_eq!(answer(&[rejected(), rejected()]), Ok((vec![409, 409], None)));
+        assert_eq!(answer(&[done(), rejected(), done()]), Ok((vec![200, 409, 200], None)));
+        assert_eq!(answer(&[]), Ok((vec![], None)));
+    }
+
+    /// The client was told that a command of its batch had failed, but an earlier try of the batch
+    /// had done it.
+    #[test]
+    fn a_problem_that_does_not_tell_the_outcome_of_an_earlier_try_marks_its_batch() {
+        let partly = Some(PARTLY_UNSETTLED);
+        assert_eq!(answer(&[done(), failed()]), Ok((vec![200, 500], partly)));
+        assert_eq!(answer(&[failed(), unknown()]), Ok((vec![500, 504], partly)));
+        let invalid = || Some(ProblemDetails::bad_request("no such table"));
+        assert_eq!(answers_of(vec![None, invalid()], &[done()]), Ok((vec![200, 400], partly)));
+        assert_eq!(answers_of(vec![invalid()], &[]), Ok((vec![400], partly)));
+        // These tell it, or say that it is not known.
+        for settled in [done(), rejected(), not_applied(), unknown()] {
+            assert_eq!(answer(&[done(), settled]).unwrap().1, None);
+        }
     }
 
     #[test]
     fn a_command_that_was_not_sent_keeps_its_place() {
         let invalid = || Some(ProblemDetails::bad_request("no such table"));
         let places = vec![invalid(), None, invalid(), None];
-        let (json, _) = json_of_batch(places, vec![done(), rejected()]).unwrap();
+        let (json, _) = json_of_batch(places, &[done(), rejected()]).unwrap();
+        let json: Json = serde_json::from_slice(&json).unwrap();
         let statuses: Vec<_> =
             json["answers"].as_array().unwrap().iter().map(|answer| &answer["status"]).collect();
         assert_eq!(statuses, [400, 200, 400, 409]);
         assert_eq!(json["answers"][0]["reason"], "no such table");
         assert_eq!(json["answers"][1]["plogOffset"], 2);
+    }
+
+    /// A node that forwards a batch takes an answer of at most [`BATCH_BYTES`].
+    #[test]
+    fn the_largest_answer_of_a_batch_has_a_bound() {
+        let id = |raw| (RecordId(raw), RecordId(u64::MAX));
+        let largest = |result: Vec<u8>| {
+            let answer = Answer { ids: (61_440..65_536).map(id).collect(), result: result.into() };
+            let (epoch, offset) = (Epoch(u64::MAX), Offset(u64::MAX));
+            Ok(Done { epoch, plog: offset, wlog: offset, answer, is_repeated: true })
+        };
+        // Each byte of a reason becomes six in JSON.
+        let longest = || Err(Refused::Rejected(Rejection::conflict("\u{1}".repeat(1 << 20))));
+        for count in [1, MOST_COMMANDS] {
+            let most = most_result_bytes(count);
+            let bytes = |answered: Vec<Result<Done, Refused>>| {
+                let invalid = answered.iter().map(|_| None).collect();
+                json_of_batch(invalid, &answered).unwrap().0.len()
+            };
+            let all_done = bytes((0..count).map(|_| largest(vec![0xff; most])).collect());
+            assert!(all_done > MOST_RESULT_BYTES && all_done <= BATCH_BYTES, "{all_done}");
+            let all_refused = bytes((0..count).map(|_| longest()).collect());
+            assert!(all_refused <= BATCH_BYTES, "{all_refused}");
+        }
     }
 
     #[test]

@@ -9,7 +9,10 @@ use serde::Deserialize;
 
 use super::handler::{ApiHandler, RequestHead};
 use crate::{
-    HttpLimits, memory::MemoryShare, problem::ProblemDetails, request_body::RequestBody,
+    HttpLimits,
+    memory::{MemoryPool, MemoryShare},
+    problem::ProblemDetails,
+    request_body::RequestBody,
     rows::JsonObject,
 };
 
@@ -57,6 +60,12 @@ impl<'r> Payload<'r> {
     pub(super) fn take_share(&mut self) -> Option<MemoryShare> {
         self.received.as_mut().and_then(ReceivedBody::take_share)
     }
+
+    /// Takes a share for the next try, as [`ReceivedBody::share_again`].
+    #[must_use]
+    pub(super) fn share_again(&mut self, bodies: &MemoryPool) -> bool {
+        self.received.as_mut().is_none_or(|body| body.share_again(bodies))
+    }
 }
 
 impl ReceivedBody {
@@ -67,6 +76,21 @@ impl ReceivedBody {
     /// The share of the memory, for the answer.
     pub(super) fn take_share(&mut self) -> Option<MemoryShare> {
         self.share.take()
+    }
+
+    /// Takes a share of the memory again if the body has none: the answer of an earlier try has
+    /// taken the share over. Returns false if there is not enough free memory at once.
+    ///
+    /// Invariant: a body that is there has a share. In a simpler version the body is tried again
+    /// without a share. The owner of a partition does not know the outcome of its commands, and
+    /// each of its answers ends with the share of a body. So the bodies that are tried again have
+    /// no bound, and the pool counts none of them.
+    #[must_use]
+    pub(super) fn share_again(&mut self, bodies: &MemoryPool) -> bool {
+        if self.share.is_none() {
+            self.share = bodies.try_reserve(self.bytes.len().max(1));
+        }
+        self.share.is_some()
     }
 
     /// Gives the memory back, because a request that waits for memory holds none. Keeps a small
@@ -232,5 +256,45 @@ pub(super) fn parsed<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, Probl
     match serde_json::from_slice(text) {
         Ok(JsonObject(body)) => Ok(body),
         Err(error) => Err(ProblemDetails::bad_request(format!("the body is invalid: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clock::Clock;
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// A body was sent again to another node, and nothing counted it: the answer of the first try
+    /// had taken its share over.
+    #[tokio::test]
+    async fn a_body_that_is_tried_again_has_a_share() {
+        let clock = Clock::system();
+        let pool = MemoryPool::new("bodies", 4 * MIB, clock.clone());
+        let deadline = clock.now() + Duration::from_secs(1);
+        let share = pool.reserve(3 * MIB, deadline).await.unwrap();
+        let bytes = Bytes::from(vec![b'x'; 3 * MIB]);
+        let mut body = ReceivedBody::new(bytes, share, deadline);
+        let has_room = |mib: usize| pool.try_reserve(mib * MIB).is_some();
+        assert!(body.share_again(&pool), "it has its share");
+        assert!(has_room(1) && !has_room(2), "it takes no second one");
+        // The answer has a share that ends with it.
+        let answer = body.take_share().unwrap().into_bytes(vec![b'x'; 3 * MIB]);
+        assert!(!body.share_again(&pool), "the answer is still there");
+        drop(answer);
+        assert!(body.share_again(&pool));
+        assert!(has_room(1) && !has_room(2), "the share is that of the whole body");
+        drop(body);
+        assert!(has_room(4));
+        // A small body is kept while its request waits for other memory.
+        let share = pool.reserve(2, deadline).await.unwrap();
+        let mut small = ReceivedBody::new(Bytes::from_static(b"{}"), share, deadline);
+        small.release();
+        assert!(has_room(4));
+        assert!(small.share_again(&pool) && !has_room(4));
     }
 }

@@ -1,12 +1,12 @@
-//! Commands, and their answers.
+//! Commands.
 
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use hyper::{Response, StatusCode};
-use processor::{Command, Done, MOST_RESULT_BYTES, RowChange};
+use processor::{Command, Done, RowChange};
 use serde::Deserialize;
-use serde_json::{Value as Json, json, value::RawValue};
+use serde_json::value::RawValue;
 use vvm::{
     App,
     eventlog::{QName, WsId},
@@ -14,22 +14,18 @@ use vvm::{
 
 use super::{
     body::{Payload, ReceivedBody, parsed},
+    done::done_response,
     handler::{ApiHandler, RequestHead},
     headers::{idempotency_key, refuse_if_match},
 };
 use crate::{
-    memory::MemoryShare,
     problem::{NOT_LEADER, ProblemDetails},
-    response::{Body, JSON, bytes_response},
-    rows::{JsonObject, RowBody, json_of_bytes},
+    response::Body,
+    rows::{JsonObject, RowBody},
 };
 
 /// The command that writes rows.
 static CUD: LazyLock<QName> = LazyLock::new(|| "sys.CUD".parse().expect("it is a name"));
-
-/// The most bytes of the answer to a command that is done. A result becomes at most four times as
-/// long, because a number such as `1e15` is written with all its digits. The new ids have the rest.
-pub(super) const DONE_BYTES: usize = 4 * MOST_RESULT_BYTES + (1 << 20);
 
 /// The body of a command.
 #[derive(Deserialize)]
@@ -109,74 +105,5 @@ impl ApiHandler {
         let command = (CUD.clone(), Bytes::new(), vec![row]);
         let done = self.run(head, app, ws, command, body).await?;
         Ok(done_response(status, &done, body.take_share()))
-    }
-}
-
-/// The answer of a command. It takes over the share of the body, and makes the share as large as
-/// the answer. If there is no free memory, the answer is sent anyway: the command is done.
-fn done_response(status: StatusCode, done: &Done, share: Option<MemoryShare>) -> Response<Body> {
-    let json = json_of_done(done).to_string();
-    bytes_response(status, JSON, within_share(share, json.into_bytes()))
-}
-
-/// The bytes of the answer of a request that is done, with the share of its body. The share stays
-/// as it is if there is no free memory.
-pub(super) fn within_share(
-    share: Option<MemoryShare>,
-    bytes: impl AsRef<[u8]> + Into<Bytes> + Send + 'static,
-) -> Bytes {
-    let Some(mut share) = share else { return bytes.into() };
-    let _ = share.resize(bytes.as_ref().len());
-    share.into_bytes(bytes)
-}
-
-pub(super) fn json_of_done(done: &Done) -> Json {
-    let Done { epoch, plog, wlog, answer, is_repeated } = done;
-    let ids = answer.ids.iter().map(|(raw, id)| (raw.0.to_string(), json!(id.0)));
-    let mut json = json!({
-        "epoch": epoch.0,
-        "plogOffset": plog.0,
-        "wlogOffset": wlog.0,
-        "newIds": Json::Object(ids.collect()),
-    });
-    if let Some(object) = json.as_object_mut() {
-        if !answer.result.is_empty() {
-            object.insert("result".to_owned(), json_of_bytes(&answer.result));
-        }
-        if *is_repeated {
-            object.insert("repeated".to_owned(), json!(true));
-        }
-    }
-    json
-}
-
-#[cfg(test)]
-mod tests {
-    use processor::Answer;
-    use vvm::eventlog::{Epoch, Offset, RecordId};
-
-    use super::*;
-
-    /// A node that forwards a command takes an answer of at most [`DONE_BYTES`].
-    #[test]
-    fn the_largest_answer_of_a_command_has_a_bound() {
-        let done = |result: String| {
-            assert!(result.len() <= MOST_RESULT_BYTES);
-            let id = |raw| (RecordId(raw), RecordId(u64::MAX));
-            let answer = Answer { ids: (61_440..65_536).map(id).collect(), result: result.into() };
-            let (epoch, offset) = (Epoch(u64::MAX), Offset(u64::MAX));
-            Done { epoch, plog: offset, wlog: offset, answer, is_repeated: true }
-        };
-        let list = |of: &str| {
-            let numbers = vec![of; MOST_RESULT_BYTES / (of.len() + 1) - 1];
-            format!("[{}]", numbers.join(","))
-        };
-        let others = ["\u{1}".repeat(MOST_RESULT_BYTES), "x".repeat(MOST_RESULT_BYTES)];
-        let lists = ["1e15", "-0"].map(list);
-        for result in lists.into_iter().chain(others) {
-            let (bytes, begin) = (result.len(), result[..5].to_owned());
-            let json = json_of_done(&done(result)).to_string().len();
-            assert!(json > bytes && json <= DONE_BYTES, "{begin}: {json}");
-        }
     }
 }

@@ -23,10 +23,9 @@ use hyper::{
 use vvm::sysvvm::ownership::{Owner, OwnerRow};
 
 use super::{
-    batch::MOST_COMMANDS,
     body::Payload,
-    commands::{DONE_BYTES, within_share},
     dispatch::PROBLEM,
+    done::{BATCH_BYTES, DONE_BYTES, within_share},
     forwarded_log::LogPlace,
     handler::{ApiHandler, RequestHead},
     headers::IDEMPOTENCY_KEY,
@@ -310,7 +309,7 @@ impl ApiHandler {
 fn most_of_write(operation: &ApiOperation) -> usize {
     match operation {
         ApiOperation::DrawNumbers(_) => DRAWN_BYTES,
-        ApiOperation::CommandBatch => MOST_COMMANDS * DONE_BYTES,
+        ApiOperation::CommandBatch => BATCH_BYTES,
         _ => DONE_BYTES,
     }
 }

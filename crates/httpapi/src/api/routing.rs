@@ -120,6 +120,10 @@ impl ApiHandler {
             if let Err(problem) = self.take_quota(&mut held, parked, payload) {
                 return tries.settled(Err(problem), None);
             }
+            // The last answer ends with this try, and may have the share of the body.
+            if !payload.share_again(&self.bodies) {
+                return tries.settled(Err(self.bodies.exhausted()), None);
+            }
             if !self.wait(head, request, seen, pause, parked, &mut held).await {
                 return last;
             }

@@ -59,6 +59,12 @@ pub(super) fn is_tried_again(code: &str) -> bool {
     TRIED_AGAIN.contains(&code)
 }
 
+/// Whether a command with this problem, of which an earlier try may have done the command, is
+/// settled: the problem tells its outcome.
+pub(super) fn is_settled(code: &str) -> bool {
+    SETTLED.contains(&code)
+}
+
 impl Tries {
     pub(super) fn new(is_read: bool, has_key: bool) -> Tries {
         Tries { can_be_sent_twice: is_read || has_key, is_read, unknown: None }
@@ -106,9 +112,10 @@ impl Tries {
     pub(super) fn settled(&self, answer: Answer, code: Option<String>) -> Answer {
         let Some(why) = &self.unknown else { return answer };
         let is_settled = match &answer {
-            Err(problem) => SETTLED.contains(&problem.code()),
+            Err(problem) => is_settled(problem.code()),
+            // The code of a batch is not among the settled ones.
             Ok(response) => match code {
-                Some(code) => SETTLED.contains(&&*code),
+                Some(code) => is_settled(&code),
                 None => response.status().is_success(),
             },
         };
@@ -124,7 +131,7 @@ fn unknown(why: &str) -> ProblemDetails {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::batch::PARTLY_UNSETTLED, *};
     use crate::response::json_response;
 
     fn busy(code: &'static str) -> Answer {
@@ -233,6 +240,24 @@ mod tests {
         tries.next(TryEnd::Unknown("it broke".to_owned()));
         assert_eq!(step(tries.next(partly())), (504, true));
         assert_eq!(step(tries.next(done())), (200, false));
+    }
+
+    /// The client was told that a command of its batch had failed, but an earlier try of the batch
+    /// had done it.
+    #[test]
+    fn a_batch_that_may_be_done_is_settled_only_if_all_its_commands_are() {
+        let partly = || match done() {
+            TryEnd::Answered(answer, _) => {
+                TryEnd::Answered(answer, Some(PARTLY_UNSETTLED.to_owned()))
+            }
+            other => other,
+        };
+        assert_eq!(step(Tries::new(false, true).next(partly())), (200, false));
+        let mut tries = Tries::new(false, true);
+        assert_eq!(step(tries.next(TryEnd::Refused(busy("recovering")))), (503, true));
+        assert_eq!(step(tries.next(partly())), (200, false), "nothing was done before");
+        tries.next(TryEnd::Unknown("it broke".to_owned()));
+        assert_eq!(step(tries.next(partly())), (504, false));
     }
 
     #[test]

@@ -68,8 +68,8 @@ pub(crate) fn json_of_entry(entry: &Entry) -> Json {
     json
 }
 
-/// The JSON of bytes that a handler takes or returns: JSON as it is, and other bytes as a text in
+/// The JSON of bytes that a handler takes: JSON as it is, and other bytes as a text in
 /// Base64.
-pub(crate) fn json_of_bytes(bytes: &Bytes) -> Json {
+fn json_of_bytes(bytes: &Bytes) -> Json {
     serde_json::from_slice(bytes).unwrap_or_else(|_| json!({ "base64": BASE64.encode(bytes) }))
 }

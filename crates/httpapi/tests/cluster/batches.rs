@@ -63,6 +63,28 @@ fn a_batch_with_a_key_is_done_once_wherever_the_connection_breaks() {
     owner.stop();
 }
 
+/// The second try of a batch was refused in part by a problem that says nothing about the first
+/// one, and the client took the command for refused.
+#[test]
+fn a_batch_that_is_tried_again_is_unknown_unless_all_its_commands_are_settled() {
+    let proxy = Proxy::start();
+    let (owner, entry) = TestCluster::owner_and_entry(Some(proxy.address));
+    proxy.leads_to(owner.cluster);
+    let unsettled = BATCH.replace(r#""rows":[]"#, r#""rows":[{"id":1,"table":"shop.None"}]"#);
+    let headers = "x-request-id: one\r\nidempotency-key: one\r\n";
+    proxy.cut(Cut { way: Way::Answer, after: 0 });
+    let answer = entry.ask("POST", &path(), headers, &unsettled);
+    assert!(proxy.was_cut());
+    assert_eq!((answer.status, answer.code().as_str()), (504, "unknown"), "{answer:?}");
+    // The client sends it again, and no earlier try of this request may have done it.
+    let answer = entry.ask("POST", &path(), headers, &unsettled);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(statuses(&answer.json()), [200, 400, 200]);
+    assert_eq!(events(&owner)["one"], 2);
+    entry.stop();
+    owner.stop();
+}
+
 /// The partition moves to and fro while batches run. A batch of which nothing was done goes to the
 /// next owner as a whole. Else each answer says what became of its command.
 #[test]

@@ -133,6 +133,39 @@ fn an_answer_without_a_length_or_with_a_huge_one_is_not_received() {
     owner.stop();
 }
 
+/// The answer of the first try had taken over the memory of the body, and the node sent the body
+/// again without any. So the bodies that were sent again had no bound.
+#[test]
+fn a_body_that_is_sent_again_is_counted_as_long_as_it_is_there() {
+    const UNKNOWN: &str = "HTTP/1.1 504 Gateway Timeout\r\nx-vvm-problem: unknown\r\n\
+                           content-length: 0\r\n\r\n";
+    const BODIES: &str = "httpapi_memory_reserved_bytes{of=\"bodies\"}";
+    const BYTES: usize = 900_000;
+    let (proxy, owner, entry) = with_proxy();
+    let text = "x".repeat(BYTES);
+    let body =
+        format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
+    proxy.answers(Some(UNKNOWN));
+    std::thread::scope(|scope| {
+        let path = command_path(WS, "sys.CUD");
+        let headers = "x-request-id: large\r\nidempotency-key: large\r\n";
+        let (asked, body) = (&entry, &body);
+        let client = scope.spawn(move || asked.ask("POST", &path, headers, body));
+        entry.wait_for(|entry| entry.metric("httpapi_retries_total") >= 2.0);
+        // From now on one try lasts until its answer may pass.
+        proxy.hold(true);
+        entry.wait_for(|entry| entry.metric(BODIES) >= BYTES as f64);
+        proxy.answers(None);
+        proxy.hold(false);
+        let done = client.join().unwrap();
+        assert_eq!((done.status, done.json()["repeated"].as_bool()), (200, Some(true)), "{done:?}");
+    });
+    entry.wait_for(|entry| entry.metric(BODIES) == 0.0);
+    assert_eq!(logged(owner.api, WS).iter().filter(|id| *id == "large").count(), 1);
+    entry.stop();
+    owner.stop();
+}
+
 /// The client sees that a log is not whole.
 #[test]
 fn a_log_that_breaks_is_cut_for_the_client() {

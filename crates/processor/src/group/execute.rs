@@ -5,6 +5,7 @@
 
 use std::{mem, panic::AssertUnwindSafe, sync::Arc};
 
+use bytes::Bytes;
 use causes::with_causes;
 use clock::Instant;
 use eventlog::{
@@ -236,13 +237,7 @@ impl CommandGroup {
             let what = format!("the handler of {name} went on after rows could not be written");
             return Err(Rejection::new(RejectionKind::Internal, what).into());
         }
-        if result.len() > MOST_RESULT_BYTES {
-            let (name, bytes) = (&command.name, result.len());
-            let what = format!(
-                "the result of {name} has {bytes} bytes, and a result has room for {MOST_RESULT_BYTES}"
-            );
-            return Err(Rejection::new(RejectionKind::TooLarge, what).into());
-        }
+        check_result(&command, &result)?;
         Ok((command, HandlerEffects { changes, before, answer: Answer { ids, result } }))
     }
 
@@ -257,6 +252,17 @@ impl CommandGroup {
         self.overlay.add(place, event.changes);
         index
     }
+}
+
+/// Refuses a result that is larger than the command allows, or than any command may.
+fn check_result(command: &Command, result: &Bytes) -> Result<(), Rejection> {
+    let most = command.most_result_bytes.min(MOST_RESULT_BYTES);
+    if result.len() <= most {
+        return Ok(());
+    }
+    let (name, bytes) = (&command.name, result.len());
+    let what = format!("the result of {name} has {bytes} bytes, and has room for {most}");
+    Err(Rejection::new(RejectionKind::TooLarge, what))
 }
 
 /// Packs an event. Refuses an event with a row that is larger than `limit`.

@@ -1,0 +1,295 @@
+//! The answers of commands that are done, and their largest sizes.
+//!
+//! Invariant: a node that forwards a command or a batch takes each answer that the owner can give,
+//! because the commands are done already. So each part of an answer has a bound: the results of all
+//! commands of a batch together have at most as many bytes as the result of one command.
+
+use std::fmt;
+
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use bytes::Bytes;
+use hyper::{Response, StatusCode};
+use processor::{Done, MOST_RESULT_BYTES};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{MapAccess, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
+use vvm::eventlog::RecordId;
+
+use super::batch::MOST_COMMANDS;
+use crate::{
+    memory::MemoryShare,
+    response::{Body, JSON, bytes_response},
+};
+
+/// The most bytes of results in an answer. Base64 makes three bytes into four.
+const RESULTS_BYTES: usize = MOST_RESULT_BYTES.div_ceil(3) * 4;
+
+/// The most bytes of the answer of one command besides its result: the ids of 4,096 new rows, with
+/// at most 29 bytes each, or a problem.
+const REST_BYTES: usize = 128 << 10;
+
+/// The most bytes of the answer to a command that is done.
+pub(super) const DONE_BYTES: usize = RESULTS_BYTES + REST_BYTES;
+
+/// The most bytes of the answer to a batch.
+pub(super) const BATCH_BYTES: usize = RESULTS_BYTES + MOST_COMMANDS * REST_BYTES;
+
+/// The most bytes of the result of each command, if so many commands have one answer.
+pub(super) fn most_result_bytes(commands: usize) -> usize {
+    MOST_RESULT_BYTES / commands.max(1)
+}
+
+/// The answer of a command that is done, as JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DoneBody<'d> {
+    epoch: u64,
+    new_ids: NewIds<'d>,
+    plog_offset: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repeated: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<ResultBody<'d>>,
+    /// The status of a command of a batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    wlog_offset: u64,
+}
+
+impl<'d> DoneBody<'d> {
+    /// The answer of a command that has a response of its own.
+    pub(super) fn alone(done: &'d Done) -> DoneBody<'d> {
+        let Done { epoch, plog, wlog, answer, is_repeated } = done;
+        DoneBody {
+            epoch: epoch.0,
+            new_ids: NewIds(&answer.ids),
+            plog_offset: plog.0,
+            repeated: is_repeated.then_some(true),
+            result: (!answer.result.is_empty()).then(|| ResultBody::of(&answer.result)),
+            status: None,
+            wlog_offset: wlog.0,
+        }
+    }
+
+    /// The answer of a command of a batch.
+    pub(super) fn in_batch(done: &'d Done) -> DoneBody<'d> {
+        DoneBody { status: Some(StatusCode::OK.as_u16()), ..DoneBody::alone(done) }
+    }
+}
+
+/// The real id of each new row, by its raw id.
+struct NewIds<'d>(&'d [(RecordId, RecordId)]);
+
+impl Serialize for NewIds<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(raw, id)| (raw.0, id.0)))
+    }
+}
+
+/// The result of a command: JSON as it is, and other bytes as a text in Base64. A result that is
+/// written again could become longer: `1e15` would get all its digits.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ResultBody<'d> {
+    Json(&'d RawValue),
+    Other { base64: String },
+}
+
+impl<'d> ResultBody<'d> {
+    fn of(result: &'d Bytes) -> ResultBody<'d> {
+        let json = serde_json::from_slice::<ReadableJson>(result);
+        match json.and_then(|ReadableJson| serde_json::from_slice(result)) {
+            Ok(json) => ResultBody::Json(json),
+            Err(_) => ResultBody::Other { base64: BASE64.encode(result) },
+        }
+    }
+}
+
+/// JSON that a client can read: it is not nested too deeply, and its numbers and texts have values.
+/// A `RawValue` may be any JSON. If it could not be read, nor could the answers of all other
+/// commands of its batch.
+struct ReadableJson;
+
+impl<'de> Deserialize<'de> for ReadableJson {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ReadableJson, D::Error> {
+        deserializer.deserialize_any(ReadableJson)
+    }
+}
+
+impl<'de> Visitor<'de> for ReadableJson {
+    type Value = ReadableJson;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<ReadableJson, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<ReadableJson, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<ReadableJson, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<ReadableJson, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<ReadableJson, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<ReadableJson, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ReadableJson, A::Error> {
+        while let Some(ReadableJson) = list.next_element()? {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<ReadableJson, A::Error> {
+        while let Some((ReadableJson, ReadableJson)) = object.next_entry()? {}
+        Ok(self)
+    }
+}
+
+/// An answer of commands as JSON. All its keys are texts or numbers, so the conversion cannot fail.
+pub(super) fn json_of_answer(answer: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(answer).unwrap_or_default()
+}
+
+/// The answer of a command. It takes over the share of the body, and makes the share as large as
+/// the answer. If there is no free memory, the answer is sent anyway: the command is done.
+pub(super) fn done_response(
+    status: StatusCode,
+    done: &Done,
+    share: Option<MemoryShare>,
+) -> Response<Body> {
+    let json = json_of_answer(&DoneBody::alone(done));
+    bytes_response(status, JSON, within_share(share, json))
+}
+
+/// The bytes of the answer of a request that is done, with the share of its body. The share stays
+/// as it is if there is no free memory.
+pub(super) fn within_share(
+    share: Option<MemoryShare>,
+    bytes: impl AsRef<[u8]> + Into<Bytes> + Send + 'static,
+) -> Bytes {
+    let Some(mut share) = share else { return bytes.into() };
+    let _ = share.resize(bytes.as_ref().len());
+    share.into_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use processor::Answer;
+    use serde_json::{Value as Json, json};
+    use vvm::eventlog::{Epoch, Offset};
+
+    use super::*;
+
+    fn done(result: impl Into<Bytes>, ids: Vec<(RecordId, RecordId)>) -> Done {
+        let (epoch, plog, wlog) = (Epoch(1), Offset(2), Offset(3));
+        let answer = Answer { ids, result: result.into() };
+        Done { epoch, plog, wlog, answer, is_repeated: false }
+    }
+
+    fn text(body: &DoneBody<'_>) -> String {
+        String::from_utf8(json_of_answer(body)).unwrap()
+    }
+
+    /// The `result` in the answer to a command, as text.
+    fn result(result: &'static [u8]) -> Option<String> {
+        let text = text(&DoneBody::alone(&done(result, Vec::new())));
+        let (_, rest) = text.split_once(r#""plogOffset":2,"#).unwrap();
+        let rest = rest.strip_suffix(r#""wlogOffset":3}"#).unwrap();
+        Some(rest.strip_prefix(r#""result":"#)?.strip_suffix(',').unwrap().to_owned())
+    }
+
+    #[test]
+    fn a_done_command_has_its_offsets_and_the_ids_of_its_rows() {
+        let ids = vec![(RecordId(1), RecordId(322_685_000_131_072)), (RecordId(12), RecordId(7))];
+        let mut done = done("", ids);
+        let expected =
+            r#"{"epoch":1,"newIds":{"1":322685000131072,"12":7},"plogOffset":2,"wlogOffset":3}"#;
+        assert_eq!(text(&DoneBody::alone(&done)), expected);
+        done.is_repeated = true;
+        let json: Json = serde_json::from_str(&text(&DoneBody::in_batch(&done))).unwrap();
+        let expected = json!({
+            "epoch": 1, "newIds": { "1": 322_685_000_131_072_u64, "12": 7 }, "plogOffset": 2,
+            "repeated": true, "status": 200, "wlogOffset": 3,
+        });
+        assert_eq!(json, expected);
+    }
+
+    /// A result was written again. It became up to four times as long, lost keys that it had twice,
+    /// and got other digits.
+    #[test]
+    fn a_result_is_json_as_it_is_or_base64() {
+        let as_it_is: [&str; 5] = [
+            r#"{ "b": 1e15, "a": [-0, null, true], "a": "\u00e9é" }"#,
+            "7",
+            "0.10",
+            r#""x""#,
+            "[]",
+        ];
+        for json in as_it_is {
+            assert_eq!(result(json.as_bytes()).as_deref(), Some(json));
+        }
+        assert_eq!(result(b"").as_deref(), None);
+        assert_eq!(result(b"\xff\x00ab").as_deref(), Some(r#"{"base64":"/wBhYg=="}"#));
+        for other in ["{", "[1,]", "1 2", "NaN", "1e999", r#""\ud800""#, "\"\u{1}\""] {
+            let expected = format!(r#"{{"base64":"{}"}}"#, BASE64.encode(other));
+            assert_eq!(result(other.as_bytes()), Some(expected), "{other}");
+        }
+        // The parsers of many clients end with an overflow, or refuse the whole answer.
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        let deep = done(deep, Vec::new());
+        assert!(text(&DoneBody::alone(&deep)).contains(r#""result":{"base64":"#));
+    }
+
+    /// A node that forwards a command takes an answer of at most [`DONE_BYTES`].
+    #[test]
+    fn the_largest_answer_of_a_command_has_a_bound() {
+        let id = |raw| (RecordId(raw), RecordId(u64::MAX));
+        let largest = |result: Vec<u8>| Done {
+            epoch: Epoch(u64::MAX),
+            plog: Offset(u64::MAX),
+            wlog: Offset(u64::MAX),
+            is_repeated: true,
+            ..done(result, (61_440..65_536).map(id).collect())
+        };
+        let bytes = MOST_RESULT_BYTES;
+        let json = |of: &str| {
+            let numbers = format!("[{}", vec![of; bytes / (of.len() + 1) - 1].join(","));
+            format!("{numbers}{}]", " ".repeat(bytes - 1 - numbers.len())).into_bytes()
+        };
+        for result in [json("1e15"), json("-0"), vec![0; bytes], vec![b'x'; bytes]] {
+            assert_eq!(result.len(), MOST_RESULT_BYTES);
+            let begin = result[..5].to_owned();
+            let answer = text(&DoneBody::in_batch(&largest(result))).len();
+            assert!(answer > bytes && answer <= DONE_BYTES, "{begin:?}: {answer}");
+        }
+        let rest = text(&DoneBody::in_batch(&largest(Vec::new()))).len();
+        assert!(rest + r#""result":{"base64":""}"#.len() < REST_BYTES, "{rest}");
+    }
+
+    /// The results of a batch were as large as those of its commands alone: 100 results of 4 MiB.
+    #[test]
+    fn the_commands_of_a_batch_share_the_room_of_one_result() {
+        assert_eq!(most_result_bytes(1), MOST_RESULT_BYTES);
+        for commands in 1..=MOST_COMMANDS {
+            let most = most_result_bytes(commands);
+            assert!(most > 0 && most * commands <= MOST_RESULT_BYTES, "{commands}: {most}");
+            let base64 = commands * base64::encoded_len(most, true).unwrap();
+            assert!(base64 <= RESULTS_BYTES + commands * 4, "{commands}: {base64}");
+        }
+    }
+}
