@@ -87,13 +87,15 @@ pub(crate) struct Statements {
     pub(crate) server_time: PreparedStatement,
 }
 
-/// The two statements that read rows by their keys.
+/// The statements that read rows by their keys.
 #[derive(Debug)]
 pub(crate) struct BatchStatements {
     /// p_key, c_col
     pub(crate) one: PreparedStatement,
     /// p_key, a list of c_col
     pub(crate) many: PreparedStatement,
+    /// p_key, first c_col, last c_col
+    pub(crate) run: PreparedStatement,
     pub(crate) with_times: bool,
 }
 
@@ -130,9 +132,12 @@ impl Statements {
         };
         let by_keys = |with_times: bool| async move {
             let what = if with_times { "c_col, value, WRITETIME(value)" } else { "c_col, value" };
-            let (one, many) =
-                futures::try_join!(select(what, "c_col = ?"), select(what, "c_col IN ?"))?;
-            Ok(BatchStatements { one, many, with_times })
+            let (one, many, run) = futures::try_join!(
+                select(what, "c_col = ?"),
+                select(what, "c_col IN ?"),
+                select(what, "c_col >= ? AND c_col <= ?"),
+            )?;
+            Ok(BatchStatements { one, many, run, with_times })
         };
         let (get, rows, values, read, ttl_read) = futures::try_join!(
             select("value", "c_col = ?"),

@@ -21,6 +21,7 @@ pub(super) const TRIALS: &[Trial<StorageContext>] = trials!(get:
     conditional_rows_are_returned,
     a_batch_keeps_the_order_of_its_keys,
     the_values_of_a_batch_are_those_of_its_rows,
+    a_batch_of_neighbours_has_no_rows_between_them,
     a_batch_says_which_rows_hide_ordered_writes,
     an_empty_batch_returns_nothing,
     a_batch_of_thousands_of_keys_is_returned,
@@ -198,6 +199,21 @@ async fn the_values_of_a_batch_are_those_of_its_rows(ctx: &StorageContext) -> Ve
     ensure_eq!(values, ctx.db.get_batch(&keys).await?, "the values");
     ensure_eq!(values.iter().flatten().count(), 305, "the number of rows that exist");
     ensure_eq!(ctx.db.get_values(&[]).await?, Vec::<Option<Bytes>>::new(), "without keys");
+    Ok(())
+}
+
+/// Neighbours may be read as a range, which may have other rows, and gaps.
+async fn a_batch_of_neighbours_has_no_rows_between_them(ctx: &StorageContext) -> Verdict {
+    let neighbour = |n: u16| ctx.key("p", n.to_be_bytes().to_vec());
+    let between = |n: u16| ctx.key("p", [&n.to_be_bytes()[..], b"between"].concat());
+    let is_there = |n: &u16| n % 50 != 7;
+    let rows = (0..200).filter(is_there).map(|n| put(neighbour(n), value(n.into())));
+    let others = (0..200).map(|n| put(between(n), "other"));
+    ctx.db.put_batch(rows.chain(others).collect()).await?;
+    let keys: Vec<Key> = (3..=190).map(neighbour).collect();
+    let expected: Vec<_> = (3..=190).map(|n| is_there(&n).then(|| value(n.into()))).collect();
+    ensure_eq!(ctx.db.get_values(&keys).await?, expected, "the values");
+    ensure_eq!(ctx.db.get_batch(&keys).await?, expected, "the rows");
     Ok(())
 }
 
