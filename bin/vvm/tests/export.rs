@@ -387,13 +387,11 @@ impl Drop for Killed {
     }
 }
 
+const BOUNDED: &str = "the_memory_does_not_grow_with_the_log";
+
 /// The memory of both commands does not grow with the log.
 fn bounded(storage: &Storage) {
-    let (short, long) = match (storage, trialkit::is_long()) {
-        (Storage::Redb, false) => (5_000, 60_000),
-        (_, false) => (2_000, 20_000),
-        (_, true) => (20_000, 300_000),
-    };
+    let (short, long) = if trialkit::is_long() { (20_000, 300_000) } else { (5_000, 60_000) };
     let used = [short, long].map(|events| {
         let place = Place::new(storage.clone(), 0);
         long_stream(&place.folder().join("in"), events);
@@ -430,11 +428,15 @@ fn main() {
         ("a_killed_import_is_repeated_or_removed", killed),
         ("an_import_whose_file_is_cut_is_unfinished", cut),
         ("an_export_names_a_damaged_event", damaged),
-        ("the_memory_does_not_grow_with_the_log", bounded),
+        (BOUNDED, bounded),
     ];
     let mut trials = Vec::new();
     for (name, storage) in Storage::all() {
         for (case, run) in cases {
+            // Writing 60,000 events takes minutes on a server, and the commands are the same.
+            if case == BOUNDED && name != "redb" && !trialkit::is_long() {
+                continue;
+            }
             let is_ignored = storage.is_none();
             let storage = storage.clone();
             let run = move || {
