@@ -130,9 +130,28 @@ const READ_ONLY: &str = ": choose a path on a file system that can be written, o
 
 /// The error for an operation (`what`) on a path that the file system refused.
 pub(crate) fn file_system(what: &str, path: &Path, error: io::Error) -> Error {
+    refused(what, path, error, NO_RIGHTS)
+}
+
+/// The error for the folder of a storage file that cannot be made. There is no file yet.
+pub(crate) fn folder_not_made(folder: &Path, error: io::Error) -> Error {
+    let no_rights = ": give the user of the program the right to write in the folder above it, or \
+                     make the folder for this user (`ls -ld`, `chown`)";
+    refused("make the folder", folder, error, no_rights)
+}
+
+/// The error for the folder of a storage file whose names cannot be made durable.
+pub(crate) fn folder_not_synced(folder: &Path, error: io::Error) -> Error {
+    let no_rights = ": give the user of the program the rights to read and to write in this folder \
+                     (`ls -ld`, `chown`)";
+    refused("sync the folder", folder, error, no_rights)
+}
+
+/// The error of the file system. `no_rights` is the advice if the user lacks a right.
+fn refused(what: &str, path: &Path, error: io::Error, no_rights: &str) -> Error {
     use io::ErrorKind::*;
     let advice = match error.kind() {
-        PermissionDenied => NO_RIGHTS,
+        PermissionDenied => no_rights,
         ReadOnlyFilesystem => READ_ONLY,
         _ => "",
     };
@@ -218,6 +237,23 @@ mod tests {
                 assert!(text.starts_with("cannot open data/vvm.redb: "), "{text}");
                 assert!(text.contains(advice), "{text}");
             }
+        }
+    }
+
+    /// At a first start there is no storage file, and the advice was to run the program as its
+    /// owner.
+    #[test]
+    fn the_error_of_a_folder_gives_advice_for_the_folder() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let folder = Path::new("data");
+        for (error, what, advice) in [
+            (folder_not_made(folder, denied()), "make", "the right to write in the folder above"),
+            (folder_not_synced(folder, denied()), "sync", "the rights to read and to write in"),
+        ] {
+            let text = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
+            assert!(text.starts_with(&format!("cannot {what} the folder data: ")), "{text}");
+            assert!(text.contains(advice) && !text.contains("the owner"), "{text}");
         }
     }
 }

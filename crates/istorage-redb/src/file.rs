@@ -79,12 +79,12 @@ impl StorageFile {
         }
         let folder = folder_of(self.path());
         let disk = &self.disk;
-        disk.make_folder(&folder).map_err(|error| errors::file_system("make", &folder, error))?;
+        disk.make_folder(&folder).map_err(|error| errors::folder_not_made(&folder, error))?;
         if self.path_kind()? == PathKind::Absent {
             self.refuse_log_without_file()?;
             self.create(unique)?;
         }
-        disk.sync_folder(&folder).map_err(|error| errors::file_system("sync", &folder, error))?;
+        disk.sync_folder(&folder).map_err(|error| errors::folder_not_synced(&folder, error))?;
         // redb changes a file when it opens the file. So the file is first loaded as `ReadOnly`,
         // to check without a change that it is a file of this driver, and that its log is there.
         let (open, contents) = self.load(OpenMode::ReadOnly)?;

@@ -63,7 +63,7 @@ impl StorageFile {
     ) -> Result<T> {
         let (disk, path, new) = (&self.disk, self.path(), &self.new_name(unique));
         let folder = folder_of(path);
-        disk.make_folder(&folder).map_err(|error| errors::file_system("make", &folder, error))?;
+        disk.make_folder(&folder).map_err(|error| errors::folder_not_made(&folder, error))?;
         let linked = self.make(new, fill).and_then(|made| {
             check(new, &made)?;
             match disk.link(new, path) {
@@ -83,7 +83,7 @@ impl StorageFile {
             }
             _ => {}
         }
-        disk.sync_folder(&folder).map_err(|error| errors::file_system("sync", &folder, error))?;
+        disk.sync_folder(&folder).map_err(|error| errors::folder_not_synced(&folder, error))?;
         self.remove_left_overs(&folder);
         Ok(made)
     }
