@@ -169,10 +169,8 @@ fn a_node_without_a_file_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let node = NodeProcess::start(folder.path(), "[storage]\ndriver = \"mem\"\n").ready();
     let admin = node.admin.to_string();
-    let no_file = "its storage is mem: a database has tools of its own, and a storage in memory has \
-                   no file and ends with its node";
-    failed(folder.path(), &["backup", "file", "--admin", &admin], 1, no_file);
     let no_file = "a storage in memory has no file, and ends with its node";
+    failed(folder.path(), &["backup", "file", "--admin", &admin], 1, no_file);
     failed(folder.path(), &["backup", "file", "--storage", "mem"], 2, no_file);
     let free = node::free().to_string();
     failed(folder.path(), &["backup", "file", "--admin", &free], 4, &free);

@@ -66,11 +66,11 @@ impl Backups {
             None => None,
         };
         let Some(pieces) = pieces else {
-            let storage = self.storage.as_ref().map_or("not known", |storage| storage.name());
-            let reason = format!(
-                "a node makes backups of redb only, and its storage is {storage}: a database has \
-                 tools of its own, and a storage in memory has no file and ends with its node"
-            );
+            let reason = match self.storage.as_ref().map(|storage| storage.name()) {
+                Some("mem") => "a storage in memory has no file, and ends with its node".to_owned(),
+                Some(other) => format!("{other} is not redb: use the tools of that database"),
+                None => "the admin endpoint of this node has no storage".to_owned(),
+            };
             return Err(ProblemDetails::new(StatusCode::CONFLICT, "no_backups", reason));
         };
         let backup = Backup::new(self, pieces, (begun, token_end), permit);

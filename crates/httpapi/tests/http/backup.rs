@@ -8,13 +8,15 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clock::Instant;
+use clock::{Clock, Instant};
 use shop::http_client::{request, try_request};
 use tokio::sync::Semaphore;
 use vvm::{
     bytes::Bytes,
     futures::{StreamExt, stream},
-    istorage::{BackupStream, Error, KeyspaceName, Result, SharedStorage, StorageDriver},
+    istorage::{
+        BackupStream, Error, KeyspaceName, Result, SharedStorage, StorageDriver, mem::MemDriver,
+    },
 };
 
 use crate::support::TestNode;
@@ -59,6 +61,31 @@ impl StorageDriver for BackupsOnly {
             }
         });
         Ok(Some(pieces.boxed()))
+    }
+
+    async fn close(&self) {}
+}
+
+/// A database.
+#[derive(Debug)]
+struct NoBackups;
+
+#[async_trait]
+impl StorageDriver for NoBackups {
+    fn name(&self) -> &'static str {
+        "database"
+    }
+
+    async fn create(&self, _: &KeyspaceName, _: Instant) -> Result<()> {
+        unreachable!("the endpoint creates nothing")
+    }
+
+    async fn open(&self, _: &KeyspaceName, _: Instant) -> Result<Option<SharedStorage>> {
+        Ok(None)
+    }
+
+    async fn drop_keyspace(&self, _: &KeyspaceName, _: Instant) -> Result<()> {
+        unreachable!("the endpoint drops nothing")
     }
 
     async fn close(&self) {}
@@ -146,10 +173,20 @@ fn a_stop_ends_a_backup() {
     assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
 }
 
+/// Each reader got the advice for the others, too.
 #[test]
 fn a_node_without_a_file_refuses_a_backup() {
-    let node = TestNode::with_admin(|_, _| {});
-    let (status, answer) = request(node.admin, "POST", "/backup", &[], "");
-    assert_eq!((status, &answer["code"]), (409, &"no_backups".into()));
-    node.stop();
+    let memory: Arc<dyn StorageDriver> = Arc::new(MemDriver::new(Clock::system()));
+    let database: Arc<dyn StorageDriver> = Arc::new(NoBackups);
+    for (storage, expected) in [
+        (None, "the admin endpoint of this node has no storage"),
+        (Some(memory), "a storage in memory has no file, and ends with its node"),
+        (Some(database), "database is not redb: use the tools of that database"),
+    ] {
+        let node = TestNode::with_admin(|_, admin| admin.storage = storage);
+        let (status, answer) = request(node.admin, "POST", "/backup", &[], "");
+        assert_eq!((status, &answer["code"]), (409, &"no_backups".into()));
+        assert_eq!(answer["reason"], expected);
+        node.stop();
+    }
 }
