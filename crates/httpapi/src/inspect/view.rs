@@ -7,7 +7,7 @@ use vvm::{
 };
 
 use crate::{
-    problem::ProblemDetails,
+    problem::{ProblemDetails, UNKNOWN_PATH_PORT},
     query::{LIMIT_OF_NONE, NO_OFFSET, check_query, parameter, required},
 };
 
@@ -116,7 +116,8 @@ impl View {
             "rows" => &["keyspace", "key", "from", "prefix", "limit"],
             _ => {
                 let reason = format!("there is no view {name}, but {}", View::NAMES.join(", "));
-                return Err(ProblemDetails::not_found(reason));
+                // Only the admin endpoint has views.
+                return Err(ProblemDetails::not_found(reason).with(UNKNOWN_PATH_PORT, "admin"));
             }
         };
         check_query(known, query)?;

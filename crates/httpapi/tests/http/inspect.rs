@@ -92,15 +92,17 @@ fn a_damaged_row_is_a_line_and_the_rows_behind_it_follow() {
 #[test]
 fn wrong_views_are_refused() {
     let node = node();
-    for (path, status) in [
-        ("/inspect/none", 404),
-        ("/inspect/", 404),
-        ("/inspect/plog?app=demo/shop", 400),
-        ("/inspect/apps?x=1", 400),
-        ("/inspect/plog?app=demo/none&partition=1", 404),
+    for (path, status, is_path) in [
+        ("/inspect/none", 404, false),
+        ("/inspect/", 404, false),
+        ("/inspect/plog?app=demo/shop", 400, true),
+        ("/inspect/apps?x=1", 400, true),
+        ("/inspect/plog?app=demo/none&partition=1", 404, true),
     ] {
         let (found, answer) = request(node.admin, "GET", path, &[], "");
         assert_eq!(found, status, "{path}: {answer}");
+        let port = if is_path { Value::Null } else { json!("admin") };
+        assert_eq!(answer["port"], port, "{path}: {answer}");
     }
     assert_eq!(request(node.admin, "POST", "/inspect/apps", &[], "").0, 405);
     node.stop();
