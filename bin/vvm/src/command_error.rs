@@ -71,10 +71,15 @@ impl CommandError {
         CommandError { reason, message: format!("{what}: {}", with_causes_on_lines(error)) }
     }
 
-    /// The system keyspace cannot be opened.
+    /// The system keyspace or an application cannot be opened.
     pub(crate) fn system(what: &str, error: &sysvvm::Error) -> CommandError {
         match error {
             sysvvm::Error::Storage(error) => CommandError::storage(what, error),
+            sysvvm::Error::Importing { app } => CommandError::config(format!(
+                "{what}: {error}\n  wait for it, repeat it with `vvm import FILE --app {app} --again`, or \
+                 drop it with `vvm import --discard --app {app}`: give both the same --storage or \
+                 --config as the import"
+            )),
             other => CommandError::config(format!("{what}: {}", with_causes_on_lines(other))),
         }
     }

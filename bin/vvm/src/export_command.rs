@@ -10,8 +10,8 @@ use std::{
 };
 
 use appstream::{
-    CheckedStream, ExportError, Exporter, ImportError, ImportReport, StreamError, check_stream,
-    import,
+    CheckedStream, ExportError, Exporter, ImportError, ImportReport, StreamError, UnfinishedImport,
+    check_stream, import,
 };
 use causes::with_causes;
 use clock::Clock;
@@ -21,7 +21,7 @@ use sysvvm::{AppName, System};
 
 use crate::{
     backup_command::byte_bar,
-    cli::{ExportArgs, ImportArgs},
+    cli::{ExportArgs, ImportArgs, StorageArgs},
     command_error::CommandError,
     named_storage::{NamedStorage, OPEN_TIME},
     new_file::NewFile,
@@ -135,7 +135,13 @@ async fn with_driver(
     let deadline = clock.now() + OPEN_TIME;
     let imported = import(&system, app, source, &checked, clock, deadline).await;
     let ImportReport { events } = imported.map_err(|error| match error {
-        ImportError::Unfinished(error) => not_finished(target, path, app, &error),
+        ImportError::Unfinished(error) => not_finished(target, (args, path, app), &error),
+        ImportError::System(error @ sysvvm::Error::Importing { .. }) => {
+            let advice = removal_advice((args, path, app));
+            CommandError::config(format!(
+                "the import into {target} failed: {error}\n  wait for it, {advice}"
+            ))
+        }
         ImportError::Stream(error) => not_read(path, &error),
         error => not_imported(target, &error),
     })?;
@@ -169,21 +175,47 @@ fn not_read(path: &Path, error: &StreamError) -> CommandError {
     }
 }
 
+/// The commands that repeat or drop an import, for the same storage and the same application. A
+/// command without the option of the storage would import into the usual redb file.
+fn removal_advice((args, path, app): (&ImportArgs, &Path, &AppName)) -> String {
+    let StorageArgs { storage, config } = &args.storage;
+    let mut options = format!(" --app {app}");
+    if let Some(storage) = storage {
+        options += &format!(" --storage {}", shell_word(&storage.to_string()));
+    }
+    if let Some(config) = config {
+        options += &format!(" --config {}", shell_word(&config.to_string_lossy()));
+    }
+    let path = shell_word(&path.to_string_lossy());
+    format!(
+        "repeat it with `vvm import {path} --again{options}`, or drop it with \
+         `vvm import --discard{options}`"
+    )
+}
+
+/// An argument of a command line, in quotes if a shell would read it in another way.
+fn shell_word(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-:,+@%".contains(&byte);
+    match !text.is_empty() && text.bytes().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// The error of an import that has begun.
 fn not_finished(
     target: &StorageTarget,
-    path: &Path,
-    app: &AppName,
-    error: &ImportError,
+    (args, path, app): (&ImportArgs, &Path, &AppName),
+    error: &UnfinishedImport,
 ) -> CommandError {
+    let advice = removal_advice((args, path, app));
     let why = match error {
-        ImportError::Stream(_) | ImportError::Changed => in_file(path, error),
+        UnfinishedImport::Stream(_) | UnfinishedImport::Changed => in_file(path, error),
         error => format!("the import into {target} failed: {}", with_causes(error)),
     };
     let message = format!(
-        "{why}\n  the import of {app} has not finished: repeat it with `vvm import FILE --again`, or \
-         drop it with `vvm import --discard --app {app}`; until then its rows stay in {target}, and \
-         no node starts with {app}"
+        "{why}\n  the import of {app} has not finished: {advice}; until then its rows stay in \
+         {target}, and no node starts with {app}"
     );
     match error.storage().map(istorage::Error::kind) {
         None | Some(ErrorKind::Corrupt | ErrorKind::Invalid) => CommandError::unfinished(message),

@@ -195,7 +195,7 @@ fn moved(storage: &Storage) {
         // Before a node has started, the storage gives the same stream.
         assert_eq!(sorted_lines(&target.export("again")), sorted_lines(&file));
         let hint = "after an import, the logs of workspaces, the records and the numbers appear";
-        for view in ["records", "wlog"] {
+        for view in ["records", "wlog", "numbers"] {
             let (_, stderr) = target.run(&["inspect", view, "--ws", "1"], 0);
             assert!(stderr.contains(hint), "{view}: {stderr}");
         }
@@ -347,10 +347,14 @@ fn cut(storage: &Storage) {
     let mut stderr = String::new();
     import.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!(import.0.wait().unwrap().code(), Some(1), "{stderr}");
-    let again = "has not finished: repeat it with `vvm import FILE --again`, or drop it with `vvm \
-                 import --discard --app demo/shop`";
-    assert!(stderr.contains("in: the export is cut") && stderr.contains(again), "{stderr}");
-    assert!(stderr.contains("no node starts with demo/shop"), "{stderr}");
+    for part in ["in: the export is cut", "has not finished", "no node starts with demo/shop"] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+    let advised = stderr.split('`').filter_map(|part| part.strip_prefix("vvm "));
+    let options = "--app demo/shop --config vvm.toml";
+    let [again, discard] = ["import in --again", "import --discard"];
+    let expected = [again, discard].map(|line| format!("{line} {options}"));
+    assert!(advised.eq(&expected), "{stderr}");
     target.run(&["import", "--discard", "--app", "demo/shop"], 0);
 }
 

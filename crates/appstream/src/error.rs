@@ -66,12 +66,9 @@ pub enum StreamError {
 /// The reason why an import fails.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The stream cannot be read, or is damaged.
+    /// The stream cannot be read, or is damaged. Nothing was written.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// The stream is not the one that was checked.
-    #[error("the export was changed while it was imported")]
-    Changed,
     /// A row of the application is larger than the storage can store. Nothing was written.
     #[error("a row of the export has {row} bytes, and this storage takes at most {limit}")]
     RowTooLarge {
@@ -80,7 +77,25 @@ pub enum ImportError {
         /// The limit of the storage.
         limit: usize,
     },
-    /// The system keyspace cannot be opened, or the application exists.
+    /// The system keyspace cannot be opened, the application exists, or another command has
+    /// discarded the import.
+    #[error(transparent)]
+    System(#[from] sysvvm::Error),
+    /// The import began and failed. The application stays in the registry, and no node opens it.
+    #[error(transparent)]
+    Unfinished(UnfinishedImport),
+}
+
+/// The reason why an import that has begun fails.
+#[derive(Debug, thiserror::Error)]
+pub enum UnfinishedImport {
+    /// The stream cannot be read, or is damaged.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// The stream is not the one that was checked.
+    #[error("the export was changed while it was imported")]
+    Changed,
+    /// The system keyspace cannot be written.
     #[error(transparent)]
     System(#[from] sysvvm::Error),
     /// The deployment cannot be stored.
@@ -92,9 +107,6 @@ pub enum ImportError {
     /// The storage failed.
     #[error(transparent)]
     Storage(#[from] istorage::Error),
-    /// The import began and failed. The application stays in the registry, and no node opens it.
-    #[error(transparent)]
-    Unfinished(Box<ImportError>),
 }
 
 impl ExportError {
@@ -114,11 +126,21 @@ impl ImportError {
     /// Returns the error of the storage, if the storage failed.
     pub fn storage(&self) -> Option<&istorage::Error> {
         match self {
-            ImportError::Storage(error)
-            | ImportError::System(sysvvm::Error::Storage(error))
-            | ImportError::Deployment(DeploymentError::Storage(error))
-            | ImportError::Log(eventlog::Error::Storage(error)) => Some(error),
+            ImportError::System(sysvvm::Error::Storage(error)) => Some(error),
             ImportError::Unfinished(error) => error.storage(),
+            _ => None,
+        }
+    }
+}
+
+impl UnfinishedImport {
+    /// Returns the error of the storage, if the storage failed.
+    pub fn storage(&self) -> Option<&istorage::Error> {
+        match self {
+            UnfinishedImport::Storage(error)
+            | UnfinishedImport::System(sysvvm::Error::Storage(error))
+            | UnfinishedImport::Deployment(DeploymentError::Storage(error))
+            | UnfinishedImport::Log(eventlog::Error::Storage(error)) => Some(error),
             _ => None,
         }
     }

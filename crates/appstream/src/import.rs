@@ -15,7 +15,7 @@ use seqstorage::numbers_in_view;
 use sysvvm::{AppImport, AppName, LastNumber, System};
 
 use crate::{
-    CALL_TIME, CheckedStream, ImportError,
+    CALL_TIME, CheckedStream, ImportError, UnfinishedImport,
     persistence::persistently,
     reader::{Fact, StreamReader},
 };
@@ -63,8 +63,10 @@ pub async fn import<R: BufRead + Send>(
     match importer.write_app(&mut reader).await {
         Ok(()) => Ok(ImportReport { events: reader.events() }),
         // Another command has removed the import.
-        Err(error @ ImportError::System(sysvvm::Error::ImportDiscarded { .. })) => Err(error),
-        Err(error) => Err(ImportError::Unfinished(error.into())),
+        Err(UnfinishedImport::System(error @ sysvvm::Error::ImportDiscarded { .. })) => {
+            Err(ImportError::System(error))
+        }
+        Err(error) => Err(ImportError::Unfinished(error)),
     }
 }
 
@@ -87,8 +89,10 @@ async fn begin(
             matches!(opened, Err(sysvvm::Error::Importing { .. }))
         }
     };
-    let failed = ImportError::from(failed);
-    Err(if is_left { ImportError::Unfinished(failed.into()) } else { failed })
+    Err(match is_left {
+        true => ImportError::Unfinished(failed.into()),
+        false => ImportError::System(failed),
+    })
 }
 
 struct Importer<'a> {
@@ -120,7 +124,10 @@ impl<'a> Importer<'a> {
     }
 
     /// Writes all rows of the stream, and gives the application to the nodes.
-    async fn write_app<R: BufRead>(&self, reader: &mut StreamReader<R>) -> Result<(), ImportError> {
+    async fn write_app<R: BufRead>(
+        &self,
+        reader: &mut StreamReader<R>,
+    ) -> Result<(), UnfinishedImport> {
         let (header, storage) = (&self.checked.header, &self.begun.app.storage);
         persistently(&self.clock, false, || {
             header.deployment.store(storage, &self.clock, self.deadline())
@@ -128,7 +135,7 @@ impl<'a> Importer<'a> {
         .await?;
         self.write_facts(reader).await?;
         if reader.sha256() != self.checked.sha256 {
-            return Err(ImportError::Changed);
+            return Err(UnfinishedImport::Changed);
         }
         self.finish().await
     }
@@ -136,9 +143,9 @@ impl<'a> Importer<'a> {
     async fn write_facts<R: BufRead>(
         &self,
         reader: &mut StreamReader<R>,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), UnfinishedImport> {
         let mut batch = Batch { log: None, entries: Vec::new(), bytes: 0 };
-        let mut rows: FuturesUnordered<BoxFuture<'_, Result<(), ImportError>>> =
+        let mut rows: FuturesUnordered<BoxFuture<'_, Result<(), UnfinishedImport>>> =
             FuturesUnordered::new();
         while let Some(fact) = reader.next()? {
             match fact {
@@ -170,7 +177,7 @@ impl<'a> Importer<'a> {
     }
 
     /// Writes the events of the last partition, if an event of another one follows.
-    async fn begin_log(&self, batch: &mut Batch, partition: u16) -> Result<(), ImportError> {
+    async fn begin_log(&self, batch: &mut Batch, partition: u16) -> Result<(), UnfinishedImport> {
         if batch.log.as_ref().is_some_and(|log| log.partition() == partition) {
             return Ok(());
         }
@@ -183,14 +190,14 @@ impl<'a> Importer<'a> {
         };
         let epoch = self.checked.epochs.get(&partition).copied();
         // A stream that was changed has a partition without an epoch.
-        let OwnerEpoch(epoch) = epoch.ok_or(ImportError::Changed)?;
+        let OwnerEpoch(epoch) = epoch.ok_or(UnfinishedImport::Changed)?;
         let fence = Arc::new(SingleNodeFence(Epoch(epoch.into())));
         let storage = Arc::clone(&self.begun.app.storage);
         batch.log = Some(Log::new(storage, self.clock.clone(), fence, partition, settings));
         Ok(())
     }
 
-    async fn write_batch(&self, batch: &mut Batch) -> Result<(), ImportError> {
+    async fn write_batch(&self, batch: &mut Batch) -> Result<(), UnfinishedImport> {
         let (entries, log) = (std::mem::take(&mut batch.entries), &batch.log);
         batch.bytes = 0;
         match log {
@@ -201,8 +208,12 @@ impl<'a> Importer<'a> {
         }
     }
 
-    async fn write_row_of_marked(&self, batch: &Batch, fact: &Fact) -> Result<(), ImportError> {
-        let Some(log) = &batch.log else { return Err(ImportError::Changed) };
+    async fn write_row_of_marked(
+        &self,
+        batch: &Batch,
+        fact: &Fact,
+    ) -> Result<(), UnfinishedImport> {
+        let Some(log) = &batch.log else { return Err(UnfinishedImport::Changed) };
         match fact {
             Fact::Copy { entry, bytes } => {
                 persistently(&self.clock, false, || log.write_copy_of_marked(entry, bytes.clone()))
@@ -219,7 +230,7 @@ impl<'a> Importer<'a> {
     }
 
     /// Stores a number in both places, because nodes may be configured to use either one.
-    async fn raise(&self, number: LastNumber) -> Result<(), ImportError> {
+    async fn raise(&self, number: LastNumber) -> Result<(), UnfinishedImport> {
         let app = &self.begun.app;
         let partition = eventlog::WsId(number.ws).partition(app.entry.partitions);
         let (storage, numbers) = (Arc::clone(&app.storage), [number]);
@@ -232,7 +243,7 @@ impl<'a> Importer<'a> {
 
     /// Writes a row of document numbers. The bytes of the row are new in each attempt, so an
     /// attempt is repeated only if the one before wrote nothing.
-    async fn write_row_of_series(&self, fact: Fact) -> Result<(), ImportError> {
+    async fn write_row_of_series(&self, fact: Fact) -> Result<(), UnfinishedImport> {
         let series = &self.series;
         persistently(&self.clock, false, || async {
             let deadline = self.deadline();
@@ -251,7 +262,7 @@ impl<'a> Importer<'a> {
     /// Invariant: each owner has a higher epoch than all events in the log. A simpler version
     /// writes no ownership rows. The first owner has epoch 1; the log has an event of epoch 5; the
     /// owner takes the event for that of a later leader, and never starts.
-    async fn finish(&self) -> Result<(), ImportError> {
+    async fn finish(&self) -> Result<(), UnfinishedImport> {
         let begun = self.begun;
         let app = begun.app.entry.number.get();
         let log = |(&partition, &epoch)| (PartitionId { app, partition }, epoch);

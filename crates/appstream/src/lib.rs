@@ -26,7 +26,7 @@ mod reader;
 mod writer;
 
 pub use check::{CheckedStream, check_stream};
-pub use error::{ExportError, ImportError, StreamError};
+pub use error::{ExportError, ImportError, StreamError, UnfinishedImport};
 pub use export::{ExportReport, Exporter};
 pub use import::{ImportReport, import};
 pub use line::FORMAT_VERSION;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clock::Clock;
 use istorage::{Error, ErrorKind};
 
-use crate::ImportError;
+use crate::UnfinishedImport;
 
 /// The time for which a call is made again.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -19,16 +19,16 @@ pub(crate) async fn persistently<T, E, F>(
     clock: &Clock,
     may_be_done_twice: bool,
     call: impl Fn() -> F,
-) -> Result<T, ImportError>
+) -> Result<T, UnfinishedImport>
 where
     F: Future<Output = Result<T, E>>,
-    ImportError: From<E>,
+    UnfinishedImport: From<E>,
 {
     let until = clock.now() + PATIENCE;
     loop {
         let failed = match clock.timeout_at(until, call()).await {
             Ok(Ok(done)) => return Ok(done),
-            Ok(Err(error)) => ImportError::from(error),
+            Ok(Err(error)) => UnfinishedImport::from(error),
             Err(_) => Error::unavailable("the storage did not answer for two minutes").into(),
         };
         let is_repeatable = match failed.storage().map(Error::kind) {

@@ -36,10 +36,8 @@ pub enum Error {
         wanted: u16,
     },
     /// An import writes the application, or ended before it was finished. Wait for it, or discard
-    /// it.
-    #[error(
-        "an import of the application `{app}` is under way, or has not finished: wait for it, repeat it with `vvm import FILE --again`, or drop it with `vvm import --discard --app {app}`"
-    )]
+    /// it by [`System::discard_import`](crate::System::discard_import).
+    #[error("an import of the application `{app}` is under way, or has not finished")]
     Importing {
         /// The application.
         app: AppName,

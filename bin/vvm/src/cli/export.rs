@@ -23,10 +23,13 @@ pub(crate) const IMPORT_HELP: &str = "\
     is verified from its beginning to its end before anything is written. No node sees the application before the import is \
     finished. The first node that starts the application reads its logs from the beginning, and writes all other rows. Never \
     run nodes on both sides: they would give the same numbers.\n\n\
-    If an import is killed or fails, repeat it with --again, or drop it with --discard.\n\n\
-    Exit codes: 0 the application is imported, or the unfinished import is dropped; 1 the import began and failed, and the message says what to do; 2 wrong usage, or FILE does not exist or is no file; 3 \
-    wrong configuration, the export is damaged or of another version, the application exists, an import of it has not \
-    finished, or the storage cannot hold its rows; 4 the export could not be read, or the storage could not be reached, also after the import began.";
+    If an import is killed or fails, repeat it with --again, or drop it with --discard, each with the same --app and the same \
+    --storage or --config.\n\n\
+    Exit codes: 0 the application is imported, or the unfinished import is dropped; 1 the import began, and the export could \
+    not be read to its end or was changed, the storage is damaged or refused a call, or another command discarded the import; \
+    2 wrong usage, or FILE does not exist or is no file; 3 wrong configuration, the export is damaged or of another version, \
+    the application exists, an import of it has not finished, or the storage cannot hold its rows; 4 the export could not be \
+    read before the import began, or the storage could not be reached, also later.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {

@@ -7,6 +7,7 @@ mod stream;
 use std::fs;
 
 use async_trait::async_trait;
+use clap::Parser;
 use clock::Instant;
 use istorage::{
     Call, CallAnswer, KeyspaceName, Result as StorageResult, SharedStorage, StorageWrapper,
@@ -14,7 +15,7 @@ use istorage::{
 };
 
 use super::*;
-use crate::cli::StorageArgs;
+use crate::cli::{Cli, CliCommand};
 
 /// A storage that makes no keyspace of an application, or whose other keyspaces fail.
 #[derive(Clone, Copy, Debug)]
@@ -123,16 +124,54 @@ async fn an_import_that_began_and_failed_says_so() {
         let failed = imported(failing, false, |_| {}).await.unwrap_err();
         assert_eq!(failed.code(), code, "{fails:?}: {failed}");
         let text = failed.to_string();
-        for part in [why, "the import of demo/shop has not finished", "--again", "--discard"] {
+        let unfinished = "the import of demo/shop has not finished";
+        let parts = [why, unfinished, "--again --app demo/shop`", "--discard --app demo/shop`"];
+        for part in parts {
             assert!(text.contains(part), "{fails:?}: {part}: {text}");
         }
         // The advice helps.
         let again = imported(Arc::clone(&inner) as _, false, |_| {}).await.unwrap_err();
         assert_eq!(again.code(), 3, "{again}");
+        assert!(again.to_string().contains("--again --app demo/shop`"), "{again}");
         let done = imported(inner, true, |_| {}).await.unwrap();
         let hint = "appear after a node has started with it";
         assert!(done.contains("4 events") && done.contains(hint), "{done}");
     }
+}
+
+/// The advice named neither the storage nor the application. The copied command imported into the
+/// usual redb file, and under the name in the export.
+#[test]
+fn the_advised_commands_name_the_same_storage_and_application() {
+    let (file, app) = (Path::new("in"), "acme/new".parse().unwrap());
+    for options in [
+        &[][..],
+        &["--storage", "cassandra:10.0.0.5:9042,10.0.0.6:9042"],
+        &["--storage", "dynamodb:http://127.0.0.1:8000"],
+        &["--storage", "redb:other/vvm.redb"],
+        &["--config", "other/vvm.toml"],
+    ] {
+        let parsed = |line: &[&str]| {
+            let line = ["vvm", "import"].iter().chain(line);
+            match Cli::try_parse_from(line).unwrap().command {
+                Some(CliCommand::Import(args)) => args,
+                other => panic!("{other:?}"),
+            }
+        };
+        let args = parsed(&[&["in"], options].concat());
+        let advice = removal_advice((&args, file, &app));
+        let advised = advice.split('`').filter_map(|part| part.strip_prefix("vvm import "));
+        let advised = advised.map(|line| parsed(&line.split(' ').collect::<Vec<_>>()));
+        let [again, discard] = &advised.collect::<Vec<_>>()[..] else { panic!("{advice}") };
+        assert!(again.again && again.file.as_deref() == Some(file), "{advice}");
+        assert!(discard.discard && discard.file.is_none(), "{advice}");
+        for advised in [again, discard] {
+            assert_eq!(advised.app.as_ref(), Some(&app), "{advice}");
+            assert_eq!(advised.storage.config, args.storage.config, "{advice}");
+            assert_eq!(advised.storage.storage, args.storage.storage, "{advice}");
+        }
+    }
+    assert_eq!(shell_word("my file's"), r"'my file'\''s'");
 }
 
 /// A file that was exchanged before the import began was reported as an import that has not

@@ -6,7 +6,7 @@ use std::{
 };
 
 use appstream::{
-    ImportError, check_stream,
+    ImportError, UnfinishedImport, check_stream,
     clock::{Clock, Instant},
     eventlog::TrustLevel,
     import,
@@ -52,7 +52,7 @@ async fn an_import_that_ended_early_is_discarded_and_repeated() {
         let source = BufReader::with_capacity(64, Failing { rest: &stream, left });
         let failed = import(&system, &name(), source, &checked, Clock::system(), FAR).await;
         let ImportError::Unfinished(why) = failed.unwrap_err() else { panic!("not begun") };
-        assert!(matches!(*why, ImportError::Stream(_)), "{why:?}");
+        assert!(matches!(why, UnfinishedImport::Stream(_)), "{why:?}");
         let opened = system.open_app(&name(), FAR).await;
         assert!(matches!(opened, Err(Error::Importing { .. })), "{opened:?}");
         let again = import_into(&driver, &stream).await;
@@ -150,7 +150,7 @@ async fn an_export_that_was_exchanged_is_not_finished() {
     let system = system(&driver).await;
     let failed = import(&system, &name(), &other[..], &checked, Clock::system(), FAR).await;
     let ImportError::Unfinished(why) = failed.unwrap_err() else { panic!("not begun") };
-    assert!(matches!(*why, ImportError::Changed), "{why:?}");
+    assert!(matches!(why, UnfinishedImport::Changed), "{why:?}");
     let opened = system.open_app(&name(), FAR).await;
     assert!(matches!(opened, Err(Error::Importing { .. })), "{opened:?}");
 }
