@@ -36,7 +36,12 @@ const SLOW: &str = "write the output to a file, and read the file";
 pub(crate) async fn run(command: InspectCommand) -> Result<ExitCode, CommandError> {
     let args = command.args();
     let (name, query) = command.view();
-    // The command line is checked before anybody is asked.
+    // The command line is checked before anybody is asked. The view names its own parameter.
+    if let InspectCommand::Plog { rows, .. } | InspectCommand::Wlog { rows, .. } = &command
+        && rows.from == Some(0)
+    {
+        return Err(CommandError::usage("--from 0: the first event of a log has the offset 1"));
+    }
     let view = View::parse(name, Some(&query));
     let view = view.map_err(|error| CommandError::usage(error.to_string()))?;
     let (count, hint) = if args.storage.storage.is_some() || args.storage.config.is_some() {
@@ -126,8 +131,8 @@ async fn show_pieces(
     Ok(count)
 }
 
-/// Shows the lines that the command reads itself. Returns their number, and a hint if there are
-/// none because the application was imported.
+/// Shows the lines that the command reads itself. Returns their number, and a hint if rows may be
+/// missing because the application was imported.
 async fn offline(args: &InspectArgs, view: View) -> Result<(usize, Option<String>), CommandError> {
     let storage = NamedStorage::of(&args.storage, "ask the node: `vvm inspect` with --admin")?;
     let clock = Clock::system();
@@ -147,19 +152,22 @@ async fn offline(args: &InspectArgs, view: View) -> Result<(usize, Option<String
         let inspector = Inspector::open(Arc::clone(&driver), system, clock.clone(), deadline).await;
         let inspector = inspector.map_err(failed)?;
         let mut lines = inspector.lines(view).await.map_err(failed)?;
-        let mut count = 0;
+        let (mut count, mut from_events) = (0, 0);
         while let Some(line) = lines.try_next().await.map_err(failed)? {
             count += 1;
+            // An import writes the series of document numbers itself.
+            from_events += usize::from(line.get("series").is_none());
             if show(args, &line)?.is_break() {
                 break;
             }
         }
-        let app = app.filter(|_| count == 0);
+        let app = app.filter(|_| from_events == 0);
         let hint = match app {
             // The view is whole, also if the reason for its emptiness cannot be read.
             Some(app) if awaits_node(&inspector, &app).await.unwrap_or(false) => Some(format!(
-                "no node has stored how far it has read the logs of {app}: after an import, the logs \
-                 of workspaces, the records and the numbers appear after a node has started with {app}"
+                "{app} has events, and no node has stored how far it has read them: after an import, \
+                 the logs of workspaces, the records and the numbers appear after a node has started \
+                 with {app}"
             )),
             _ => None,
         };

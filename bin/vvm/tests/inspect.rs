@@ -180,7 +180,8 @@ fn check_refusals(here: &Path, asked: [&str; 2]) {
             "'--limit <N>': a number of lines of 1 or more",
         ),
         (&["rows", "--keyspace", "sysvvm", "--limit", "0"], 2, "'--limit <N>': a number of lines"),
-        (&["wlog", "--ws", "1", "--from", "0"], 2, "the first event of a log has offset 1"),
+        (&["wlog", "--ws", "1", "--from", "0"], 2, "--from 0: the first event of a log has"),
+        (&["plog", "--partition", "1", "--from", "0"], 2, "--from 0: the first event of a log"),
     ] {
         let (ended, _, stderr) = inspect(here, &[args, &asked[..]].concat());
         assert_eq!(ended, Some(code), "{args:?}: {stderr}");
