@@ -62,7 +62,7 @@ async fn examine(file: Option<PathBuf>) -> Vec<Finding> {
     findings.extend(clocks::check(&clock).await);
     findings.extend(ports::check(&config));
     findings.extend(certificates::check(&tls, &clock));
-    findings.extend(access::check(&config, access.keys.as_ref()));
+    findings.extend(access::check(&config, access.keys()));
     let folders = folders(&config, &target);
     findings.extend(folders.iter().flat_map(|folder| folders::check(folder)));
     if let StorageTarget::Redb(redb) = &target {

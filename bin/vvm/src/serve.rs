@@ -181,7 +181,7 @@ fn provide(
     let (metrics, upkeep) = metrics::install()?;
     let traces = traces.map(|traces| traces.install(&settings));
     let connections = allow_connections(&config, &target);
-    let api = api_settings(&config, connections, &tls, access.http);
+    let api = api_settings(&config, connections, &tls, access.http());
     let (admin, admin_limits) = (config.admin.listen, admin_limits(&config, api.limits));
     // A storage in memory has no lease that outlives the process.
     let lock = if target == StorageTarget::Mem { None } else { lock(&config.node.folder)? };
@@ -214,8 +214,8 @@ fn provide(
             // need the page of the endpoint itself anyway.
             only_local: !config.admin.allow_unauthenticated
                 && !config.admin.asks_for_certificates()
-                && access.admin.is_none(),
-            authenticator: access.admin,
+                && access.admin().is_none(),
+            authenticator: access.admin(),
             storage: admin_storage,
             tls: tls.admin.clone(),
             version: env!("CARGO_PKG_VERSION"),

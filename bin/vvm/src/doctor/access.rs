@@ -63,7 +63,7 @@ mod tests {
         let config = VvmConfig::of_text(&config);
         let access = NodeAccess::read(&config, &Clock::system()).unwrap();
         fs::remove_file(&file).unwrap();
-        let findings = check(&config, access.keys.as_ref());
+        let findings = check(&config, access.keys());
         let found = findings.iter().any(|finding| finding.to_string().contains("has no key"));
         assert!(found, "{}", findings.iter().map(|it| format!("{it}\n")).collect::<String>());
     }

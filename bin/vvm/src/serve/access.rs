@@ -13,20 +13,24 @@ use crate::{command_error::CommandError, config::VvmConfig};
 /// The most leeway: clocks that are set by a time service differ by much less.
 const MOST_LEEWAY: Duration = Duration::from_secs(300);
 
-/// What the ports ask for tokens.
-#[derive(Debug, Default)]
-pub(crate) struct NodeAccess {
-    pub(super) http: Option<Arc<dyn Authenticator>>,
-    pub(super) admin: Option<Arc<dyn Authenticator>>,
-    /// The keys of the file, if the ports ask for tokens.
-    pub(crate) keys: Option<KeySet>,
+/// What the ports ask for tokens; `None` if they ask for none.
+#[derive(Debug)]
+pub(crate) struct NodeAccess(Option<TokenCheck>);
+
+/// The check of the API, and perhaps of the admin endpoint.
+#[derive(Debug)]
+struct TokenCheck {
+    authenticator: Arc<dyn Authenticator>,
+    is_for_admin: bool,
+    /// The keys of the file.
+    keys: KeySet,
 }
 
 impl NodeAccess {
     /// Reads the file of keys. The admin endpoint asks for no token if its clients need
     /// certificates, or if it may be reached without authentication.
     pub(crate) fn read(config: &VvmConfig, clock: &Clock) -> Result<NodeAccess, CommandError> {
-        let Some(access) = &config.access else { return Ok(NodeAccess::default()) };
+        let Some(access) = &config.access else { return Ok(NodeAccess(None)) };
         for (key, text) in [("issuer", &access.issuer), ("audience", &access.audience)] {
             if text.is_empty() {
                 let why = "the text is empty, and no token can name it";
@@ -45,11 +49,23 @@ impl NodeAccess {
         let tokens = TokenAuthenticator::read(rules, &access.keys_file, clock.clone());
         let wrong = |error| config.source.wrong(&["access", "keys_file"], error);
         let tokens = tokens.map_err(wrong)?;
-        let keys = Some(tokens.key_set());
-        let tokens: Arc<dyn Authenticator> = Arc::new(tokens);
+        let keys = tokens.key_set();
         let admin = &config.admin;
-        let is_open = admin.asks_for_certificates() || admin.allow_unauthenticated;
-        let admin = (!is_open).then(|| Arc::clone(&tokens));
-        Ok(NodeAccess { admin, http: Some(tokens), keys })
+        let is_for_admin = !admin.asks_for_certificates() && !admin.allow_unauthenticated;
+        Ok(NodeAccess(Some(TokenCheck { authenticator: Arc::new(tokens), is_for_admin, keys })))
+    }
+
+    pub(super) fn http(&self) -> Option<Arc<dyn Authenticator>> {
+        self.0.as_ref().map(|check| Arc::clone(&check.authenticator))
+    }
+
+    pub(super) fn admin(&self) -> Option<Arc<dyn Authenticator>> {
+        let check = self.0.as_ref().filter(|check| check.is_for_admin);
+        check.map(|check| Arc::clone(&check.authenticator))
+    }
+
+    /// The keys of the file, if the ports ask for tokens.
+    pub(crate) fn keys(&self) -> Option<&KeySet> {
+        self.0.as_ref().map(|check| &check.keys)
     }
 }
