@@ -95,6 +95,9 @@ async fn status(admin: &NodeTarget) -> Result<Value, CommandError> {
     Ok(status)
 }
 
+/// Gives an order to the cluster. An admin endpoint also answers 404 if it does not know what the
+/// order names.
+
 async fn order(admin: &NodeTarget, path: &str) -> Result<Value, CommandError> {
     const MAY_BE_GIVEN: &str =
         "; the order may be given: run `vvm cluster status` before you repeat it";
@@ -102,7 +105,15 @@ async fn order(admin: &NodeTarget, path: &str) -> Result<Value, CommandError> {
     let answer = NodeClient::ask(admin, request, ANSWER_TIMEOUT).await;
     let unreachable =
         |why| CommandError::unreachable(no_answer(admin, "admin.listen", why) + MAY_BE_GIVEN);
-    answer.map_err(unreachable)?.object(admin)
+    let answer = answer.map_err(unreachable)?;
+    if answer.status == StatusCode::NOT_FOUND && !answer.is_of_admin(admin) {
+        return Err(answer.not_admin(admin));
+    }
+    let ordered = answer.object(admin)?;
+    if ordered["ordered"] != true {
+        return Err(answer.not_admin(admin));
+    }
+    Ok(ordered)
 }
 
 /// The member that an operator names by its advertised address, its seat or its id.

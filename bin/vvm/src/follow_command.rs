@@ -176,10 +176,10 @@ async fn refusal(
         Ok(Err(why)) => return Ok(AnswerEnd::Lost(why.to_string())),
         Err(_) => return Ok(AnswerEnd::Lost("the answer does not end".to_owned())),
     };
-    let why = answer.reason();
+    let why = answer.reason(node);
     match answer.status {
         StatusCode::SERVICE_UNAVAILABLE => Ok(AnswerEnd::Lost(why)),
         StatusCode::TOO_MANY_REQUESTS if was_heard => Ok(AnswerEnd::Lost(why)),
-        _ => Err(answer.refused(format!("{node} refused the request: {why}"))),
+        _ => Err(answer.refused(node, format!("{node} refused the request: {why}"))),
     }
 }

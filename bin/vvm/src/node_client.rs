@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 pub(crate) use self::target::{ConnectionFile, NodeTarget};
-use self::target::{OTHER_NAME, PLAIN_PORT, TcpPeer};
+use self::target::{NodePort, OTHER_NAME, PLAIN_PORT, TcpPeer};
 use crate::command_error::CommandError;
 
 /// The reason why a request has no answer.
@@ -179,11 +179,18 @@ pub(crate) fn no_answer(node: &NodeTarget, key: &str, why: impl Display) -> Stri
     format!("{refused}: {advice}")
 }
 
-/// A port of a node for clients.
-enum AnsweringPort {
-    Api,
-    Admin,
-}
+/// The error if the API answers a command that wants the admin endpoint.
+const API_ANSWERS: &str = "this port is the API of a node, and is not an admin endpoint: give the \
+                           address in `admin.listen` with --admin ADDRESS or VVM__ADMIN__LISTEN";
+
+/// The error if the admin endpoint answers a command that wants the API.
+const ADMIN_ANSWERS: &str = "this port is the admin endpoint of a node, and is not its API: give \
+                             the address in `http.listen` with --node ADDRESS";
+
+/// The error if another server answers a command that wants the admin endpoint.
+const SERVER_ANSWERS: &str = "a server answers, and is not an admin endpoint: give the address in \
+                              `admin.listen` of the node with --admin ADDRESS or \
+                              VVM__ADMIN__LISTEN";
 
 /// The answer of a node.
 pub(crate) struct NodeAnswer {
@@ -214,45 +221,44 @@ impl NodeAnswer {
         if self.status.is_success() && json.is_object() {
             return Ok(json);
         }
-        let mut why = format!("{node} refused the request: {}", self.reason());
+        let mut why = format!("{node} refused the request: {}", self.reason(node));
         // Only the API names the leader.
         if let Some(leader) = json["leader"].as_str() {
             why += &format!(": ask the leader with --node {leader}");
         }
-        Err(self.refused(why))
+        Err(self.refused(node, why))
     }
 
-    /// The error of a command that the node refused. A port that does not have the path is not the
-    /// one that the command was to reach.
-    pub(crate) fn refused(&self, why: String) -> CommandError {
-        match (self.status, self.port()) {
+    /// The error of a command that the node refused, also if the other port of the node did.
+    pub(crate) fn refused(&self, node: &NodeTarget, why: String) -> CommandError {
+        match (self.status, self.other_port(node)) {
             (StatusCode::SERVICE_UNAVAILABLE, _) | (_, Some(_)) => CommandError::unreachable(why),
             _ => CommandError::unfinished(why),
         }
     }
 
-    /// Returns the port that answered, if it does not have the path of the request.
-    fn port(&self) -> Option<AnsweringPort> {
+    /// What to do, if the other port of the node answers and does not have the path. The port that
+    /// the command wants may lack a path, too: the node may have another version.
+    fn other_port(&self, node: &NodeTarget) -> Option<&'static str> {
         if self.status != StatusCode::NOT_FOUND {
             return None;
         }
-        match self.json()["port"].as_str()? {
-            "api" => Some(AnsweringPort::Api),
-            "admin" => Some(AnsweringPort::Admin),
+        match (node.port, self.json()["port"].as_str()?) {
+            (NodePort::Admin, "api") => Some(API_ANSWERS),
+            (NodePort::Api, "admin") => Some(ADMIN_ANSWERS),
             _ => None,
         }
     }
 
-    /// The error of a command that asked for the admin endpoint and reached another port.
+    /// Whether an admin endpoint gave this problem: each problem of a node has a code.
+    pub(crate) fn is_of_admin(&self, node: &NodeTarget) -> bool {
+        self.json()["code"].is_string() && self.other_port(node).is_none()
+    }
+
+    /// The error of a command that wants the admin endpoint and reached something else.
     pub(crate) fn not_admin(&self, node: &NodeTarget) -> CommandError {
-        let answers = match self.port() {
-            Some(AnsweringPort::Api) => "a node answers, but this port is its API",
-            _ => "a server answers",
-        };
-        CommandError::unreachable(format!(
-            "{node}: {answers}, and is not an admin endpoint: give the address in `admin.listen` of the node \
-             with --admin ADDRESS or VVM__ADMIN__LISTEN"
-        ))
+        let why = self.other_port(node).unwrap_or(SERVER_ANSWERS);
+        CommandError::unreachable(format!("{node}: {why}"))
     }
 
     /// Returns the status, with the code of the problem if the answer has one.
@@ -261,19 +267,9 @@ impl NodeAnswer {
     }
 
     /// Returns the status, with the reason of the node if the answer has one, and what to do.
-    pub(crate) fn reason(&self) -> String {
+    pub(crate) fn reason(&self, node: &NodeTarget) -> String {
         let json = self.json();
-        let reason = json["reason"].as_str();
-        let other_port = match self.port() {
-            Some(AnsweringPort::Api) => {
-                Some("this port is the API of a node: give its admin endpoint (`admin.listen`)")
-            }
-            Some(AnsweringPort::Admin) => {
-                Some("this port is the admin endpoint of a node: give its API (`http.listen`)")
-            }
-            None => None,
-        };
-        let text = self.status_with(other_port.or(reason));
+        let text = self.status_with(self.other_port(node).or(json["reason"].as_str()));
         let challenge = self.headers.get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
         // A token that the node refused is an error.
         let lacks_token = challenge.is_some_and(|challenge| !challenge.contains("error="));

@@ -72,7 +72,7 @@ pub(crate) fn admin_target(
     given: Option<NodeAddress>,
     connection: &ConnectionArgs,
 ) -> Result<NodeTarget, CommandError> {
-    connection.target(given.map_or_else(admin_listen, Ok)?)
+    Ok(connection.target(given.map_or_else(admin_listen, Ok)?)?.as_admin())
 }
 
 fn admin_listen() -> Result<NodeAddress, CommandError> {

@@ -72,8 +72,8 @@ impl<'n> StreamedAnswer<'n> {
                 Ok(StreamedAnswer { node, clock, body, last, pause, advice, _client: client })
             }
             BegunAnswer::Refusal(refusal) => {
-                let why = format!("{node} refused the request: {}", refusal.reason());
-                Err(refusal.refused(why))
+                let why = format!("{node} refused the request: {}", refusal.reason(node));
+                Err(refusal.refused(node, why))
             }
         }
     }

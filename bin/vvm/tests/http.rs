@@ -16,7 +16,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread::sleep,
+    thread::{JoinHandle, sleep, spawn},
     time::{Duration, Instant},
 };
 
@@ -36,19 +36,22 @@ fn a_command_on_the_other_port_of_a_node_names_the_right_one() {
     let (_folder, node) = node_with("");
     let (api, admin) = (node.api.to_string(), node.admin.to_string());
     let ws = WS.to_string();
+    let api_answers = "this port is the API of a node, and is not an admin endpoint: give the \
+                       address in `admin.listen` with --admin ADDRESS";
+    let admin_answers = "this port is the admin endpoint of a node, and is not its API: give the \
+                         address in `http.listen` with --node ADDRESS";
     for (line, part) in [
-        (&["inspect", "apps", "--admin", &api][..], "give its admin endpoint (`admin.listen`)"),
-        (&["backup", "none", "--admin", &api], "give its admin endpoint (`admin.listen`)"),
-        (&["status", "--admin", &api], "is not an admin endpoint"),
-        (&["status", "--live", "--admin", &api], "a node answers, but this port is its API"),
-        (&["status", "--admin", &api], "give the address in `admin.listen` of the node"),
-        (&["cluster", "status", "--admin", &api], "a node answers, but this port is its API"),
-        (&["cluster", "pause", "--admin", &api], "give its admin endpoint (`admin.listen`)"),
-        (&["repair", "list", "--admin", &api], "give its admin endpoint (`admin.listen`)"),
-        (&["sequences", "show", "--admin", &api], "give its admin endpoint (`admin.listen`)"),
-        (&["logs", "follow", "--ws", &ws, "--node", &admin], "give its API (`http.listen`)"),
-        (&["numbers", "list", "--ws", &ws, "--node", &admin], "give its API (`http.listen`)"),
-        (&["bench", "--node", &admin, "--seconds", "1"], "give its API (`http.listen`)"),
+        (&["inspect", "apps", "--admin", &api][..], api_answers),
+        (&["backup", "none", "--admin", &api], api_answers),
+        (&["status", "--admin", &api], api_answers),
+        (&["status", "--live", "--admin", &api], api_answers),
+        (&["cluster", "status", "--admin", &api], api_answers),
+        (&["cluster", "pause", "--admin", &api], api_answers),
+        (&["repair", "list", "--admin", &api], api_answers),
+        (&["sequences", "show", "--admin", &api], api_answers),
+        (&["logs", "follow", "--ws", &ws, "--node", &admin], admin_answers),
+        (&["numbers", "list", "--ws", &ws, "--node", &admin], admin_answers),
+        (&["bench", "--node", &admin, "--seconds", "1"], admin_answers),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_vvm")).args(line).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
@@ -60,22 +63,32 @@ fn a_command_on_the_other_port_of_a_node_names_the_right_one() {
     node.stop();
 }
 
-/// A server that is no node answers each request with JSON, or has no path of a node.
+/// A server that gives the same answer to so many requests. Returns its address.
+fn server(head: &'static str, body: &'static str, requests: usize) -> (String, JoinHandle<()>) {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    let serve = spawn(move || {
+        for _ in 0..requests {
+            let mut client = server.accept().unwrap().0;
+            let mut lines = BufReader::new(&client).lines();
+            lines.find(|line| line.as_ref().is_ok_and(String::is_empty)).unwrap().unwrap();
+            let length = body.len();
+            let answer = format!("HTTP/1.1 {head}\r\ncontent-length: {length}\r\n\r\n{body}");
+            client.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    (address, serve)
+}
+
+/// A server that is no node answers each request with JSON, or has no path of a node. An order to
+/// such a server was reported as given, or as refused.
 #[test]
 fn a_server_that_is_no_node_is_no_admin_endpoint() {
     for head in ["200 OK", "404 Not Found"] {
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = server.local_addr().unwrap().to_string();
-        let serve = std::thread::spawn(move || {
-            for _ in 0..2 {
-                let mut client = server.accept().unwrap().0;
-                let mut lines = BufReader::new(&client).lines();
-                lines.find(|line| line.as_ref().is_ok_and(String::is_empty)).unwrap().unwrap();
-                let answer = format!("HTTP/1.1 {head}\r\ncontent-length: 2\r\n\r\n{{}}");
-                client.write_all(answer.as_bytes()).unwrap();
-            }
-        });
-        for line in [&["status"][..], &["cluster", "status"]] {
+        let lines: [&[&str]; 4] =
+            [&["status"], &["cluster", "status"], &["cluster", "pause"], &["cluster", "resume"]];
+        let (address, serve) = server(head, "{}", lines.len());
+        for line in lines {
             let line = [line, &["--admin", &address]].concat();
             let output = Command::new(env!("CARGO_BIN_EXE_vvm")).args(&line).output().unwrap();
             let error = String::from_utf8_lossy(&output.stderr);
@@ -85,6 +98,23 @@ fn a_server_that_is_no_node_is_no_admin_endpoint() {
         }
         serve.join().unwrap();
     }
+}
+
+/// An admin endpoint of an older version lacks a path. The advice was to ask the API.
+#[test]
+fn an_admin_endpoint_without_the_path_is_not_the_other_port() {
+    let problem = r#"{"code":"not_found","reason":"no such path","port":"admin"}"#;
+    let lines: [&[&str]; 3] =
+        [&["sequences", "show", "--ws", "1"], &["inspect", "apps"], &["cluster", "pause"]];
+    let (address, serve) = server("404 Not Found", problem, lines.len());
+    for line in lines {
+        let line = [line, &["--admin", &address]].concat();
+        let output = Command::new(env!("CARGO_BIN_EXE_vvm")).args(&line).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line:?}: {error}");
+        assert!(error.contains("404 Not Found: no such path"), "{line:?}: {error}");
+    }
+    serve.join().unwrap();
 }
 
 /// Connections waited in the queue of the kernel when the node stopped. The node accepted some of
@@ -359,7 +389,7 @@ fn the_bench_measures_a_node_that_runs() {
 fn cutting_node() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
+    spawn(move || {
         for stream in listener.incoming() {
             let mut head = [0; 16];
             let _ = std::io::Read::read(&mut stream.unwrap(), &mut head);

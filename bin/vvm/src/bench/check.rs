@@ -121,7 +121,7 @@ async fn page_of(
         let request = (Method::GET, &*path, Bytes::new());
         let why = match NodeClient::ask(node, request, ANSWER_TIMEOUT).await {
             Ok(answer) if answer.status == StatusCode::OK => return Ok(answer.body),
-            Ok(answer) => answer.reason(),
+            Ok(answer) => answer.reason(node),
             Err(why) => why,
         };
         if clock.now() >= until {

@@ -121,11 +121,9 @@ impl RequestLoad {
             let answer = answer.await.map_err(|late| unreachable(node, late))?;
             let answer = answer.map_err(|error| unreachable(node, error))?;
             if !answer.status.is_success() && answer.status != StatusCode::CONFLICT {
-                return Err(answer.refused(format!(
-                    "{node} did not create workspace {ws} of {}: {}",
-                    self.app,
-                    answer.reason()
-                )));
+                let why = answer.reason(node);
+                let why = format!("{node} did not create workspace {ws} of {}: {why}", self.app);
+                return Err(answer.refused(node, why));
             }
         }
         Ok(())

@@ -33,10 +33,19 @@ use crate::{
     private_file::needless_readers,
 };
 
+/// A port of a node for clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodePort {
+    Api,
+    Admin,
+}
+
 /// A node that a command talks to.
 #[derive(Clone)]
 pub(crate) struct NodeTarget {
     pub(crate) address: NodeAddress,
+    /// The port that the command wants. Another port may answer at the address.
+    pub(super) port: NodePort,
     pub(super) host: HeaderValue,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// The header `Authorization`.
@@ -213,7 +222,13 @@ impl NodeTarget {
             Ok((connector, name.map_err(|error| unusable(&error))?))
         });
         let host = HeaderValue::from_str(&address.authority()).map_err(|error| unusable(&error))?;
-        Ok(NodeTarget { address: address.clone(), host, tls: tls.transpose()?, token: None })
+        let (address, port) = (address.clone(), NodePort::Api);
+        Ok(NodeTarget { address, port, host, tls: tls.transpose()?, token: None })
+    }
+
+    /// Wants the admin endpoint at the address, in place of the API.
+    pub(crate) fn as_admin(self) -> NodeTarget {
+        NodeTarget { port: NodePort::Admin, ..self }
     }
 
     /// Connects to the node, with TLS if the node has it.
