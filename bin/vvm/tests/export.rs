@@ -286,7 +286,8 @@ fn killed(storage: &Storage) {
     kill_in_the_middle(&target);
     let mut node = target.fixture.start("node", &target.config());
     assert_eq!(node.ended().code(), Some(3), "{}", node.log_text());
-    assert!(node.log_text().contains("import"), "{}", node.log_text());
+    let advice = "has not finished: wait for it, repeat it or discard it";
+    assert!(node.log_text().contains(advice), "{}", node.log_text());
     let (_, stderr) = target.run(&["import", "in"], 3);
     assert!(stderr.contains("--again") && stderr.contains("--discard"), "{stderr}");
     let (_, stderr) = target.run(&["export", "out"], 3);

@@ -75,6 +75,9 @@ impl From<sysvvm::Error> for Problem {
     fn from(error: sysvvm::Error) -> Problem {
         match error {
             sysvvm::Error::Storage(error) => Problem::of_storage(&error),
+            error @ sysvvm::Error::Importing { .. } => {
+                Problem::Refused(format!("{error}: wait for it, repeat it or discard it"))
+            }
             error => Problem::Refused(error.to_string()),
         }
     }
