@@ -205,13 +205,13 @@ impl AdminHandler {
                 self.show(shown, query, token_end).await
             }
             AdminPath::Inspected(name) => {
-                let operator = self.operator_or_line(head).await?;
+                let operator = self.operator_with_refusal_logged(head).await?;
                 let token_end = self.token_end(&operator);
                 let view = (name, query);
                 self.storage_views.begin(&self.node, &operator.principal, view, token_end).await
             }
             AdminPath::Action(action) => {
-                let operator = self.operator_or_line(head).await?;
+                let operator = self.operator_with_refusal_logged(head).await?;
                 let line = ActionLine::begin(&operator.principal, action, query);
                 let answer = match check_action(head) {
                     Ok(()) => self.act(action, query, self.token_end(&operator)).await,
@@ -234,7 +234,7 @@ impl AdminHandler {
 
     /// Checks that the client may act as an operator, and returns it. A refused client has a line
     /// in the log.
-    async fn operator_or_line(&self, head: &Parts) -> Result<Arc<Caller>, ProblemDetails> {
+    async fn operator_with_refusal_logged(&self, head: &Parts) -> Result<Arc<Caller>, ProblemDetails> {
         self.operator(head).await.map_err(|RefusedOperator { caller, why }| {
             let principal = caller.as_ref().map(|caller| &caller.principal);
             self.refusals.log(principal, head, why.status(), self.node.clock().now());
