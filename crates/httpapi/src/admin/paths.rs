@@ -49,6 +49,25 @@ pub(super) enum Order {
     Drain,
 }
 
+/// Lists all values of a type with their paths.
+///
+/// Invariant: a value without a path does not compile, because `path` has an arm for each line of
+/// the list and for nothing else. With a list apart from the arms, a new value that is not in the
+/// list compiles, and its path is answered with 404.
+macro_rules! each_path {
+    ($of:ident: $($kind:ident $(($inner:path))? = $path:literal,)+) => {
+        impl $of {
+            pub(super) const ALL: [$of; [$($path),+].len()] = [$($of::$kind $(($inner))?),+];
+
+            pub(super) fn path(self) -> &'static str {
+                match self {
+                    $($of::$kind $(($inner))? => $path,)+
+                }
+            }
+        }
+    };
+}
+
 /// The path of all views of the storage, before their names.
 const INSPECT: &str = "/inspect/";
 
@@ -82,33 +101,31 @@ impl<'p> AdminPath<'p> {
     }
 }
 
+each_path!(Shown:
+    Page = "/",
+    Live = "/livez",
+    Ready = "/readyz",
+    Metrics = "/metrics",
+    Status = "/status",
+    Cluster = "/cluster",
+    ClusterEvents = "/cluster/events",
+    Sequences = "/sequences",
+    Repairs = "/repairs",
+);
+
+each_path!(Action:
+    Order(Order::Move) = "/cluster/move",
+    Order(Order::Pause) = "/cluster/pause",
+    Order(Order::Resume) = "/cluster/resume",
+    Order(Order::Drain) = "/cluster/drain",
+    Drain = "/drain",
+    StepDown = "/step-down",
+    MarkEvent = "/repairs/mark",
+    RemoveRow = "/repairs/remove",
+    Backup = "/backup",
+);
+
 impl Shown {
-    pub(super) const ALL: [Shown; 9] = [
-        Shown::Page,
-        Shown::Live,
-        Shown::Ready,
-        Shown::Metrics,
-        Shown::Status,
-        Shown::Cluster,
-        Shown::ClusterEvents,
-        Shown::Sequences,
-        Shown::Repairs,
-    ];
-
-    pub(super) fn path(self) -> &'static str {
-        match self {
-            Shown::Page => "/",
-            Shown::Live => "/livez",
-            Shown::Ready => "/readyz",
-            Shown::Metrics => "/metrics",
-            Shown::Status => "/status",
-            Shown::Cluster => "/cluster",
-            Shown::ClusterEvents => "/cluster/events",
-            Shown::Sequences => "/sequences",
-            Shown::Repairs => "/repairs",
-        }
-    }
-
     /// Whether the path needs no token: probes, the metrics, and the page, which has no data of its
     /// own. The whole status that `/readyz` can show is for operators only.
     pub(super) fn is_open(self) -> bool {
@@ -119,34 +136,6 @@ impl Shown {
             | Shown::ClusterEvents
             | Shown::Sequences
             | Shown::Repairs => false,
-        }
-    }
-}
-
-impl Action {
-    pub(super) const ALL: [Action; 9] = [
-        Action::Order(Order::Move),
-        Action::Order(Order::Pause),
-        Action::Order(Order::Resume),
-        Action::Order(Order::Drain),
-        Action::Drain,
-        Action::StepDown,
-        Action::MarkEvent,
-        Action::RemoveRow,
-        Action::Backup,
-    ];
-
-    pub(super) fn path(self) -> &'static str {
-        match self {
-            Action::Order(Order::Move) => "/cluster/move",
-            Action::Order(Order::Pause) => "/cluster/pause",
-            Action::Order(Order::Resume) => "/cluster/resume",
-            Action::Order(Order::Drain) => "/cluster/drain",
-            Action::Drain => "/drain",
-            Action::StepDown => "/step-down",
-            Action::MarkEvent => "/repairs/mark",
-            Action::RemoveRow => "/repairs/remove",
-            Action::Backup => "/backup",
         }
     }
 }
