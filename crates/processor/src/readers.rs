@@ -59,9 +59,10 @@ impl Commands {
     /// The last offset alone would be too high. The offsets of a group are known when its events
     /// are written, and those of a recovery when its events are read, before the events are
     /// applied. A reader that waited for the events behind the last offset would miss these events.
-    /// And the last offset may be too low while the partition recovers from a failed group write: a
-    /// reader was told that the log ends in front of an event that a client knew. So the events
-    /// behind the last offset are read, too.
+    ///
+    /// The last offset alone may also be too low, while the partition recovers from a failed group
+    /// write. So the events behind the last offset are read, too. Before, a reader was told that
+    /// the log ends in front of an event that a client knew.
     ///
     /// # Errors
     /// The reason why the PLog was not read yet, or the error of the storage.
