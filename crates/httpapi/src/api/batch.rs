@@ -33,25 +33,42 @@ use crate::{
 /// The largest number of commands in a batch.
 pub(crate) const MOST_COMMANDS: usize = 100;
 
-/// The code of an answer in which some commands were refused as busy. Only nodes see it.
-///
-/// Such a refusal says that this try of the command did nothing. If an earlier try of the batch may
-/// have done the command, the refusal must not reach the client
-/// ([`Tries::next`](super::tries::Tries::next)).
-pub(super) const PARTLY_BUSY: &str = "partly_busy";
+/// The state of a batch that was answered, and of which some commands may have to be tried again. An
+/// answer to a batch has it as a mark. Only nodes see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BatchState {
+    /// Some commands were refused as busy.
+    ///
+    /// Such a refusal says that this try of the command did nothing. If an earlier try of the batch
+    /// may have done the command, the refusal must not reach the client
+    /// ([`Tries::next`](super::tries::Tries::next)).
+    PartlyBusy,
+    /// Some commands were refused, none of them as busy, by a problem that does not tell the
+    /// outcome of an earlier try ([`is_settled`]).
+    PartlyUnsettled,
+}
 
-/// The code of an answer in which some commands were refused, none of them as busy, by a problem
-/// that does not tell the outcome of an earlier try ([`is_settled`]). Only nodes see it.
-pub(super) const PARTLY_UNSETTLED: &str = "partly_unsettled";
+impl BatchState {
+    /// The code of the state, in the answer to another node.
+    pub(super) fn code(self) -> &'static str {
+        match self {
+            BatchState::PartlyBusy => "partly_busy",
+            BatchState::PartlyUnsettled => "partly_unsettled",
+        }
+    }
 
-/// Marks an answer to a batch with its code: [`PARTLY_BUSY`] or [`PARTLY_UNSETTLED`].
-#[derive(Clone, Copy, Debug)]
-struct BatchCode(&'static str);
+    /// The state with this code; `None` if it is the code of a problem.
+    pub(super) fn of(code: &str) -> Option<BatchState> {
+        [BatchState::PartlyBusy, BatchState::PartlyUnsettled]
+            .into_iter()
+            .find(|state| state.code() == code)
+    }
+}
 
 /// The code of an answer for the tries of its request.
 pub(super) fn code_of(answer: &Result<Response<Body>, ProblemDetails>) -> Option<&'static str> {
     match answer {
-        Ok(response) => response.extensions().get::<BatchCode>().map(|BatchCode(code)| *code),
+        Ok(response) => response.extensions().get::<BatchState>().map(|state| state.code()),
         Err(problem) => Some(problem.code()),
     }
 }
@@ -123,7 +140,7 @@ impl ApiHandler {
         }
         let partition = self.at(app, ws).await?;
         let answered = partition.commands().run_batch(sent).await;
-        let (json, code) = match json_of_batch(invalid, &answered) {
+        let (json, state) = match json_of_batch(invalid, &answered) {
             Err(problem) if problem.code() == NOT_LEADER => {
                 return Err(self.with_leader(app, ws, problem).await);
             }
@@ -131,8 +148,8 @@ impl ApiHandler {
         };
         let json = within_share(body.take_share(), json);
         let mut response = bytes_response(StatusCode::OK, JSON, json);
-        if let Some(code) = code {
-            response.extensions_mut().insert(BatchCode(code));
+        if let Some(state) = state {
+            response.extensions_mut().insert(state);
         }
         Ok(response)
     }
@@ -151,7 +168,7 @@ enum CommandAnswer<'d> {
     Refused(Json),
 }
 
-/// The answers of all commands, and the code of the batch. `invalid` has the problem of each
+/// The answers of all commands, and the state of the batch. `invalid` has the problem of each
 /// command that was not sent, and `answered` the answers of the others.
 ///
 /// # Errors
@@ -160,7 +177,7 @@ enum CommandAnswer<'d> {
 fn json_of_batch(
     invalid: Vec<Option<ProblemDetails>>,
     answered: &[Result<Done, Refused>],
-) -> Result<(Vec<u8>, Option<&'static str>), ProblemDetails> {
+) -> Result<(Vec<u8>, Option<BatchState>), ProblemDetails> {
     let may_be_done = answered.iter().any(|answer| {
         matches!(answer, Ok(_) | Err(Refused::NotApplied { .. } | Refused::Unknown(_)))
     });
@@ -184,11 +201,11 @@ fn json_of_batch(
         }),
     });
     let json = json_of_answer(&BatchAnswer { answers: answers.collect() });
-    let code = match busy {
-        Some(_) => Some(PARTLY_BUSY),
-        None => is_unsettled.then_some(PARTLY_UNSETTLED),
+    let state = match busy {
+        Some(_) => Some(BatchState::PartlyBusy),
+        None => is_unsettled.then_some(BatchState::PartlyUnsettled),
     };
-    Ok((json, code))
+    Ok((json, state))
 }
 
 /// The number of commands in the body of a batch; `None` if the body is no batch, or is refused
@@ -208,6 +225,7 @@ mod tests {
     use vvm::eventlog::{Epoch, Offset, RecordId};
 
     use super::{super::done::BATCH_BYTES, *};
+    use crate::problem::PROBLEM_CODES;
 
     fn done() -> Result<Done, Refused> {
         let (epoch, plog, wlog) = (Epoch(1), Offset(2), Offset(3));
@@ -230,29 +248,29 @@ mod tests {
         Err(Refused::NotApplied { plog: Offset(2), why: "full".to_owned() })
     }
 
-    /// The status of each answer, and the code of the batch; or the code of the problem of the
+    /// The status of each answer, and the state of the batch; or the code of the problem of the
     /// whole batch.
     fn answers_of(
         invalid: Vec<Option<ProblemDetails>>,
         answered: &[Result<Done, Refused>],
-    ) -> Result<(Vec<u64>, Option<&'static str>), &'static str> {
-        let (json, code) = json_of_batch(invalid, answered).map_err(|problem| problem.code())?;
+    ) -> Result<(Vec<u64>, Option<BatchState>), &'static str> {
+        let (json, state) = json_of_batch(invalid, answered).map_err(|problem| problem.code())?;
         let json: Json = serde_json::from_slice(&json).unwrap();
         let statuses = json["answers"].as_array().unwrap().iter();
-        Ok((statuses.map(|answer| answer["status"].as_u64().unwrap()).collect(), code))
+        Ok((statuses.map(|answer| answer["status"].as_u64().unwrap()).collect(), state))
     }
 
     /// The answer to commands that all were sent.
     fn answer(
         answered: &[Result<Done, Refused>],
-    ) -> Result<(Vec<u64>, Option<&'static str>), &'static str> {
+    ) -> Result<(Vec<u64>, Option<BatchState>), &'static str> {
         answers_of(answered.iter().map(|_| None).collect(), answered)
     }
 
     #[test]
     fn a_batch_is_busy_as_a_whole_only_if_nothing_of_it_may_be_done() {
         let busy = || Err(Refused::Busy(Busy::Stopping));
-        let partly = Some(PARTLY_BUSY);
+        let partly = Some(BatchState::PartlyBusy);
         assert_eq!(answer(&[busy(), busy()]), Err("stopping"));
         assert_eq!(answer(&[rejected(), busy()]), Err("stopping"));
         assert_eq!(answer(&[done(), busy()]), Ok((vec![200, 503], partly)));
@@ -264,11 +282,21 @@ mod tests {
         assert_eq!(answer(&[]), Ok((vec![], None)));
     }
 
+    /// The owner sends the state to the node in front of it. No problem has the same code.
+    #[test]
+    fn a_state_is_found_by_its_code_and_no_problem_is_a_state() {
+        for state in [BatchState::PartlyBusy, BatchState::PartlyUnsettled] {
+            assert_eq!(BatchState::of(state.code()), Some(state));
+            assert!(PROBLEM_CODES.iter().all(|problem| problem.code != state.code()), "{state:?}");
+        }
+        assert_eq!(BatchState::of(NOT_LEADER), None);
+    }
+
     /// The client was told that a command of its batch had failed, but an earlier try of the batch
     /// had done it.
     #[test]
     fn a_problem_that_does_not_tell_the_outcome_of_an_earlier_try_marks_its_batch() {
-        let partly = Some(PARTLY_UNSETTLED);
+        let partly = Some(BatchState::PartlyUnsettled);
         assert_eq!(answer(&[done(), failed()]), Ok((vec![200, 500], partly)));
         assert_eq!(answer(&[failed(), unknown()]), Ok((vec![500, 504], partly)));
         let invalid = || Some(ProblemDetails::bad_request("no such table"));

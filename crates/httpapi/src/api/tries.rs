@@ -8,7 +8,7 @@
 
 use hyper::{Response, StatusCode};
 
-use super::batch::PARTLY_BUSY;
+use super::batch::BatchState;
 use crate::{
     problem::{MISDIRECTED, NOT_LEADER, ProblemDetails, UNKNOWN},
     response::Body,
@@ -19,7 +19,7 @@ pub(super) type Answer = Result<Response<Body>, ProblemDetails>;
 
 /// The end of a try.
 pub(super) enum TryEnd {
-    /// The request is answered. The code is that of a problem.
+    /// The request is answered. The code is that of a problem, or of the state of a batch.
     Answered(Answer, Option<String>),
     /// The request was not done, and may be tried again. The answer says why.
     Refused(Answer),
@@ -87,7 +87,7 @@ impl Tries {
             // A command of the batch that is busy now may have been done by the earlier try.
             TryEnd::Answered(_, code)
                 if let Some(why) = &self.unknown
-                    && code.as_deref() == Some(PARTLY_BUSY) =>
+                    && state_of(code.as_deref()) == Some(BatchState::PartlyBusy) =>
             {
                 NextStep::Again(Err(unknown(why)))
             }
@@ -113,14 +113,19 @@ impl Tries {
         let Some(why) = &self.unknown else { return answer };
         let is_settled = match &answer {
             Err(problem) => is_settled(problem.code()),
-            // The code of a batch is not among the settled ones.
-            Ok(response) => match code {
-                Some(code) => is_settled(&code),
-                None => response.status().is_success(),
+            Ok(response) => match (state_of(code.as_deref()), code) {
+                (Some(BatchState::PartlyBusy | BatchState::PartlyUnsettled), _) => false,
+                (None, Some(code)) => is_settled(&code),
+                (None, None) => response.status().is_success(),
             },
         };
         if is_settled { answer } else { Err(unknown(why)) }
     }
+}
+
+/// The state of a batch with this code.
+fn state_of(code: Option<&str>) -> Option<BatchState> {
+    code.and_then(BatchState::of)
 }
 
 /// The problem of a request that may have been done.
@@ -131,7 +136,7 @@ fn unknown(why: &str) -> ProblemDetails {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::batch::PARTLY_UNSETTLED, *};
+    use super::*;
     use crate::response::json_response;
 
     fn busy(code: &'static str) -> Answer {
@@ -232,7 +237,9 @@ mod tests {
     #[test]
     fn a_batch_that_may_be_done_is_tried_until_none_of_its_commands_is_busy() {
         let partly = || match done() {
-            TryEnd::Answered(answer, _) => TryEnd::Answered(answer, Some(PARTLY_BUSY.to_owned())),
+            TryEnd::Answered(answer, _) => {
+                TryEnd::Answered(answer, Some(BatchState::PartlyBusy.code().to_owned()))
+            }
             other => other,
         };
         assert_eq!(step(Tries::new(false, true).next(partly())), (200, false));
@@ -248,7 +255,7 @@ mod tests {
     fn a_batch_that_may_be_done_is_settled_only_if_all_its_commands_are() {
         let partly = || match done() {
             TryEnd::Answered(answer, _) => {
-                TryEnd::Answered(answer, Some(PARTLY_UNSETTLED.to_owned()))
+                TryEnd::Answered(answer, Some(BatchState::PartlyUnsettled.code().to_owned()))
             }
             other => other,
         };
