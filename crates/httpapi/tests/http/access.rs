@@ -3,6 +3,7 @@
 mod keys;
 
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
     process::Command,
     sync::{
@@ -129,26 +130,82 @@ pub(crate) fn ask(
     (status, answer["code"].as_str().unwrap_or_default().to_owned(), answer)
 }
 
-/// The routes of the API: the method, the path, the body, and whether the route only reads.
-fn routes() -> Vec<(&'static str, String, &'static str, bool)> {
-    let path = |rest: &str| workspace_path(WS) + rest;
+/// The description of the API. It needs a token, and shows what the token may see.
+const DESCRIPTION: &str = "/api/v2/openapi.json";
+
+const BATCH: &str =
+    r#"{"commands":[{"command":"sys.CUD","rows":[{"id":1,"table":"shop.Article"}]}]}"#;
+
+/// The routes of applications: the method, the path, the body, and the right that they need.
+fn routes() -> Vec<(&'static str, String, &'static str, &'static str)> {
+    let at = |rest: &str| workspace_path(WS) + rest;
+    let plog = |query: &str| format!("/api/v2/apps/demo/shop/partitions/1/plog{query}");
     vec![
-        ("POST", path("/commands/sys.CUD"), ROW, false),
-        ("POST", path("/docs/shop.Article"), r#"{"fields":{}}"#, false),
-        ("PATCH", path("/docs/shop.Article/70000"), r#"{"fields":{}}"#, false),
-        ("DELETE", path("/docs/shop.Article/70000"), "", false),
-        ("POST", path("/numbers/order/next"), "{}", false),
-        ("GET", path("/docs/shop.Article/70000"), "", true),
-        ("HEAD", path("/docs/shop.Article/70000"), "", true),
-        ("GET", path("/docs/shop.Article/70000?consistency=eventual"), "", true),
-        ("GET", path("/cdocs/shop.Article"), "", true),
-        ("GET", path("/wlog"), "", true),
-        ("GET", path("/wlog?follow=true&limit=1"), "", true),
-        ("GET", path("/numbers"), "", true),
-        ("GET", path("/numbers/order"), "", true),
-        ("GET", path("/numbers/order/peek"), "", true),
-        ("GET", path("/numbers/order/gaps"), "", true),
+        ("POST", at("/commands/sys.CUD"), ROW, "write"),
+        ("POST", at("/commands"), BATCH, "write"),
+        ("POST", at("/docs/shop.Article"), r#"{"fields":{}}"#, "write"),
+        ("PATCH", at("/docs/shop.Article/70000"), r#"{"fields":{}}"#, "write"),
+        ("DELETE", at("/docs/shop.Article/70000"), "", "write"),
+        ("POST", at("/numbers/order/next"), "{}", "write"),
+        ("GET", at("/docs?ids=70000"), "", "read"),
+        ("GET", at("/docs?ids=70000&consistency=eventual"), "", "read"),
+        ("GET", at("/docs/shop.Article/70000"), "", "read"),
+        ("HEAD", at("/docs/shop.Article/70000"), "", "read"),
+        ("GET", at("/docs/shop.Article/70000?consistency=eventual"), "", "read"),
+        ("GET", at("/cdocs/shop.Article"), "", "read"),
+        ("GET", at("/wlog"), "", "read"),
+        ("GET", at("/wlog?follow=true&limit=1"), "", "read"),
+        ("GET", at("/numbers"), "", "read"),
+        ("GET", at("/numbers/order"), "", "read"),
+        ("GET", at("/numbers/order/peek"), "", "read"),
+        ("GET", at("/numbers/order/gaps"), "", "read"),
+        ("GET", plog(""), "", "admin"),
+        ("GET", plog("?follow=true&limit=1"), "", "admin"),
     ]
+}
+
+/// The operations of applications that the description names, each once.
+fn described_kinds(described: &Value) -> BTreeSet<String> {
+    let paths = described["paths"].as_object().unwrap().values();
+    let operations = paths.flat_map(|methods| methods.as_object().unwrap().values());
+    let kind = |operation: &Value| {
+        let id = operation["operationId"].as_str()?.strip_prefix("demo.shop.")?;
+        Some(id.split('.').next()?.to_owned())
+    };
+    operations.filter_map(kind).collect()
+}
+
+/// Checks that each operation of the description, and no other one, was refused with this status as
+/// often as a table with so many columns demands. So a new endpoint needs a row in [`routes`].
+fn check_each_is_refused(node: &TestNode, described: &Value, status: u16, columns: usize) {
+    let kinds = described_kinds(described);
+    assert!(kinds.contains("command") && kinds.contains("plog"), "{kinds:?}");
+    let refused = |kind: &str| {
+        let labels = format!("kind=\"{kind}\",status=\"{status}\"");
+        node.metric(&format!("httpapi_request_seconds_count{{{labels}}}")) as usize
+    };
+    for kind in &kinds {
+        let count = refused(kind);
+        assert!(count >= columns, "no row of `routes` is {kind}: {count} times {status}");
+    }
+    let count: usize = kinds.iter().map(|kind| refused(kind)).sum();
+    assert_eq!(count, routes().len() * columns, "a row is none of {kinds:?}");
+}
+
+/// Checks that [`ADMIN`] has each path that the endpoint names, except for those without a token.
+fn check_admin_paths(node: &TestNode, admin: &str) {
+    let (status, _, unknown) = ask(node, "GET", "/none", Some(admin), "");
+    let reason = unknown["reason"].as_str().unwrap();
+    assert_eq!(status, 404, "{reason}");
+    let (_, named) = reason.split_once("the admin endpoint has ").unwrap();
+    let named = named.split(", ").map(|path| path.strip_prefix("POST ").unwrap_or(path));
+    let named = named.filter(|path| !["/", "/livez", "/metrics"].contains(path)).collect();
+    let rows = ADMIN.map(|(_, path)| match path {
+        "/readyz?verbose" => "/readyz",
+        "/inspect/apps" => "/inspect/…",
+        path => path,
+    });
+    assert_eq!(BTreeSet::from(rows), named);
 }
 
 /// The routes of the admin endpoint that need a token.
@@ -210,10 +267,11 @@ fn every_route_refuses_every_wrong_token() {
     let node = issuer.node();
     let before = logged(&node, &issuer);
     let wrong = wrong_tokens(&issuer);
-    let mut routes: Vec<_> =
-        routes().into_iter().map(|(method, path, body, _)| (method, path, body)).collect();
-    routes.extend(ADMIN.map(|(method, path)| (method, path.to_owned(), "")));
-    for (method, path, body) in &routes {
+    let rows = routes().into_iter().map(|(method, path, body, _)| (method, path, body));
+    let admin = ADMIN.map(|(method, path)| (method, path.to_owned(), ""));
+    let description = ["GET", "HEAD"].map(|method| (method, DESCRIPTION.to_owned(), ""));
+    let rows: Vec<_> = rows.chain(admin).chain(description).collect();
+    for (method, path, body) in &rows {
         for (name, token) in &wrong {
             let (status, code, _) = ask(&node, method, path, token.as_deref(), body);
             assert_eq!(status, 401, "{name}: {method} {path}: {code}");
@@ -224,7 +282,11 @@ fn every_route_refuses_every_wrong_token() {
     }
     assert_eq!(logged(&node, &issuer), before, "a refused request did something");
     let count = node.metric("httpapi_unauthenticated_total{token=\"none\"}");
-    assert_eq!(count as usize, routes.len());
+    assert_eq!(count as usize, rows.len());
+    let all = issuer.token("a", ALL);
+    let (_, _, described) = ask(&node, "GET", DESCRIPTION, Some(&all), "");
+    check_each_is_refused(&node, &described, 401, wrong.len());
+    check_admin_paths(&node, &all);
     node.stop();
 }
 
@@ -238,16 +300,11 @@ fn logged(node: &TestNode, issuer: &Issuer) -> usize {
 /// The applications that a sender sees in the description.
 #[test]
 fn the_description_shows_the_applications_of_the_token() {
-    const PATH: &str = "/api/v2/openapi.json";
     let issuer = Issuer::new();
     let node = issuer.node();
-    for (name, token) in wrong_tokens(&issuer) {
-        let (status, code, _) = ask(&node, "GET", PATH, token.as_deref(), "");
-        assert_eq!((status, &*code), (401, "unauthenticated"), "{name}");
-    }
     let ask = |grants: &str, query: &str| {
         let token = issuer.token("a", grants);
-        ask(&node, "GET", &format!("{PATH}{query}"), Some(&token), "")
+        ask(&node, "GET", &format!("{DESCRIPTION}{query}"), Some(&token), "")
     };
     let has_shop = |described: &Value| {
         described["tags"].as_array().unwrap().iter().any(|tag| tag["name"] == "demo/shop")
@@ -326,25 +383,35 @@ fn every_route_refuses_tokens_without_its_right() {
     let grants = |app: &str, workspaces: &str, right: &str| {
         format!(r#"[{{"app":"{app}","workspaces":{workspaces},"rights":["{right}"]}}]"#)
     };
-    for (method, path, body, is_read) in routes() {
-        let (right, other) = if is_read { ("read", "write") } else { ("write", "read") };
-        for (name, wrong) in [
-            ("the other right", grants("demo/shop", "[1]", other)),
-            ("admin", grants("*", "\"*\"", "admin")),
-            ("another workspace", grants("demo/shop", "[2,11]", right)),
-            ("another application", grants("demo/bank", "\"*\"", right)),
-            ("nothing", "[]".to_owned()),
-        ] {
+    const COLUMNS: usize = 5;
+    for (method, path, body, right) in routes() {
+        // The log of a partition has the events of all workspaces.
+        let workspaces = if right == "admin" { "\"*\"" } else { "[1]" };
+        let others = ["read", "write", "admin"].into_iter().filter(|other| *other != right);
+        let others: Vec<_> = others.map(|other| (other, grants("*", "\"*\"", other))).collect();
+        let wrong: Vec<_> = others
+            .into_iter()
+            .chain([
+                ("another workspace", grants("demo/shop", "[2,11]", right)),
+                ("another application", grants("demo/bank", "\"*\"", right)),
+                ("nothing", "[]".to_owned()),
+            ])
+            .collect();
+        assert_eq!(wrong.len(), COLUMNS);
+        for (name, wrong) in wrong {
             let (status, code, _) =
                 ask(&node, method, &path, Some(&issuer.token("a", &wrong)), body);
             assert_eq!(status, 403, "{name}: {method} {path}: {code}");
         }
-        let fit = issuer.token("a", &grants("demo/shop", "[1]", right));
+        let fit = issuer.token("a", &grants("demo/shop", workspaces, right));
         let (status, code, _) = ask(&node, method, &path, Some(&fit), body);
         assert!(![401, 403].contains(&status), "{method} {path}: {status} {code}");
     }
     let after = logged(&node, &issuer);
-    assert_eq!(after, before + 2, "the command, and the new document");
+    assert_eq!(after, before + 3, "the command, the batch, and the new document");
+    let all = issuer.token("a", ALL);
+    let (_, _, described) = ask(&node, "GET", DESCRIPTION, Some(&all), "");
+    check_each_is_refused(&node, &described, 403, COLUMNS);
     for (method, path) in ADMIN {
         for wrong in [
             grants("*", "\"*\"", "write"),
