@@ -158,7 +158,9 @@ impl ProblemDetails {
                     RejectionKind::Conflict => (StatusCode::CONFLICT, "conflict"),
                     RejectionKind::NoNumber => (StatusCode::CONFLICT, NO_NUMBER),
                     RejectionKind::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "key_reused"),
-                    RejectionKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+                    RejectionKind::TooLarge | RejectionKind::ResultTooLarge => {
+                        (StatusCode::PAYLOAD_TOO_LARGE, "too_large")
+                    }
                     RejectionKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
                 };
                 ProblemDetails::new(status, code, rejection.message)

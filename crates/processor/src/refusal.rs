@@ -102,8 +102,11 @@ pub enum RejectionKind {
     NoNumber,
     /// An earlier command with the same idempotency key had another body.
     KeyReused,
-    /// The command writes too much, or its result is too large.
+    /// The command writes too much.
     TooLarge,
+    /// The result of the command is larger than
+    /// [`Command::most_result_bytes`](crate::Command::most_result_bytes) allows.
+    ResultTooLarge,
     /// The command is not wrong: its handler failed, or a stored row cannot be read.
     Internal,
 }

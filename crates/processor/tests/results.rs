@@ -66,10 +66,9 @@ async fn a_sender_lowers_the_limit_of_a_result_and_never_raises_it() {
         match (node.commands.run(command).await, room) {
             (Ok(done), None) => assert_eq!(done.answer.result.len(), bytes, "{most:?}"),
             (Err(Refused::Rejected(refused)), Some(room)) => {
-                assert_eq!(refused.kind, RejectionKind::TooLarge);
-                let why =
-                    format!("the result of shop.Result has {bytes} bytes, and has room for {room}");
-                assert_eq!(refused.message, why);
+                assert_eq!(refused.kind, RejectionKind::ResultTooLarge);
+                let why = format!("has {bytes} bytes, and at most {room} are allowed here");
+                assert_eq!(refused.message, format!("the result of shop.Result {why}"));
             }
             (answered, _) => panic!("{most:?}, {bytes} bytes: {answered:?}"),
         }

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use clock::Instant;
 use hyper::{Response, StatusCode};
-use processor::{Command, Done, Refused};
+use processor::{Command, Done, MOST_RESULT_BYTES, Refused, Rejection, RejectionKind};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Value as Json, value::RawValue};
 use vvm::{
@@ -188,7 +188,7 @@ fn json_of_batch(
     {
         return Err(ProblemDetails::refused(refused.clone()));
     }
-    let (mut answered, mut is_unsettled) = (answered.iter(), false);
+    let (mut answered, mut is_unsettled, commands) = (answered.iter(), false, invalid.len());
     let mut refused = |problem: ProblemDetails| {
         is_unsettled |= !is_settled(problem.code()) && problem.code() != UNKNOWN;
         CommandAnswer::Refused(problem.into_answer())
@@ -197,7 +197,7 @@ fn json_of_batch(
         Some(problem) => Some(refused(problem)),
         None => answered.next().map(|answer| match answer {
             Ok(done) => CommandAnswer::Done(DoneBody::in_batch(done)),
-            Err(why) => refused(ProblemDetails::refused(why.clone())),
+            Err(why) => refused(ProblemDetails::refused(with_advice(why, commands))),
         }),
     });
     let json = json_of_answer(&BatchAnswer { answers: answers.collect() });
@@ -206,6 +206,21 @@ fn json_of_batch(
         None => is_unsettled.then_some(BatchState::PartlyUnsettled),
     };
     Ok((json, state))
+}
+
+/// The refusal of a command of a batch. If its result is too large, the refusal says that it has
+/// more room in a smaller batch.
+fn with_advice(refused: &Refused, commands: usize) -> Refused {
+    let mut refused = refused.clone();
+    if let Refused::Rejected(Rejection { kind: RejectionKind::ResultTooLarge, message }) =
+        &mut refused
+        && commands > 1
+    {
+        let room = MOST_RESULT_BYTES >> 20;
+        let advice = "send it alone or in a smaller batch";
+        *message = format!("{message}; the commands of a batch share {room} MiB: {advice}");
+    }
+    refused
 }
 
 /// The number of commands in the body of a batch; `None` if the body is no batch, or is refused
@@ -221,7 +236,7 @@ pub(super) fn commands_in(body: &Bytes) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use processor::{Answer, Busy, MOST_RESULT_BYTES, Rejection, RejectionKind};
+    use processor::{Answer, Busy};
     use vvm::eventlog::{Epoch, Offset, RecordId};
 
     use super::{super::done::BATCH_BYTES, *};
@@ -306,6 +321,24 @@ mod tests {
         for settled in [done(), rejected(), not_applied(), unknown()] {
             assert_eq!(answer(&[done(), settled]).unwrap().1, None);
         }
+    }
+
+    /// The reason named a limit that no document names, and did not say what to do.
+    #[test]
+    fn a_result_that_is_too_large_for_its_batch_may_have_room_in_a_smaller_one() {
+        let reason = |kind, commands: usize| {
+            let refused = Err(Refused::Rejected(Rejection::new(kind, "too large")));
+            let invalid = (0..commands).map(|_| None).collect();
+            let (json, _) = json_of_batch(invalid, &vec![refused; commands]).unwrap();
+            let json: Json = serde_json::from_slice(&json).unwrap();
+            assert_eq!(json["answers"][0]["status"], 413);
+            json["answers"][0]["reason"].as_str().unwrap().to_owned()
+        };
+        let advice = "; the commands of a batch share 4 MiB: send it alone or in a smaller batch";
+        let result = RejectionKind::ResultTooLarge;
+        assert_eq!(reason(result, 2), format!("too large{advice}"));
+        assert_eq!(reason(result, 1), "too large", "it is alone");
+        assert_eq!(reason(RejectionKind::TooLarge, 2), "too large", "its rows are too large");
     }
 
     #[test]

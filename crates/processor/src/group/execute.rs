@@ -261,8 +261,9 @@ fn check_result(command: &Command, result: &Bytes) -> Result<(), Rejection> {
         return Ok(());
     }
     let (name, bytes) = (&command.name, result.len());
-    let what = format!("the result of {name} has {bytes} bytes, and has room for {most}");
-    Err(Rejection::new(RejectionKind::TooLarge, what))
+    let what =
+        format!("the result of {name} has {bytes} bytes, and at most {most} are allowed here");
+    Err(Rejection::new(RejectionKind::ResultTooLarge, what))
 }
 
 /// Packs an event. Refuses an event with a row that is larger than `limit`.
