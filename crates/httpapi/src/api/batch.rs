@@ -33,8 +33,8 @@ use crate::{
 /// The largest number of commands in a batch.
 pub(crate) const MOST_COMMANDS: usize = 100;
 
-/// The state of a batch that was answered, and of which some commands may have to be tried again. An
-/// answer to a batch has it as a mark. Only nodes see it.
+/// The state of a batch that was answered, but of which some commands may have to be tried again.
+/// The answer has the state as a mark, which only nodes see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BatchState {
     /// Some commands were refused as busy.
