@@ -1,6 +1,7 @@
 //! Rows in JSON: the rows of a request become changes, and stored rows become answers.
 
 mod body;
+mod bytes_body;
 mod shown;
 mod stored;
 mod value;
@@ -12,8 +13,9 @@ use vvm::eventlog::{Fields, Name, Parent, QName, RecordId, Schema, Table, Versio
 use self::{body::ParentBody, value::value_of_json};
 pub(crate) use self::{
     body::{FieldsBody, JsonObject, RowBody, UniqueNames},
+    bytes_body::BytesBody,
     shown::ShownFields,
-    stored::{json_of_entry, json_of_record},
+    stored::{json_of_entry, json_of_record, line_of_entry},
     value::comparable_value,
 };
 use crate::problem::ProblemDetails;

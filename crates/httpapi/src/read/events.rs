@@ -3,11 +3,10 @@
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use processor::LogName;
-use serde_json::json;
 use tokio::task::yield_now;
 use vvm::eventlog::{self, Entry};
 
-use crate::{read_throttle::ReadThrottle, rows::json_of_entry};
+use crate::{read_throttle::ReadThrottle, rows::line_of_entry};
 
 /// The events of a log from one event on.
 ///
@@ -71,7 +70,7 @@ impl LogEvents {
         while bytes < most && self.end.is_none() {
             match self.entries.try_next().await {
                 Ok(Some(entry)) => {
-                    let event = event_json(&entry, self.log);
+                    let event = Bytes::from(line_of_entry(&entry, self.log));
                     bytes += event.len();
                     events.push(event);
                 }
@@ -86,17 +85,6 @@ impl LogEvents {
         }
         Ok(events)
     }
-}
-
-/// An event as JSON. In the log of a partition it names its workspace.
-fn event_json(entry: &Entry, log: LogName) -> Bytes {
-    let mut json = json_of_entry(entry);
-    if log == LogName::Partition
-        && let Some(object) = json.as_object_mut()
-    {
-        object.insert("workspace".to_owned(), json!(entry.place().ws.0));
-    }
-    json.to_string().into()
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Stored records and events as JSON.
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
-use bytes::Bytes;
+use processor::LogName;
+use serde::Serialize;
 use serde_json::{Value as Json, json};
-use vvm::eventlog::{Entry, Event, Fields, Marker, Record, StoredRecord};
+use vvm::eventlog::{Entry, Event, Fields, Marker, Record, RecordChange, StoredRecord};
 
-use super::{ShownFields, body::VersionBody, value::json_of_value};
+use super::{BytesBody, ShownFields, body::VersionBody, value::json_of_value};
 
 fn json_of_fields(fields: &Fields, shown: &ShownFields) -> Json {
     let fields = fields.iter().filter(|(name, _)| shown.shows(name));
@@ -37,39 +38,120 @@ pub(crate) fn json_of_record(stored: &StoredRecord, shown: &ShownFields) -> Json
     row
 }
 
-/// An entry of the log of a workspace as JSON.
-pub(crate) fn json_of_entry(entry: &Entry) -> Json {
-    let place = entry.place();
-    let mut json = json!({
-        "wlogOffset": place.wlog.0,
-        "plogOffset": place.plog.0,
-        "epoch": place.epoch.0,
-    });
-    let Some(object) = json.as_object_mut() else { return json };
-    match entry {
-        Entry::Event(event) => {
-            let Event { time, request, principal, command, params, changes, .. } = &**event;
-            object.insert("timeMicros".to_owned(), json!(time.as_micros()));
-            object.insert("requestId".to_owned(), json!(request));
-            if !principal.is_empty() {
-                object.insert("principal".to_owned(), json!(principal));
-            }
-            object.insert("command".to_owned(), json!(command.as_str()));
-            if !params.is_empty() {
-                object.insert("args".to_owned(), json_of_bytes(params));
-            }
-            let rows = changes.iter().map(|change| json_of_row(&change.record, &ShownFields::All));
-            object.insert("rows".to_owned(), rows.collect());
-        }
-        Entry::Marker(Marker { bytes, .. }) => {
-            object.insert("corrupted".to_owned(), json!(BASE64.encode(bytes)));
-        }
-    }
-    json
+/// An entry of a log. The keys stand in the order of their names, as in all other JSON.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EntryBody<'e> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<BytesBody<'e>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<&'e str>,
+    /// The bytes that were found in place of an event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    corrupted: Option<String>,
+    epoch: u64,
+    plog_offset: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    principal: Option<&'e str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'e str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<Vec<Json>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_micros: Option<u64>,
+    wlog_offset: u64,
+    /// The workspace, in the log of a partition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workspace: Option<u64>,
 }
 
-/// The JSON of bytes that a handler takes: JSON as it is, and other bytes as a text in
-/// Base64.
-fn json_of_bytes(bytes: &Bytes) -> Json {
-    serde_json::from_slice(bytes).unwrap_or_else(|_| json!({ "base64": BASE64.encode(bytes) }))
+impl<'e> EntryBody<'e> {
+    fn of(entry: &'e Entry, log: LogName) -> EntryBody<'e> {
+        let place = entry.place();
+        let empty = EntryBody {
+            args: None,
+            command: None,
+            corrupted: None,
+            epoch: place.epoch.0,
+            plog_offset: place.plog.0,
+            principal: None,
+            request_id: None,
+            rows: None,
+            time_micros: None,
+            wlog_offset: place.wlog.0,
+            workspace: (log == LogName::Partition).then_some(place.ws.0),
+        };
+        match entry {
+            Entry::Event(event) => {
+                let Event { time, request, principal, command, params, changes, .. } = &**event;
+                let row = |change: &RecordChange| json_of_row(&change.record, &ShownFields::All);
+                EntryBody {
+                    args: (!params.is_empty()).then(|| BytesBody::of(params)),
+                    command: Some(command.as_str()),
+                    principal: (!principal.is_empty()).then_some(principal),
+                    request_id: Some(request),
+                    rows: Some(changes.iter().map(row).collect()),
+                    time_micros: Some(time.as_micros()),
+                    ..empty
+                }
+            }
+            Entry::Marker(Marker { bytes, .. }) => {
+                EntryBody { corrupted: Some(BASE64.encode(bytes)), ..empty }
+            }
+        }
+    }
+}
+
+/// An entry of a log as a line of JSON. In the log of a partition it names its workspace.
+///
+/// Invariant: the line has no end of a line in it. A client may send arguments in several lines.
+/// Such an end is always between two values, because a text of JSON has it only with an escape. So
+/// a space in its place changes no value.
+pub(crate) fn line_of_entry(entry: &Entry, log: LogName) -> Vec<u8> {
+    // All keys are texts, so the conversion cannot fail.
+    let mut line = serde_json::to_vec(&EntryBody::of(entry, log)).unwrap_or_default();
+    line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
+    line
+}
+
+/// An entry of a log as JSON for an operator. The arguments are written again.
+pub(crate) fn json_of_entry(entry: &Entry) -> Json {
+    json!(EntryBody::of(entry, LogName::Partition))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use clock::WallTime;
+    use vvm::eventlog::{Epoch, EventPlace, Offset, WsId};
+
+    use super::*;
+
+    fn event(params: &'static str) -> Entry {
+        let (epoch, plog, ws, wlog) = (Epoch(1), Offset(2), WsId(3), Offset(4));
+        let place = EventPlace { epoch, plog, ws, wlog };
+        let mut event = Event::new(place, WallTime::from_millis(5), "shop.Sell".parse().unwrap());
+        event.params = Bytes::from_static(params.as_bytes());
+        Entry::Event(event.into())
+    }
+
+    /// The arguments were written again, unlike the result of a command: `1e15` got all its digits,
+    /// and a key that the arguments had twice was lost.
+    #[test]
+    fn an_event_has_its_arguments_as_they_are_in_one_line() {
+        let line = |params, log| String::from_utf8(line_of_entry(&event(params), log)).unwrap();
+        let of_ws = LogName::Workspace(WsId(3));
+        let args = |params| {
+            let line = line(params, of_ws);
+            let (args, _) = line.split_once(r#","command":"shop.Sell","epoch":1,"#)?;
+            Some(args.strip_prefix(r#"{"args":"#)?.to_owned())
+        };
+        let as_it_is = r#"{ "b": 1e15, "a": 0.10, "a": "\n" }"#;
+        assert_eq!(args(as_it_is).as_deref(), Some(as_it_is));
+        assert_eq!(args("[1,\r\n 2,\n3]").as_deref(), Some("[1,   2, 3]"));
+        assert_eq!(args("\n{").as_deref(), Some(r#"{"base64":"Cns="}"#));
+        assert_eq!(args(""), None);
+        assert!(!line("7", of_ws).contains("workspace"));
+        assert!(line("7", LogName::Partition).ends_with(r#","wlogOffset":4,"workspace":3}"#));
+    }
 }
