@@ -234,7 +234,10 @@ impl AdminHandler {
 
     /// Checks that the client may act as an operator, and returns it. A refused client has a line
     /// in the log.
-    async fn operator_with_refusal_logged(&self, head: &Parts) -> Result<Arc<Caller>, ProblemDetails> {
+    async fn operator_with_refusal_logged(
+        &self,
+        head: &Parts,
+    ) -> Result<Arc<Caller>, ProblemDetails> {
         self.operator(head).await.map_err(|RefusedOperator { caller, why }| {
             let principal = caller.as_ref().map(|caller| &caller.principal);
             self.refusals.log(principal, head, why.status(), self.node.clock().now());

@@ -5,8 +5,8 @@ use std::fmt;
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
 use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{MapAccess, SeqAccess, Visitor},
+    Deserializer, Serialize,
+    de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::value::RawValue;
 
@@ -23,64 +23,89 @@ pub(crate) enum BytesBody<'b> {
 
 impl<'b> BytesBody<'b> {
     pub(crate) fn of(bytes: &'b Bytes) -> BytesBody<'b> {
-        let json = serde_json::from_slice::<ReadableJson>(bytes);
-        match json.and_then(|ReadableJson| serde_json::from_slice(bytes)) {
-            Ok(json) => BytesBody::Json(json),
-            Err(_) => BytesBody::Other { base64: BASE64.encode(bytes) },
+        match readable_json(bytes) {
+            Some(json) => BytesBody::Json(json),
+            None => BytesBody::Other { base64: BASE64.encode(bytes) },
         }
     }
 }
 
-/// JSON that a client can read: it is not nested too deeply, and its numbers and texts have values.
-/// A `RawValue` may be any JSON. A client that cannot read one result cannot read the whole answer
-/// of its batch.
-struct ReadableJson;
+/// The most levels of lists and objects. Many clients read 127 or 128 levels, and an answer has
+/// levels of its own around these bytes.
+const LEVELS: usize = 64;
 
-impl<'de> Deserialize<'de> for ReadableJson {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ReadableJson, D::Error> {
-        deserializer.deserialize_any(ReadableJson)
+/// Returns JSON that a client can read: it is not nested too deeply, and its numbers and texts have
+/// values. A client that cannot read one result cannot read the whole answer of its batch.
+fn readable_json(bytes: &[u8]) -> Option<&RawValue> {
+    // A `RawValue` may be any JSON.
+    let readable = ReadableJson { levels: LEVELS };
+    readable.deserialize(&mut serde_json::Deserializer::from_slice(bytes)).ok()?;
+    serde_json::from_slice(bytes).ok()
+}
+
+/// Reads a value with at most so many levels.
+#[derive(Clone, Copy)]
+struct ReadableJson {
+    levels: usize,
+}
+
+impl ReadableJson {
+    /// Returns the reader of the values in a list or an object.
+    fn inner<E: Error>(self) -> Result<ReadableJson, E> {
+        let levels = self.levels.checked_sub(1).ok_or_else(|| E::custom("too many levels"))?;
+        Ok(ReadableJson { levels })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for ReadableJson {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for ReadableJson {
-    type Value = ReadableJson;
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
     }
 
-    fn visit_unit<E>(self) -> Result<ReadableJson, E> {
-        Ok(self)
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<ReadableJson, E> {
-        Ok(self)
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<ReadableJson, E> {
-        Ok(self)
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<ReadableJson, E> {
-        Ok(self)
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<ReadableJson, E> {
-        Ok(self)
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<ReadableJson, E> {
-        Ok(self)
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ReadableJson, A::Error> {
-        while let Some(ReadableJson) = list.next_element()? {}
-        Ok(self)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let inner = self.inner()?;
+        while list.next_element_seed(inner)?.is_some() {}
+        Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<ReadableJson, A::Error> {
-        while let Some((ReadableJson, ReadableJson)) = object.next_entry()? {}
-        Ok(self)
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
+        let inner = self.inner()?;
+        while object.next_entry_seed(inner, inner)?.is_some() {}
+        Ok(())
     }
 }
 
@@ -109,8 +134,17 @@ mod tests {
             let expected = format!(r#"{{"base64":"{}"}}"#, BASE64.encode(other));
             assert_eq!(text(other.as_bytes()), expected, "{other}");
         }
-        // The parsers of many clients end with an overflow, or refuse the whole answer.
-        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
-        assert!(text(deep.as_bytes()).starts_with(r#"{"base64":"#));
+    }
+
+    /// Bytes of 127 levels could be read alone, and not in the answer of a batch: it has three more.
+    #[test]
+    fn bytes_of_many_levels_are_base64() {
+        let nested = |levels| "[".repeat(levels) + &"]".repeat(levels);
+        let objects = |levels| r#"{"a":"#.repeat(levels) + "1" + &"}".repeat(levels);
+        for (readable, deep) in [(nested(64), nested(65)), (objects(64), objects(65))] {
+            assert_eq!(text(readable.as_bytes()), readable);
+            assert!(text(deep.as_bytes()).starts_with(r#"{"base64":"#));
+        }
+        assert!(text(nested(100_000).as_bytes()).starts_with(r#"{"base64":"#));
     }
 }
