@@ -12,7 +12,7 @@ use eventlog::{Entry, Epoch, Log, LogSettings, SingleNodeFence};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use ownership::{OwnerEpoch, PartitionId};
 use seqstorage::numbers_in_view;
-use sysvvm::{AppImport, AppName, LastNumber, System};
+use sysvvm::{AppImport, AppName, ImportState, LastNumber, System};
 
 use crate::{
     CALL_TIME, CheckedStream, ImportError, UnfinishedImport,
@@ -58,15 +58,19 @@ pub async fn import<R: BufRead + Send>(
     checked.check_rows(system.storage().capabilities().row.value)?;
     // A source that has no export any more is refused before the application is registered.
     let mut reader = StreamReader::begin(source)?;
-    let begun = begin(system, name, checked, deadline_to_begin).await?;
+    let begun = begin(system, name, checked, &clock, deadline_to_begin).await?;
     let importer = Importer::new(system, &begun, checked, clock);
-    match importer.write_app(&mut reader).await {
-        Ok(()) => Ok(ImportReport { events: reader.events() }),
-        // Another command has removed the import.
-        Err(UnfinishedImport::System(error @ sysvvm::Error::ImportDiscarded { .. })) => {
-            Err(ImportError::System(error))
+    let written = importer.write_app(&mut reader).await;
+    let report = ImportReport { events: reader.events() };
+    let Err(error) = written else { return Ok(report) };
+    // The error may be that of a keyspace that another command has dropped, or of a last write that
+    // was done all the same.
+    match system.import_state(&begun, importer.deadline()).await {
+        Ok(ImportState::Finished) => Ok(report),
+        Ok(ImportState::Discarded) => {
+            Err(ImportError::System(sysvvm::Error::ImportDiscarded { app: name.clone() }))
         }
-        Err(error) => Err(ImportError::Unfinished(error)),
+        Ok(ImportState::Unfinished) | Err(_) => Err(ImportError::Unfinished(error)),
     }
 }
 
@@ -76,6 +80,7 @@ async fn begin(
     system: &System,
     name: &AppName,
     checked: &CheckedStream,
+    clock: &Clock,
     deadline: Instant,
 ) -> Result<AppImport, ImportError> {
     let failed = match system.begin_import(name, checked.header.partitions, deadline).await {
@@ -85,7 +90,8 @@ async fn begin(
     let is_left = match &failed {
         sysvvm::Error::AlreadyExists { .. } | sysvvm::Error::Importing { .. } => false,
         _ => {
-            let opened = system.open_app(name, deadline).await;
+            // The time for the beginning may be over.
+            let opened = system.open_app(name, clock.now() + CALL_TIME).await;
             matches!(opened, Err(sysvvm::Error::Importing { .. }))
         }
     };
@@ -269,7 +275,7 @@ impl<'a> Importer<'a> {
         let logs: Vec<_> = self.checked.epochs.iter().map(log).collect();
         let owners = self.system.owners();
         persistently(&self.clock, true, || owners.begin_above(&logs, self.deadline())).await?;
-        persistently(&self.clock, false, || self.system.finish_import(begun, self.deadline())).await
+        persistently(&self.clock, true, || self.system.finish_import(begun, self.deadline())).await
     }
 
     fn deadline(&self) -> Instant {

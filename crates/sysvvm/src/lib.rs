@@ -52,7 +52,7 @@ pub use name::AppName;
 pub use numbers::{LastNumber, NumberKeys, NumberRows, StoredOffset};
 pub use owners::{OwnerRows, StoredOwners};
 pub use repairs::RepairRows;
-pub use system::{AppImport, FORMAT_VERSION, OpenedApp, System};
+pub use system::{AppImport, FORMAT_VERSION, ImportState, OpenedApp, System};
 
 // The types of these crates occur in the API.
 pub use bytes;

@@ -14,7 +14,10 @@ use clock::{Clock, Instant};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 
 use self::keyspace::open_existing;
-pub use self::{format::FORMAT_VERSION, imports::AppImport};
+pub use self::{
+    format::FORMAT_VERSION,
+    imports::{AppImport, ImportState},
+};
 use crate::{
     AppEntry, ElectionRows, MemberRows, NumberRows, OwnerRows, RepairRows, Result, layout,
 };

@@ -278,3 +278,91 @@ impl StorageWrapper for Refusing {
         call.send(&self.inner, deadline).await
     }
 }
+
+/// A file that discards the import in the middle of it.
+struct Discarding<'a> {
+    rest: &'a [u8],
+    left: usize,
+    system: &'a System,
+}
+
+impl Read for Discarding<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let most = self.left.min(to.len());
+        if most == 0 {
+            self.left = usize::MAX;
+            futures::executor::block_on(self.system.discard_import(&name(), FAR)).unwrap();
+            return self.read(to);
+        }
+        let read = self.rest.read(&mut to[..most])?;
+        self.left -= read;
+        Ok(read)
+    }
+}
+
+/// The import failed at the keyspace that was dropped. It said that its rows stay, and advised a
+/// command that would discard the import of the other command.
+#[tokio::test]
+async fn an_import_that_another_command_discards_says_so() {
+    let stream = Scene::full(TrustLevel::Zero, false).await.export().await;
+    let checked = check_stream(&stream[..]).unwrap();
+    let (driver, left) = (empty(), stream.len() / 2);
+    let system = system(&driver).await;
+    let source = Discarding { rest: &stream, left, system: &system };
+    let source = BufReader::with_capacity(64, source);
+    let failed = import(&system, &name(), source, &checked, Clock::system(), FAR).await;
+    let is_discarded = matches!(failed, Err(ImportError::System(Error::ImportDiscarded { .. })));
+    assert!(is_discarded, "{failed:?}");
+}
+
+/// The last write gives the application to the nodes. Its answer was lost, and the import was said
+/// to be unfinished.
+#[tokio::test]
+async fn an_import_finishes_although_its_last_answer_is_lost() {
+    let stream = Scene::full(TrustLevel::Zero, false).await.export().await;
+    let checked = check_stream(&stream[..]).unwrap();
+    let import_losing = async |lost: Option<usize>| {
+        let (driver, writes) = (empty(), Arc::new(Mutex::new(0)));
+        drop(system(&driver).await);
+        let wrap = {
+            let writes = Arc::clone(&writes);
+            move |inner| {
+                Arc::new(LosesAnswer { inner, writes: Arc::clone(&writes), lost }) as SharedStorage
+            }
+        };
+        let wrapped = Arc::new(WrappedDriver::new(Arc::clone(&driver) as _, wrap));
+        let over = System::open(wrapped, sysvvm(), Clock::system(), FAR).await.unwrap();
+        import(&over, &name(), &stream[..], &checked, Clock::system(), FAR).await.unwrap();
+        *writes.lock().unwrap()
+    };
+    let writes = import_losing(None).await;
+    assert_eq!(import_losing(Some(writes)).await, writes + 1, "the last write was repeated");
+}
+
+/// A storage that does a write, and loses its answer.
+#[derive(Debug)]
+struct LosesAnswer {
+    inner: SharedStorage,
+    writes: Arc<Mutex<usize>>,
+    /// The number of the write. The first is 1.
+    lost: Option<usize>,
+}
+
+impl StorageWrapper for LosesAnswer {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        let is_write = matches!(call, Call::Write(_));
+        let answer = call.send(&self.inner, deadline).await;
+        if is_write {
+            let mut writes = self.writes.lock().unwrap();
+            *writes += 1;
+            if Some(*writes) == self.lost {
+                return Err(istorage::Error::outcome_unknown("the answer was lost"));
+            }
+        }
+        answer
+    }
+}

@@ -24,6 +24,17 @@ pub struct AppImport {
     row: RegistryRow,
 }
 
+/// What the registry says of an import that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImportState {
+    /// No node opens the application.
+    Unfinished,
+    /// The nodes have the application.
+    Finished,
+    /// Another command has discarded the import.
+    Discarded,
+}
+
 impl System {
     /// Registers an application that is imported, and makes its keyspace. No node opens the
     /// application before [`System::finish_import`].
@@ -66,6 +77,20 @@ impl System {
             None => Ok(()),
             Some(_) => Err(Error::ImportDiscarded { app: import.name.clone() }),
         }
+    }
+
+    /// Returns what has become of an import.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub async fn import_state(&self, import: &AppImport, deadline: Instant) -> Result<ImportState> {
+        let there = self.registry_row(&import.name, deadline).await?;
+        let ready = RegistryRow { state: InitState::Ready, ..import.row.clone() };
+        Ok(match there {
+            Some(there) if there == import.row => ImportState::Unfinished,
+            Some(there) if there == ready => ImportState::Finished,
+            _ => ImportState::Discarded,
+        })
     }
 
     /// Drops the keyspace of an import that has not finished, and removes the application from the
