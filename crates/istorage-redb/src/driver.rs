@@ -32,7 +32,7 @@ use crate::{
 /// If a commit fails, all its writes get an unknown outcome. The file is then closed and opened
 /// again. Until opening succeeds, every call is `Unavailable`.
 ///
-/// After a sync that failed, the file is not opened again: the driver has
+/// After a sync that failed, the file is closed and not opened again: the driver has
 /// [failed](StorageDriver::failed). The next driver reads the contents of the disk. On Linux the
 /// next driver does not read the pages that the system still has in memory.
 ///
@@ -52,8 +52,9 @@ use crate::{
 /// before a write that it judged.
 ///
 /// So a wrong calendar expires nothing. A row lives longer by the time for which the file was
-/// closed. After a crash, a row also lives longer by the time since the last write of a row that
-/// expires. Expired rows are absent at once. Later writes remove expired rows from the file.
+/// closed. If the file was not closed in order, a row also lives longer by the time since the last
+/// write of a row that expires. Expired rows are absent at once. Later writes remove expired rows
+/// from the file.
 ///
 /// # Backups
 /// A [backup](StorageDriver::backup) reads one snapshot of the file, and stops no writes. Until the

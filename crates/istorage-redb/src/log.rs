@@ -45,7 +45,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct WriteLog {
     files: LogFiles,
-    /// The file of the present segment; `None` before the first segment of this opening.
+    /// The file in which `position` is; `None` until the segment of the position is begun.
     segment: Option<LogFile>,
     position: LogPosition,
     /// Whether the next transaction must begin a segment, because a write to this one failed: what
@@ -122,7 +122,9 @@ impl WriteLog {
         self.must_begin = true;
         let segment = self.files.begin_segment(&self.position)?;
         commit_durably(txn, segment.position, false)?;
-        self.position = segment.position;
+        // The former segment has another name than the new position. If it were kept and `begin`
+        // failed, the log would look as if it was removed, and the storage file would stay open.
+        (self.position, self.segment) = (segment.position, None);
         self.begin(segment.file)
     }
 

@@ -22,6 +22,8 @@ pub(super) enum Disk {
     Works,
     /// Writes succeed, and syncs fail.
     FailsToSync,
+    /// This many syncs succeed, and then the disk fails to sync.
+    FailsToSyncAfter(usize),
     Full,
     /// Nothing works, not even opening a file.
     Gone,
@@ -82,6 +84,11 @@ impl Switch {
         let mut state =
             self.0.1.wait_while(state, |state| state.disk == Disk::StandsStill).unwrap();
         state.waiting -= 1;
+        match &mut state.disk {
+            Disk::FailsToSyncAfter(0) => state.disk = Disk::FailsToSync,
+            Disk::FailsToSyncAfter(left) => *left -= 1,
+            _ => {}
+        }
         if state.disk == Disk::PanicsOnce {
             state.disk = Disk::Works;
             drop(state);
