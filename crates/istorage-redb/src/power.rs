@@ -12,14 +12,14 @@
 mod disk;
 mod model;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clock::{Clock, Instant, ManualClock};
 use futures::{FutureExt, TryStreamExt, future::join_all};
 use istorage::{
-    AtomicBatch, Conditional, Consistency, ErrorKind, Key, KeyspaceName, Order, OrderedPut, Put,
-    Range, SharedStorage, StorageDriver,
+    AtomicBatch, Conditional, Consistency, ErrorKind, Key, KeyspaceName, Order, OrderedPut,
+    Outcome, Put, Range, SharedStorage, StorageDriver,
 };
 
 use self::{
@@ -106,8 +106,8 @@ impl Node {
         Ok(rows)
     }
 
-    /// Sends a call.
-    async fn send(&self, changes: &Changes, rows: &Rows) -> istorage::Result<()> {
+    /// Sends a call on these stored rows.
+    async fn send(&self, changes: &Changes, rows: &Rows) -> istorage::Result<Outcome> {
         let (pkey, forever) = (changes[0].0.0, Instant::FAR_FUTURE);
         let written = |change: &(RowKey, Option<u64>)| value(change.1.expect("it writes"));
         match pkey {
@@ -116,7 +116,8 @@ impl Node {
                     key: key(change.0),
                     value: written(&change),
                 };
-                self.storage.put_batch(changes.iter().copied().map(put).collect(), forever).await
+                let puts = changes.iter().copied().map(put).collect();
+                self.storage.put_batch(puts, forever).await.map(|()| Outcome::Applied)
             }
             "ordered" => {
                 let order =
@@ -127,7 +128,8 @@ impl Node {
                     order: order(change),
                     ttl: None,
                 };
-                self.storage.put_ordered(changes.iter().map(put).collect(), forever).await
+                let puts = changes.iter().map(put).collect();
+                self.storage.put_ordered(puts, forever).await.map(|()| Outcome::Applied)
             }
             _ => {
                 let ttl = (pkey == "leases").then_some(LEASE);
@@ -144,11 +146,44 @@ impl Node {
                 };
                 let ops = changes.iter().map(|change| (Bytes::from(pkey), conditional(change)));
                 let batch = AtomicBatch { conditionals: ops.collect(), ..AtomicBatch::default() };
-                let outcome = self.storage.write_atomic(batch, forever).await?;
-                assert!(outcome.is_applied(), "nobody else writes: {outcome:?}");
-                Ok(())
+                self.storage.write_atomic(batch, forever).await
             }
         }
+    }
+
+    /// Closes the file, and reads the stored rows with another driver.
+    async fn reopened(self, disk: &SimDisk) -> Result<(Node, Rows), String> {
+        self.driver.close().await;
+        open(disk).await?.settled(disk).await
+    }
+
+    /// Sends calls together. A driver that failed must end its reads too: reads would show leases
+    /// as over by a time that is not in the file, and the next driver would show them once more.
+    async fn send_together(
+        &self,
+        disk: &SimDisk,
+        calls: Vec<Changes>,
+        rows: &Rows,
+    ) -> Result<Vec<Call>, String> {
+        let sent = calls.into_iter().map(async |changes| {
+            let done = match self.send(&changes, rows).await {
+                Ok(Outcome::Applied) => Some(disk.moment()),
+                Ok(refused) => {
+                    let call = format!("{changes:?} on {rows:?}");
+                    return Err(format!("nobody else writes, but {call} met {refused:?}"));
+                }
+                Err(_) => None,
+            };
+            Ok(Call { changes, done })
+        });
+        let calls = join_all(sent).await.into_iter().collect::<Result<Vec<_>, String>>()?;
+        // The driver closes the file before it answers a call with an error.
+        let has_error = calls.iter().any(|call| call.done.is_none());
+        let has_failed = self.driver.failed().now_or_never().is_some();
+        if has_error && has_failed && self.rows().await.is_ok() {
+            return Err(format!("a driver that failed shows rows, after {calls:?}"));
+        }
+        Ok(calls)
     }
 }
 
@@ -181,11 +216,19 @@ async fn run(
     let mut number = last.map_or(1, |last| last + 1_000);
     let (mut rows, mut time) = (before.clone(), start);
     let mut history = History { opened: disk.moment(), start, before, steps: Vec::new(), leases };
+    let mut failures = disk.failures();
     for _ in 0..steps {
         if rng.below(12) == 0 {
-            node.driver.close().await;
-            node = open(disk).await?;
+            let before = std::mem::take(&mut rows);
+            (node, rows) = node.reopened(disk).await?;
+            // The close writes the time. If it could not, a lease that was over may be seen again.
+            let is_same = rows == before;
+            let may_differ = disk.failures() > failures;
+            if !is_same && !(may_differ && history.leases.allow(&before, &rows, time)) {
+                return Err(format!("of {before:?} there is {rows:?} in the next driver"));
+            }
         }
+        failures = disk.failures();
         let began = disk.moment();
         let pause = Duration::from_millis(rng.below(PAUSE_MS));
         node.clock.advance(pause);
@@ -208,11 +251,7 @@ async fn run(
             changes(pkey, number, &rows, rng)
         });
         let calls: Vec<Changes> = calls.collect();
-        let sent = calls.into_iter().map(async |changes| {
-            let done = node.send(&changes, &rows).await.map(|()| disk.moment());
-            Call { changes, done: done.ok() }
-        });
-        let calls = join_all(sent).await;
+        let calls = node.send_together(disk, calls, &rows).await?;
         let mut step = Step { began, time, calls, ended: 0, after: Rows::new() };
         (node, step.after) = node.settled(disk).await?;
         step.ended = disk.moment();
@@ -380,7 +419,9 @@ async fn explore(seeds: u64, change: impl Fn(&mut Exploration)) {
     for seed in 0..seeds {
         let mut exploration = Exploration::new(seed);
         change(&mut exploration);
-        if let Err(why) = exploration.run().await {
+        // A panic does not name the seed.
+        let explored = AssertUnwindSafe(exploration.run()).catch_unwind().await;
+        if let Err(why) = explored.unwrap_or_else(|_| Err("it panicked, see above".to_owned())) {
             panic!("seed {seed}: {why}");
         }
         failures += exploration.failures;

@@ -87,6 +87,8 @@ struct State {
     writes_fail_one_in: Option<u64>,
     /// Whether the cache of a file is kept when a driver wants it forgotten.
     keeps_cache: bool,
+    /// The number of syncs and writes that failed.
+    failures: usize,
     rng: Rng,
     before: Platter,
     done: Vec<Done>,
@@ -153,6 +155,11 @@ impl SimDisk {
         self.state().done.len()
     }
 
+    /// The number of syncs and writes that failed so far.
+    pub(super) fn failures(&self) -> usize {
+        self.state().failures
+    }
+
     /// Gives a file another name. A file that had that name loses it.
     pub(super) fn rename(&self, from: &Path, to: &Path) {
         let mut state = self.state();
@@ -204,6 +211,7 @@ impl State {
     fn sync(&mut self, file: Id) -> io::Result<()> {
         if matches!(self.sync, Sync::FailsOneIn(n) if self.rng.below(n) == 0) {
             let seed = self.rng.next();
+            self.failures += 1;
             self.does(Done::SyncFailed { file, seed });
             return Err(io::Error::other("the sync failed, as the test wants it"));
         }
@@ -428,6 +436,7 @@ impl StorageBackend for SimFile {
         let (file, offset) = (self.id, offset as usize);
         let mut state = self.disk.state();
         let fails = state.writes_fail_one_in.is_some_and(|n| state.rng.below(n) == 0);
+        state.failures += usize::from(fails);
         let done = if fails { state.rng.below(data.len() as u64 + 1) as usize } else { data.len() };
         state.does(Done::Written { file, offset, data: data[..done].to_vec() });
         if fails { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
