@@ -29,7 +29,7 @@ async fn a_partition_is_deployed_at_most_once_under_an_epoch() {
             shop_db.clock.sleep(Duration::from_millis(1)).await;
         }
     };
-    assert_eq!(node.of(eventlog::WsId(27)), 7);
+    assert_eq!(node.of(WsId(27)), 7);
     assert!(node.commands(7).is_none(), "partition 7 is not deployed yet");
     assert_eq!(deploy(10, 1), Err(NotDeployable::Unknown(10, count)));
     deploy(7, 1).unwrap();
