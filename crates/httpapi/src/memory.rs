@@ -3,7 +3,9 @@
 //! A body takes its share as its bytes arrive. The answer of its command takes over the share. An
 //! answer that is read from the storage takes its share before the read, and document numbers
 //! before they are drawn. All shares are given back when the connection has written the answer. Of
-//! the memory for answers one principal holds [at most half](crate::places).
+//! each of the two memories one principal holds [at most half](crate::places). If only the memory
+//! for answers had this rule, a principal that receives the results of its commands slowly would
+//! hold all memory for bodies, and nobody else could write.
 //!
 //! Invariant: a request that waits for memory holds none.
 
@@ -46,8 +48,20 @@ impl MemoryPool {
         waiting: usize,
         clock: Clock,
     ) -> MemoryPool {
+        MemoryPool::with_shares(of, bytes, 2 * READ_BYTES, waiting, clock)
+    }
+
+    /// Memory of which each principal has a share, of at least `least` bytes. At most `waiting`
+    /// requests of a principal wait for its share.
+    pub(crate) fn with_shares(
+        of: &'static str,
+        bytes: usize,
+        least: usize,
+        waiting: usize,
+        clock: Clock,
+    ) -> MemoryPool {
         let kib = Places::new(kib_in(bytes), MEMORY_FULL, clock.clone());
-        let kib = kib.least_of_one(kib_of(2 * READ_BYTES)).most_waiting(waiting);
+        let kib = kib.least_of_one(kib_of(least)).most_waiting(waiting);
         MemoryPool::of(of, kib, clock)
     }
 
@@ -63,13 +77,16 @@ impl MemoryPool {
     /// another one.
     ///
     /// # Errors
-    /// `memory_full` if there was no free memory by the deadline.
-    pub(crate) async fn reserve(
+    /// `memory_full` if there was no free memory by the deadline. `rate_limited` if the principal
+    /// had its part of the memory for as long, or too many of its requests wait already.
+    pub(crate) async fn reserve<'p>(
         &self,
+        taker: impl Into<PlaceTaker<'p>>,
         bytes: usize,
         deadline: Instant,
     ) -> Result<MemoryShare, ProblemDetails> {
-        self.reserve_for(PlaceTaker::from(None), bytes, deadline).await
+        let place = self.kib.take(taker, kib_of(bytes), deadline).await;
+        place.map(|place| self.share(place)).map_err(|why| self.problem(why))
     }
 
     /// Takes a share of the memory for answers, like [`reserve`](MemoryPool::reserve), but waits
@@ -90,34 +107,25 @@ impl MemoryPool {
         deadline: Instant,
     ) -> Result<MemoryShare, ProblemDetails> {
         let now = self.clock.now();
-        self.reserve_for(taker.into(), bytes, now + (deadline - now) / 2).await
-    }
-
-    async fn reserve_for(
-        &self,
-        taker: PlaceTaker<'_>,
-        bytes: usize,
-        deadline: Instant,
-    ) -> Result<MemoryShare, ProblemDetails> {
-        let place = self.kib.take(taker, kib_of(bytes), deadline).await;
-        let place = place.map_err(|why| self.problem(why))?;
-        self.reserved.increment(bytes_of(&place));
-        Ok(MemoryShare { place, pool: self.clone() })
+        self.reserve(taker, bytes, now + (deadline - now) / 2).await
     }
 
     /// Takes a share like [`reserve`](MemoryPool::reserve), if there is free memory at once.
-    pub(crate) fn try_reserve(&self, bytes: usize) -> Option<MemoryShare> {
-        let place = self.kib.try_take(None, kib_of(bytes)).ok()?;
+    pub(crate) fn try_reserve(
+        &self,
+        principal: Option<&str>,
+        bytes: usize,
+    ) -> Result<MemoryShare, NoPlace> {
+        self.kib.try_take(principal, kib_of(bytes)).map(|place| self.share(place))
+    }
+
+    fn share(&self, place: Place) -> MemoryShare {
         self.reserved.increment(bytes_of(&place));
-        Some(MemoryShare { place, pool: self.clone() })
+        MemoryShare { place, pool: self.clone() }
     }
 
     /// The problem of a request that finds no free memory.
-    pub(crate) fn exhausted(&self) -> ProblemDetails {
-        self.problem(NoPlace::OfAll)
-    }
-
-    fn problem(&self, why: NoPlace) -> ProblemDetails {
+    pub(crate) fn problem(&self, why: NoPlace) -> ProblemDetails {
         self.kib.problem(why, |kib, of_one| {
             let (of, mib) = (self.of, kib as f64 / 1024.0);
             format!(
@@ -143,10 +151,32 @@ impl MemoryShare {
     /// become larger or end.
     #[must_use]
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
+        self.try_resize(bytes).is_ok()
+    }
+
+    /// Changes the size of the share like [`resize`](MemoryShare::resize).
+    ///
+    /// # Errors
+    /// `memory_full` if there is not enough free memory, and `rate_limited` if the principal has
+    /// its part.
+    pub(crate) fn resize_or_refuse(&mut self, bytes: usize) -> Result<(), ProblemDetails> {
+        self.try_resize(bytes).map_err(|why| self.pool.problem(why))
+    }
+
+    fn try_resize(&mut self, bytes: usize) -> Result<(), NoPlace> {
         let before = bytes_of(&self.place);
-        let is_resized = self.pool.kib.resize(&mut self.place, kib_of(bytes));
+        let resized = self.pool.kib.resize(&mut self.place, kib_of(bytes));
         self.pool.reserved.increment(bytes_of(&self.place) - before);
-        is_resized
+        resized
+    }
+
+    /// Changes the size of the share, for bytes that are there in any case. If there is not enough
+    /// free memory, the share takes what is free. So no other request takes this rest, and makes
+    /// further bytes that have no memory.
+    pub(crate) fn resize_as_possible(&mut self, bytes: usize) {
+        let before = bytes_of(&self.place);
+        self.pool.kib.resize_as_possible(&mut self.place, kib_of(bytes));
+        self.pool.reserved.increment(bytes_of(&self.place) - before);
     }
 
     /// Turns bytes into `Bytes` that keep the share for as long as they exist.

@@ -159,22 +159,38 @@ impl Places {
         Ok(Place { share, place: place.ok_or(NoPlace::OfAll)? })
     }
 
-    /// Changes the number of places that a request holds. Returns false, and leaves the number as
-    /// it is, if there are not enough free places at once.
-    #[must_use]
-    pub(crate) fn resize(&self, held: &mut Place, count: usize) -> bool {
+    /// Changes the number of places that a request holds. Leaves the number as it is if there are
+    /// not enough free places at once.
+    pub(crate) fn resize(&self, held: &mut Place, count: usize) -> Result<(), NoPlace> {
         let Place { share, place } = held;
-        let Some((of_share, _)) = share else { return resize(place, permits(count, self.most)) };
-        let before = of_share.num_permits();
-        if !resize(of_share, permits(count, self.most_of_one)) {
-            return false;
+        let mut before = None;
+        if let Some((of_share, _)) = share {
+            before = Some(of_share.num_permits());
+            if !resize(of_share, permits(count, self.most_of_one)) {
+                return Err(NoPlace::OfPrincipal);
+            }
         }
-        let is_resized = resize(place, permits(count, self.most));
-        if !is_resized {
+        if resize(place, permits(count, self.most)) {
+            return Ok(());
+        }
+        if let (Some((of_share, _)), Some(before)) = (share, before) {
             // The share becomes smaller, which is always possible.
             let _ = resize(of_share, permits(before, self.most_of_one));
         }
-        is_resized
+        Err(NoPlace::OfAll)
+    }
+
+    /// Changes the number of places like [`resize`](Places::resize). If there are not enough free
+    /// places, the request takes those that are free.
+    pub(crate) fn resize_as_possible(&self, held: &mut Place, count: usize) {
+        if self.resize(held, count).is_ok() {
+            return;
+        }
+        let of_share = held.share.as_ref().map(|(_, share)| share.free.available_permits());
+        let free = self.free.available_permits().min(of_share.unwrap_or(usize::MAX));
+        let most = count.min(held.count() + free);
+        // If another request takes them first, this one keeps what it has.
+        let _ = self.resize(held, most);
     }
 
     /// The problem of a request that gets no place. `reason` makes a sentence from the number of
@@ -353,16 +369,28 @@ mod tests {
         let places = Places::new(10, "full", clock.clone()).least_of_one(6);
         let mut one = places.try_take(Some("one"), 4).unwrap();
         let mut two = places.try_take(Some("two"), 4).unwrap();
-        assert!(!places.resize(&mut one, 7), "all places have only two free ones");
+        let refused = places.resize(&mut one, 7).unwrap_err();
+        assert_eq!(refused, NoPlace::OfPrincipal, "the share has only two free places");
         assert!(places.try_take(Some("one"), 3).is_err(), "the share has two free places");
-        assert!(places.resize(&mut one, 6) && !places.resize(&mut two, 5));
-        assert!(places.resize(&mut one, 1), "a place can always become smaller");
+        assert!(places.resize(&mut one, 6).is_ok());
+        assert_eq!(places.resize(&mut two, 5).unwrap_err(), NoPlace::OfAll);
+        assert!(places.resize(&mut one, 1).is_ok(), "a place can always become smaller");
         assert_eq!((one.count(), two.count()), (1, 4));
         assert!(places.try_take(Some("one"), 5).is_ok(), "the share has the places back");
         assert!(places.try_take(Some("two"), 3).is_err());
         drop(two);
         // A request that needs more than its share takes the whole share.
         assert_eq!(places.try_take(Some("two"), 9).unwrap().count(), 9);
+        let mut small = places.try_take(Some("two"), 1).unwrap();
+        let other = places.try_take(Some("other"), 1).unwrap();
+        places.resize_as_possible(&mut small, 9);
+        assert_eq!(small.count(), 6, "the principal has no more");
+        let mut rest = places.try_take(Some("rest"), 1).unwrap();
+        places.resize_as_possible(&mut rest, 6);
+        assert_eq!(rest.count(), 3, "all places have no more");
+        places.resize_as_possible(&mut rest, 2);
+        assert_eq!(rest.count(), 2);
+        drop((small, other, rest));
         assert_eq!(Places::new(2, "full", clock).least_of_one(6).most_of_one, 2);
     }
 }

@@ -62,9 +62,12 @@ impl<'r> Payload<'r> {
     }
 
     /// Takes a share for the next try, as [`ReceivedBody::share_again`].
-    #[must_use]
-    pub(super) fn share_again(&mut self, bodies: &MemoryPool) -> bool {
-        self.received.as_mut().is_none_or(|body| body.share_again(bodies))
+    pub(super) fn share_again(
+        &mut self,
+        bodies: &MemoryPool,
+        principal: Option<&str>,
+    ) -> Result<(), ProblemDetails> {
+        self.received.as_mut().map_or(Ok(()), |body| body.share_again(bodies, principal))
     }
 }
 
@@ -79,18 +82,25 @@ impl ReceivedBody {
     }
 
     /// Takes a share of the memory again if the body has none: the answer of an earlier try has
-    /// taken the share over. Returns false if there is not enough free memory at once.
+    /// taken the share over.
     ///
     /// Invariant: a body that is there has a share. In a simpler version the body is tried again
     /// without a share. The owner of a partition does not know the outcome of its commands, and
     /// each of its answers ends with the share of a body. So the bodies that are tried again have
     /// no bound, and the pool counts none of them.
-    #[must_use]
-    pub(super) fn share_again(&mut self, bodies: &MemoryPool) -> bool {
+    ///
+    /// # Errors
+    /// `memory_full` or `rate_limited` if there is not enough free memory at once.
+    pub(super) fn share_again(
+        &mut self,
+        bodies: &MemoryPool,
+        principal: Option<&str>,
+    ) -> Result<(), ProblemDetails> {
         if self.share.is_none() {
-            self.share = bodies.try_reserve(self.bytes.len().max(1));
+            let share = bodies.try_reserve(principal, self.bytes.len().max(1));
+            self.share = Some(share.map_err(|why| bodies.problem(why))?);
         }
-        self.share.is_some()
+        Ok(())
     }
 
     /// Gives the memory back, because a request that waits for memory holds none. Keeps a small
@@ -118,7 +128,7 @@ impl ApiHandler {
             Some(body) => body,
             None => {
                 let deadline = self.deadline(head);
-                let share = self.bodies.reserve(1, deadline).await?;
+                let share = self.bodies.reserve(self.taker(head), 1, deadline).await?;
                 ReceivedBody::new(Bytes::new(), share, deadline)
             }
         };
@@ -168,7 +178,7 @@ impl ApiHandler {
                 Ok(None) => {
                     let share = match share {
                         Some(share) => share,
-                        None => self.bodies.reserve(1, deadline).await?,
+                        None => self.bodies.reserve(self.taker(head), 1, deadline).await?,
                     };
                     let (bytes, deadline) = (received.into_bytes(), self.deadline(head));
                     return Ok(ReceivedBody::new(bytes, share, deadline));
@@ -197,15 +207,12 @@ impl ApiHandler {
             if bytes > body_bytes {
                 return Err(too_large());
             }
-            let fits = match &mut share {
-                Some(share) => share.resize(bytes),
+            match &mut share {
+                Some(share) => share.resize_or_refuse(bytes)?,
                 None => {
-                    share = Some(self.bodies.reserve(bytes, deadline).await?);
-                    true
+                    let first = self.bodies.reserve(self.taker(head), bytes, deadline).await?;
+                    share = Some(first);
                 }
-            };
-            if !fits {
-                return Err(self.bodies.exhausted());
             }
             received.add(data);
         }
@@ -276,25 +283,25 @@ mod tests {
         let clock = Clock::system();
         let pool = MemoryPool::new("bodies", 4 * MIB, clock.clone());
         let deadline = clock.now() + Duration::from_secs(1);
-        let share = pool.reserve(3 * MIB, deadline).await.unwrap();
+        let share = pool.reserve(None, 3 * MIB, deadline).await.unwrap();
         let bytes = Bytes::from(vec![b'x'; 3 * MIB]);
         let mut body = ReceivedBody::new(bytes, share, deadline);
-        let has_room = |mib: usize| pool.try_reserve(mib * MIB).is_some();
-        assert!(body.share_again(&pool), "it has its share");
+        let has_room = |mib: usize| pool.try_reserve(None, mib * MIB).is_ok();
+        assert!(body.share_again(&pool, None).is_ok(), "it has its share");
         assert!(has_room(1) && !has_room(2), "it takes no second one");
         // The answer has a share that ends with it.
         let answer = body.take_share().unwrap().into_bytes(vec![b'x'; 3 * MIB]);
-        assert!(!body.share_again(&pool), "the answer is still there");
+        assert!(body.share_again(&pool, None).is_err(), "the answer is still there");
         drop(answer);
-        assert!(body.share_again(&pool));
+        assert!(body.share_again(&pool, None).is_ok());
         assert!(has_room(1) && !has_room(2), "the share is that of the whole body");
         drop(body);
         assert!(has_room(4));
         // A small body is kept while its request waits for other memory.
-        let share = pool.reserve(2, deadline).await.unwrap();
+        let share = pool.reserve(None, 2, deadline).await.unwrap();
         let mut small = ReceivedBody::new(Bytes::from_static(b"{}"), share, deadline);
         small.release();
         assert!(has_room(4));
-        assert!(small.share_again(&pool) && !has_room(4));
+        assert!(small.share_again(&pool, None).is_ok() && !has_room(4));
     }
 }

@@ -88,7 +88,8 @@ pub(super) fn json_of_answer(answer: &impl Serialize) -> Vec<u8> {
 }
 
 /// The answer of a command. It takes over the share of the body, and makes the share as large as
-/// the answer. If there is no free memory, the answer is sent anyway: the command is done.
+/// the answer. If there is no free memory, the answer is sent anyway: the command is done. It then
+/// takes the rest of the memory of its principal, so this one begins no further command meanwhile.
 pub(super) fn done_response(
     status: StatusCode,
     done: &Done,
@@ -98,14 +99,14 @@ pub(super) fn done_response(
     bytes_response(status, JSON, within_share(share, json))
 }
 
-/// The bytes of the answer of a request that is done, with the share of its body. The share stays
-/// as it is if there is no free memory.
+/// The bytes of the answer of a request that is done, with the share of its body. The share
+/// becomes as large as the memory allows.
 pub(super) fn within_share(
     share: Option<MemoryShare>,
     bytes: impl AsRef<[u8]> + Into<Bytes> + Send + 'static,
 ) -> Bytes {
     let Some(mut share) = share else { return bytes.into() };
-    let _ = share.resize(bytes.as_ref().len());
+    share.resize_as_possible(bytes.as_ref().len());
     share.into_bytes(bytes)
 }
 

@@ -128,6 +128,14 @@ impl ApiHandler {
         // Requests of one principal that wait for memory leave connections to others.
         let for_answers =
             |of, bytes| MemoryPool::for_answers(of, bytes, connections / 4, node.clock().clone());
+        // A principal can always send one body.
+        let bodies = MemoryPool::with_shares(
+            "bodies",
+            settings.bodies_bytes,
+            settings.limits.body_bytes,
+            connections / 4,
+            node.clock().clone(),
+        );
         let limits = QuotaLimits {
             requests: (connections / PART).max(LEAST_REQUESTS),
             bytes: settings.bodies_bytes / PART,
@@ -144,7 +152,7 @@ impl ApiHandler {
         let large_events = pool("large events", LARGE_EVENTS_BYTES);
         let following = FollowContext { clock, reads: log_reads.clone(), large_events, stop };
         ApiHandler {
-            bodies: pool("bodies", settings.bodies_bytes),
+            bodies,
             answers,
             large_answers: for_answers("large answers", large),
             log_reads,

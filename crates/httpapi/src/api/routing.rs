@@ -121,8 +121,9 @@ impl ApiHandler {
                 return tries.settled(Err(problem), None);
             }
             // The last answer ends with this try, and may have the share of the body.
-            if !payload.share_again(&self.bodies) {
-                return tries.settled(Err(self.bodies.exhausted()), None);
+            let principal = self.access.principal(&head.caller);
+            if let Err(problem) = payload.share_again(&self.bodies, principal) {
+                return tries.settled(Err(problem), None);
             }
             if !self.wait(head, request, seen, pause, parked, &mut held).await {
                 return last;

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     memory::{MemoryPool, MemoryShare},
-    places::{Place, Places},
+    places::{NoPlace, Place, Places},
     problem::{ProblemDetails, TOO_MANY_FOLLOWERS},
     read::{LogPermits, LogReads},
 };
@@ -77,14 +77,14 @@ impl LogQuota {
         bytes: usize,
     ) -> Result<LargeShare, ProblemDetails> {
         let of_log = Arc::clone(&self.large).acquire_many_owned(kib_of(bytes)).await;
-        let of_log = of_log.map_err(|_| all.exhausted())?;
-        Ok(LargeShare { of_log, of_all: all.reserve(bytes, Instant::FAR_FUTURE).await? })
+        let of_log = of_log.map_err(|_| all.problem(NoPlace::OfAll))?;
+        Ok(LargeShare { of_log, of_all: all.reserve(None, bytes, Instant::FAR_FUTURE).await? })
     }
 
     /// Takes the memory of a large event, if there is free memory at once.
     pub(super) fn try_reserve(&self, all: &MemoryPool, bytes: usize) -> Option<LargeShare> {
         let of_log = Arc::clone(&self.large).try_acquire_many_owned(kib_of(bytes)).ok()?;
-        Some(LargeShare { of_log, of_all: all.try_reserve(bytes)? })
+        Some(LargeShare { of_log, of_all: all.try_reserve(None, bytes).ok()? })
     }
 }
 

@@ -14,27 +14,27 @@ async fn all_shares_together_fit_into_the_pool() {
     let clock = Clock::system();
     let pool = MemoryPool::new("answers", 4 * MIB, clock.clone());
     let soon = || clock.now() + Duration::from_millis(20);
-    let mut first = pool.reserve(2 * MIB, soon()).await.unwrap();
-    let second = pool.reserve(2 * MIB, soon()).await.unwrap();
-    assert_eq!(pool.reserve(1, soon()).await.unwrap_err().code(), "memory_full");
+    let mut first = pool.reserve(None, 2 * MIB, soon()).await.unwrap();
+    let second = pool.reserve(None, 2 * MIB, soon()).await.unwrap();
+    assert_eq!(pool.reserve(None, 1, soon()).await.unwrap_err().code(), "memory_full");
 
     // A share that becomes smaller leaves memory for others, even when its bytes are held.
     assert!(first.resize(MIB));
     let held = first.into_bytes(vec![0; MIB]);
-    let third = pool.reserve(MIB, soon()).await.unwrap();
-    assert!(pool.reserve(1, soon()).await.is_err());
+    let third = pool.reserve(None, MIB, soon()).await.unwrap();
+    assert!(pool.reserve(None, 1, soon()).await.is_err());
     drop((second, third));
-    let mut fourth = pool.reserve(2 * MIB, soon()).await.unwrap();
+    let mut fourth = pool.reserve(None, 2 * MIB, soon()).await.unwrap();
     assert!(!fourth.resize(4 * MIB), "1 MiB is held");
     drop(held);
     assert!(fourth.resize(4 * MIB));
     drop(fourth);
 
     // An answer that is larger than the pool takes the whole pool, and is not refused forever.
-    let all = pool.reserve(99 * MIB, soon()).await.unwrap();
-    assert!(pool.reserve(1, soon()).await.is_err());
+    let all = pool.reserve(None, 99 * MIB, soon()).await.unwrap();
+    assert!(pool.reserve(None, 1, soon()).await.is_err());
     drop(all);
-    drop(pool.try_reserve(4 * MIB).unwrap());
+    drop(pool.try_reserve(None, 4 * MIB).unwrap());
 }
 
 /// 2,750 readers asked for documents faster than the node could read them. Each got its memory

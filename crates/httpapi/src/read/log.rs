@@ -113,7 +113,7 @@ impl LogReads {
 
     /// Waits for the memory of a read of new events.
     pub(crate) async fn share_of_tail(&self) -> Result<MemoryShare, ProblemDetails> {
-        self.tails.reserve(READ_BYTES, Instant::FAR_FUTURE).await
+        self.tails.reserve(None, READ_BYTES, Instant::FAR_FUTURE).await
     }
 }
 

@@ -1,5 +1,5 @@
-//! The share of one principal in the connections between two nodes. Each principal leaves half of
-//! them to the others.
+//! The share of one principal in the connections between two nodes, and in the memory of both.
+//! Each principal leaves half of them to the others.
 
 use std::{
     io::Write as _,
@@ -9,7 +9,8 @@ use std::{
 };
 
 use httpapi::HttpApiSettings;
-use shop::http_client::{try_request, workspace_path};
+use serde_json::json;
+use shop::http_client::{command_path, request, try_request, workspace_path};
 use vvm::Stage;
 
 use crate::{
@@ -32,7 +33,7 @@ fn shared(settings: &mut HttpApiSettings) {
 }
 
 /// The owner of a workspace with a large document, and another node. Both ask for tokens.
-fn owner_and_entry() -> (ClusterNode, ClusterNode) {
+fn owner_and_entry(change: fn(&mut HttpApiSettings)) -> (ClusterNode, ClusterNode) {
     let cluster = TestCluster::new();
     let open = cluster.owner(NodeOptions::default());
     let text = "x".repeat(900_000);
@@ -40,7 +41,7 @@ fn owner_and_entry() -> (ClusterNode, ClusterNode) {
         format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
     assert_eq!(open.command(WS, "sys.CUD", &body).0, 200);
     open.stop();
-    let options = || NodeOptions { change: Some(shared), ..NodeOptions::default() };
+    let options = || NodeOptions { change: Some(change), ..NodeOptions::default() };
     let owner = cluster.launch(options());
     owner.wait_for(|node| node.launched.node().stage() == Stage::Leading);
     (owner, cluster.entry(options()))
@@ -53,29 +54,36 @@ fn read(api: SocketAddr, name: &str) -> (u16, Duration) {
     (status, start.elapsed())
 }
 
-/// Sends reads of the slow principal, and receives nothing.
-fn send(api: SocketAddr, times: usize) -> TcpStream {
+/// Sends a request of the slow principal so many times, and receives nothing.
+fn send(api: SocketAddr, method: &str, path: &str, body: &str, times: usize) -> TcpStream {
     let mut client = connect(api);
-    let path = workspace_path(WS) + READ;
-    let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer slow\r\n");
-    client.write_all(format!("{head}\r\n").repeat(times).as_bytes()).unwrap();
+    let length = body.len();
+    let headers = format!("authorization: Bearer slow\r\ncontent-length: {length}");
+    let request = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n\r\n{body}");
+    client.write_all(request.repeat(times).as_bytes()).unwrap();
     client
 }
 
 /// Lets the slow principal use up its share of the memory for answers of a node.
 fn use_up_share(node: &ClusterNode) -> Vec<TcpStream> {
     // The kernel takes some answers of each client, and the node holds the next one.
-    let clients = (0..12).map(|_| send(node.api, 100)).collect();
+    let path = workspace_path(WS) + READ;
+    let clients = (0..12).map(|_| send(node.api, "GET", &path, "", 100)).collect();
+    until_memory_rests(node, "answers", 4 << 20);
+    clients
+}
+
+/// Waits until clients hold at least so much memory, and no answer is made.
+fn until_memory_rests(node: &ClusterNode, of: &str, least: u32) {
     let (begun, mut last, mut since) = (Instant::now(), 0.0, Instant::now());
-    while last < f64::from(4 << 20) || since.elapsed() < Duration::from_secs(1) {
+    while last < f64::from(least) || since.elapsed() < Duration::from_secs(1) {
         assert!(begun.elapsed() < PATIENCE, "the memory is never used up: {last}");
-        let now = node.metric("httpapi_memory_reserved_bytes{of=\"answers\"}");
+        let now = node.metric(&format!("httpapi_memory_reserved_bytes{{of=\"{of}\"}}"));
         if now != last {
             (last, since) = (now, Instant::now());
         }
         sleep(Duration::from_millis(10));
     }
-    clients
 }
 
 /// A principal has used up its share of the memory of one node. Its reads that another node
@@ -84,7 +92,7 @@ fn use_up_share(node: &ClusterNode) -> Vec<TcpStream> {
 #[test]
 fn a_principal_leaves_connections_between_nodes_to_others() {
     for is_share_of_entry in [true, false] {
-        let (owner, entry) = owner_and_entry();
+        let (owner, entry) = owner_and_entry(shared);
         assert_eq!(read(entry.api, "other").0, 200);
         let held = use_up_share(if is_share_of_entry { &entry } else { &owner });
         let api = entry.api;
@@ -139,6 +147,51 @@ fn a_read_that_is_tried_again_does_not_lose_its_share() {
         let (status, text) = first.join().unwrap();
         assert_eq!(status, 404, "{text}");
         assert!(others.into_iter().all(|other| other.join().unwrap().0 == 404));
+        entry.stop();
+        owner.stop();
+    }
+}
+
+/// A principal sent small commands with large results, and received nothing. Its answers had all
+/// memory for bodies, and nobody else could write through this node.
+#[test]
+fn a_principal_that_receives_results_slowly_leaves_memory_for_the_bodies_of_others() {
+    fn small_bodies(settings: &mut HttpApiSettings) {
+        shared(settings);
+        settings.limits.body_bytes = 2 << 20;
+        settings.limits.body_time = Duration::from_secs(3);
+        settings.bodies_bytes = 16 << 20;
+    }
+    let path = command_path(WS, "shop.Result");
+    // Eight of these answers fill the memory, to the last KiB.
+    let large = format!(r#"{{"args":{}}}"#, (2 << 20) - 300);
+    let small = r#"{"args":2}"#;
+    for is_forwarded in [false, true] {
+        let (owner, entry) = owner_and_entry(small_bodies);
+        let node = if is_forwarded { &entry } else { &owner };
+        let write = |name: &str| {
+            let bearer = format!("Bearer {name}");
+            let headers = [("authorization", bearer.as_str())];
+            request(node.api, "POST", &path, &headers, small)
+        };
+        assert_eq!(write("other").0, 200);
+        // The kernel takes some answers of each client, and the node holds the next one.
+        let slow: Vec<_> = (0..8).map(|_| send(node.api, "POST", &path, &large, 10)).collect();
+        until_memory_rests(node, "bodies", 7 << 20);
+        for _ in 0..3 {
+            let (status, answer) = write("other");
+            assert_eq!(status, 200, "{is_forwarded}: {answer}");
+        }
+        // From time to time the kernel takes another answer.
+        let begun = Instant::now();
+        loop {
+            let (status, answer) = write("slow");
+            if (status, &answer["code"]) == (429, &json!("rate_limited")) {
+                break;
+            }
+            assert!(status == 200 && begun.elapsed() < PATIENCE, "{status} {answer}");
+        }
+        drop(slow);
         entry.stop();
         owner.stop();
     }
