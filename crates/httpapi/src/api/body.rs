@@ -69,6 +69,14 @@ impl<'r> Payload<'r> {
     ) -> Result<(), ProblemDetails> {
         self.received.as_mut().map_or(Ok(()), |body| body.share_again(bodies, principal))
     }
+
+    /// Gives the memory of the body back, because a request that waits for memory holds none. The
+    /// next try sends `small`, which means the same.
+    pub(super) fn replace(&mut self, small: Bytes) {
+        if let Some(body) = &mut self.received {
+            (body.bytes, body.share) = (small, None);
+        }
+    }
 }
 
 impl ReceivedBody {

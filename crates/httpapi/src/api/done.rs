@@ -99,8 +99,8 @@ pub(super) fn done_response(
     bytes_response(status, JSON, within_share(share, json))
 }
 
-/// The bytes of the answer of a request that is done, with the share of its body. The share
-/// becomes as large as the memory allows.
+/// The bytes of the answer of a request that is done, with the share of its body, or of the draw
+/// that it is. The share becomes as large as the memory allows.
 pub(super) fn within_share(
     share: Option<MemoryShare>,
     bytes: impl AsRef<[u8]> + Into<Bytes> + Send + 'static,

@@ -35,6 +35,7 @@ use super::{
 };
 use crate::{
     cluster::{Cluster, ForwardMark, ParkedPartition, Peer, PeerBody, PeerFailure},
+    memory::MemoryShare,
     places::PlaceTaker,
     problem::{NOT_LEADER, ProblemDetails},
     read::READ_BYTES,
@@ -88,13 +89,14 @@ pub(super) struct ForwardTarget<'a> {
 }
 
 impl ApiHandler {
-    /// Sends a request to the owner of its partition, and receives the answer.
+    /// Sends a request to the owner of its partition, and receives the answer. A draw has the
+    /// memory for its numbers.
     pub(super) async fn forward(
         &self,
         ForwardTarget { cluster, seen, owner, parked }: ForwardTarget<'_>,
         head: &RequestHead,
         request: &RoutedRequest<'_>,
-        payload: &mut Payload<'_>,
+        (payload, drawn): (&mut Payload<'_>, Option<MemoryShare>),
         tries: &Tries,
     ) -> TryEnd {
         let peer = owner.cluster.and_then(|address| Some((address, cluster.peers.peer(address)?)));
@@ -128,7 +130,7 @@ impl ApiHandler {
             let mut sent = self.forwarded(head, request, payload.bytes(), &peer, (seen, owner));
             span.write(sent.headers_mut());
             let answer = peer.ask(slot, sent, tries.can_be_sent_twice(), &is_sent).await?;
-            self.received(head, request, payload, answer, log).await
+            self.received(head, request, (payload, drawn), answer, log).await
         };
         let answer = self.unless_superseded(head, request, seen, pin!(answer)).await;
         note_end(&mut span, &answer);
@@ -210,7 +212,7 @@ impl ApiHandler {
         &self,
         head: &RequestHead,
         request: &RoutedRequest<'_>,
-        payload: &mut Payload<'_>,
+        (payload, drawn): (&mut Payload<'_>, Option<MemoryShare>),
         answer: Response<PeerBody>,
         log: Option<LogPlace>,
     ) -> Result<TryEnd, PeerFailure> {
@@ -257,7 +259,7 @@ impl ApiHandler {
             // A request that was done is answered, whether there is free memory or not.
             false => {
                 let bytes = body.collect().await?;
-                let share = if is_refused { None } else { payload.take_share() };
+                let share = if is_refused { None } else { drawn.or_else(|| payload.take_share()) };
                 within_share(share, bytes)
             }
         };

@@ -4,6 +4,7 @@
 //! A number that is drawn stays unique after the leadership is lost, because a range is reserved by
 //! a conditional write. So the leadership is not checked again after a draw.
 
+use bytes::Bytes;
 use clock::Instant;
 use hyper::{Response, StatusCode};
 use processor::{DeclaredSeries, SeriesPolicy};
@@ -19,13 +20,16 @@ use super::{
     body::{Payload, parsed},
     handler::{ApiHandler, RequestHead},
     headers::{refuse_idempotency_key, refuse_if_match},
+    routing::RoutedRequest,
 };
 use crate::{
-    memory::MemoryShare,
+    memory::{MemoryPool, MemoryShare},
     numbers::{draw_problem, gapless_problem, json_of_numbers, json_of_peeked, json_of_series},
+    places::NoPlace,
     problem::ProblemDetails,
     read::{self, GapQuery, READ_BYTES},
     response::{Body, JSON, bytes_response, json_response},
+    route::ApiOperation,
 };
 
 /// The memory that a number takes while it is drawn: for its text of at most 200 bytes, for its
@@ -99,16 +103,30 @@ impl ApiHandler {
 
     /// Takes the memory for an answer with so many numbers. No number is drawn before its answer
     /// has memory, because the numbers of an answer that is refused would be used up.
-    async fn memory_for_numbers(
+    pub(super) async fn memory_for_numbers(
         &self,
         head: &RequestHead,
         count: u32,
         deadline: Instant,
     ) -> Result<MemoryShare, ProblemDetails> {
+        let (pool, bytes) = self.pool_for_numbers(count);
+        pool.reserve_in_half(self.taker(head), bytes, deadline).await
+    }
+
+    /// Takes the same memory, if it is free at once.
+    pub(super) fn try_memory_for_numbers(
+        &self,
+        head: &RequestHead,
+        count: u32,
+    ) -> Result<MemoryShare, NoPlace> {
+        let (pool, bytes) = self.pool_for_numbers(count);
+        pool.try_reserve(self.access.principal(&head.caller), bytes)
+    }
+
+    fn pool_for_numbers(&self, count: u32) -> (&MemoryPool, usize) {
         let bytes = NUMBER_BYTES.saturating_mul(count as usize);
         let is_large = bytes > READ_BYTES;
-        let pool = if is_large { &self.large_answers } else { &self.answers };
-        pool.reserve_in_half(self.taker(head), bytes, deadline).await
+        (if is_large { &self.large_answers } else { &self.answers }, bytes)
     }
 
     pub(super) async fn peek_number(
@@ -199,6 +217,21 @@ impl ApiHandler {
             Err(ProblemDetails::unavailable("timed_out", "the answer was not read in time"))
         })
     }
+}
+
+/// The count of numbers that a request draws; `None` if it draws none, or its owner refuses it.
+pub(super) fn numbers_drawn(request: &RoutedRequest<'_>, body: &Bytes) -> Option<u32> {
+    let ApiOperation::DrawNumbers(id) = request.operation else { return None };
+    let DrawBody { count } = parsed(body).ok()?;
+    match series_of(request.app, id).ok()?.policy {
+        SeriesPolicy::Fast(FastSettings { max_block, .. }) => (count <= max_block).then_some(count),
+        SeriesPolicy::Gapless { .. } => None,
+    }
+}
+
+/// The body of a request that draws so many numbers.
+pub(super) fn draw_body(count: u32) -> Bytes {
+    json!({ "count": count }).to_string().into()
 }
 
 fn series_of<'a>(app: &'a App, id: &SeriesId) -> Result<&'a DeclaredSeries, ProblemDetails> {

@@ -21,11 +21,13 @@ use super::{
     forwarding::ForwardTarget,
     handler::{ApiHandler, RequestHead},
     headers::IDEMPOTENCY_KEY,
+    numbers::{draw_body, numbers_drawn},
     reads::check_log_version,
     tries::{Answer, NextStep, Tries, TryEnd, is_tried_again},
 };
 use crate::{
     cluster::{Cluster, Parked, ParkedPartition, QuotaShare, ReadPlaces},
+    memory::MemoryShare,
     places::Place,
     problem::{NOT_LEADER, ProblemDetails},
     route::{ApiOperation, Endpoint},
@@ -151,10 +153,33 @@ impl ApiHandler {
             Ok(place) => place,
             Err(problem) => return TryEnd::Answered(Err(problem), None),
         };
+        let drawn = match self.memory_for_draw(head, request, payload, held).await {
+            Ok(drawn) => drawn,
+            Err(problem) => return TryEnd::Answered(Err(problem), None),
+        };
         match self.take_quota(held, to.parked, payload) {
-            Ok(()) => self.forward(to, head, request, payload, tries).await,
+            Ok(()) => self.forward(to, head, request, (payload, drawn), tries).await,
             Err(problem) => TryEnd::Answered(Err(problem), None),
         }
+    }
+
+    /// Takes the memory for the numbers that another node draws; `None` for other requests. The
+    /// owner has drawn the numbers when their answer arrives, so it would be too late then.
+    async fn memory_for_draw(
+        &self,
+        head: &RequestHead,
+        request: &RoutedRequest<'_>,
+        payload: &mut Payload<'_>,
+        held: &mut HeldPlaces,
+    ) -> Result<Option<MemoryShare>, ProblemDetails> {
+        let Some(count) = numbers_drawn(request, &payload.bytes()) else { return Ok(None) };
+        if let Ok(share) = self.try_memory_for_numbers(head, count) {
+            return Ok(Some(share));
+        }
+        // The request takes again later what the requests of all principals share.
+        (held.quota, held.lane) = (None, None);
+        payload.replace(draw_body(count));
+        self.memory_for_numbers(head, count, head.until).await.map(Some)
     }
 
     /// Waits for the places of a read among the reads of its principal that the owner does. Logs

@@ -196,3 +196,45 @@ fn a_principal_that_receives_results_slowly_leaves_memory_for_the_bodies_of_othe
         owner.stop();
     }
 }
+
+/// The numbers of a draw through another node had memory only at the owner. The other node received
+/// them without a share of its own, whatever their principal held there.
+#[test]
+fn a_draw_counts_at_both_nodes_before_a_number_is_drawn() {
+    let (owner, entry) = owner_and_entry(|settings| {
+        shared(settings);
+        settings.command_time = Duration::from_secs(4);
+    });
+    let path = workspace_path(WS) + "/numbers/order/next";
+    let draw = |name: &str, body: &str| {
+        let bearer = format!("Bearer {name}");
+        request(entry.api, "POST", &path, &[("authorization", &bearer)], body)
+    };
+    let block = format!(r#"{{"count":2000{}}}"#, " ".repeat(2_000));
+    assert_eq!(draw("other", &block).1["counters"][0], 0);
+    let held = use_up_share(&entry);
+    // The share has no room for as many numbers.
+    let mut drawn = 2_000;
+    let begun = Instant::now();
+    // From time to time the kernel takes another answer, and the slow principal gets its place.
+    loop {
+        let (status, answer) = draw("slow", &block);
+        if status == 429 {
+            break;
+        }
+        assert_eq!((status, &answer["counters"][0]), (200, &json!(drawn)), "{answer}");
+        assert!(begun.elapsed() < PATIENCE, "the draws take no memory of the entry");
+        drawn += 2_000;
+    }
+    assert_eq!(draw("other", "").1["counters"][0], drawn, "a refused draw drew numbers");
+    // A draw that waits for memory has all its numbers. Its body is replaced by a small one.
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| draw("slow", &block));
+        sleep(Duration::from_millis(500));
+        drop(held);
+        let (status, answer) = waits.join().unwrap();
+        assert_eq!((status, &answer["counters"][1_999]), (200, &json!(drawn + 2_000)), "{answer}");
+    });
+    entry.stop();
+    owner.stop();
+}

@@ -340,6 +340,7 @@ fn demo_app() -> AppSettings {
     let shop = shop.with_series(bill, SeriesPolicy::Gapless { counter }).unwrap();
     let shop = shop.with_command("shop.Result".parse().unwrap(), ResultHandler).unwrap();
     let order = Series::new(Definition::new("order", "O-{counter:5}")).unwrap();
-    let shop = shop.with_series(order, SeriesPolicy::Fast(FastSettings::default())).unwrap();
+    let fast = FastSettings { max_block: 2_000, ..FastSettings::default() };
+    let shop = shop.with_series(order, SeriesPolicy::Fast(fast)).unwrap();
     AppSettings::new(AppName::new("demo", "shop").unwrap(), Arc::new(shop))
 }
