@@ -136,7 +136,8 @@ mod tests {
         }
     }
 
-    /// Bytes of 127 levels could be read alone, and not in the answer of a batch: it has three more.
+    /// Bytes of 127 levels could be read alone, and not in the answer of a batch, which has three
+    /// more.
     #[test]
     fn bytes_of_many_levels_are_base64() {
         let nested = |levels| "[".repeat(levels) + &"]".repeat(levels);
