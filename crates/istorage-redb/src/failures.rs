@@ -2,6 +2,7 @@
 
 mod disk;
 mod logs;
+mod syncs;
 mod unreadable;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -271,56 +272,6 @@ async fn after_a_sync_that_failed_nothing_is_written_until_the_file_is_opened_by
     // A write with an unknown outcome is settled: the test sends it again.
     let there = node.get("a").await.unwrap().is_some();
     assert_eq!(node.insert("a", "2").await.unwrap().is_applied(), !there);
-}
-
-/// The last sync of a durable commit is the one that begins the new segment of the log. When that
-/// sync failed, the driver looked for the former segment under the name of the new one, and took
-/// the log for removed. Then it did not close the file: it refused all writes, and went on to
-/// answer reads by a time that was not in the file. A lease that had expired was seen again when
-/// another driver opened the file.
-#[tokio::test]
-async fn each_sync_of_a_durable_commit_that_fails_ends_the_driver_and_its_reads() {
-    for works in 0.. {
-        let mut node = Node::start().await;
-        node.put("before", "1").await.unwrap();
-        node.switch.set(Disk::FailsToSyncAfter(works));
-        let name = KeyspaceName::new("durable").unwrap();
-        let created = node.driver.create(&name, Instant::FAR_FUTURE).await;
-        node.switch.set(Disk::Works);
-        if created.is_ok() {
-            assert!(works > 2, "the segment, the pages, and the beginning of the segment");
-            break;
-        }
-        assert!(node.driver.failed().now_or_never().is_some(), "sync {works}");
-        for answer in [node.get("before").await.map(drop), node.put("after", "1").await] {
-            let error = answer.expect_err("a driver that failed answers no call");
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "sync {works}: {error:?}");
-        }
-        node.restart().await;
-        assert_eq!(node.get("before").await.unwrap(), Some(Bytes::from("1")));
-    }
-}
-
-/// The close writes the time into the file. If the disk takes no write, the file keeps the time of
-/// the last write of an expiring row, as after a crash.
-#[tokio::test]
-async fn a_lease_that_is_over_is_seen_again_only_if_the_close_cannot_write_the_time() {
-    for (disk, seen) in [(Disk::Works, None), (Disk::Full, Some(Bytes::from("holder")))] {
-        let mut node = Node::start().await;
-        let (ttl, value) = (Duration::from_secs(10), Bytes::from("holder"));
-        let inserted =
-            node.storage.insert_if_not_exists(key("lease"), value, Some(ttl), Instant::FAR_FUTURE);
-        assert!(inserted.await.unwrap().is_applied());
-        node.clock.advance(ttl);
-        assert_eq!(node.get("lease").await.unwrap(), None);
-        node.switch.set(disk);
-        node.driver.close().await;
-        node.switch.set(Disk::Works);
-        node.restart().await;
-        assert_eq!(node.get("lease").await.unwrap(), seen, "{disk:?}");
-        node.clock.advance(ttl);
-        assert_eq!(node.get("lease").await.unwrap(), None, "the time goes on");
-    }
 }
 
 /// A value for which the log has no space left on a full disk.
