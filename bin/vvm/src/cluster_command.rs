@@ -97,7 +97,6 @@ async fn status(admin: &NodeTarget) -> Result<Value, CommandError> {
 
 /// Gives an order to the cluster. An admin endpoint also answers 404 if it does not know what the
 /// order names.
-
 async fn order(admin: &NodeTarget, path: &str) -> Result<Value, CommandError> {
     const MAY_BE_GIVEN: &str =
         "; the order may be given: run `vvm cluster status` before you repeat it";

@@ -72,7 +72,7 @@ pub(crate) fn admin_target(
     given: Option<NodeAddress>,
     connection: &ConnectionArgs,
 ) -> Result<NodeTarget, CommandError> {
-    Ok(connection.target(given.map_or_else(admin_listen, Ok)?)?.as_admin())
+    Ok(connection.target(given.map_or_else(admin_listen, Ok)?)?.of_admin_port())
 }
 
 fn admin_listen() -> Result<NodeAddress, CommandError> {

@@ -92,8 +92,10 @@ impl StorageDriver for CassandraDriver {
         keyspace: &KeyspaceName,
         deadline: Instant,
     ) -> Result<Option<SharedStorage>> {
-        let call =
-            async |last_failure: &mut LastFailure| self.open_storage(keyspace, last_failure).await;
+        // All statements are prepared at once, so the future is large.
+        let call = async |last_failure: &mut LastFailure| {
+            Box::pin(self.open_storage(keyspace, last_failure)).await
+        };
         let storage = in_time(&self.clock, deadline, call).await?;
         let guarded = |storage| {
             Arc::new(Guarded::new(Arc::new(storage), self.clock.clone())) as SharedStorage

@@ -227,7 +227,7 @@ impl NodeTarget {
     }
 
     /// Wants the admin endpoint at the address, in place of the API.
-    pub(crate) fn as_admin(self) -> NodeTarget {
+    pub(crate) fn of_admin_port(self) -> NodeTarget {
         NodeTarget { port: NodePort::Admin, ..self }
     }
 
