@@ -48,6 +48,8 @@ pub enum Defect {
     SortedBatch,
     /// The same, if only values are asked for.
     SortedValues,
+    /// Values of one partition are read as a range, and each key gets the next row of the range.
+    NextRowOfRange,
 
     /// Every write succeeds, and none is done.
     WritesLost,

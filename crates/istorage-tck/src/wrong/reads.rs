@@ -75,8 +75,22 @@ impl WrongStorage {
         if self.has(Defect::SortedValues) {
             keys.sort_unstable();
         }
+        if self.has(Defect::NextRowOfRange) && keys.is_sorted() {
+            return self.next_rows(&keys, deadline).await;
+        }
         let rows = self.wrong_get_batch(&keys, deadline).await?;
         Ok(rows.into_iter().map(|row| row.map(|row| row.value)).collect())
+    }
+
+    async fn next_rows(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        let mut values = Vec::new();
+        if let Some(first) = keys.first() {
+            let (timeout, range) = (deadline - self.clock.now(), Range::from(first.ccols.clone()));
+            let rows = self.right.read(first.pkey.clone(), range, Consistency::Plain, timeout);
+            values = rows.take(keys.len()).map_ok(|row| Some(row.value)).try_collect().await?;
+        }
+        values.resize(keys.len(), None);
+        Ok(values)
     }
 
     pub(super) async fn wrong_get_batch(

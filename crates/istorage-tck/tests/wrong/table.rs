@@ -125,6 +125,7 @@ pub(crate) const TABLE: &[(Defect, &[&str])] = &[
         ],
     ),
     (Defect::SortedValues, &["get::the_values_of_a_batch_are_those_of_its_rows"]),
+    (Defect::NextRowOfRange, &["get::a_batch_of_neighbours_has_no_rows_between_them"]),
     (
         Defect::WritesLost,
         &[
