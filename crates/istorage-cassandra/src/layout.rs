@@ -111,50 +111,32 @@ pub(crate) struct RangeStatements {
 impl Statements {
     pub(crate) async fn prepare(client: &SessionClient, keyspace: &str) -> Result<Statements> {
         let session = client.session();
-        let table = &format!("{keyspace}.{TABLE}");
-        let row = "WHERE p_key = ? AND c_col = ?";
-        let prepare =
-            |text: String| async { session.prepare(text).await.map_err(errors::not_prepared) };
-        let select = |what: &str, rows: &str| {
-            let text = format!("SELECT {what} FROM {table} WHERE p_key = ? AND {rows}");
+        let to = &Preparation { session, table: format!("{keyspace}.{TABLE}") };
+        // One after another, they would wait for a server that hangs again and again.
+        let (selects, partitions, updates, server_time) = futures::try_join!(
             async {
-                let mut statement = prepare(text).await?;
-                // The table never changes, so the answers need not repeat the description of the
-                // columns.
-                statement.set_use_cached_result_metadata(true);
-                Ok(statement)
-            }
-        };
-        let ranged = |what: &'static str| async move {
-            let bounded = select(what, "c_col >= ? AND c_col < ?");
-            let (open, bounded) = futures::try_join!(select(what, "c_col >= ?"), bounded)?;
-            Ok(RangeStatements { open, bounded })
-        };
-        let by_keys = |with_times: bool| async move {
-            let what = if with_times { "c_col, value, WRITETIME(value)" } else { "c_col, value" };
-            let (one, many, run) = futures::try_join!(
-                select(what, "c_col = ?"),
-                select(what, "c_col IN ?"),
-                select(what, "c_col >= ? AND c_col <= ?"),
-            )?;
-            Ok(BatchStatements { one, many, run, with_times })
-        };
-        let (get, rows, values, read, ttl_read) = futures::try_join!(
-            select("value", "c_col = ?"),
-            by_keys(true),
-            by_keys(false),
-            ranged("c_col, value"),
-            ranged("c_col, value, TTL(value)"),
+                futures::try_join!(
+                    to.select("value", "c_col = ?"),
+                    to.read_by_keys(true),
+                    to.read_by_keys(false),
+                    to.read_ranges("c_col, value"),
+                    to.read_ranges("c_col, value, TTL(value)"),
+                )
+            },
+            to.prepare(format!("SELECT DISTINCT p_key FROM {}", to.table)),
+            async {
+                futures::try_join!(
+                    to.update("", ""),
+                    to.update("USING TIMESTAMP ? AND TTL ?", ""),
+                    to.update("", "IF value = ?"),
+                    to.update("USING TTL ?", "IF value = ?"),
+                    to.prepare(format!("DELETE FROM {} {ROW} IF value = ?", to.table)),
+                )
+            },
+            to.prepare("SELECT toTimestamp(now()) FROM system.local".to_owned()),
         )?;
-        let partitions = prepare(format!("SELECT DISTINCT p_key FROM {table}")).await?;
-        let (put, put_ordered, write_if, write_if_for, delete_if, server_time) = futures::try_join!(
-            prepare(format!("UPDATE {table} SET value = ? {row}")),
-            prepare(format!("UPDATE {table} USING TIMESTAMP ? AND TTL ? SET value = ? {row}")),
-            prepare(format!("UPDATE {table} SET value = ? {row} IF value = ?")),
-            prepare(format!("UPDATE {table} USING TTL ? SET value = ? {row} IF value = ?")),
-            prepare(format!("DELETE FROM {table} {row} IF value = ?")),
-            prepare("SELECT toTimestamp(now()) FROM system.local".to_owned()),
-        )?;
+        let (get, rows, values, read, ttl_read) = selects;
+        let (put, put_ordered, write_if, write_if_for, delete_if) = updates;
         let conditional = |mut statement: PreparedStatement| {
             statement.set_load_balancing_policy(Some(Arc::clone(client.conditional())));
             statement
@@ -179,6 +161,52 @@ impl Statements {
             delete_if: conditional(delete_if),
             server_time,
         })
+    }
+}
+
+const ROW: &str = "WHERE p_key = ? AND c_col = ?";
+
+/// Prepares the statements of a table.
+struct Preparation<'s> {
+    session: &'s Session,
+    table: String,
+}
+
+impl Preparation<'_> {
+    async fn prepare(&self, text: String) -> Result<PreparedStatement> {
+        self.session.prepare(text).await.map_err(errors::not_prepared)
+    }
+
+    async fn update(&self, using: &str, condition: &str) -> Result<PreparedStatement> {
+        let table = &self.table;
+        self.prepare(format!("UPDATE {table} {using} SET value = ? {ROW} {condition}")).await
+    }
+
+    async fn select(&self, what: &str, rows: &str) -> Result<PreparedStatement> {
+        let table = &self.table;
+        let text = format!("SELECT {what} FROM {table} WHERE p_key = ? AND {rows}");
+        let mut statement = self.prepare(text).await?;
+        // The table never changes, so the answers need not repeat the description of the columns.
+        statement.set_use_cached_result_metadata(true);
+        Ok(statement)
+    }
+
+    async fn read_ranges(&self, what: &str) -> Result<RangeStatements> {
+        let (open, bounded) = futures::try_join!(
+            self.select(what, "c_col >= ?"),
+            self.select(what, "c_col >= ? AND c_col < ?"),
+        )?;
+        Ok(RangeStatements { open, bounded })
+    }
+
+    async fn read_by_keys(&self, with_times: bool) -> Result<BatchStatements> {
+        let what = if with_times { "c_col, value, WRITETIME(value)" } else { "c_col, value" };
+        let (one, many, run) = futures::try_join!(
+            self.select(what, "c_col = ?"),
+            self.select(what, "c_col IN ?"),
+            self.select(what, "c_col >= ? AND c_col <= ?"),
+        )?;
+        Ok(BatchStatements { one, many, run, with_times })
     }
 }
 
