@@ -1,8 +1,8 @@
 //! The test binaries of the workspace, in two lanes.
 //!
-//! Most suites wait nearly all of their time: for servers, and for leases that end. Others only
-//! compute. So the suites that compute run beside the others. They have the lowest priority, and
-//! take only the time of the processors that the others leave.
+//! Many suites wait for servers, and for leases that end. Others only compute. So the suites that
+//! compute run beside the others. They have the lowest priority, and take only the time of the
+//! processors that the others leave.
 
 use std::{
     path::{Path, PathBuf},
@@ -68,12 +68,9 @@ impl Suite {
     }
 
     fn command(&self, arguments: &[String]) -> Command {
-        let mut command = if self.is_computing() {
-            let mut command = Command::new("nice");
-            command.args(["-n", "19"]).arg(&self.program);
-            command
-        } else {
-            Command::new(&self.program)
+        let mut command = match self.is_computing() {
+            true => with_lowest_priority(&Command::new(&self.program)),
+            false => Command::new(&self.program),
         };
         // A suite may call cargo.
         remove_own_variables(&mut command);
@@ -187,20 +184,25 @@ struct Report<S> {
 
 /// Returns the command that builds and runs the examples in the documentation.
 fn documented_examples(arguments: &[String]) -> Result<Command> {
-    let mut cargo = cargo(&["test", "--workspace", "--doc", "--no-fail-fast", "--"])?;
-    cargo.args(arguments);
-    let mut command = Command::new("nice");
-    command.args(["-n", "19"]).arg(cargo.get_program()).args(cargo.get_args());
-    for (name, value) in cargo.get_envs() {
+    let mut command = cargo(&["test", "--workspace", "--doc", "--no-fail-fast", "--"])?;
+    command.args(arguments);
+    Ok(with_lowest_priority(&command))
+}
+
+/// Returns the same command, with the lowest priority.
+fn with_lowest_priority(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
         match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
         };
     }
-    if let Some(folder) = cargo.get_current_dir() {
-        command.current_dir(folder);
+    if let Some(folder) = command.get_current_dir() {
+        nice.current_dir(folder);
     }
-    Ok(command)
+    nice
 }
 
 /// Returns one line for each of the suites that took longest.

@@ -51,18 +51,18 @@ struct SuiteOptions<'a> {
 fn run_steps(
     steps: &mut Steps,
     quick: bool,
-    suites: &SuiteOptions<'_>,
+    options: &SuiteOptions<'_>,
     totals: &mut TestTotals,
 ) -> Result<()> {
     tidy::run_steps(steps)?;
     if quick {
         let built = steps.run("build the tests", suites::build)?;
-        return run_suites(steps, &built, &Vec::new(), suites, totals);
+        return run_suites(steps, &built, &Vec::new(), options, totals);
     }
     let servers = OwnServers::new()?;
     let (built, variables) = build_and_start(steps, &servers)?;
-    let tested = run_suites(steps, &built, &variables, suites, totals);
-    if !suites.arguments.is_empty() {
+    let tested = run_suites(steps, &built, &variables, options, totals);
+    if !options.arguments.is_empty() {
         return tested;
     }
     // One run shows the failures of both.
