@@ -21,16 +21,18 @@ use tokio::sync::Notify;
 
 use crate::scene::{FAR, Scene, empty, import_into, name, sorted_lines, system, sysvvm};
 
-/// A file that fails behind some bytes.
-struct Failing<'a> {
+/// A file at which something happens once, behind some bytes.
+struct Interrupted<'a> {
     rest: &'a [u8],
     left: usize,
+    then: &'a (dyn Fn() -> io::Result<()> + Sync),
 }
 
-impl Read for Failing<'_> {
+impl Read for Interrupted<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.left == 0 {
-            return Err(io::Error::other("the disk is gone"));
+            (self.then)()?;
+            self.left = usize::MAX;
         }
         let most = self.left.min(to.len());
         let read = self.rest.read(&mut to[..most])?;
@@ -48,8 +50,9 @@ async fn an_import_that_ended_early_is_discarded_and_repeated() {
     let driver = empty();
     let system = system(&driver).await;
     let begin = stream.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let gone = || Err(io::Error::other("the disk is gone"));
     for left in (begin..stream.len()).step_by(stream.len() / 20) {
-        let source = BufReader::with_capacity(64, Failing { rest: &stream, left });
+        let source = BufReader::with_capacity(64, Interrupted { rest: &stream, left, then: &gone });
         let failed = import(&system, &name(), source, &checked, Clock::system(), FAR).await;
         let ImportError::Unfinished(why) = failed.unwrap_err() else { panic!("not begun") };
         assert!(matches!(why, UnfinishedImport::Stream(_)), "{why:?}");
@@ -279,27 +282,6 @@ impl StorageWrapper for Refusing {
     }
 }
 
-/// A file that discards the import in the middle of it.
-struct Discarding<'a> {
-    rest: &'a [u8],
-    left: usize,
-    system: &'a System,
-}
-
-impl Read for Discarding<'_> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let most = self.left.min(to.len());
-        if most == 0 {
-            self.left = usize::MAX;
-            futures::executor::block_on(self.system.discard_import(&name(), FAR)).unwrap();
-            return self.read(to);
-        }
-        let read = self.rest.read(&mut to[..most])?;
-        self.left -= read;
-        Ok(read)
-    }
-}
-
 /// The import failed at the keyspace that was dropped. It said that its rows stay, and advised a
 /// command that would discard the import of the other command.
 #[tokio::test]
@@ -308,7 +290,11 @@ async fn an_import_that_another_command_discards_says_so() {
     let checked = check_stream(&stream[..]).unwrap();
     let (driver, left) = (empty(), stream.len() / 2);
     let system = system(&driver).await;
-    let source = Discarding { rest: &stream, left, system: &system };
+    let discard = || {
+        futures::executor::block_on(system.discard_import(&name(), FAR)).unwrap();
+        Ok(())
+    };
+    let source = Interrupted { rest: &stream, left, then: &discard };
     let source = BufReader::with_capacity(64, source);
     let failed = import(&system, &name(), source, &checked, Clock::system(), FAR).await;
     let is_discarded = matches!(failed, Err(ImportError::System(Error::ImportDiscarded { .. })));
