@@ -234,14 +234,17 @@ mod tests {
 
     /// The client was told that a command of its batch was not done, but an earlier try of the
     /// batch had done it.
+    /// The answer to a batch in this state.
+    fn done_in_state(state: BatchState) -> TryEnd {
+        match done() {
+            TryEnd::Answered(answer, _) => TryEnd::Answered(answer, Some(state.code().to_owned())),
+            other => other,
+        }
+    }
+
     #[test]
     fn a_batch_that_may_be_done_is_tried_until_none_of_its_commands_is_busy() {
-        let partly = || match done() {
-            TryEnd::Answered(answer, _) => {
-                TryEnd::Answered(answer, Some(BatchState::PartlyBusy.code().to_owned()))
-            }
-            other => other,
-        };
+        let partly = || done_in_state(BatchState::PartlyBusy);
         assert_eq!(step(Tries::new(false, true).next(partly())), (200, false));
         let mut tries = Tries::new(false, true);
         tries.next(TryEnd::Unknown("it broke".to_owned()));
@@ -253,12 +256,7 @@ mod tests {
     /// had done it.
     #[test]
     fn a_batch_that_may_be_done_is_settled_only_if_all_its_commands_are() {
-        let partly = || match done() {
-            TryEnd::Answered(answer, _) => {
-                TryEnd::Answered(answer, Some(BatchState::PartlyUnsettled.code().to_owned()))
-            }
-            other => other,
-        };
+        let partly = || done_in_state(BatchState::PartlyUnsettled);
         assert_eq!(step(Tries::new(false, true).next(partly())), (200, false));
         let mut tries = Tries::new(false, true);
         assert_eq!(step(tries.next(TryEnd::Refused(busy("recovering")))), (503, true));

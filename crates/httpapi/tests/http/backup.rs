@@ -21,57 +21,23 @@ use vvm::{
 
 use crate::support::TestNode;
 
-/// A storage that makes backups only.
+/// A database that at most makes backups.
 #[derive(Debug)]
-struct BackupsOnly {
+struct Database {
+    /// The pieces of its backups; `None` if it makes none.
+    pieces: Option<Pieces>,
+}
+
+#[derive(Debug)]
+struct Pieces {
     /// A permit for each piece.
-    pieces: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     count: usize,
     fails: bool,
 }
 
 #[async_trait]
-impl StorageDriver for BackupsOnly {
-    fn name(&self) -> &'static str {
-        "backups"
-    }
-
-    async fn create(&self, _: &KeyspaceName, _: Instant) -> Result<()> {
-        unreachable!("the endpoint creates nothing")
-    }
-
-    async fn open(&self, _: &KeyspaceName, _: Instant) -> Result<Option<SharedStorage>> {
-        Ok(None)
-    }
-
-    async fn drop_keyspace(&self, _: &KeyspaceName, _: Instant) -> Result<()> {
-        unreachable!("the endpoint drops nothing")
-    }
-
-    async fn backup(&self, _: Instant) -> Result<Option<BackupStream>> {
-        let (permits, fails, count) = (Arc::clone(&self.pieces), self.fails, self.count);
-        let pieces = stream::iter(0..count).then(move |piece| {
-            let permits = Arc::clone(&permits);
-            async move {
-                permits.acquire().await.unwrap().forget();
-                match fails && piece + 1 == count {
-                    true => Err(Error::corrupt("the last row is damaged")),
-                    false => Ok(Bytes::from(format!("piece {piece};"))),
-                }
-            }
-        });
-        Ok(Some(pieces.boxed()))
-    }
-
-    async fn close(&self) {}
-}
-
-/// A database.
-#[derive(Debug)]
-struct NoBackups;
-
-#[async_trait]
-impl StorageDriver for NoBackups {
+impl StorageDriver for Database {
     fn name(&self) -> &'static str {
         "database"
     }
@@ -88,13 +54,33 @@ impl StorageDriver for NoBackups {
         unreachable!("the endpoint drops nothing")
     }
 
+    async fn backup(&self, _: Instant) -> Result<Option<BackupStream>> {
+        let Some(Pieces { permits, count, fails }) = &self.pieces else { return Ok(None) };
+        let (permits, count, fails) = (Arc::clone(permits), *count, *fails);
+        let pieces = stream::iter(0..count).then(move |piece| {
+            let permits = Arc::clone(&permits);
+            async move {
+                permits.acquire().await.unwrap().forget();
+                match fails && piece + 1 == count {
+                    true => Err(Error::corrupt("the last row is damaged")),
+                    false => Ok(Bytes::from(format!("piece {piece};"))),
+                }
+            }
+        });
+        Ok(Some(pieces.boxed()))
+    }
+
     async fn close(&self) {}
+}
+
+fn three_pieces(permits: Arc<Semaphore>, fails: bool) -> Database {
+    Database { pieces: Some(Pieces { permits, count: 3, fails }) }
 }
 
 /// A node with backups of three pieces, and the permits of the pieces.
 fn node(fails: bool) -> (TestNode, Arc<Semaphore>) {
     let pieces = Arc::new(Semaphore::new(0));
-    let storage = BackupsOnly { pieces: Arc::clone(&pieces), count: 3, fails };
+    let storage = three_pieces(Arc::clone(&pieces), fails);
     let node = TestNode::with_admin(|_, admin| admin.storage = Some(Arc::new(storage)));
     (node, pieces)
 }
@@ -161,7 +147,7 @@ fn a_backup_that_fails_is_cut_and_the_log_says_why() {
 /// A stop waited for a backup that nobody received.
 #[test]
 fn a_stop_ends_a_backup() {
-    let storage = BackupsOnly { pieces: Arc::new(Semaphore::new(0)), count: 3, fails: false };
+    let storage = three_pieces(Arc::new(Semaphore::new(0)), false);
     let node = TestNode::with_admin(|_, admin| {
         admin.storage = Some(Arc::new(storage));
         admin.limits.drain_time = Duration::from_secs(30);
@@ -177,7 +163,7 @@ fn a_stop_ends_a_backup() {
 #[test]
 fn a_node_without_a_file_refuses_a_backup() {
     let memory: Arc<dyn StorageDriver> = Arc::new(MemDriver::new(Clock::system()));
-    let database: Arc<dyn StorageDriver> = Arc::new(NoBackups);
+    let database: Arc<dyn StorageDriver> = Arc::new(Database { pieces: None });
     for (storage, expected) in [
         (None, "the admin endpoint of this node has no storage"),
         (Some(memory), "a storage in memory has no file, and ends with its node"),
