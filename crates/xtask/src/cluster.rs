@@ -15,7 +15,7 @@ use crate::{
     cargo,
     error::{Error, ErrorContext, Result, failed},
     interrupt,
-    servers::{OwnServers, ServerKind},
+    servers::{CommitLog, OwnServers, ServerKind},
 };
 use node::{ClusterNode, NodePlace};
 
@@ -67,7 +67,7 @@ fn lock(path: &Path) -> Result<File> {
 }
 
 fn start_and_wait(servers: &OwnServers, binary: &Path, places: Vec<NodePlace>) -> Result<()> {
-    let variables = servers.start(&[ServerKind::Cassandra])?;
+    let variables = servers.start(&[ServerKind::Cassandra], CommitLog::Periodic)?;
     let Some((_, cassandra)) = variables.first() else {
         return failed("no Cassandra server was started");
     };

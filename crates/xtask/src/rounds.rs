@@ -6,7 +6,7 @@ use crate::{
     bench, cargo,
     error::Result,
     process,
-    servers::{OwnServers, ServerKind, Variables},
+    servers::{CommitLog, OwnServers, ServerKind, Variables},
 };
 
 /// The storage of a run that names none, as the program has it.
@@ -19,7 +19,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         return process::run(command.args(arguments));
     }
     let servers = OwnServers::new()?;
-    let variables = servers.start(server_of(arguments).as_slice())?;
+    let variables = servers.start(server_of(arguments).as_slice(), CommitLog::Batch)?;
     command.arg("run").args(arguments).envs(variables);
     process::run_reading(&mut command, |line| println!("{line}"))
 }

@@ -73,18 +73,38 @@ impl ServerKind {
 
     /// Starts the server with its data in `folder`, which does not exist yet. Returns the address
     /// when the server is ready.
-    fn start(self, folder: &Path) -> Result<String> {
+    fn start(self, folder: &Path, commit_log: CommitLog) -> Result<String> {
         let started = Instant::now();
         fs::create_dir_all(folder).context(folder.display())?;
         let address = match self {
-            ServerKind::Cassandra => cassandra::start_single(folder),
-            ServerKind::Cluster => cassandra::start_cluster(folder),
+            ServerKind::Cassandra => cassandra::start_single(folder, commit_log),
+            ServerKind::Cluster => cassandra::start_cluster(folder, commit_log),
             ServerKind::Dynamodb => dynamodb::start(folder),
         }?;
         fs::write(folder.join("address"), &address)
             .context("cannot write the file with the address")?;
         eprintln!("[{}] ready at {address} after {} s", self.name(), started.elapsed().as_secs());
         Ok(address)
+    }
+}
+
+/// When a Cassandra server writes its commit log to the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CommitLog {
+    /// Now and then, as Cassandra does by default. A server that is killed loses the writes that it
+    /// acknowledged in the last moment.
+    Periodic,
+    /// Before it acknowledges a write.
+    Batch,
+}
+
+impl CommitLog {
+    /// Returns the lines of the configuration of a server.
+    fn settings(self) -> &'static str {
+        match self {
+            CommitLog::Periodic => "commitlog_sync: periodic\ncommitlog_sync_period: 10000ms",
+            CommitLog::Batch => "commitlog_sync: batch",
+        }
     }
 }
 
@@ -108,7 +128,7 @@ pub(crate) fn up(kinds: &[ServerKind]) -> Result<Variables> {
     for kind in &to_start {
         stop_server(&folder.join(kind.name()))?;
     }
-    match start_all(&to_start, &folder) {
+    match start_all(&to_start, &folder, CommitLog::Periodic) {
         Ok(started) => variables.extend(started),
         Err(error) => {
             for kind in &to_start {
@@ -150,10 +170,10 @@ impl OwnServers {
     }
 
     /// Starts these kinds at the same time, except those with an address in the environment.
-    pub(crate) fn start(&self, kinds: &[ServerKind]) -> Result<Variables> {
+    pub(crate) fn start(&self, kinds: &[ServerKind], commit_log: CommitLog) -> Result<Variables> {
         sweep(&run_folder()?)?;
         let (mut variables, missing) = environment::split_by_environment(kinds)?;
-        variables.extend(start_all(&missing, &self.folder)?);
+        variables.extend(start_all(&missing, &self.folder, commit_log)?);
         Ok(variables)
     }
 }
@@ -215,10 +235,10 @@ fn sweep(run: &Path) -> Result<()> {
 
 /// Starts servers at the same time. If one fails, the others give up, and the caller stops the
 /// servers that were started.
-fn start_all(kinds: &[ServerKind], folder: &Path) -> Result<Variables> {
+fn start_all(kinds: &[ServerKind], folder: &Path, commit_log: CommitLog) -> Result<Variables> {
     let results = thread::scope(|scope| {
         let start = |kind: ServerKind| {
-            let result = kind.start(&folder.join(kind.name()));
+            let result = kind.start(&folder.join(kind.name()), commit_log);
             if result.is_err() {
                 interrupt::give_up();
             }

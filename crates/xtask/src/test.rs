@@ -5,7 +5,7 @@ use std::{env, thread, time::Duration};
 use crate::{
     error::{Error, Result, failed},
     examples, interrupt, rounds,
-    servers::{OwnServers, ServerKind, Variables},
+    servers::{CommitLog, OwnServers, ServerKind, Variables},
     steps::Steps,
     suites::{self, Suite, SuiteRun},
     tidy,
@@ -73,7 +73,7 @@ fn run_steps(
 /// processors.
 fn build_and_start(steps: &mut Steps, servers: &OwnServers) -> Result<(Vec<Suite>, Variables)> {
     thread::scope(|scope| {
-        let starting = scope.spawn(|| servers.start(&ServerKind::ALL));
+        let starting = scope.spawn(|| servers.start(&ServerKind::ALL, CommitLog::Periodic));
         let built = steps.run("build the tests", suites::build);
         if built.is_err() {
             interrupt::give_up();

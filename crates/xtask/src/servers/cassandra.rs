@@ -4,7 +4,7 @@
 use std::{fs, net::SocketAddr, path::Path};
 
 use super::{
-    DataFiles, node, ports,
+    CommitLog, DataFiles, node, ports,
     probe::{cassandra_is_ready, cassandra_sees_three},
 };
 use crate::{
@@ -23,16 +23,22 @@ const MAIN_CLASS: &str = "org.apache.cassandra.service.CassandraDaemon";
 const JOIN_DELAY_MS: u32 = 8_000;
 
 /// Starts one node, and returns its address.
-pub(super) fn start_single(folder: &Path) -> Result<String> {
-    start(folder, "cassandra", &ADDRESSES[..1], "2G")
+pub(super) fn start_single(folder: &Path, commit_log: CommitLog) -> Result<String> {
+    start(folder, "cassandra", &ADDRESSES[..1], "2G", commit_log)
 }
 
 /// Starts three nodes, and returns their addresses, separated by commas.
-pub(super) fn start_cluster(folder: &Path) -> Result<String> {
-    start(folder, "cluster", &ADDRESSES, "512M")
+pub(super) fn start_cluster(folder: &Path, commit_log: CommitLog) -> Result<String> {
+    start(folder, "cluster", &ADDRESSES, "512M", commit_log)
 }
 
-fn start(folder: &Path, name: &str, addresses: &[&str], heap: &str) -> Result<String> {
+fn start(
+    folder: &Path,
+    name: &str,
+    addresses: &[&str],
+    heap: &str,
+    commit_log: CommitLog,
+) -> Result<String> {
     let files = DataFiles::prepare("cassandra")?;
     let all = [addresses, &PEERS[..addresses.len()]].concat();
     let [native_port, storage_port] = ports::free(&all, 2)?[..] else {
@@ -49,6 +55,7 @@ fn start(folder: &Path, name: &str, addresses: &[&str], heap: &str) -> Result<St
             ("peer_address", PEERS[i].to_owned()),
             ("native_port", native_port),
             ("storage_port", storage_port),
+            ("commit_log", commit_log.settings().to_owned()),
         ];
         let node_folder = folder.join(format!("node{}", i + 1));
         let join_delay_ms = if i == 0 { 0 } else { JOIN_DELAY_MS };
@@ -125,8 +132,9 @@ mod tests {
     #[test]
     fn every_variable_of_the_yaml_is_replaced() {
         let template = include_str!("../../../../tests/servers/cassandra/cassandra.yaml");
-        let words = ["cluster", "address", "peer_address", "native_port", "storage_port"]
-            .map(|word| (word, "X".to_owned()));
+        let words =
+            ["cluster", "address", "peer_address", "native_port", "storage_port", "commit_log"]
+                .map(|word| (word, "X".to_owned()));
         let yaml = filled_in(template, &words);
         let settings = yaml.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>();
         assert!(settings.contains(&"native_transport_port: X"), "{yaml}");
