@@ -1,10 +1,10 @@
 //! `cargo xtask rounds`: rounds of faults on real nodes, with servers of their own.
 
-use std::process::Command;
+use std::{process::Command, thread};
 
 use crate::{
     bench, cargo,
-    error::Result,
+    error::{Result, failed},
     process,
     servers::{CommitLog, OwnServers, ServerKind, Variables},
 };
@@ -29,20 +29,31 @@ const FAULTS: &str = "kill,pause,stop,step_down,drain,storage_link,client_link,p
                       pause_server,full_disk,clock";
 
 /// The runs of a test of the whole project.
-const SAMPLE: [&[&str]; 2] = [
-    &["run", "--storage", "redb", "--minutes", "1", "--seed", "1", "--faults", FAULTS],
-    &["run", "--storage", "cassandra", "--minutes", "3", "--seed", "2", "--faults", FAULTS],
-];
+const ON_REDB: [&str; 9] =
+    ["run", "--storage", "redb", "--minutes", "1", "--seed", "1", "--faults", FAULTS];
+const ON_CASSANDRA: [&str; 9] =
+    ["run", "--storage", "cassandra", "--minutes", "3", "--seed", "2", "--faults", FAULTS];
 
-/// Runs a fixed sample with the programs that the build of the tests has made.
+/// Runs a fixed sample with the programs that the build of the tests has made. Both runs mostly
+/// wait, so they run at once. The output of the shorter one comes first.
 pub(crate) fn run_sample(variables: &Variables) -> Result<()> {
-    for arguments in SAMPLE {
-        let mut command = Command::new(cargo::target_folder()?.join("debug").join("rounds"));
+    let program = cargo::target_folder()?.join("debug").join("rounds");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
         command.args(arguments);
         command.envs(variables.iter().map(|(name, address)| (name, address)));
-        process::run_reading(&mut command, |line| println!("{line}"))?;
-    }
-    Ok(())
+        let mut lines = Vec::new();
+        let ended =
+            process::run_reading_all(&mut command, None, |line| lines.push(line.to_owned()));
+        lines.iter().for_each(|line| println!("{line}"));
+        ended
+    };
+    thread::scope(|scope| {
+        let on_redb = scope.spawn(|| run(&ON_REDB));
+        let on_cassandra = run(&ON_CASSANDRA);
+        let on_redb = on_redb.join().unwrap_or_else(|_| failed("a run of rounds panicked"));
+        on_redb.and(on_cassandra)
+    })
 }
 
 /// The server of the storage that the arguments name.

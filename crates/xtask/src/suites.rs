@@ -1,8 +1,8 @@
 //! The test binaries of the workspace, in two lanes.
 //!
 //! Many suites wait for servers, and for leases that end. Others only compute. So the suites that
-//! compute run beside the others. They have the lowest priority, and take only the time of the
-//! processors that the others leave.
+//! compute run beside the others, and so do the compilers of other checks. They have the lowest
+//! priority, and take only the time of the processors that the others leave.
 
 use std::{
     path::{Path, PathBuf},
@@ -103,15 +103,24 @@ pub(crate) struct SuiteRun<'a> {
 }
 
 impl SuiteRun<'_> {
-    /// Runs suites, and the examples in the documentation. Passes each line of their output to
-    /// `see`. A suite that fails does not stop the others, so one run shows all failures.
-    pub(crate) fn run(&self, suites: &[Suite], see: impl FnMut(&str) + Send) -> Result<()> {
+    /// Runs suites, and beside them the examples in the documentation and other checks. Passes each
+    /// line of their output to `see`. A suite that fails does not stop the others, so one run shows
+    /// all failures.
+    pub(crate) fn run<const N: usize>(
+        &self,
+        suites: &[Suite],
+        checks: [(&str, Command); N],
+        see: impl FnMut(&str) + Send,
+    ) -> Result<()> {
         let (computing, waiting): (Vec<_>, Vec<_>) =
             suites.iter().partition(|suite| suite.is_computing());
         let report = Mutex::new(Report { see, done: Vec::new(), failed: Vec::new() });
         let beside = || {
             self.run_lane(&computing, &report)?;
-            self.run_one("documentation", documented_examples(self.arguments)?, &report)
+            self.run_one("documentation", documented_examples(self.arguments)?, &report)?;
+            checks.into_iter().try_for_each(|(name, command)| {
+                self.run_one(name, with_lowest_priority(&command), &report)
+            })
         };
         thread::scope(|scope| {
             let beside = scope.spawn(beside);

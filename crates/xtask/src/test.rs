@@ -54,7 +54,7 @@ fn run_steps(
     options: &SuiteOptions<'_>,
     totals: &mut TestTotals,
 ) -> Result<()> {
-    tidy::run_steps(steps)?;
+    tidy::run_quick_steps(steps)?;
     if quick {
         let built = steps.run("build the tests", suites::build)?;
         return run_suites(steps, &built, &Vec::new(), options, totals);
@@ -114,7 +114,8 @@ fn run_suites(
     }
     let limit = (!options.long).then_some(SUITE_LIMIT);
     let run = SuiteRun { arguments: options.arguments, variables, limit };
-    steps.run("run the tests", || run.run(built, |line| totals.add(line)))
+    let checks = tidy::compiling()?;
+    steps.run("run the tests", || run.run(built, checks, |line| totals.add(line)))
 }
 
 /// The numbers of tests, added up over all test binaries, and the names of those that failed.

@@ -36,13 +36,29 @@ struct SourceFile {
 /// Runs all checks, the fast ones first, and prints the result of each.
 pub(crate) fn tidy() -> Result<()> {
     let mut steps = Steps::default();
-    let result = run_steps(&mut steps);
+    let result = run_all(&mut steps);
     eprint!("\n{}", steps.summary());
     result
 }
 
-/// Runs the checks as the first steps of a longer command.
-pub(crate) fn run_steps(steps: &mut Steps) -> Result<()> {
+fn run_all(steps: &mut Steps) -> Result<()> {
+    run_quick_steps(steps)?;
+    for (name, mut command) in compiling()? {
+        steps.run(name, || process::run(&mut command))?;
+    }
+    Ok(())
+}
+
+/// Returns the names and the commands of the checks that compile the workspace.
+pub(crate) fn compiling() -> Result<[(&'static str, Command); 2]> {
+    let clippy = cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    let mut documentation = cargo(&["doc", "--workspace", "--no-deps"])?;
+    documentation.env("RUSTDOCFLAGS", "-D warnings");
+    Ok([("clippy", clippy), ("build the documentation", documentation)])
+}
+
+/// Runs the checks that compile nothing as the first steps of a longer command.
+pub(crate) fn run_quick_steps(steps: &mut Steps) -> Result<()> {
     steps.run("check the house rules", check_house_rules)?;
     steps.run("check the format", || cargo::run(&["fmt", "--all", "--check"]))?;
     let dependencies = "check the dependencies";
@@ -55,13 +71,6 @@ pub(crate) fn run_steps(steps: &mut Steps) -> Result<()> {
             "cargo-deny is not installed: run `cargo install --locked cargo-deny`",
         );
     }
-    steps.run("clippy", || {
-        cargo::run(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
-    })?;
-    steps.run("build the documentation", || {
-        let mut command = cargo(&["doc", "--workspace", "--no-deps"])?;
-        process::run(command.env("RUSTDOCFLAGS", "-D warnings"))
-    })?;
     steps.run("package the crates", || {
         // The packages are assembled, and not built again: that would take minutes.
         let package = ["package", "--workspace", "--no-verify", "--offline", "--allow-dirty"];
