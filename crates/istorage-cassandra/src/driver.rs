@@ -1,13 +1,13 @@
 //! The driver: a session, and the keyspaces of its cluster.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
-    CassandraConfig, Replication, connect,
+    CassandraConfig, CommitLogSync, Replication, commit_log, connect,
     keyspace::{self, LastFailure},
     layout::Statements,
     session::SharedClient,
@@ -43,6 +43,22 @@ impl CassandraDriver {
         let client = in_time(&clock, deadline, call).await?;
         let CassandraConfig { replication, datacenter, .. } = config;
         Ok(CassandraDriver { shared: SharedClient::new(client), clock, replication, datacenter })
+    }
+
+    /// Asks the servers when they sync their commit logs. Whether an acknowledged write survives a
+    /// crash depends on that.
+    ///
+    /// # Errors
+    /// `Unavailable` if a server that is connected does not answer before `deadline`.
+    pub async fn commit_log_syncs(
+        &self,
+        deadline: Instant,
+    ) -> Result<Vec<(SocketAddr, CommitLogSync)>> {
+        let call = async |_: &mut _| {
+            let client = self.shared.client().await?;
+            Box::pin(commit_log::of_servers(client.session())).await
+        };
+        in_time(&self.clock, deadline, call).await
     }
 
     async fn open_storage(

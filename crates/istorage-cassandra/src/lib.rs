@@ -11,6 +11,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod commit_log;
 mod conditional;
 mod config;
 mod connect;
@@ -19,6 +20,7 @@ mod errors;
 mod keyspace;
 mod layout;
 mod limits;
+mod one_server;
 mod probe;
 mod read;
 mod routing;
@@ -30,6 +32,7 @@ mod tls;
 mod ttl;
 mod write;
 
+pub use commit_log::CommitLogSync;
 pub use config::{
     CassandraConfig, Login, Password, QuorumConsistency, Replication, SerialConsistency, Tls,
 };

@@ -1,12 +1,13 @@
 //! The storage: whether it answers, what was deployed there, and who has its leases.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use causes::with_causes;
 use clock::{Clock, Instant};
 use eventlog::{Deployment, TrustLevel};
 use ielections::{Lease, LockFile, ObservedLease, TtlStore};
 use istorage::StorageDriver;
+use istorage_cassandra::{CassandraConfig, CassandraDriver, CommitLogSync};
 use sysvvm::{AppName, System};
 use vvm::{AppSettings, NodeSettings};
 
@@ -23,6 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 const SKEW_MAX_MS: i64 = 500;
 
 const CHECK: &str = "storage";
+
+const COMMIT_LOG: &str = "commit log";
 
 pub(super) async fn check(
     clock: &Clock,
@@ -53,7 +56,50 @@ pub(super) async fn check(
     let check = StorageCheck { clock, config, target, settings, deadline };
     let findings = check.of_driver(&driver, apps).await;
     driver.close().await;
-    findings.unwrap_or_else(|error| vec![unreachable(target, &error)])
+    let mut findings = findings.unwrap_or_else(|error| vec![unreachable(target, &error)]);
+    if let StorageTarget::Cassandra(config) = target {
+        findings.push(commit_logs(config, clock, deadline).await);
+    }
+    findings
+}
+
+/// Asks the servers of Cassandra whether they sync a write before they acknowledge it.
+async fn commit_logs(config: &CassandraConfig, clock: &Clock, deadline: Instant) -> Finding {
+    let asked = async {
+        let driver = CassandraDriver::connect(config.clone(), clock.clone(), deadline).await?;
+        let syncs = driver.commit_log_syncs(deadline).await;
+        driver.close().await;
+        syncs
+    };
+    match asked.await {
+        Ok(syncs) => of_commit_logs(&syncs),
+        Err(error) => {
+            let advice = "check that all servers of Cassandra answer";
+            Finding::warn(COMMIT_LOG, with_causes(&error), advice)
+        }
+    }
+}
+
+fn of_commit_logs(syncs: &[(SocketAddr, CommitLogSync)]) -> Finding {
+    let with = |wanted: CommitLogSync| -> Vec<String> {
+        let servers = syncs.iter().filter(|(_, sync)| *sync == wanted);
+        servers.map(|(server, _)| server.to_string()).collect()
+    };
+    let late = with(CommitLogSync::AfterAnswers);
+    if !late.is_empty() {
+        let what = format!(
+            "these servers acknowledge writes before the writes are on their disks: {}",
+            late.join(", ")
+        );
+        let advice = "read docs/storage.md#when-cassandra-syncs: a single server needs `commitlog_sync: batch`";
+        return Finding::warn(COMMIT_LOG, what, advice);
+    }
+    let unknown = with(CommitLogSync::Unknown);
+    if !unknown.is_empty() {
+        let what = format!("these servers do not tell when they sync: {}", unknown.join(", "));
+        return Finding::ok(COMMIT_LOG, what);
+    }
+    Finding::ok(COMMIT_LOG, "all servers sync a write before they acknowledge it")
 }
 
 fn in_use() -> Finding {
@@ -235,5 +281,20 @@ mod tests {
         assert!(own.advice.unwrap().contains("up to 7 s"));
         let unknown = of_leases(&lease(Bytes::from_static(b"?")), &settings);
         assert_eq!(unknown.verdict, Verdict::Fail);
+    }
+
+    #[test]
+    fn a_server_that_may_lose_what_it_acknowledged_is_named() {
+        let server = |end: u8| SocketAddr::from(([10, 0, 0, end], 9042));
+        let of = |syncs: &[CommitLogSync]| {
+            let servers = (1..).map(server).zip(syncs.iter().copied());
+            of_commit_logs(&servers.collect::<Vec<_>>())
+        };
+        let (before, after) = (CommitLogSync::BeforeAnswers, CommitLogSync::AfterAnswers);
+        assert_eq!(of(&[before, before]).verdict, Verdict::Ok);
+        assert_eq!(of(&[before, CommitLogSync::Unknown]).verdict, Verdict::Ok);
+        let late = of(&[before, after, CommitLogSync::Unknown]);
+        assert_eq!(late.verdict, Verdict::Warn);
+        assert!(late.what.ends_with("disks: 10.0.0.2:9042"), "{late}");
     }
 }

@@ -3,19 +3,11 @@
 use std::sync::Arc;
 
 use istorage::{Error, KeyspaceName, Result};
-use scylla::{
-    client::session::Session,
-    cluster::Node,
-    deserialize::row::DeserializeRow,
-    policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy},
-    response::query_result::QueryRowsResult,
-    statement::Statement,
-    value::CqlValue,
-};
+use scylla::{client::session::Session, cluster::Node, value::CqlValue};
 
 use crate::{
-    errors::RequestKind,
     layout::{COLUMNS, TABLE},
+    one_server::{query, rows},
 };
 
 /// The view that one server has of a keyspace.
@@ -95,24 +87,4 @@ fn foreign(name: &KeyspaceName, why: &str) -> Error {
     Error::corrupt(format!(
         "the keyspace `{name}` was not made by this program, use another keyspace: {why}"
     ))
-}
-
-async fn rows<R>(session: &Session, node: &Arc<Node>, text: String) -> Result<Vec<R>>
-where
-    R: for<'frame> DeserializeRow<'frame, 'frame>,
-{
-    let result = query(session, node, text).await?;
-    let rows =
-        result.rows::<R>().map_err(|error| RequestKind::Repeatable.unexpected_answer(error))?;
-    rows.map(|row| row.map_err(|error| RequestKind::Repeatable.unexpected_answer(error))).collect()
-}
-
-/// Sends a query to one server.
-async fn query(session: &Session, node: &Arc<Node>, text: String) -> Result<QueryRowsResult> {
-    let mut statement = Statement::new(text);
-    let node = NodeIdentifier::Node(Arc::clone(node));
-    statement.set_load_balancing_policy(Some(SingleTargetLoadBalancingPolicy::new(node, None)));
-    let result = session.query_unpaged(statement, ()).await;
-    let result = result.map_err(|error| RequestKind::Repeatable.failed(error))?;
-    result.into_rows_result().map_err(|error| RequestKind::Repeatable.unexpected_answer(error))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clock::Clock;
 use istorage::{AppStorageExt, ErrorKind, Key, KeyspaceName, StorageDriver};
-use istorage_cassandra::{CassandraConfig, CassandraDriver, Replication};
+use istorage_cassandra::{CassandraConfig, CassandraDriver, CommitLogSync, Replication};
 
 use crate::support::{CassandraCluster, PATIENCE, ask, run, soon, unique_name};
 
@@ -150,4 +150,21 @@ pub(crate) async fn a_closed_driver_reports_that_it_is_closed(cluster: Cassandra
     ];
     assert_eq!(kinds, [ErrorKind::Closed; 5]);
     cluster.driver().await.drop_keyspace(name, soon()).await.unwrap();
+}
+
+pub(crate) async fn a_server_tells_when_it_syncs_its_commit_log(cluster: CassandraCluster) {
+    let (driver, raw) = (cluster.driver().await, cluster.raw().await);
+    let text = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'";
+    let (told,) = ask(&raw, text).await.single_row::<(String,)>().unwrap();
+    let expected = match told.as_str() {
+        "periodic" => CommitLogSync::AfterAnswers,
+        _ => CommitLogSync::BeforeAnswers,
+    };
+    let syncs = driver.commit_log_syncs(soon()).await.unwrap();
+    assert_eq!(syncs.len(), cluster.nodes.len());
+    for (server, sync) in syncs {
+        assert!(cluster.nodes.contains(&server.to_string()), "{server}");
+        assert_eq!(sync, expected, "{server}");
+    }
+    driver.close().await;
 }
