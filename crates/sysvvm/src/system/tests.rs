@@ -248,6 +248,12 @@ async fn an_application_can_be_used_when_its_import_is_finished() {
     assert!(node.open_app(&app("shop"), FAR).await.is_ok());
 }
 
+/// What has become of an import, as another process sees it.
+async fn state_of(system: &System, import: &AppImport) -> ImportState {
+    system.import_state(import, FAR).await.unwrap()
+}
+
+/// A discarded import is not taken for a later one of the same application.
 #[tokio::test]
 async fn a_discarded_import_cannot_finish() {
     let driver = driver();
@@ -255,14 +261,19 @@ async fn a_discarded_import_cannot_finish() {
     let nothing = other.discard_import(&app("shop"), FAR).await;
     assert!(matches!(nothing, Err(Error::DoesNotExist { .. })), "{nothing:?}");
     let first = one.begin_import(&app("shop"), ten(), FAR).await.unwrap();
+    assert_eq!(state_of(&other, &first).await, ImportState::Unfinished);
     other.discard_import(&app("shop"), FAR).await.unwrap();
+    assert_eq!(state_of(&other, &first).await, ImportState::Discarded);
     assert!(driver.open(&first.app.entry.keyspace, FAR).await.unwrap().is_none());
     let second = other.begin_import(&app("shop"), ten(), FAR).await.unwrap();
     assert_ne!(second.app.entry.number, first.app.entry.number);
     let late = one.finish_import(&first, FAR).await;
     assert!(matches!(late, Err(Error::ImportDiscarded { .. })), "{late:?}");
     is_importing(&one).await;
+    assert_eq!(state_of(&one, &first).await, ImportState::Discarded);
     other.finish_import(&second, FAR).await.unwrap();
+    assert_eq!(state_of(&one, &first).await, ImportState::Discarded);
+    assert_eq!(state_of(&one, &second).await, ImportState::Finished);
     assert_eq!(one.open_app(&app("shop"), FAR).await.unwrap().entry, second.app.entry);
 }
 
@@ -277,6 +288,7 @@ async fn an_import_that_was_discarded_in_part_is_discarded_again() {
     assert!(one.replace(&app("shop"), &there, Some(&fenced), FAR).await.unwrap());
     let late = one.finish_import(&first, FAR).await;
     assert!(matches!(late, Err(Error::ImportDiscarded { .. })), "{late:?}");
+    assert_eq!(state_of(&one, &first).await, ImportState::Discarded);
     is_importing(&other).await;
     other.discard_import(&app("shop"), FAR).await.unwrap();
     assert!(other.init_app(&app("shop"), ten(), FAR).await.is_ok());
