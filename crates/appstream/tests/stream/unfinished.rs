@@ -3,11 +3,12 @@
 use std::{
     io::{self, BufReader, Read},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use appstream::{
     ImportError, UnfinishedImport, check_stream,
-    clock::{Clock, Instant},
+    clock::{Clock, Instant, ManualClock},
     eventlog::TrustLevel,
     import,
     istorage::{
@@ -17,6 +18,7 @@ use appstream::{
     sysvvm::{Error, System},
 };
 use docnumbers::{Definition, Policy, Reset, Series};
+use futures::FutureExt;
 use tokio::sync::Notify;
 
 use crate::scene::{FAR, Scene, empty, import_into, name, sorted_lines, system, sysvvm};
@@ -291,7 +293,7 @@ async fn an_import_that_another_command_discards_says_so() {
     let (driver, left) = (empty(), stream.len() / 2);
     let system = system(&driver).await;
     let discard = || {
-        futures::executor::block_on(system.discard_import(&name(), FAR)).unwrap();
+        system.discard_import(&name(), FAR).now_or_never().unwrap().unwrap();
         Ok(())
     };
     let source = Interrupted { rest: &stream, left, then: &discard };
@@ -306,23 +308,57 @@ async fn an_import_that_another_command_discards_says_so() {
 #[tokio::test]
 async fn an_import_finishes_although_its_last_answer_is_lost() {
     let stream = Scene::full(TrustLevel::Zero, false).await.export().await;
-    let checked = check_stream(&stream[..]).unwrap();
-    let import_losing = async |lost: Option<usize>| {
-        let (driver, writes) = (empty(), Arc::new(Mutex::new(0)));
-        drop(system(&driver).await);
-        let wrap = {
-            let writes = Arc::clone(&writes);
-            move |inner| {
-                Arc::new(LosesAnswer { inner, writes: Arc::clone(&writes), lost }) as SharedStorage
-            }
-        };
-        let wrapped = Arc::new(WrappedDriver::new(Arc::clone(&driver) as _, wrap));
-        let over = System::open(wrapped, sysvvm(), Clock::system(), FAR).await.unwrap();
-        import(&over, &name(), &stream[..], &checked, Clock::system(), FAR).await.unwrap();
-        *writes.lock().unwrap()
-    };
+    let import_losing = |lost| import_losing(&stream, lost, Clock::system());
     let writes = import_losing(None).await;
-    assert_eq!(import_losing(Some(writes)).await, writes + 1, "the last write was repeated");
+    let lost = LostAnswer { write: writes, is_last: false };
+    assert_eq!(import_losing(Some(lost)).await, writes + 1, "the last write was repeated");
+}
+
+/// The storage does no write after the last one, so the import cannot repeat it, and gives up.
+#[tokio::test]
+async fn an_import_that_gives_up_after_its_last_write_is_finished() {
+    let stream = Scene::full(TrustLevel::Zero, false).await.export().await;
+    let writes = import_losing(&stream, None, Clock::system()).await;
+    let (lost, time) = (LostAnswer { write: writes, is_last: true }, ManualClock::new(0));
+    let begun = time.clock().now();
+    let passes = async {
+        loop {
+            time.advance(Duration::from_secs(1));
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        done = import_losing(&stream, Some(lost), time.clock()) => assert_eq!(done, writes),
+        () = passes => {}
+    }
+    let took = time.clock().now() - begun;
+    assert!(took > Duration::from_secs(60), "the last write was not repeated: {took:?}");
+}
+
+/// Imports a stream into a storage that loses an answer. Returns the number of writes that it did.
+async fn import_losing(stream: &[u8], lost: Option<LostAnswer>, clock: Clock) -> usize {
+    let checked = check_stream(stream).unwrap();
+    let (driver, writes) = (empty(), Arc::new(Mutex::new(0)));
+    drop(system(&driver).await);
+    let wrap = {
+        let writes = Arc::clone(&writes);
+        move |inner| {
+            Arc::new(LosesAnswer { inner, writes: Arc::clone(&writes), lost }) as SharedStorage
+        }
+    };
+    let wrapped = Arc::new(WrappedDriver::new(Arc::clone(&driver) as _, wrap));
+    let over = System::open(wrapped, sysvvm(), clock.clone(), FAR).await.unwrap();
+    import(&over, &name(), stream, &checked, clock, FAR).await.unwrap();
+    *writes.lock().unwrap()
+}
+
+/// The answer of a write that is lost.
+#[derive(Clone, Copy, Debug)]
+struct LostAnswer {
+    /// The number of the write. The first is 1.
+    write: usize,
+    /// Whether the storage does no write after it.
+    is_last: bool,
 }
 
 /// A storage that does a write, and loses its answer.
@@ -330,8 +366,7 @@ async fn an_import_finishes_although_its_last_answer_is_lost() {
 struct LosesAnswer {
     inner: SharedStorage,
     writes: Arc<Mutex<usize>>,
-    /// The number of the write. The first is 1.
-    lost: Option<usize>,
+    lost: Option<LostAnswer>,
 }
 
 impl StorageWrapper for LosesAnswer {
@@ -340,15 +375,20 @@ impl StorageWrapper for LosesAnswer {
     }
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
-        let is_write = matches!(call, Call::Write(_));
-        let answer = call.send(&self.inner, deadline).await;
-        if is_write {
-            let mut writes = self.writes.lock().unwrap();
-            *writes += 1;
-            if Some(*writes) == self.lost {
-                return Err(istorage::Error::outcome_unknown("the answer was lost"));
-            }
+        if !matches!(call, Call::Write(_)) {
+            return call.send(&self.inner, deadline).await;
         }
-        answer
+        let done = *self.writes.lock().unwrap();
+        if self.lost.is_some_and(|lost| lost.is_last && lost.write == done) {
+            return Err(istorage::Error::unavailable("no write is done"));
+        }
+        let answer = call.send(&self.inner, deadline).await;
+        *self.writes.lock().unwrap() += 1;
+        match self.lost {
+            Some(lost) if lost.write == done + 1 => {
+                Err(istorage::Error::outcome_unknown("the answer was lost"))
+            }
+            _ => answer,
+        }
     }
 }
