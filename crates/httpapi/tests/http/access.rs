@@ -549,6 +549,37 @@ fn the_log_names_the_operator_of_each_action() {
     node.stop();
 }
 
+/// Only one action was tried, and another one could do without its line.
+#[test]
+fn each_action_and_each_refused_operator_has_a_line_in_the_log() {
+    let issuer = Issuer::new();
+    let node = issuer.node();
+    // The page of another site asks for the action, so nothing is done.
+    let bearer = format!("Bearer {}", issuer.token("operator", ALL));
+    let headers = [("authorization", bearer.as_str()), ("origin", "http://localhost:1")];
+    let posts = || ADMIN.into_iter().filter(|(method, _)| *method == "POST");
+    for (method, path) in posts() {
+        assert_eq!(try_request(node.admin, method, path, &headers, "").unwrap().0, 403, "{path}");
+    }
+    // Each client has its own limit of lines.
+    let refused = || posts().chain([("GET", "/inspect/apps")]);
+    for (number, (method, path)) in refused().enumerate() {
+        let client = issuer.token(&format!("client{number}"), "[]");
+        assert_eq!(ask(&node, method, path, Some(&client), "").0, 403, "{path}");
+    }
+    let log = node.log_text();
+    let is_logged = |what: &str, path: &str| {
+        let parts = [what, &format!("action=\"{path}\""), "status=403"];
+        assert!(
+            log.lines().any(|line| parts.iter().all(|part| line.contains(part))),
+            "{path}: {log}"
+        );
+    };
+    posts().for_each(|(_, path)| is_logged("action of an operator", path));
+    refused().for_each(|(_, path)| is_logged("request of an operator refused", path));
+    node.stop();
+}
+
 /// A page of an application could not use the API, because no answer named its origin.
 #[test]
 fn listed_pages_may_use_the_api_and_no_others() {
