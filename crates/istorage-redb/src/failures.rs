@@ -1,6 +1,7 @@
 //! Tests on a disk that fails, fills up or stands still when a test says so.
 
 mod disk;
+mod folders;
 mod logs;
 mod syncs;
 mod unreadable;

@@ -31,6 +31,10 @@ pub(super) enum Disk {
     StandsStill,
     /// A file cannot get another name.
     HasNoLinks,
+    /// The user may not make a folder.
+    MakesNoFolder,
+    /// The user may not sync a folder.
+    SyncsNoFolder,
     /// The next sync panics, as redb does when it meets a damaged page. Then the disk works.
     PanicsOnce,
 }
@@ -150,10 +154,12 @@ impl FileSystem for FailingDisk {
     }
 
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        self.0.fail_if(&[(Disk::MakesNoFolder, io::ErrorKind::PermissionDenied)])?;
         RealDisk.make_folder(folder)
     }
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        self.0.fail_if(&[(Disk::SyncsNoFolder, io::ErrorKind::PermissionDenied)])?;
         RealDisk.sync_folder(folder)
     }
 }
