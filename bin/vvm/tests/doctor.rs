@@ -15,7 +15,7 @@ use std::{
     collections::BTreeMap,
     fs,
     net::TcpListener,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{PermissionsExt, chown},
     path::Path,
     process::{Command, Stdio},
     time::{Duration, SystemTime},
@@ -290,6 +290,12 @@ fn folders() {
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
     let other = with_ports("[node]\nfolder = \"open\"\n[storage.redb]\npath = \"open/vvm.redb\"\n");
     Diagnosis::in_folder(folder.path(), &other).warns("folder", &["open", "every user"]);
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
+    // Only root may give a folder away.
+    if chown(&open, Some(1), None).is_ok() {
+        let owner = ["open belongs to the user 1, and not to this one"];
+        Diagnosis::in_folder(folder.path(), &other).warns("folder", &owner);
+    }
 }
 
 fn limit_of_files() {

@@ -48,6 +48,7 @@ mod tests {
     use std::fs;
 
     use clock::Clock;
+    use httpapi::access::SigningKey;
 
     use super::*;
     use crate::serve::NodeAccess;
@@ -66,5 +67,18 @@ mod tests {
         let findings = check(&config, access.keys());
         let found = findings.iter().any(|finding| finding.to_string().contains("has no key"));
         assert!(found, "{}", findings.iter().map(|it| format!("{it}\n")).collect::<String>());
+    }
+
+    #[test]
+    fn keys_that_a_node_skips_are_told() {
+        let own = SigningKey::generate().unwrap().public_keys();
+        let judged = |keys: &str| {
+            let keys = KeySet::parse(keys.as_bytes()).unwrap();
+            judge_keys(Path::new("keys.json"), &keys).what
+        };
+        assert_eq!(judged(&own), "`access.keys_file`: keys in keys.json: 1");
+        let with_foreign = own.replacen('[', r#"[{"kty":"RSA","use":"enc","kid":"foreign"},"#, 1);
+        let skipped = "keys.json: 1; skipped: key 1 (foreign): the key is not for signatures";
+        assert_eq!(judged(&with_foreign), format!("`access.keys_file`: keys in {skipped}"));
     }
 }

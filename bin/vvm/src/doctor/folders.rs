@@ -117,3 +117,37 @@ fn of_file_system(folder: &Path, kind: i64) -> Option<Finding> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::finding::Verdict, *};
+
+    #[test]
+    fn space_is_judged_by_what_is_free() {
+        let there = statvfs("/").unwrap();
+        let verdict = |free, files| {
+            let space =
+                StatVfs { f_bavail: free, f_frsize: 1, f_files: 9, f_favail: files, ..there };
+            of_space(Path::new("data"), &space).verdict
+        };
+        assert_eq!(verdict(SMALL_SPACE, 1), Verdict::Ok);
+        assert_eq!(verdict(SMALL_SPACE - 1, 1), Verdict::Warn);
+        assert_eq!(verdict(LEAST_SPACE, 1), Verdict::Warn);
+        assert_eq!(verdict(LEAST_SPACE - 1, 1), Verdict::Fail);
+        assert_eq!(verdict(SMALL_SPACE, 0), Verdict::Fail, "no file can be made");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn file_systems_in_memory_and_on_a_network_are_found() {
+        let found = |kind| of_file_system(Path::new("data"), kind);
+        for (kinds, part) in [(&VOLATILE[..], "is in memory"), (&NETWORK, "is on a network")] {
+            for kind in kinds {
+                let found = found(*kind).unwrap();
+                assert!(found.verdict == Verdict::Warn && found.what.contains(part), "{found}");
+            }
+        }
+        const EXT4: i64 = 0xef53;
+        assert!(found(EXT4).is_none());
+    }
+}

@@ -266,6 +266,17 @@ mod tests {
     use super::{super::finding::Verdict, *};
 
     #[test]
+    fn a_clock_of_the_storage_is_judged_without_the_uncertainty() {
+        let verdict = |server_ahead_ms, uncertainty_ms| {
+            of_skew(clock_skew::ClockSkew { server_ahead_ms, uncertainty_ms }).verdict
+        };
+        for ahead in [SKEW_MAX_MS + 5, -SKEW_MAX_MS - 5] {
+            assert_eq!(verdict(ahead, 5), Verdict::Ok);
+            assert_eq!(verdict(ahead, 4), Verdict::Warn);
+        }
+    }
+
+    #[test]
     fn the_own_lease_and_a_lease_of_another_format_are_told() {
         let settings = NodeSettings::new("127.0.0.1:7001".parse().unwrap());
         let lease =
