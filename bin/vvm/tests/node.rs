@@ -337,11 +337,12 @@ fn a_folder_that_cannot_be_written_is_reported_with_code_3() {
         assert!(log.contains("vvm.redb"), "{log}");
     }
     // No user may make a folder in these places, not even root.
-    for (path, code) in [("/sys/none", 3), ("/proc/none", 4)] {
+    let advice = "the right to write in the folder above it";
+    for (path, code, part) in [("/sys/none", 3, advice), ("/proc/none", 4, "")] {
         let config = format!("[storage.redb]\npath = \"{path}/vvm.redb\"\n");
         let (ended, log) = refused(folder.path(), &config);
         assert_eq!(ended, Some(code), "{log}");
-        assert!(log.contains(path), "{log}");
+        assert!(log.contains(path) && log.contains(part), "{log}");
     }
 }
 

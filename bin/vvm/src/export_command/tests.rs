@@ -191,6 +191,18 @@ async fn an_import_that_did_not_begin_does_not_say_that_it_has_not_finished() {
     assert!(!exists.to_string().contains("has not finished"), "{exists}");
 }
 
+/// The import had begun, and its rows are gone. The exit code is not that of a wrong configuration.
+#[test]
+fn an_import_that_another_command_discarded_says_so() {
+    let app = "demo/shop".parse().unwrap();
+    let discarded = ImportError::System(sysvvm::Error::ImportDiscarded { app });
+    let error = not_imported(&StorageTarget::Mem, &discarded);
+    assert_eq!(error.code(), 1, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("another command has discarded this import"), "{text}");
+    assert!(!text.contains("has not finished") && !text.contains("--again"), "{text}");
+}
+
 /// `vvm import --discard` on a storage without a system keyspace made one.
 #[tokio::test]
 async fn a_storage_without_an_import_gets_no_keyspace() {
