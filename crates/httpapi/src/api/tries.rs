@@ -232,8 +232,6 @@ mod tests {
         assert_eq!(step(tries.next(TryEnd::Answered(Ok(foreign), None))), (504, false));
     }
 
-    /// The client was told that a command of its batch was not done, but an earlier try of the
-    /// batch had done it.
     /// The answer to a batch in this state.
     fn done_in_state(state: BatchState) -> TryEnd {
         match done() {
@@ -242,6 +240,8 @@ mod tests {
         }
     }
 
+    /// The client was told that a command of its batch was not done, but an earlier try of the
+    /// batch had done it.
     #[test]
     fn a_batch_that_may_be_done_is_tried_until_none_of_its_commands_is_busy() {
         let partly = || done_in_state(BatchState::PartlyBusy);
