@@ -124,7 +124,7 @@ pub(crate) fn open<F: StorageBackend, C: PageCache>(
             builder.create_with_backend(MonitoredFile::new(file, cache, has_failed_sync))?
         }
         OpenMode::ReadOnly => {
-            let file = ReadOnlyFile::new(file)?;
+            let file = ReadOnlyFile::new(file);
             builder.create_with_backend(MonitoredFile::new(file, cache, has_failed_sync))?
         }
     };

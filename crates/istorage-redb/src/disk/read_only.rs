@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, btree_map::Entry},
     io,
     ops::Bound,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, PoisonError},
 };
 
 use redb::{BackendError, StorageBackend};
@@ -19,7 +19,9 @@ const BLOCK: u64 = 4_096;
 #[derive(Debug)]
 pub(super) struct ReadOnlyFile<F> {
     file: F,
-    overlay: Mutex<Overlay>,
+    /// `None` before the first use of the file. redb locks a file before it uses the file, and
+    /// until then another process may change the length.
+    overlay: Mutex<Option<Overlay>>,
 }
 
 #[derive(Debug)]
@@ -32,14 +34,24 @@ struct Overlay {
 }
 
 impl<F: StorageBackend> ReadOnlyFile<F> {
-    pub(super) fn new(file: F) -> io::Result<ReadOnlyFile<F>> {
-        let len = file.len()?;
-        let overlay = Mutex::new(Overlay { len, of_file: len, blocks: BTreeMap::new() });
-        Ok(ReadOnlyFile { file, overlay })
+    pub(super) fn new(file: F) -> ReadOnlyFile<F> {
+        ReadOnlyFile { file, overlay: Mutex::new(None) }
     }
 
-    fn overlay(&self) -> MutexGuard<'_, Overlay> {
-        self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Calls `use_overlay` with the overlay, which is made at the first call.
+    fn with_overlay<T>(
+        &self,
+        use_overlay: impl FnOnce(&mut Overlay) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut overlay = self.overlay.lock().unwrap_or_else(PoisonError::into_inner);
+        let overlay = match &mut *overlay {
+            Some(overlay) => overlay,
+            None => {
+                let len = self.file.len()?;
+                overlay.insert(Overlay { len, of_file: len, blocks: BTreeMap::new() })
+            }
+        };
+        use_overlay(overlay)
     }
 
     /// The bytes of a block in the file, with zeros behind the end of the file.
@@ -68,40 +80,42 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops
 
 impl<F: StorageBackend> StorageBackend for ReadOnlyFile<F> {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.overlay().len)
+        self.with_overlay(|overlay| Ok(overlay.len))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let overlay = self.overlay();
-        if offset + out.len() as u64 > overlay.len {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let end = offset + out.len() as u64;
-        let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-        if end <= overlay.of_file && overlay.blocks.range(blocks).next().is_none() {
-            return self.file.read(offset, out);
-        }
-        for (number, within, piece) in pieces(offset, out.len()) {
-            let out = &mut out[piece];
-            let block = match overlay.blocks.get(&number) {
-                Some(block) => block,
-                None => &self.block_of_file(number, overlay.of_file)?,
-            };
-            out.copy_from_slice(&block[within..within + out.len()]);
-        }
-        Ok(())
+        self.with_overlay(|overlay| {
+            let end = offset + out.len() as u64;
+            if end > overlay.len {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let blocks = offset / BLOCK..end.div_ceil(BLOCK);
+            if end <= overlay.of_file && overlay.blocks.range(blocks).next().is_none() {
+                return self.file.read(offset, out);
+            }
+            for (number, within, piece) in pieces(offset, out.len()) {
+                let out = &mut out[piece];
+                let block = match overlay.blocks.get(&number) {
+                    Some(block) => block,
+                    None => &self.block_of_file(number, overlay.of_file)?,
+                };
+                out.copy_from_slice(&block[within..within + out.len()]);
+            }
+            Ok(())
+        })
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut overlay = self.overlay();
-        if len < overlay.len {
-            overlay.blocks.split_off(&len.div_ceil(BLOCK));
-            if let Some(last) = overlay.blocks.get_mut(&(len / BLOCK)) {
-                last[(len % BLOCK) as usize..].fill(0);
+        self.with_overlay(|overlay| {
+            if len < overlay.len {
+                overlay.blocks.split_off(&len.div_ceil(BLOCK));
+                if let Some(last) = overlay.blocks.get_mut(&(len / BLOCK)) {
+                    last[(len % BLOCK) as usize..].fill(0);
+                }
             }
-        }
-        (overlay.of_file, overlay.len) = (overlay.of_file.min(len), len);
-        Ok(())
+            (overlay.of_file, overlay.len) = (overlay.of_file.min(len), len);
+            Ok(())
+        })
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -109,17 +123,18 @@ impl<F: StorageBackend> StorageBackend for ReadOnlyFile<F> {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut overlay = self.overlay();
-        let of_file = overlay.of_file;
-        for (number, within, piece) in pieces(offset, data.len()) {
-            let block = match overlay.blocks.entry(number) {
-                Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => entry.insert(self.block_of_file(number, of_file)?),
-            };
-            block[within..within + piece.len()].copy_from_slice(&data[piece]);
-        }
-        overlay.len = overlay.len.max(offset + data.len() as u64);
-        Ok(())
+        self.with_overlay(|overlay| {
+            let of_file = overlay.of_file;
+            for (number, within, piece) in pieces(offset, data.len()) {
+                let block = match overlay.blocks.entry(number) {
+                    Entry::Occupied(entry) => entry.into_mut(),
+                    Entry::Vacant(entry) => entry.insert(self.block_of_file(number, of_file)?),
+                };
+                block[within..within + piece.len()].copy_from_slice(&data[piece]);
+            }
+            overlay.len = overlay.len.max(offset + data.len() as u64);
+            Ok(())
+        })
     }
 
     fn close(&self) -> io::Result<()> {
@@ -157,7 +172,7 @@ mod tests {
         file.set_len(10_000).unwrap();
         file.write(0, &[1; 10_000]).unwrap();
         let before = all(&file);
-        let overlay = ReadOnlyFile::new(file).unwrap();
+        let overlay = ReadOnlyFile::new(file);
         let mut expected = before.clone();
         for (offset, len) in [(0, 1), (4_095, 2), (100, 9_000), (9_999, 1), (12_000, 100)] {
             let data = vec![(offset % 251) as u8 + 2; len];
@@ -176,5 +191,55 @@ mod tests {
         }
         assert!(overlay.read(8_999, &mut [0; 2]).is_err(), "behind the end");
         assert!(all(&overlay.file) == before);
+    }
+
+    /// A file whose process closes it while another process waits for the lock.
+    #[derive(Debug)]
+    struct FileInUse(InMemoryBackend);
+
+    impl StorageBackend for FileInUse {
+        fn len(&self) -> io::Result<u64> {
+            self.0.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.0.read(offset, out)
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.0.set_len(len)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.0.sync_data()
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.0.write(offset, data)
+        }
+
+        fn try_lock_shared_range(
+            &self,
+            _: Bound<u64>,
+            _: Bound<u64>,
+        ) -> Result<bool, BackendError> {
+            self.0.set_len(20_000)?;
+            self.0.write(10_000, &[2; 10_000])?;
+            Ok(true)
+        }
+    }
+
+    /// The length was read before the lock was there. The last commit of another process had made
+    /// the file longer meanwhile, and the file was reported as damaged, with the advice to restore
+    /// it from a backup.
+    #[test]
+    fn a_file_that_grows_until_it_is_locked_is_read_to_its_end() {
+        let file = InMemoryBackend::new();
+        file.set_len(10_000).unwrap();
+        let file = ReadOnlyFile::new(FileInUse(file));
+        assert!(file.try_lock_range(Bound::Unbounded, Bound::Unbounded).unwrap());
+        assert_eq!(file.len().unwrap(), 20_000);
+        let bytes = all(&file);
+        assert!(bytes[..10_000] == [0; 10_000] && bytes[10_000..] == [2; 10_000]);
     }
 }
