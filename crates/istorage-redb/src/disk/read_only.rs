@@ -193,29 +193,43 @@ mod tests {
         assert!(all(&overlay.file) == before);
     }
 
-    /// A file whose process closes it while another process waits for the lock.
+    /// A file that another process closes at the moment at which this process locks it.
     #[derive(Debug)]
-    struct FileInUse(InMemoryBackend);
+    struct FileInUse {
+        file: InMemoryBackend,
+        /// The bytes that the other process leaves.
+        closed: Vec<u8>,
+    }
+
+    impl FileInUse {
+        /// The other process has written the first `len` of the bytes.
+        fn new(closed: Vec<u8>, len: usize) -> FileInUse {
+            let file = InMemoryBackend::new();
+            file.set_len(len as u64).unwrap();
+            file.write(0, &closed[..len]).unwrap();
+            FileInUse { file, closed }
+        }
+    }
 
     impl StorageBackend for FileInUse {
         fn len(&self) -> io::Result<u64> {
-            self.0.len()
+            self.file.len()
         }
 
         fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-            self.0.read(offset, out)
+            self.file.read(offset, out)
         }
 
         fn set_len(&self, len: u64) -> io::Result<()> {
-            self.0.set_len(len)
+            self.file.set_len(len)
         }
 
         fn sync_data(&self) -> io::Result<()> {
-            self.0.sync_data()
+            self.file.sync_data()
         }
 
         fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-            self.0.write(offset, data)
+            self.file.write(offset, data)
         }
 
         fn try_lock_shared_range(
@@ -223,8 +237,8 @@ mod tests {
             _: Bound<u64>,
             _: Bound<u64>,
         ) -> Result<bool, BackendError> {
-            self.0.set_len(20_000)?;
-            self.0.write(10_000, &[2; 10_000])?;
+            self.file.set_len(self.closed.len() as u64)?;
+            self.file.write(0, &self.closed)?;
             Ok(true)
         }
     }
@@ -234,12 +248,23 @@ mod tests {
     /// it from a backup.
     #[test]
     fn a_file_that_grows_until_it_is_locked_is_read_to_its_end() {
-        let file = InMemoryBackend::new();
-        file.set_len(10_000).unwrap();
-        let file = ReadOnlyFile::new(FileInUse(file));
+        let closed = [[0; 10_000], [2; 10_000]].concat();
+        let file = ReadOnlyFile::new(FileInUse::new(closed, 10_000));
         assert!(file.try_lock_range(Bound::Unbounded, Bound::Unbounded).unwrap());
         assert_eq!(file.len().unwrap(), 20_000);
         let bytes = all(&file);
         assert!(bytes[..10_000] == [0; 10_000] && bytes[10_000..] == [2; 10_000]);
+    }
+
+    /// redb itself must lock the file before it asks for the length.
+    #[test]
+    fn redb_opens_a_file_that_grows_until_it_is_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.redb");
+        drop(redb::Database::create(&path).unwrap());
+        let closed = std::fs::read(&path).unwrap();
+        let len = closed.len() - 4_096;
+        let file = ReadOnlyFile::new(FileInUse::new(closed, len));
+        redb::Builder::new().create_with_backend(file).unwrap();
     }
 }
