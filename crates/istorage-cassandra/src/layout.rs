@@ -113,30 +113,33 @@ impl Statements {
         let session = client.session();
         let to = &Preparation { session, table: format!("{keyspace}.{TABLE}") };
         // One after another, they would wait for a server that hangs again and again.
-        let (selects, partitions, updates, server_time) = futures::try_join!(
-            async {
-                futures::try_join!(
-                    to.select("value", "c_col = ?"),
-                    to.read_by_keys(true),
-                    to.read_by_keys(false),
-                    to.read_ranges("c_col, value"),
-                    to.read_ranges("c_col, value, TTL(value)"),
-                )
-            },
+        let (
+            get,
+            rows,
+            values,
+            read,
+            ttl_read,
+            partitions,
+            put,
+            put_ordered,
+            write_if,
+            write_if_for,
+            delete_if,
+            server_time,
+        ) = futures::try_join!(
+            to.select("value", "c_col = ?"),
+            to.read_by_keys(true),
+            to.read_by_keys(false),
+            to.read_ranges("c_col, value"),
+            to.read_ranges("c_col, value, TTL(value)"),
             to.prepare(format!("SELECT DISTINCT p_key FROM {}", to.table)),
-            async {
-                futures::try_join!(
-                    to.update("", ""),
-                    to.update("USING TIMESTAMP ? AND TTL ?", ""),
-                    to.update("", "IF value = ?"),
-                    to.update("USING TTL ?", "IF value = ?"),
-                    to.prepare(format!("DELETE FROM {} {ROW} IF value = ?", to.table)),
-                )
-            },
+            to.update("", ""),
+            to.update("USING TIMESTAMP ? AND TTL ?", ""),
+            to.update("", "IF value = ?"),
+            to.update("USING TTL ?", "IF value = ?"),
+            to.prepare(format!("DELETE FROM {} {ROW} IF value = ?", to.table)),
             to.prepare("SELECT toTimestamp(now()) FROM system.local".to_owned()),
         )?;
-        let (get, rows, values, read, ttl_read) = selects;
-        let (put, put_ordered, write_if, write_if_for, delete_if) = updates;
         let conditional = |mut statement: PreparedStatement| {
             statement.set_load_balancing_policy(Some(Arc::clone(client.conditional())));
             statement
