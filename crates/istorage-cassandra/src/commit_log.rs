@@ -6,7 +6,7 @@ use futures::future::try_join_all;
 use istorage::{ErrorKind, Result};
 use scylla::{client::session::Session, cluster::Node};
 
-use crate::one_server::rows;
+use crate::{one_server::rows, routing::address};
 
 /// When a server syncs its commit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,7 @@ async fn of_server(session: &Session, node: &Arc<Node>) -> Result<(SocketAddr, C
         Err(error) => return Err(error),
     };
     let value = values.into_iter().next().and_then(|(value,)| value);
-    let address = (node.address.ip(), node.address.port()).into();
-    Ok((address, of_value(value.as_deref())))
+    Ok((address(node), of_value(value.as_deref())))
 }
 
 fn of_value(value: Option<&str>) -> CommitLogSync {

@@ -45,8 +45,8 @@ impl CassandraDriver {
         Ok(CassandraDriver { shared: SharedClient::new(client), clock, replication, datacenter })
     }
 
-    /// Asks the servers when they sync their commit logs. Whether an acknowledged write survives a
-    /// crash depends on that.
+    /// Asks each server that is connected when it syncs its commit log. Whether an acknowledged
+    /// write survives a crash depends on that.
     ///
     /// # Errors
     /// `Unavailable` if a server that is connected does not answer before `deadline`.

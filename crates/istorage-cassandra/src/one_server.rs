@@ -1,4 +1,4 @@
-//! Queries that one server answers about itself.
+//! Queries to one server.
 
 use std::sync::Arc;
 

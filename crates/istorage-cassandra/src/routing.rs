@@ -101,6 +101,6 @@ impl LoadBalancingPolicy for Routing {
     }
 }
 
-fn address(node: &Node) -> std::net::SocketAddr {
+pub(crate) fn address(node: &Node) -> std::net::SocketAddr {
     (node.address.ip(), node.address.port()).into()
 }
