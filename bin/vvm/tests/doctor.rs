@@ -21,7 +21,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use fixture::StorageFixture;
+use fixture::{Storage, StorageFixture};
 use ielections::LockFile;
 use node::{NodeProcess, free};
 use rustix::process::Signal;
@@ -199,7 +199,8 @@ fn access() {
     fs::write(folder.path().join("keys.json"), keys).unwrap();
     // A node warns of the same.
     let node = NodeProcess::start_at(folder.path(), &config, free(), admin);
-    node.until("/livez", |status| status == 200);
+    // A node that is killed earlier leaves a system keyspace that is not finished.
+    node.until("/readyz", |status| status == 200);
     let log = node.log_text();
     assert!(log.contains("access at risk") && log.contains("tokens can be read"), "{log}");
     drop(node);
@@ -422,9 +423,12 @@ fn server(fixture: &StorageFixture) {
     assert_eq!(found.code, Some(0), "{:?}", found.checks);
     found.is_ok("storage", &["it answers, and has the keyspace"]);
     found.is_ok("storage clock", &[]);
-    // The servers of the tests have the default of Cassandra.
-    if storage.contains("cassandra") {
-        found.warns("commit log", &["acknowledge writes before", "127.0.0.1:"]);
+    if let Storage::Cassandra(addresses) = &fixture.storage {
+        // Those of the tests sync late, as Cassandra does by default. Other servers may not.
+        match &StorageFixture::servers_that_sync_late(addresses)[..] {
+            [] => found.is_ok("commit log", &[]),
+            late => found.warns("commit log", &["acknowledge writes before", &late.join(", ")]),
+        }
     }
     found.is_ok("deployment", &["demo/shop is deployed as it is configured"]);
     found.is_ok("leases", &["1 of 16 seats"]);

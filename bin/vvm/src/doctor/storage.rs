@@ -99,7 +99,9 @@ fn of_commit_logs(syncs: &[(SocketAddr, CommitLogSync)]) -> Finding {
         let what = format!("these servers do not tell when they sync: {}", unknown.join(", "));
         return Finding::ok(COMMIT_LOG, what);
     }
-    Finding::ok(COMMIT_LOG, "all servers sync a write before they acknowledge it")
+    let early = with(CommitLogSync::BeforeAnswers).join(", ");
+    let what = format!("these servers sync a write before they acknowledge it: {early}");
+    Finding::ok(COMMIT_LOG, what)
 }
 
 fn in_use() -> Finding {
@@ -302,7 +304,9 @@ mod tests {
             of_commit_logs(&servers.collect::<Vec<_>>())
         };
         let (before, after) = (CommitLogSync::BeforeAnswers, CommitLogSync::AfterAnswers);
-        assert_eq!(of(&[before, before]).verdict, Verdict::Ok);
+        let early = of(&[before, before]);
+        assert_eq!(early.verdict, Verdict::Ok);
+        assert!(early.what.ends_with("it: 10.0.0.1:9042, 10.0.0.2:9042"), "{early}");
         assert_eq!(of(&[before, CommitLogSync::Unknown]).verdict, Verdict::Ok);
         let late = of(&[before, after, CommitLogSync::Unknown]);
         assert_eq!(late.verdict, Verdict::Warn);

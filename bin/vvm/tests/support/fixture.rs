@@ -4,6 +4,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use clock::Clock;
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
+use istorage_cassandra::{CassandraConfig, CassandraDriver, CommitLogSync};
 use sysvvm::{AppName, System};
 use tempfile::TempDir;
 
@@ -94,6 +95,27 @@ impl StorageFixture {
         NodeProcess::start_at(&folder, config, api, admin)
     }
 
+    /// Connects to the servers at these addresses.
+    async fn connect_to_cassandra(addresses: &str) -> CassandraDriver {
+        let clock = Clock::system();
+        let soon = clock.now() + PATIENCE;
+        let config = CassandraConfig::new(addresses.split(',').map(str::to_owned));
+        CassandraDriver::connect(config, clock, soon).await.unwrap()
+    }
+
+    /// The servers of Cassandra that acknowledge a write before they sync it.
+    #[allow(dead_code, reason = "only the suite of the doctor needs it")]
+    pub(crate) fn servers_that_sync_late(addresses: &str) -> Vec<String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let driver = StorageFixture::connect_to_cassandra(addresses).await;
+            let syncs = driver.commit_log_syncs(Clock::system().now() + PATIENCE).await.unwrap();
+            driver.close().await;
+            let late = |(_, sync): &(_, CommitLogSync)| *sync == CommitLogSync::AfterAnswers;
+            syncs.into_iter().filter(late).map(|(server, _)| server.to_string()).collect()
+        })
+    }
+
     /// Opens the storage. A file of redb must be that of a node that was stopped.
     async fn connect(&self, redb: &Path) -> Arc<dyn StorageDriver> {
         let clock = Clock::system();
@@ -103,11 +125,8 @@ impl StorageFixture {
                 let config = istorage_redb::RedbConfig::new(redb);
                 Arc::new(istorage_redb::RedbDriver::open(config, clock).await.unwrap())
             }
-            Storage::Cassandra(address) => {
-                let config =
-                    istorage_cassandra::CassandraConfig::new(address.split(',').map(str::to_owned));
-                let driver = istorage_cassandra::CassandraDriver::connect(config, clock, soon);
-                Arc::new(driver.await.unwrap())
+            Storage::Cassandra(addresses) => {
+                Arc::new(StorageFixture::connect_to_cassandra(addresses).await)
             }
             Storage::DynamoDb(endpoint) => {
                 let config = istorage_dynamodb::DynamoDbConfig {
