@@ -29,16 +29,16 @@ const FAULTS: &str = "kill,pause,stop,step_down,drain,storage_link,client_link,p
                       pause_server,full_disk,clock";
 
 /// The runs of a test of the whole project.
-const ON_REDB: [&str; 9] =
-    ["run", "--storage", "redb", "--minutes", "1", "--seed", "1", "--faults", FAULTS];
-const ON_CASSANDRA: [&str; 9] =
-    ["run", "--storage", "cassandra", "--minutes", "3", "--seed", "2", "--faults", FAULTS];
+const SAMPLE: [&[&str]; 2] = [
+    &["run", "--storage", "redb", "--minutes", "1", "--seed", "1", "--faults", FAULTS],
+    &["run", "--storage", "cassandra", "--minutes", "3", "--seed", "2", "--faults", FAULTS],
+];
 
-/// Runs a fixed sample with the programs that the build of the tests has made. Both runs mostly
-/// wait, so they run at once. The output of the shorter one comes first.
+/// Runs a fixed sample with the programs that the build of the tests has made. The runs mostly
+/// wait, so they run at once. The output of each is printed when it has ended.
 pub(crate) fn run_sample(variables: &Variables) -> Result<()> {
     let program = cargo::target_folder()?.join("debug").join("rounds");
-    let run = |arguments: &[&str]| {
+    let run = &|arguments: &[&str]| {
         let mut command = Command::new(&program);
         command.args(arguments);
         command.envs(variables.iter().map(|(name, address)| (name, address)));
@@ -49,10 +49,10 @@ pub(crate) fn run_sample(variables: &Variables) -> Result<()> {
         ended
     };
     thread::scope(|scope| {
-        let on_redb = scope.spawn(|| run(&ON_REDB));
-        let on_cassandra = run(&ON_CASSANDRA);
-        let on_redb = on_redb.join().unwrap_or_else(|_| failed("a run of rounds panicked"));
-        on_redb.and(on_cassandra)
+        let runs = SAMPLE.map(|arguments| scope.spawn(move || run(arguments)));
+        let panicked = || failed("a run of rounds panicked");
+        let ended = runs.map(|run| run.join().unwrap_or_else(|_| panicked()));
+        ended.into_iter().collect()
     })
 }
 

@@ -91,8 +91,8 @@ impl ServerKind {
 /// When a Cassandra server writes its commit log to the disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CommitLog {
-    /// Now and then, as Cassandra does by default. A server that is killed loses the writes that it
-    /// acknowledged in the last moment.
+    /// Now and then, as Cassandra does by default. A server that is killed may lose the writes that
+    /// it acknowledged in the last moment.
     Periodic,
     /// Before it acknowledges a write.
     Batch,

@@ -5,6 +5,7 @@
 //! priority, and take only the time of the processors that the others leave.
 
 use std::{
+    iter,
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, PoisonError},
@@ -106,10 +107,10 @@ impl SuiteRun<'_> {
     /// Runs suites, and beside them the examples in the documentation and other checks. Passes each
     /// line of their output to `see`. A suite that fails does not stop the others, so one run shows
     /// all failures.
-    pub(crate) fn run<const N: usize>(
+    pub(crate) fn run(
         &self,
         suites: &[Suite],
-        checks: [(&str, Command); N],
+        checks: &[(&str, Command)],
         see: impl FnMut(&str) + Send,
     ) -> Result<()> {
         let (computing, waiting): (Vec<_>, Vec<_>) =
@@ -117,9 +118,9 @@ impl SuiteRun<'_> {
         let report = Mutex::new(Report { see, done: Vec::new(), failed: Vec::new() });
         let beside = || {
             self.run_lane(&computing, &report)?;
-            self.run_one("documentation", documented_examples(self.arguments)?, &report)?;
-            checks.into_iter().try_for_each(|(name, command)| {
-                self.run_one(name, with_lowest_priority(&command), &report)
+            let examples = ("documentation", documented_examples(self.arguments)?);
+            iter::once(&examples).chain(checks).try_for_each(|(name, command)| {
+                self.run_one(name, with_lowest_priority(command), &report)
             })
         };
         thread::scope(|scope| {
@@ -195,7 +196,7 @@ struct Report<S> {
 fn documented_examples(arguments: &[String]) -> Result<Command> {
     let mut command = cargo(&["test", "--workspace", "--doc", "--no-fail-fast", "--"])?;
     command.args(arguments);
-    Ok(with_lowest_priority(&command))
+    Ok(command)
 }
 
 /// Returns the same command, with the lowest priority.

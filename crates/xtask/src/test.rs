@@ -115,7 +115,7 @@ fn run_suites(
     let limit = (!options.long).then_some(SUITE_LIMIT);
     let run = SuiteRun { arguments: options.arguments, variables, limit };
     let checks = tidy::compiling()?;
-    steps.run("run the tests", || run.run(built, checks, |line| totals.add(line)))
+    steps.run("run the tests", || run.run(built, &checks, |line| totals.add(line)))
 }
 
 /// The numbers of tests, added up over all test binaries, and the names of those that failed.
