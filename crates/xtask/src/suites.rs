@@ -1,11 +1,11 @@
 //! The test binaries of the workspace, in two lanes.
 //!
-//! Many suites wait for servers, and for leases that end. Others only compute. So the suites that
-//! compute run beside the others, and so do the compilers of other checks. They have the lowest
-//! priority, and take only the time of the processors that the others leave.
+//! Most suites wait for servers, and for leases that end. They form the first lane. The second lane
+//! runs beside it: the suites that only compute and the compilers of other checks, which take only
+//! the time of the processors that the first lane leaves, and then suites that pass on a busy
+//! machine too. A suite that measures how long servers take runs alone, when both lanes have ended.
 
 use std::{
-    iter,
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, PoisonError},
@@ -32,6 +32,14 @@ const COMPUTING: [(&str, &str); 7] = [
     ("vvm-ownership", "simulation"),
     ("vvm-processor", "simulation"),
 ];
+
+/// Suites that pass on a busy machine, too. They run in the second lane because they take long.
+const PATIENT: [(&str, &str); 3] =
+    [("vvm-cli", "export"), ("vvm-cli", "levels"), ("vvm-cli", "packaging")];
+
+/// The suites that run alone. On a busy machine they would measure the load, and not the servers:
+/// the pause of a client was longer than allowed while compilers ran, and never without them.
+const ALONE: [(&str, &str); 1] = [("vvm-tests", "one_of_three_servers")];
 
 /// The number of suites in the list of those that took longest.
 const SLOWEST: usize = 12;
@@ -64,12 +72,12 @@ impl Suite {
         Some(Suite { package, name, program, folder })
     }
 
-    fn is_computing(&self) -> bool {
-        COMPUTING.contains(&(&self.package, &self.name))
+    fn is_one_of(&self, list: &[(&str, &str)]) -> bool {
+        list.contains(&(&self.package, &self.name))
     }
 
     fn command(&self, arguments: &[String]) -> Command {
-        let mut command = match self.is_computing() {
+        let mut command = match self.is_one_of(&COMPUTING) {
             true => with_lowest_priority(&Command::new(&self.program)),
             false => Command::new(&self.program),
         };
@@ -86,8 +94,9 @@ pub(crate) fn build() -> Result<Vec<Suite>> {
     let format = "--message-format=json-render-diagnostics";
     let mut command = cargo(&["test", "--workspace", "--no-run", format])?;
     process::run_reading(&mut command, |line| suites.extend(Suite::read(line)))?;
-    let is_built = |name: &(&str, &str)| suites.iter().any(|s| (&*s.package, &*s.name) == *name);
-    match COMPUTING.iter().find(|name| !is_built(name)) {
+    let is_built = |name: &&(&str, &str)| suites.iter().any(|suite| suite.is_one_of(&[**name]));
+    let named = [&COMPUTING[..], &PATIENT, &ALONE];
+    match named.into_iter().flatten().find(|name| !is_built(name)) {
         Some((package, name)) => failed(format!("there is no suite `{name}` of `{package}`")),
         None => Ok(suites),
     }
@@ -113,22 +122,27 @@ impl SuiteRun<'_> {
         checks: &[(&str, Command)],
         see: impl FnMut(&str) + Send,
     ) -> Result<()> {
-        let (computing, waiting): (Vec<_>, Vec<_>) =
-            suites.iter().partition(|suite| suite.is_computing());
+        let among = |list| suites.iter().filter(|suite| suite.is_one_of(list)).collect::<Vec<_>>();
+        let (computing, patient, alone) = (among(&COMPUTING), among(&PATIENT), among(&ALONE));
+        let named = [&computing[..], &patient, &alone].concat();
+        let first: Vec<_> = suites.iter().filter(|suite| !named.contains(suite)).collect();
         let report = Mutex::new(Report { see, done: Vec::new(), failed: Vec::new() });
-        let beside = || {
+        let second = || {
             self.run_lane(&computing, &report)?;
-            let examples = ("documentation", documented_examples(self.arguments)?);
-            iter::once(&examples).chain(checks).try_for_each(|(name, command)| {
-                self.run_one(name, with_lowest_priority(command), &report)
-            })
+            for (name, command) in checks {
+                self.run_one(name, with_lowest_priority(command), &report)?;
+            }
+            // Some examples wait for nodes, with a deadline.
+            self.run_one("documentation", documented_examples(self.arguments)?, &report)?;
+            self.run_lane(&patient, &report)
         };
         thread::scope(|scope| {
-            let beside = scope.spawn(beside);
-            let waited = self.run_lane(&waiting, &report);
-            let beside = beside.join().unwrap_or_else(|_| failed("a lane of suites panicked"));
-            waited.and(beside)
+            let second = scope.spawn(second);
+            let first = self.run_lane(&first, &report);
+            let second = second.join().unwrap_or_else(|_| failed("a lane of suites panicked"));
+            first.and(second)
         })?;
+        self.run_lane(&alone, &report)?;
         let report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
         eprint!("\nThe slowest suites:\n{}", slowest(report.done));
         match report.failed.as_slice() {
