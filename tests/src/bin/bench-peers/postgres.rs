@@ -15,6 +15,8 @@ use vvm_tests::bench::BenchError;
 /// The tables and the function.
 const SCHEMA: &str = include_str!("schema.sql");
 
+const TABLES: &str = "partition_offsets, workspace_numbers, partition_log, workspace_log, records";
+
 /// The longest time for the start of the server.
 const START: Duration = Duration::from_secs(30);
 
@@ -45,7 +47,7 @@ pub(crate) struct PostgresFigures {
 }
 
 impl PostgresServer {
-    /// Starts a server with an empty database of this bench. `None` if PostgreSQL is not installed.
+    /// Starts a server with the tables of this bench. `None` if PostgreSQL is not installed.
     pub(crate) async fn start(
         folder: &Path,
         workspaces: u64,
@@ -73,7 +75,7 @@ impl PostgresServer {
             server.stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn()?;
         let mut server = PostgresServer { programs, folder, workspaces, server };
         server.wait_until_ready(clock).await?;
-        server.fill().await?;
+        succeeded(server.sql(SCHEMA).output().await?)?;
         Ok(Some(server))
     }
 
@@ -91,18 +93,33 @@ impl PostgresServer {
         Ok(())
     }
 
-    /// Makes the tables, with a counter for each partition and each workspace.
-    async fn fill(&self) -> Result<(), BenchError> {
+    /// Empties the tables, and makes a counter for each partition and each workspace. Each round
+    /// begins so, because a round on redb begins with an empty file.
+    async fn empty(&self) -> Result<(), BenchError> {
         let last = self.workspaces - 1;
         let counters = format!(
-            "INSERT INTO partition_offsets SELECT number, 0 FROM generate_series(0, 9) number; \
+            "TRUNCATE {TABLES}; \
+             INSERT INTO partition_offsets SELECT number, 0 FROM generate_series(0, 9) number; \
              INSERT INTO workspace_numbers SELECT number, 0, 0 FROM generate_series(0, {last}) number;"
         );
-        for text in [SCHEMA, &counters, "VACUUM ANALYZE"] {
+        for text in [&counters, "VACUUM ANALYZE", "CHECKPOINT"] {
             succeeded(self.sql(text).output().await?)?;
         }
-        let script = format!("\\set ws random(0, {last})\nSELECT bill(:ws);\n");
-        Ok(fs::write(self.folder.join("bill.sql"), script)?)
+        Ok(())
+    }
+
+    /// Writes the script of a client. The clients take the workspaces in turn, as on redb, so few
+    /// commands wait for the counter of a workspace.
+    fn write_script(&self, clients: usize) -> Result<PathBuf, BenchError> {
+        let script = self.folder.join("bill.sql");
+        let workspaces = self.workspaces;
+        let text = format!(
+            "\\set turn :turn + 1\n\
+             \\set ws (:turn * {clients} + :client_id) % {workspaces}\n\
+             SELECT bill(:ws);\n"
+        );
+        fs::write(&script, text)?;
+        Ok(script)
     }
 
     fn sql(&self, text: &str) -> Command {
@@ -112,17 +129,19 @@ impl PostgresServer {
         psql
     }
 
-    /// Runs a number of clients for a time. Each sends its next command when the one before is
-    /// answered.
+    /// Runs a number of clients for a time on empty tables. Each client sends its next command when
+    /// the one before is answered.
     pub(crate) async fn run(
         &self,
         clients: usize,
         seconds: u32,
     ) -> Result<PostgresFigures, BenchError> {
+        self.empty().await?;
+        let script = self.write_script(clients)?;
         let mut bench = Command::new(self.programs.join("pgbench"));
         let (clients, threads) = (clients.to_string(), clients.min(2).to_string());
         bench.args(["-n", "-M", "prepared", "-U", "postgres", "-c", &clients, "-j", &threads]);
-        bench.args(["-T", &seconds.to_string(), "-f"]).arg(self.folder.join("bill.sql"));
+        bench.args(["-D", "turn=0", "-T", &seconds.to_string(), "-f"]).arg(script);
         let output = succeeded(bench.arg("-h").arg(&self.folder).arg("postgres").output().await?)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let figure = |name: &str| {
