@@ -58,7 +58,7 @@ fn wrong_order(
     wrong.map(|before| (text(before), command.numbers())).collect()
 }
 
-/// Finds refusals that no version of the document explains which it can have had then.
+/// Finds refusals that no possible version of the document explains.
 fn wrong_refusals(
     command: &Command<'_>,
     (id, if_match): (u64, Option<Version>),
@@ -73,7 +73,7 @@ fn wrong_refusals(
     }
     let (floors, ceilings) =
         (RankFloors::of(&record.operations), RankCeilings::of(&record.operations));
-    // A key that was refused was refused before its effect.
+    // A refused try came before the effect of its key.
     let effect = command.events.iter().filter_map(|(_, event)| record.rank(event.version)).min();
     for of in refusals {
         let floor = floors.before(of.begin);
