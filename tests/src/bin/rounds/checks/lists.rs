@@ -211,6 +211,20 @@ mod tests {
     }
 
     #[test]
+    fn an_old_version_in_a_list_after_a_later_event_was_acknowledged_is_found() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let old = scene.record(id).unwrap().version;
+        let write = scene.update("b", id, None);
+        scene.history.operations[write].outcome = Outcome::Unknown { why: "cut".into() };
+        scene.bill("c");
+        let list = scene.list();
+        assert_eq!(find(&Facts::of(&scene.history)), []);
+        listed(&mut scene, list)[0].1 = old;
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("not possible"));
+    }
+
+    #[test]
     fn a_document_that_is_listed_before_it_is_created_is_found() {
         let mut scene = Scene::new();
         let list = scene.list();
