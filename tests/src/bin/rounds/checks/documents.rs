@@ -1,9 +1,11 @@
 //! Reads and changes of one document are linearizable.
 
+use std::collections::HashMap;
+
 use super::{Facts, Found, facts::Command, versions::RecordVersions};
 use crate::{
-    history::{Change, Operation, Outcome, Part, Record, Request, Version},
-    real_time_order::{RankCeilings, RankFloors, contradiction, of_read},
+    history::{Change, Operation, Outcome, Part, Record, RecordKey, Request, Version},
+    real_time_order::{self, Limits, contradiction},
 };
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {
@@ -28,13 +30,18 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
         };
         found.extend(wrong.map(|text| (text, vec![operation.number])));
     }
+    let mut limits: HashMap<RecordKey, Limits> = HashMap::new();
     for command in facts.commands.values().filter(|command| has_log(command.ws)) {
         let Change::Update { id, if_match } = command.change else { continue };
-        let Some(record) = records.get(&(command.ws, *id)) else { continue };
+        let key = (command.ws, *id);
+        let Some(record) = records.get(&key) else { continue };
         if let Some(expected) = if_match {
             found.extend(wrong_order(command, (*id, *expected), record));
         }
-        found.extend(wrong_refusals(command, (*id, *if_match), record));
+        if command.tries.iter().any(|of| is_refusal(of)) {
+            let limits = limits.entry(key).or_insert_with(|| Limits::of(&record.operations));
+            found.extend(wrong_refusals(command, (*id, *if_match), record, limits));
+        }
     }
     found
 }
@@ -58,31 +65,25 @@ fn wrong_order(
     wrong.map(|before| (text(before), command.numbers())).collect()
 }
 
+/// Whether a try was refused because of the version of the document.
+fn is_refusal(of: &Operation) -> bool {
+    matches!(of.outcome, Outcome::Refused { status: 404 | 409 | 412, .. })
+}
+
 /// Finds refusals that no possible version of the document explains.
 fn wrong_refusals(
     command: &Command<'_>,
     (id, if_match): (u64, Option<Version>),
     record: &RecordVersions<'_>,
+    limits: &Limits,
 ) -> Found {
     let mut found = Found::new();
-    let is_refusal =
-        |of: &&&Operation| matches!(of.outcome, Outcome::Refused { status: 404 | 409 | 412, .. });
-    let mut refusals = command.tries.iter().filter(is_refusal).peekable();
-    if refusals.peek().is_none() {
-        return found;
-    }
-    let (floors, ceilings) =
-        (RankFloors::of(&record.operations), RankCeilings::of(&record.operations));
     // A refused try came before the effect of its key.
     let effect = command.events.iter().filter_map(|(_, event)| record.rank(event.version)).min();
-    for of in refusals {
-        let floor = floors.before(of.begin);
-        let ceiling = ceilings.after(of.end);
-        let is_possible = |rank: &usize| {
-            floor.is_none_or(|floor| floor.rank <= of_read(*rank))
-                && ceiling.is_none_or(|ceiling| ceiling.rank >= of_read(*rank))
-                && effect.is_none_or(|effect| *rank < effect)
-        };
+    for of in command.tries.iter().filter(|of| is_refusal(of)) {
+        let (floor, ceiling) = limits.around(of.begin, of.end);
+        let possible = real_time_order::possible(floor, ceiling, record.versions.len());
+        let is_before_effect = |rank: &usize| effect.is_none_or(|effect| *rank < effect);
         let is_absent = matches!(of.outcome, Outcome::Refused { status: 404, .. });
         let explains = |rank: usize| match rank.checked_sub(1) {
             None => is_absent,
@@ -91,7 +92,7 @@ fn wrong_refusals(
                 !is_absent && if_match.is_some_and(|expected| expected != version)
             }
         };
-        if !(0..=record.versions.len()).filter(is_possible).any(explains) {
+        if !possible.take_while(is_before_effect).any(explains) {
             let text = format!(
                 "operation {} got {:?}, and no version of document {id} explains it",
                 of.number, of.outcome

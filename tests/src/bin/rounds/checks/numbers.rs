@@ -9,7 +9,8 @@ use crate::history::{Outcome, Request};
 
 /// The fields of the demo application that the node fills in new rows with a number without gaps:
 /// from a gapless series, or from a sequence.
-pub(super) const GAPLESS: [(&str, &str); 2] = [("shop.Bill", "number"), ("shop.Delivery", "number")];
+pub(super) const GAPLESS: [(&str, &str); 2] =
+    [("shop.Bill", "number"), ("shop.Delivery", "number")];
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {
     let mut found = drawn_twice(facts);
