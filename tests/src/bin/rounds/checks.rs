@@ -81,7 +81,7 @@ pub(crate) const ALL: [Check; 14] = [
     },
     Check {
         name: "offsets",
-        promise: "the offsets of all logs are dense, epochs never fall along a log, and the logs of workspaces and partitions agree",
+        promise: "the offsets of all logs are dense, epochs and the times of events never fall along a log, and the logs of workspaces and partitions agree",
         find: offsets::find,
     },
     Check {
@@ -153,7 +153,8 @@ mod tests {
     fn the_documentation_has_the_promises_of_all_checks() {
         let text = include_str!("../../../../docs/testing.md");
         let (_, table) = text.split_once("| check | promise |\n|---|---|\n").unwrap();
-        let documented: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
+        let documented: Vec<&str> =
+            table.lines().take_while(|line| line.starts_with('|')).collect();
         let row = |check: &Check| format!("| `{}` | {} |", check.name, check.promise);
         assert_eq!(documented, ALL.iter().map(row).collect::<Vec<_>>());
     }

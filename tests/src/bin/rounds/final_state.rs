@@ -205,6 +205,7 @@ fn partition_event(line: &str) -> Option<PartitionEvent> {
         ws: value["workspace"].as_u64()?,
         wlog: value["wlogOffset"].as_u64()?,
         request: value["requestId"].as_str()?.to_owned(),
+        time_micros: Some(value["timeMicros"].as_u64()?),
     })
 }
 
