@@ -255,6 +255,7 @@ pub(crate) fn event(line: &str) -> Option<Event> {
         wlog: value["wlogOffset"].as_u64()?,
         version: Version { epoch: value["epoch"].as_u64()?, offset: value["plogOffset"].as_u64()? },
         request: value["requestId"].as_str()?.to_owned(),
+        time_micros: Some(value["timeMicros"].as_u64()?),
         rows: value["rows"]
             .as_array()
             .map_or(Some(Vec::new()), |rows| rows.iter().map(row).collect())?,
@@ -339,8 +340,9 @@ mod tests {
 
     #[test]
     fn a_part_of_a_line_in_a_whole_log_is_wrong() {
-        let line = r#"{"wlogOffset":1,"plogOffset":1,"epoch":1,"requestId":"a"}"#;
-        assert!(matches!(log(Ok(&answered(200, line))), Outcome::Events { .. }));
+        let line = r#"{"wlogOffset":1,"plogOffset":1,"epoch":1,"requestId":"a","timeMicros":17}"#;
+        let Outcome::Events { events } = log(Ok(&answered(200, line))) else { panic!() };
+        assert_eq!(events[0].time_micros, Some(17));
         let cut = format!("{line}\n{}", &line[..9]);
         assert!(matches!(log(Ok(&answered(200, &cut))), Outcome::Wrong { .. }));
     }

@@ -50,7 +50,7 @@ pub(crate) struct Check {
     find: fn(&Facts<'_>) -> Found,
 }
 
-/// No check reports more violations.
+/// The most violations that a check reports.
 const MOST: usize = 20;
 
 pub(crate) const ALL: [Check; 14] = [
@@ -66,7 +66,7 @@ pub(crate) const ALL: [Check; 14] = [
     },
     Check {
         name: "answers",
-        promise: "a command that was answered as done has one event, which its answer names; a refused one has none; one of unknown outcome has at most one",
+        promise: "a command that was answered as done has one event, which its answer names. A refused command has none. A command of unknown outcome has at most one",
         find: answers::find,
     },
     Check {
@@ -76,12 +76,12 @@ pub(crate) const ALL: [Check; 14] = [
     },
     Check {
         name: "keys",
-        promise: "all tries with one idempotency key have one effect and one answer, which each answer after the effect repeats",
+        promise: "all tries with one idempotency key have one effect and one answer. Once the effect is known, each later answer repeats it",
         find: keys::find,
     },
     Check {
         name: "offsets",
-        promise: "the offsets of all logs are dense, epochs never fall along a log, and the logs of workspaces and partitions agree",
+        promise: "the offsets of all logs are dense, epochs and the times of events never fall along a log, and the logs of workspaces and partitions agree",
         find: offsets::find,
     },
     Check {
@@ -101,22 +101,22 @@ pub(crate) const ALL: [Check; 14] = [
     },
     Check {
         name: "documents",
-        promise: "the reads and changes of each document can be put into one order, and a change with If-Match follows the version that it names, and a refusal has a version that explains it",
+        promise: "the reads and changes of each document are linearizable, and a change with `If-Match` follows the version that it names. A refusal has a version that explains it",
         find: documents::find,
     },
     Check {
         name: "lists",
-        promise: "a list has its documents in order, has all that it must have at one moment for each of them, and never goes back",
+        promise: "a list has its documents in order, each once. It has all documents that it must have, each in a version that was possible then, and never goes back",
         find: lists::find,
     },
     Check {
         name: "logs",
-        promise: "a log that is read has all events that were acknowledged before, in the order of the log, and never goes back; a follower gets each event once, up to the end",
+        promise: "a log that is read has all events that were acknowledged before, and never goes back. A follower gets each event once, in order, up to the end",
         find: logs::find,
     },
     Check {
         name: "epochs",
-        promise: "no leader answers a command that was sent after anything of its successor was seen, and epochs never fall",
+        promise: "no leader answers a command that was sent after a client saw an epoch of its successor. In all that clients saw, epochs never fall",
         find: epochs::find,
     },
     Check {
@@ -143,4 +143,19 @@ impl Check {
 pub(crate) fn run_all(history: &History) -> Vec<Violation> {
     let facts = Facts::of(history);
     ALL.iter().flat_map(|check| check.run(&facts)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_has_the_promises_of_all_checks() {
+        let text = include_str!("../../../../docs/testing.md");
+        let (_, table) = text.split_once("| check | promise |\n|---|---|\n").unwrap();
+        let documented: Vec<&str> =
+            table.lines().take_while(|line| line.starts_with('|')).collect();
+        let row = |check: &Check| format!("| `{}` | {} |", check.name, check.promise);
+        assert_eq!(documented, ALL.iter().map(row).collect::<Vec<_>>());
+    }
 }

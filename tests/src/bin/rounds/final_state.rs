@@ -19,18 +19,22 @@ const IDS: usize = 100;
 /// The partitions of the demo application.
 const PARTITIONS: u16 = 10;
 
-/// The ids of a sequence lie in a block of this size, and begin at this place of it. These are the
-/// blocks of the sequences of a workspace.
-const BLOCK: u64 = 5_000_000_000;
-const FIRST: u64 = 131_072;
+/// The ids of a sequence lie in a block of this size, and begin at this place of it. Lower ids are
+/// those of singletons.
+pub(crate) const BLOCK: u64 = 5_000_000_000;
+pub(crate) const FIRST: u64 = 131_072;
+
+/// The blocks of the sequences of a workspace.
 const BLOCKS: [u64; 2] = [64_536, 64_537];
 
 /// The ids behind the last one of a block that are read. No record may have them.
 const BEHIND: u64 = IDS as u64;
 
-/// The table with lists, and the condition for inactive documents, too:
+/// The table of which the final state has lists.
+pub(crate) const LISTED: &str = "shop.Article";
+
+/// The condition of a list of all documents, also of inactive ones:
 /// `{"sys.IsActive":{"$in":[true,false]}}`.
-const LISTED: &str = "shop.Article";
 const ALSO_INACTIVE: &str = "%7B%22sys.IsActive%22%3A%7B%22%24in%22%3A%5Btrue%2Cfalse%5D%7D%7D";
 
 /// The time for one page. After the first page that is not answered, the others get less.
@@ -201,6 +205,7 @@ fn partition_event(line: &str) -> Option<PartitionEvent> {
         ws: value["workspace"].as_u64()?,
         wlog: value["wlogOffset"].as_u64()?,
         request: value["requestId"].as_str()?.to_owned(),
+        time_micros: Some(value["timeMicros"].as_u64()?),
     })
 }
 

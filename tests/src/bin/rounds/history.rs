@@ -14,6 +14,8 @@ pub(crate) use self::file::{HistoryWriter, Line, read};
 pub(crate) struct History {
     pub(crate) operations: Vec<Operation>,
     pub(crate) end: FinalState,
+    /// What the run itself found broken, such as bounds that were exceeded.
+    pub(crate) broken: Vec<String>,
 }
 
 /// What the nodes answered after the last fault was over and all nodes had recovered.
@@ -200,6 +202,8 @@ pub(crate) struct Event {
     pub(crate) wlog: u64,
     pub(crate) version: Version,
     pub(crate) request: String,
+    /// Microseconds since 1970, by the clock of the leader. Histories of earlier runs have none.
+    pub(crate) time_micros: Option<u64>,
     /// The records as they were after the event.
     pub(crate) rows: Vec<Row>,
 }
@@ -217,11 +221,14 @@ pub(crate) struct Row {
 
 /// An event of the log of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct PartitionEvent {
     pub(crate) version: Version,
     pub(crate) ws: u64,
     pub(crate) wlog: u64,
     pub(crate) request: String,
+    /// As in [`Event`].
+    pub(crate) time_micros: Option<u64>,
 }
 
 /// A record as a read returned it.

@@ -78,5 +78,28 @@ fn check(file: &std::path::Path) -> Result<bool, BenchError> {
     let history = history::read(file)?;
     let violations = checks::run_all(&history);
     print!("{}", report::violations_text(&history, &violations));
-    Ok(violations.is_empty())
+    Ok(violations.is_empty() && history.broken.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Clock;
+
+    use super::*;
+    use crate::{history::Line, recorder::Recorder};
+
+    #[test]
+    fn a_check_reports_what_the_run_itself_found_broken() {
+        let folder = tempfile::tempdir().unwrap();
+        for broken in [None, Some("node 1 has 600 MiB of memory")] {
+            let file = folder.path().join(format!("{}.jsonl", broken.is_some()));
+            let first = Line::Run { seed: 1, settings: String::new() };
+            let recorder = Recorder::create(&file, Clock::system(), &first).unwrap();
+            broken.into_iter().for_each(|text| recorder.broken(text.to_owned()));
+            let recorded = recorder.end().unwrap().history.broken;
+            assert_eq!(recorded, broken.into_iter().collect::<Vec<_>>());
+            assert_eq!(history::read(&file).unwrap().broken, recorded);
+            assert_eq!(check(&file).unwrap(), broken.is_none());
+        }
+    }
 }

@@ -3,10 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use crate::{
-    checks::Violation,
     history::{History, Outcome},
     leaders::Owners,
-    report,
 };
 
 /// The width of a second, and the height of a lane.
@@ -20,12 +18,13 @@ const MEMORY: f64 = 40.0;
 /// The colours of the nodes.
 const COLOURS: [&str; 6] = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#a463f2", "#97bbf5"];
 
+/// `report` is the text of the results.
 pub(crate) fn html(
     seed: u64,
     history: &History,
     notes: &[(u64, String)],
     owners: &[Owners],
-    violations: &[Violation],
+    report: &str,
 ) -> String {
     let mut picture = Picture::default();
     let end = picture.rates(history);
@@ -46,7 +45,7 @@ pub(crate) fn html(
          owner of each partition, and the memory of each node, a colour for each node. Below: the faults.</p>\n\
          <div style=\"overflow-x:auto\"><svg width=\"{width:.0}\" height=\"{height:.0}\">{svg}</svg></div>\n\
          <pre>{}</pre>\n<pre>{notes}</pre>\n",
-        escaped(&report::violations_text(history, violations))
+        escaped(report)
     )
 }
 

@@ -6,6 +6,8 @@
 //! the order of the writes is known: the write of version `v` has the rank `2 * v`, a read of that
 //! version has `2 * v + 1`.
 
+use std::ops::RangeInclusive;
+
 /// An operation between its begin and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ranked {
@@ -64,14 +66,14 @@ impl RankFloors {
 
 /// The lowest rank of the operations that began after a moment.
 #[derive(Debug)]
-pub(crate) struct RankCeilings {
+struct RankCeilings {
     /// The begins from the last to the first, each with the operation of the lowest rank from
     /// there.
     lowest: Vec<(u64, Ranked)>,
 }
 
 impl RankCeilings {
-    pub(crate) fn of(operations: &[Ranked]) -> RankCeilings {
+    fn of(operations: &[Ranked]) -> RankCeilings {
         let mut by_begin = operations.to_vec();
         by_begin.sort_by_key(|operation| std::cmp::Reverse(operation.begin));
         let mut lowest: Vec<(u64, Ranked)> = Vec::with_capacity(by_begin.len());
@@ -82,10 +84,42 @@ impl RankCeilings {
         RankCeilings { lowest }
     }
 
-    pub(crate) fn after(&self, moment: u64) -> Option<Ranked> {
+    fn after(&self, moment: u64) -> Option<Ranked> {
         let count = self.lowest.partition_point(|(begin, _)| *begin > moment);
         self.lowest[..count].last().map(|(_, low)| *low)
     }
+}
+
+/// What the operations of a value say of each moment.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    floors: RankFloors,
+    ceilings: RankCeilings,
+}
+
+impl Limits {
+    pub(crate) fn of(operations: &[Ranked]) -> Limits {
+        Limits { floors: RankFloors::of(operations), ceilings: RankCeilings::of(operations) }
+    }
+
+    /// The operation of the highest rank before a time, and that of the lowest rank after it.
+    pub(crate) fn around(&self, begin: u64, end: u64) -> (Option<Ranked>, Option<Ranked>) {
+        (self.floors.before(begin), self.ceilings.after(end))
+    }
+}
+
+/// The versions that a read can have returned. `floor` is the operation of the highest rank that
+/// ended before the read, and `ceiling` that of the lowest rank that began after the read.
+pub(crate) fn possible(
+    floor: Option<Ranked>,
+    ceiling: Option<Ranked>,
+    last: usize,
+) -> RangeInclusive<usize> {
+    let version = |rank: u64| usize::try_from(rank / 2).unwrap_or(usize::MAX);
+    let first = floor.map_or(0, |floor| version(floor.rank));
+    // No read returns a version of which the write began after it.
+    let below = ceiling.map_or(last, |ceiling| version(ceiling.rank.saturating_sub(1)));
+    first..=below.min(last)
 }
 
 #[cfg(test)]
@@ -115,6 +149,24 @@ mod tests {
     fn a_read_returns_no_version_that_is_written_later() {
         let (read, write) = (ranked(0, 1, of_read(1)), ranked(2, 3, of_write(1)));
         assert_eq!(contradiction(&[read, write]), Some((read, write)));
+    }
+
+    #[test]
+    fn the_possible_versions_of_a_read_are_those_without_a_contradiction() {
+        let ranks = || (of_read(0)..of_write(4)).map(Some).chain([None]);
+        for (floor, ceiling) in ranks().flat_map(|floor| ranks().map(move |of| (floor, of))) {
+            let floor = floor.map(|rank| ranked(0, 1, rank));
+            let ceiling = ceiling.map(|rank| ranked(5, 6, rank));
+            let others: Vec<Ranked> = floor.into_iter().chain(ceiling).collect();
+            let is_possible = |version: &usize| {
+                let read = ranked(2, 4, of_read(*version));
+                let pairs = others.iter().map(|other| [*other, read]);
+                pairs.into_iter().all(|pair| contradiction(&pair).is_none())
+            };
+            let expected: Vec<usize> = (0..=3).filter(is_possible).collect();
+            let versions: Vec<usize> = possible(floor, ceiling, 3).collect();
+            assert_eq!(versions, expected, "{floor:?} {ceiling:?}");
+        }
     }
 
     #[test]

@@ -73,6 +73,16 @@ impl Recorder {
         });
     }
 
+    /// Records a violation that the run itself found, for the report and for later checks.
+    pub(crate) fn broken(&self, text: String) {
+        self.add(Line::Broken { text });
+    }
+
+    /// Looks at what was recorded until now.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&History) -> T) -> T {
+        self.with(|recorded| look(&recorded.history))
+    }
+
     pub(crate) fn add(&self, line: Line) {
         self.with(|recorded| recorded.add(line));
     }

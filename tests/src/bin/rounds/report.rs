@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
+use clock::Clock;
+
 use crate::{
     bounds::Bounds,
     checks::{self, Violation},
     history::{History, Operation, Outcome},
-    smallest,
+    smallest::Search,
 };
 
 /// The operations of a violation that are printed.
@@ -34,9 +36,6 @@ pub(crate) fn text(
     );
     add_times(&mut text, "all works again after", &bounds.ready_after);
     add_times(&mut text, "longest time without a command in a workspace", &bounds.gaps);
-    for broken in &bounds.violations {
-        line(&mut text, format!("BROKEN: {broken}"));
-    }
     text + &violations_text(history, violations)
 }
 
@@ -81,9 +80,13 @@ fn spread(times: &[Duration]) -> (Duration, Duration) {
     (times.get(times.len() / 2).copied().unwrap_or_default(), longest)
 }
 
-/// The violations, the first of each check with the smallest part of the history that shows it.
+/// What the run itself found broken, and the violations: the first of each check with the smallest
+/// part of the history that shows it.
 pub(crate) fn violations_text(history: &History, violations: &[Violation]) -> String {
-    let mut text = String::new();
+    let (clock, mut text) = (Clock::system(), String::new());
+    for broken in &history.broken {
+        line(&mut text, format!("BROKEN: {broken}"));
+    }
     for check in &checks::ALL {
         let mut found = violations.iter().filter(|violation| violation.check == check.name);
         let Some(first) = found.next() else {
@@ -92,15 +95,19 @@ pub(crate) fn violations_text(history: &History, violations: &[Violation]) -> St
         };
         line(&mut text, format!("BROKEN: {} ({})", check.promise, check.name));
         line(&mut text, format!("        {first}"));
-        let operations = smallest::operations(check, first, history);
+        let mut search = Search::new(&clock);
+        let operations = search.operations(check, first, history);
         for operation in operations.iter().take(MOST_OPERATIONS) {
             line(&mut text, format!("        {}", operation_text(operation)));
         }
         if operations.is_empty() {
-            let lines = smallest::end_lines(check, first, history);
+            let lines = search.end_lines(check, first, history);
             for of in lines.iter().take(MOST_OPERATIONS) {
                 line(&mut text, format!("        {of:?}").chars().take(600).collect());
             }
+        }
+        if let Some(cut) = search.cut() {
+            line(&mut text, format!("        {cut}"));
         }
         found.for_each(|other| line(&mut text, format!("        {other}")));
     }
@@ -117,4 +124,19 @@ fn operation_text(operation: &Operation) -> String {
         seconds(begin),
         seconds(end)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::testing::Scene;
+
+    #[test]
+    fn what_the_run_itself_found_broken_is_printed() {
+        let mut scene = Scene::new();
+        scene.history.broken.push("node 1 has 600 MiB of memory".into());
+        let text = violations_text(&scene.history, &[]);
+        assert_eq!(text.lines().next(), Some("BROKEN: node 1 has 600 MiB of memory"));
+        assert_eq!(text.matches("BROKEN").count(), 1);
+    }
 }

@@ -129,18 +129,16 @@ pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
     let Run { recorder, cluster, mut bounds, .. } = run;
     cluster.end().await;
     let recorder = Arc::into_inner(recorder).ok_or("something still records")?;
+    recorder.look(|history| bounds.check_gaps(history));
+    bounds.violations.iter().for_each(|text| recorder.broken(text.clone()));
     let recording = recorder.end()?;
     let Recording { history, notes } = &recording;
     let violations = checks::run_all(history);
-    bounds.check_gaps(history);
     let text = report::text(seed, history, &bounds, &violations);
     print!("{text}");
-    fs::write(folder.join("report.txt"), text)?;
+    fs::write(folder.join("report.txt"), &text)?;
     let owners = owners.lock().map(|owners| owners.clone()).unwrap_or_default();
-    fs::write(
-        folder.join("timeline.html"),
-        page::html(seed, history, notes, &owners, &violations),
-    )?;
+    fs::write(folder.join("timeline.html"), page::html(seed, history, notes, &owners, &text))?;
     storage.clean(&clock).await?;
     Ok(violations.is_empty() && bounds.violations.is_empty())
 }

@@ -1,84 +1,134 @@
 //! The smallest part of a history that still breaks a promise.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
+
+use clock::{Clock, Instant};
 
 use crate::{
     checks::{Check, Facts, Violation},
     history::{History, Line, Operation},
 };
 
-/// The parts of a history that are checked at most. A part of a long run takes a while.
+/// The parts of a history that are checked at most, and the time for them. A part of a long run
+/// takes a while.
 const MOST_TRIES: usize = 2_000;
+const MOST_TIME: Duration = Duration::from_secs(60);
 
-/// Returns operations that break the promise of a check without any other ones. The final state
-/// stays as it is, because it is not a part of the order of the operations. If the violation is in
-/// the final state alone, there are none: [`end_lines`] returns its lines.
-pub(crate) fn operations<'h>(
-    check: &Check,
-    violation: &Violation,
-    history: &'h History,
-) -> Vec<&'h Operation> {
-    let is_wrong = |operations: &[&'h Operation]| {
-        let facts = Facts::of_part(operations.to_vec(), &history.end);
-        check.run_whole(&facts).iter().any(|found| found.text == violation.text)
-    };
-    let named: BTreeSet<u64> = violation.operations.iter().copied().collect();
-    let of_violation =
-        history.operations.iter().filter(|operation| named.contains(&operation.number));
-    let of_violation: Vec<&Operation> = of_violation.collect();
-    if is_wrong(&of_violation) {
-        return without_parts(of_violation, 1, &is_wrong);
-    }
-    let half = history.operations.len() / 2;
-    without_parts(history.operations.iter().collect(), half.max(1), &is_wrong)
+/// A search for the smallest part.
+pub(crate) struct Search {
+    clock: Clock,
+    begin: Instant,
+    tries: usize,
+    /// Why the search ended before all parts were tried.
+    cut: Option<String>,
 }
 
-/// Returns lines of the final state that break the promise of a check without any operations and
-/// without any other lines. There are none if the violation needs operations.
-pub(crate) fn end_lines(check: &Check, violation: &Violation, history: &History) -> Vec<Line> {
-    let lines = history.end.lines();
-    let is_wrong = |lines: &[&Line]| {
-        let mut part = History::default();
-        lines.iter().for_each(|line| part.add((*line).clone()));
-        let found = check.run_whole(&Facts::of(&part));
-        found.iter().any(|found| found.text == violation.text)
-    };
-    let lines: Vec<&Line> = lines.iter().collect();
-    if !is_wrong(&lines) {
-        return Vec::new();
+impl Search {
+    pub(crate) fn new(clock: &Clock) -> Search {
+        Search { clock: clock.clone(), begin: clock.now(), tries: 0, cut: None }
     }
-    let half = (lines.len() / 2).max(1);
-    without_parts(lines, half, &is_wrong).into_iter().cloned().collect()
-}
 
-/// Leaves out parts of a length as long as the rest is wrong, and then parts of half this length.
-fn without_parts<'h, T>(
-    mut items: Vec<&'h T>,
-    mut length: usize,
-    is_wrong: &dyn Fn(&[&'h T]) -> bool,
-) -> Vec<&'h T> {
-    let mut tries = 0;
-    loop {
-        let mut at = 0;
-        while at < items.len() && tries < MOST_TRIES {
-            tries += 1;
-            let end = items.len().min(at + length);
-            let rest = [&items[..at], &items[end..]].concat();
-            if is_wrong(&rest) {
-                items = rest;
-            } else {
-                at += length;
+    /// Says why the search ended before all parts were tried, if it did. Then the result may be too
+    /// large.
+    pub(crate) fn cut(&self) -> Option<&str> {
+        self.cut.as_deref()
+    }
+
+    /// Whether another part may be tried.
+    fn may_try(&mut self) -> bool {
+        let took = self.clock.now().saturating_since(self.begin);
+        if self.tries >= MOST_TRIES || took >= MOST_TIME {
+            let tries = self.tries;
+            self.cut = Some(format!(
+                "(a smaller part may exist: the search ended after {tries} tries and {took:.0?})"
+            ));
+            return false;
+        }
+        self.tries += 1;
+        true
+    }
+
+    /// Returns operations that break the promise of a check without any other ones. The final state
+    /// stays as it is, because it is not a part of the order of the operations. If the violation is
+    /// in the final state alone, there are none: [`Search::end_lines`] returns its lines.
+    pub(crate) fn operations<'h>(
+        &mut self,
+        check: &Check,
+        violation: &Violation,
+        history: &'h History,
+    ) -> Vec<&'h Operation> {
+        let is_wrong = |operations: &[&'h Operation]| {
+            let facts = Facts::of_part(operations.to_vec(), &history.end);
+            check.run_whole(&facts).iter().any(|found| found.text == violation.text)
+        };
+        let named: BTreeSet<u64> = violation.operations.iter().copied().collect();
+        let of_violation =
+            history.operations.iter().filter(|operation| named.contains(&operation.number));
+        let of_violation: Vec<&Operation> = of_violation.collect();
+        if is_wrong(&of_violation) {
+            return self.without_parts(of_violation, 1, &is_wrong);
+        }
+        let half = history.operations.len() / 2;
+        self.without_parts(history.operations.iter().collect(), half.max(1), &is_wrong)
+    }
+
+    /// Returns lines of the final state that break the promise of a check without any operations
+    /// and without any other lines. There are none if the violation needs operations.
+    pub(crate) fn end_lines(
+        &mut self,
+        check: &Check,
+        violation: &Violation,
+        history: &History,
+    ) -> Vec<Line> {
+        let lines = history.end.lines();
+        let is_wrong = |lines: &[&Line]| {
+            let mut part = History::default();
+            lines.iter().for_each(|line| part.add((*line).clone()));
+            let found = check.run_whole(&Facts::of(&part));
+            found.iter().any(|found| found.text == violation.text)
+        };
+        let lines: Vec<&Line> = lines.iter().collect();
+        if !is_wrong(&lines) {
+            return Vec::new();
+        }
+        let half = (lines.len() / 2).max(1);
+        self.without_parts(lines, half, &is_wrong).into_iter().cloned().collect()
+    }
+
+    /// Leaves out parts of a length as long as the rest is wrong, and then parts of half this
+    /// length.
+    fn without_parts<'h, T>(
+        &mut self,
+        mut items: Vec<&'h T>,
+        mut length: usize,
+        is_wrong: &dyn Fn(&[&'h T]) -> bool,
+    ) -> Vec<&'h T> {
+        loop {
+            let mut at = 0;
+            while at < items.len() {
+                if !self.may_try() {
+                    return items;
+                }
+                let end = items.len().min(at + length);
+                let rest = [&items[..at], &items[end..]].concat();
+                if is_wrong(&rest) {
+                    items = rest;
+                } else {
+                    at += length;
+                }
             }
+            if length == 1 {
+                return items;
+            }
+            length /= 2;
         }
-        if length == 1 || tries == MOST_TRIES {
-            return items;
-        }
-        length /= 2;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use clock::ManualClock;
+
     use super::*;
     use crate::{
         checks::{
@@ -87,6 +137,14 @@ mod tests {
         },
         history::Outcome,
     };
+
+    fn search() -> Search {
+        Search::new(&ManualClock::new(1).clock())
+    }
+
+    fn check_of(violation: &Violation) -> &'static Check {
+        checks::ALL.iter().find(|check| check.name == violation.check).unwrap()
+    }
 
     #[test]
     fn a_stale_read_among_many_operations_is_shown_with_the_read_before_it() {
@@ -102,8 +160,8 @@ mod tests {
         scene.read_as(id, old, false);
         let violations = checks::run_all(&scene.history);
         let [violation] = &violations[..] else { panic!("{violations:?}") };
-        let check = checks::ALL.iter().find(|check| check.name == violation.check).unwrap();
-        let smallest = operations(check, violation, &scene.history);
+        let check = check_of(violation);
+        let smallest = search().operations(check, violation, &scene.history);
         let numbers: Vec<u64> = smallest.iter().map(|operation| operation.number).collect();
         assert_eq!(numbers, violation.operations);
     }
@@ -117,9 +175,66 @@ mod tests {
         let needed = |operations: &[&Operation]| {
             [7, 30].iter().all(|number| operations.iter().any(|of| of.number == *number))
         };
-        let smallest = without_parts(scene.history.operations.iter().collect(), 25, &needed);
+        let operations: Vec<&Operation> = scene.history.operations.iter().collect();
+        let mut search = search();
+        let smallest = search.without_parts(operations, 25, &needed);
         let numbers: Vec<u64> = smallest.iter().map(|operation| operation.number).collect();
         assert_eq!(numbers, [7, 30]);
+        assert_eq!(search.cut(), None);
+    }
+
+    /// The parts that were left out until then stay out.
+    #[test]
+    fn a_search_ends_when_its_time_is_over() {
+        let items: Vec<u64> = (0..100).collect();
+        for (seconds, most) in [(0, 1), (7, 100)] {
+            let manual = ManualClock::new(1);
+            let mut search = Search::new(&manual.clock());
+            let slow = |items: &[&u64]| {
+                manual.advance(Duration::from_secs(seconds));
+                items.iter().any(|item| **item == 7)
+            };
+            let left = search.without_parts(items.iter().collect(), 50, &slow);
+            let cut = "(a smaller part may exist: the search ended after 9 tries and 63s)";
+            assert_eq!(search.cut(), (seconds > 0).then_some(cut));
+            assert!(left.len() <= most && left.contains(&&7), "{left:?}");
+            assert_eq!(left.len() > 1, seconds > 0, "{left:?}");
+        }
+    }
+
+    #[test]
+    fn a_search_ends_after_the_most_tries() {
+        let items: Vec<usize> = (0..3 * MOST_TRIES).collect();
+        let mut search = search();
+        let all = search.without_parts(items.iter().collect(), 1, &|part| part.len() > items.len());
+        assert_eq!(all.len(), items.len());
+        assert!(search.cut().is_some_and(|cut| cut.contains("after 2000 tries")));
+    }
+
+    #[test]
+    fn a_hole_in_a_log_is_shown_by_the_lines_around_it() {
+        let mut scene = Scene::new();
+        for name in 0..300 {
+            scene.create(&format!("{name}"));
+        }
+        scene.log().remove(250);
+        scene.partition().remove(260);
+        let violations = checks::run_all(&scene.history);
+        let mut shown = Vec::new();
+        for violation in violations.iter().filter(|of| of.text.contains("after offset")) {
+            let check = check_of(violation);
+            assert!(search().operations(check, violation, &scene.history).is_empty());
+            for line in search().end_lines(check, violation, &scene.history) {
+                shown.push(match line {
+                    Line::LogEvent { event, .. } => ("workspace", event.wlog),
+                    Line::PartitionEvent { event, .. } => ("partition", event.version.offset),
+                    other => panic!("{other:?}"),
+                });
+            }
+        }
+        let around =
+            [("partition", 260), ("partition", 262), ("workspace", 250), ("workspace", 252)];
+        assert_eq!(shown, around);
     }
 
     #[test]
@@ -132,9 +247,9 @@ mod tests {
         record.row.fields["name"] = "torn".into();
         let violations = checks::run_all(&scene.history);
         let [violation] = &violations[..] else { panic!("{violations:?}") };
-        let check = checks::ALL.iter().find(|check| check.name == violation.check).unwrap();
-        assert!(operations(check, violation, &scene.history).is_empty());
-        let lines = end_lines(check, violation, &scene.history);
+        let check = check_of(violation);
+        assert!(search().operations(check, violation, &scene.history).is_empty());
+        let lines = search().end_lines(check, violation, &scene.history);
         let is_small =
             matches!(lines[..], [Line::LogEvent { ws: WS, .. }, Line::FinalRecord { ws: WS, .. }]);
         assert!(is_small, "{lines:?}");

@@ -1,9 +1,11 @@
 //! Reads and changes of one document are linearizable.
 
+use std::collections::HashMap;
+
 use super::{Facts, Found, facts::Command, versions::RecordVersions};
 use crate::{
-    history::{Change, Operation, Outcome, Part, Record, Request, Version},
-    real_time_order::{RankCeilings, RankFloors, contradiction, of_read},
+    history::{Change, Operation, Outcome, Part, Record, RecordKey, Request, Version},
+    real_time_order::{self, Limits, contradiction},
 };
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {
@@ -12,7 +14,7 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
     for ((ws, id), record) in records {
         if let Some((earlier, later)) = contradiction(&record.operations) {
             let text = format!(
-                "document {id} of workspace {ws}: operation {} ended before operation {} began, and saw a later version",
+                "document {id} of workspace {ws}: operation {} ended before operation {} began, and proves a later version",
                 earlier.operation, later.operation
             );
             found.push((text, vec![earlier.operation, later.operation]));
@@ -28,13 +30,18 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
         };
         found.extend(wrong.map(|text| (text, vec![operation.number])));
     }
+    let mut limits: HashMap<RecordKey, Limits> = HashMap::new();
     for command in facts.commands.values().filter(|command| has_log(command.ws)) {
         let Change::Update { id, if_match } = command.change else { continue };
-        let Some(record) = records.get(&(command.ws, *id)) else { continue };
+        let key = (command.ws, *id);
+        let Some(record) = records.get(&key) else { continue };
         if let Some(expected) = if_match {
             found.extend(wrong_order(command, (*id, *expected), record));
         }
-        found.extend(wrong_refusals(command, (*id, *if_match), record));
+        if command.tries.iter().any(|of| is_refusal(of)) {
+            let limits = limits.entry(key).or_insert_with(|| Limits::of(&record.operations));
+            found.extend(wrong_refusals(command, (*id, *if_match), record, limits));
+        }
     }
     found
 }
@@ -58,31 +65,25 @@ fn wrong_order(
     wrong.map(|before| (text(before), command.numbers())).collect()
 }
 
-/// Finds refusals that no version of the document explains which it can have had then.
+/// Whether a try was refused because of the version of the document.
+fn is_refusal(of: &Operation) -> bool {
+    matches!(of.outcome, Outcome::Refused { status: 404 | 409 | 412, .. })
+}
+
+/// Finds refusals that no possible version of the document explains.
 fn wrong_refusals(
     command: &Command<'_>,
     (id, if_match): (u64, Option<Version>),
     record: &RecordVersions<'_>,
+    limits: &Limits,
 ) -> Found {
     let mut found = Found::new();
-    let is_refusal =
-        |of: &&&Operation| matches!(of.outcome, Outcome::Refused { status: 404 | 409 | 412, .. });
-    let mut refusals = command.tries.iter().filter(is_refusal).peekable();
-    if refusals.peek().is_none() {
-        return found;
-    }
-    let (floors, ceilings) =
-        (RankFloors::of(&record.operations), RankCeilings::of(&record.operations));
-    // A key that was refused was refused before its effect.
+    // A refused try came before the effect of its key.
     let effect = command.events.iter().filter_map(|(_, event)| record.rank(event.version)).min();
-    for of in refusals {
-        let floor = floors.before(of.begin);
-        let ceiling = ceilings.after(of.end);
-        let is_possible = |rank: &usize| {
-            floor.is_none_or(|floor| floor.rank <= of_read(*rank))
-                && ceiling.is_none_or(|ceiling| ceiling.rank >= of_read(*rank))
-                && effect.is_none_or(|effect| *rank < effect)
-        };
+    for of in command.tries.iter().filter(|of| is_refusal(of)) {
+        let (floor, ceiling) = limits.around(of.begin, of.end);
+        let possible = real_time_order::possible(floor, ceiling, record.versions.len());
+        let is_before_effect = |rank: &usize| effect.is_none_or(|effect| *rank < effect);
         let is_absent = matches!(of.outcome, Outcome::Refused { status: 404, .. });
         let explains = |rank: usize| match rank.checked_sub(1) {
             None => is_absent,
@@ -91,7 +92,7 @@ fn wrong_refusals(
                 !is_absent && if_match.is_some_and(|expected| expected != version)
             }
         };
-        if !(0..=record.versions.len()).filter(is_possible).any(explains) {
+        if !possible.take_while(is_before_effect).any(explains) {
             let text = format!(
                 "operation {} got {:?}, and no version of document {id} explains it",
                 of.number, of.outcome
@@ -120,7 +121,10 @@ fn wrong_value(versions: Option<&RecordVersions<'_>>, record: &Record) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::testing::{Scene, change, refusal, texts};
+    use crate::checks::{
+        run_all,
+        testing::{Scene, change, refusal, texts},
+    };
 
     #[test]
     fn a_stale_read_is_found() {
@@ -141,7 +145,7 @@ mod tests {
         let mut scene = Scene::new();
         let id = scene.create("a");
         scene.read_as(id, None, false);
-        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw a later version"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("proves a later version"));
     }
 
     #[test]
@@ -166,7 +170,67 @@ mod tests {
         scene.read(id);
         assert_eq!(find(&Facts::of(&scene.history)), []);
         scene.read_as(id, old, false);
-        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw a later version"));
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("proves a later version"));
+    }
+
+    /// A former leader that reads what it remembers. The change of the document has no answer, and
+    /// only a later event of the log shows that the change was applied.
+    fn after_a_change_without_an_answer(prove: impl FnOnce(&mut Scene)) -> Vec<String> {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let old = scene.record(id);
+        scene.epoch = 2;
+        let write = scene.update("b", id, None);
+        scene.history.operations[write].outcome = Outcome::Unknown { why: "cut".into() };
+        prove(&mut scene);
+        let stale = scene.read_as(id, old, false);
+        let violations = run_all(&scene.history);
+        assert!(violations.iter().all(|of| of.check == "documents"), "{violations:?}");
+        let proof = [stale as u64 - 1, stale as u64];
+        assert!(violations.iter().all(|of| of.operations == proof), "{violations:?}");
+        violations.into_iter().map(|of| of.text).collect()
+    }
+
+    #[test]
+    fn a_stale_read_is_found_by_what_shows_a_later_event_of_the_log() {
+        assert_eq!(after_a_change_without_an_answer(|_| ()), [""; 0]);
+        let found = after_a_change_without_an_answer(|scene| drop(scene.create("c")));
+        assert!(found[0].contains("proves a later version"), "an answer");
+        let found = after_a_change_without_an_answer(|scene| drop(scene.read_log(2)));
+        assert!(found[0].contains("proves a later version"), "a read of the log");
+        let found = after_a_change_without_an_answer(|scene| {
+            let events = scene.log()[1..].to_vec();
+            let request = Request::Follow { follower: 1, from: 2 };
+            scene.operation(request, Outcome::Events { events });
+        });
+        assert!(found[0].contains("proves a later version"), "a followed log");
+    }
+
+    #[test]
+    fn an_event_without_an_answer_proves_nothing_of_the_events_before_it() {
+        let found = after_a_change_without_an_answer(|scene| {
+            scene.unknown("c", true);
+            // This read saw only the first event.
+            let events = scene.log()[..1].to_vec();
+            let outcome = Outcome::Events { events };
+            let read = scene.operation(Request::Log { from: 1 }, outcome);
+            scene.history.operations[read].begin = 0;
+        });
+        assert_eq!(found, [""; 0]);
+    }
+
+    /// At level 2 an event that a former leader acknowledged may be lost.
+    #[test]
+    fn the_answer_of_an_event_that_the_log_does_not_have_proves_nothing() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let old = scene.record(id);
+        let write = scene.update("b", id, None);
+        scene.history.operations[write].outcome = Outcome::Unknown { why: "cut".into() };
+        scene.create("lost");
+        scene.answer(2).version.epoch = 0;
+        scene.read_as(id, old, false);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
     }
 
     #[test]

@@ -20,11 +20,8 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
         let Some(record) = record.as_ref().filter(|_| eventual && has_log) else { continue };
         let versions = records.get(&(operation.ws, id));
         let rank = versions.and_then(|versions| versions.rank(record.version));
-        let write = rank.zip(versions).and_then(|(rank, versions)| {
-            let write = crate::real_time_order::of_write(rank);
-            versions.operations.iter().find(|operation| operation.rank == write)
-        });
-        if rank.is_none() || write.is_some_and(|write| write.begin > operation.end) {
+        let begin = rank.zip(versions).and_then(|(rank, versions)| versions.begin(rank));
+        if rank.is_none() || begin.is_some_and(|begin| begin > operation.end) {
             let text = format!(
                 "operation {number} read {:?}, which document {id} did not have",
                 record.version

@@ -17,19 +17,17 @@ pub(crate) struct Facts<'h> {
     /// The commands of events, by workspace and offset.
     pub(super) of_event: HashMap<(u64, u64), CommandId<'h>>,
     pub(super) records: BTreeMap<RecordKey, RecordVersions<'h>>,
-    /// For each workspace, the moments in which events were known to be done, by their offsets.
+    /// For each workspace, the moments in which events were known to be applied, by the places of
+    /// the events in the log.
     known: HashMap<u64, Vec<Known>>,
 }
 
-/// The moment in which a client knew that an event is done, from the end of an operation.
+/// The moment in which a client knew that an event is applied, from the end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) at: u64,
     pub(super) operation: u64,
 }
-
-/// The events of a workspace. Offsets above are wrong.
-const MOST_EVENTS: usize = 10_000_000;
 
 /// A command with all its tries.
 pub(super) struct Command<'h> {
@@ -60,7 +58,7 @@ impl<'h> Facts<'h> {
 
     pub(crate) fn of_part(operations: Vec<&'h Operation>, end: &'h FinalState) -> Facts<'h> {
         let commands = commands(&operations);
-        let known = known(&operations);
+        let known = known(&operations, end);
         let (of_event, records) = (HashMap::new(), BTreeMap::new());
         let mut facts = Facts { operations, end, commands, of_event, records, known };
         facts.add_events();
@@ -74,10 +72,11 @@ impl<'h> Facts<'h> {
         Some(self.commands.get(command)?.time())
     }
 
-    /// When an event was first known to be done: by its own answer, by that of a later one, or by a
-    /// read of the log.
-    pub(super) fn known_by(&self, ws: u64, wlog: u64) -> Option<Known> {
-        self.known.get(&ws)?.get(usize::try_from(wlog).ok()?).copied()
+    /// When an event was first known to be applied: by its own answer, by that of a later event, or
+    /// by a read of the log. `None` if no client ever knew.
+    pub(super) fn known_by(&self, ws: u64, event: &Event) -> Option<Known> {
+        let place = usize::try_from(event.wlog).ok()?.checked_sub(1)?;
+        self.known.get(&ws)?.get(place).copied().filter(|known| known.at < u64::MAX)
     }
 
     fn add_events(&mut self) {
@@ -115,19 +114,31 @@ impl<'h> Facts<'h> {
     }
 }
 
-/// The first moments of all workspaces, by offsets.
-fn known(operations: &[&Operation]) -> HashMap<u64, Vec<Known>> {
+/// The first moments of all workspaces, by the places of the events in the logs.
+///
+/// A leader answers a command, and shows an event of a log, when it has applied the event and all
+/// events before it. So what a client saw of an event holds for the events before it, too. This
+/// counts only if the final log has the event that was seen. At level 2 the event of a former
+/// leader may be lost, and nothing follows from its answer for the event that took its place. An
+/// event that stayed was applied at any level: by its own leader, or by a later one before that
+/// leader took commands.
+fn known(operations: &[&Operation], end: &FinalState) -> HashMap<u64, Vec<Known>> {
     let mut known: HashMap<u64, Vec<Option<Known>>> = HashMap::new();
     for operation in operations {
-        let wlog = match &operation.outcome {
-            Outcome::Written(written) => written.wlog,
-            Outcome::Events { events } => events.last().map_or(0, |event| event.wlog),
+        let (wlog, version) = match &operation.outcome {
+            Outcome::Written(written) => (written.wlog, written.version),
+            Outcome::Events { events } => match events.last() {
+                Some(event) => (event.wlog, event.version),
+                None => continue,
+            },
             _ => continue,
         };
-        // An offset that no log can have is found by other checks.
-        let place = usize::try_from(wlog).unwrap_or(0).min(MOST_EVENTS);
-        let known = known.entry(operation.ws).or_default();
-        known.resize(known.len().max(place + 1), None);
+        let Some(log) = end.logs.get(&operation.ws) else { continue };
+        let place = usize::try_from(wlog).ok().and_then(|wlog| wlog.checked_sub(1));
+        let is_seen = |event: &Event| (event.wlog, event.version) == (wlog, version);
+        let place = place.filter(|place| log.get(*place).is_some_and(is_seen));
+        let Some(place) = place else { continue };
+        let known = known.entry(operation.ws).or_insert_with(|| vec![None; log.len()]);
         let this = Known { at: operation.end, operation: operation.number };
         if known[place].is_none_or(|known| known.at > this.at) {
             known[place] = Some(this);

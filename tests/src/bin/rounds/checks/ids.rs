@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::{Facts, Found};
-use crate::history::CommandId;
-
-/// The ids of one sequence lie in a block of this size, and begin at this place of it. Lower ids
-/// are those of singletons.
-const BLOCK: u64 = 5_000_000_000;
-const FIRST: u64 = 131_072;
+use crate::{
+    final_state::{BLOCK, FIRST},
+    history::CommandId,
+};
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {
     let mut found = Found::new();

@@ -74,7 +74,7 @@ fn repeated_for_nothing(id: &CommandId<'_>, command: &Command<'_>) -> Found {
 /// Finds tries that were sent after the effect of their key was known, and that did not get its
 /// answer.
 fn forgotten(id: &CommandId<'_>, command: &Command<'_>, facts: &Facts<'_>) -> Found {
-    let effects = command.events.iter().filter_map(|(ws, event)| facts.known_by(*ws, event.wlog));
+    let effects = command.events.iter().filter_map(|(ws, event)| facts.known_by(*ws, event));
     let answered = command.answers().map(|(of, _)| Known { at: of.end, operation: of.number });
     let Some(known) = effects.chain(answered).min_by_key(|known| known.at) else {
         return Found::new();

@@ -1,33 +1,32 @@
 //! Lists have what they must have.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    ops::Bound,
-};
+use std::collections::{BTreeMap, HashMap};
 
 use super::{Facts, Found, versions};
 use crate::{
     history::{Operation, Outcome, Part, RecordKey, Request, Version},
-    real_time_order::{RankCeilings, RankFloors, Ranked, of_read},
+    real_time_order::{Limits, Ranked, of_read, of_write, possible},
 };
 
-/// The document, with the ranks that other operations allow at each moment.
-struct Bounds<'v, 'h> {
+/// The documents of a table of a workspace, in the order of their ids.
+#[derive(Default)]
+struct Documents<'v, 'h> {
+    ids: Vec<u64>,
+    all: Vec<Document<'v, 'h>>,
+    /// For each document, the first end of an operation that saw or wrote this document, or one
+    /// with a higher id.
+    there_from: Vec<u64>,
+}
+
+/// A document, with the ranks that other operations allow at each moment.
+struct Document<'v, 'h> {
     record: &'v versions::RecordVersions<'h>,
-    floors: RankFloors,
-    ceilings: RankCeilings,
+    limits: Limits,
 }
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {
     let records = &facts.records;
-    let seen = listed_versions(facts, records);
-    let mut bounds: BTreeMap<RecordKey, Bounds<'_, '_>> = BTreeMap::new();
-    for (key, record) in records {
-        let mut operations = record.operations.clone();
-        operations.extend(seen.get(key).into_iter().flatten());
-        let (floors, ceilings) = (RankFloors::of(&operations), RankCeilings::of(&operations));
-        bounds.insert(*key, Bounds { record, floors, ceilings });
-    }
+    let tables = tables(facts);
     let mut found = Found::new();
     for operation in &facts.operations {
         let Some(page) = Page::of(operation) else { continue };
@@ -35,26 +34,67 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
         if !facts.end.is_whole(Part::Log(operation.ws)) {
             continue;
         }
-        for id in page.documents.keys() {
-            let of_other = records.get(&(operation.ws, *id)).filter(|of| !page.has_table(of));
-            found.extend(of_other.map(|_| {
-                let (number, table) = (operation.number, page.table);
-                let text = format!("operation {number} lists {id}, which is not of {table}");
-                (text, vec![number])
-            }));
+        for id in &page.ids {
+            let number = operation.number;
+            let text = match records.get(&(operation.ws, *id)).map(table_of) {
+                Some(table) if table == Some(page.table) => continue,
+                Some(_) => format!("operation {number} lists {id}, which is not of {}", page.table),
+                None => format!("operation {number} lists {id}, which no event wrote"),
+            };
+            found.push((text, vec![number]));
         }
-        for id in page.documents.keys().filter(|id| !records.contains_key(&(operation.ws, **id))) {
-            let text = format!("operation {} lists {id}, which no event wrote", operation.number);
-            found.push((text, vec![operation.number]));
-        }
-        let (after, last) = ((operation.ws, page.after), (operation.ws, page.last));
-        let covered = (Bound::Excluded(after), Bound::Included(last.max(after)));
-        let covered = bounds.range(covered).filter(|(_, bounds)| page.has_table(bounds.record));
-        for ((_, id), bounds) in covered {
-            found.extend(wrong_document(operation, &page, *id, bounds));
+        let Some(documents) = tables.get(&(operation.ws, page.table)) else { continue };
+        for place in documents.compared(&page, operation.begin) {
+            let (id, document) = (documents.ids[place], &documents.all[place]);
+            found.extend(wrong_document(operation, &page, id, document));
         }
     }
     found
+}
+
+/// The documents of all tables, by the workspace and the table.
+fn tables<'v, 'h>(facts: &'v Facts<'h>) -> HashMap<(u64, &'h str), Documents<'v, 'h>> {
+    let seen = listed_versions(facts, &facts.records);
+    let mut tables: HashMap<(u64, &str), Documents<'_, '_>> = HashMap::new();
+    for (key, record) in &facts.records {
+        let Some(table) = table_of(record) else { continue };
+        let mut operations = record.operations.clone();
+        operations.extend(seen.get(key).into_iter().flatten());
+        let is_there = |of: &&Ranked| of.rank >= of_write(1);
+        let first = operations.iter().filter(is_there).map(|of| of.end).min();
+        let documents = tables.entry((key.0, table)).or_default();
+        documents.ids.push(key.1);
+        documents.there_from.push(first.unwrap_or(u64::MAX));
+        documents.all.push(Document { record, limits: Limits::of(&operations) });
+    }
+    for documents in tables.values_mut() {
+        let mut first = u64::MAX;
+        for there_from in documents.there_from.iter_mut().rev() {
+            first = first.min(*there_from);
+            *there_from = first;
+        }
+    }
+    tables
+}
+
+/// The table of a record.
+fn table_of<'h>(record: &versions::RecordVersions<'h>) -> Option<&'h str> {
+    record.versions.first().map(|(_, row)| &*row.table)
+}
+
+impl Documents<'_, '_> {
+    /// The places of the documents that are compared with a page: those that may have to be in the
+    /// page, and those that are. Later documents of which no operation knew when the page was read
+    /// are absent with right. Most pages are read long before most documents exist, so these are
+    /// left out.
+    fn compared(&self, page: &Page<'_>, begin: u64) -> Vec<usize> {
+        let from = self.ids.partition_point(|id| *id <= page.after);
+        let end = self.ids.partition_point(|id| *id <= page.last).max(from);
+        let known = self.there_from.partition_point(|there_from| *there_from < begin);
+        let known = known.clamp(from, end);
+        let listed = page.ids.iter().filter_map(|id| self.ids.binary_search(id).ok());
+        (from..known).chain(listed.filter(|place| (known..end).contains(place))).collect()
+    }
 }
 
 /// A page of a list.
@@ -99,10 +139,6 @@ impl<'h> Page<'h> {
         (!self.is_end && last <= after)
             .then(|| format!("operation {operation}: the list goes on at {last}, after {after}"))
     }
-
-    fn has_table(&self, record: &versions::RecordVersions<'_>) -> bool {
-        record.versions.first().is_some_and(|(_, row)| row.table == self.table)
-    }
 }
 
 /// The reads of documents that lists are.
@@ -131,27 +167,22 @@ fn wrong_document(
     operation: &Operation,
     page: &Page<'_>,
     id: u64,
-    bounds: &Bounds<'_, '_>,
+    document: &Document<'_, '_>,
 ) -> Option<(String, Vec<u64>)> {
     let number = operation.number;
-    let floor = bounds.floors.before(operation.begin);
-    let ceiling = bounds.ceilings.after(operation.end);
-    let is_possible = |rank: usize| {
-        let rank = of_read(rank);
-        floor.is_none_or(|floor| floor.rank <= rank)
-            && ceiling.is_none_or(|ceiling| ceiling.rank >= rank)
-    };
-    let versions = &bounds.record.versions;
+    let (floor, ceiling) = document.limits.around(operation.begin, operation.end);
+    let versions = &document.record.versions;
+    let mut possible = possible(floor, ceiling, versions.len());
     let (is_right, how) = match page.documents.get(&id) {
         Some(version) => {
-            let rank = bounds.record.rank(*version);
+            let rank = document.record.rank(*version);
             let is_active = rank.is_some_and(|rank| versions[rank - 1].1.is_active);
-            (is_active && rank.is_some_and(is_possible), format!("with {version:?}"))
+            let is_possible = rank.is_some_and(|rank| possible.contains(&rank));
+            (is_active && is_possible, format!("with {version:?}"))
         }
         None => {
-            let is_absent = |rank: &usize| *rank == 0 || !versions[*rank - 1].1.is_active;
-            let right = (0..=versions.len()).filter(is_absent).any(is_possible);
-            (right, "as absent or inactive".to_owned())
+            let is_absent = |rank: usize| rank == 0 || !versions[rank - 1].1.is_active;
+            (possible.any(is_absent), "as absent or inactive".to_owned())
         }
     };
     if is_right {
@@ -165,7 +196,7 @@ fn wrong_document(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::testing::{FIRST_ID, Scene, TABLE, texts};
+    use crate::checks::testing::{FIRST_ID, Scene, TABLE, WS, texts};
 
     fn listed(scene: &mut Scene, list: usize) -> &mut Vec<(u64, Version)> {
         match &mut scene.history.operations[list].outcome {
@@ -211,6 +242,20 @@ mod tests {
     }
 
     #[test]
+    fn an_old_version_in_a_list_after_a_later_event_was_acknowledged_is_found() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let old = scene.record(id).unwrap().version;
+        let write = scene.update("b", id, None);
+        scene.history.operations[write].outcome = Outcome::Unknown { why: "cut".into() };
+        scene.bill("c");
+        let list = scene.list();
+        assert_eq!(find(&Facts::of(&scene.history)), []);
+        listed(&mut scene, list)[0].1 = old;
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("not possible"));
+    }
+
+    #[test]
     fn a_document_that_is_listed_before_it_is_created_is_found() {
         let mut scene = Scene::new();
         let list = scene.list();
@@ -219,6 +264,30 @@ mod tests {
         let version = scene.record(id).unwrap().version;
         listed(&mut scene, list).push((id, version));
         assert!(texts(find(&Facts::of(&scene.history)))[0].contains("not possible"));
+    }
+
+    #[test]
+    fn only_documents_that_were_known_or_listed_are_compared() {
+        let mut scene = Scene::new();
+        let first = scene.create("a");
+        let list = scene.list();
+        let later: Vec<u64> = (0..100).map(|name| scene.create(&format!("{name}"))).collect();
+        let version = scene.record(later[70]).unwrap().version;
+        let compared = |scene: &Scene| {
+            let facts = Facts::of(&scene.history);
+            let tables = tables(&facts);
+            let page = Page::of(&scene.history.operations[list]).unwrap();
+            tables[&(WS, TABLE)].compared(&page, scene.history.operations[list].begin)
+        };
+        assert_eq!(compared(&scene), [0]);
+        listed(&mut scene, list).push((later[70], version));
+        assert_eq!(compared(&scene), [0, 71]);
+        // The ids are in the order of the log, and the commands of lower ids may end later.
+        scene.history.operations[50].end = 7;
+        assert_eq!(compared(&scene).len(), 50 + 1);
+        scene.history.operations[list].request =
+            Request::List { table: TABLE.into(), after: first };
+        assert_eq!(compared(&scene).len(), 49 + 1);
     }
 
     #[test]

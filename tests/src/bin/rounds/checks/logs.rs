@@ -26,10 +26,12 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
             found.extend(wrong.map(|text| (text, vec![operation.number])));
             let last = events.last().map_or(from.saturating_sub(1), |event| event.wlog);
             // An offset behind the end says nothing of the end.
-            if is_followed || events.is_empty() && last > log.len() as u64 {
+            if events.is_empty() && (is_followed || last > log.len() as u64) {
                 continue;
             }
             let Operation { begin, end, number, .. } = **operation;
+            // A follower need not be at the end of the log. What it got is in all later reads.
+            let begin = if is_followed { 0 } else { begin };
             let rank = of_read(last as usize);
             operations.push(Ranked { begin, end, rank, operation: number });
         }
@@ -184,6 +186,31 @@ mod tests {
         assert_eq!(find(&Facts::of(&scene.history)), []);
         events(&mut scene, again).pop();
         assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw or wrote a later event"));
+    }
+
+    #[test]
+    fn a_log_that_goes_back_behind_a_follower_is_found() {
+        let (mut scene, read) = three_events();
+        scene.history.operations.truncate(read);
+        scene.history.operations[2].outcome = Outcome::Unknown { why: "cut".into() };
+        let mut follow = |from: usize, end: usize| {
+            let events = scene.log()[from - 1..end].to_vec();
+            let request = Request::Follow { follower: 1, from: from as u64 };
+            scene.operation(request, Outcome::Events { events });
+        };
+        follow(1, 3);
+        // Another follower that is late is right.
+        follow(1, 2);
+        let Request::Follow { follower, .. } = &mut scene.history.operations[4].request else {
+            unreachable!()
+        };
+        *follower = 2;
+        let read = scene.read_log(2);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
+        events(&mut scene, read).pop();
+        let found = find(&Facts::of(&scene.history));
+        assert!(found[0].0.contains("saw or wrote a later event"), "{found:?}");
+        assert_eq!(found[0].1, [3, read as u64]);
     }
 
     #[test]

@@ -7,9 +7,10 @@ use serde_json::Value;
 use super::{Facts, Found};
 use crate::history::{Outcome, Request};
 
-/// The fields of the demo application that get a number without gaps: from a gapless series, or
-/// from a sequence.
-const GAPLESS: [(&str, &str); 2] = [("shop.Bill", "number"), ("shop.Delivery", "number")];
+/// The fields of the demo application that the node fills in new rows with a number without gaps:
+/// from a gapless series, or from a sequence.
+pub(super) const GAPLESS: [(&str, &str); 2] =
+    [("shop.Bill", "number"), ("shop.Delivery", "number")];
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {
     let mut found = drawn_twice(facts);

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{Facts, Found};
-use crate::history::{Part, Record, RecordKey};
-
-/// The table of which the final state has lists.
-const LISTED: &str = "shop.Article";
+use crate::{
+    final_state::LISTED,
+    history::{Part, Record, RecordKey},
+};
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {
     let end = facts.end;

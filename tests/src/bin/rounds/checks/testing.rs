@@ -52,7 +52,10 @@ impl Scene {
         let offset = self.partition().len() as u64 + 1;
         event.wlog = self.log().len() as u64 + 1;
         event.version = Version { epoch: self.epoch, offset };
-        let (version, wlog, request) = (event.version, event.wlog, event.request.clone());
+        // Events of one group have one time.
+        event.time_micros = Some(1_000 * (offset / 2));
+        let Event { version, wlog, time_micros, .. } = event;
+        let request = event.request.clone();
         for row in &event.rows {
             let record = Record { row: row.clone(), version };
             if row.table == TABLE {
@@ -60,7 +63,7 @@ impl Scene {
             }
             self.history.end.records.insert((WS, row.id), record);
         }
-        self.partition().push(PartitionEvent { version, ws: WS, wlog, request });
+        self.partition().push(PartitionEvent { version, ws: WS, wlog, request, time_micros });
         self.log().push(event);
         version
     }
@@ -71,7 +74,7 @@ impl Scene {
 
     pub(crate) fn event(&mut self, request: &str, rows: Vec<Row>) -> Version {
         let (version, request) = (Version { epoch: 0, offset: 0 }, request.to_owned());
-        self.append(Event { wlog: 0, version, request, rows })
+        self.append(Event { wlog: 0, version, request, time_micros: None, rows })
     }
 
     pub(crate) fn written(&mut self, version: Version, ids: Vec<(u64, u64)>) -> Outcome {

@@ -7,14 +7,12 @@ use serde_json::Value;
 use super::{
     Found,
     facts::{Command, Facts},
+    numbers::GAPLESS,
 };
 use crate::history::{CommandId, Event, Parent, Row, SentRow};
 
 /// The records that count gapless numbers. The system writes them.
 const COUNTERS: &str = "sys.NumberCounter";
-
-/// The fields that the node fills in new rows.
-const FILLED: [(&str, &str); 2] = [("shop.Bill", "number"), ("shop.Delivery", "number")];
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {
     let mut found = Found::new();
@@ -122,7 +120,7 @@ fn expected(sent: &SentRow, id: u64, ids: &HashMap<u64, u64>, before: Option<&Ro
 fn is_equal(row: &Row, expected: &Row, is_new: bool) -> bool {
     let mut row = row.clone();
     if let Some(fields) = row.fields.as_object_mut().filter(|_| is_new) {
-        let filled = FILLED.iter().filter(|(table, _)| *table == expected.table);
+        let filled = GAPLESS.iter().filter(|(table, _)| *table == expected.table);
         filled.for_each(|(_, field)| drop(fields.remove(*field)));
     }
     row == *expected

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::facts::{EventTime, Facts};
+use super::facts::{EventTime, Facts, Known};
 use crate::{
     history::{Event, Outcome, RecordKey, Request, Row, Version},
     real_time_order::{self, Ranked},
@@ -13,6 +13,8 @@ use crate::{
 pub(super) struct RecordVersions<'h> {
     /// The version with the rank `n` is at `n - 1`. Rank 0 is the time before the record existed.
     pub(super) versions: Vec<(Version, &'h Row)>,
+    /// For each version, when the first try of its command was sent, if a client sent it.
+    begins: Vec<Option<u64>>,
     ranks: HashMap<Version, usize>,
     pub(super) operations: Vec<Ranked>,
 }
@@ -20,6 +22,11 @@ pub(super) struct RecordVersions<'h> {
 impl<'h> RecordVersions<'h> {
     pub(super) fn rank(&self, version: Version) -> Option<usize> {
         self.ranks.get(&version).copied()
+    }
+
+    /// When the command of the version with this rank was sent.
+    pub(super) fn begin(&self, rank: usize) -> Option<u64> {
+        *self.begins.get(rank.checked_sub(1)?)?
     }
 
     /// The version that a version followed.
@@ -35,7 +42,7 @@ pub(super) fn records<'h>(facts: &Facts<'h>) -> BTreeMap<RecordKey, RecordVersio
     let mut records: BTreeMap<RecordKey, RecordVersions<'h>> = BTreeMap::new();
     for (ws, events) in &facts.end.logs {
         for event in events {
-            add_event(&mut records, *ws, event, facts.time_of(*ws, event));
+            add_event(&mut records, *ws, event, facts);
         }
     }
     for operation in &facts.operations {
@@ -64,16 +71,24 @@ fn add_event<'h>(
     records: &mut BTreeMap<RecordKey, RecordVersions<'h>>,
     ws: u64,
     event: &'h Event,
-    time: Option<EventTime>,
+    facts: &Facts<'h>,
 ) {
+    let time = facts.time_of(ws, event);
+    // A command without an answer ends when a client knows of its event in another way. The begin
+    // is that of the command, and is not known here.
+    let known = facts.known_by(ws, event).filter(|known| time.is_none_or(|of| known.at < of.end));
     for row in &event.rows {
         let record = records.entry((ws, row.id)).or_default();
         record.versions.push((event.version, row));
         let rank = record.versions.len();
+        record.begins.push(time.map(|time| time.begin));
         record.ranks.insert(event.version, rank);
+        let rank = real_time_order::of_write(rank);
         if let Some(EventTime { begin, end, operation }) = time {
-            let rank = real_time_order::of_write(rank);
             record.operations.push(Ranked { begin, end, rank, operation });
+        }
+        if let Some(Known { at: end, operation }) = known {
+            record.operations.push(Ranked { begin: 0, end, rank, operation });
         }
     }
 }

@@ -50,6 +50,10 @@ pub(crate) enum Line {
         part: Part,
         why: String,
     },
+    /// A violation that the run itself found: of times, memory, open files or exit codes.
+    Broken {
+        text: String,
+    },
     /// The last line. A file without it is of a run that did not come to its end.
     End,
 }
@@ -131,6 +135,7 @@ impl History {
         match line {
             Line::Run { .. } | Line::Note { .. } | Line::End => {}
             Line::Operation(operation) => self.operations.push(operation),
+            Line::Broken { text } => self.broken.push(text),
             Line::LogEvent { ws, event } => self.end.logs.entry(ws).or_default().push(event),
             Line::PartitionEvent { partition, event } => {
                 self.end.partitions.entry(partition).or_default().push(event);
@@ -171,6 +176,24 @@ mod tests {
             assert!(!end.is_whole(part));
             std::fs::remove_file(&path).unwrap();
         }
+    }
+
+    /// Earlier runs did not record the times of events.
+    #[test]
+    fn events_without_a_time_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.jsonl");
+        let version = r#""version":{"epoch":1,"offset":2}"#;
+        let event = format!(r#"{{"wlog":1,{version},"request":"a","rows":[]}}"#);
+        let of_partition = format!(r#"{{"ws":7,"wlog":1,{version},"request":"a"}}"#);
+        let lines = format!(
+            "{{\"line\":\"logEvent\",\"ws\":7,\"event\":{event}}}\n\
+             {{\"line\":\"partitionEvent\",\"partition\":1,\"event\":{of_partition}}}\n"
+        );
+        std::fs::write(&path, lines).unwrap();
+        let end = read(&path).unwrap().end;
+        assert_eq!(end.logs[&7][0].time_micros, None);
+        assert_eq!(end.partitions[&1][0].time_micros, None);
     }
 
     #[test]
