@@ -6,7 +6,8 @@ use std::{
     net::SocketAddr,
     os::unix::process::CommandExt,
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
+    sync::{Mutex, PoisonError},
 };
 
 /// Processes that are suspended until this value is dropped.
@@ -85,6 +86,7 @@ impl KilledServer {
         let command = command_of(pid).ok_or_else(|| format!("{pid} has no command line"))?;
         let folder = folder_of(&command).ok_or_else(|| format!("{pid} has no folder"))?;
         signal(pid, "-KILL")?;
+        reap(pid);
         Ok(KilledServer { command, folder })
     }
 }
@@ -101,11 +103,27 @@ impl Drop for KilledServer {
             .spawn();
         // `cargo xtask`, which started the first process of the node, finds the new process by this
         // file.
-        let noted =
-            started.and_then(|child| fs::write(self.folder.join("pid"), child.id().to_string()));
+        let noted = started.and_then(|child| {
+            let noted = fs::write(self.folder.join("pid"), child.id().to_string());
+            RESTARTED.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+            noted
+        });
         if let Err(error) = noted {
             eprintln!("{} is not started again: {error}", self.folder.display());
         }
+    }
+}
+
+/// The nodes that this process started again. Each must be waited for when it was killed:
+/// otherwise it stays in the table of processes until this process ends.
+static RESTARTED: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+
+/// Waits for the end of a process that was killed, if it is a child of this process.
+fn reap(pid: u32) {
+    let mut restarted = RESTARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(place) = restarted.iter().position(|child| child.id() == pid) {
+        // If this call fails, the process is not in the table any more.
+        let _ = restarted.swap_remove(place).wait();
     }
 }
 
@@ -148,5 +166,29 @@ fn signal(pid: u32, signal: &str) -> Result<(), String> {
     match status {
         Ok(status) if status.success() => Ok(()),
         other => Err(format!("kill {signal} {pid}: {other:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_killed_again_leaves_the_table_of_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = "127.0.0.9:9";
+        let yaml = "rpc_address: 127.0.0.9\nnative_transport_port: 9\n";
+        fs::write(folder.path().join("cassandra.yaml"), yaml).unwrap();
+        let option = format!("-Dcassandra.logdir={}", folder.path().display());
+        // It ends by itself, so nothing stays behind if the test fails.
+        let script = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; done";
+        let command = ["sh", "-c", script, "sh", &option].map(str::to_owned).to_vec();
+        drop(KilledServer { command, folder: folder.path().to_owned() });
+        let pid = fs::read_to_string(folder.path().join("pid")).unwrap();
+        assert!(PathBuf::from("/proc").join(&pid).exists());
+        let killed = KilledServer::node_at(address).unwrap();
+        assert!(!PathBuf::from("/proc").join(&pid).exists(), "{pid} was not waited for");
+        // It must not start again.
+        std::mem::forget(killed);
     }
 }

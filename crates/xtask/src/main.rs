@@ -80,7 +80,8 @@ enum XtaskCommand {
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Makes faults in a cluster of real nodes over a real storage, under load, and checks that no
-    /// promise is broken.
+    /// promise is broken. With `--help` the program prints its options.
+    #[command(disable_help_flag = true)]
     Rounds {
         /// Arguments for the program: --storage cassandra|cassandra_cluster|dynamodb|redb --minutes
         /// 3 --seed 1 --nodes 3 --level 0 --faults kill,pause. `check FILE` checks a kept history
@@ -243,6 +244,15 @@ mod tests {
         for args in ["--quick", "--long", "--quick --long", "--long -- cassandra"] {
             let line = format!("xtask test {args}");
             assert!(XtaskCommand::try_parse_from(line.split(' ')).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_program_of_rounds_gets_the_option_for_help() {
+        for line in ["xtask rounds --help", "xtask rounds -- --help"] {
+            let command = XtaskCommand::try_parse_from(line.split(' ')).unwrap();
+            let XtaskCommand::Rounds { arguments } = command else { panic!("{line}") };
+            assert_eq!(arguments, ["--help"], "{line}");
         }
     }
 

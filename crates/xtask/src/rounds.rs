@@ -1,6 +1,6 @@
 //! `cargo xtask rounds`: rounds of faults on real nodes, with servers of their own.
 
-use std::{process::Command, thread};
+use std::{process::Command, thread, time::Duration};
 
 use crate::{
     bench, cargo,
@@ -18,21 +18,29 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if arguments.first().is_some_and(|first| first == "check") {
         return process::run(command.args(arguments));
     }
+    if asks_for_help(arguments) {
+        return process::run(command.args(["run", "--help"]));
+    }
     let servers = OwnServers::new()?;
     let variables = servers.start(server_of(arguments).as_slice(), CommitLog::Batch)?;
     command.arg("run").args(arguments).envs(variables);
     process::run_reading(&mut command, |line| println!("{line}"))
 }
 
-/// The faults of the sample. A server that is killed takes most of a minute to come back.
-const FAULTS: &str = "kill,pause,stop,step_down,drain,storage_link,client_link,peer_link,\
-                      pause_server,full_disk,clock";
+/// The faults of the sample that each storage can have. `kill_server` is missing: the servers of
+/// `cargo xtask test` sync now and then, so a killed server loses writes that it acknowledged.
+const ON_REDB: &str = "kill,pause,stop,client_link,full_disk,clock";
+const ON_CASSANDRA: &str = "kill,pause,stop,step_down,drain,storage_link,client_link,peer_link,\
+                            pause_server,clock";
 
 /// The runs of a test of the whole project.
 const SAMPLE: [&[&str]; 2] = [
-    &["run", "--storage", "redb", "--minutes", "1", "--seed", "1", "--faults", FAULTS],
-    &["run", "--storage", "cassandra", "--minutes", "3", "--seed", "2", "--faults", FAULTS],
+    &["run", "--storage", "redb", "--minutes", "1", "--seed", "1", "--faults", ON_REDB],
+    &["run", "--storage", "cassandra", "--minutes", "3", "--seed", "2", "--faults", ON_CASSANDRA],
 ];
+
+/// The longest time of a run of the sample. The faults of the longest one last for 3 minutes.
+const SAMPLE_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// Runs a fixed sample with the programs that the build of the tests has made. The runs mostly
 /// wait, so they run at once. The output of each is printed when it has ended.
@@ -43,8 +51,8 @@ pub(crate) fn run_sample(variables: &Variables) -> Result<()> {
         command.args(arguments);
         command.envs(variables.iter().map(|(name, address)| (name, address)));
         let mut lines = Vec::new();
-        let ended =
-            process::run_reading_all(&mut command, None, |line| lines.push(line.to_owned()));
+        let see = |line: &str| lines.push(line.to_owned());
+        let ended = process::run_reading_all(&mut command, Some(SAMPLE_LIMIT), see);
         lines.iter().for_each(|line| println!("{line}"));
         ended
     };
@@ -56,6 +64,10 @@ pub(crate) fn run_sample(variables: &Variables) -> Result<()> {
     })
 }
 
+fn asks_for_help(arguments: &[String]) -> bool {
+    arguments.iter().any(|argument| matches!(&**argument, "--help" | "-h"))
+}
+
 /// The server of the storage that the arguments name.
 fn server_of(arguments: &[String]) -> Option<ServerKind> {
     let storage = bench::value_of("--storage", arguments).unwrap_or(USUAL);
@@ -65,6 +77,16 @@ fn server_of(arguments: &[String]) -> Option<ServerKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn help_starts_no_server() {
+        let asks = |line: &str| {
+            let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            asks_for_help(&arguments)
+        };
+        assert!(asks("--help") && asks("-h") && asks("--storage redb --help"));
+        assert!(!asks("") && !asks("--storage redb"));
+    }
 
     #[test]
     fn the_server_is_that_of_the_storage() {

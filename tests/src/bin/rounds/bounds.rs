@@ -1,23 +1,19 @@
 //! What a run must not exceed, beside its history: times, memory, files, and exit codes.
 
+mod exits;
+mod printed;
+mod usage;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     time::Duration,
 };
 
-use serde_json::Value;
-
+pub(crate) use self::{printed::Printed, usage::Usage};
 use crate::{
-    cluster::Cluster,
     faults::{Fault, FaultKind},
     history::{History, Outcome},
-    node::NodeExit,
 };
-
-/// A node has at most so much resident memory, and so many open files.
-const MEMORY_MAX: u64 = 512 << 20;
-const FILES_MAX: usize = 1_000;
 
 /// The time for a node to start, beside its failover: the pause of the supervisor, and the start
 /// itself on a busy machine.
@@ -26,12 +22,9 @@ const START_TIME: Duration = Duration::from_secs(15);
 /// The time for a server of Cassandra to start, and for the others to take it back.
 const SERVER_START: Duration = Duration::from_secs(90);
 
-/// A round explains the end of a process for so long after its own end, in microseconds.
-const EXPLAINED_FOR: u64 = 30_000_000;
-
 /// The time without a command, beside the takeover that the nodes print: the faults of a round
 /// begin one after another, and clients wait for answers of nodes that stand still.
-const GAP_SLACK: Duration = Duration::from_secs(8);
+pub(crate) const GAP_SLACK: Duration = Duration::from_secs(8);
 
 /// What a run has measured.
 #[derive(Debug, Default)]
@@ -39,13 +32,17 @@ pub(crate) struct Bounds {
     pub(crate) violations: Vec<String>,
     pub(crate) memory: u64,
     pub(crate) files: usize,
-    /// From the end of the last fault of a round until all nodes were ready and all workspaces
-    /// had a command done, by the kinds of faults.
+    /// From the end of the last fault of a round until all nodes were ready, and all nodes and
+    /// workspaces had a command done, by the kinds of faults.
     pub(crate) ready_after: BTreeMap<String, Vec<Duration>>,
-    /// The longest time without a command done in any workspace, for the rounds that leave a whole
-    /// node, by the kinds of faults.
+    /// The longest time without a command done in any workspace, for the rounds with a bound, by
+    /// the kinds of faults.
     pub(crate) gaps: BTreeMap<String, Vec<Duration>>,
     pub(crate) rounds: Vec<Round>,
+    /// When all nodes were told to stop, and when they had stopped, in microseconds.
+    pub(crate) stops: Vec<(u64, u64)>,
+    /// What the nodes print. `None` before they have started.
+    pub(crate) printed: Option<Printed>,
 }
 
 /// A round that is over.
@@ -53,10 +50,13 @@ pub(crate) struct Bounds {
 pub(crate) struct Round {
     /// The faults that had an effect.
     pub(crate) faults: Vec<Fault>,
-    /// From the begin of the first fault until everything worked again, in microseconds.
+    /// The begin of the first fault, in microseconds.
     pub(crate) begin: u64,
+    /// The end of the last fault.
+    pub(crate) healed: u64,
+    /// When everything worked again.
     pub(crate) end: u64,
-    /// The bound of a takeover, if the faults left a whole node and the storage alone.
+    /// The bound of the time without a command, if the faults leave one.
     pub(crate) takeover: Option<Duration>,
 }
 
@@ -69,39 +69,31 @@ impl Round {
     }
 }
 
-/// The bound of a takeover as the nodes print it. `None` if these faults leave no whole node, or a
-/// link is bad: a node behind a slow link keeps its partitions.
-pub(crate) fn takeover(cluster: &Cluster, faults: &[Fault]) -> Option<Duration> {
+/// The bound of a takeover as the nodes print it. `None` if these faults leave no whole node, or
+/// the storage or the link of a node to it is bad: a node behind a slow link keeps its partitions.
+///
+/// A node with one bad link can still be reached over the other one, so the partitions of this node
+/// have the same bound. Clocks hold no node up.
+pub(crate) fn takeover(printed: &Printed, nodes: usize, faults: &[Fault]) -> Option<Duration> {
+    use FaultKind::{ClientLink, Clock, Drain, Kill, Pause, PeerLink, StepDown, Stop};
     let is_of_node = |fault: &Fault| {
-        use FaultKind::{Clock, Drain, Kill, Pause, StepDown, Stop};
-        matches!(fault.kind, Kill | Pause | Stop | StepDown | Drain | Clock)
+        let kind = fault.kind;
+        matches!(kind, Kill | Pause | Stop | StepDown | Drain | Clock | ClientLink | PeerLink)
     };
+    let has =
+        |kind, target| faults.iter().any(|fault| fault.kind == kind && fault.target == target);
     let hit: BTreeSet<usize> = faults.iter().map(|fault| fault.target).collect();
-    if hit.len() >= cluster.nodes.len() || !faults.iter().all(is_of_node) {
-        return None;
-    }
-    cluster.nodes.iter().filter_map(|node| printed(&node.log(), &["takeover"])).max()
+    let leaves_one = hit.len() < nodes || faults.iter().all(|fault| fault.kind == Clock);
+    let is_cut_off = hit.iter().any(|node| has(ClientLink, *node) && has(PeerLink, *node));
+    let has_bound = leaves_one && !is_cut_off && faults.iter().all(is_of_node);
+    has_bound.then_some(printed.takeover)
 }
 
 /// The time in which a cluster works again after a round, by what its nodes print.
-pub(crate) fn ready_within(cluster: &Cluster, faults: &[Fault]) -> Duration {
-    let names = ["failover", "failover_of_slow"];
-    let failover = cluster.nodes.iter().filter_map(|node| printed(&node.log(), &names)).max();
+pub(crate) fn ready_within(printed: &Printed, faults: &[Fault]) -> Duration {
     let of_servers = faults.iter().any(|fault| fault.kind == FaultKind::KillServer);
     let server = if of_servers { SERVER_START } else { Duration::ZERO };
-    failover.unwrap_or_default() + START_TIME + server
-}
-
-/// The longest of these bounds, as a node printed them when it last began to wait for leadership.
-fn printed(log: &std::path::Path, names: &[&str]) -> Option<Duration> {
-    let text = fs::read_to_string(log).ok()?;
-    let line = text.lines().rev().find(|line| line.contains("failover_of_slow"))?;
-    let fields: Value = serde_json::from_str(line).ok()?;
-    let bound = |name: &str| {
-        let bound = fields["fields"][name].as_str()?.strip_suffix('s')?.parse().ok()?;
-        Some(Duration::from_secs_f64(bound))
-    };
-    names.iter().filter_map(|name| bound(name)).max()
+    printed.failover.max(printed.failover_of_slow) + START_TIME + server
 }
 
 /// The longest time between two commands that were done, of the times that overlap a round.
@@ -118,18 +110,10 @@ fn longest_gap(done: &[u64], round: &Round) -> Duration {
 
 impl Bounds {
     /// Takes the memory and the files of all nodes.
-    pub(crate) fn measure(&mut self, cluster: &Cluster) {
-        for node in &cluster.nodes {
-            let Some((memory, files)) = node.usage() else { continue };
-            if memory > MEMORY_MAX {
-                self.violations.push(format!("{} has {} MiB of memory", node.name, memory >> 20));
-            }
-            if files > FILES_MAX {
-                self.violations.push(format!("{} has {files} open files", node.name));
-            }
-            self.memory = self.memory.max(memory);
-            self.files = self.files.max(files);
-        }
+    pub(crate) fn add_usage(&mut self, usage: Usage) {
+        self.memory = self.memory.max(usage.memory);
+        self.files = self.files.max(usage.files);
+        self.violations.extend(usage.violations);
     }
 
     /// Takes a round that is over. `took` is the time from the end of its last fault until
@@ -169,62 +153,43 @@ impl Bounds {
         }
     }
 
-    /// Finds ends of processes that no fault explains.
-    pub(crate) fn check_exits(&mut self, exits: &[NodeExit]) {
-        for exit in exits {
-            let rounds = self.rounds.iter().filter(|round| {
-                exit.at >= round.begin && exit.at <= round.end.saturating_add(EXPLAINED_FOR)
-            });
-            let faults = rounds.flat_map(|round| &round.faults);
-            let faults: Vec<FaultKind> = faults.map(|fault| fault.kind).collect();
-            if !is_explained(exit, &faults) {
-                self.violations.push(format!(
-                    "{} ended with {} at {:.2} s, which nothing explains",
-                    exit.node,
-                    exit.status,
-                    exit.at as f64 / 1e6
-                ));
-            }
+    /// A run without a fault that had an effect proves nothing.
+    pub(crate) fn check_rounds(&mut self) {
+        if self.rounds.is_empty() {
+            self.violations.push("no fault had an effect, so the run proves nothing".to_owned());
         }
-    }
-}
-
-/// Whether one of these faults explains the end of a process. `docs/operations.md` has the codes.
-fn is_explained(exit: &NodeExit, faults: &[FaultKind]) -> bool {
-    use std::os::unix::process::ExitStatusExt;
-    let has = |kind| faults.contains(&kind);
-    match (exit.status.code(), exit.status.signal()) {
-        (None, Some(9)) => has(FaultKind::Kill),
-        // A signal may come before the process listens for it.
-        (Some(0), _) | (None, Some(15)) => has(FaultKind::Stop),
-        (Some(11), _) => has(FaultKind::StepDown),
-        // The storage, the leadership, or the time for the work to stop.
-        (Some(4 | 6 | 7 | 9 | 10), _) => !faults.is_empty(),
-        _ => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
-
     use super::*;
     use crate::{
         history::{Operation, Request, Version, Written},
         network::Traffic,
     };
 
-    fn round_of_a_kill(takeover: Option<Duration>) -> Round {
-        let fault = Fault {
-            kind: FaultKind::Kill,
-            target: 0,
+    /// A fault of the node or the server at a place.
+    pub(super) fn fault(kind: FaultKind, target: usize) -> Fault {
+        Fault {
+            kind,
+            target,
             traffic: Traffic::WHOLE,
             jump: Duration::ZERO,
             is_ahead: true,
             delay: Duration::ZERO,
             lasts: Duration::from_secs(1),
-        };
-        Round { faults: vec![fault], begin: 20_000_000, end: 60_000_000, takeover }
+        }
+    }
+
+    fn round_of_a_kill(takeover: Option<Duration>) -> Round {
+        Round {
+            faults: vec![fault(FaultKind::Kill, 0)],
+            begin: 20_000_000,
+            healed: 55_000_000,
+            end: 60_000_000,
+            takeover,
+        }
     }
 
     /// A history with commands that were done at these seconds.
@@ -274,21 +239,45 @@ mod tests {
     }
 
     #[test]
-    fn ends_need_a_fault_that_explains_them() {
-        let exit = |status| NodeExit {
-            node: "node 1".into(),
-            at: 0,
-            status: std::process::ExitStatus::from_raw(status),
+    fn a_run_without_rounds_is_broken() {
+        let mut bounds = Bounds::default();
+        bounds.check_rounds();
+        assert_eq!(bounds.violations.len(), 1);
+        let mut bounds = Bounds::default();
+        bounds.add_round(round_of_a_kill(None), Some(Duration::ZERO));
+        bounds.check_rounds();
+        assert!(bounds.violations.is_empty());
+    }
+
+    #[test]
+    fn rounds_have_a_bound_while_all_partitions_can_be_reached() {
+        use FaultKind::{
+            ClientLink, Clock, FullDisk, Kill, KillServer, Pause, PeerLink, StorageLink,
         };
-        let code = |code: i32| exit(code << 8);
-        assert!(is_explained(&exit(9), &[FaultKind::Kill]));
-        assert!(!is_explained(&exit(9), &[FaultKind::Pause]), "it was killed by somebody else");
-        assert!(is_explained(&code(7), &[FaultKind::Pause]));
-        assert!(!is_explained(&code(7), &[]));
-        assert!(!is_explained(&code(0), &[FaultKind::Kill]));
-        for wrong in [1, 2, 3, 5, 8, 12, 101] {
-            assert!(!is_explained(&code(wrong), &[FaultKind::Kill, FaultKind::Stop]), "{wrong}");
+        let seconds = Duration::from_secs;
+        let printed = Printed {
+            failover: seconds(13),
+            failover_of_slow: seconds(17),
+            takeover: seconds(22),
+            stop: seconds(6),
+        };
+        let has_bound = |nodes, faults: &[(FaultKind, usize)]| {
+            let faults: Vec<Fault> =
+                faults.iter().map(|(kind, target)| fault(*kind, *target)).collect();
+            takeover(&printed, nodes, &faults) == Some(seconds(22))
+        };
+        assert!(has_bound(3, &[(Kill, 0), (Pause, 1)]));
+        assert!(!has_bound(3, &[(Kill, 0), (Pause, 1), (Kill, 2)]));
+        assert!(has_bound(3, &[(ClientLink, 0)]) && has_bound(3, &[(PeerLink, 2)]));
+        assert!(has_bound(3, &[(ClientLink, 0), (PeerLink, 1)]));
+        assert!(!has_bound(3, &[(ClientLink, 0), (PeerLink, 0)]), "nothing reaches node 1");
+        for other in [StorageLink, KillServer, FullDisk] {
+            assert!(!has_bound(3, &[(other, 0)]), "{other}");
         }
-        assert!(!is_explained(&exit(6), &[FaultKind::Kill]), "it aborted");
+        assert!(has_bound(1, &[(Clock, 0)]));
+        assert!(!has_bound(1, &[(Kill, 0)]) && !has_bound(1, &[(Clock, 0), (Kill, 0)]));
+        let within = ready_within(&printed, &[fault(Kill, 0)]);
+        assert_eq!(within, seconds(17) + START_TIME);
+        assert_eq!(ready_within(&printed, &[fault(KillServer, 0)]), within + SERVER_START);
     }
 }

@@ -2,6 +2,7 @@
 
 mod batches;
 mod follower;
+mod probes;
 mod requests;
 
 use std::{
@@ -19,6 +20,7 @@ use fastrand::Rng;
 use tokio::task::JoinSet;
 use vvm_tests::bench::BenchError;
 
+pub(crate) use self::probes::Silent;
 use self::requests::Sent;
 use crate::{
     api::{self, ANSWER_TIMEOUT, HttpRequest},
@@ -77,8 +79,9 @@ struct KnownWorkspace {
     articles: VecDeque<(u64, Version)>,
     /// The last event that was acknowledged.
     log_end: u64,
-    /// When a command was last done.
-    last_done: u64,
+    /// When the last one of the commands that are done began. Answers that repeat an older answer
+    /// do not count.
+    last_begun: Option<u64>,
 }
 
 impl KnownWorkspace {
@@ -153,9 +156,9 @@ impl Shared {
         format!("c{}", self.next_id.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// When a command of each workspace was last done.
-    pub(crate) fn last_done(&self) -> BTreeMap<u64, u64> {
-        self.workspaces.iter().map(|ws| (*ws, self.known(*ws, |known| known.last_done))).collect()
+    /// When the last one of the commands of a workspace began that are done.
+    fn last_begun(&self, ws: u64) -> Option<u64> {
+        self.known(ws, |known| known.last_begun)
     }
 
     /// Creates the workspaces, before the first fault.
@@ -225,10 +228,11 @@ impl Shared {
     ) {
         self.recorder.operation(client, begin, ws, request, outcome.clone());
         let Outcome::Written(written) = outcome else { return };
-        let now = self.recorder.now();
         self.known(ws, |known| {
             known.log_end = known.log_end.max(written.wlog);
-            known.last_done = now;
+            if !written.repeated {
+                known.last_begun = known.last_begun.max(Some(begin));
+            }
             known.learn(sent, written);
         });
     }

@@ -17,7 +17,6 @@ use crate::{
     network::{Link, Traffic},
     node::{Node, NodeExit, NodeParts},
     recorder::Recorder,
-    shim,
     storage::{RunStorage, StorageKind},
 };
 
@@ -41,6 +40,8 @@ pub(crate) struct ClusterParts<'a> {
     pub(crate) count: usize,
     pub(crate) level: u8,
     pub(crate) storage: RunStorage,
+    /// The library that makes clocks and disks faulty.
+    pub(crate) shim: Option<PathBuf>,
 }
 
 impl Cluster {
@@ -50,17 +51,16 @@ impl Cluster {
         recorder: &Arc<Recorder>,
         clock: &Clock,
     ) -> Result<Cluster, BenchError> {
-        let shim = shim::compile(parts.folder)?;
         let mut nodes = Vec::new();
         for number in 1..=parts.count {
-            nodes.push(Arc::new(make_node(&parts, number, shim.clone(), clock).await?));
+            nodes.push(Arc::new(make_node(&parts, number, clock).await?));
         }
         let (exits, mut supervisors) = (Arc::default(), JoinSet::new());
         for node in &nodes {
             let (recorder, exits) = (Arc::clone(recorder), Arc::clone(&exits));
             supervisors.spawn(Arc::clone(node).supervise(recorder, clock.clone(), exits));
         }
-        let (storage, has_shim) = (parts.storage, shim.is_some());
+        let (storage, has_shim) = (parts.storage, parts.shim.is_some());
         Ok(Cluster { nodes, storage, has_shim, exits, supervisors })
     }
 
@@ -136,7 +136,6 @@ async fn is_ready(node: &Node, clock: &Clock) -> bool {
 async fn make_node(
     parts: &ClusterParts<'_>,
     number: usize,
-    shim: Option<PathBuf>,
     clock: &Clock,
 ) -> Result<Node, BenchError> {
     let (api, admin, peer) = (free_address(), free_address(), free_address());
@@ -161,8 +160,9 @@ async fn make_node(
     }
     let name = format!("node {number}");
     let folder = parts.folder.join(format!("node-{number}"));
-    let binary = parts.binary.clone();
+    let (binary, shim) = (parts.binary.clone(), parts.shim.clone());
     Node::new(NodeParts {
+        place: number - 1,
         name,
         folder,
         binary,

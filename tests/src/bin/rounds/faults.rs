@@ -1,12 +1,15 @@
 //! The faults of a run, and how each begins and ends.
 
+mod possible;
+
 use std::{any::Any, fmt, sync::atomic::Ordering, time::Duration};
 
 use clap::ValueEnum;
 use clock::Clock;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use vvm_tests::{bench::BenchError, processes::KilledServer};
 
+pub(crate) use self::possible::{Setting, choose};
 use crate::{
     api::{self, ANSWER_TIMEOUT, HttpRequest},
     cluster::Cluster,
@@ -25,7 +28,7 @@ pub(crate) enum FaultKind {
     Kill,
     /// A node stands still.
     Pause,
-    /// A node is stopped in order, and started again.
+    /// A node is stopped in order, and started again at once.
     Stop,
     /// A node gives its leadership away.
     StepDown,
@@ -60,6 +63,7 @@ pub(crate) struct Fault {
     pub(crate) is_ahead: bool,
     /// From the begin of the round to the fault.
     pub(crate) delay: Duration,
+    /// The time until the fault ends. 0 if the end of the process is its end.
     pub(crate) lasts: Duration,
 }
 
@@ -91,26 +95,28 @@ impl fmt::Display for Fault {
             FaultKind::Clock => write!(f, " ({}{jump:?})", if *is_ahead { "+" } else { "-" })?,
             _ => {}
         }
-        write!(f, " for {lasts:.1?}")
+        if lasts.is_zero() { Ok(()) } else { write!(f, " for {lasts:.1?}") }
     }
 }
 
 /// A fault that has begun.
 struct Begun {
     has_effect: bool,
+    /// The process that the fault ends, if the fault ends with the process.
+    ending: Option<Pid>,
     /// A value that ends the fault when it is dropped, if the fault needs one.
     undo: Option<Box<dyn Any>>,
 }
 
 impl Begun {
     fn until_dropped(undo: impl Any) -> Begun {
-        Begun { has_effect: true, undo: Some(Box::new(undo)) }
+        Begun { has_effect: true, ending: None, undo: Some(Box::new(undo)) }
     }
 }
 
 impl Fault {
     /// Lets the fault happen, from its begin to its end. Returns whether it had an effect: an order
-    /// may reach no node that can obey it, and a signal no process.
+    /// may reach no node that can obey it, and another fault no process.
     pub(crate) async fn play(
         &self,
         cluster: &Cluster,
@@ -119,9 +125,13 @@ impl Fault {
     ) -> Result<bool, BenchError> {
         clock.sleep(self.delay).await;
         note(format!("begin {self}"));
-        let Begun { has_effect, undo } = self.begin(cluster, clock).await?;
+        let Begun { has_effect, ending, undo } = self.begin(cluster, clock).await?;
         if has_effect {
             clock.sleep(self.lasts).await;
+            let node = self.node(cluster);
+            if !node.ended(ending, clock).await {
+                return Err(format!("{} did not end in time after {}", node.name, self.kind).into());
+            }
         }
         drop(undo);
         self.end(cluster, clock).await?;
@@ -133,19 +143,27 @@ impl Fault {
     }
 
     async fn begin(&self, cluster: &Cluster, clock: &Clock) -> Result<Begun, BenchError> {
-        let node = &cluster.nodes[self.target % cluster.nodes.len()];
+        let node = self.node(cluster);
+        let pid = node.pid();
+        let mut ending = None;
         let has_effect = match self.kind {
             FaultKind::Kill => {
                 node.stays_down.store(true, Ordering::SeqCst);
                 node.signal(Signal::KILL)
             }
             FaultKind::Pause => node.signal(Signal::STOP),
-            FaultKind::Stop => node.signal(Signal::TERM),
-            FaultKind::StepDown => is_obeyed(node, clock, "/step-down").await,
+            FaultKind::Stop => {
+                ending = pid;
+                node.signal(Signal::TERM)
+            }
+            FaultKind::StepDown => {
+                ending = pid;
+                is_obeyed(node, clock, "/step-down").await
+            }
             FaultKind::Drain => is_obeyed(node, clock, "/drain").await,
             FaultKind::StorageLink | FaultKind::ClientLink | FaultKind::PeerLink => {
                 self.set_link(node, self.traffic);
-                true
+                pid.is_some()
             }
             FaultKind::KillServer => {
                 let server = &cluster.storage.servers[self.target];
@@ -156,18 +174,22 @@ impl Fault {
             }
             FaultKind::FullDisk => {
                 node.faults.set_full(true)?;
-                true
+                pid.is_some()
             }
             FaultKind::Clock => {
                 node.faults.set_clock(self.jump, self.is_ahead)?;
-                true
+                pid.is_some()
             }
         };
-        Ok(Begun { has_effect, undo: None })
+        Ok(Begun { has_effect, ending, undo: None })
+    }
+
+    fn node<'a>(&self, cluster: &'a Cluster) -> &'a Node {
+        &cluster.nodes[self.target % cluster.nodes.len()]
     }
 
     async fn end(&self, cluster: &Cluster, clock: &Clock) -> Result<(), BenchError> {
-        let node = &cluster.nodes[self.target % cluster.nodes.len()];
+        let node = self.node(cluster);
         match self.kind {
             FaultKind::Kill => node.stays_down.store(false, Ordering::SeqCst),
             FaultKind::Pause => {

@@ -1,12 +1,17 @@
-//! The owners of the partitions and the memory of the nodes over a run, for the timeline.
+//! The owners of the partitions over a run, for the timeline, and what the nodes use.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use clock::Clock;
 use serde_json::Value;
 
 use crate::{
     api::{self, HttpRequest},
+    bounds::Usage,
     node::Node,
     recorder::Recorder,
 };
@@ -24,6 +29,13 @@ pub(crate) struct Owners {
     pub(crate) memory: Vec<u64>,
 }
 
+/// What was seen so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watched {
+    pub(crate) owners: Vec<Owners>,
+    pub(crate) usage: Usage,
+}
+
 impl Owners {
     /// The number of partitions of each owner.
     fn counts(&self) -> Vec<usize> {
@@ -37,25 +49,50 @@ pub(crate) async fn watch(
     nodes: Vec<Arc<Node>>,
     recorder: Arc<Recorder>,
     clock: Clock,
-    seen: Arc<std::sync::Mutex<Vec<Owners>>>,
+    watched: Arc<Mutex<Watched>>,
+) {
+    tokio::join!(
+        watch_owners(&nodes, &recorder, &clock, &watched),
+        watch_usage(&nodes, &clock, &watched),
+    );
+}
+
+/// Adds what each process uses. It asks no node, so a node that stands still delays nothing.
+async fn watch_usage(nodes: &[Arc<Node>], clock: &Clock, watched: &Mutex<Watched>) {
+    loop {
+        for node in nodes {
+            if let Some(usage) = node.usage() {
+                let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
+                watched.usage.add(&node.name, usage);
+            }
+        }
+        clock.sleep(PAUSE).await;
+    }
+}
+
+async fn watch_owners(
+    nodes: &[Arc<Node>],
+    recorder: &Recorder,
+    clock: &Clock,
+    watched: &Mutex<Watched>,
 ) {
     let request = HttpRequest::get("/cluster".to_owned());
     let addresses: Vec<String> =
         nodes.iter().map(|node| node.client_link.address.to_string()).collect();
     loop {
         clock.sleep(PAUSE).await;
-        for node in &nodes {
-            let asked = api::send(&clock, node.admin, &request, PAUSE).await;
+        for node in nodes {
+            let asked = api::send(clock, node.admin, &request, PAUSE).await;
             let Ok(answer) = asked else { continue };
             let Some(partitions) = owners(&answer.body, &addresses) else { continue };
-            let memory = nodes.iter().map(|node| node.usage().map_or(0, |(memory, _)| memory));
+            let memory = nodes.iter().map(|node| node.usage().map_or(0, |usage| usage.memory));
             let now = Owners { at: recorder.now(), partitions, memory: memory.collect() };
-            if let Ok(mut seen) = seen.lock() {
-                if seen.last().is_none_or(|last| last.counts() != now.counts()) {
-                    recorder.note(leaders_text(&nodes, &now));
-                }
-                seen.push(now);
+            let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
+            let seen = &mut watched.owners;
+            if seen.last().is_none_or(|last| last.counts() != now.counts()) {
+                recorder.note(leaders_text(nodes, &now));
             }
+            seen.push(now);
             break;
         }
     }

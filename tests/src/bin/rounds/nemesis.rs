@@ -5,6 +5,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::{
+    bounds::GAP_SLACK,
     cluster::LEASE,
     faults::{Fault, FaultKind},
     network::{Flow, Traffic},
@@ -17,6 +18,8 @@ pub(crate) struct Targets {
     pub(crate) servers: usize,
     /// The kinds of faults that this run has.
     pub(crate) kinds: Vec<FaultKind>,
+    /// The bound of a takeover that the nodes print.
+    pub(crate) takeover: Duration,
 }
 
 /// Decides the faults of a round: mostly one, often two, sometimes three at the same time.
@@ -48,13 +51,7 @@ fn one(rng: &mut Rng, targets: &Targets) -> Fault {
         FaultKind::KillServer | FaultKind::PauseServer => targets.servers,
         _ => targets.nodes,
     };
-    // Some faults are shorter than a lease, and some are so long that other nodes take over and
-    // work before the fault ends.
-    let lasts = match rng.u32(0..3) {
-        0 => LEASE.mul_f64(0.1 + 0.4 * rng.f64()),
-        1 => LEASE.mul_f64(0.5 + 0.7 * rng.f64()),
-        _ => LEASE.mul_f64(1.2 + 1.4 * rng.f64()),
-    };
+    let lasts = lasts(rng, targets, kind);
     // Less than a day: a storage with the clock of the node forgets idempotency keys after a day.
     let jumps = [Duration::from_millis(700), LEASE * 2, Duration::from_secs(3_600 * 5)];
     Fault {
@@ -65,6 +62,26 @@ fn one(rng: &mut Rng, targets: &Targets) -> Fault {
         is_ahead: rng.bool(),
         delay: Duration::from_millis(rng.u64(0..2_500)),
         lasts,
+    }
+}
+
+/// Some faults are shorter than a lease, and some are so long that other nodes take over and work
+/// before the fault ends.
+fn lasts(rng: &mut Rng, targets: &Targets, kind: FaultKind) -> Duration {
+    match kind {
+        // The end of the process is the end of the fault: the supervisor starts the node again.
+        FaultKind::Stop | FaultKind::StepDown => return Duration::ZERO,
+        // So long that a cluster that never takes over exceeds its bound. A node alone cannot be
+        // replaced.
+        FaultKind::Kill | FaultKind::Pause if targets.nodes > 1 && rng.u32(0..4) == 0 => {
+            return targets.takeover + GAP_SLACK + LEASE.mul_f64(0.2 + 0.4 * rng.f64());
+        }
+        _ => {}
+    }
+    match rng.u32(0..3) {
+        0 => LEASE.mul_f64(0.1 + 0.4 * rng.f64()),
+        1 => LEASE.mul_f64(0.5 + 0.7 * rng.f64()),
+        _ => LEASE.mul_f64(1.2 + 1.4 * rng.f64()),
     }
 }
 
@@ -90,10 +107,14 @@ mod tests {
 
     use super::*;
 
+    fn targets(nodes: usize, kinds: Vec<FaultKind>) -> Targets {
+        Targets { nodes, servers: 3, kinds, takeover: Duration::from_secs(22) }
+    }
+
     #[test]
     fn a_seed_gives_the_same_faults_and_all_kinds_come() {
         let kinds = FaultKind::value_variants().to_vec();
-        let targets = Targets { nodes: 3, servers: 3, kinds: kinds.clone() };
+        let targets = targets(3, kinds.clone());
         let rounds = |seed| {
             let mut rng = Rng::with_seed(seed);
             (0..500).map(|_| plan(&mut rng, &targets)).collect::<Vec<_>>()
@@ -107,8 +128,33 @@ mod tests {
     #[test]
     fn at_most_one_server_fails_at_a_time() {
         let kinds = vec![FaultKind::KillServer, FaultKind::PauseServer];
-        let targets = Targets { nodes: 1, servers: 3, kinds };
+        let targets = targets(1, kinds);
         let mut rng = Rng::with_seed(7);
         assert!((0..500).all(|_| plan(&mut rng, &targets).len() == 1));
+    }
+
+    #[test]
+    fn some_nodes_are_away_for_longer_than_a_takeover_may_last() {
+        let share = |nodes, kind| {
+            let targets = targets(nodes, vec![kind]);
+            let mut rng = Rng::with_seed(3);
+            let faults: Vec<Fault> = (0..500).flat_map(|_| plan(&mut rng, &targets)).collect();
+            let is_long = |fault: &&Fault| fault.lasts > targets.takeover + GAP_SLACK;
+            faults.iter().filter(is_long).count() as f64 / faults.len() as f64
+        };
+        for kind in [FaultKind::Kill, FaultKind::Pause] {
+            let share_of_three = share(3, kind);
+            assert!((0.15..0.35).contains(&share_of_three), "{kind}: {share_of_three}");
+            assert_eq!(share(1, kind), 0.0, "{kind}");
+        }
+        assert_eq!(share(3, FaultKind::ClientLink), 0.0);
+    }
+
+    #[test]
+    fn a_node_that_is_started_again_at_once_has_no_duration() {
+        let targets = targets(3, vec![FaultKind::Stop, FaultKind::StepDown]);
+        let mut rng = Rng::with_seed(3);
+        let mut faults = (0..100).flat_map(|_| plan(&mut rng, &targets));
+        assert!(faults.all(|fault| fault.lasts.is_zero()));
     }
 }

@@ -27,6 +27,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A node, its addresses, and the links to it and from it.
 pub(crate) struct Node {
+    /// The place in the cluster, from 0.
+    place: usize,
     pub(crate) name: String,
     folder: PathBuf,
     binary: PathBuf,
@@ -51,13 +53,25 @@ pub(crate) struct Node {
 /// The end of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeExit {
+    pub(crate) place: usize,
     pub(crate) node: String,
     pub(crate) at: u64,
     pub(crate) status: ExitStatus,
 }
 
+/// What the process of a node uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeUsage {
+    pub(crate) pid: i32,
+    /// The resident memory in bytes.
+    pub(crate) memory: u64,
+    /// The number of open files.
+    pub(crate) files: usize,
+}
+
 /// What a new node needs.
 pub(crate) struct NodeParts {
+    pub(crate) place: usize,
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
     pub(crate) binary: PathBuf,
@@ -72,11 +86,12 @@ pub(crate) struct NodeParts {
 
 impl Node {
     pub(crate) fn new(parts: NodeParts) -> Result<Node, BenchError> {
-        let NodeParts { name, folder, binary, shim, .. } = parts;
+        let NodeParts { place, name, folder, binary, shim, .. } = parts;
         fs::create_dir_all(&folder)?;
         fs::write(folder.join("vvm.toml"), parts.config)?;
         let faults = ShimFile::create(&folder.join("faults"))?;
         Ok(Node {
+            place,
             name,
             folder,
             binary,
@@ -106,7 +121,8 @@ impl Node {
             let mut child = self.spawn()?;
             self.pid.store(child.id().map_or(0, |pid| pid.cast_signed()), Ordering::SeqCst);
             let status = child.wait().await?;
-            let exit = NodeExit { node: self.name.clone(), at: recorder.now(), status };
+            let (place, node) = (self.place, self.name.clone());
+            let exit = NodeExit { place, node, at: recorder.now(), status };
             recorder.note(format!("{} ended: {status}", self.name));
             if let Ok(mut exits) = exits.lock() {
                 exits.push(exit);
@@ -145,9 +161,15 @@ impl Node {
     /// Stops the node in order, and leaves it down. Returns whether it ended in time.
     pub(crate) async fn stop(&self, clock: &Clock) -> bool {
         self.stays_down.store(true, Ordering::SeqCst);
+        let pid = self.pid();
         self.signal(Signal::TERM);
+        self.ended(pid, clock).await
+    }
+
+    /// Waits until a process has ended that was told to. Returns whether it ended in time.
+    pub(crate) async fn ended(&self, pid: Option<Pid>, clock: &Clock) -> bool {
         let deadline = clock.now() + STOP_TIMEOUT;
-        while self.pid().is_some() {
+        while pid.is_some() && self.pid() == pid {
             if clock.now() >= deadline {
                 return false;
             }
@@ -156,13 +178,13 @@ impl Node {
         true
     }
 
-    /// The resident memory in bytes and the number of open files of the process.
-    pub(crate) fn usage(&self) -> Option<(u64, usize)> {
+    /// What the process uses. `None` if the node does not run.
+    pub(crate) fn usage(&self) -> Option<NodeUsage> {
         let pid = self.pid()?.as_raw_nonzero();
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         let resident: u64 = resident.trim().strip_suffix(" kB")?.trim().parse().ok()?;
         let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
-        Some((resident << 10, files))
+        Some(NodeUsage { pid: pid.get(), memory: resident << 10, files })
     }
 }

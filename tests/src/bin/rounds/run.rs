@@ -2,13 +2,13 @@
 
 use std::{
     fs,
-    path::PathBuf,
-    sync::{Arc, Mutex},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use clap::{Args, ValueEnum};
-use clock::{Clock, Instant};
+use clap::{Args, error::ErrorKind, value_parser};
+use clock::Clock;
 use fastrand::Rng;
 use futures::future::join_all;
 use serde_json::Value;
@@ -18,18 +18,18 @@ use vvm_tests::bench::{BenchError, scratch};
 
 use crate::{
     api::{self, ANSWER_TIMEOUT, HttpRequest},
-    bounds::{self, Bounds, Round},
+    bounds::{self, Bounds, Printed, Round},
     checks,
-    clients::{Clients, Shared},
+    clients::{Clients, Shared, Silent},
     cluster::{Cluster, ClusterParts},
-    faults::{Fault, FaultKind},
+    faults::{self, Fault, FaultKind, Setting},
     final_state,
-    history::Line,
-    leaders::{self, Owners},
+    history::{Line, Part},
+    leaders::{self, Watched},
     nemesis::{self, Targets},
     page,
     recorder::{Recorder, Recording},
-    report,
+    report, shim,
     storage::{RunStorage, StorageKind},
 };
 
@@ -40,6 +40,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 const CALM: Duration = Duration::from_millis(1_500);
 const LONG_CALM: Duration = Duration::from_secs(14);
 
+/// The least time for nodes that are ready to do a request in each workspace.
+const PROBE_TIME: Duration = Duration::from_secs(5);
+
 /// The jump of all clocks that proves the fault.
 const PROOF: Duration = Duration::from_secs(60);
 
@@ -49,24 +52,24 @@ const WORKSPACES: u64 = 20;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
     /// How long faults are made, in minutes.
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 3.0, value_parser = minutes)]
     minutes: f64,
-    /// Decides the faults and the requests. A random one by default.
+    /// Decides the faults. A random one by default.
     #[arg(long)]
     seed: Option<u64>,
     /// The number of nodes. With redb it is always 1.
-    #[arg(long, default_value_t = 3)]
-    nodes: usize,
+    #[arg(long, default_value_t = 3, value_parser = value_parser!(u16).range(1..))]
+    nodes: u16,
     #[arg(long, default_value_t = StorageKind::Cassandra)]
     storage: StorageKind,
     /// The kinds of faults. All that the storage and this machine can have by default.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<FaultKind>,
     /// The trust level.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = value_parser!(u8).range(0..=2))]
     level: u8,
     /// The number of clients.
-    #[arg(long, default_value_t = 24)]
+    #[arg(long, default_value_t = 24, value_parser = value_parser!(u32).range(1..))]
     clients: u32,
     /// The pause of a client between two requests, in milliseconds, at most.
     #[arg(long, default_value_t = 200)]
@@ -76,71 +79,84 @@ pub(crate) struct RunArgs {
     vvm: Option<PathBuf>,
 }
 
+/// Reads a time that is longer than nothing.
+fn minutes(text: &str) -> Result<f64, String> {
+    let minutes = text.parse::<f64>().map_err(|error| error.to_string())?;
+    let is_right = minutes > 0.0 && Duration::try_from_secs_f64(minutes * 60.0).is_ok();
+    if is_right { Ok(minutes) } else { Err("it must be more than 0".to_owned()) }
+}
+
 /// A run with all its parts.
 struct Run {
     args: RunArgs,
     seed: u64,
+    /// The kinds of faults.
+    kinds: Vec<FaultKind>,
     clock: Clock,
     recorder: Arc<Recorder>,
     cluster: Cluster,
     bounds: Bounds,
-    /// The ends that come later are those of the restart.
-    are_exits_checked: bool,
 }
 
 /// Runs rounds of faults, and checks what happened. Returns whether all promises were kept.
 pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
     let clock = Clock::system();
     let seed = args.seed.unwrap_or_else(|| clock.random() >> 32);
+    let (binary, storage) = (binary(&args)?, RunStorage::find(args.storage, &clock)?);
     let folder =
         scratch()?.join(format!("rounds-{}-{seed}-{:x}", args.storage, clock.random() >> 40));
     fs::create_dir_all(&folder)?;
+    let count = if args.storage == StorageKind::Redb { 1 } else { usize::from(args.nodes) };
+    let shim = shim::compile(&folder)?;
+    let setting = Setting {
+        storage: args.storage,
+        nodes: count,
+        has_storage_link: storage.server_behind_link()?.is_some(),
+        has_shim: shim.is_some(),
+        has_durable_servers: storage.has_durable_servers(&clock).await?,
+    };
+    let (kinds, left_out) = faults::choose(&args.faults, &setting)
+        .unwrap_or_else(|why| clap::Error::raw(ErrorKind::InvalidValue, why + "\n").exit());
     println!("seed {seed}, history in {}", folder.display());
+    left_out.iter().for_each(|line| println!("{line}"));
     let first = Line::Run { seed, settings: format!("{args:?}") };
     let recorder =
         Arc::new(Recorder::create(&folder.join("history.jsonl"), clock.clone(), &first)?);
-    let storage = RunStorage::find(args.storage, &clock)?;
-    let parts = ClusterParts {
-        folder: &folder,
-        binary: binary(&args)?,
-        count: if args.storage == StorageKind::Redb { 1 } else { args.nodes.max(1) },
-        level: args.level,
-        storage: storage.clone(),
-    };
+    let (level, in_cluster) = (args.level, storage.clone());
+    let parts = ClusterParts { folder: &folder, binary, count, level, storage: in_cluster, shim };
     let cluster = Cluster::start(parts, &recorder, &clock).await?;
     let bounds = Bounds::default();
-    let mut run = Run {
-        args,
-        seed,
-        clock: clock.clone(),
-        recorder,
-        cluster,
-        bounds,
-        are_exits_checked: false,
-    };
-    let owners = Arc::default();
-    if let Err(error) = run.with_clients(&owners).await {
-        // What was recorded is judged all the same.
-        run.bounds.violations.push(format!("the run did not come to its end: {error}"));
-        run.cluster.heal()?;
-        run.check_exits();
-        run.stop().await;
-    }
-    let Run { recorder, cluster, mut bounds, .. } = run;
-    cluster.end().await;
-    let recorder = Arc::into_inner(recorder).ok_or("something still records")?;
-    recorder.look(|history| bounds.check_gaps(history));
-    bounds.violations.iter().for_each(|text| recorder.broken(text.clone()));
-    let recording = recorder.end()?;
-    let Recording { history, notes } = &recording;
+    let run = Run { args, seed, kinds, clock: clock.clone(), recorder, cluster, bounds };
+    let (recording, bounds, watched) = run.to_its_end().await?;
+    let is_kept = judge(&folder, seed, &recording, &bounds, &watched)?;
+    storage.clean(&clock).await?;
+    Ok(is_kept)
+}
+
+/// Checks what was recorded, and writes the results. Returns whether all promises were kept.
+fn judge(
+    folder: &Path,
+    seed: u64,
+    recording: &Recording,
+    bounds: &Bounds,
+    watched: &Watched,
+) -> Result<bool, BenchError> {
+    let Recording { history, notes } = recording;
     let violations = checks::run_all(history);
-    let text = report::text(seed, history, &bounds, &violations);
+    let text = report::text(seed, history, bounds, &violations);
     print!("{text}");
     fs::write(folder.join("report.txt"), &text)?;
-    let owners = owners.lock().map(|owners| owners.clone()).unwrap_or_default();
-    fs::write(folder.join("timeline.html"), page::html(seed, history, notes, &owners, &text))?;
-    storage.clean(&clock).await?;
+    let html = page::html(seed, history, notes, &watched.owners, &text);
+    fs::write(folder.join("timeline.html"), html)?;
     Ok(violations.is_empty() && bounds.violations.is_empty())
+}
+
+/// Notes that a run broke off before the final state was read. What it recorded until then is
+/// judged all the same.
+fn note_end(recorder: &Recorder, bounds: &mut Bounds, error: &BenchError) {
+    let why = format!("the run did not come to its end: {error}");
+    recorder.add(Line::Unreadable { part: Part::All, why: why.clone() });
+    bounds.violations.push(why);
 }
 
 fn binary(args: &RunArgs) -> Result<PathBuf, BenchError> {
@@ -156,12 +172,38 @@ fn binary(args: &RunArgs) -> Result<PathBuf, BenchError> {
 }
 
 impl Run {
+    /// Runs everything, and returns what was recorded and measured.
+    async fn to_its_end(mut self) -> Result<(Recording, Bounds, Watched), BenchError> {
+        let watched = Arc::default();
+        match self.with_clients(&watched).await {
+            Ok(()) => self.bounds.check_rounds(),
+            Err(error) => {
+                note_end(&self.recorder, &mut self.bounds, &error);
+                if let Err(error) = self.cluster.heal() {
+                    self.bounds.violations.push(format!("the faults cannot be ended: {error}"));
+                }
+                self.stop().await;
+            }
+        }
+        self.bounds.check_exits(&self.cluster.exits());
+        let Run { recorder, cluster, mut bounds, .. } = self;
+        cluster.end().await;
+        let recorder = Arc::into_inner(recorder).ok_or("something still records")?;
+        let watched = watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        bounds.add_usage(watched.usage.clone());
+        recorder.look(|history| bounds.check_gaps(history));
+        bounds.violations.iter().for_each(|text| recorder.broken(text.clone()));
+        Ok((recorder.end()?, bounds, watched))
+    }
+
     /// Runs the clients, the faults, and the reading of the final state.
-    async fn with_clients(&mut self, owners: &Arc<Mutex<Vec<Owners>>>) -> Result<(), BenchError> {
+    async fn with_clients(&mut self, watched: &Arc<Mutex<Watched>>) -> Result<(), BenchError> {
         let missing = self.cluster.ready(&self.clock, START_TIMEOUT).await?;
         if !missing.is_empty() {
             return Err(format!("{missing:?} did not start").into());
         }
+        let printed = Printed::of_cluster(&self.cluster)?;
+        self.bounds.printed = Some(printed);
         let links = self.cluster.nodes.iter().map(|node| node.client_link.address).collect();
         let shared = Shared::new(
             Arc::clone(&self.recorder),
@@ -177,10 +219,10 @@ impl Run {
             self.cluster.nodes.clone(),
             Arc::clone(&self.recorder),
             self.clock.clone(),
-            Arc::clone(owners),
+            Arc::clone(watched),
         ));
         let clients = Clients::start(shared, self.args.clients, 2, self.seed);
-        let rounds = self.rounds(&clients).await;
+        let rounds = self.rounds(&clients, &printed).await;
         self.cluster.heal()?;
         let shared = clients.stop().await?;
         watch.shutdown().await;
@@ -220,14 +262,19 @@ impl Run {
         }
     }
 
-    async fn rounds(&mut self, clients: &Clients) -> Result<(), BenchError> {
+    async fn rounds(&mut self, clients: &Clients, printed: &Printed) -> Result<(), BenchError> {
         let mut rng = Rng::with_seed(self.seed);
         let end = self.clock.now() + Duration::from_secs_f64(self.args.minutes * 60.0);
-        let targets = self.targets();
+        let targets = Targets {
+            nodes: self.cluster.nodes.len(),
+            servers: self.cluster.storage.servers.len(),
+            kinds: self.kinds.clone(),
+            takeover: printed.takeover,
+        };
         self.clock.sleep(self.calm(&mut rng)).await;
         while self.clock.now() < end {
             let faults = nemesis::plan(&mut rng, &targets);
-            if !self.round(clients, &faults).await? {
+            if !self.round(clients, printed, &faults).await? {
                 break;
             }
             self.clock.sleep(self.calm(&mut rng)).await;
@@ -242,35 +289,40 @@ impl Run {
     }
 
     /// Makes faults, and waits until everything works again. Returns whether it does.
-    async fn round(&mut self, clients: &Clients, faults: &[Fault]) -> Result<bool, BenchError> {
+    async fn round(
+        &mut self,
+        clients: &Clients,
+        printed: &Printed,
+        faults: &[Fault],
+    ) -> Result<bool, BenchError> {
         let begin = self.recorder.now();
-        let recorder = Arc::clone(&self.recorder);
-        let note = move |text| recorder.note(text);
-        let takeover = bounds::takeover(&self.cluster, faults);
-        let played = faults.iter().map(|fault| fault.play(&self.cluster, &self.clock, &note));
-        let mut effective = Vec::new();
-        for (fault, has_effect) in faults.iter().zip(join_all(played).await) {
-            effective.extend(has_effect?.then_some(*fault));
-        }
-        self.bounds.measure(&self.cluster);
+        let played = self.play(faults).await;
         let (healed, start) = (self.recorder.now(), self.clock.now());
-        let within = bounds::ready_within(&self.cluster, faults);
-        let deadline = start + within;
+        let takeover = bounds::takeover(printed, self.cluster.nodes.len(), faults);
+        let round = |faults, end| Round { faults, begin, healed, end, takeover };
+        let effective = match played {
+            Ok(effective) => effective,
+            Err(error) => {
+                // Any of the faults may have begun, and explains what happens next.
+                self.bounds.add_round(round(faults.to_vec(), healed), None);
+                return Err(error);
+            }
+        };
+        let within = bounds::ready_within(printed, faults);
         let missing = self.cluster.ready(&self.clock, within).await?;
-        let idle = self.idle_workspaces(clients, healed, deadline).await;
-        let works = missing.is_empty() && idle.is_empty();
+        let silent = match missing.is_empty() {
+            true => {
+                let deadline = (start + within).max(self.clock.now() + PROBE_TIME);
+                clients.shared.silent(healed, deadline).await
+            }
+            false => Silent::default(),
+        };
+        let works = missing.is_empty() && silent == Silent::default();
         let took = works.then(|| self.clock.now() - start);
-        let round = Round { faults: effective, begin, end: self.recorder.now(), takeover };
-        self.bounds.add_round(round, took);
+        self.bounds.add_round(round(effective, self.recorder.now()), took);
         let text = match took {
             Some(took) => format!("all works again after {took:.1?}"),
-            None => {
-                let what: Vec<String> = faults.iter().map(ToString::to_string).collect();
-                format!(
-                    "{within:.1?} after {what:?}, nodes {missing:?} are not ready, and workspaces \
-                     {idle:?} have no command done"
-                )
-            }
+            None => self.text_of_failure(within, faults, &missing, &silent),
         };
         self.recorder.note(text.clone());
         if !works {
@@ -279,29 +331,35 @@ impl Run {
         Ok(works)
     }
 
-    /// Waits until a command was done in each workspace. Returns those without one.
-    async fn idle_workspaces(&self, clients: &Clients, since: u64, deadline: Instant) -> Vec<u64> {
-        loop {
-            let done = clients.shared.last_done();
-            let idle: Vec<u64> =
-                done.into_iter().filter(|(_, at)| *at < since).map(|(ws, _)| ws).collect();
-            if idle.is_empty() || self.clock.now() >= deadline {
-                return idle;
-            }
-            self.clock.sleep(Duration::from_millis(20)).await;
+    /// Makes faults. Returns those that had an effect.
+    async fn play(&self, faults: &[Fault]) -> Result<Vec<Fault>, BenchError> {
+        let note = |text| self.recorder.note(text);
+        let played = faults.iter().map(|fault| fault.play(&self.cluster, &self.clock, &note));
+        let mut effective = Vec::new();
+        for (fault, has_effect) in faults.iter().zip(join_all(played).await) {
+            effective.extend(has_effect?.then_some(*fault));
         }
+        Ok(effective)
     }
 
-    /// Finds ends of processes under the faults that no fault explains.
-    fn check_exits(&mut self) {
-        if !std::mem::replace(&mut self.are_exits_checked, true) {
-            self.bounds.check_exits(&self.cluster.exits());
-        }
+    fn text_of_failure(
+        &self,
+        within: Duration,
+        faults: &[Fault],
+        missing: &[String],
+        silent: &Silent,
+    ) -> String {
+        let what: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        let names = silent.nodes.iter().map(|node| &*self.cluster.nodes[*node].name);
+        let (names, workspaces) = (names.collect::<Vec<_>>(), &silent.workspaces);
+        format!(
+            "{within:.1?} after {what:?}, nodes {missing:?} are not ready, nodes {names:?} do no \
+             command and read, and workspaces {workspaces:?} have no command done"
+        )
     }
 
     /// Stops all nodes and starts them again, so that the final state is that of a recovery.
     async fn restart(&mut self) -> Result<(), BenchError> {
-        self.check_exits();
         self.stop().await;
         for node in &self.cluster.nodes {
             node.stays_down.store(false, std::sync::atomic::Ordering::SeqCst);
@@ -315,39 +373,76 @@ impl Run {
 
     /// Stops all nodes in order.
     async fn stop(&mut self) {
-        let before = self.cluster.exits().len();
+        let begin = self.recorder.now();
         let left = self.cluster.stop(&self.clock).await;
+        self.bounds.stops.push((begin, self.recorder.now()));
         if !left.is_empty() {
             self.bounds.violations.push(format!("{left:?} did not stop in time"));
         }
-        for exit in self.cluster.exits().iter().skip(before).filter(|exit| !exit.status.success()) {
-            let text = format!("{} ended with {} when it was stopped", exit.node, exit.status);
-            self.bounds.violations.push(text);
-        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::history::{Change, Outcome, Request, SentRow, Version, Written};
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        run: RunArgs,
     }
 
-    /// The faults that the storage and the machine can have.
-    fn targets(&self) -> Targets {
-        let (storage, has_shim) = (&self.cluster.storage, self.cluster.has_shim);
-        let is_redb = storage.kind == StorageKind::Redb;
-        let has_link = self.cluster.nodes.iter().any(|node| node.storage_link.is_some());
-        let can = |kind: &FaultKind| match kind {
-            FaultKind::Kill | FaultKind::Pause | FaultKind::Stop | FaultKind::ClientLink => true,
-            FaultKind::StepDown | FaultKind::Drain | FaultKind::PeerLink => !is_redb,
-            FaultKind::StorageLink => has_link,
-            // DynamoDB Local keeps its tables in its memory.
-            FaultKind::KillServer => {
-                matches!(storage.kind, StorageKind::Cassandra | StorageKind::CassandraCluster)
-            }
-            FaultKind::PauseServer => !is_redb,
-            FaultKind::FullDisk => is_redb && has_shim,
-            FaultKind::Clock => has_shim,
+    #[test]
+    fn a_run_that_can_prove_nothing_is_wrong_usage() {
+        let parsed = |line: &str| Arguments::try_parse_from(line.split_whitespace());
+        for right in ["rounds", "rounds --minutes 0.5 --clients 1 --level 2 --nodes 1"] {
+            assert!(parsed(right).is_ok(), "{right}");
+        }
+        for wrong in [
+            "--minutes 0",
+            "--minutes=-1",
+            "--minutes NaN",
+            "--minutes inf",
+            "--clients 0",
+            "--level 3",
+            "--nodes 0",
+            "--faults fire",
+        ] {
+            assert!(parsed(&format!("rounds {wrong}")).is_err(), "{wrong}");
+        }
+        assert_eq!(parsed("rounds --minutes 0.5").unwrap().run.minutes, 0.5);
+    }
+
+    #[test]
+    fn a_run_that_broke_off_has_no_violation_of_a_final_state_that_was_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Line::Run { seed: 1, settings: String::new() };
+        let file = folder.path().join("history.jsonl");
+        let recorder = Recorder::create(&file, Clock::system(), &first).unwrap();
+        let row = SentRow {
+            id: 1,
+            table: "shop.Article".to_owned(),
+            parent: None,
+            is_active: None,
+            fields: serde_json::json!({"name": "a"}),
         };
-        let asked = match self.args.faults.is_empty() {
-            true => FaultKind::value_variants().to_vec(),
-            false => self.args.faults.clone(),
-        };
-        let kinds = asked.into_iter().filter(can).collect();
-        Targets { nodes: self.cluster.nodes.len(), servers: storage.servers.len(), kinds }
+        let (change, rows) = (Change::Create, vec![row]);
+        let request = Request::Write { id: "c1".into(), has_key: true, place: None, change, rows };
+        let version = Version { epoch: 1, offset: 1 };
+        let ids = vec![(1, 322_680_131_072)];
+        let done = Written { wlog: 1, version, ids, repeated: false, served_by: None };
+        recorder.operation(1, recorder.now(), 3, request, Outcome::Written(done));
+        let mut bounds = Bounds::default();
+        note_end(&recorder, &mut bounds, &"node 2 did not start again".into());
+        let recording = recorder.end().unwrap();
+        let violations = checks::run_all(&recording.history);
+        let checks: Vec<&str> = violations.iter().map(|violation| violation.check).collect();
+        assert_eq!(checks, ["readable"], "{violations:?}");
+        assert!(bounds.violations[0].ends_with("node 2 did not start again"));
+        let kept = crate::history::read(&file).unwrap();
+        assert!(!kept.end.is_whole(Part::Log(3)));
     }
 }

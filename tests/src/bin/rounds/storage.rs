@@ -4,7 +4,8 @@ use std::{fmt, net::SocketAddr, time::Duration};
 
 use clap::ValueEnum;
 use clock::Clock;
-use istorage::KeyspaceName;
+use istorage::{KeyspaceName, StorageDriver};
+use istorage_cassandra::{CassandraConfig, CassandraDriver, CommitLogSync};
 use tokio::net::TcpStream;
 use vvm_tests::{
     bench::{BenchDatabase, BenchError, address},
@@ -14,6 +15,9 @@ use vvm_tests::{
 
 /// The time for a server to start again.
 const SERVER_START: Duration = Duration::from_secs(180);
+
+/// The time for asking the servers.
+const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time for dropping the keyspaces of a run.
 const DROP_TIMEOUT: Duration = Duration::from_secs(120);
@@ -58,6 +62,19 @@ impl RunStorage {
             (StorageKind::Cassandra | StorageKind::Dynamodb, [server]) => Ok(Some(server.parse()?)),
             _ => Ok(None),
         }
+    }
+
+    /// Whether a server that is killed keeps all that it has acknowledged.
+    pub(crate) async fn has_durable_servers(&self, clock: &Clock) -> Result<bool, BenchError> {
+        if !matches!(self.kind, StorageKind::Cassandra | StorageKind::CassandraCluster) {
+            return Ok(false);
+        }
+        let deadline = clock.now() + ASK_TIMEOUT;
+        let config = CassandraConfig::new(self.servers.iter().map(String::as_str));
+        let driver = CassandraDriver::connect(config, clock.clone(), deadline).await?;
+        let syncs = driver.commit_log_syncs(deadline).await;
+        driver.close().await;
+        Ok(syncs?.iter().all(|(_, sync)| *sync == CommitLogSync::BeforeAnswers))
     }
 
     /// Lets a server stand still until the value is dropped.

@@ -131,7 +131,9 @@ mod tests {
     #[test]
     fn a_hole_is_named_by_the_offsets_around_it() {
         let mut scene = two_events();
-        (0..4).for_each(|number| drop(scene.create(&format!("{number}"))));
+        for number in 0..4 {
+            scene.create(&format!("{number}"));
+        }
         scene.log().remove(2);
         scene.partition().remove(3);
         let found = texts(find(&Facts::of(&scene.history)));

@@ -1,0 +1,194 @@
+//! The ends of processes, and the faults that explain them.
+
+use std::{os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
+
+use super::{Bounds, Round};
+use crate::{
+    cluster::LEASE,
+    faults::{Fault, FaultKind},
+    node::NodeExit,
+};
+
+impl Bounds {
+    /// Finds ends of processes that neither a fault of that node or of a server explains, nor an
+    /// order to all nodes to stop.
+    pub(crate) fn check_exits(&mut self, exits: &[NodeExit]) {
+        let unexplained = exits.iter().filter(|exit| !self.is_explained(exit));
+        let found = unexplained.map(|exit| {
+            format!(
+                "{} ended with {} at {:.2} s, which nothing explains",
+                exit.node,
+                exit.status,
+                exit.at as f64 / 1e6
+            )
+        });
+        let found: Vec<String> = found.collect();
+        self.violations.extend(found);
+    }
+
+    fn is_explained(&self, exit: &NodeExit) -> bool {
+        let kinds = explaining(exit.status);
+        let was_stopped = self.stops.iter().any(|(begin, end)| (*begin..=*end).contains(&exit.at));
+        let mut rounds = self
+            .rounds
+            .iter()
+            .filter(|round| (round.begin..=self.explains_until(round)).contains(&exit.at));
+        was_stopped && kinds.contains(&FaultKind::Stop)
+            || rounds.any(|round| {
+                let mut faults = round.faults.iter();
+                faults.any(|fault| kinds.contains(&fault.kind) && hits(fault, exit.place))
+            })
+    }
+
+    /// The last moment at which a process may end because of a round. A node that could not renew
+    /// its lease leads for a lease after the last fault at most. Then it stops within the time that
+    /// it prints.
+    fn explains_until(&self, round: &Round) -> u64 {
+        let stop = self.printed.map_or(Duration::ZERO, |printed| printed.stop);
+        let after = u64::try_from((LEASE + stop).as_micros()).unwrap_or(u64::MAX);
+        round.end.max(round.healed.saturating_add(after))
+    }
+}
+
+/// Whether a fault reaches the node at this place. The servers of the storage are those of all
+/// nodes.
+fn hits(fault: &Fault, place: usize) -> bool {
+    matches!(fault.kind, FaultKind::KillServer | FaultKind::PauseServer) || fault.target == place
+}
+
+/// The kinds of faults that explain an end. `docs/operations.md` has the codes.
+fn explaining(status: ExitStatus) -> &'static [FaultKind] {
+    use FaultKind::{FullDisk, Kill, KillServer, Pause, PauseServer, StepDown, Stop, StorageLink};
+    match (status.code(), status.signal()) {
+        (None, Some(9)) => &[Kill],
+        // A signal may come before the process listens for it.
+        (Some(0), _) | (None, Some(15)) => &[Stop],
+        (Some(11), _) => &[StepDown],
+        // The storage stopped working.
+        (Some(4), _) => &[StorageLink, KillServer, PauseServer, FullDisk],
+        // The leadership did not come in time or was lost, or work did not end in time. A node
+        // that stands still notices this later.
+        (Some(6 | 7 | 9 | 10), _) => &[Pause, StorageLink, KillServer, PauseServer, FullDisk],
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{Printed, tests::fault},
+        *,
+    };
+
+    const SECOND: u64 = 1_000_000;
+
+    fn status(code: i32) -> ExitStatus {
+        ExitStatus::from_raw(code << 8)
+    }
+
+    fn signal(signal: i32) -> ExitStatus {
+        ExitStatus::from_raw(signal)
+    }
+
+    fn exit(place: usize, at: u64, status: ExitStatus) -> NodeExit {
+        NodeExit { place, node: format!("node {}", place + 1), at: at * SECOND, status }
+    }
+
+    /// The violations after a round from 20 s to 30 s, with its last fault at an end at 28 s, and
+    /// after an ordered stop from 100 s to 110 s. The nodes print a stop of 6 s.
+    fn found(faults: &[Fault], exits: &[NodeExit]) -> usize {
+        let printed = Printed {
+            failover: Duration::from_secs(13),
+            failover_of_slow: Duration::from_secs(17),
+            takeover: Duration::from_secs(22),
+            stop: Duration::from_secs(6),
+        };
+        let round = Round {
+            faults: faults.to_vec(),
+            begin: 20 * SECOND,
+            healed: 28 * SECOND,
+            end: 30 * SECOND,
+            takeover: None,
+        };
+        let mut bounds = Bounds { printed: Some(printed), ..Bounds::default() };
+        bounds.stops.push((100 * SECOND, 110 * SECOND));
+        bounds.add_round(round, None);
+        bounds.check_exits(exits);
+        bounds.violations.len()
+    }
+
+    #[test]
+    fn a_fault_explains_only_the_ends_of_its_own_node() {
+        for (kind, status) in [
+            (FaultKind::Kill, signal(9)),
+            (FaultKind::Stop, status(0)),
+            (FaultKind::Stop, signal(15)),
+            (FaultKind::StepDown, status(11)),
+            (FaultKind::Pause, status(7)),
+            (FaultKind::StorageLink, status(10)),
+            (FaultKind::FullDisk, status(4)),
+        ] {
+            let faults = [fault(kind, 0)];
+            assert_eq!(found(&faults, &[exit(0, 25, status)]), 0, "{kind} {status}");
+            assert_eq!(found(&faults, &[exit(1, 25, status)]), 1, "{kind} {status}");
+            assert_eq!(found(&[], &[exit(0, 25, status)]), 1, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_fault_of_a_server_explains_the_ends_of_all_nodes() {
+        for kind in [FaultKind::KillServer, FaultKind::PauseServer] {
+            let exits = [4, 7, 9, 10].map(|code| exit(2, 25, status(code)));
+            assert_eq!(found(&[fault(kind, 0)], &exits), 0, "{kind}");
+            assert_eq!(found(&[fault(kind, 0)], &[exit(0, 25, signal(9))]), 1, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_fault_explains_only_ends_of_its_kind() {
+        let ends = |kind, status| found(&[fault(kind, 0)], &[exit(0, 25, status)]);
+        assert_eq!(ends(FaultKind::Pause, signal(9)), 1, "it was killed by somebody else");
+        assert_eq!(ends(FaultKind::Kill, status(0)), 1);
+        assert_eq!(ends(FaultKind::Kill, signal(6)), 1, "it aborted");
+        assert_eq!(ends(FaultKind::Stop, status(11)), 1);
+        for harmless in [FaultKind::ClientLink, FaultKind::PeerLink, FaultKind::Clock] {
+            assert_eq!(ends(harmless, status(7)), 1, "{harmless}");
+        }
+        for wrong in [1, 2, 3, 5, 8, 12, 101] {
+            assert_eq!(ends(FaultKind::Pause, status(wrong)), 1, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_fault_explains_ends_until_the_lease_is_over_and_the_node_has_stopped() {
+        let ends = |at| found(&[fault(FaultKind::Pause, 0)], &[exit(0, at, status(7))]);
+        assert_eq!(ends(19), 1, "before the round");
+        assert_eq!(ends(42), 0, "8 s of the lease and 6 s to stop after the fault");
+        assert_eq!(ends(43), 1);
+    }
+
+    #[test]
+    fn an_order_to_all_nodes_explains_that_they_stop() {
+        assert_eq!(found(&[], &[exit(0, 105, status(0)), exit(2, 110, signal(15))]), 0);
+        assert_eq!(found(&[], &[exit(0, 105, status(7))]), 1);
+        assert_eq!(found(&[], &[exit(0, 111, status(0))]), 1, "between two orders");
+    }
+
+    #[test]
+    fn a_fault_just_before_an_order_to_stop_explains_another_end() {
+        let mut bounds = Bounds::default();
+        bounds.stops.push((29 * SECOND, 35 * SECOND));
+        let round = Round {
+            faults: vec![fault(FaultKind::Pause, 1)],
+            begin: 20 * SECOND,
+            healed: 28 * SECOND,
+            end: 28 * SECOND,
+            takeover: None,
+        };
+        bounds.add_round(round, None);
+        bounds.check_exits(&[exit(1, 30, status(7)), exit(0, 31, status(0))]);
+        assert!(bounds.violations.is_empty(), "{:?}", bounds.violations);
+        bounds.check_exits(&[exit(0, 30, status(7))]);
+        assert_eq!(bounds.violations.len(), 1);
+    }
+}
