@@ -350,7 +350,7 @@ fn unsettled(error: Error, was_unknown: bool) -> Error {
 /// Returns the violation of a row that refused an atomic write.
 fn violation_of(write: &RowWrite, there: Option<&Bytes>) -> Error {
     let is_swap = matches!(write.mode, WriteMode::Conditional(Some(_)));
-    let why = if is_swap { "differs from the row that was read" } else { "already exists" };
+    let why = if is_swap { conflict::CHANGED } else { "already exists" };
     let is_record = there.is_some_and(|there| write.row.record(there).is_ok());
     let is_retryable = is_swap && is_record;
     let (found, expected) = (there.cloned(), write.after.clone());
