@@ -224,6 +224,8 @@ impl Log {
                 _ => Ok(None),
             };
             match condition.map_err(|error| unsettled(error, was_unknown))? {
+                // The row has changed since it refused the write, and is not judged.
+                Some(mode) if mode == write.mode => {}
                 Some(mode) => conditions.push((write.key.clone(), mode)),
                 // If an operator corrects the row, the attempt without an answer may still land.
                 None if was_unknown => {
