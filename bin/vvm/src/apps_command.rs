@@ -41,7 +41,7 @@ async fn set_level(args: SetLevelArgs) -> Result<ExitCode, CommandError> {
         from if from == level => format!("{app} in {target} has trust level {level}\n"),
         from => format!("the trust level of {app} in {target} is {level} now (it was {from})\n"),
     })?;
-    if let Some(advice) = advice(&app, target, level, changed.stray_before) {
+    if let Some(advice) = repair_advice(&app, target, level, changed.stray_before) {
         say(advice);
     }
     Ok(ExitCode::SUCCESS)
@@ -53,7 +53,7 @@ async fn set_level(args: SetLevelArgs) -> Result<ExitCode, CommandError> {
 ///
 /// The command cannot know whether an operator has followed the advice. So each later call repeats
 /// it: an earlier call may have been killed before it said anything.
-fn advice(
+fn repair_advice(
     app: &AppName,
     target: &StorageTarget,
     level: TrustLevel,
@@ -123,7 +123,7 @@ mod tests {
         use TrustLevel::{One, Two, Zero};
         let target = |text: &str| text.parse::<StorageTarget>().unwrap();
         let app = "acme/shop".parse().unwrap();
-        let advised = |text, level, epoch| advice(&app, &target(text), level, Epoch(epoch));
+        let advised = |text, level, epoch| repair_advice(&app, &target(text), level, Epoch(epoch));
         let cassandra = "cassandra:127.0.0.1:9042";
         for level in [Zero, One] {
             let said = advised(cassandra, level, 3).unwrap();
