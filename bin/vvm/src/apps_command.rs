@@ -3,7 +3,7 @@
 use std::{process::ExitCode, sync::Arc};
 
 use clock::Clock;
-use eventlog::{DeploymentError, TrustLevel};
+use eventlog::{DeploymentError, Epoch, TrustLevel};
 use ielections::{AcquireError, GiveUpReason};
 use sysvvm::AppName;
 use vvm::{ChangeLevelError, LevelStep, change_level};
@@ -41,20 +41,33 @@ async fn set_level(args: SetLevelArgs) -> Result<ExitCode, CommandError> {
         from if from == level => format!("{app} in {target} has trust level {level}\n"),
         from => format!("the trust level of {app} in {target} is {level} now (it was {from})\n"),
     })?;
-    if needs_repair(target, changed.from, level) {
-        say(format!(
-            "if Cassandra has several servers: before you start nodes, run `nodetool repair` for the keyspace of {app} \
-             on each server; otherwise a row that one server alone has may replace an acknowledged row"
-        ));
+    if let Some(advice) = repair_advice(&app, target, level, changed.stray_before) {
+        say(advice);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns whether servers may have rows of level 2 that other servers do not have. At other levels
-/// such a row can replace an acknowledged row when it comes up. How many servers have a keyspace
-/// is known to Cassandra alone.
-fn needs_repair(target: &StorageTarget, from: TrustLevel, to: TrustLevel) -> bool {
-    matches!(target, StorageTarget::Cassandra(_)) && from == TrustLevel::Two && to != from
+/// Returns the advice for servers of Cassandra that may have rows of level 2 which other servers do
+/// not have. At other levels such a row can replace an acknowledged row when it comes up. How many
+/// servers have a keyspace is known to Cassandra alone.
+///
+/// The command cannot know whether an operator has followed the advice. So each later call repeats
+/// it: an earlier call may have been killed before it said anything.
+fn repair_advice(
+    app: &AppName,
+    target: &StorageTarget,
+    level: TrustLevel,
+    stray_before: Epoch,
+) -> Option<String> {
+    let is_cassandra = matches!(target, StorageTarget::Cassandra(_));
+    (is_cassandra && level != TrustLevel::Two && stray_before > Epoch(0)).then(|| {
+        format!(
+            "if Cassandra has several servers, and you have not done this since the level was 2: before you start nodes, \
+             wait until `nodetool listpendinghints` shows no hints on any server, or run `nodetool truncatehints` on each \
+             server; then run `nodetool repair` for the keyspace of {app} on each server; otherwise a row that one server \
+             alone has, or a hint, may replace an acknowledged row"
+        )
+    })
 }
 
 /// Tells what the command waits for.
@@ -106,17 +119,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_change_from_level_2_on_cassandra_needs_a_repair() {
+    fn the_advice_to_repair_is_given_for_as_long_as_rows_of_level_2_may_be_left_on_cassandra() {
         use TrustLevel::{One, Two, Zero};
         let target = |text: &str| text.parse::<StorageTarget>().unwrap();
-        let cassandra = target("cassandra:127.0.0.1:9042");
-        for to in [Zero, One] {
-            assert!(needs_repair(&cassandra, Two, to));
-            assert!(!needs_repair(&cassandra, to, Two) && !needs_repair(&cassandra, One, to));
+        let app = "acme/shop".parse().unwrap();
+        let advised = |text, level, epoch| repair_advice(&app, &target(text), level, Epoch(epoch));
+        let cassandra = "cassandra:127.0.0.1:9042";
+        for level in [Zero, One] {
+            let said = advised(cassandra, level, 3).unwrap();
+            // Hints that are pending could bring a row to a server after its repair.
+            let parts =
+                ["listpendinghints", "truncatehints", "repair` for the keyspace of acme/shop"];
+            let places = parts.map(|part| said.find(part).unwrap());
+            assert!(places.is_sorted(), "{said}");
+            assert_eq!(advised(cassandra, level, 0), None, "the level never was 2");
             for other in ["redb:vvm.redb", "dynamodb:http://127.0.0.1:8000"] {
-                assert!(!needs_repair(&target(other), Two, to), "{other}");
+                assert_eq!(advised(other, level, 3), None, "{other}");
             }
         }
-        assert!(!needs_repair(&cassandra, Two, Two));
+        assert_eq!(advised(cassandra, Two, 3), None);
     }
 }

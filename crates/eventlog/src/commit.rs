@@ -224,6 +224,8 @@ impl Log {
                 _ => Ok(None),
             };
             match condition.map_err(|error| unsettled(error, was_unknown))? {
+                // The row has changed since it refused the write, and is not judged.
+                Some(mode) if mode == write.mode => {}
                 Some(mode) => conditions.push((write.key.clone(), mode)),
                 // If an operator corrects the row, the attempt without an answer may still land.
                 None if was_unknown => {
@@ -350,7 +352,7 @@ fn unsettled(error: Error, was_unknown: bool) -> Error {
 /// Returns the violation of a row that refused an atomic write.
 fn violation_of(write: &RowWrite, there: Option<&Bytes>) -> Error {
     let is_swap = matches!(write.mode, WriteMode::Conditional(Some(_)));
-    let why = if is_swap { "differs from the row that was read" } else { "already exists" };
+    let why = if is_swap { conflict::CHANGED } else { "already exists" };
     let is_record = there.is_some_and(|there| write.row.record(there).is_ok());
     let is_retryable = is_swap && is_record;
     let (found, expected) = (there.cloned(), write.after.clone());

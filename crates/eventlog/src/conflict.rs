@@ -9,8 +9,11 @@ use istorage::FoundRow;
 
 use crate::{
     AppRow, DamagedRow, Entry, Epoch, EventPlace, Offset, StoredRecord, Version, Violation, WsId,
-    plan::{RowKind, RowWrite, WriteMode},
+    plan::{RecordBasis, RowKind, RowWrite, WriteMode},
 };
+
+/// The reason of a violation by a record that another program has changed or deleted.
+pub(crate) const CHANGED: &str = "differs from the row that was read";
 
 fn violation(write: &RowWrite, there: Option<&Bytes>, why: &'static str) -> Violation {
     let replaces_record = write.replaces_record();
@@ -69,15 +72,25 @@ pub(crate) fn judge_plog_row(
 /// version which the command has read, or a later one; the version takes this row for its own, and
 /// replaces it, or leaves the row of the event out. In a recovery such a row may be right: later
 /// events wrote it, or an operator repaired it.
+///
+/// Invariant: a record that the command has read is not written where its row is missing. A simpler
+/// version inserts it. A command reads the record; another program deletes the row, which hides the
+/// put of the event; the version inserts the record. So the deletion would be undone, and nobody
+/// would notice.
 pub(crate) fn judge_applied_row(
     write: &RowWrite,
     there: Option<&Bytes>,
 ) -> Result<Option<WriteMode>, Box<Violation>> {
-    let Some(bytes) = there else { return Ok(Some(WriteMode::Conditional(None))) };
+    let wrong = |why| Err(Box::new(violation(write, there, why)));
+    let Some(bytes) = there else {
+        return match write.kind {
+            RowKind::Record { replaces: Some(_), basis: RecordBasis::Read, .. } => wrong(CHANGED),
+            _ => Ok(Some(WriteMode::Conditional(None))),
+        };
+    };
     if *bytes == write.after {
         return Ok(None);
     }
-    let wrong = |why| Err(Box::new(violation(write, there, why)));
     match write.kind {
         RowKind::Marker => match (write.row, Entry::from_bytes(bytes)) {
             // An event that is damaged in the log of the partition may be whole in the log of the
@@ -91,7 +104,8 @@ pub(crate) fn judge_applied_row(
             }
             _ => wrong("holds another event"),
         },
-        RowKind::Record { replaces, first, last, in_log } => {
+        RowKind::Record { replaces, first, last, basis } => {
+            let in_log = basis == RecordBasis::InLog;
             let stored = match write.row.record(bytes) {
                 Ok(stored) => stored,
                 Err(DamagedRow::Misplaced { .. }) => return wrong("holds another record"),
@@ -116,7 +130,7 @@ pub(crate) fn judge_applied_row(
             } else if replaces.is_none() {
                 wrong("already exists")
             } else {
-                wrong("differs from the row that was read")
+                wrong(CHANGED)
             }
         }
         RowKind::Entry | RowKind::Answer => wrong("holds another event"),
@@ -223,7 +237,7 @@ mod tests {
         RowWrite {
             row,
             key: row.key(),
-            kind: RowKind::Record { replaces, first, last, in_log: true },
+            kind: RowKind::Record { replaces, first, last, basis: RecordBasis::InLog },
             order: Order::from_parts(2, 6).unwrap(),
             after: stored(last, true),
             mode: WriteMode::Conditional(None),
@@ -283,8 +297,8 @@ mod tests {
             (WriteMode::ReadBack(None), None),
             (WriteMode::Conditional(None), None),
         ] {
-            let (first, last, in_log) = (version(2, 6), version(2, 6), false);
-            let kind = RowKind::Record { replaces, first, last, in_log };
+            let (first, last, basis) = (version(2, 6), version(2, 6), RecordBasis::Read);
+            let kind = RowKind::Record { replaces, first, last, basis };
             let write = RowWrite { kind, mode, ..write(None) };
             assert_eq!(judged(&write, Some(&write.after)), Ok(None), "the write is done");
             let later = stored(version(3, 1), true);
@@ -294,6 +308,23 @@ mod tests {
             }
             let condition = Ok(Some(WriteMode::Conditional(Some(before.clone()))));
             assert_eq!(judged(&write, Some(&before)) == condition, replaces.is_some());
+        }
+    }
+
+    /// Another program deleted the record after the command had read it. The deletion was undone.
+    #[test]
+    fn a_missing_record_is_made_only_if_no_command_has_read_it() {
+        let insert = Ok(Some(WriteMode::Conditional(None)));
+        let (first, last, before) = (version(2, 6), version(2, 6), Some(version(1, 3)));
+        for (replaces, basis, expected) in [
+            (before, RecordBasis::Read, Err(CHANGED)),
+            (before, RecordBasis::Made, insert.clone()),
+            (before, RecordBasis::InLog, insert.clone()),
+            (None, RecordBasis::Read, insert.clone()),
+        ] {
+            let kind = RowKind::Record { replaces, first, last, basis };
+            let write = RowWrite { kind, ..write(replaces) };
+            assert_eq!(judged(&write, None), expected, "{replaces:?}, {basis:?}");
         }
     }
 

@@ -19,7 +19,7 @@ pub(crate) use self::{
     chunks::in_chunks,
     group_writes::GroupWrites,
     new_rows::NewRows,
-    row_write::{RowKind, RowWrite, WriteMode},
+    row_write::{RecordBasis, RowKind, RowWrite, WriteMode},
 };
 use crate::{
     AppRow, EventPlace, Offset, PreparedEvent, RecordId, TrustLevel, Version, WsId,
@@ -220,8 +220,13 @@ impl PlannedGroup {
     fn add_record(&mut self, event: &PreparedEvent, record: &RecordWrite, order: Order) {
         let RecordWrite { id, replaces, before, after } = record;
         let EventPlace { epoch, plog, ws, .. } = event.place;
-        let (version, in_log) = (Version { epoch, plog }, event.in_log);
+        let version = Version { epoch, plog };
         let written = self.written.get(&(ws, *id)).copied();
+        let basis = match written {
+            _ if event.in_log => RecordBasis::InLog,
+            Some(_) => RecordBasis::Made,
+            None => RecordBasis::Read,
+        };
         let earlier = match written {
             None => None,
             Some(PlannedRecord::InChanges(at)) => Some(&mut self.writes.changes[at]),
@@ -244,7 +249,7 @@ impl PlannedGroup {
         let write = RowWrite {
             row,
             key: row.key_in(&mut self.keys),
-            kind: RowKind::Record { replaces: *replaces, first: version, last: version, in_log },
+            kind: RowKind::Record { replaces: *replaces, first: version, last: version, basis },
             order: match replaces {
                 Some(_) => order,
                 None => self.rules.order_of_new_record(order),

@@ -43,8 +43,12 @@ impl Log {
     }
 
     /// Returns the condition under which a write replaces a stray; `None` if the row is no stray.
-    /// `there` are the bytes that the storage reported. If the row has changed since, the condition
-    /// holds no more, and the storage reports the row again.
+    /// `there` are the bytes that the storage reported.
+    ///
+    /// Invariant: the condition holds only for bytes that were judged. If the row has changed since
+    /// the report, the write keeps its condition, and the next refusal is judged. A simpler version
+    /// returns the condition for `there`. Another program has put foreign bytes; it changes them,
+    /// so they are not judged; it puts the first bytes again. So the write would replace them.
     pub(crate) async fn condition_over_stray(
         &self,
         write: &RowWrite,
@@ -53,12 +57,13 @@ impl Log {
         if !self.level_2_wrote() {
             return Ok(None);
         }
-        let condition = Some(WriteMode::Conditional(Some(there.clone())));
-        let is_stray = match self.reader.found_row(write.row).await? {
-            Some(found) if found.value == *there => self.is_stray(write, &found).await?,
-            _ => true,
-        };
-        Ok(condition.filter(|_| is_stray))
+        match self.reader.found_row(write.row).await? {
+            Some(found) if found.value == *there => {
+                let is_stray = self.is_stray(write, &found).await?;
+                Ok(is_stray.then(|| WriteMode::Conditional(Some(found.value))))
+            }
+            _ => Ok(Some(write.mode.clone())),
+        }
     }
 
     /// Returns the epoch below which an event at an offset is a stray: at most the epoch of the

@@ -16,8 +16,7 @@ pub enum TrustLevel {
     Zero,
     /// The writes of records are trusted: only logs are checked.
     One,
-    /// The lease is trusted: nothing is checked, except for updates of records that were last
-    /// written under a condition. These updates are checked at every level.
+    /// The lease is trusted: most rows are not checked. `docs/trust-levels.md` has the exceptions.
     Two,
 }
 

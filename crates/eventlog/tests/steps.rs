@@ -313,6 +313,44 @@ async fn a_foreign_record_is_reported_whatever_version_it_names() {
     assert_eq!(log.reader().row(record_row()).await.unwrap(), Some(foreign));
 }
 
+/// Another program deleted the record after the command had read it. The deletion hid the put of
+/// the event, and the event was then inserted. So the deletion was undone, and nobody noticed.
+#[tokio::test]
+async fn a_record_that_was_deleted_after_a_command_had_read_it_is_reported() {
+    use TrustLevel::{One, Two, Zero};
+    for (level, hides_ordered) in [(Zero, false), (Zero, true), (One, true), (Two, true)] {
+        let steps = StepStorage::new().await;
+        let storage = Arc::clone(&steps) as SharedStorage;
+        let first = log(&storage, level, 1);
+        write(&storage, &first, &[event(1, 1, None)]).await;
+        let whole = first.reader().row(record_row()).await.unwrap().unwrap();
+        if hides_ordered {
+            swap(&storage, record_row(), &whole, &whole).await;
+        }
+        let before = first.reader().found_row(record_row()).await.unwrap();
+        assert_eq!(before.as_ref().unwrap().hides_ordered, hides_ordered);
+        let key = record_row().key();
+        let deleted = storage.compare_and_delete(key, whole, Instant::FAR_FUTURE).await.unwrap();
+        assert!(deleted.is_applied());
+        steps.hide(&[record_row()]);
+        let outcome = write_over(&first, before, &[event(1, 2, Some((1, 1)))]).await;
+        assert_eq!(outcome.committed, 1);
+        let error = outcome.applied.unwrap_err();
+        assert!(is_violation_of_record(&error), "at level {level}: {error:?}");
+        assert_eq!(stored(&first).await, None, "at level {level}");
+    }
+    // A recovery does not know the row that the command had read.
+    let steps = StepStorage::new().await;
+    let storage = Arc::clone(&steps) as SharedStorage;
+    steps.hide(&[record_row()]);
+    for event in events(1, 1, 2, None) {
+        only_in_plog(&storage, Zero, &event).await;
+    }
+    let next = log(&storage, Zero, 2);
+    assert_eq!(replayed(&next, 2).await.unwrap().len(), 1);
+    assert_eq!(stored(&next).await, Some(2));
+}
+
 /// An operator repaired the record by a client with a clock that was ahead. The condition held, and
 /// the storage kept the row of the operator. So the update was acknowledged and missing.
 #[tokio::test]

@@ -13,8 +13,8 @@ use eventlog::{
     PreparedEvent, StoredRecord, TrustLevel, Version,
 };
 use istorage::{
-    AppStorageExt, Call, CallAnswer, Capabilities, Consistency, Key, RangeRead, Result, RowStream,
-    SharedStorage, StorageWrapper, Write,
+    AppStorageExt, BatchLimits, Call, CallAnswer, Capabilities, Consistency, Key, RangeRead,
+    Result, RowStream, SharedStorage, StorageWrapper, Write,
 };
 use support::{
     LEVELS, PARTITION, WS, broken, event, events, log, log_after_level_2, only_in_plog, put,
@@ -247,5 +247,75 @@ async fn a_recovery_settles_the_conditional_writes_over_strays() {
         storage.get_linearizable(&row.key(), Instant::FAR_FUTURE).await.unwrap();
         let found = next.reader().row(row).await.unwrap().unwrap();
         assert_eq!(row.record(&found).unwrap().version, version(5, 3), "at level {level}");
+    }
+}
+
+/// A storage in which another program has put a record. When a node reads the row, the program has
+/// just changed it. In front of the next write the program puts the first bytes again.
+#[derive(Debug)]
+struct ChangingStorage {
+    inner: SharedStorage,
+    atomic: Option<BatchLimits>,
+    key: Key,
+    /// The bytes that the program puts next. They are over those that come last.
+    next: Mutex<Vec<Bytes>>,
+}
+
+const FOREIGN: [Bytes; 2] = [Bytes::from_static(b"foreign"), Bytes::from_static(b"changed")];
+
+impl ChangingStorage {
+    async fn change(&self, to: &Bytes, deadline: Instant) {
+        let from = {
+            let mut next = self.next.lock().unwrap();
+            match next.pop_if(|next| next == to) {
+                Some(_) => FOREIGN.into_iter().find(|bytes| bytes != to).unwrap(),
+                None => return,
+            }
+        };
+        let swap = self.inner.compare_and_swap(self.key.clone(), from, to.clone(), None, deadline);
+        assert!(swap.await.unwrap().is_applied());
+    }
+}
+
+impl StorageWrapper for ChangingStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { atomic: self.atomic, ..self.inner.capabilities() }
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        match &call {
+            Call::GetBatch(_) => self.change(&FOREIGN[1], deadline).await,
+            Call::Write(_) => self.change(&FOREIGN[0], deadline).await,
+            _ => {}
+        }
+        call.send(&self.inner, deadline).await
+    }
+}
+
+/// The foreign row had changed when the node looked at it. The node took it for a stray, and the
+/// program put the first bytes again. So the foreign row was replaced.
+#[tokio::test]
+async fn a_foreign_row_that_changes_while_it_is_judged_is_no_stray() {
+    let inner = storage().await;
+    let atomic = inner.capabilities().atomic;
+    for atomic in [atomic, Some(BatchLimits { rows: 0, bytes: 0 })] {
+        let inner = storage().await;
+        let row = AppRow::Record(WS, record("").id);
+        let put =
+            inner.insert_if_not_exists(row.key(), FOREIGN[0].clone(), None, Instant::FAR_FUTURE);
+        assert!(put.await.unwrap().is_applied());
+        let (key, next) = (row.key(), Mutex::new(FOREIGN.to_vec()));
+        let changing = Arc::new(ChangingStorage { inner, atomic, key, next });
+        let storage = Arc::clone(&changing) as SharedStorage;
+        let log = log_after_level_2(&storage, Zero, 5, 4);
+        let outcome = log.write(&[PreparedEvent::new(&event(5, 1, None), |_| None)]).await;
+        let is_refused = outcome.commit_error.is_some() || outcome.applied.is_err();
+        assert!(is_refused, "{atomic:?}: {outcome:?}");
+        let there = log.reader().row(row).await.unwrap().unwrap();
+        assert!(FOREIGN.contains(&there), "{atomic:?}: {there:?}");
     }
 }

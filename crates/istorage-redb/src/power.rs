@@ -23,7 +23,7 @@ use istorage::{
 };
 
 use self::{
-    disk::{SimDisk, Sync},
+    disk::{SimDisk, Sync, Synced},
     model::{Call, Changes, History, Leases, RowKey, Rows, Step},
 };
 use crate::{RedbConfig, RedbDriver, check::check_on, log::LogSizes};
@@ -460,9 +460,18 @@ async fn writes_that_fail_lose_no_write_that_was_acknowledged_or_read() {
 }
 
 /// A disk that acknowledges data that it has not written loses that data, and this suite must find
-/// the loss.
+/// the loss, in each kind of thing that is synced.
 #[tokio::test]
 async fn a_disk_that_does_not_sync_is_detected() {
-    let mut exploration = Exploration { sync: Sync::Lies, ..Exploration::new(1) };
-    assert!(exploration.run().await.is_err());
+    for (lie, reports) in [
+        (Synced::StorageFile, ["is not a redb file", "not a storage of this driver", "is damaged"]),
+        (Synced::Log, ["does not belong to the present state", "its log is lost", "is left"]),
+        (Synced::Folder, ["is missing, but its log", "of the storage file is missing", "is left"]),
+    ] {
+        let sync = Sync::LiesAbout(lie);
+        let mut exploration = Exploration { sync, ..Exploration::new(2) };
+        let why = exploration.run().await.unwrap_err();
+        let is_told = reports.iter().any(|report| why.contains(report));
+        assert!(why.starts_with("power lost at ") && is_told, "{lie:?}: {why}");
+    }
 }

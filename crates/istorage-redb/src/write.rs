@@ -1,8 +1,8 @@
 //! The one thread that writes.
 //!
-//! The writer takes all requests that wait, runs them in one transaction, and answers them when the
-//! commit is on the disk. Invariant: no request is answered with success before its commit is
-//! durable, and no request runs twice.
+//! The writer takes all requests that wait, runs them in one transaction, and answers them when
+//! their frame of the [log](crate::log) is on the disk, or their durable commit. Invariant: no
+//! request is answered with success before its effects are durable, and no request runs twice.
 
 mod damaged;
 mod transaction;

@@ -32,8 +32,9 @@ pub enum Consistency {
     /// The read sees every plain, ordered and conditional write that was acknowledged.
     Plain,
     /// As `Plain`, and the read takes part in the order of conditional writes: as far as the
-    /// storage can, the read finishes the writes in flight or rules them out. Such a read is only
-    /// for rows that are written conditionally, and costs more than a `Plain` read.
+    /// storage can, the read finishes the writes in flight or rules them out. The read sees ordered
+    /// writes as a `Plain` read does. It costs more than a `Plain` read, and is needed only where
+    /// conditional writes may be in flight.
     Linearizable,
 }
 

@@ -84,9 +84,9 @@ impl Order {
     }
 }
 
-/// An ordered write: it stays unless the row was, or will be, written with a higher order, plainly
-/// or conditionally. A row that has expired may, for a while, still win against writes with lower
-/// orders.
+/// An ordered write. It stays until a write with a higher order, a plain write or a conditional
+/// write of the row. If such a write came first, the ordered write changes nothing. A row that has
+/// expired may, for a while, still win against writes with lower orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderedPut {
     /// The row.

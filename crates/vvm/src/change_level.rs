@@ -56,6 +56,9 @@ pub struct ChangedLevel {
     pub from: TrustLevel,
     /// The epoch that all partitions have now; `None` if the application had the level already.
     pub epoch: Option<Epoch>,
+    /// Level 2 has written only under epochs below this one; 0 if the level never was 2. While the
+    /// level is 2, the bound says nothing.
+    pub stray_before: Epoch,
 }
 
 /// The reason for which the level was not changed. After an error of the storage it may have
@@ -134,7 +137,7 @@ pub async fn change_level(
     let late_write = opened.storage.capabilities().late_write;
     let lease = settings.lease_for(levels, late_write)?;
     if from == to && stored.changing_to().is_none() {
-        return Ok(ChangedLevel { from, epoch: None });
+        return Ok(ChangedLevel { from, epoch: None, stray_before: stored.stray_before });
     }
     system.fix_seats(settings.seats, soon()).await?;
     let store = Arc::new(system.elections());
@@ -173,8 +176,8 @@ async fn finish(
     let (from, entry) = (change.from(), &opened.entry);
     let epoch = system.owners().free_all(entry.number, entry.partitions, deadline).await?;
     let epoch = Epoch(epoch.0.into());
-    change.finish(epoch, &opened.storage, clock, deadline).await?;
-    Ok(ChangedLevel { from, epoch: Some(epoch) })
+    let finished = change.finish(epoch, &opened.storage, clock, deadline).await?;
+    Ok(ChangedLevel { from, epoch: Some(epoch), stray_before: finished.stray_before })
 }
 
 /// Takes all seats. The leases of nodes that were killed expire, and a lease that is renewed

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{AppRow, Offset, StoredRecord, TrustLevel, WsId};
+use eventlog::{AppRow, Offset, RecordId, StoredRecord, TrustLevel, WsId};
 use istorage::{
     AppStorageExt, Call, CallAnswer, Key, Order, OrderedPut, SharedStorage, StorageWrapper, Write,
 };
 use processor::{PartitionEnd, Refused, Status};
-use shop::{ShopNodeSettings, article, cud, update};
+use shop::{ShopNode, ShopNodeSettings, article, cud, update};
 use trialkit::{Trial, trials};
 
 use crate::{
@@ -25,6 +25,7 @@ use crate::{
 pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(changed_rows:
     of_two_ordered_writes_of_a_row_the_right_one_stays = ordered,
     a_record_that_changed_since_it_was_read_is_reported_and_read_again = changed,
+    a_record_that_was_deleted_since_it_was_read_is_reported = deleted,
 );
 
 /// The rows that are ordered, by trust level.
@@ -66,36 +67,74 @@ async fn ordered(fixture: &CommandsFixture) {
     .await;
 }
 
-/// A storage that replaces a record between the read of a command and its write.
+/// A storage that replaces or deletes a record between the read of a command and its write.
 #[derive(Debug)]
-struct RecordReplacingStorage {
+struct RecordChangingStorage {
     inner: SharedStorage,
     key: Key,
-    value: Mutex<Option<Bytes>>,
+    change: Mutex<Option<RecordChange>>,
 }
 
-impl RecordReplacingStorage {
-    async fn put(&self, deadline: Instant) {
-        let value = self.value.lock().unwrap().take();
-        if let Some(value) = value {
-            let there = self.inner.get_linearizable(&self.key, deadline).await.unwrap().unwrap();
-            let swap = self.inner.compare_and_swap(self.key.clone(), there, value, None, deadline);
-            assert!(swap.await.unwrap().is_applied());
+#[derive(Clone, Debug)]
+enum RecordChange {
+    Replace(Bytes),
+    Delete,
+}
+
+impl RecordChangingStorage {
+    async fn change(&self, deadline: Instant) {
+        let change = self.change.lock().unwrap().take();
+        if let Some(change) = change {
+            let (inner, key) = (&self.inner, self.key.clone());
+            let there = inner.get_linearizable(&key, deadline).await.unwrap().unwrap();
+            let changed = match change {
+                RecordChange::Replace(value) => {
+                    inner.compare_and_swap(key, there, value, None, deadline).await
+                }
+                RecordChange::Delete => inner.compare_and_delete(key, there, deadline).await,
+            };
+            assert!(changed.unwrap().is_applied());
         }
     }
 }
 
-impl StorageWrapper for RecordReplacingStorage {
+impl StorageWrapper for RecordChangingStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
         if let Call::Write(Write::If(..) | Write::Atomic(_)) = &call {
-            self.put(deadline).await;
+            self.change(deadline).await;
         }
         call.send(&self.inner, deadline).await
     }
+}
+
+/// A partition in which a command has made an article.
+async fn with_article(fixture: &CommandsFixture, partition: u16, ws: u64) -> RecordId {
+    let shop_db = &fixture.shop_db;
+    let settings = ShopNodeSettings::at(TrustLevel::Zero);
+    let (node, mut ledger) = fixture.begin(partition, ws, settings).await;
+    let command = named("article", cud(ws, article("a"), shop_db.soon()));
+    let done = fixture.run(&node, &mut ledger, command).await.unwrap();
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+    done.answer.ids[0].1
+}
+
+/// A node on a storage that changes the row at this key before the first event of the node.
+fn changing_node(
+    fixture: &CommandsFixture,
+    partition: u16,
+    key: Key,
+    change: RecordChange,
+) -> ShopNode {
+    let inner = Arc::clone(&fixture.shop_db.app.storage);
+    let change = Mutex::new(Some(change));
+    let storage: SharedStorage = Arc::new(RecordChangingStorage { inner, key, change });
+    let settings =
+        ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(TrustLevel::Zero) };
+    fixture.shop_db.node(partition, settings)
 }
 
 /// A record changed after a command had read it. The refusal names that row. If the event of the
@@ -103,28 +142,18 @@ impl StorageWrapper for RecordReplacingStorage {
 /// changed once more. If the event is in the log, an operator has to look at the row.
 async fn changed(fixture: &CommandsFixture) {
     let shop_db = &fixture.shop_db;
-    let (node, mut ledger) =
-        fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
-    let command = named("article", cud(WS, article("a"), shop_db.soon()));
-    let done = fixture.run(&node, &mut ledger, command).await.unwrap();
-    assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    let id = done.answer.ids[0].1;
-    let key = AppRow::Record(WsId(WS), id).key();
-    let there = shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
-    let mut stored = StoredRecord::from_bytes(&there).unwrap();
+    let id = with_article(fixture, PARTITION, WS).await;
+    let row = AppRow::Record(WsId(WS), id);
+    let there = shop_db.app.storage.get_linearizable(&row.key(), shop_db.soon()).await.unwrap();
+    let mut stored = StoredRecord::from_bytes(&there.unwrap()).unwrap();
     // The record is as it was at an earlier moment.
     stored.version.plog = Offset(stored.version.plog.0 - 1);
-    let value = Mutex::new(Some(stored.to_bytes()));
-    let inner = Arc::clone(&shop_db.app.storage);
-    let storage: SharedStorage = Arc::new(RecordReplacingStorage { inner, key, value });
-    let at_once = storage.capabilities().atomic.is_some();
-    let settings =
-        ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(TrustLevel::Zero) };
-    let node = shop_db.node(PARTITION, settings);
+    let change = RecordChange::Replace(stored.to_bytes());
+    let at_once = shop_db.app.storage.capabilities().atomic.is_some();
+    let node = changing_node(fixture, PARTITION, row.key(), change);
     node.ready().await;
     let change = || cud(WS, vec![update(id, None, "newer")], shop_db.soon());
     let refused = node.commands.run(named("changed", change())).await.unwrap_err();
-    let row = AppRow::Record(WsId(WS), id);
     assert!(refused.to_string().contains(&row.to_string()), "{refused}");
     if at_once {
         node.ready().await;
@@ -135,4 +164,28 @@ async fn changed(fixture: &CommandsFixture) {
         node.until(|status| matches!(status, Status::Violation(_))).await;
         node.stop().await;
     }
+}
+
+/// A record was deleted after a command had read it. Where the storage has no atomic writes, the
+/// record was inserted again: the deletion was undone, and nobody noticed.
+async fn deleted(fixture: &CommandsFixture) {
+    let (shop_db, partition, ws) = (&fixture.shop_db, PARTITION + 1, WS + 1);
+    let storage = &shop_db.app.storage;
+    let id = with_article(fixture, partition, ws).await;
+    let row = AppRow::Record(WsId(ws), id);
+    let there = storage.get_linearizable(&row.key(), shop_db.soon()).await.unwrap().unwrap();
+    let node = changing_node(fixture, partition, row.key(), RecordChange::Delete);
+    node.ready().await;
+    let change = || cud(ws, vec![update(id, None, "newer")], shop_db.soon());
+    let refused = node.commands.run(named("deleted", change())).await.unwrap_err();
+    assert!(refused.to_string().contains(&row.to_string()), "{refused}");
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let found = storage.get_linearizable(&row.key(), shop_db.soon()).await.unwrap();
+    assert_eq!(found, None, "the deletion is not undone");
+    // An operator puts the former bytes back, and the partition goes on by itself.
+    let put = storage.insert_if_not_exists(row.key(), there, None, shop_db.soon());
+    assert!(put.await.unwrap().is_applied());
+    node.ready().await;
+    node.commands.run(named("again", change())).await.unwrap();
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }

@@ -10,10 +10,11 @@ impl Log {
     /// Reads a row.
     ///
     /// Invariant: a leader reads its log linearizably at every level. A simpler version reads
-    /// plainly at level 2, at which a leader puts its later events. At level 0 an insert of leader
-    /// A was accepted by the servers, and A died before the insert was committed; the level becomes
-    /// 2; leader B does not see that event, and puts its own; the level becomes 0; the first
-    /// linearizable read commits the insert of A, which hides the event of B.
+    /// plainly at level 2, at which a leader puts its later events. Leader A stands still before it
+    /// puts event 7; leader B inserts its own event 7 as its first one; servers accept the insert,
+    /// and B dies before the insert is committed; the put of A lands; leader C reads and applies
+    /// the event of A; C inserts event 8, which commits the insert of B. So the log has the event
+    /// of B, and C has applied another one.
     pub(crate) async fn get(&self, row: AppRow) -> Result<Option<Bytes>> {
         let deadline = self.reader.deadline();
         Ok(self.reader.storage().get_linearizable(&row.key(), deadline).await?)

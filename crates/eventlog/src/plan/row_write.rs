@@ -28,11 +28,21 @@ pub(crate) enum RowKind {
     /// A marker in a log. The row may hold the marked event, if it is whole here.
     Marker,
     /// A record. The events of a group write the versions from `first` to `last`, and the first one
-    /// replaces the version `replaces`. `in_log` tells whether the events were in the log before,
-    /// so that the row may hold one of these versions.
-    Record { replaces: Option<Version>, first: Version, last: Version, in_log: bool },
+    /// replaces the version `replaces`.
+    Record { replaces: Option<Version>, first: Version, last: Version, basis: RecordBasis },
     /// An answer. The row may hold any bytes.
     Answer,
+}
+
+/// What is known about the row of a record before its write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordBasis {
+    /// The row that the command read; the record is new if it replaces no version.
+    Read,
+    /// The row that an earlier write of the same group leaves.
+    Made,
+    /// Nothing: the events were in the log before, so some of their versions may be written.
+    InLog,
 }
 
 /// The way in which a row is written.
@@ -44,8 +54,8 @@ pub(crate) enum WriteMode {
     Ordered(Option<Duration>),
     /// Write the row by its order, then read it. If the row holds other bytes than were written,
     /// judge these bytes, and write the row conditionally if the write is still needed. Before the
-    /// write the row held exactly these bytes; with `None`, it did not exist, or its bytes are not
-    /// known.
+    /// write the row held exactly these bytes; with `None`, it did not exist. For an event that was
+    /// in the log before, the bytes are not known: then `None` says nothing.
     ReadBack(Option<Bytes>),
 }
 
@@ -94,7 +104,8 @@ impl RowWrite {
         matches!(self.mode, WriteMode::Conditional(_))
     }
 
-    /// Returns the bytes that the row must hold before the write; `None` for no row.
+    /// Returns the bytes that the row must hold before the write; `None` for no row. `None` says
+    /// nothing about an ordered write, nor about a write on the basis [`RecordBasis::InLog`].
     pub(crate) fn expected(&self) -> Option<&Bytes> {
         match &self.mode {
             WriteMode::Conditional(expected) | WriteMode::ReadBack(expected) => expected.as_ref(),

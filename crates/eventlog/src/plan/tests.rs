@@ -184,7 +184,7 @@ fn a_record_that_is_made_and_read_back_is_changed_when_it_is_made() {
         replaces: Some(version(7)),
         first: version(8),
         last: version(9),
-        in_log: false,
+        basis: RecordBasis::Made,
     };
     assert_eq!(changes[0].kind, changed);
     let GroupWrites { rest, changes, .. } = planned_with_reads(&group, TrustLevel::One);
@@ -232,14 +232,10 @@ fn a_record_that_several_events_write_is_written_once() {
     let group = [event(7, 1, first), event(8, 2, then)];
     let rest = planned(&group, TrustLevel::Zero).rest;
     assert_eq!(shown(&rest), "+event 7 +b x>z +event 8");
-    let made =
-        RowKind::Record { replaces: None, first: version(7), last: version(8), in_log: false };
-    let updated = RowKind::Record {
-        replaces: Some(version(4)),
-        first: version(7),
-        last: version(8),
-        in_log: false,
-    };
+    let basis = RecordBasis::Read;
+    let made = RowKind::Record { replaces: None, first: version(7), last: version(8), basis };
+    let updated =
+        RowKind::Record { replaces: Some(version(4)), first: version(7), last: version(8), basis };
     assert_eq!((rest[1].kind, rest[2].kind), (made, updated));
     assert_eq!(shown(&planned(&group, TrustLevel::One).rest), "+event 7 b@8 z@8 +event 8");
 }

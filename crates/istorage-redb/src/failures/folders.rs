@@ -30,3 +30,21 @@ fn a_folder_without_rights_is_reported_with_advice_for_the_folder() {
         is_told(node.open(4).map(drop));
     }
 }
+
+/// A sync of the folder failed when a segment of the log got its name. Without the end of the
+/// driver, the next sync of the folder counts: after the first one the name may be lost all the
+/// same.
+#[tokio::test]
+async fn a_failed_sync_of_the_folder_of_an_open_file_ends_the_driver() {
+    let mut node = Node::start().await;
+    node.put("before", "1").await.unwrap();
+    node.switch.set(Disk::SyncsNoFolder);
+    let name = KeyspaceName::new("durable").unwrap();
+    let error = node.driver.create(&name, Instant::FAR_FUTURE).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    node.switch.set(Disk::Works);
+    assert!(node.driver.failed().now_or_never().is_some());
+    assert!(node.put("after", "1").await.is_err());
+    node.restart().await;
+    assert_eq!(node.get("before").await.unwrap(), Some(Bytes::from("1")));
+}

@@ -82,11 +82,17 @@ pub(super) fn parse(segment: &[u8], at: usize, log: u64) -> Option<Frame> {
     Some(Frame { position, before: u32_at(head, 32)?, payload: start..start + payload })
 }
 
-/// Whether a segment of any log has more than its empty first frame.
-pub(super) fn has_effects(segment: &[u8]) -> bool {
-    let Some(log) = u64_at(segment, 8) else { return false };
-    let first = parse(segment, 0, log);
-    first.is_some_and(|first| parse(segment, first.position.end as usize, log).is_some())
+/// Returns the latest segment in a file of a log that the storage file has named; `None` if it has
+/// named none. A second frame is written only when the storage file names its segment. Segments
+/// take turns in a file, so this frame may be of an earlier segment than the first one.
+pub(super) fn named_segment(file: &[u8], log: u64) -> Option<u64> {
+    let first = parse(file, 0, log)?;
+    Some(parse(file, first.position.end as usize, log)?.position.segment)
+}
+
+/// The number of the log in the first frame of a file.
+pub(super) fn log_of(file: &[u8]) -> Option<u64> {
+    u64_at(file, 8)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -115,6 +121,18 @@ mod tests {
             assert_eq!((frame.position, frame.before), (position, 9));
             assert_eq!(segment[frame.payload], payload);
         }
+    }
+
+    /// The segments 3 and 5 are in the same file.
+    #[test]
+    fn a_segment_is_named_if_it_has_a_second_frame() {
+        let begun = |segment| encode(&LogPosition { segment, end: 0, ..LAST }, &[]);
+        let (first, mut file) = begun(3);
+        assert_eq!(named_segment(&file, 7), None);
+        file.extend(encode(&first, &[]).1);
+        assert_eq!((named_segment(&file, 7), named_segment(&file, 8)), (Some(3), None));
+        file[..SECTOR].copy_from_slice(&begun(5).1);
+        assert_eq!((named_segment(&file, 7), log_of(&file)), (Some(3), Some(7)));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use redb::Database;
 
 use super::{
     LogFiles, LogPosition, LogState, commit_in_memory, effects,
-    frame::{self, Frame, SECTOR},
+    frame::{self, SECTOR},
     note,
 };
 use crate::errors::{self, FileFailure};
@@ -106,27 +106,23 @@ fn later_frame(segment: &[u8], last: &LogPosition) -> Option<usize> {
     })
 }
 
-/// Whether the log has a segment behind the one that the file names, with effects. A crash leaves
-/// at most the empty first frame of such a segment.
+/// Whether a later storage file has named a segment behind this one. A crash leaves at most the
+/// first frame of such a segment.
 fn is_newer(files: &LogFiles, named: &LogPosition) -> Result<bool> {
     let next = files.read(named.segment + 1)?;
-    let is_later = |frame: &Frame| {
-        let found = frame.position;
-        found.segment > named.segment
-    };
-    Ok(next.is_some_and(|next| {
-        frame::parse(&next, 0, named.log).is_some_and(|first| {
-            let second = frame::parse(&next, first.position.end as usize, named.log);
-            is_later(&first) && second.is_some_and(|second| is_later(&second))
-        })
-    }))
+    let later = next.and_then(|next| frame::named_segment(&next, named.log));
+    Ok(later.is_some_and(|later| later > named.segment))
 }
 
-/// Refuses the files of a log that no storage file names, if they hold effects.
+/// Refuses the files of a log if a storage file has named one of their segments. The storage file
+/// here names none.
 pub(crate) fn refuse_foreign(files: &LogFiles) -> Result<()> {
     for segment in [0, 1] {
-        // The first frame of a log is empty, and it may be there after a crash.
-        if files.read(segment)?.is_some_and(|segment| frame::has_effects(&segment)) {
+        let is_named = |file: &Vec<u8>| {
+            frame::log_of(file).and_then(|log| frame::named_segment(file, log)).is_some()
+        };
+        // After a crash the first frame of a new log may be there.
+        if files.read(segment)?.as_ref().is_some_and(is_named) {
             return Err(errors::other_log(files.path(segment)));
         }
     }

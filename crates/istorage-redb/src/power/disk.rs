@@ -3,8 +3,8 @@
 //!
 //! At a power failure a part of the data that is not synced is lost. Each sector of 512 bytes is as
 //! one of the writes since the last sync left it, or as it was synced. The length of a file is any
-//! length that it had since then. The changes of names that are not synced are done up to some
-//! point, in their order.
+//! length that it had since then. Of the changes of names that are not synced, each may be lost. The
+//! others are done in their order.
 //!
 //! As on Linux, a sync that fails was the last attempt to write the data that was not synced. The
 //! sectors that did not reach the disk count as written: no later sync writes them. Reads show all
@@ -70,8 +70,16 @@ pub(super) enum Sync {
     Works,
     /// One sync in this many fails.
     FailsOneIn(u64),
-    /// The sync reports success, and nothing is on the disk.
-    Lies,
+    /// The sync of such a thing reports success, and nothing is on the disk.
+    LiesAbout(Synced),
+}
+
+/// A thing that is synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Synced {
+    StorageFile,
+    Log,
+    Folder,
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +91,8 @@ struct State {
     /// The number of times that a file was opened.
     opened: usize,
     sync: Sync,
-    /// One write in this many fails, because the disk is full. `None` if no write fails.
+    /// One write in this many fails, because the disk is full, and so does one growth of a file.
+    /// `None` if none fails.
     writes_fail_one_in: Option<u64>,
     /// Whether the cache of a file is kept when a driver wants it forgotten.
     keeps_cache: bool,
@@ -140,7 +149,8 @@ impl SimDisk {
         self.state().sync = sync;
     }
 
-    /// Makes one write in this many fail from now on. A part of such a write is done.
+    /// Makes one write in this many fail from now on, and one growth of a file. A part of such a
+    /// write is done.
     pub(super) fn fail_writes(&self, one_in: Option<u64>) {
         self.state().writes_fail_one_in = one_in;
     }
@@ -198,7 +208,9 @@ impl SimDisk {
         };
         let mut state = self.state();
         state.opened += 1;
-        Ok(SimFile { disk: self.clone(), id, owner: state.opened })
+        let is_log = path.to_string_lossy().contains(".log-");
+        let kind = if is_log { Synced::Log } else { Synced::StorageFile };
+        Ok(SimFile { disk: self.clone(), id, kind, owner: state.opened })
     }
 }
 
@@ -208,17 +220,29 @@ impl State {
         self.done.push(done);
     }
 
-    fn sync(&mut self, file: Id) -> io::Result<()> {
-        if matches!(self.sync, Sync::FailsOneIn(n) if self.rng.below(n) == 0) {
-            let seed = self.rng.next();
-            self.failures += 1;
-            self.does(Done::SyncFailed { file, seed });
-            return Err(io::Error::other("the sync failed, as the test wants it"));
-        }
-        if self.sync != Sync::Lies {
-            self.does(Done::Synced(file));
+    /// Does what a sync of such a thing does to the disk, unless the sync lies or fails.
+    fn sync(&mut self, kind: Synced, done: Done) -> io::Result<()> {
+        match self.sync {
+            Sync::FailsOneIn(n) if self.rng.below(n) == 0 => {
+                self.failures += 1;
+                // The names in a folder stay unsynced.
+                if let Done::Synced(file) = done {
+                    let seed = self.rng.next();
+                    self.does(Done::SyncFailed { file, seed });
+                }
+                return Err(io::Error::other("the sync failed, as the test wants it"));
+            }
+            Sync::LiesAbout(lie) if lie == kind => {}
+            _ => self.does(done),
         }
         Ok(())
+    }
+
+    /// Whether the next write or growth fails, because the disk is full.
+    fn is_full(&mut self) -> bool {
+        let is_full = self.writes_fail_one_in.is_some_and(|n| self.rng.below(n) == 0);
+        self.failures += usize::from(is_full);
+        is_full
     }
 
     fn seen(&self, file: Id) -> &[u8] {
@@ -262,8 +286,11 @@ impl Platter {
     fn lose_power(&self, rng: &mut Rng) -> SimDisk {
         let files: Vec<_> = self.files.iter().map(|file| file.lose_power(rng)).collect();
         let mut names = self.names.clone();
-        let kept = rng.below(self.unsynced_names.len() as u64 + 1) as usize;
-        self.unsynced_names[..kept].iter().for_each(|done| change_names(&mut names, done));
+        for done in &self.unsynced_names {
+            if rng.below(2) == 0 {
+                change_names(&mut names, done);
+            }
+        }
         let before = Platter {
             files: files.into_iter().map(PlatterFile::new).collect(),
             names: names.clone(),
@@ -352,11 +379,7 @@ impl Disk for SimDisk {
         if folder.as_os_str().is_empty() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let mut state = self.state();
-        if state.sync != Sync::Lies {
-            state.does(Done::FolderSynced);
-        }
-        Ok(())
+        self.state().sync(Synced::Folder, Done::FolderSynced)
     }
 }
 
@@ -381,6 +404,7 @@ impl PageCache for SimCache {
 pub(super) struct SimFile {
     disk: SimDisk,
     id: Id,
+    kind: Synced,
     owner: usize,
 }
 
@@ -424,19 +448,24 @@ impl StorageBackend for SimFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.disk.state().does(Done::Cut { file: self.id, len: len as usize });
+        let (file, len) = (self.id, len as usize);
+        let mut state = self.disk.state();
+        let grows = len > state.seen(file).len();
+        if grows && state.is_full() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        state.does(Done::Cut { file, len });
         Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.disk.state().sync(self.id)
+        self.disk.state().sync(self.kind, Done::Synced(self.id))
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let (file, offset) = (self.id, offset as usize);
         let mut state = self.disk.state();
-        let fails = state.writes_fail_one_in.is_some_and(|n| state.rng.below(n) == 0);
-        state.failures += usize::from(fails);
+        let fails = state.is_full();
         let done = if fails { state.rng.below(data.len() as u64 + 1) as usize } else { data.len() };
         state.does(Done::Written { file, offset, data: data[..done].to_vec() });
         if fails { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }

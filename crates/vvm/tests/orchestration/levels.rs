@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use eventlog::{Deployment, DeploymentError, LevelChange, RecordId, TrustLevel, WsId};
+use eventlog::{Deployment, DeploymentError, Epoch, LevelChange, RecordId, TrustLevel, WsId};
 use ielections::Timing;
 use istorage::{Capabilities, StorageDriver, WrappedDriver};
 use shop::{article, cud, text, update};
@@ -76,14 +76,16 @@ async fn the_next_nodes_work_at_the_new_level_on_the_rows_of_each_level() {
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     let made = run(&node, cud(7, article("made at 0"), soon)).await.answer.ids[0].1;
     node.shutdown().await.unwrap();
-    let (mut from, mut last) = (Zero, 0);
+    let (mut from, mut last, mut strays) = (Zero, 0, Epoch(0));
     for to in [One, Two, Zero, Two, One, Zero] {
         let changed = change(&cluster, to, |_| {}).await.unwrap();
         let epoch = changed.epoch.unwrap();
         assert!(changed.from == from && epoch.0 > last, "{changed:?}");
+        strays = if from == Two { epoch } else { strays };
+        assert_eq!(changed.stray_before, strays, "a command that is repeated knows it, too");
         (from, last) = (to, epoch.0);
         let again = change(&cluster, to, |_| {}).await.unwrap();
-        assert_eq!(again, ChangedLevel { from: to, epoch: None });
+        assert_eq!(again, ChangedLevel { from: to, epoch: None, ..changed });
         // The settings of the node still have level 0.
         let node = cluster.launch(1);
         cluster.until(&node, Stage::Leading).await;

@@ -75,6 +75,39 @@ fn a_name_may_be_lost_until_the_folder_is_synced_and_a_rename_is_whole() {
     assert_eq!(left(&disk, |disk| content(disk, "old").is_some()), [false, true].into());
 }
 
+/// The simulated disk lost only the last changes of names, and never failed to sync a folder.
+#[test]
+fn each_name_may_be_lost_until_a_sync_of_the_folder_succeeds() {
+    let disk = SimDisk::new(1);
+    make(&disk, "a", b"");
+    make(&disk, "b", b"");
+    let names = |disk: &SimDisk| ["a", "b"].map(|name| content(disk, name).is_some());
+    let any = BTreeSet::from([[false, false], [false, true], [true, false], [true, true]]);
+    assert_eq!(left(&disk, names), any);
+    disk.set_sync(Sync::FailsOneIn(1));
+    assert!(disk.sync_folder(Path::new(".")).is_err());
+    assert_eq!(left(&disk, names), any);
+    assert_eq!(disk.failures(), 1);
+    disk.set_sync(Sync::LiesAbout(Synced::Folder));
+    disk.sync_folder(Path::new(".")).unwrap();
+    assert_eq!(left(&disk, names), any);
+    disk.set_sync(Sync::LiesAbout(Synced::Log));
+    disk.sync_folder(Path::new(".")).unwrap();
+    assert_eq!(left(&disk, names), [[true, true]].into());
+}
+
+/// Only writes failed on the full disk, so a storage file always grew.
+#[test]
+fn a_full_disk_makes_no_file_longer() {
+    let disk = SimDisk::new(1);
+    let file = make(&disk, "a", &[1; 1_000]);
+    disk.fail_writes(Some(1));
+    assert_eq!(file.set_len(2_000).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert_eq!((file.len().unwrap(), disk.failures()), (1_000, 1));
+    file.set_len(500).unwrap();
+    assert_eq!(file.len().unwrap(), 500);
+}
+
 /// The simulated disk kept the data that a failed sync had not written, and the next sync wrote it.
 /// Linux never writes that data again, and shows it in reads. A driver that syncs once more and
 /// believes the second sync loses data, and the suite did not see the loss.
