@@ -230,7 +230,7 @@ async fn a_node_cancels_a_change_that_has_not_finished() {
     let node = cluster.launch(1);
     cluster.until(&node, Stage::Leading).await;
     assert_eq!(level_of(&node).await, "0");
-    let late = killed.finish(eventlog::Epoch(1_000), &storage, clock, soon).await.unwrap_err();
+    let late = killed.finish(Epoch(1_000), &storage, clock, soon).await.unwrap_err();
     assert!(matches!(late, DeploymentError::ChangeCancelled(Zero)), "{late:?}");
     node.shutdown().await.unwrap();
     let stored = stored(&cluster).await;
