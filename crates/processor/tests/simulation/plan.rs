@@ -47,6 +47,8 @@ impl Plan {
         let level = match seed % 3 {
             _ if fence_is_wrong => TrustLevel::Two,
             _ if needs_reading_back || defect == Some(Defect::Phantoms) => TrustLevel::Zero,
+            // At level 0 a row that is not replaced is read back, and the partition only waits.
+            _ if defect == Some(Defect::HidingNotReported) => TrustLevel::One,
             0 => TrustLevel::Zero,
             1 => TrustLevel::One,
             _ => TrustLevel::Two,
@@ -90,10 +92,12 @@ impl Plan {
         // A storage whose conditional writes stay open writes no groups atomically. At level 2 an
         // open write is a late write, for which the next leader would have to wait.
         let may_be_open = !is_trusted && narrow.is_some();
+        let one_open_in = match defect {
+            Some(Defect::OlderWrittenConditionally) => Some(2),
+            _ => dice.one_in(2).then_some(8),
+        };
         let needs_replicas = defect == Some(Defect::NoReadRepair);
         let has_replicas = reads_back && (dice.one_in(3) || needs_replicas);
-        // These defects must be found by what leaders do to one another.
-        let is_found_before = needs_reading_back && defect != Some(Defect::LastOfFirstWins);
         let is_lost = overlaps || is_late && !is_waited_for;
         Plan {
             settings: settings(level, dice),
@@ -107,9 +111,9 @@ impl Plan {
             calm: 1 + dice.below(10),
             steps: 100 + dice.below(500),
             has_replicas,
-            one_open_in: dice.one_in(2).then_some(8).filter(|_| may_be_open),
+            one_open_in: one_open_in.filter(|_| may_be_open),
             has_repairs: dice.below(3) > 0,
-            has_obstacle: dice.one_in(2) && reads_back && !is_found_before,
+            has_obstacle: dice.one_in(2) && reads_back,
         }
     }
 
