@@ -75,6 +75,8 @@ pub(crate) struct CallTurns {
     is_open: AtomicBool,
     /// The number of calls that were sent.
     sent: AtomicU64,
+    /// The number of conditional writes of records and of logs of workspaces.
+    conditional: AtomicU64,
     clock: Clock,
     dice: Dice,
 }
@@ -100,13 +102,22 @@ impl fmt::Debug for CallTurns {
 
 impl CallTurns {
     pub(crate) fn new(clock: Clock, seed: u64) -> Arc<CallTurns> {
-        let (waiting, is_open, sent) = Default::default();
-        Arc::new(CallTurns { waiting, is_open, sent, clock, dice: Dice::of(seed) })
+        let (waiting, is_open, sent, conditional) = Default::default();
+        Arc::new(CallTurns { waiting, is_open, sent, conditional, clock, dice: Dice::of(seed) })
     }
 
     /// Returns the number of calls that were sent.
     pub(crate) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of conditional writes of records and of logs of workspaces.
+    pub(crate) fn conditional(&self) -> u64 {
+        self.conditional.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_conditional(&self) {
+        self.conditional.fetch_add(1, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(Label, oneshot::Sender<()>)>> {

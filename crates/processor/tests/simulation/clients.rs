@@ -83,6 +83,11 @@ impl Knowledge {
         self.requests
     }
 
+    /// Returns one of the records that clients know of.
+    pub(crate) fn record(&self, dice: &Dice) -> Option<(WsId, RecordId)> {
+        dice.of_slice(&self.records).map(|(ws, id, _)| (WsId(*ws), *id))
+    }
+
     /// Learns from a command that was done.
     pub(crate) fn learn(&mut self, sent: &SentCommand, done: &Done) {
         let (version, Done { answer: Answer { ids, .. }, is_repeated, .. }) =

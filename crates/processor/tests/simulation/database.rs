@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -12,7 +12,8 @@ use std::{
 use async_trait::async_trait;
 use clock::{Clock, Instant};
 use istorage::{
-    FaultRates, Faulty, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver, mem::MemDriver,
+    Conditional, Consistency, FaultRates, Faulty, Guarded, Key, KeyspaceName, Result,
+    SharedStorage, StorageDriver, mem::MemDriver,
 };
 use shop::WriteSteps;
 
@@ -20,34 +21,74 @@ use crate::{
     call_turns::CallTurns,
     defects::{Defect, DefectiveStorage},
     gated_storage::{GatedStorage, Side},
+    open_writes::OpenWrites,
+    plan::Plan,
+    replicas::ReplicaDriver,
 };
 
 /// The database, and the calls that are on their way to it.
 #[derive(Debug)]
 pub(crate) struct Database {
-    pub(crate) mem: MemDriver,
+    /// The database without faults, and as it is behind them.
+    pub(crate) inner: Arc<dyn StorageDriver>,
+    behind_faults: Arc<dyn StorageDriver>,
     pub(crate) turns: Arc<CallTurns>,
     clock: Clock,
     seed: u64,
     rates: FaultRates,
     /// The steps in which groups are written; `None` if all rows can be written atomically.
     narrow: Option<WriteSteps>,
+    /// Of this many conditional writes, one is accepted and committed later, if at all.
+    one_open_in: Option<u64>,
     defect: Option<Defect>,
-    keyspaces: Mutex<BTreeMap<KeyspaceName, Arc<Faulty>>>,
+    keyspaces: Mutex<BTreeMap<KeyspaceName, Keyspace>>,
+}
+
+/// The calls on their way to a keyspace.
+#[derive(Clone, Debug)]
+struct Keyspace {
+    faulty: Arc<Faulty>,
+    open_writes: Arc<OpenWrites>,
 }
 
 impl Database {
     pub(crate) fn new(
         clock: Clock,
         seed: u64,
-        rates: FaultRates,
-        narrow: Option<WriteSteps>,
+        plan: &Plan,
         defect: Option<Defect>,
     ) -> Arc<Database> {
-        let mem = MemDriver::new(clock.clone());
+        let Plan { rates, narrow, one_open_in, has_replicas, .. } = *plan;
+        let (inner, behind_faults): (Arc<dyn StorageDriver>, Arc<dyn StorageDriver>) =
+            match has_replicas {
+                true => {
+                    let repairs = defect != Some(Defect::NoReadRepair);
+                    let replicas = ReplicaDriver::new(clock.clone(), seed, repairs);
+                    (Arc::new(replicas.clone()), Arc::new(replicas.lossy()))
+                }
+                false => {
+                    let mem = MemDriver::new(clock.clone());
+                    (Arc::new(mem.clone()), Arc::new(mem))
+                }
+            };
         let turns = CallTurns::new(clock.clone(), seed);
         let keyspaces = Mutex::default();
-        Arc::new(Database { mem, turns, clock, seed, rates, narrow, defect, keyspaces })
+        Arc::new(Database {
+            inner,
+            behind_faults,
+            turns,
+            clock,
+            seed,
+            rates,
+            narrow,
+            one_open_in,
+            defect,
+            keyspaces,
+        })
+    }
+
+    fn keyspaces(&self) -> MutexGuard<'_, BTreeMap<KeyspaceName, Keyspace>> {
+        self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The faults between the nodes and a keyspace. Calls that were sent outlive the node that sent
@@ -57,31 +98,58 @@ impl Database {
         keyspace: &KeyspaceName,
         deadline: Instant,
     ) -> Result<Option<Arc<Faulty>>> {
-        let lock = || self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(faulty) = lock().get(keyspace) {
+        if let Some(Keyspace { faulty, .. }) = self.keyspaces().get(keyspace) {
             return Ok(Some(Arc::clone(faulty)));
         }
-        let Some(mut inner) = self.mem.open(keyspace, deadline).await? else { return Ok(None) };
+        let Some(inner) = self.behind_faults.open(keyspace, deadline).await? else {
+            return Ok(None);
+        };
+        let seed = self.seed.wrapping_add(self.keyspaces().len() as u64);
+        let open_writes = Arc::new(OpenWrites::of(inner, seed, self.one_open_in));
+        let mut inner: SharedStorage = Arc::clone(&open_writes) as SharedStorage;
         if let Some(defect) = self.defect {
             inner = DefectiveStorage::of(inner, defect);
         }
         let turns = Arc::clone(&self.turns);
         let inner = Arc::new(GatedStorage { inner, turns, side: Side::Database });
-        let mut keyspaces = lock();
-        let seed = self.seed.wrapping_add(keyspaces.len() as u64);
         let faulty = Arc::new(Faulty::seeded(inner, self.clock.clone(), seed, self.rates));
-        keyspaces.insert(keyspace.clone(), Arc::clone(&faulty));
+        let opened = Keyspace { faulty: Arc::clone(&faulty), open_writes };
+        self.keyspaces().insert(keyspace.clone(), opened);
         Ok(Some(faulty))
     }
 
     /// Lets all calls that are on their way arrive.
     pub(crate) async fn land_late_writes(&self) -> usize {
-        let lock = || self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let keyspaces = self.keyspaces().clone();
         let mut landed = 0;
-        for faulty in lock().values() {
+        for Keyspace { faulty, open_writes } in keyspaces.values() {
             landed += faulty.land_late_writes().await.len();
+            landed += open_writes.settle_all().await;
         }
         landed
+    }
+
+    /// Writes the bytes of a row of the application again, under a condition, as an operator does.
+    /// From then on the row hides ordered writes. Returns whether there was a row.
+    ///
+    /// The write is committed at once. A write of an operator that is committed later may hide the
+    /// row of an acknowledged command, as every row that another program writes later.
+    pub(crate) async fn repair(&self, key: &Key) -> bool {
+        let keyspaces = self.keyspaces().clone();
+        let soon = Instant::FAR_FUTURE;
+        for (name, Keyspace { open_writes, .. }) in keyspaces {
+            open_writes.settle_partition(&key.pkey).await;
+            let Some(storage) = self.inner.open(&name, soon).await.unwrap() else { continue };
+            let there = storage.get(key, Consistency::Linearizable, soon).await.unwrap();
+            if let Some(old) = there {
+                let (ccols, new) = (key.ccols.clone(), old.clone());
+                let op = Conditional::Swap { ccols, old, new, ttl: None };
+                let written = storage.write_if(key.pkey.clone(), vec![op], soon).await.unwrap();
+                assert!(written.is_applied(), "nothing happens between the read and the write");
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -112,7 +180,7 @@ impl StorageDriver for NodeDriver {
     }
 
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        self.database.mem.create(keyspace, deadline).await
+        self.database.inner.create(keyspace, deadline).await
     }
 
     async fn open(
@@ -122,7 +190,7 @@ impl StorageDriver for NodeDriver {
     ) -> Result<Option<SharedStorage>> {
         let database = &self.database;
         let (Some(around), Some(inner)) = (
-            database.mem.open(keyspace, deadline).await?,
+            database.inner.open(keyspace, deadline).await?,
             database.on_its_way(keyspace, deadline).await?,
         ) else {
             return Ok(None);
@@ -139,10 +207,10 @@ impl StorageDriver for NodeDriver {
     }
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        self.database.mem.drop_keyspace(keyspace, deadline).await
+        self.database.inner.drop_keyspace(keyspace, deadline).await
     }
 
     async fn close(&self) {
-        self.database.mem.close().await;
+        self.database.inner.close().await;
     }
 }

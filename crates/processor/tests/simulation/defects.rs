@@ -41,13 +41,27 @@ pub(crate) enum Defect {
     OldRows,
     /// The next read of a row sees the value of a write that was refused.
     Phantoms,
+    /// An ordered write of the band *first* replaces all that is there.
+    BandIgnored,
+    /// Of two ordered writes of the band *first* the later one stays.
+    LastOfFirstWins,
+    /// A row that hides ordered writes is reported as one that does not.
+    HidingNotReported,
+    /// A read of rows that were written by their orders finds the last such write of each row,
+    /// whatever the row holds.
+    ReadBackIsBlind,
+    /// One of three rows in the bands is reported as one that hides ordered writes. So a node
+    /// writes the row conditionally, and its write may be committed over a later ordered one.
+    OlderWrittenConditionally,
+    /// A read does not repair the replicas that it asked.
+    NoReadRepair,
     /// The fence is wrong, not the storage: two nodes lead at the same time, at the trust level at
     /// which only the fence is trusted.
     TwoLead,
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 11] = [
+    pub(crate) const ALL: [Defect; 15] = [
         Defect::NoConditions,
         Defect::LosesWrites,
         Defect::NoOrder,
@@ -58,13 +72,35 @@ impl Defect {
         Defect::Gaps,
         Defect::OldRows,
         Defect::Phantoms,
+        Defect::BandIgnored,
+        Defect::LastOfFirstWins,
+        Defect::HidingNotReported,
+        Defect::ReadBackIsBlind,
         Defect::TwoLead,
     ];
+
+    /// Defects that no history is known to find yet. Their trials run only if they are asked for.
+    pub(crate) const SOUGHT: [Defect; 2] =
+        [Defect::OlderWrittenConditionally, Defect::NoReadRepair];
+}
+
+impl Defect {
+    /// Whether the defect concerns only rows that are put and read back.
+    pub(crate) fn is_of_reading_back(self) -> bool {
+        matches!(
+            self,
+            Defect::BandIgnored
+                | Defect::LastOfFirstWins
+                | Defect::ReadBackIsBlind
+                | Defect::OlderWrittenConditionally
+                | Defect::NoReadRepair
+        )
+    }
 }
 
 /// The first bytes of the keys of records, of logs of workspaces and of answers to commands.
-const RECORDS: [u8; 2] = [0, 19];
-const LOGS: [u8; 2] = [0, 21];
+pub(crate) const RECORDS: [u8; 2] = [0, 19];
+pub(crate) const LOGS: [u8; 2] = [0, 21];
 const ANSWERS: [u8; 2] = [0, 22];
 
 #[derive(Debug)]
@@ -76,12 +112,14 @@ pub(crate) struct DefectiveStorage {
     late: Mutex<AtomicBatch>,
     /// The values that rows held once, or never held.
     values: Mutex<HashMap<Key, Option<Bytes>>>,
+    /// The highest order with which each row was written.
+    orders: Mutex<HashMap<Key, Order>>,
 }
 
 impl DefectiveStorage {
     pub(crate) fn of(inner: SharedStorage, defect: Defect) -> Arc<DefectiveStorage> {
-        let (count, late, values) = (Arc::default(), Mutex::default(), Mutex::default());
-        Arc::new(DefectiveStorage { inner, defect, count, late, values })
+        let (count, late, values, orders) = Default::default();
+        Arc::new(DefectiveStorage { inner, defect, count, late, values, orders })
     }
 
     /// Whether this call is the last one of `times` calls.
@@ -144,10 +182,52 @@ impl DefectiveStorage {
         if self.defect == Defect::LateLogs {
             self.delay(&mut batch).await?;
         }
+        match self.defect {
+            Defect::BandIgnored | Defect::LastOfFirstWins => {
+                self.remove_replaced(&batch.ordered).await?;
+            }
+            Defect::ReadBackIsBlind => {
+                let rows = batch.ordered.iter();
+                let written = rows.map(|put| (put.key.clone(), Some(put.value.clone())));
+                self.values.lock().unwrap().extend(written);
+            }
+            _ => {}
+        }
         if !batch.ordered.is_empty() {
             self.inner.put_ordered(batch.ordered, deadline).await?;
         }
         Ok(Outcome::Applied)
+    }
+
+    /// Removes the rows that writes of the band *first* replace, although they must not.
+    async fn remove_replaced(&self, rows: &[OrderedPut]) -> Result<()> {
+        for OrderedPut { key, value, order, .. } in rows {
+            let known = self.orders.lock().unwrap().get(key).copied();
+            let is_later_first = known.is_some_and(|known| known.is_first() && *order < known);
+            let is_wrong =
+                order.is_first() && (self.defect == Defect::BandIgnored || is_later_first);
+            let highest = if is_wrong { *order } else { known.map_or(*order, |at| at.max(*order)) };
+            self.orders.lock().unwrap().insert(key.clone(), highest);
+            let keys = [key.clone()];
+            let there = self.inner.get_batch(&keys, Instant::FAR_FUTURE).await?.pop().flatten();
+            if let Some(there) = there.filter(|there| is_wrong && there.value != *value) {
+                let op = Conditional::Delete { ccols: key.ccols.clone(), old: there.value };
+                let pkey = key.pkey.clone();
+                drop(self.inner.write_if(pkey, vec![op], Instant::FAR_FUTURE).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a row is reported as one that hides ordered writes.
+    fn hides_ordered(&self, key: &Key, there: bool) -> bool {
+        match self.defect {
+            Defect::HidingNotReported => false,
+            Defect::OlderWrittenConditionally if key.pkey.starts_with(&RECORDS) => {
+                there || self.one_in(3)
+            }
+            _ => there,
+        }
     }
 
     async fn write_atomic(&self, mut batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
@@ -204,6 +284,7 @@ impl StorageWrapper for DefectiveStorage {
                 let there = keys.iter().zip(self.inner.get_batch(keys, deadline).await?);
                 let returned = there.map(|(key, there)| {
                     let hides_ordered = there.as_ref().is_some_and(|row| row.hides_ordered);
+                    let hides_ordered = self.hides_ordered(key, hides_ordered);
                     let value = self.returned(key, there.map(|row| row.value))?;
                     Some(FoundRow { value, hides_ordered })
                 });
@@ -211,7 +292,12 @@ impl StorageWrapper for DefectiveStorage {
             }
             Call::GetValues(keys) => {
                 let there = keys.iter().zip(self.inner.get_values(keys, deadline).await?);
-                let returned = there.map(|(key, there)| self.returned(key, there));
+                let returned = there.map(|(key, there)| match self.defect {
+                    Defect::ReadBackIsBlind => {
+                        self.values.lock().unwrap().get(key).cloned().unwrap_or(there)
+                    }
+                    _ => self.returned(key, there),
+                });
                 Ok(CallAnswer::Values(returned.collect()))
             }
             Call::Write(Write::PutOrdered(rows)) => {

@@ -13,7 +13,10 @@ use istorage::{
     StorageWrapper, Write,
 };
 
-use crate::call_turns::{CallTurns, Label, SentCall};
+use crate::{
+    call_turns::{CallTurns, Label, SentCall},
+    defects,
+};
 
 #[derive(Debug)]
 pub(crate) struct GatedStorage {
@@ -112,6 +115,13 @@ impl StorageWrapper for GatedStorage {
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
         let label = self.label(|| label_of(&call));
+        let of_record_or_log =
+            |pkey: &[u8]| pkey.starts_with(&defects::RECORDS) || pkey.starts_with(&defects::LOGS);
+        if label.is_some()
+            && matches!(&call, Call::Write(Write::If(pkey, _)) if of_record_or_log(pkey))
+        {
+            self.turns.count_conditional();
+        }
         let call = call.send(self.next(), deadline);
         match (&self.side, label) {
             (_, Some(label)) => {

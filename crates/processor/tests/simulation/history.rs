@@ -9,7 +9,7 @@ use std::{
 };
 
 use clock::{Clock, ManualClock};
-use eventlog::{Epoch, Fence, TrustLevel};
+use eventlog::{AppRow, Epoch, Fence, TrustLevel};
 use futures::FutureExt;
 use istorage::KeyspaceName;
 use processor::{Done, PartitionEnd, Refused, Status};
@@ -21,20 +21,26 @@ use crate::{
     clients::{Knowledge, PendingCommand},
     database::{Database, NodeDriver},
     defects::Defect,
-    earlier_events,
+    earlier_events, obstacles,
     plan::Plan,
     readers::{Readers, Reading, check_applied},
 };
 
-const PARTITION: u16 = 1;
+pub(crate) const PARTITION: u16 = 1;
 const CLIENTS: usize = 4;
 const READERS: usize = 2;
+
+/// The time that passes while work waits, and the number of such times after which the work counts
+/// as stuck.
+const PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_WAIT: u32 = 100_000;
 
 /// The result of a history.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct HistoryReport {
     /// A hash of all steps, and of all that is stored at the end.
     pub(crate) digest: u64,
+    pub(crate) schedules: u64,
     pub(crate) done: usize,
     /// The number of reads that were answered.
     pub(crate) read: usize,
@@ -43,14 +49,19 @@ pub(crate) struct HistoryReport {
     pub(crate) lists: usize,
     pub(crate) events: usize,
     pub(crate) leaders: u64,
-    /// The number of calls of the storage, and of those at trust level 0.
+    /// The number of rows that were in the place of a new one at the end.
+    pub(crate) obstacles: u64,
+    /// The number of calls of the storage, and of those where rows are put and read back.
     pub(crate) calls: u64,
-    pub(crate) calls_at_level_0: u64,
+    pub(crate) calls_with_reading_back: u64,
+    /// The number of conditional writes of rows that were put and read back.
+    pub(crate) odd_writes: u64,
 }
 
 impl HistoryReport {
     /// Adds the result of another history.
     pub(crate) fn add(&mut self, other: &HistoryReport) {
+        self.schedules += other.schedules;
         self.done += other.done;
         self.read += other.read;
         self.logs += other.logs;
@@ -58,7 +69,9 @@ impl HistoryReport {
         self.events += other.events;
         self.leaders += other.leaders;
         self.calls += other.calls;
-        self.calls_at_level_0 += other.calls_at_level_0;
+        self.obstacles += other.obstacles;
+        self.calls_with_reading_back += other.calls_with_reading_back;
+        self.odd_writes += other.odd_writes;
     }
 }
 
@@ -68,19 +81,19 @@ struct Leader {
     stops: Option<JoinHandle<PartitionEnd>>,
 }
 
-struct History {
-    plan: Plan,
-    dice: Dice,
+pub(crate) struct History {
+    pub(crate) plan: Plan,
+    pub(crate) dice: Dice,
     manual: ManualClock,
-    clock: Clock,
+    pub(crate) clock: Clock,
     idle: Idle,
-    database: Arc<Database>,
+    pub(crate) database: Arc<Database>,
     /// The shop database without any faults.
-    shop_db: ShopDatabase,
+    pub(crate) shop_db: ShopDatabase,
     /// The running leaders. Only the last one really leads: the others have not noticed their end
     /// yet.
     leaders: Vec<Leader>,
-    epochs: u64,
+    pub(crate) epochs: u64,
     clients: [Option<PendingCommand>; CLIENTS],
     knowledge: Knowledge,
     ledger: AnswerLedger,
@@ -109,10 +122,9 @@ impl History {
     async fn new(seed: u64, defect: Option<Defect>, idle: Idle, is_verbose: bool) -> History {
         let (dice, manual) = (Dice::of(seed), ManualClock::new(0));
         let (plan, clock) = (Plan::of(seed, &dice, defect), manual.clock());
-        let Plan { rates, narrow, .. } = plan;
         let defect = defect.filter(|defect| *defect != Defect::TwoLead);
-        let database = Database::new(clock.clone(), dice.number(), rates, narrow, defect);
-        let shop_db = open(Arc::new(database.mem.clone()), &clock).await;
+        let database = Database::new(clock.clone(), dice.number(), &plan, defect);
+        let shop_db = open(Arc::clone(&database.inner), &clock).await;
         let mut history = History {
             plan,
             dice,
@@ -153,7 +165,7 @@ impl History {
         assert_eq!(self.in_time(node.stop()).await, PartitionEnd::Stopped);
     }
 
-    fn note(&mut self, what: &str) {
+    pub(crate) fn note(&mut self, what: &str) {
         what.hash(&mut self.digest);
         self.print(|| what.to_owned());
     }
@@ -186,6 +198,9 @@ impl History {
             93..95 => {
                 let landed = self.database.land_late_writes().await;
                 self.note(&format!("{landed} land"));
+            }
+            95 | 96 if self.plan.has_repairs && self.plan.settings.level == TrustLevel::Zero => {
+                self.repair().await;
             }
             _ if self.dice.one_in(self.plan.calm) => self.change().await,
             _ => self.send(),
@@ -374,7 +389,22 @@ impl History {
         }
     }
 
+    /// Lets an operator write the row of a record again. At level 0 this may happen at any moment.
+    /// At the other levels it may happen only while no node works.
+    async fn repair(&mut self) {
+        if let Some((ws, id)) = self.knowledge.record(&self.dice) {
+            let was_there = self.database.repair(&AppRow::Record(ws, id).key()).await;
+            self.note(&format!("record {} of {ws:?} is repaired: {was_there}", id.0));
+        }
+    }
+
     async fn lead(&mut self) {
+        let Plan { has_repairs, may_lose, .. } = self.plan;
+        if self.leaders.is_empty() && has_repairs && !may_lose && self.dice.one_in(2) {
+            let landed = self.database.land_late_writes().await;
+            self.note(&format!("{landed} land while no node works"));
+            self.repair().await;
+        }
         if !self.plan.lease_left.is_zero() {
             self.pass(self.plan.lease_left).await;
             let landed = self.database.land_late_writes().await;
@@ -419,7 +449,8 @@ impl History {
         self.idle.reached().await;
         let _landed = self.database.land_late_writes().await;
         let (leaders, calls) = (self.epochs, self.database.turns.sent());
-        let is_level_0 = self.plan.settings.level == TrustLevel::Zero;
+        let odd_writes = self.database.turns.conditional();
+        let reads_back = self.plan.reads_back();
         self.clean_lead().await;
         let options = CheckOptions {
             in_view: self.plan.settings.in_view,
@@ -431,8 +462,13 @@ impl History {
             assert!(state.records.contains_key(singleton), "{singleton:?} was said to be there");
         }
         format!("{:?}{:?}{:?}", state.events, state.wlogs, state.numbers).hash(&mut self.digest);
+        let obstacles = match self.plan.has_obstacle {
+            true => obstacles::meet(&mut self, &state).await,
+            false => 0,
+        };
         HistoryReport {
             digest: self.digest.finish(),
+            schedules: 1,
             done: self.ledger.done(),
             read: self.readers.answered,
             logs: self.readers.logs,
@@ -440,27 +476,30 @@ impl History {
             events: state.events.len(),
             leaders,
             calls,
-            calls_at_level_0: if is_level_0 { calls } else { 0 },
+            obstacles,
+            calls_with_reading_back: if reads_back { calls } else { 0 },
+            odd_writes: if reads_back { odd_writes } else { 0 },
         }
     }
 
     /// Does some work, and lets time pass whenever the work cannot go on otherwise.
-    async fn in_time<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn in_time<T>(&self, work: impl Future<Output = T>) -> T {
         let time = async {
-            loop {
+            for _ in 0..LONGEST_WAIT {
                 self.idle.reached().await;
-                self.manual.advance(Duration::from_millis(5));
+                self.manual.advance(PAUSE);
             }
+            panic!("the work does not end");
         };
         tokio::select! {
             biased;
             done = work => done,
-            never = time => never,
+            () = time => unreachable!("it panics"),
         }
     }
 }
 
-async fn open(driver: Arc<dyn istorage::StorageDriver>, clock: &Clock) -> ShopDatabase {
+pub(crate) async fn open(driver: Arc<dyn istorage::StorageDriver>, clock: &Clock) -> ShopDatabase {
     let keyspace = KeyspaceName::new("simulated").unwrap();
     ShopDatabase::new(driver, keyspace, NonZeroU16::new(10).unwrap(), clock.clone()).await
 }

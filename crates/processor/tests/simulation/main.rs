@@ -5,8 +5,8 @@
 //! The history decides when time passes, when calls are sent, and when calls arrive. A seed that
 //! fails is printed, and `cargo test -p vvm-processor --test simulation -- seed 4711` prints the
 //! steps of its history. `-- schedules 100000` runs that many histories. With a second number, as
-//! in `-- schedules 100000 4711`, they start with that seed. `-- twice 1000` runs each history
-//! twice.
+//! in `-- schedules 100000 4711`, they start with that seed. `-- reading-back 6000` runs those
+//! of the 6,000 in which rows are put and read back. `-- twice 1000` runs each history twice.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,8 +17,11 @@ mod defects;
 mod earlier_events;
 mod gated_storage;
 mod history;
+mod obstacles;
+mod open_writes;
 mod plan;
 mod readers;
+mod replicas;
 
 use std::{
     cell::{Cell, RefCell},
@@ -29,14 +32,21 @@ use std::{
     thread,
 };
 
+use call_turns::Dice;
 use defects::Defect;
 use history::HistoryReport;
 use libtest_mimic::{Arguments, Failed, Trial};
+use plan::Plan;
 use trialkit::is_long;
 
 /// The number of histories, and the number in a long run.
 const SCHEDULES: u64 = 1_500;
 const SCHEDULES_OF_A_LONG_RUN: u64 = 6_000;
+
+/// The seeds of the long run in which only those histories are run where rows are put and read
+/// back, and the number of calls that these histories make at least.
+const READING_BACK_SEEDS: Range<u64> = 6_000..106_000;
+const READING_BACK_CALLS: u64 = 1_000_000;
 
 /// Each lie must be found within this number of histories.
 const SCHEDULES_FOR_A_DEFECT: u64 = 2_000;
@@ -75,7 +85,15 @@ fn run(seed: u64, defect: Option<Defect>, is_verbose: bool) -> Result<HistoryRep
     }
 }
 
-fn all(seeds: Range<u64>) -> Result<HistoryReport, Failed> {
+/// The histories that are run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    All,
+    /// Only those in which rows are put and read back.
+    ReadingBack,
+}
+
+fn all(seeds: Range<u64>, kind: Kind) -> Result<HistoryReport, Failed> {
     let next = AtomicU64::new(seeds.start);
     let threads = thread::available_parallelism().map_or(1, |n| n.get());
     let work = || {
@@ -84,6 +102,10 @@ fn all(seeds: Range<u64>) -> Result<HistoryReport, Failed> {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
                 return Ok(sum);
+            }
+            let reads_back = || Plan::of(seed, &Dice::of(seed), None).reads_back();
+            if kind == Kind::ReadingBack && !reads_back() {
+                continue;
             }
             let report = run(seed, None, false).inspect_err(|_| {
                 // The other threads need not go on.
@@ -104,20 +126,44 @@ fn all(seeds: Range<u64>) -> Result<HistoryReport, Failed> {
     })
 }
 
-fn histories(seeds: Range<u64>) -> Result<(), Failed> {
-    let schedules = seeds.end - seeds.start;
-    let HistoryReport { done, read, logs, lists, events, leaders, calls, calls_at_level_0, .. } =
-        all(seeds)?;
+/// Runs the histories of seeds, and prints what was done in them.
+fn report(seeds: Range<u64>, kind: Kind) -> Result<HistoryReport, Failed> {
+    let report = all(seeds, kind)?;
+    let HistoryReport { schedules, done, read, logs, lists, events, leaders, calls, .. } = report;
+    let HistoryReport { calls_with_reading_back, odd_writes, obstacles, .. } = report;
     println!(
         "{schedules} schedules, {leaders} leaders, {events} events, {done} commands done, {read} reads, \
-         {logs} logs and {lists} lists to their ends, {calls} calls of the storage, {calls_at_level_0} of \
-         them at trust level 0"
+         {logs} logs and {lists} lists to their ends, {obstacles} obstacles, {calls} calls of the \
+         storage, {calls_with_reading_back} of them where rows are put and read back, with \
+         {odd_writes} conditional writes of odd rows"
     );
+    Ok(report)
+}
+
+fn histories(seeds: Range<u64>) -> Result<(), Failed> {
+    let report = report(seeds, Kind::All)?;
+    let HistoryReport { schedules, done, read, logs, lists, .. } = report;
+    if schedules >= 100 && (report.odd_writes == 0 || report.obstacles == 0) {
+        return Err("no row was ever odd".into());
+    }
     if schedules >= 100 && (logs == 0 || lists == 0) {
         return Err("no log, or no list, was ever read to its end".into());
     }
     if schedules >= 100 && ((done as u64) < 3 * schedules || (read as u64) < schedules) {
         return Err("hardly anything was ever done or read".into());
+    }
+    Ok(())
+}
+
+/// Runs histories in which rows are put and read back. A long run makes many calls in them.
+fn reading_back() -> Result<(), Failed> {
+    let seeds = if is_long() { READING_BACK_SEEDS } else { 6_000..6_600 };
+    let report = report(seeds, Kind::ReadingBack)?;
+    if report.odd_writes == 0 || report.obstacles == 0 {
+        return Err("no row was ever odd".into());
+    }
+    if is_long() && report.calls_with_reading_back < READING_BACK_CALLS {
+        return Err("too few calls were made".into());
     }
     Ok(())
 }
@@ -152,6 +198,7 @@ fn main() -> ExitCode {
     let asked = match arguments.first().map(String::as_str) {
         Some("seed") => Some(run(number(1).unwrap(), None, true).map(drop).map_err(Failed::from)),
         Some("schedules") => Some(histories(seeds())),
+        Some("reading-back") => Some(report(seeds(), Kind::ReadingBack).map(drop)),
         Some("twice") => Some(replays(seeds())),
         _ => None,
     };
@@ -171,10 +218,12 @@ fn main() -> ExitCode {
         Trial::test("every_answered_command_is_kept_under_all_failures", || {
             histories(0..if is_long() { SCHEDULES_OF_A_LONG_RUN } else { SCHEDULES })
         }),
+        Trial::test("rows_that_are_read_back_are_kept_under_all_failures", reading_back),
         Trial::test("a_seed_replays_exactly", || replays(0..REPLAYED)),
     ];
     let found =
         |defect: Defect| Trial::test(format!("found::{defect:?}"), move || is_found(defect));
     trials.extend(Defect::ALL.map(found));
+    trials.extend(Defect::SOUGHT.map(|defect| found(defect).with_ignored_flag(true)));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

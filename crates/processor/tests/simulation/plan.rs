@@ -30,13 +30,25 @@ pub(crate) struct Plan {
     /// Of this many chances to change the leader, one is taken.
     pub(crate) calm: u64,
     pub(crate) steps: u64,
+    /// Whether the database has three replicas, and messages to them are lost.
+    pub(crate) has_replicas: bool,
+    /// Of this many conditional writes, one is accepted and committed later, if at all.
+    pub(crate) one_open_in: Option<u64>,
+    /// Whether operators write rows of records again, so that the rows hide ordered writes.
+    pub(crate) has_repairs: bool,
+    /// Whether a row is in the place of a new one at the end.
+    pub(crate) has_obstacle: bool,
 }
 
 impl Plan {
     pub(crate) fn of(seed: u64, dice: &Dice, defect: Option<Defect>) -> Plan {
         let fence_is_wrong = defect == Some(Defect::TwoLead);
+        let needs_reading_back = defect.is_some_and(Defect::is_of_reading_back);
         let level = match seed % 3 {
             _ if fence_is_wrong => TrustLevel::Two,
+            _ if needs_reading_back || defect == Some(Defect::Phantoms) => TrustLevel::Zero,
+            // At level 0 a row that is not replaced is read back, and the partition only waits.
+            _ if defect == Some(Defect::HidingNotReported) => TrustLevel::One,
             0 => TrustLevel::Zero,
             1 => TrustLevel::One,
             _ => TrustLevel::Two,
@@ -56,8 +68,9 @@ impl Plan {
             };
         let steps =
             [WriteSteps::Of, WriteSteps::Of, WriteSteps::OneByOne, WriteSteps::BeyondAtomic];
-        let narrow = dice.below(3) > 0;
-        let narrow = narrow.then(|| steps[within(dice, 4)](1 + within(dice, 6)));
+        let narrow = dice.below(3) > 0 || needs_reading_back;
+        let kinds = if needs_reading_back { 3 } else { 4 };
+        let narrow = narrow.then(|| steps[within(dice, kinds)](1 + within(dice, 6)));
         let rate = [0, 10, 30, 80][within(dice, 4)];
         let rates = FaultRates {
             applied_but_error: rate,
@@ -75,6 +88,16 @@ impl Plan {
             reply_after_deadline: rate / 2,
             delay: Duration::from_millis(1 + dice.below(400)),
         };
+        let reads_back = reads_back(level, narrow);
+        // A storage whose conditional writes stay open writes no groups atomically. At level 2 an
+        // open write is a late write, for which the next leader would have to wait.
+        let may_be_open = !is_trusted && narrow.is_some();
+        let one_open_in = match defect {
+            Some(Defect::OlderWrittenConditionally) => Some(2),
+            _ => dice.one_in(2).then_some(8),
+        };
+        let needs_replicas = defect == Some(Defect::NoReadRepair);
+        let has_replicas = reads_back && (dice.one_in(3) || needs_replicas);
         let is_lost = overlaps || is_late && !is_waited_for;
         Plan {
             settings: settings(level, dice),
@@ -87,8 +110,23 @@ impl Plan {
             old_wait: dice.one_in(2),
             calm: 1 + dice.below(10),
             steps: 100 + dice.below(500),
+            has_replicas,
+            one_open_in: one_open_in.filter(|_| may_be_open),
+            has_repairs: dice.below(3) > 0,
+            has_obstacle: dice.one_in(2) && reads_back,
         }
     }
+
+    /// Whether all rows but those of the log are put and read back, and written conditionally only
+    /// if something is odd.
+    pub(crate) fn reads_back(&self) -> bool {
+        reads_back(self.settings.level, self.narrow)
+    }
+}
+
+fn reads_back(level: TrustLevel, narrow: Option<WriteSteps>) -> bool {
+    let has_steps = matches!(narrow, Some(WriteSteps::Of(_) | WriteSteps::OneByOne(_)));
+    level == TrustLevel::Zero && has_steps
 }
 
 fn within(dice: &Dice, end: u64) -> usize {

@@ -1,0 +1,339 @@
+//! A small model of a database with three replicas, as Cassandra has them: a write needs two
+//! replicas, a read asks two of them, and the row with the highest time counts.
+//!
+//! Messages to single replicas are lost, or arrive at any later time. A read repairs the replicas
+//! that it asked before it answers. An ordered write has a time below all clocks. Conditional
+//! writes are ordered by consensus: one that reached too few replicas is sent again by the next
+//! one of its storage partition, or by the next linearizable read.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::{FutureExt, StreamExt, stream};
+use istorage::{
+    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, Error, ExpiringRow,
+    ExpiringRowStream, FoundRow, Guarded, Key, KeyspaceName, OrderedPut, Outcome, PartitionStream,
+    Put, Range, Result, Row, RowStream, ServerTime, SharedStorage, StorageDriver, check_conditions,
+    mem,
+};
+
+use crate::call_turns::Dice;
+
+const REPLICAS: usize = 3;
+const QUORUM: usize = 2;
+
+/// Of this many messages to a replica, one is lost or late.
+const LOST_ONE_IN: u64 = 8;
+
+/// The time of an ordered write with an order of zero. All orders are below the times of clocks.
+const BANDS: i64 = -(1 << 62);
+
+/// A row as a replica has it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cell {
+    time: i64,
+    /// `None` if the row was deleted.
+    value: Option<Bytes>,
+    expires: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Cells {
+    replicas: [BTreeMap<Key, Cell>; REPLICAS],
+    /// Messages that arrive later.
+    late: Vec<(usize, Key, Cell)>,
+    /// Conditional writes that reached too few replicas.
+    unfinished: Vec<(Key, Cell)>,
+    /// The time of the last plain or conditional write.
+    last: i64,
+}
+
+/// A keyspace.
+#[derive(Clone, Debug)]
+struct Replicas {
+    cells: Arc<Mutex<Cells>>,
+    clock: Clock,
+    dice: Dice,
+    /// Whether messages to replicas are lost.
+    is_lossy: bool,
+    /// Whether a read repairs the replicas that it asked.
+    repairs: bool,
+}
+
+impl Replicas {
+    /// The cells, after some of the late messages have arrived.
+    fn cells(&self) -> MutexGuard<'_, Cells> {
+        let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
+        let late = cells.late.len() as u64;
+        if late > 0 && self.dice.one_in(4) {
+            let which = usize::try_from(self.dice.below(late)).unwrap();
+            let (replica, key, cell) = cells.late.swap_remove(which);
+            cells.store(replica, &key, &cell);
+        }
+        cells
+    }
+
+    /// The replicas that an operation does not reach, or does not ask.
+    fn left_out(&self) -> usize {
+        usize::try_from(self.dice.below(REPLICAS as u64)).unwrap()
+    }
+
+    /// Sends a row to all replicas. Returns whether a quorum has it.
+    fn send(&self, cells: &mut Cells, key: &Key, cell: &Cell) -> bool {
+        let mut reached = 0;
+        for replica in 0..REPLICAS {
+            match self.is_lossy && self.dice.one_in(LOST_ONE_IN) {
+                false => {
+                    cells.store(replica, key, cell);
+                    reached += 1;
+                }
+                true if self.dice.one_in(2) => {
+                    cells.late.push((replica, key.clone(), cell.clone()))
+                }
+                true => {}
+            }
+        }
+        reached >= QUORUM
+    }
+
+    /// Reads a row from a quorum.
+    fn read_cell(&self, cells: &mut Cells, key: &Key) -> Option<Cell> {
+        let left_out = self.left_out();
+        let asked = (0..REPLICAS).filter(|replica| *replica != left_out);
+        let found = asked.clone().filter_map(|replica| cells.replicas[replica].get(key)).max();
+        let found = found.cloned()?;
+        if self.repairs {
+            asked.for_each(|replica| cells.store(replica, key, &found));
+        }
+        Some(found)
+    }
+
+    fn row(&self, cells: &mut Cells, key: &Key) -> Option<(FoundRow, Option<Instant>)> {
+        let Cell { time, value, expires } = self.read_cell(cells, key)?;
+        let value = value.filter(|_| expires.is_none_or(|expires| self.clock.now() < expires))?;
+        Some((FoundRow { value, hides_ordered: time >= 0 }, expires))
+    }
+
+    /// Sends conditional writes of a storage partition again that reached too few replicas.
+    fn finish(&self, cells: &mut Cells, pkey: &Bytes) {
+        let unfinished: Vec<_> =
+            cells.unfinished.extract_if(.., |(key, _)| key.pkey == *pkey).collect();
+        for (key, cell) in unfinished {
+            let left_out = self.left_out();
+            (0..REPLICAS)
+                .filter(|replica| *replica != left_out)
+                .for_each(|replica| cells.store(replica, &key, &cell));
+        }
+    }
+
+    fn rows(&self, pkey: &Bytes, range: &Range, consistency: Consistency) -> Vec<ExpiringRow> {
+        let mut cells = self.cells();
+        if consistency == Consistency::Linearizable {
+            self.finish(&mut cells, pkey);
+        }
+        let is_in = |key: &&Key| {
+            key.pkey == *pkey
+                && key.ccols >= range.start
+                && range.end.as_ref().is_none_or(|end| key.ccols < *end)
+        };
+        let first = Key { pkey: pkey.clone(), ccols: range.start.clone() };
+        let keys: BTreeSet<Key> = cells
+            .replicas
+            .iter()
+            .flat_map(|replica| {
+                let of_pkey = replica.range(&first..).map(|(key, _)| key);
+                of_pkey.take_while(|key| key.pkey == *pkey).filter(is_in).cloned()
+            })
+            .collect();
+        let now = self.clock.now();
+        let row = |key: Key| {
+            let (FoundRow { value, .. }, expires) = self.row(&mut cells, &key)?;
+            Some(ExpiringRow { ccols: key.ccols, value, ttl: expires.map(|at| at - now) })
+        };
+        keys.into_iter().filter_map(row).collect()
+    }
+
+    fn range(&self, pkey: Bytes, range: Range, of: Consistency) -> ExpiringRowStream {
+        let replicas = self.clone();
+        let rows = async move { stream::iter(replicas.rows(&pkey, &range, of)).map(Ok) };
+        rows.flatten_stream().boxed()
+    }
+
+    fn answer(&self, is_written: bool) -> Result<()> {
+        match is_written {
+            true => Ok(()),
+            false => Err(Error::outcome_unknown("too few replicas answered")),
+        }
+    }
+}
+
+impl Cells {
+    fn store(&mut self, replica: usize, key: &Key, cell: &Cell) {
+        let there = self.replicas[replica].entry(key.clone()).or_insert_with(|| cell.clone());
+        if *there < *cell {
+            *there = cell.clone();
+        }
+    }
+
+    /// The time of a plain or conditional write.
+    fn next_time(&mut self) -> i64 {
+        self.last += 1;
+        self.last
+    }
+}
+
+#[async_trait]
+impl AppStorage for Replicas {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { atomic: None, ..mem::CAPABILITIES }
+    }
+
+    async fn get(&self, key: &Key, of: Consistency, _: Instant) -> Result<Option<Bytes>> {
+        let mut cells = self.cells();
+        if of == Consistency::Linearizable {
+            self.finish(&mut cells, &key.pkey);
+        }
+        Ok(self.row(&mut cells, key).map(|(row, _)| row.value))
+    }
+
+    async fn get_batch(&self, keys: &[Key], _: Instant) -> Result<Vec<Option<FoundRow>>> {
+        let mut cells = self.cells();
+        Ok(keys.iter().map(|key| self.row(&mut cells, key).map(|(row, _)| row)).collect())
+    }
+
+    async fn get_values(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        let rows = self.get_batch(keys, deadline).await?;
+        Ok(rows.into_iter().map(|row| row.map(|row| row.value)).collect())
+    }
+
+    fn read(&self, pkey: Bytes, range: Range, of: Consistency, _: Duration) -> RowStream {
+        let rows = self.range(pkey, range, of);
+        rows.map(|row| row.map(|ExpiringRow { ccols, value, .. }| Row { ccols, value })).boxed()
+    }
+
+    fn ttl_read(&self, pkey: Bytes, range: Range, _: Duration) -> ExpiringRowStream {
+        self.range(pkey, range, Consistency::Plain)
+    }
+
+    fn partitions(&self, prefix: Bytes, _: Duration) -> PartitionStream {
+        let cells = self.cells();
+        let keys = cells.replicas.iter().flat_map(|replica| replica.keys());
+        let found: BTreeSet<Bytes> =
+            keys.filter(|key| key.pkey.starts_with(&prefix)).map(|key| key.pkey.clone()).collect();
+        stream::iter(found.into_iter().map(Ok)).boxed()
+    }
+
+    async fn put_batch(&self, rows: Vec<Put>, _: Instant) -> Result<()> {
+        let mut cells = self.cells();
+        let mut is_written = true;
+        for Put { key, value } in rows {
+            let cell = Cell { time: cells.next_time(), value: Some(value), expires: None };
+            is_written &= self.send(&mut cells, &key, &cell);
+        }
+        self.answer(is_written)
+    }
+
+    async fn put_ordered(&self, rows: Vec<OrderedPut>, _: Instant) -> Result<()> {
+        let mut cells = self.cells();
+        let mut is_written = true;
+        for OrderedPut { key, value, order, ttl } in rows {
+            let expires = ttl.map(|ttl| self.clock.now() + ttl);
+            let cell = Cell { time: BANDS + order.rank(), value: Some(value), expires };
+            is_written &= self.send(&mut cells, &key, &cell);
+        }
+        self.answer(is_written)
+    }
+
+    async fn write_if(&self, pkey: Bytes, ops: Vec<Conditional>, _: Instant) -> Result<Outcome> {
+        let mut cells = self.cells();
+        self.finish(&mut cells, &pkey);
+        let key = |op: &Conditional| Key { pkey: pkey.clone(), ccols: op.ccols().clone() };
+        let outcome = check_conditions(&ops, |_, op| {
+            Ok::<_, Error>(self.row(&mut cells, &key(op)).map(|(row, _)| row.value))
+        })?;
+        if !outcome.is_applied() {
+            return Ok(outcome);
+        }
+        let time = cells.next_time();
+        let mut is_written = true;
+        for op in &ops {
+            let expires = op.ttl().map(|ttl| self.clock.now() + ttl);
+            let cell = Cell { time, value: op.written().cloned(), expires };
+            if !self.send(&mut cells, &key(op), &cell) {
+                cells.unfinished.push((key(op), cell));
+                is_written = false;
+            }
+        }
+        self.answer(is_written).map(|()| outcome)
+    }
+
+    async fn write_atomic(&self, _: AtomicBatch, _: Instant) -> Result<Outcome> {
+        Err(Error::invalid("nothing is written atomically here"))
+    }
+
+    async fn server_time(&self, _: Instant) -> Result<Option<ServerTime>> {
+        Ok(None)
+    }
+
+    async fn close(&self) {}
+}
+
+/// A database of three replicas. Clones share the database.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplicaDriver {
+    keyspaces: Arc<Mutex<BTreeMap<KeyspaceName, Arc<Mutex<Cells>>>>>,
+    clock: Clock,
+    dice: Dice,
+    is_lossy: bool,
+    repairs: bool,
+}
+
+impl ReplicaDriver {
+    /// Makes a database in which no message is lost.
+    pub(crate) fn new(clock: Clock, seed: u64, repairs: bool) -> ReplicaDriver {
+        let keyspaces = Arc::default();
+        ReplicaDriver { keyspaces, clock, dice: Dice::of(seed), is_lossy: false, repairs }
+    }
+
+    /// The same database, for callers from which messages are lost.
+    pub(crate) fn lossy(&self) -> ReplicaDriver {
+        ReplicaDriver { is_lossy: true, ..self.clone() }
+    }
+
+    fn keyspaces(&self) -> MutexGuard<'_, BTreeMap<KeyspaceName, Arc<Mutex<Cells>>>> {
+        self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl StorageDriver for ReplicaDriver {
+    fn name(&self) -> &'static str {
+        "replicas"
+    }
+
+    async fn create(&self, keyspace: &KeyspaceName, _: Instant) -> Result<()> {
+        self.keyspaces().entry(keyspace.clone()).or_default();
+        Ok(())
+    }
+
+    async fn open(&self, keyspace: &KeyspaceName, _: Instant) -> Result<Option<SharedStorage>> {
+        let Some(cells) = self.keyspaces().get(keyspace).cloned() else { return Ok(None) };
+        let (clock, dice) = (self.clock.clone(), self.dice.clone());
+        let (is_lossy, repairs) = (self.is_lossy, self.repairs);
+        let replicas = Replicas { cells, clock: clock.clone(), dice, is_lossy, repairs };
+        Ok(Some(Arc::new(Guarded::new(Arc::new(replicas), clock))))
+    }
+
+    async fn drop_keyspace(&self, keyspace: &KeyspaceName, _: Instant) -> Result<()> {
+        self.keyspaces().remove(keyspace);
+        Ok(())
+    }
+
+    async fn close(&self) {}
+}
