@@ -16,9 +16,9 @@
 //!   with the log at each opening, whatever redb has made durable.
 //! - One frame is under way at a time. It is synced before the next one is written. So behind a
 //!   frame that is not intact there is no intact one, unless the disk lost synced bytes.
-//! - At the first opening in a process, the log goes on in a new segment, behind a durable commit. No
-//!   call is served before this commit: a frame that only the memory of the system holds is then in
-//!   the file, or nowhere. At a later opening the segment is synced, and the next transaction is
+//! - At the first opening in a process, the log goes on in a new segment, behind a durable commit.
+//!   No call is served before this commit: a frame that only the memory of the system holds is then
+//!   in the file, or nowhere. At a later opening the segment is synced, and the next transaction is
 //!   committed durably, in a new segment.
 //! - After a sync that failed, nothing is written any more.
 

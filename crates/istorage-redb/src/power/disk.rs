@@ -3,8 +3,8 @@
 //!
 //! At a power failure a part of the data that is not synced is lost. Each sector of 512 bytes is as
 //! one of the writes since the last sync left it, or as it was synced. The length of a file is any
-//! length that it had since then. Of the changes of names that are not synced, each may be lost. The
-//! others are done in their order.
+//! length that it had since then. Of the changes of names that are not synced, each may be lost.
+//! The others are done in their order.
 //!
 //! As on Linux, a sync that fails was the last attempt to write the data that was not synced. The
 //! sectors that did not reach the disk count as written: no later sync writes them. Reads show all

@@ -224,6 +224,6 @@ fn main() -> ExitCode {
     let found =
         |defect: Defect| Trial::test(format!("found::{defect:?}"), move || is_found(defect));
     trials.extend(Defect::ALL.map(found));
-    trials.extend(Defect::SOUGHT.map(|defect| found(defect).with_ignored_flag(true)));
+    trials.push(found(Defect::SOUGHT).with_ignored_flag(true));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -127,7 +127,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
     let cluster = Cluster::start(parts, &recorder, &clock).await?;
     let bounds = Bounds::default();
     let run = Run { args, seed, kinds, clock: clock.clone(), recorder, cluster, bounds };
-    let (recording, bounds, watched) = run.to_its_end().await?;
+    let (recording, bounds, watched) = run.until_end().await?;
     let is_kept = judge(&folder, seed, &recording, &bounds, &watched)?;
     storage.clean(&clock).await?;
     Ok(is_kept)
@@ -173,7 +173,7 @@ fn binary(args: &RunArgs) -> Result<PathBuf, BenchError> {
 
 impl Run {
     /// Runs everything, and returns what was recorded and measured.
-    async fn to_its_end(mut self) -> Result<(Recording, Bounds, Watched), BenchError> {
+    async fn until_end(mut self) -> Result<(Recording, Bounds, Watched), BenchError> {
         let watched = Arc::default();
         match self.with_clients(&watched).await {
             Ok(()) => self.bounds.check_rounds(),
