@@ -85,6 +85,17 @@ impl Defect {
 }
 
 impl Defect {
+    /// The seed with which the search for the defect begins: shortly before the first one that finds
+    /// it, so that the search does not take minutes.
+    pub(crate) fn first_seed(self) -> u64 {
+        match self {
+            Defect::Phantoms => 1_750,
+            Defect::HidingNotReported => 250,
+            Defect::OlderWrittenConditionally => 500,
+            _ => 0,
+        }
+    }
+
     /// Whether the defect concerns only rows that are put and read back.
     pub(crate) fn is_of_reading_back(self) -> bool {
         matches!(

@@ -179,7 +179,9 @@ fn replays(seeds: Range<u64>) -> Result<(), Failed> {
 }
 
 fn is_found(defect: Defect) -> Result<(), Failed> {
-    let found = (0..SCHEDULES_FOR_A_DEFECT).find_map(|seed| run(seed, Some(defect), false).err());
+    let first = defect.first_seed();
+    let found = (first..first + SCHEDULES_FOR_A_DEFECT)
+        .find_map(|seed| run(seed, Some(defect), false).err());
     let wrong = found
         .ok_or_else(|| format!("the defect was not found in {SCHEDULES_FOR_A_DEFECT} schedules"))?;
     let start: String = wrong.chars().take(300).collect();
