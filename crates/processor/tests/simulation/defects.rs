@@ -85,8 +85,8 @@ impl Defect {
 }
 
 impl Defect {
-    /// The seed with which the search for the defect begins: shortly before the first one that finds
-    /// it, so that the search does not take minutes.
+    /// The seed with which the search for the defect begins: shortly before the first one that
+    /// finds it, so that the search does not take minutes.
     pub(crate) fn first_seed(self) -> u64 {
         match self {
             Defect::Phantoms => 1_750,
