@@ -41,6 +41,9 @@ const PATIENT: [(&str, &str); 3] =
 /// the pause of a client was longer than allowed while compilers ran, and never without them.
 const ALONE: [(&str, &str); 1] = [("vvm-tests", "one_of_three_servers")];
 
+/// All suites that are not in the first lane.
+const NAMED: [&[(&str, &str)]; 3] = [&COMPUTING, &PATIENT, &ALONE];
+
 /// The number of suites in the list of those that took longest.
 const SLOWEST: usize = 12;
 
@@ -95,8 +98,7 @@ pub(crate) fn build() -> Result<Vec<Suite>> {
     let mut command = cargo(&["test", "--workspace", "--no-run", format])?;
     process::run_reading(&mut command, |line| suites.extend(Suite::read(line)))?;
     let is_built = |name: &&(&str, &str)| suites.iter().any(|suite| suite.is_one_of(&[**name]));
-    let named = [&COMPUTING[..], &PATIENT, &ALONE];
-    match named.into_iter().flatten().find(|name| !is_built(name)) {
+    match NAMED.into_iter().flatten().find(|name| !is_built(name)) {
         Some((package, name)) => failed(format!("there is no suite `{name}` of `{package}`")),
         None => Ok(suites),
     }
@@ -124,8 +126,8 @@ impl SuiteRun<'_> {
     ) -> Result<()> {
         let among = |list| suites.iter().filter(|suite| suite.is_one_of(list)).collect::<Vec<_>>();
         let (computing, patient, alone) = (among(&COMPUTING), among(&PATIENT), among(&ALONE));
-        let named = [&computing[..], &patient, &alone].concat();
-        let first: Vec<_> = suites.iter().filter(|suite| !named.contains(suite)).collect();
+        let is_first = |suite: &&Suite| !NAMED.iter().any(|list| suite.is_one_of(list));
+        let first: Vec<_> = suites.iter().filter(is_first).collect();
         let report = Mutex::new(Report { see, done: Vec::new(), failed: Vec::new() });
         let second = || {
             self.run_lane(&computing, &report)?;

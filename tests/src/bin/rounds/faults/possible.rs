@@ -23,34 +23,31 @@ impl FaultKind {
     fn hindrance(self, setting: &Setting) -> Option<&'static str> {
         let Setting { storage, nodes, has_storage_link, has_shim, .. } = *setting;
         let is_redb = storage == StorageKind::Redb;
-        let (is_hindered, why) = match self {
-            FaultKind::Kill | FaultKind::Pause | FaultKind::Stop | FaultKind::ClientLink => {
-                return None;
+        match self {
+            FaultKind::Kill | FaultKind::Pause | FaultKind::Stop | FaultKind::ClientLink => None,
+            FaultKind::StepDown | FaultKind::Drain => {
+                is_redb.then_some("a node with redb has no cluster")
             }
-            FaultKind::StepDown | FaultKind::Drain => (is_redb, "a node with redb has no cluster"),
-            FaultKind::PeerLink => (is_redb || nodes < 2, "there is no other node"),
-            FaultKind::StorageLink if is_redb => (true, "redb is a file"),
-            FaultKind::StorageLink => {
-                (!has_storage_link, "a driver for several servers finds them past any link")
-            }
-            FaultKind::KillServer | FaultKind::PauseServer if is_redb => {
-                (true, "redb has no server")
-            }
+            FaultKind::PeerLink => (is_redb || nodes < 2).then_some("there is no other node"),
+            FaultKind::StorageLink if is_redb => Some("redb is a file"),
+            FaultKind::StorageLink => (!has_storage_link)
+                .then_some("a driver for several servers finds them past any link"),
+            FaultKind::KillServer | FaultKind::PauseServer if is_redb => Some("redb has no server"),
             FaultKind::KillServer if storage == StorageKind::Dynamodb => {
-                (true, "DynamoDB Local keeps its tables in its memory")
+                Some("DynamoDB Local keeps its tables in its memory")
             }
-            FaultKind::KillServer => (
-                !setting.has_durable_servers,
+            FaultKind::KillServer => (!setting.has_durable_servers).then_some(
                 "a server does not sync its commit log before it acknowledges a write \
                  (commitlog_sync: batch), so it loses writes when it is killed",
             ),
-            FaultKind::PauseServer => return None,
+            FaultKind::PauseServer => None,
             FaultKind::FullDisk if !is_redb => {
-                (true, "only redb keeps its data on a disk of the node")
+                Some("only redb keeps its data on a disk of the node")
             }
-            FaultKind::FullDisk | FaultKind::Clock => (!has_shim, "this machine has no C compiler"),
-        };
-        is_hindered.then_some(why)
+            FaultKind::FullDisk | FaultKind::Clock => {
+                (!has_shim).then_some("this machine has no C compiler")
+            }
+        }
     }
 }
 
