@@ -54,6 +54,15 @@ pub(crate) struct WriteLog {
     must_begin: bool,
 }
 
+/// How a transaction became durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Committed {
+    /// By a frame of the log.
+    ByFrame,
+    /// By a durable commit, which began a new segment.
+    Durably,
+}
+
 /// A segment that holds its first frame, and that the file does not name yet.
 #[derive(Debug)]
 struct NextSegment {
@@ -99,12 +108,12 @@ impl WriteLog {
         &mut self,
         txn: WriteTransaction,
         effects: Effects,
-    ) -> Result<(), FileFailure> {
+    ) -> Result<Committed, FileFailure> {
         let effects = effects.into_bytes();
         let has_room = self.files.has_room(&self.position, effects.len()) && self.is_in_place();
         let segment = match &self.segment {
             Some(segment) if has_room && !self.must_begin => segment,
-            _ => return self.commit_durably(txn),
+            _ => return self.commit_durably(txn).map(|()| Committed::Durably),
         };
         let (position, frame) = frame::encode(&self.position, &effects);
         self.must_begin = true;
@@ -115,7 +124,7 @@ impl WriteLog {
         self.position = position;
         commit_in_memory(txn)?;
         self.must_begin = false;
-        Ok(())
+        Ok(Committed::ByFrame)
     }
 
     /// Commits a transaction durably, and begins a new segment.

@@ -13,6 +13,7 @@ use std::{collections::HashMap, sync::Arc, thread, time::Duration};
 use async_channel::Receiver;
 use clock::{Clock, Instant};
 use istorage::{Error, KeyspaceName, Result};
+use metrics::Histogram;
 use tokio::sync::{oneshot, watch};
 
 use self::{damaged::DamagedRows, transaction::Abort};
@@ -74,6 +75,8 @@ pub(crate) struct WriterThread {
     damaged: DamagedRows,
     /// The log of the open file; `None` while the file is not open.
     log: Option<WriteLog>,
+    /// The durations of durable commits. All requests wait while one is under way.
+    durable_commits: Histogram,
     /// Every keyspace, with the moment at which its first row expires.
     keyspaces: HashMap<KeyspaceName, (Arc<Keyspace>, Option<Moment>)>,
 }
@@ -100,6 +103,7 @@ impl WriterThread {
             keeps_expired: false,
             damaged: DamagedRows::default(),
             log: None,
+            durable_commits: metrics::histogram!("istorage_redb_durable_commit_seconds"),
             keyspaces: HashMap::new(),
         }
     }

@@ -16,6 +16,7 @@ use istorage::{
     StorageDriver,
 };
 use istorage_redb::{RedbConfig, RedbDriver, check};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use redb::{ReadableTable, TableDefinition};
 
 const NAMES: [&str; 3] = ["node.redb", "node.redb.log-0", "node.redb.log-1"];
@@ -156,6 +157,37 @@ async fn large_writes_and_full_segments_are_there_after_a_crash() {
     }
     let crashed = Node::open(node.copy()).await.unwrap();
     assert_eq!(crashed.rows().await, (0..30).collect::<Vec<_>>());
+}
+
+/// A keyspace is made durably, and so is the write for which a segment has no room. Between these,
+/// frames alone make writes durable.
+#[test]
+fn only_durable_commits_are_reported() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let durations = || {
+        let (key, _, _, value) = snapshotter.snapshot().into_vec().pop().unwrap();
+        assert_eq!(key.key().name(), "istorage_redb_durable_commit_seconds");
+        let DebugValue::Histogram(seconds) = value else { panic!("{value:?}") };
+        seconds
+    };
+    metrics::with_local_recorder(&recorder, || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.unwrap().block_on(async {
+            let node = Node::start().await;
+            assert_eq!(durations().len(), 1, "a keyspace was made");
+            for row in 0..5 {
+                node.put(row).await;
+            }
+            assert_eq!(durations().len(), 0, "frames were written");
+            for row in 5..15 {
+                node.put_value(row, Bytes::from(vec![1; 900 << 10])).await;
+            }
+            let reported = durations();
+            assert_eq!(reported.len(), 1, "a segment was full");
+            assert!(reported[0].0 > 0.0);
+        });
+    });
 }
 
 #[tokio::test]

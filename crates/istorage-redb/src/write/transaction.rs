@@ -7,7 +7,7 @@ use super::WriterThread;
 use crate::{
     errors::{self, FileFailure},
     group::GroupTransaction,
-    log::Effects,
+    log::{Committed, Effects},
     progress::{TxnProgress, TxnStep},
     request::{RequestError, WriteRequest},
 };
@@ -107,7 +107,11 @@ impl WriterThread {
         effects: Effects,
     ) -> std::result::Result<(), FileFailure> {
         let Some(log) = &mut self.log else { return Err(self.file.not_open()) };
-        log.commit(txn, effects)
+        let started = self.clock.now();
+        if log.commit(txn, effects)? == Committed::Durably {
+            self.durable_commits.record(self.clock.now() - started);
+        }
+        Ok(())
     }
 
     fn run_group(

@@ -122,10 +122,11 @@ impl WriterThread {
         let done = errors::catch_page_error(|| {
             let txn = self.file.begin_write()?;
             change(&txn)?;
-            match &mut self.log {
-                Some(log) => log.commit_durably(txn),
-                None => Err(self.file.not_open()),
-            }
+            let Some(log) = &mut self.log else { return Err(self.file.not_open()) };
+            let started = self.clock.now();
+            log.commit_durably(txn)?;
+            self.durable_commits.record(self.clock.now() - started);
+            Ok(())
         });
         match done.unwrap_or_else(|page_error| Err(FileFailure::damaged(page_error))) {
             Ok(()) => {
