@@ -4,6 +4,8 @@
 //! `cargo xtask bench storage` starts the servers and runs this program. Tables go to stdout as
 //! Markdown, progress to stderr.
 
+mod crashes;
+mod durable_commits;
 mod floor_cassandra;
 mod floor_dynamodb;
 mod floor_redb;
@@ -20,6 +22,8 @@ use istorage_cassandra::{CassandraDriver, Replication};
 use istorage_dynamodb::DynamoDbDriver;
 use istorage_redb::{RedbConfig, RedbDriver};
 
+use crashes::Crashes;
+use durable_commits::DurableCommits;
 use measure::Meter;
 use vvm_tests::{
     bench::{BenchError, address, scratch},
@@ -45,12 +49,17 @@ struct Args {
     /// Measures only operations with this text in their names.
     #[arg(long, default_value = "")]
     only: String,
+    #[command(flatten)]
+    crashes: Crashes,
 }
 
 #[tokio::main]
 async fn main() -> Result<(), BenchError> {
     let args = Args::parse();
     let clock = Clock::system();
+    if let Some(path) = &args.crashes.write_to {
+        return args.crashes.write(path, &clock).await;
+    }
     let name = KeyspaceName::new(format!("bench_{:x}", clock.random()))?;
     for driver in &args.drivers {
         match driver.as_str() {
@@ -115,12 +124,15 @@ async fn mem(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Benc
 }
 
 async fn redb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), BenchError> {
+    let durable_commits = DurableCommits::record()?;
     let folder = tempfile::tempdir_in(scratch()?)?;
     let config = RedbConfig::new(folder.path().join("driver.redb"));
     let driver = RedbDriver::open(config, clock.clone()).await?;
     let side = Arc::new(floor_redb::RedbFloor::open(&folder.path().join("floor.redb"))?);
     let what = "bare redb, durable transactions that recover as quickly, each with all writes that wait; reads on blocking threads";
-    run(args, clock, &driver, name, Some(Floor { side, what })).await
+    run(args, clock, &driver, name, Some(Floor { side, what })).await?;
+    println!("{}", durable_commits.table()?);
+    args.crashes.measure(clock).await
 }
 
 async fn cassandra(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), BenchError> {
