@@ -29,8 +29,9 @@ use crate::{
 /// `FILE.log-1`. A process that is killed loses nothing acknowledged. Afterwards the driver repeats
 /// the writes of the log, at most 8 MiB, and the file opens soon, however large it is.
 ///
-/// If a commit fails, all its writes get an unknown outcome. If it fails before anything of them is
-/// written, for example because the disk is full, they are `Unavailable`. The file is then closed
+/// If a write to the log or a durable commit fails, all its writes get an unknown outcome. If it
+/// fails before anything of them is written, for example because the disk is full, they are
+/// `Unavailable`. The file is then closed
 /// and opened again. Until opening succeeds, every call is `Unavailable`.
 ///
 /// If the file or its log was removed or replaced, the file stays open, so that an operator can

@@ -1,5 +1,6 @@
 //! Tests on a disk that fails, fills up or stands still when a test says so.
 
+mod answered;
 mod disk;
 mod folders;
 mod logs;
@@ -34,13 +35,16 @@ impl Node {
     }
 
     async fn start_on(folder: tempfile::TempDir, switch: Switch) -> Node {
-        let path = folder.path().join("node.redb");
+        let config = RedbConfig::new(folder.path().join("node.redb"));
+        Node::start_with(folder, switch, config).await
+    }
+
+    async fn start_with(folder: tempfile::TempDir, switch: Switch, config: RedbConfig) -> Node {
+        let path = config.path.clone();
         let clock = ManualClock::new(0);
         let disk = Arc::new(FailingDisk(switch.clone()));
-        let driver =
-            RedbDriver::open_on(RedbConfig::new(&path), clock.clock(), disk, LogSizes::default())
-                .await
-                .unwrap();
+        let driver = RedbDriver::open_on(config, clock.clock(), disk, LogSizes::default());
+        let driver = driver.await.unwrap();
         let name = KeyspaceName::new("tests").unwrap();
         driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
         let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();

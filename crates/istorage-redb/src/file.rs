@@ -37,6 +37,9 @@ pub(crate) struct StorageFile {
     /// The open file. `None` before the first opening, and while a failed file cannot be opened
     /// again.
     open: RwLock<Option<OpenDatabase>>,
+    /// Whether the open file lacks writes that are answered, because only the log has them. The
+    /// writer holds the lock while it brings them into the file.
+    lacks_answered: RwLock<bool>,
     /// Whether a sync failed. After that the file is not used any more.
     has_failed_sync: Arc<AtomicBool>,
 }
@@ -53,7 +56,8 @@ impl StorageFile {
         let log =
             LogFiles::new(Arc::clone(&disk), &config.path, sizes, Arc::clone(&has_failed_sync));
         let (mode, open) = (OpenMode::Existing, RwLock::new(None));
-        StorageFile { config, disk, log, mode, open, has_failed_sync }
+        let lacks_answered = RwLock::default();
+        StorageFile { config, disk, log, mode, open, lacks_answered, has_failed_sync }
     }
 
     /// A file that is never changed. Its lock keeps away every process that would change it.
@@ -241,6 +245,7 @@ impl StorageFile {
             Ok(WriteLog::resume(self.log.clone(), last)?)
         })?;
         *open = Some(opened);
+        *self.hold_snapshots() = false;
         Ok((contents, Some(log)))
     }
 
@@ -277,10 +282,24 @@ impl StorageFile {
         }
     }
 
-    /// Begins a snapshot of everything that is on the disk.
+    /// Begins a snapshot of everything that is on the disk. Every write that was answered is in
+    /// the snapshot.
     pub(crate) fn begin_read(&self) -> std::result::Result<ReadTransaction, FileFailure> {
         let open = self.open_file();
-        Ok(open.as_ref().ok_or_else(|| self.not_open())?.database.begin_read()?)
+        let lacks_answered = self.lacks_answered();
+        let open = open.as_ref().filter(|_| !*lacks_answered).ok_or_else(|| self.not_open())?;
+        Ok(open.database.begin_read()?)
+    }
+
+    /// Lets no snapshot begin until the guard is dropped. While its value is true, the file takes
+    /// no calls until it is opened again.
+    pub(crate) fn hold_snapshots(&self) -> RwLockWriteGuard<'_, bool> {
+        // A panic leaves the word as it was before, and it is then true.
+        self.lacks_answered.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lacks_answered(&self) -> RwLockReadGuard<'_, bool> {
+        self.lacks_answered.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a transaction for the one writer. Only the [log](crate::log) commits it.
@@ -299,6 +318,9 @@ impl StorageFile {
                 self.path().display()
             );
             return Err(FileFailure::new(ErrorKind::Unavailable, message));
+        }
+        if *self.lacks_answered() {
+            return Err(self.not_open());
         }
         Ok(open.database.begin_write()?)
     }

@@ -54,13 +54,12 @@ pub(crate) struct WriteLog {
     must_begin: bool,
 }
 
-/// How a transaction became durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Committed {
-    /// By a frame of the log.
-    ByFrame,
-    /// By a durable commit, which began a new segment.
-    Durably,
+/// A transaction with effects that are on the disk.
+pub(crate) enum Durable {
+    /// The log has the effects, and redb does not yet: [`WriteLog::commit_logged`] comes next.
+    Logged(WriteTransaction),
+    /// redb has the effects, too: the transaction was committed durably, and began a new segment.
+    Committed,
 }
 
 /// A segment that holds its first frame, and that the file does not name yet.
@@ -100,20 +99,21 @@ impl WriteLog {
         Ok(WriteLog { files, segment: None, position: last, must_begin: true })
     }
 
-    /// Commits a transaction: by a frame of the log, or durably.
+    /// Brings the effects of a transaction to the disk: by a frame of the log, or by a durable
+    /// commit.
     ///
     /// A transaction is committed durably, and begins a new segment, if its effects are too large
     /// for a frame, if the segment has no room for them, or if the segment was removed.
-    pub(crate) fn commit(
+    pub(crate) fn make_durable(
         &mut self,
         txn: WriteTransaction,
         effects: Effects,
-    ) -> Result<Committed, FileFailure> {
+    ) -> Result<Durable, FileFailure> {
         let effects = effects.into_bytes();
         let has_room = self.files.has_room(&self.position, effects.len()) && self.is_in_place();
         let segment = match &self.segment {
             Some(segment) if has_room && !self.must_begin => segment,
-            _ => return self.commit_durably(txn).map(|()| Committed::Durably),
+            _ => return self.commit_durably(txn).map(|()| Durable::Committed),
         };
         let (position, frame) = frame::encode(&self.position, &effects);
         self.must_begin = true;
@@ -122,9 +122,16 @@ impl WriteLog {
         note(&txn, position, false)?;
         self.files.append(segment, &self.position, &frame)?;
         self.position = position;
+        Ok(Durable::Logged(txn))
+    }
+
+    /// Commits in memory the transaction of the last frame. Snapshots show its effects afterwards.
+    ///
+    /// After an error the file must be opened again: then the frame is replayed.
+    pub(crate) fn commit_logged(&mut self, txn: WriteTransaction) -> Result<(), FileFailure> {
         commit_in_memory(txn)?;
         self.must_begin = false;
-        Ok(Committed::ByFrame)
+        Ok(())
     }
 
     /// Commits a transaction durably, and begins a new segment.

@@ -183,14 +183,8 @@ impl WriterThread {
             if group.is_empty() {
                 return;
             }
-            match self.try_group(&group) {
-                Ok(answers) => {
-                    self.damaged.written();
-                    group
-                        .drain(..)
-                        .zip(answers)
-                        .for_each(|(request, answer)| request.answer(answer));
-                }
+            match self.try_group(&mut group) {
+                Ok(()) => self.damaged.written(),
                 Err(Abort::Spoiled(at, error)) => group.remove(at).answer(Err(error)),
                 Err(Abort::Expiry(failure)) => self.keep_expired(&failure),
                 Err(Abort::Failed(failure)) => {

@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     io,
     ops::Bound,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, atomic::AtomicBool},
 };
 
@@ -27,6 +27,11 @@ pub(super) enum Disk {
     Full,
     /// Nothing works, not even opening a file.
     Gone,
+    /// The next sync of the log succeeds, and then the disk is gone.
+    GoneAfterLogSync,
+    /// The next sync of the log succeeds, and the next use of the file panics. Then the disk works.
+    PanicsAfterLogSync,
+    PanicsOnUse,
     /// A sync waits until the disk does something else.
     StandsStill,
     /// A file cannot get another name.
@@ -49,6 +54,8 @@ struct State {
     is_cached: bool,
     /// The byte that cannot be read.
     bad: Option<u64>,
+    /// The file that gets another name when the disk is gone or panics on use.
+    moved: Option<(PathBuf, PathBuf)>,
 }
 
 /// A switch that changes the behaviour of the disk.
@@ -65,6 +72,33 @@ impl Switch {
     /// Makes reads of this byte fail from now on, and no other reads.
     pub(super) fn fail_reads_of(&self, byte: u64) {
         self.0.0.lock().unwrap().bad = Some(byte);
+    }
+
+    /// Moves a file behind the sync of the log after which the disk fails.
+    pub(super) fn move_after_log_sync(&self, from: &Path, to: &Path) {
+        self.0.0.lock().unwrap().moved = Some((from.to_owned(), to.to_owned()));
+    }
+
+    fn after_log_sync(&self) -> io::Result<()> {
+        let mut state = self.0.0.lock().unwrap();
+        state.disk = match state.disk {
+            Disk::GoneAfterLogSync => Disk::Gone,
+            Disk::PanicsAfterLogSync => Disk::PanicsOnUse,
+            _ => return Ok(()),
+        };
+        match state.moved.take() {
+            Some((from, to)) => std::fs::rename(from, to),
+            None => Ok(()),
+        }
+    }
+
+    fn before_use(&self) {
+        let mut state = self.0.0.lock().unwrap();
+        if state.disk == Disk::PanicsOnUse {
+            state.disk = Disk::Works;
+            drop(state);
+            panic!("the disk panics");
+        }
     }
 
     /// The number of times that a file was opened.
@@ -196,6 +230,9 @@ impl StorageBackend for FailingFile {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if !self.is_log {
+            self.switch.before_use();
+        }
         let is_cached = offset == 0 && self.switch.0.0.lock().unwrap().is_cached;
         if !is_cached {
             self.switch.fail_if(&[GONE])?;
@@ -216,10 +253,14 @@ impl StorageBackend for FailingFile {
     fn sync_data(&self) -> io::Result<()> {
         self.switch.before_sync();
         self.switch.fail_if(&[GONE, (Disk::FailsToSync, io::ErrorKind::Other)])?;
-        self.file.sync_data()
+        self.file.sync_data()?;
+        if self.is_log { self.switch.after_log_sync() } else { Ok(()) }
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if !self.is_log {
+            self.switch.before_use();
+        }
         // A full disk still takes writes over the first page, and over the space of the log.
         let has_space = match self.is_log {
             true => offset + data.len() as u64 <= self.file.len()?,

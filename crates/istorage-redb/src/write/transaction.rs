@@ -7,7 +7,7 @@ use super::WriterThread;
 use crate::{
     errors::{self, FileFailure},
     group::GroupTransaction,
-    log::{Committed, Effects},
+    log::{Durable, Effects},
     progress::{TxnProgress, TxnStep},
     request::{RequestError, WriteRequest},
 };
@@ -24,7 +24,9 @@ pub(super) enum Abort {
 }
 
 impl WriterThread {
-    /// Runs the requests in one transaction and commits it. The answers that it returns are final.
+    /// Runs the requests in one transaction, commits it, and answers the requests. If the
+    /// transaction is given up, the requests stay in the group, without an answer. If it is durable
+    /// and redb fails to commit it, the group is empty and the error is [`Abort::Failed`].
     ///
     /// If redb panics, its state and the transaction are left unfinished. So the file is opened
     /// again, and holds the rows of the last commit. After a panic in a request or in the removal
@@ -32,8 +34,8 @@ impl WriterThread {
     /// so.
     pub(super) fn try_group(
         &mut self,
-        requests: &[WriteRequest],
-    ) -> std::result::Result<Vec<Result<Outcome>>, Abort> {
+        requests: &mut Vec<WriteRequest>,
+    ) -> std::result::Result<(), Abort> {
         let progress = TxnProgress::default();
         let page_error = match errors::catch_page_error(|| self.transact(requests, &progress)) {
             Ok(done) => return done,
@@ -59,9 +61,9 @@ impl WriterThread {
 
     fn transact(
         &mut self,
-        requests: &[WriteRequest],
+        requests: &mut Vec<WriteRequest>,
         progress: &TxnProgress,
-    ) -> std::result::Result<Vec<Result<Outcome>>, Abort> {
+    ) -> std::result::Result<(), Abort> {
         let txn = self.file.begin_write()?;
         let effects = Effects::default();
         let mut group = GroupTransaction::new(&txn, progress, &effects);
@@ -81,16 +83,17 @@ impl WriterThread {
         match ran {
             Ok((answers, Some(expiries))) => {
                 progress.step.set(TxnStep::Commit);
-                self.commit(txn, effects)?;
+                self.commit(txn, effects, || answer_all(requests, answers))?;
                 self.note_durable_write();
                 self.note_expiries(expiries);
-                Ok(answers)
+                Ok(())
             }
             // No request wrote anything, for example because every condition failed. There is
             // nothing to commit.
             Ok((answers, None)) => {
                 txn.abort().map_err(FileFailure::from)?;
-                Ok(answers)
+                answer_all(requests, answers);
+                Ok(())
             }
             Err(abort) => {
                 txn.abort().map_err(FileFailure::from)?;
@@ -99,19 +102,41 @@ impl WriterThread {
         }
     }
 
-    /// Makes a transaction durable: by a frame of the log, or together with all transactions
-    /// before it that only the log has.
+    /// Makes a transaction durable, answers its requests, and lets snapshots show it.
+    ///
+    /// The requests are answered as soon as the log has their effects: nothing that fails later
+    /// takes them back. Snapshots wait from the first answer until redb has the effects, so they
+    /// show every write that was answered before they began. In a version without this wait, a
+    /// caller reads its own write, and the snapshot is older than the write.
+    ///
+    /// If redb then fails to commit, the open file lacks answered writes, and takes no calls until
+    /// it is opened again. A simpler version leaves it open while it has no name. An operator moves
+    /// the file away and back, and the commit fails meanwhile; the next group begins a segment, and
+    /// its durable commit names a place behind the frame of the answered writes. So these writes
+    /// would be lost.
     fn commit(
         &mut self,
         txn: WriteTransaction,
         effects: Effects,
+        answer: impl FnOnce(),
     ) -> std::result::Result<(), FileFailure> {
         let Some(log) = &mut self.log else { return Err(self.file.not_open()) };
         let started = self.clock.now();
-        if log.commit(txn, effects)? == Committed::Durably {
-            self.durable_commits.record(self.clock.now() - started);
+        match log.make_durable(txn, effects)? {
+            Durable::Logged(txn) => {
+                let mut lacks_answered = self.file.hold_snapshots();
+                *lacks_answered = true;
+                answer();
+                log.commit_logged(txn)?;
+                *lacks_answered = false;
+                Ok(())
+            }
+            Durable::Committed => {
+                self.durable_commits.record(self.clock.now() - started);
+                answer();
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn run_group(
@@ -143,6 +168,10 @@ impl WriterThread {
         }
         Ok(answers)
     }
+}
+
+fn answer_all(requests: &mut Vec<WriteRequest>, answers: Vec<Result<Outcome>>) {
+    requests.drain(..).zip(answers).for_each(|(request, answer)| request.answer(answer));
 }
 
 impl From<FileFailure> for Abort {

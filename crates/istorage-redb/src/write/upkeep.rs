@@ -59,8 +59,8 @@ impl WriterThread {
         if !is_due || self.keeps_expired || self.failing.is_some() {
             return false;
         }
-        match self.try_group(&[]) {
-            Ok(_) => return true,
+        match self.try_group(&mut Vec::new()) {
+            Ok(()) => return true,
             Err(Abort::Failed(failure)) => self.recover(&failure),
             Err(Abort::Expiry(failure)) => self.keep_expired(&failure),
             Err(Abort::Spoiled(..)) => {}
