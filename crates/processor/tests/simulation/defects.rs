@@ -61,7 +61,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 16] = [
+    pub(crate) const ALL: [Defect; 17] = [
         Defect::NoConditions,
         Defect::LosesWrites,
         Defect::NoOrder,
@@ -77,11 +77,9 @@ impl Defect {
         Defect::HidingNotReported,
         Defect::ReadBackIsBlind,
         Defect::OlderWrittenConditionally,
+        Defect::NoReadRepair,
         Defect::TwoLead,
     ];
-
-    /// A defect that no history is known to find yet. Its trial runs only if it is asked for.
-    pub(crate) const SOUGHT: Defect = Defect::NoReadRepair;
 }
 
 impl Defect {
@@ -155,9 +153,11 @@ impl DefectiveStorage {
     /// Writes the rows that were held back before, and holds back the rows of logs.
     async fn delay(&self, batch: &mut AtomicBatch) -> Result<()> {
         let late = std::mem::take(&mut *self.late.lock().unwrap());
-        let AtomicBatch { conditionals, ordered, .. } = late.clone();
-        if !conditionals.is_empty() || !ordered.is_empty() {
-            drop(self.inner.write_atomic(late, Instant::FAR_FUTURE).await?);
+        for (pkey, op) in late.conditionals {
+            drop(self.inner.write_if(pkey, vec![op], Instant::FAR_FUTURE).await?);
+        }
+        if !late.ordered.is_empty() {
+            self.inner.put_ordered(late.ordered, Instant::FAR_FUTURE).await?;
         }
         let mut late = self.late.lock().unwrap();
         late.conditionals =
@@ -241,7 +241,13 @@ impl DefectiveStorage {
         }
     }
 
-    async fn write_atomic(&self, mut batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
+    /// Writes rows as one call: in one storage partition under conditions, or atomically.
+    async fn write(
+        &self,
+        pkey: Option<Bytes>,
+        mut batch: AtomicBatch,
+        deadline: Instant,
+    ) -> Result<Outcome> {
         batch.ordered = self.ordered(batch.ordered)?;
         if self.defect == Defect::LosesWrites && !batch.conditionals.is_empty() && self.one_in(20) {
             return Ok(Outcome::Applied);
@@ -253,7 +259,7 @@ impl DefectiveStorage {
             self.delay(&mut batch).await?;
         }
         loop {
-            match self.inner.write_atomic(batch.clone(), deadline).await? {
+            match self.send(pkey.as_ref(), batch.clone(), deadline).await? {
                 Outcome::NotApplied(conflicts) if self.defect == Defect::NoConditions => {
                     force_conditions(&mut batch.conditionals, conflicts);
                 }
@@ -263,6 +269,24 @@ impl DefectiveStorage {
                 }
                 outcome => return Ok(outcome),
             }
+        }
+    }
+
+    /// Sends a write by the call by which the write came.
+    ///
+    /// A simpler version sends every write atomically. The replicas refuse such a write, so no
+    /// history with replicas would write any event. Also, an atomic write never stays open.
+    async fn send(
+        &self,
+        pkey: Option<&Bytes>,
+        batch: AtomicBatch,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        let Some(pkey) = pkey else { return self.inner.write_atomic(batch, deadline).await };
+        let ops: Vec<_> = batch.conditionals.into_iter().map(|(_, op)| op).collect();
+        match ops.is_empty() {
+            true => Ok(Outcome::Applied),
+            false => self.inner.write_if(pkey.clone(), ops, deadline).await,
         }
     }
 }
@@ -317,10 +341,10 @@ impl StorageWrapper for DefectiveStorage {
             Call::Write(Write::If(pkey, ops)) => {
                 let conditionals = ops.into_iter().map(|op| (pkey.clone(), op)).collect();
                 let batch = AtomicBatch { conditionals, ..AtomicBatch::default() };
-                Ok(self.write_atomic(batch, deadline).await?.into())
+                Ok(self.write(Some(pkey), batch, deadline).await?.into())
             }
             Call::Write(Write::Atomic(batch)) => {
-                Ok(self.write_atomic(batch, deadline).await?.into())
+                Ok(self.write(None, batch, deadline).await?.into())
             }
             call => call.send(&self.inner, deadline).await,
         }
