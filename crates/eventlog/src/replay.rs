@@ -47,7 +47,7 @@ struct Replay<'l> {
     entries: PlogEntries<'l>,
     /// A read error. The replay returns the error after the earlier events are applied.
     failed: Option<Error>,
-    /// The first event behind the last batch, which makes a row that the batch makes, too.
+    /// The first event behind the last batch, which makes a row that the batch writes.
     next: Option<(Entry, Bytes)>,
     is_over: bool,
 }
@@ -55,10 +55,10 @@ struct Replay<'l> {
 impl Replay<'_> {
     /// Returns the next events, applied; `None` at the end.
     ///
-    /// Invariant: no row is made twice by a batch. A simpler version applies such events together.
-    /// A number is given twice; events 7 and 9 make a record with it. So the record of event 9
-    /// would be written, or that of event 7, and the number that was given twice would not be
-    /// noticed.
+    /// Invariant: no event of a batch makes a row that an earlier event of the batch writes. A
+    /// simpler version applies such events together. A number is given twice; events 7 and 9 make a
+    /// record with it. So the record of event 9 would be written, or that of event 7, and the
+    /// number that was given twice would not be noticed.
     async fn batch(&mut self) -> Result<Option<Vec<Entry>>> {
         let (mut batch, mut group) = (Vec::new(), Vec::new());
         let (mut size, mut made) = (0, NewRows::default());

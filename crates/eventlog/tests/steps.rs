@@ -148,6 +148,37 @@ async fn a_number_that_was_given_twice_is_reported_and_replaces_nothing() {
     }
 }
 
+/// A recovery began at the event that changes the record. It wrote the record once for this event
+/// and for the one that makes another record with the same number, and reported nothing. A group of
+/// the two was acknowledged likewise.
+#[tokio::test]
+async fn a_number_that_was_given_twice_is_reported_behind_a_change() {
+    let (made, changed, again) =
+        (event(1, 1, None), event(1, 2, Some((1, 1))), event(1, 3, None));
+    for from in [1, 2, 3] {
+        let steps = StepStorage::new().await as SharedStorage;
+        let first = log(&steps, TrustLevel::Zero, 1);
+        for event in [&made, &changed] {
+            write_group(&first, std::slice::from_ref(event)).await.applied.unwrap();
+        }
+        only_in_plog(&steps, TrustLevel::Zero, &again).await;
+        let next = log(&steps, TrustLevel::Zero, 2);
+        let error = replayed(&next, from).await.unwrap_err();
+        assert!(is_violation_of_record(&error), "{error:?}");
+        assert_eq!(stored(&next).await, Some(2), "after a recovery from {from}");
+    }
+    for level in LEVELS {
+        let storage = storage().await;
+        let first = log(&storage, level, 1);
+        write(&storage, &first, std::slice::from_ref(&made)).await;
+        let outcome = write_group(&first, &[changed.clone(), again.clone()]).await;
+        assert_eq!(outcome.committed, 0, "{level:?}");
+        let Some(Error::Storage(error)) = outcome.commit_error else { panic!("{outcome:?}") };
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(stored(&first).await, Some(1));
+    }
+}
+
 #[tokio::test]
 async fn a_group_that_makes_a_row_twice_is_refused_before_it_is_sent() {
     let mut same_place = event(1, 2, Some((1, 1)));

@@ -193,12 +193,13 @@ fn a_record_that_is_made_and_read_back_is_changed_when_it_is_made() {
 }
 
 #[test]
-fn a_row_that_a_group_makes_twice_is_found() {
+fn a_row_that_is_made_behind_another_write_of_it_is_found() {
     let made = |group: &[PreparedEvent]| NewRows::default().first_repeated(group);
     let new = |plog, wlog, id| event(plog, wlog, vec![record(id, None, None, "a")]);
     let changed = event(8, 2, vec![record(1, Some(7), None, "b")]);
-    assert_eq!(made(&[new(7, 1, 1), changed, new(9, 3, 2)]), None);
+    assert_eq!(made(&[new(7, 1, 1), changed.clone(), new(9, 3, 2)]), None);
     let twice = Some(AppRow::Record(WsId(1), RecordId(1)));
+    assert_eq!(made(&[changed, new(9, 3, 1)]), twice, "changed, and then made");
     assert_eq!(made(&[new(7, 1, 1), new(8, 2, 1)]), twice);
     assert_eq!(made(&[new(7, 1, 1), new(8, 1, 2)]), Some(AppRow::Wlog(WsId(1), Offset(1))));
 }
