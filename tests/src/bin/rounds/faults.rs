@@ -2,7 +2,7 @@
 
 mod possible;
 
-use std::{any::Any, fmt, sync::atomic::Ordering, time::Duration};
+use std::{any::Any, fmt, slice, sync::atomic::Ordering, time::Duration};
 
 use clap::ValueEnum;
 use clock::Clock;
@@ -208,14 +208,12 @@ impl Fault {
     }
 
     fn set_link(&self, node: &Node, traffic: Traffic) {
-        let link = match self.kind {
-            FaultKind::ClientLink => Some(&node.client_link),
-            FaultKind::PeerLink => node.peer_link.as_ref(),
-            _ => node.storage_link.as_ref(),
+        let links = match self.kind {
+            FaultKind::ClientLink => slice::from_ref(&node.client_link),
+            FaultKind::PeerLink => node.peer_link.as_slice(),
+            _ => &node.storage_links[..],
         };
-        if let Some(link) = link {
-            link.set(traffic);
-        }
+        links.iter().for_each(|link| link.set(traffic));
     }
 }
 
