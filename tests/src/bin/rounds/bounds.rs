@@ -71,6 +71,7 @@ impl Round {
 
 /// The bound of a takeover as the nodes print it. `None` if these faults leave no whole node, or
 /// the storage or the link of a node to it is bad: a node behind a slow link keeps its partitions.
+/// A node that reaches the other servers of its storage has the bound.
 ///
 /// A node with one bad link can still be reached over the other one, so the partitions of this node
 /// have the same bound. Clocks hold no node up.
@@ -79,6 +80,7 @@ pub(crate) fn takeover(printed: &Printed, nodes: usize, faults: &[Fault]) -> Opt
     let is_of_node = |fault: &Fault| {
         let kind = fault.kind;
         matches!(kind, Kill | Pause | Stop | StepDown | Drain | Clock | ClientLink | PeerLink)
+            || fault.leaves_other_servers()
     };
     let has =
         |kind, target| faults.iter().any(|fault| fault.kind == kind && fault.target == target);
@@ -174,6 +176,7 @@ mod tests {
         Fault {
             kind,
             target,
+            server: None,
             traffic: Traffic::WHOLE,
             jump: Duration::ZERO,
             is_ahead: true,
@@ -274,6 +277,10 @@ mod tests {
         for other in [StorageLink, KillServer, FullDisk] {
             assert!(!has_bound(3, &[(other, 0)]), "{other}");
         }
+        let of_one_server = Fault { server: Some(2), ..fault(StorageLink, 0) };
+        let bound = |faults: &[Fault]| takeover(&printed, 3, faults);
+        assert_eq!(bound(&[of_one_server]), Some(seconds(22)));
+        assert_eq!(bound(&[of_one_server, fault(StorageLink, 1)]), None);
         assert!(has_bound(1, &[(Clock, 0)]));
         assert!(!has_bound(1, &[(Kill, 0)]) && !has_bound(1, &[(Clock, 0), (Kill, 0)]));
         let within = ready_within(&printed, &[fault(Kill, 0)]);

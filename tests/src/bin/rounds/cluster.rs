@@ -96,12 +96,23 @@ impl Cluster {
         }
     }
 
+    /// The links between nodes and the storage without a connection so far, as text.
+    pub(crate) fn unused_storage_links(&self) -> Vec<String> {
+        let links = self
+            .nodes
+            .iter()
+            .flat_map(|node| node.storage_links.iter().map(move |link| (node, link)));
+        let unused = links.filter(|(_, link)| !link.was_used());
+        unused.map(|(node, link)| format!("{} to {}", node.name, link.server)).collect()
+    }
+
     /// Lets all bytes pass on all links, and sets all clocks and disks right.
     pub(crate) fn heal(&self) -> std::io::Result<()> {
         for node in &self.nodes {
-            let links =
-                [Some(&node.client_link), node.peer_link.as_ref(), node.storage_link.as_ref()];
-            links.into_iter().flatten().for_each(|link| link.set(Traffic::WHOLE));
+            let links = std::iter::once(&node.client_link)
+                .chain(&node.peer_link)
+                .chain(&node.storage_links);
+            links.for_each(|link| link.set(Traffic::WHOLE));
             node.faults.set_full(false)?;
             node.faults.set_clock(Duration::ZERO, true)?;
         }
@@ -139,14 +150,14 @@ async fn make_node(
     clock: &Clock,
 ) -> Result<Node, BenchError> {
     let (api, admin, peer) = (free_address(), free_address(), free_address());
-    let storage_link = match parts.storage.server_behind_link()? {
-        Some(server) => Some(Link::start(server, clock).await?),
-        None => None,
-    };
+    let mut storage_links = Vec::new();
+    for server in parts.storage.behind_links(parts.shim.is_some())? {
+        storage_links.push(Link::start(server, clock).await?);
+    }
     let is_alone = parts.storage.kind == StorageKind::Redb;
     let peer_link = if is_alone { None } else { Some(Link::start(peer, clock).await?) };
     let client_link = Link::start(api, clock).await?;
-    let mut config = parts.storage.config(storage_link.as_ref().map(|link| link.address));
+    let mut config = parts.storage.config(&storage_links);
     config += &format!(
         "[node]\nlease_seconds = {}\nacquire_seconds = 0\nfolder = \"data\"\nadvertised = \"{}\"\n\
          [http]\nlisten = \"{api}\"\n[admin]\nlisten = \"{admin}\"\n\
@@ -171,7 +182,7 @@ async fn make_node(
         admin,
         client_link,
         peer_link,
-        storage_link,
+        storage_links,
         config,
     })
 }

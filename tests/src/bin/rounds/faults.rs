@@ -2,7 +2,7 @@
 
 mod possible;
 
-use std::{any::Any, fmt, sync::atomic::Ordering, time::Duration};
+use std::{any::Any, fmt, slice, sync::atomic::Ordering, time::Duration};
 
 use clap::ValueEnum;
 use clock::Clock;
@@ -34,7 +34,7 @@ pub(crate) enum FaultKind {
     StepDown,
     /// A node gives its partitions away, and takes them again.
     Drain,
-    /// The connections of a node to its storage are bad.
+    /// The connections of a node to its storage are bad: to all servers, or to one of several.
     StorageLink,
     /// The connections of clients to a node are bad.
     ClientLink,
@@ -56,6 +56,8 @@ pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
     /// The place of the node or the server.
     pub(crate) target: usize,
+    /// The server to which the link of a node is bad. `None` if the links to all servers are.
+    pub(crate) server: Option<usize>,
     /// What happens to a link.
     pub(crate) traffic: Traffic,
     /// How far a clock jumps.
@@ -82,6 +84,9 @@ impl fmt::Display for Fault {
                 write!(f, "{kind} of server {target}")?
             }
             _ => write!(f, "{kind} of node {target}")?,
+        }
+        if let Some(server) = self.server {
+            write!(f, " to server {}", server + 1)?;
         }
         match kind {
             FaultKind::StorageLink | FaultKind::ClientLink | FaultKind::PeerLink
@@ -115,6 +120,12 @@ impl Begun {
 }
 
 impl Fault {
+    /// Whether the fault leaves the node all servers of the storage but one. The driver goes on with
+    /// them.
+    pub(crate) fn leaves_other_servers(&self) -> bool {
+        self.kind == FaultKind::StorageLink && self.server.is_some()
+    }
+
     /// Lets the fault happen, from its begin to its end. Returns whether it had an effect: an order
     /// may reach no node that can obey it, and another fault no process.
     pub(crate) async fn play(
@@ -208,14 +219,13 @@ impl Fault {
     }
 
     fn set_link(&self, node: &Node, traffic: Traffic) {
-        let link = match self.kind {
-            FaultKind::ClientLink => Some(&node.client_link),
-            FaultKind::PeerLink => node.peer_link.as_ref(),
-            _ => node.storage_link.as_ref(),
+        let links = match (self.kind, self.server) {
+            (FaultKind::ClientLink, _) => slice::from_ref(&node.client_link),
+            (FaultKind::PeerLink, _) => node.peer_link.as_slice(),
+            (_, None) => &node.storage_links[..],
+            (_, Some(server)) => slice::from_ref(&node.storage_links[server]),
         };
-        if let Some(link) = link {
-            link.set(traffic);
-        }
+        links.iter().for_each(|link| link.set(traffic));
     }
 }
 

@@ -52,11 +52,14 @@ fn one(rng: &mut Rng, targets: &Targets) -> Fault {
         _ => targets.nodes,
     };
     let lasts = lasts(rng, targets, kind);
+    // Half of these faults leave a node the other servers.
+    let is_of_one_server = kind == FaultKind::StorageLink && targets.servers > 1 && rng.bool();
     // Less than a day: a storage with the clock of the node forgets idempotency keys after a day.
     let jumps = [Duration::from_millis(700), LEASE * 2, Duration::from_secs(3_600 * 5)];
     Fault {
         kind,
         target: rng.usize(..count),
+        server: is_of_one_server.then(|| rng.usize(..targets.servers)),
         traffic: traffic(rng),
         jump: jumps[rng.usize(..jumps.len())],
         is_ahead: rng.bool(),
@@ -131,6 +134,22 @@ mod tests {
         let targets = targets(1, kinds);
         let mut rng = Rng::with_seed(7);
         assert!((0..500).all(|_| plan(&mut rng, &targets).len() == 1));
+    }
+
+    #[test]
+    fn a_node_of_several_servers_loses_all_of_them_or_one() {
+        let of = |servers| {
+            let kinds = FaultKind::value_variants().to_vec();
+            let targets = Targets { servers, ..targets(3, kinds) };
+            let mut rng = Rng::with_seed(3);
+            let faults: Vec<Fault> = (0..500).flat_map(|_| plan(&mut rng, &targets)).collect();
+            let others = faults.iter().filter(|fault| fault.kind != FaultKind::StorageLink);
+            assert!(others.map(|fault| fault.server).all(|server| server.is_none()));
+            let links = faults.iter().filter(|fault| fault.kind == FaultKind::StorageLink);
+            links.map(|fault| fault.server).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(of(3), [None, Some(0), Some(1), Some(2)].into());
+        assert_eq!(of(1), [None].into());
     }
 
     #[test]

@@ -1,6 +1,13 @@
 //! Links between a node and the others: proxies that can be slow, silent, or cut.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use clock::Clock;
 use serde::{Deserialize, Serialize};
@@ -48,6 +55,8 @@ impl Traffic {
 /// A proxy in front of a server. Dropping it closes all its connections.
 pub(crate) struct Link {
     pub(crate) address: SocketAddr,
+    pub(crate) server: SocketAddr,
+    was_used: Arc<AtomicBool>,
     traffic: watch::Sender<Traffic>,
     _tasks: JoinSet<()>,
 }
@@ -57,9 +66,16 @@ impl Link {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let (traffic, watched) = watch::channel(Traffic::WHOLE);
+        let was_used = Arc::default();
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, server, watched, clock.clone()));
-        Ok(Link { address, traffic, _tasks: tasks })
+        let (used, clock) = (Arc::clone(&was_used), clock.clone());
+        tasks.spawn(accept(listener, server, watched, used, clock));
+        Ok(Link { address, server, was_used, traffic, _tasks: tasks })
+    }
+
+    /// Whether there was a connection over this link.
+    pub(crate) fn was_used(&self) -> bool {
+        self.was_used.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set(&self, traffic: Traffic) {
@@ -71,6 +87,7 @@ async fn accept(
     listener: TcpListener,
     server: SocketAddr,
     traffic: watch::Receiver<Traffic>,
+    was_used: Arc<AtomicBool>,
     clock: Clock,
 ) {
     let mut connections = JoinSet::new();
@@ -79,6 +96,7 @@ async fn accept(
             accepted = listener.accept() => {
                 // A failed accept is that of one connection.
                 let Ok((client, _)) = accepted else { continue };
+                was_used.store(true, Ordering::SeqCst);
                 if !traffic.borrow().is_cut {
                     connections.spawn(connect(client, server, traffic.clone(), clock.clone()));
                 }

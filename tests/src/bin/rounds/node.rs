@@ -17,7 +17,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use vvm_tests::bench::BenchError;
 
-use crate::{network::Link, recorder::Recorder, shim::ShimFile};
+use crate::{
+    network::Link,
+    recorder::Recorder,
+    shim::{self, ShimFile},
+};
 
 /// The pause of the supervisor before it starts a node again.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
@@ -40,8 +44,8 @@ pub(crate) struct Node {
     pub(crate) client_link: Link,
     /// From other nodes to the cluster port.
     pub(crate) peer_link: Option<Link>,
-    /// From the node to its storage.
-    pub(crate) storage_link: Option<Link>,
+    /// From the node to each server of its storage.
+    pub(crate) storage_links: Vec<Link>,
     /// The clock and the disk of the process.
     pub(crate) faults: ShimFile,
     /// The process, or 0.
@@ -80,7 +84,7 @@ pub(crate) struct NodeParts {
     pub(crate) admin: SocketAddr,
     pub(crate) client_link: Link,
     pub(crate) peer_link: Option<Link>,
-    pub(crate) storage_link: Option<Link>,
+    pub(crate) storage_links: Vec<Link>,
     pub(crate) config: String,
 }
 
@@ -100,7 +104,7 @@ impl Node {
             admin: parts.admin,
             client_link: parts.client_link,
             peer_link: parts.peer_link,
-            storage_link: parts.storage_link,
+            storage_links: parts.storage_links,
             faults,
             pid: AtomicI32::new(0),
             stays_down: AtomicBool::new(false),
@@ -138,7 +142,8 @@ impl Node {
         let mut command = Command::new(&self.binary);
         command.args(["serve", "--config", "vvm.toml"]).current_dir(&self.folder);
         if let Some(shim) = &self.shim {
-            command.env("LD_PRELOAD", shim).env("ROUNDS_FAULTS", self.faults.path());
+            command.env("LD_PRELOAD", shim).env(shim::FAULTS, self.faults.path());
+            command.env(shim::LINKS, shim::redirections(&self.storage_links));
         }
         command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         Ok(command.kill_on_drop(true).spawn()?)

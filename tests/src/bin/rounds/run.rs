@@ -111,7 +111,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
     let setting = Setting {
         storage: args.storage,
         nodes: count,
-        has_storage_link: storage.server_behind_link()?.is_some(),
+        has_storage_link: !storage.behind_links(shim.is_some())?.is_empty(),
         has_shim: shim.is_some(),
         has_durable_servers: storage.has_durable_servers(&clock).await?,
     };
@@ -214,6 +214,7 @@ impl Run {
         );
         shared.create_workspaces(START_TIMEOUT).await?;
         self.prove_clocks(&shared).await?;
+        self.prove_links()?;
         let mut watch = JoinSet::new();
         watch.spawn(leaders::watch(
             self.cluster.nodes.clone(),
@@ -259,6 +260,16 @@ impl Run {
         match ahead > PROOF / 2 {
             true => Ok(()),
             false => Err(format!("a clock that jumps by {PROOF:?} has no effect: {log}").into()),
+        }
+    }
+
+    /// Fails if a node reaches a server past the link to it: then the fault would have no effect. A
+    /// node connects to all servers when it starts.
+    fn prove_links(&self) -> Result<(), BenchError> {
+        let unused = self.cluster.unused_storage_links();
+        match unused.is_empty() || !self.kinds.contains(&FaultKind::StorageLink) {
+            true => Ok(()),
+            false => Err(format!("no connection went over the links {unused:?}").into()),
         }
     }
 

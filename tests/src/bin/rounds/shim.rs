@@ -1,4 +1,5 @@
-//! The library that is preloaded into nodes, and the file that tells it what is wrong.
+//! The library that is preloaded into nodes, the file that tells it what is wrong, and the links
+//! to which it leads connections.
 
 use std::{
     fs::File,
@@ -8,6 +9,14 @@ use std::{
     process::Command,
     time::Duration,
 };
+
+use crate::network::Link;
+
+/// The variable with the file.
+pub(crate) const FAULTS: &str = "ROUNDS_FAULTS";
+
+/// The variable with the links, as [`redirections`] writes them.
+pub(crate) const LINKS: &str = "ROUNDS_LINKS";
 
 /// Compiles the library. `None` if this machine has no C compiler.
 pub(crate) fn compile(folder: &Path) -> io::Result<Option<PathBuf>> {
@@ -21,6 +30,13 @@ pub(crate) fn compile(folder: &Path) -> io::Result<Option<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Writes that a connection to the server of a link goes to the link. The library reads at most 16
+/// links, with IPv4 addresses.
+pub(crate) fn redirections(links: &[Link]) -> String {
+    let pairs = links.iter().map(|link| format!("{}={}", link.server, link.address));
+    pairs.collect::<Vec<_>>().join(" ")
 }
 
 /// The file that a node maps.
@@ -48,5 +64,76 @@ impl ShimFile {
 
     pub(crate) fn set_full(&self, is_full: bool) -> io::Result<()> {
         self.file.write_all_at(&i64::from(is_full).to_ne_bytes(), 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::SocketAddr, process::Stdio};
+
+    use clock::Clock;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::{TcpListener, TcpStream},
+        process::Command,
+    };
+
+    use super::*;
+    use crate::network::Traffic;
+
+    /// The other process. It connects to a server, and prints what the server sends.
+    #[tokio::test]
+    #[ignore = "the other process; the test below starts it"]
+    #[expect(clippy::disallowed_methods, reason = "the test tells the process what to do")]
+    async fn child() {
+        let server = std::env::var("SERVER").unwrap();
+        let mut stream = TcpStream::connect(server).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        print!("{text}");
+    }
+
+    /// A server that sends its name over each connection.
+    async fn server(name: &'static str) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.write_all(name.as_bytes()).await;
+            }
+        });
+        address
+    }
+
+    /// What a process with the library gets from a server.
+    async fn got(library: &Path, links: &[Link], server: SocketAddr) -> String {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["shim::tests::child", "--exact", "--ignored", "--nocapture"])
+            .env("LD_PRELOAD", library)
+            .env(LINKS, redirections(links))
+            .env("SERVER", server.to_string())
+            .stderr(Stdio::null())
+            .output();
+        String::from_utf8(output.await.unwrap().stdout).unwrap()
+    }
+
+    #[tokio::test]
+    async fn connections_to_a_server_go_over_its_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(library) = compile(folder.path()).unwrap() else { return };
+        let clock = Clock::system();
+        let (first, second, other) =
+            (server("<first>").await, server("<second>").await, server("<other>").await);
+        let links =
+            [Link::start(first, &clock).await.unwrap(), Link::start(second, &clock).await.unwrap()];
+        assert!(got(&library, &links, second).await.contains("<second>"));
+        assert!(!links[0].was_used() && links[1].was_used());
+        assert!(got(&library, &links, other).await.contains("<other>"));
+        assert!(!links[0].was_used(), "no link leads to the other server");
+        links[0].set(Traffic::CUT);
+        let cut = got(&library, &links, first).await;
+        assert!(links[0].was_used() && !cut.contains("<first>"), "{cut}");
+        links[0].set(Traffic::WHOLE);
+        assert!(got(&library, &links, first).await.contains("<first>"));
     }
 }

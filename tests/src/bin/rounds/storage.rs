@@ -13,6 +13,8 @@ use vvm_tests::{
     servers::{CASSANDRA, CASSANDRA_CLUSTER, DYNAMODB},
 };
 
+use crate::network::Link;
+
 /// The time for a server to start again.
 const SERVER_START: Duration = Duration::from_secs(180);
 
@@ -55,12 +57,19 @@ impl RunStorage {
         Ok(RunStorage { kind, servers: servers.map(str::to_owned).collect(), keyspace })
     }
 
-    /// Whether a node can reach the storage over a link. A driver for several servers finds the
-    /// others by itself, past any link.
-    pub(crate) fn server_behind_link(&self) -> Result<Option<SocketAddr>, BenchError> {
-        match (self.kind, &self.servers[..]) {
-            (StorageKind::Cassandra | StorageKind::Dynamodb, [server]) => Ok(Some(server.parse()?)),
-            _ => Ok(None),
+    /// The servers that a node reaches over links: all of them, or none. A driver for several
+    /// servers learns their addresses from the servers. So only the library in the node can lead
+    /// its connections to links, and the library knows IPv4 alone.
+    pub(crate) fn behind_links(&self, has_shim: bool) -> Result<Vec<SocketAddr>, BenchError> {
+        match &self.servers[..] {
+            // A cluster has servers that are not named here.
+            [_] if self.kind == StorageKind::CassandraCluster => Ok(Vec::new()),
+            [server] => Ok(vec![server.parse()?]),
+            servers if has_shim => {
+                let parsed = servers.iter().map(|server| server.parse().map(SocketAddr::V4));
+                Ok(parsed.collect::<Result<_, _>>().unwrap_or_default())
+            }
+            _ => Ok(Vec::new()),
         }
     }
 
@@ -107,9 +116,13 @@ impl RunStorage {
         Ok(())
     }
 
-    /// The section of a node that reaches its server over a link.
-    pub(crate) fn config(&self, link: Option<SocketAddr>) -> String {
-        let servers = link.map_or_else(|| self.servers.clone(), |link| vec![link.to_string()]);
+    /// The section of a node with these links to its servers. Only the link to a single server is
+    /// in the configuration: the library leads connections to the others.
+    pub(crate) fn config(&self, links: &[Link]) -> String {
+        let servers = match links {
+            [link] => vec![link.address.to_string()],
+            _ => self.servers.clone(),
+        };
         let driver = match self.kind {
             StorageKind::Redb => {
                 "driver = \"redb\"\nredb = { path = \"vvm.redb\", cache_bytes = 33554432 }"
@@ -150,4 +163,51 @@ impl fmt::Display for StorageKind {
 /// Writes a value as the command line has it.
 pub(crate) fn value_name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(value.to_possible_value().ok_or(fmt::Error)?.get_name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn storage(kind: StorageKind, servers: &[&str]) -> RunStorage {
+        let servers = servers.iter().map(ToString::to_string).collect();
+        RunStorage { kind, servers, keyspace: "rounds_1".to_owned() }
+    }
+
+    #[test]
+    fn a_node_has_links_to_all_its_servers_or_to_none() {
+        let behind = |kind, servers: &[&str], has_shim| {
+            let found = storage(kind, servers).behind_links(has_shim).unwrap();
+            found.iter().map(SocketAddr::to_string).collect::<Vec<_>>()
+        };
+        let three = ["127.0.0.1:9042", "127.0.0.2:9042", "127.0.0.3:9042"];
+        let one = &three[..1];
+        for has_shim in [false, true] {
+            assert_eq!(behind(StorageKind::Cassandra, one, has_shim), one);
+            assert_eq!(behind(StorageKind::Dynamodb, one, has_shim), one);
+            assert!(behind(StorageKind::Redb, &[], has_shim).is_empty());
+            assert!(behind(StorageKind::CassandraCluster, one, has_shim).is_empty());
+        }
+        for kind in [StorageKind::Cassandra, StorageKind::CassandraCluster] {
+            assert_eq!(behind(kind, &three, true), three);
+            assert!(behind(kind, &three, false).is_empty());
+            assert!(behind(kind, &["127.0.0.1:9042", "db.example:9042"], true).is_empty());
+            assert!(behind(kind, &["127.0.0.1:9042", "[::1]:9042"], true).is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_single_server_is_configured_as_its_link() {
+        let clock = Clock::system();
+        let (mut links, servers) = (Vec::new(), ["127.0.0.1:9042", "127.0.0.2:9042"]);
+        for server in servers {
+            links.push(Link::start(server.parse().unwrap(), &clock).await.unwrap());
+        }
+        let text = storage(StorageKind::Cassandra, &servers[..1]).config(&links[..1]);
+        let link = links[0].address.to_string();
+        assert!(text.contains(&link) && !text.contains(servers[0]), "{text}");
+        let text = storage(StorageKind::CassandraCluster, &servers).config(&links);
+        assert!(text.contains(servers[0]) && text.contains(servers[1]), "{text}");
+        assert!(!text.contains(&link), "{text}");
+    }
 }

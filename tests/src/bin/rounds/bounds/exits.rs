@@ -51,8 +51,11 @@ impl Bounds {
 }
 
 /// Whether a fault reaches the node at this place. The servers of the storage are those of all
-/// nodes.
+/// nodes. A node that loses one server of several ends no leadership, so it does not end.
 fn hits(fault: &Fault, place: usize) -> bool {
+    if fault.leaves_other_servers() {
+        return false;
+    }
     matches!(fault.kind, FaultKind::KillServer | FaultKind::PauseServer) || fault.target == place
 }
 
@@ -141,6 +144,17 @@ mod tests {
             let exits = [4, 7, 9, 10].map(|code| exit(2, 25, status(code)));
             assert_eq!(found(&[fault(kind, 0)], &exits), 0, "{kind}");
             assert_eq!(found(&[fault(kind, 0)], &[exit(0, 25, signal(9))]), 1, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_still_reaches_other_servers_has_no_reason_to_end() {
+        let of_one_server = Fault { server: Some(1), ..fault(FaultKind::StorageLink, 0) };
+        for code in [4, 7, 10] {
+            let exits = [exit(0, 25, status(code))];
+            assert_eq!(found(&[of_one_server], &exits), 1, "{code}");
+            let paused = fault(FaultKind::PauseServer, 2);
+            assert_eq!(found(&[of_one_server, paused], &exits), 0, "{code}");
         }
     }
 

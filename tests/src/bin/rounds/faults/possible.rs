@@ -5,6 +5,9 @@ use clap::ValueEnum;
 use super::FaultKind;
 use crate::storage::StorageKind;
 
+/// Without a compiler there is no library for the nodes.
+const NO_COMPILER: &str = "this machine has no C compiler";
+
 /// What decides which faults a run can have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
@@ -30,8 +33,9 @@ impl FaultKind {
             }
             FaultKind::PeerLink => (is_redb || nodes < 2).then_some("there is no other node"),
             FaultKind::StorageLink if is_redb => Some("redb is a file"),
-            FaultKind::StorageLink => (!has_storage_link)
-                .then_some("a driver for several servers finds them past any link"),
+            FaultKind::StorageLink if has_storage_link => None,
+            FaultKind::StorageLink if !has_shim => Some(NO_COMPILER),
+            FaultKind::StorageLink => Some("the servers are not all named by an IPv4 address"),
             FaultKind::KillServer | FaultKind::PauseServer if is_redb => Some("redb has no server"),
             FaultKind::KillServer if storage == StorageKind::Dynamodb => {
                 Some("DynamoDB Local keeps its tables in its memory")
@@ -44,9 +48,7 @@ impl FaultKind {
             FaultKind::FullDisk if !is_redb => {
                 Some("only redb keeps its data on a disk of the node")
             }
-            FaultKind::FullDisk | FaultKind::Clock => {
-                (!has_shim).then_some("this machine has no C compiler")
-            }
+            FaultKind::FullDisk | FaultKind::Clock => (!has_shim).then_some(NO_COMPILER),
         }
     }
 }
@@ -77,14 +79,13 @@ mod tests {
     use super::*;
 
     fn setting(storage: StorageKind) -> Setting {
-        let has_storage_link = matches!(storage, StorageKind::Cassandra | StorageKind::Dynamodb);
         let nodes = if storage == StorageKind::Redb { 1 } else { 3 };
         let is_cassandra =
             matches!(storage, StorageKind::Cassandra | StorageKind::CassandraCluster);
         Setting {
             storage,
             nodes,
-            has_storage_link,
+            has_storage_link: storage != StorageKind::Redb,
             has_shim: true,
             has_durable_servers: is_cassandra,
         }
@@ -106,13 +107,18 @@ mod tests {
         let of_cluster = [StepDown, Drain, StorageLink, PeerLink, KillServer, PauseServer];
         assert_eq!(left_out(&setting(StorageKind::Redb)), of_cluster);
         assert_eq!(left_out(&setting(StorageKind::Cassandra)), [FullDisk]);
-        assert_eq!(left_out(&setting(StorageKind::CassandraCluster)), [StorageLink, FullDisk]);
+        assert_eq!(left_out(&setting(StorageKind::CassandraCluster)), [FullDisk]);
         assert_eq!(left_out(&setting(StorageKind::Dynamodb)), [KillServer, FullDisk]);
         let cassandra = setting(StorageKind::Cassandra);
         let loses = Setting { has_durable_servers: false, ..cassandra };
         assert_eq!(left_out(&loses), [KillServer, FullDisk]);
         assert_eq!(left_out(&Setting { nodes: 1, ..cassandra }), [PeerLink, FullDisk]);
         assert_eq!(left_out(&Setting { has_shim: false, ..cassandra }), [FullDisk, Clock]);
+        let without_links =
+            Setting { has_storage_link: false, ..setting(StorageKind::CassandraCluster) };
+        assert_eq!(left_out(&without_links), [StorageLink, FullDisk]);
+        let without_shim = Setting { has_shim: false, ..without_links };
+        assert_eq!(left_out(&without_shim), [StorageLink, FullDisk, Clock]);
     }
 
     #[test]
@@ -122,5 +128,11 @@ mod tests {
         assert_eq!(choose(&asked, &redb), Ok((asked.to_vec(), Vec::new())));
         let refused = choose(&[FaultKind::Kill, FaultKind::Drain], &redb).unwrap_err();
         assert!(refused.contains("drain: a node with redb has no cluster"), "{refused}");
+        let cluster = Setting { has_storage_link: false, ..setting(StorageKind::CassandraCluster) };
+        for (has_shim, why) in [(false, NO_COMPILER), (true, "not all named by an IPv4 address")] {
+            let setting = Setting { has_shim, ..cluster };
+            let refused = choose(&[FaultKind::StorageLink], &setting).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
     }
 }
