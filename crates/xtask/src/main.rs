@@ -12,6 +12,7 @@ mod bench;
 mod cargo;
 mod cluster;
 mod deb;
+mod defects;
 mod error;
 mod examples;
 mod folders;
@@ -84,8 +85,8 @@ enum XtaskCommand {
     #[command(disable_help_flag = true)]
     Rounds {
         /// Arguments for the program: --storage cassandra|cassandra_cluster|dynamodb|redb --minutes
-        /// 3 --seed 1 --nodes 3 --level 0 --faults kill,pause. `check FILE` checks a kept history
-        /// again.
+        /// 3 --seed 1 --nodes 3 --level 0 --faults kill,pause. `--defect NAME` puts a patch of
+        /// `tests/defects` into the nodes. `check FILE` checks a kept history again.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

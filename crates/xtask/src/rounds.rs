@@ -3,7 +3,7 @@
 use std::{process::Command, thread, time::Duration};
 
 use crate::{
-    bench, cargo,
+    bench, cargo, defects,
     error::{Result, failed},
     process,
     servers::{CommitLog, OwnServers, ServerKind, Variables},
@@ -11,6 +11,9 @@ use crate::{
 
 /// The storage of a run that names none, as the program has it.
 const USUAL: &str = "cassandra";
+
+/// The option that names a defect of the nodes. The program does not know it.
+const DEFECT: &str = "--defect";
 
 /// Builds the nodes and the program, starts the server of the storage, and runs the program.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -21,9 +24,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if asks_for_help(arguments) {
         return process::run(command.args(["run", "--help"]));
     }
+    command.arg("run");
+    if let Some(defect) = bench::value_of(DEFECT, arguments) {
+        command.arg("--vvm").arg(defects::build(defect)?);
+    }
+    let arguments = &without_defect(arguments);
     let servers = OwnServers::new()?;
     let variables = servers.start(server_of(arguments).as_slice(), CommitLog::Batch)?;
-    command.arg("run").args(arguments).envs(variables);
+    command.args(arguments).envs(variables);
     process::run_reading(&mut command, |line| println!("{line}"))
 }
 
@@ -64,6 +72,20 @@ pub(crate) fn run_sample(variables: &Variables) -> Result<()> {
     })
 }
 
+/// The arguments without the defect.
+fn without_defect(arguments: &[String]) -> Vec<String> {
+    let mut rest = Vec::new();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.strip_prefix(DEFECT) {
+            Some("") => drop(arguments.next()),
+            Some(value) if value.starts_with('=') => {}
+            _ => rest.push(argument.clone()),
+        }
+    }
+    rest
+}
+
 fn asks_for_help(arguments: &[String]) -> bool {
     arguments.iter().any(|argument| matches!(&**argument, "--help" | "-h"))
 }
@@ -86,6 +108,15 @@ mod tests {
         };
         assert!(asks("--help") && asks("-h") && asks("--storage redb --help"));
         assert!(!asks("") && !asks("--storage redb"));
+    }
+
+    #[test]
+    fn the_program_does_not_get_the_defect() {
+        for line in ["--seed 1 --defect hole --level 0", "--seed 1 --defect=hole --level 0"] {
+            let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(bench::value_of(DEFECT, &arguments), Some("hole"));
+            assert_eq!(without_defect(&arguments), ["--seed", "1", "--level", "0"]);
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cargo::{self, cargo},
+    defects,
     error::{Error, ErrorContext, Result, failed},
     folders, process,
     steps::Steps,
@@ -110,6 +111,7 @@ fn check_house_rules() -> Result<()> {
     violations.extend(long_lines::check(&files));
     violations.extend(type_names::check(&files));
     violations.extend(commits::check(&git(&commits::LOG)?));
+    violations.extend(defects::check()?);
     if violations.is_empty() {
         return Ok(());
     }
@@ -117,7 +119,7 @@ fn check_house_rules() -> Result<()> {
 }
 
 /// Returns the output of a git command.
-fn git(arguments: &[&str]) -> Result<String> {
+pub(crate) fn git(arguments: &[&str]) -> Result<String> {
     let mut command = Command::new("git");
     // On some build machines the checkout belongs to another user. Git reads it with this option.
     command.args(["-c", "safe.directory=*"]).args(arguments).current_dir(folders::root()?);

@@ -8,6 +8,7 @@ mod requests;
 use std::{
     collections::{BTreeMap, VecDeque},
     net::SocketAddr,
+    ops::RangeInclusive,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -39,12 +40,24 @@ const HOT_WORKSPACES: usize = 3;
 /// the node that comes back, or the next owner, meets the tries of a command that was done.
 const TRIED_FOR: Duration = Duration::from_secs(60);
 
+/// The numbers of a draw, and of one draw in four. A node reserves 100 at a time, so that draws meet
+/// the end of a range also in a workspace of few draws.
+const DRAWN: RangeInclusive<u64> = 1..=3;
+const DRAWN_BLOCK: RangeInclusive<u64> = 40..=120;
+
 /// The pause before another try. Each one is longer than the last, up to a limit.
 const RETRY_DELAY: Duration = Duration::from_millis(150);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// So many of a hundred commands with a key are sent once more after they were answered.
 const REPEATED: u32 = 5;
+
+/// So many of a hundred requests of a client send one of its last commands with a key once more,
+/// although it is done. Meanwhile the node may have been started again, or another one may lead.
+const REPEATED_LATER: u32 = 2;
+
+/// The last commands with a key that a client remembers.
+const REMEMBERED: usize = 64;
 
 /// What all clients share.
 pub(crate) struct Shared {
@@ -237,8 +250,8 @@ impl Shared {
         });
     }
 
-    /// Reads, and records it.
-    async fn read(
+    /// Sends a request once, and records it. The clients learn nothing from the answer.
+    async fn ask_once(
         &self,
         sender: Sender,
         node: SocketAddr,
@@ -262,7 +275,8 @@ impl Clients {
             // Clients give up at different times, also while the node still works.
             let patience = Duration::from_millis(rng.u64(1_500..15_000));
             let sender = Sender { client: number, patience };
-            tasks.spawn(Client { shared: Arc::clone(&shared), sender, rng }.run());
+            let (shared, done) = (Arc::clone(&shared), VecDeque::new());
+            tasks.spawn(Client { shared, sender, rng, done }.run());
         }
         for number in 1..=followers {
             let rng = Rng::with_seed(seed.wrapping_sub(u64::from(number)));
@@ -321,6 +335,8 @@ struct Client {
     shared: Arc<Shared>,
     sender: Sender,
     rng: Rng,
+    /// The last commands with a key that are done, with their workspaces and keys.
+    done: VecDeque<(u64, String, Sent)>,
 }
 
 impl Client {
@@ -333,6 +349,9 @@ impl Client {
     }
 
     async fn one(&mut self) {
+        if self.rng.u32(0..100) < REPEATED_LATER && !self.done.is_empty() {
+            return self.repeat_old().await;
+        }
         // Half of the requests meet in few workspaces.
         let all = self.shared.workspaces.len();
         let count = if self.rng.bool() { all.min(HOT_WORKSPACES) } else { all };
@@ -361,15 +380,22 @@ impl Client {
     }
 
     /// Sends a command, and sends it again if it has a key and its outcome is not known.
-    async fn write(&mut self, ws: u64, sent: &Sent) {
+    async fn write(&mut self, ws: u64, sent: Sent) {
         let (id, has_key) = (self.shared.new_id(), self.rng.u32(0..100) < 60);
         let mut pauses = Pauses::new(&self.shared.clock);
         loop {
             let node = self.node();
-            let outcome = self.shared.write_once(self.sender, node, ws, sent, (&id, has_key)).await;
-            if matches!(outcome, Outcome::Written(_)) && has_key && self.repeats() {
+            let outcome =
+                self.shared.write_once(self.sender, node, ws, &sent, (&id, has_key)).await;
+            let is_done = matches!(outcome, Outcome::Written(_));
+            if is_done && has_key && self.repeats() {
                 let node = self.node();
-                self.shared.write_once(self.sender, node, ws, sent, (&id, true)).await;
+                self.shared.write_once(self.sender, node, ws, &sent, (&id, true)).await;
+            }
+            if is_done && has_key {
+                self.done.push_back((ws, id, sent));
+                self.done.drain(..self.done.len().saturating_sub(REMEMBERED));
+                return;
             }
             let is_over = is_end(&outcome) || !has_key || self.shared.is_stopped();
             if is_over || !pauses.wait(&self.shared.clock).await {
@@ -378,9 +404,18 @@ impl Client {
         }
     }
 
+    /// Sends a command once more that was done a while ago.
+    async fn repeat_old(&mut self) {
+        let node = self.node();
+        let place = self.rng.usize(..self.done.len());
+        let (ws, id, sent) = &self.done[place];
+        let request = (sent.recorded(id, true, None), sent.request.clone().with_id(id, true));
+        self.shared.ask_once(self.sender, node, *ws, request, api::written).await;
+    }
+
     async fn create(&mut self, ws: u64) {
         let sent = requests::article(ws, self.rng.u64(..));
-        self.write(ws, &sent).await;
+        self.write(ws, sent).await;
     }
 
     async fn change(&mut self, ws: u64, id: u64, version: Version) {
@@ -389,7 +424,7 @@ impl Client {
             true => requests::deactivated(ws, id, if_match),
             false => requests::changed(ws, id, if_match, self.rng.u64(..)),
         };
-        self.write(ws, &sent).await;
+        self.write(ws, sent).await;
     }
 
     /// Creates a bill, which gets a gapless number, or a delivery, which gets one of a sequence.
@@ -398,21 +433,22 @@ impl Client {
             true => requests::bill(ws, self.rng.u64(..)),
             false => requests::delivery(ws, self.rng.u64(..)),
         };
-        self.write(ws, &sent).await;
+        self.write(ws, sent).await;
     }
 
     async fn read(&mut self, ws: u64, id: u64, eventual: bool) {
         let (node, request) = (self.node(), requests::document(ws, id, eventual));
-        let outcome = self.shared.read(self.sender, node, ws, request, api::document).await;
+        let outcome = self.shared.ask_once(self.sender, node, ws, request, api::document).await;
         if let Outcome::Document { record: Some(record), says_eventual: false } = outcome {
             self.shared.known(ws, |known| known.saw(id, record.version));
         }
     }
 
     async fn draw(&mut self, ws: u64) {
-        let count = 1 + self.rng.u64(0..3);
+        let count = if self.rng.u32(0..4) == 0 { DRAWN_BLOCK } else { DRAWN };
+        let count = self.rng.u64(count);
         let (node, request) = (self.node(), requests::draw(ws, count));
-        self.shared.read(self.sender, node, ws, request, api::drawn).await;
+        self.shared.ask_once(self.sender, node, ws, request, api::drawn).await;
     }
 
     async fn list(&mut self, ws: u64) {
@@ -421,13 +457,13 @@ impl Client {
         let first = articles.iter().map(|(id, _)| *id).min().unwrap_or(1);
         let after = if self.rng.u32(0..4) == 0 { 0 } else { first - 1 };
         let (node, request) = (self.node(), requests::list(ws, after));
-        self.shared.read(self.sender, node, ws, request, api::listed).await;
+        self.shared.ask_once(self.sender, node, ws, request, api::listed).await;
     }
 
     async fn read_log(&mut self, ws: u64) {
         let end = self.shared.known(ws, |known| known.log_end);
         let from = end.saturating_sub(self.rng.u64(0..20)).max(1);
         let (node, request) = (self.node(), requests::log(ws, from));
-        self.shared.read(self.sender, node, ws, request, api::log).await;
+        self.shared.ask_once(self.sender, node, ws, request, api::log).await;
     }
 }

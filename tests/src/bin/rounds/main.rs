@@ -77,7 +77,8 @@ async fn interrupted() -> std::io::Result<&'static str> {
 fn check(file: &std::path::Path) -> Result<bool, BenchError> {
     let history = history::read(file)?;
     let violations = checks::run_all(&history);
-    print!("{}", report::violations_text(&history, &violations));
+    let parts = smallest::WrongPart::of_all(&history, &violations);
+    print!("{}", report::violations_text(&history, &violations, &parts));
     Ok(violations.is_empty() && history.broken.is_empty())
 }
 

@@ -2,13 +2,11 @@
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
-use clock::Clock;
-
 use crate::{
     bounds::Bounds,
     checks::{self, Violation},
     history::{History, Operation, Outcome},
-    smallest::Search,
+    smallest::WrongPart,
 };
 
 /// The operations of a violation that are printed.
@@ -20,6 +18,7 @@ pub(crate) fn text(
     history: &History,
     bounds: &Bounds,
     violations: &[Violation],
+    parts: &[WrongPart<'_>],
 ) -> String {
     let mut text = format!(
         "\nseed {seed}: {} rounds, {} operations, {} events\n",
@@ -36,7 +35,7 @@ pub(crate) fn text(
     );
     add_times(&mut text, "all works again after", &bounds.ready_after);
     add_times(&mut text, "longest time without a command in a workspace", &bounds.gaps);
-    text + &violations_text(history, violations)
+    text + &violations_text(history, violations, parts)
 }
 
 /// Adds times by the kinds of faults, if there are any.
@@ -82,8 +81,12 @@ fn spread(times: &[Duration]) -> (Duration, Duration) {
 
 /// What the run itself found broken, and the violations: the first of each check with the smallest
 /// part of the history that shows it.
-pub(crate) fn violations_text(history: &History, violations: &[Violation]) -> String {
-    let (clock, mut text) = (Clock::system(), String::new());
+pub(crate) fn violations_text(
+    history: &History,
+    violations: &[Violation],
+    parts: &[WrongPart<'_>],
+) -> String {
+    let mut text = String::new();
     for broken in &history.broken {
         line(&mut text, format!("BROKEN: {broken}"));
     }
@@ -95,23 +98,25 @@ pub(crate) fn violations_text(history: &History, violations: &[Violation]) -> St
         };
         line(&mut text, format!("BROKEN: {} ({})", check.promise, check.name));
         line(&mut text, format!("        {first}"));
-        let mut search = Search::new(&clock);
-        let operations = search.operations(check, first, history);
-        for operation in operations.iter().take(MOST_OPERATIONS) {
-            line(&mut text, format!("        {}", operation_text(operation)));
-        }
-        if operations.is_empty() {
-            let lines = search.end_lines(check, first, history);
-            for of in lines.iter().take(MOST_OPERATIONS) {
-                line(&mut text, format!("        {of:?}").chars().take(600).collect());
-            }
-        }
-        if let Some(cut) = search.cut() {
-            line(&mut text, format!("        {cut}"));
-        }
+        parts.iter().filter(|part| part.check == check.name).for_each(|of| add_part(&mut text, of));
         found.for_each(|other| line(&mut text, format!("        {other}")));
     }
     text
+}
+
+/// Adds the operations of a part, or the lines of the final state if it has no operations.
+fn add_part(text: &mut String, part: &WrongPart<'_>) {
+    for operation in part.operations.iter().take(MOST_OPERATIONS) {
+        line(text, format!("        {}", operation_text(operation)));
+    }
+    if part.operations.is_empty() {
+        for of in part.end.iter().take(MOST_OPERATIONS) {
+            line(text, format!("        {of:?}").chars().take(600).collect());
+        }
+    }
+    if let Some(cut) = &part.cut {
+        line(text, format!("        {cut}"));
+    }
 }
 
 fn operation_text(operation: &Operation) -> String {
@@ -135,7 +140,7 @@ mod tests {
     fn what_the_run_itself_found_broken_is_printed() {
         let mut scene = Scene::new();
         scene.history.broken.push("node 1 has 600 MiB of memory".into());
-        let text = violations_text(&scene.history, &[]);
+        let text = violations_text(&scene.history, &[], &[]);
         assert_eq!(text.lines().next(), Some("BROKEN: node 1 has 600 MiB of memory"));
         assert_eq!(text.matches("BROKEN").count(), 1);
     }

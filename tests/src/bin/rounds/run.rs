@@ -30,6 +30,7 @@ use crate::{
     page,
     recorder::{Recorder, Recording},
     report, shim,
+    smallest::WrongPart,
     storage::{RunStorage, StorageKind},
 };
 
@@ -143,8 +144,10 @@ fn judge(
 ) -> Result<bool, BenchError> {
     let Recording { history, notes } = recording;
     let violations = checks::run_all(history);
-    let text = report::text(seed, history, bounds, &violations);
+    let parts = WrongPart::of_all(history, &violations);
+    let text = report::text(seed, history, bounds, &violations, &parts);
     print!("{text}");
+    parts.iter().try_for_each(|part| part.write(folder))?;
     fs::write(folder.join("report.txt"), &text)?;
     let html = page::html(seed, history, notes, &watched.owners, &text);
     fs::write(folder.join("timeline.html"), html)?;

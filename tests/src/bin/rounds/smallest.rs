@@ -1,12 +1,12 @@
 //! The smallest part of a history that still breaks a promise.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, io, path::Path, time::Duration};
 
 use clock::{Clock, Instant};
 
 use crate::{
-    checks::{Check, Facts, Violation},
-    history::{History, Line, Operation},
+    checks::{self, Check, Facts, Violation},
+    history::{History, HistoryWriter, Line, Operation},
 };
 
 /// The parts of a history that are checked at most, and the time for them. A part of a long run
@@ -14,8 +14,38 @@ use crate::{
 const MOST_TRIES: usize = 2_000;
 const MOST_TIME: Duration = Duration::from_secs(60);
 
+/// A part of a history that breaks the promise of a check without the rest.
+pub(crate) struct WrongPart<'h> {
+    pub(crate) check: &'static str,
+    pub(crate) operations: Vec<&'h Operation>,
+    /// The lines of the final state.
+    pub(crate) end: Vec<Line>,
+    /// Why a smaller part may exist.
+    pub(crate) cut: Option<String>,
+}
+
+impl<'h> WrongPart<'h> {
+    /// Finds the smallest part for the first violation of each check.
+    pub(crate) fn of_all(history: &'h History, violations: &[Violation]) -> Vec<WrongPart<'h>> {
+        let clock = Clock::system();
+        let first = |check: &Check| violations.iter().find(|of| of.check == check.name);
+        let broken = checks::ALL.iter().filter_map(|check| Some((check, first(check)?)));
+        broken.map(|(check, first)| Search::new(&clock).part(check, first, history)).collect()
+    }
+
+    /// Writes the part into a folder, as a history that can be checked again.
+    pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
+        let mut file = HistoryWriter::create(&folder.join(format!("{}.jsonl", self.check)))?;
+        for operation in &self.operations {
+            file.write(&Line::Operation((*operation).clone()))?;
+        }
+        self.end.iter().try_for_each(|line| file.write(line))?;
+        file.end()
+    }
+}
+
 /// A search for the smallest part.
-pub(crate) struct Search {
+struct Search {
     clock: Clock,
     begin: Instant,
     tries: usize,
@@ -24,14 +54,21 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    pub(crate) fn new(clock: &Clock) -> Search {
+    fn new(clock: &Clock) -> Search {
         Search { clock: clock.clone(), begin: clock.now(), tries: 0, cut: None }
     }
 
-    /// Says why the search ended before all parts were tried, if it did. Then the result may be too
-    /// large.
-    pub(crate) fn cut(&self) -> Option<&str> {
-        self.cut.as_deref()
+    /// Returns the smallest part of a history that has a violation. The operations come first,
+    /// because they tell the story.
+    fn part<'h>(
+        mut self,
+        check: &Check,
+        violation: &Violation,
+        history: &'h History,
+    ) -> WrongPart<'h> {
+        let operations = self.operations(check, violation, history);
+        let end = self.end_lines(check, violation, history, &operations);
+        WrongPart { check: check.name, operations, end, cut: self.cut }
     }
 
     /// Whether another part may be tried.
@@ -49,9 +86,8 @@ impl Search {
     }
 
     /// Returns operations that break the promise of a check without any other ones. The final state
-    /// stays as it is, because it is not a part of the order of the operations. If the violation is
-    /// in the final state alone, there are none: [`Search::end_lines`] returns its lines.
-    pub(crate) fn operations<'h>(
+    /// stays as it is. If the violation is in the final state alone, there are none.
+    fn operations<'h>(
         &mut self,
         check: &Check,
         violation: &Violation,
@@ -72,25 +108,31 @@ impl Search {
         self.without_parts(history.operations.iter().collect(), half.max(1), &is_wrong)
     }
 
-    /// Returns lines of the final state that break the promise of a check without any operations
-    /// and without any other lines. There are none if the violation needs operations.
-    pub(crate) fn end_lines(
+    /// Returns the lines of the final state that break the promise of a check with these operations
+    /// and without any other lines.
+    fn end_lines(
         &mut self,
         check: &Check,
         violation: &Violation,
         history: &History,
+        operations: &[&Operation],
     ) -> Vec<Line> {
         let lines = history.end.lines();
         let is_wrong = |lines: &[&Line]| {
             let mut part = History::default();
             lines.iter().for_each(|line| part.add((*line).clone()));
-            let found = check.run_whole(&Facts::of(&part));
-            found.iter().any(|found| found.text == violation.text)
+            let facts = Facts::of_part(operations.to_vec(), &part.end);
+            check.run_whole(&facts).iter().any(|found| found.text == violation.text)
         };
-        let lines: Vec<&Line> = lines.iter().collect();
-        if !is_wrong(&lines) {
+        let all: Vec<&Line> = lines.iter().collect();
+        if !is_wrong(&all) {
             return Vec::new();
         }
+        // The search would need many tries to leave out the other workspaces.
+        let is_near =
+            |line: &Line| operations.iter().any(|of| line.ws().is_none_or(|ws| ws == of.ws));
+        let near: Vec<&Line> = lines.iter().filter(|line| is_near(line)).collect();
+        let lines = if is_wrong(&near) { near } else { all };
         let half = (lines.len() / 2).max(1);
         self.without_parts(lines, half, &is_wrong).into_iter().cloned().collect()
     }
@@ -131,11 +173,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        checks::{
-            self,
-            testing::{PARTITION, Scene, WS},
-        },
-        history::Outcome,
+        checks::testing::{PARTITION, Scene, WS},
+        history::{self, Outcome},
     };
 
     fn search() -> Search {
@@ -166,6 +205,29 @@ mod tests {
         assert_eq!(numbers, violation.operations);
     }
 
+    /// The file is the story of a defect that a run found.
+    #[test]
+    fn the_smallest_part_is_written_as_a_history_with_the_same_violation() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let old = scene.record(id);
+        scene.update("b", id, None);
+        for other in 0..100 {
+            scene.create(&format!("other {other}"));
+        }
+        scene.read_as(id, old, false);
+        let violations = checks::run_all(&scene.history);
+        let parts = WrongPart::of_all(&scene.history, &violations);
+        let [part] = &parts[..] else { panic!("{violations:?}") };
+        let folder = tempfile::tempdir().unwrap();
+        part.write(folder.path()).unwrap();
+        let small = history::read(&folder.path().join("documents.jsonl")).unwrap();
+        assert!(small.end.lines().len() < 5, "{:?}", small.end);
+        assert_eq!(small.operations.len(), part.operations.len());
+        let again = checks::run_all(&small);
+        assert!(again.contains(&violations[0]), "{again:?}");
+    }
+
     #[test]
     fn parts_that_are_not_needed_are_left_out() {
         let mut scene = Scene::new();
@@ -180,7 +242,7 @@ mod tests {
         let smallest = search.without_parts(operations, 25, &needed);
         let numbers: Vec<u64> = smallest.iter().map(|operation| operation.number).collect();
         assert_eq!(numbers, [7, 30]);
-        assert_eq!(search.cut(), None);
+        assert_eq!(search.cut, None);
     }
 
     /// The parts that were left out until then stay out.
@@ -196,7 +258,7 @@ mod tests {
             };
             let left = search.without_parts(items.iter().collect(), 50, &slow);
             let cut = "(a smaller part may exist: the search ended after 9 tries and 63s)";
-            assert_eq!(search.cut(), (seconds > 0).then_some(cut));
+            assert_eq!(search.cut.as_deref(), (seconds > 0).then_some(cut));
             assert!(left.len() <= most && left.contains(&&7), "{left:?}");
             assert_eq!(left.len() > 1, seconds > 0, "{left:?}");
         }
@@ -208,7 +270,7 @@ mod tests {
         let mut search = search();
         let all = search.without_parts(items.iter().collect(), 1, &|part| part.len() > items.len());
         assert_eq!(all.len(), items.len());
-        assert!(search.cut().is_some_and(|cut| cut.contains("after 2000 tries")));
+        assert!(search.cut.is_some_and(|cut| cut.contains("after 2000 tries")));
     }
 
     #[test]
@@ -224,7 +286,7 @@ mod tests {
         for violation in violations.iter().filter(|of| of.text.contains("after offset")) {
             let check = check_of(violation);
             assert!(search().operations(check, violation, &scene.history).is_empty());
-            for line in search().end_lines(check, violation, &scene.history) {
+            for line in search().end_lines(check, violation, &scene.history, &[]) {
                 shown.push(match line {
                     Line::LogEvent { event, .. } => ("workspace", event.wlog),
                     Line::PartitionEvent { event, .. } => ("partition", event.version.offset),
@@ -249,7 +311,7 @@ mod tests {
         let [violation] = &violations[..] else { panic!("{violations:?}") };
         let check = check_of(violation);
         assert!(search().operations(check, violation, &scene.history).is_empty());
-        let lines = search().end_lines(check, violation, &scene.history);
+        let lines = search().end_lines(check, violation, &scene.history, &[]);
         let is_small =
             matches!(lines[..], [Line::LogEvent { ws: WS, .. }, Line::FinalRecord { ws: WS, .. }]);
         assert!(is_small, "{lines:?}");

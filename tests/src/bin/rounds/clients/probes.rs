@@ -63,7 +63,7 @@ impl Shared {
                 None => created = self.create_by(sender, node, ws).await,
                 Some(id) => {
                     let request = requests::document(ws, id, false);
-                    let read = self.read(sender, address, ws, request, api::document).await;
+                    let read = self.ask_once(sender, address, ws, request, api::document).await;
                     if matches!(read, Outcome::Document { record: Some(_), .. }) {
                         return true;
                     }

@@ -58,6 +58,20 @@ pub(crate) enum Line {
     End,
 }
 
+impl Line {
+    /// The workspace of a line. `None` if it has none.
+    pub(crate) fn ws(&self) -> Option<u64> {
+        match self {
+            Line::Operation(operation) => Some(operation.ws),
+            Line::PartitionEvent { event, .. } => Some(event.ws),
+            Line::LogEvent { ws, .. }
+            | Line::FinalRecord { ws, .. }
+            | Line::FinalListed { ws, .. } => Some(*ws),
+            _ => None,
+        }
+    }
+}
+
 /// Writes a history while it happens.
 #[derive(Debug)]
 pub(crate) struct HistoryWriter {
