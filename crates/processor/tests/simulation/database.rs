@@ -26,6 +26,9 @@ use crate::{
     replicas::ReplicaDriver,
 };
 
+/// The number of times that an operator tries to write a row again.
+const REPAIR_TRIES: usize = 10;
+
 /// The database, and the calls that are on their way to it.
 #[derive(Debug)]
 pub(crate) struct Database {
@@ -140,13 +143,16 @@ impl Database {
         for (name, Keyspace { open_writes, .. }) in keyspaces {
             open_writes.settle_partition(&key.pkey).await;
             let Some(storage) = self.inner.open(&name, soon).await.unwrap() else { continue };
-            let there = storage.get(key, Consistency::Linearizable, soon).await.unwrap();
-            if let Some(old) = there {
+            // The read and the condition may ask different replicas, and a put that reached one
+            // replica is seen by one of them only. The read repairs the replicas that it asks.
+            for _ in 0..REPAIR_TRIES {
+                let there = storage.get(key, Consistency::Linearizable, soon).await.unwrap();
+                let Some(old) = there else { break };
                 let (ccols, new) = (key.ccols.clone(), old.clone());
                 let op = Conditional::Swap { ccols, old, new, ttl: None };
-                let written = storage.write_if(key.pkey.clone(), vec![op], soon).await.unwrap();
-                assert!(written.is_applied(), "nothing happens between the read and the write");
-                return true;
+                if storage.write_if(key.pkey.clone(), vec![op], soon).await.unwrap().is_applied() {
+                    return true;
+                }
             }
         }
         false

@@ -89,7 +89,7 @@ impl Defect {
         match self {
             Defect::Phantoms => 1_750,
             Defect::HidingNotReported => 250,
-            Defect::OlderWrittenConditionally => 500,
+            Defect::OlderWrittenConditionally => 2_950,
             _ => 0,
         }
     }
