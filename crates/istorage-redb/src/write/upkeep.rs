@@ -216,7 +216,7 @@ impl WriterThread {
     fn fail_driver(&self, error: &dyn fmt::Display) {
         if self.failed.borrow().is_none() {
             let file = self.file.path();
-            tracing::error!(file = %file.display(), %error, "a sync of the storage file failed: the node must be restarted");
+            tracing::error!(file = %file.display(), %error, "a sync of the storage file or of its log failed: the node must be restarted");
             self.failed.send_replace(Some(FileFailure::failed_sync(file)));
         }
     }
