@@ -59,8 +59,8 @@ pub(crate) struct WriteLog {
 pub(crate) enum Committed {
     /// By a frame of the log.
     ByFrame,
-    /// By a durable commit, which began a new segment.
-    Durably,
+    /// By a durable commit of redb, which began a new segment.
+    WithNewSegment,
 }
 
 /// A segment that holds its first frame, and that the file does not name yet.
@@ -100,7 +100,7 @@ impl WriteLog {
         Ok(WriteLog { files, segment: None, position: last, must_begin: true })
     }
 
-    /// Commits a transaction: by a frame of the log, or durably.
+    /// Makes a transaction durable: by a frame of the log, or by a durable commit of redb.
     ///
     /// A transaction is committed durably, and begins a new segment, if its effects are too large
     /// for a frame, if the segment has no room for them, or if the segment was removed.
@@ -113,7 +113,7 @@ impl WriteLog {
         let has_room = self.files.has_room(&self.position, effects.len()) && self.is_in_place();
         let segment = match &self.segment {
             Some(segment) if has_room && !self.must_begin => segment,
-            _ => return self.commit_durably(txn).map(|()| Committed::Durably),
+            _ => return self.commit_durably(txn).map(|()| Committed::WithNewSegment),
         };
         let (position, frame) = frame::encode(&self.position, &effects);
         self.must_begin = true;

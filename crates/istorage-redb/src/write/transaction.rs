@@ -108,7 +108,7 @@ impl WriterThread {
     ) -> std::result::Result<(), FileFailure> {
         let Some(log) = &mut self.log else { return Err(self.file.not_open()) };
         let started = self.clock.now();
-        if log.commit(txn, effects)? == Committed::Durably {
+        if log.commit(txn, effects)? == Committed::WithNewSegment {
             self.durable_commits.record(self.clock.now() - started);
         }
         Ok(())

@@ -179,9 +179,9 @@ impl WriterThread {
         }
     }
 
-    /// Opens the file again after a failure. The log gets one line when the file begins to fail,
-    /// and one when a write succeeds again. [`Self::reopen`] and [`Self::fail_driver`] log lines of
-    /// their own.
+    /// Opens the file again after a failure. The node log gets one line when the file begins to
+    /// fail, and one when a write succeeds again. [`Self::reopen`] and [`Self::fail_driver`] log
+    /// lines of their own.
     pub(super) fn recover(&mut self, failure: &FileFailure) {
         if self.file.has_failed_sync() {
             self.fail_driver(failure);
