@@ -65,7 +65,13 @@ pub(crate) fn run_restore(args: RestoreArgs) -> Result<ExitCode, CommandError> {
     let report = restore(bar.wrap_read(file), &config, unique).map_err(|error| {
         let (from, to) = (args.file.display(), config.path.display());
         let what = format!("the restore of {from} to {to} failed");
-        CommandError::storage(&what, &error)
+        match error.kind() {
+            // The path, or that of a log, is taken or cannot be used.
+            ErrorKind::Invalid => {
+                CommandError::usage(format!("{what}: {}", with_causes_on_lines(&error)))
+            }
+            _ => CommandError::storage(&what, &error),
+        }
     })?;
     bar.finish_and_clear();
     print(&text_of(&config.path, &report))?;

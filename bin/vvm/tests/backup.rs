@@ -128,7 +128,12 @@ fn a_file_without_a_node_is_backed_up_and_nothing_is_replaced() {
     for command in ["restore", "import"] {
         failed(here, &[command, "/proc/self/mem", "--storage", "redb:new"], 4, "/proc/self/mem");
     }
-    let copied = done(here, &["restore", "backup", "--storage", "redb:copy/vvm.redb"]);
+    fs::create_dir(here.join("copy")).unwrap();
+    fs::write(here.join("copy/vvm.redb.log-0"), "").unwrap();
+    let copy = ["restore", "backup", "--storage", "redb:copy/vvm.redb"];
+    failed(here, &copy, 2, "copy/vvm.redb.log-0 exists: the log of a former");
+    fs::remove_dir_all(here.join("copy")).unwrap();
+    let copied = done(here, &copy);
     assert_eq!(rows(&copied), rows(&text));
 
     let mut bytes = fs::read(here.join("backup")).unwrap();

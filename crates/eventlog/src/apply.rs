@@ -196,7 +196,7 @@ impl Log {
     }
 
     /// Writes ordered rows, and sends them again until they are answered. Sending a row again is
-    /// harmless: of two writes of a row, that of the later event stays.
+    /// harmless: both writes have the same order and the same bytes.
     ///
     /// Without `until`, the rows are those of the log.
     ///

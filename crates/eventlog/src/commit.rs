@@ -177,10 +177,11 @@ impl Log {
 
     /// Judges an atomic write that was refused.
     ///
-    /// A storage may report only one conflict, and at level 2 the event has no condition. So if no
-    /// row of the log is reported, the row of the group's first event is read: this row shows
-    /// whether the group was written. At level 2 the row may be foreign, or of a later leader. Then
-    /// a record shows the same: only this group writes the bytes of its version.
+    /// A storage may report only one conflict, and at level 2 only the events of the first group
+    /// behind a replay have a condition. So if no row of the log is reported, the row of the
+    /// group's first event is read: this row shows whether the group was written. At level 2 the
+    /// row may be foreign, or of a later leader. Then a record shows the same: only this group
+    /// writes the bytes of its version.
     async fn judge_refusal(
         &self,
         writes: &GroupWrites,

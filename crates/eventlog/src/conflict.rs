@@ -171,8 +171,10 @@ impl RowWriter {
 /// Returns the writer of a row that is in the place of a write, if a leader of level 2 can have
 /// written the row there; `None` if the row is foreign.
 ///
-/// Level 2 writes new rows only by their orders. It updates a record conditionally if the record
-/// hides ordered writes, so an updated record may be a stray of either kind.
+/// Level 2 writes new rows by their orders, with two exceptions, which are no strays: the events of
+/// the first group behind a replay are inserted and so are in the log, and a marker has the place
+/// of an event. Level 2 updates a record conditionally if the record hides ordered writes, so an
+/// updated record may be a stray of either kind.
 pub(crate) fn level_2_writer(
     write: &RowWrite,
     found: &FoundRow,

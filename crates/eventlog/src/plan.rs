@@ -86,13 +86,13 @@ impl Rules {
 
     /// The way in which the events of a group are written into the log of the partition.
     ///
-    /// Invariant: a leader inserts its first group at every level. A simpler version puts it at
-    /// level
-    /// 2. At level 0 leader A stands still before it inserts event 7; the level becomes 2; leader B
-    /// replays the log up to event 6; the insert of A lands; B puts its own event 7 and
-    /// acknowledges it. The insert lies above the put, so the event of B would be lost. The first
-    /// group of B is enough: A inserts its events at the end of the log that A knew, which is not
-    /// behind the end that B knows. If another event is there, the insert of A is refused.
+    /// Invariant: a leader inserts its first group at every level. A simpler version puts each
+    /// group at level 2. At level 0 leader A stands still before it inserts event 7; the level
+    /// becomes 2; leader B replays the log up to event 6; the insert of A lands; B puts its own
+    /// event 7 and acknowledges it. The insert lies above the put, so the event of B would be lost.
+    /// The first group of B is enough: A inserts its events at the end of the log that A knew,
+    /// which is not behind the end that B knows. If another event is there, the insert of A is
+    /// refused.
     fn plog_mode(self, group: &[PreparedEvent]) -> WriteMode {
         let is_first = group.first().is_some_and(|event| event.place.plog == self.first);
         match self.level {
@@ -133,15 +133,15 @@ impl Rules {
     /// At level 2 the last one stays, so that the row of a leader that had lost its leadership can
     /// be replaced.
     fn order_of_new_entry(self, order: Order) -> Order {
-        if self.level == TrustLevel::Two { order } else { order.first() }
+        if self.level == TrustLevel::Two { order } else { order.first_wins() }
     }
 
     /// The order of a new record. At level 1 nothing looks at the record, so it must replace what
     /// level 2 may have left in its place.
     fn order_of_new_record(self, order: Order) -> Order {
         match self.level {
-            TrustLevel::Zero => order.first(),
-            TrustLevel::One if !self.level_2_wrote => order.first(),
+            TrustLevel::Zero => order.first_wins(),
+            TrustLevel::One if !self.level_2_wrote => order.first_wins(),
             TrustLevel::One | TrustLevel::Two => order,
         }
     }

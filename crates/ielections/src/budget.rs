@@ -45,7 +45,7 @@ pub struct Timing {
     /// The time for the work to stop after the leadership is lost. Afterwards the work is killed.
     pub stop_grace: Duration,
     /// The time after sending in which a write of the work may still land. 0 if such writes do no
-    /// harm, because each has a condition that fails when another leader has written.
+    /// harm, because each has a condition or an order that gives way to the rows of another leader.
     pub late_write: Duration,
     /// The largest difference between the clocks of the store's servers.
     pub clock_skew: Duration,

@@ -2,9 +2,9 @@
 //! [scylla](https://docs.rs/scylla) client.
 //!
 //! One session serves all keyspaces of a process. A keyspace has one table. A plain write carries
-//! the node's time as its timestamp, an ordered write its order. A conditional write is a
-//! lightweight transaction, one statement or one batch per call, and is never repeated. See
-//! [`CassandraDriver`].
+//! the node's time as its timestamp, an ordered write a negative one that follows from its order. A
+//! conditional write is a lightweight transaction, one statement or one batch per call, and is
+//! never repeated. See [`CassandraDriver`].
 //!
 //! ScyllaDB speaks the same protocol. No difference that matters to this crate is known as long as
 //! a keyspace has no tablets, but ScyllaDB has not been tested.

@@ -93,13 +93,17 @@ pub(crate) fn damaged_log(log: &Path, at: u64, later: usize) -> Error {
     ))
 }
 
+/// The names of the files of a log, and that they exist.
+fn existing(logs: &[&Path]) -> String {
+    let names: Vec<String> = logs.iter().map(|log| log.display().to_string()).collect();
+    format!("{} {}", names.join(" and "), if logs.len() == 1 { "exists" } else { "exist" })
+}
+
 /// The error for a log without its storage file.
 pub(crate) fn log_without_file(path: &Path, logs: &[&Path]) -> Error {
-    let names: Vec<String> = logs.iter().map(|log| log.display().to_string()).collect();
-    let exist = if names.len() == 1 { "exists" } else { "exist" };
-    let (path, log) = (path.display(), names.join(" and "));
+    let (path, logs) = (path.display(), existing(logs));
     Error::corrupt(format!(
-        "the storage file {path} is missing, but its log {log} {exist}: put the file back; or, if the file \
+        "the storage file {path} is missing, but its log {logs}: put the file back; or, if the file \
          was moved to FILE, move the log, too, to FILE.log-0 and FILE.log-1, because without its log the file cannot be \
          opened"
     ))
@@ -187,6 +191,15 @@ pub(crate) fn taken(path: &Path) -> Error {
     let path = path.display();
     Error::invalid(format!(
         "{path} exists, and is not replaced: move the file away, or give another path"
+    ))
+}
+
+/// The error for a path beside which there is the log of a former file.
+pub(crate) fn log_of_former_file(logs: &[&Path]) -> Error {
+    let logs = existing(logs);
+    Error::invalid(format!(
+        "{logs}: the log of a former storage file is not replaced; if that file was moved to FILE, move its log, too, \
+         to FILE.log-0 and FILE.log-1; or give another path"
     ))
 }
 

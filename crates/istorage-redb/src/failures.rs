@@ -267,7 +267,9 @@ async fn after_a_sync_that_failed_nothing_is_written_until_the_file_is_opened_by
     for answer in refused {
         let error = answer.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-        assert!(error.to_string().contains("a sync of the storage file"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("a sync of the storage file"), "{text}");
+        assert!(text.contains("or of its log failed"), "{text}");
     }
     let [line] = &logs::of(&node.path)[..] else { panic!("{:?}", logs::of(&node.path)) };
     assert!(line.contains("the node must be restarted"), "{line}");

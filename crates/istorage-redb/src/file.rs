@@ -103,11 +103,14 @@ impl StorageFile {
         Ok((contents, Some(log)))
     }
 
-    pub(crate) fn refuse_log_without_file(&self) -> Result<()> {
+    /// The files of the log that exist.
+    pub(crate) fn existing_logs(&self) -> Result<Vec<&Path>> {
         let existing = self.log.existing();
-        let existing = existing
-            .map_err(|error| errors::file_system("look for the log of", self.path(), error));
-        match &existing?[..] {
+        existing.map_err(|error| errors::file_system("look for the log of", self.path(), error))
+    }
+
+    fn refuse_log_without_file(&self) -> Result<()> {
+        match &self.existing_logs()?[..] {
             [] => Ok(()),
             // Another process may have made the file meanwhile, and its log after the file.
             logs if self.path_kind()? == PathKind::Absent => {

@@ -161,6 +161,13 @@ async fn every_damage_of_a_backup_is_found() {
     }
     let longer = [&bytes[..], &[0]].concat();
     assert!(verify_backup(&longer[..]).unwrap_err().to_string().contains("follow"));
+    // Behind the mark are the formats of the backup and of the file.
+    for (at, known) in [(19, "reads only the format 1:"), (23, "reads only the formats 3 and 4:")] {
+        let mut newer = bytes.clone();
+        newer[at] = 9;
+        let error = verify_backup(&newer[..]).unwrap_err().to_string();
+        assert!(error.contains("has the format 9") && error.contains(known), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -182,6 +189,15 @@ async fn a_restore_replaces_nothing_and_leaves_no_half_file() {
     let error = restore(&bytes[..last], &to, 1).unwrap_err();
     assert!(error.to_string().contains("cut off"), "{error}");
     assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0, "something is left");
+    // The error gave the advice for a file that is missing.
+    let log = other.path().join("node.redb.log-1");
+    fs::write(&log, "").unwrap();
+    let error = restore(&bytes[..], &to, 1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let text = "node.redb.log-1 exists: the log of a former storage file";
+    assert!(error.to_string().contains(text), "{error}");
+    assert!(!copy.exists(), "a file was made beside the log of another one");
+    fs::remove_file(log).unwrap();
     // A restore that was killed left this for ever.
     fs::write(copy.with_extension("redb.new-0123456789abcdef"), "left").unwrap();
     restore(&bytes[..], &to, 1).unwrap();

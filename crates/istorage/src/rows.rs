@@ -37,7 +37,7 @@ pub struct FoundRow {
     /// The value, which may be empty.
     pub value: Bytes,
     /// Whether the row was last written plainly or conditionally. Such a row hides every ordered
-    /// write, so only a conditional write replaces it.
+    /// write, so no ordered write replaces it.
     pub hides_ordered: bool,
 }
 

@@ -56,8 +56,8 @@ pub struct ServerTime {
 /// # Contract
 ///
 /// **A plain row is always plain**, from its first write on: a mixture loses acknowledged writes on
-/// stores that order plain writes by clocks. Only conditional rows can be deleted. Plain rows do
-/// not expire.
+/// stores that order plain writes by clocks. Plain rows do not expire. A row is deleted by a
+/// conditional write, whatever its kind.
 ///
 /// **Ordered writes lie below all others.** A row that was written plainly or conditionally hides
 /// every ordered write of the row: the ordered write is a success, and the row stays. A conditional

@@ -19,8 +19,9 @@ pub struct Put {
 /// in any order of arrival.
 ///
 /// Orders have two bands. An order is made in the band *last*: of two writes, the one with the
-/// higher number stays. [`Order::first`] gives the same number in the band *first*: of two writes,
-/// the one with the lower number stays. All orders of *last* are higher than all orders of *first*.
+/// higher number stays. [`Order::first_wins`] gives the same number in the band *first*: of two
+/// writes, the one with the lower number stays. All orders of *last* are higher than all orders of
+/// *first*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order(i64);
 
@@ -62,16 +63,16 @@ impl Order {
     /// ```
     /// # use istorage::Order;
     /// let [five, six] = [5, 6].map(|number| Order::new(number).unwrap());
-    /// assert!(six.first() < five.first() && five.first() < five && five < six);
+    /// assert!(six.first_wins() < five.first_wins() && five.first_wins() < five && five < six);
     /// ```
     #[must_use]
-    pub fn first(self) -> Order {
+    pub fn first_wins(self) -> Order {
         Order(-self.0.abs())
     }
 
     /// Returns whether the order is in the band *first*.
     #[must_use]
-    pub fn is_first(self) -> bool {
+    pub fn is_first_wins(self) -> bool {
         self.0 < 0
     }
 
@@ -220,13 +221,13 @@ mod tests {
     fn all_of_first_lies_below_last_and_counts_backwards() {
         let order = |number| Order::new(number).unwrap();
         let (one, two, most) = (order(1), order(2), order(Order::MAX));
-        let ascending = [most.first(), two.first(), one.first(), one, two, most];
+        let ascending = [most.first_wins(), two.first_wins(), one.first_wins(), one, two, most];
         assert!(ascending.is_sorted_by(|lower, higher| lower < higher));
         assert!(ascending.is_sorted_by(|lower, higher| lower.rank() < higher.rank()));
-        assert_eq!(one.first().first(), one.first());
-        assert!(one.first().is_first() && !one.is_first());
+        assert_eq!(one.first_wins().first_wins(), one.first_wins());
+        assert!(one.first_wins().is_first_wins() && !one.is_first_wins());
         // Both bands fit below the times of clocks, which are not negative.
-        let least = -(1 << 62) + most.first().rank();
+        let least = -(1 << 62) + most.first_wins().rank();
         assert!(least > i64::MIN && -(1 << 62) + most.rank() < 0);
     }
 

@@ -78,10 +78,10 @@ impl LogEnd {
     /// Checks that the event which wrote a row is known to this node.
     ///
     /// Invariant: no command builds on a row whose event may be in the log, and was not replayed. A
-    /// simpler version accepts every row. Leader A stalls before it writes event 7; leader B
-    /// replays the log up to event 6; A's event 7 and its record land; B reads the record, and (at
-    /// trust level 2) replaces event 7. So B's event would follow from a record that no event of
-    /// the log wrote.
+    /// simpler version accepts every row. Leader A writes event 7 and its record, and dies; the
+    /// servers lose their power, and with it event 7, but not the record; leader B replays the log
+    /// up to event 6, and reads the record. So B's event 7 would follow from a record that no event
+    /// of the log wrote.
     ///
     /// The check fails with `UnexpectedEvent`, and the log is read again. If the log then has no
     /// such event, the row is damaged. An event of an earlier epoch behind an event of a later

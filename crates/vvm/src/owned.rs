@@ -309,7 +309,8 @@ impl<'a> OwnedPartitions<'a> {
         };
         let mut safe_at = now;
         if let Some(why) = why {
-            // At levels 0 and 1 a write that still lands is adopted or refused by its condition.
+            // At levels 0 and 1 a write that still lands is adopted, is refused by its condition,
+            // or is superseded by its order.
             if served.deployment.level == TrustLevel::Two {
                 safe_at = now + served.app.storage.capabilities().late_write;
             }

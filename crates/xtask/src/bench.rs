@@ -13,7 +13,8 @@ use crate::{
 const ALL: &str = "mem,redb,cassandra,dynamodb";
 const EMBEDDED: &str = "mem,redb";
 
-/// Measures every storage driver beside the bare client of its database.
+/// Measures every storage driver beside the bare client of its database; on redb also the durable
+/// commits and the opening after a crash.
 pub(crate) fn storage(arguments: &[String]) -> Result<()> {
     on_servers("bench-storage", ALL, arguments)
 }
@@ -23,7 +24,7 @@ pub(crate) fn commands(arguments: &[String]) -> Result<()> {
     on_servers("bench-commands", ALL, arguments)
 }
 
-/// Measures commands in redb beside the same commands in other databases.
+/// Measures commands in redb beside the same commands in PostgreSQL, if it is installed.
 pub(crate) fn peers(arguments: &[String]) -> Result<()> {
     alone("bench-peers", arguments)
 }

@@ -106,17 +106,19 @@ enum XtaskCommand {
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    /// Measures every storage driver beside the bare client of its database.
+    /// Measures every storage driver beside the bare client of its database; on redb also the
+    /// durable commits and the opening after a crash.
     Storage {
         /// Arguments for the measuring program: --drivers mem,redb,cassandra,dynamodb --tasks
-        /// 1,16,64 --rounds 3 --span-ms 2000 --only put_batch.
+        /// 1,16,64 --rounds 3 --span-ms 2000 --only put_batch --crashes 9 --rows 1000000.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
     /// Measures commands on every storage driver, beside the same writes by the bare driver.
     Commands {
-        /// Arguments for the measuring program: --drivers mem,redb,cassandra,dynamodb --levels
-        /// 0,1,2 --workspaces 10,1000 --in-flight 1,320 --rounds 3 --span-ms 2000 --threads 2.
+        /// Arguments for the measuring program: --drivers
+        /// mem,redb,cassandra,cassandra_cluster,dynamodb --levels 0,1,2 --workspaces 10,1000
+        /// --in-flight 1,320 --rounds 3 --span-ms 2000 --threads 2.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

@@ -50,7 +50,7 @@ async fn ordered(fixture: &CommandsFixture) {
         let (key, value) = (row.key(), Bytes::from_static(&[1]));
         let order = Order::from_parts(epoch, next.0).unwrap();
         let is_first = level == TrustLevel::One;
-        let order = if is_first { order.first() } else { order };
+        let order = if is_first { order.first_wins() } else { order };
         let put = OrderedPut { key, value: value.clone(), order, ttl: None };
         let shop_db = &fixture.shop_db;
         shop_db.app.storage.put_ordered(vec![put], shop_db.soon()).await.unwrap();

@@ -19,9 +19,9 @@ pub(crate) const RESTORE_HELP: &str = "\
     Without --storage and --config the command makes data/vvm.redb. The file has another name until it is whole and each \
     of its rows is verified. Never run a node on the restored file beside the node whose file was backed up: both would \
     give the same numbers.\n\n\
-    Exit codes: 0 the file is whole; 1 the restore failed; 2 wrong usage, FILE does not exist or is no file, or the redb file exists; 3 \
-    wrong configuration, or the backup is damaged or of another version; 4 the backup could not be read, or the file could \
-    not be written.";
+    Exit codes: 0 the file is whole; 1 the restore failed; 2 wrong usage, FILE does not exist or is no file, or the redb \
+    file or its log exists or cannot be made; 3 wrong configuration, or the backup is damaged or of another version; 4 the \
+    backup could not be read, or the file could not be written.";
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {

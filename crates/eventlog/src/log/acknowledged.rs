@@ -1,4 +1,9 @@
 //! The versions of records that this leader has written and that the storage has acknowledged.
+//!
+//! Two kinds of writes note a version: a record that is read back, and a record that is written
+//! conditionally outside an atomic write. So the check covers all records at level 0 on Cassandra.
+//! At levels 1 and 2 on Cassandra the check covers only records that hide ordered writes. On
+//! DynamoDB it covers only the conditional records of groups that do not fit into one atomic write.
 
 use std::{
     num::NonZeroUsize,
@@ -44,7 +49,9 @@ impl AcknowledgedVersions {
 
 impl Log {
     /// Checks that a record is not older than the version that the storage has acknowledged to this
-    /// leader. `found` is the version that was read; `None` if the record does not exist.
+    /// leader. The check knows only records that were read back, or written conditionally outside
+    /// an atomic write. It accepts every version of other records. `found` is the version that was
+    /// read; `None` if the record does not exist.
     ///
     /// A quorum of the storage may lose data. For example, a replica comes back empty, or the
     /// replicas of the row have changed. A simpler version accepts every record that it reads. Then

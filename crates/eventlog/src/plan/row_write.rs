@@ -83,7 +83,7 @@ impl RowWrite {
     /// group: see [`Rules::plan`](super::Rules::plan).
     pub(super) fn takes_changes(&self) -> bool {
         let is_read_back = matches!(self.mode, WriteMode::ReadBack(_));
-        !(is_read_back && self.order.is_first())
+        !(is_read_back && self.order.is_first_wins())
     }
 
     /// The number of bytes of the call that writes the row.

@@ -228,7 +228,7 @@ async fn an_ordered_put_carries_its_order() {
 async fn an_order_of_the_band_first_is_negative() {
     let service = ScriptedDynamoDb::new([done()]);
     let put = ordered(7, "v");
-    let put = OrderedPut { order: put.order.first(), ..put };
+    let put = OrderedPut { order: put.order.first_wins(), ..put };
     service.storage().put_ordered(vec![put], service.soon()).await.unwrap();
     let sent = service.only_request();
     assert_eq!(sent.body["Item"], item("v", json!({ "o": { "N": "-7" } })));

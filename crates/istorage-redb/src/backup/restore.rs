@@ -30,16 +30,20 @@ const TRANSACTION: u64 = 16 << 20;
 ///
 /// # Errors
 /// `Corrupt` if the backup is damaged or of another version. `Invalid` if there is something at the
-/// path of the file. `Corrupt` also if the log of another file is there. `Unavailable` if the
-/// backup cannot be read, or the file cannot be written.
+/// path of the file, or the log of another file beside it. `Unavailable` if the backup cannot be
+/// read, or the file cannot be written.
 pub fn restore(backup: impl Read, config: &RedbConfig, unique: u64) -> Result<BackupReport> {
     config.check().map_err(Error::invalid_setting)?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let file = StorageFile::new(config.clone(), disk, LogSizes::default());
+    // Another process may make the file meanwhile, and makes its log after the file.
+    let logs = file.existing_logs()?;
     if file.path_kind()? != PathKind::Absent {
         return Err(errors::taken(file.path()));
     }
-    file.refuse_log_without_file()?;
+    if !logs.is_empty() {
+        return Err(errors::log_of_former_file(&logs));
+    }
     let mut reader = BackupReader::open(BufReader::with_capacity(1 << 20, backup))?;
     file.make_whole(
         unique,

@@ -85,14 +85,17 @@ impl<R: Read> BackupReader<R> {
             return Err(Error::corrupt("the file is not a backup of a redb storage"));
         }
         // The rows of a file without bands are rows of this format, too.
-        for (what, known, earlier) in
-            [("backup", BACKUP_FORMAT, BACKUP_FORMAT), ("storage file", FORMAT, WITHOUT_BANDS)]
+        for (what, known) in
+            [("backup", &[BACKUP_FORMAT][..]), ("storage file", &[WITHOUT_BANDS, FORMAT])]
         {
             let format = u32::from_be_bytes(reader.array()?);
-            if format != known && format != earlier {
+            if !known.contains(&format) {
+                let formats = if known.len() == 1 { "format" } else { "formats" };
+                let known: Vec<String> = known.iter().map(u32::to_string).collect();
                 return Err(Error::corrupt(format!(
-                    "the backup has the format {format} of a {what}, and this version reads the format {known} only: \
-                     use the version that made the backup"
+                    "the backup has the format {format} of a {what}, and this version reads only the {formats} {}: use the \
+                     version that made the backup",
+                    known.join(" and ")
                 )));
             }
         }

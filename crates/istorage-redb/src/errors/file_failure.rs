@@ -50,8 +50,8 @@ impl FileFailure {
     pub(crate) fn failed_sync(path: &Path) -> FileFailure {
         let path = path.display();
         let message = format!(
-            "a sync of the storage file {path} failed, and nothing more is written: restart the node, which then reads \
-             what the disk has"
+            "a sync of the storage file {path} or of its log failed, and nothing more is written: restart the node, which \
+             then reads what the disk has"
         );
         FileFailure::new(ErrorKind::Unavailable, message)
     }

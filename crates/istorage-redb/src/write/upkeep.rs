@@ -179,9 +179,9 @@ impl WriterThread {
         }
     }
 
-    /// Opens the file again after a failure. The log gets one line when the file begins to fail,
-    /// and one when a write succeeds again. [`Self::reopen`] and [`Self::fail_driver`] log lines of
-    /// their own.
+    /// Opens the file again after a failure. The node log gets one line when the file begins to
+    /// fail, and one when a write succeeds again. [`Self::reopen`] and [`Self::fail_driver`] log
+    /// lines of their own.
     pub(super) fn recover(&mut self, failure: &FileFailure) {
         if self.file.has_failed_sync() {
             self.fail_driver(failure);
@@ -216,7 +216,7 @@ impl WriterThread {
     fn fail_driver(&self, error: &dyn fmt::Display) {
         if self.failed.borrow().is_none() {
             let file = self.file.path();
-            tracing::error!(file = %file.display(), %error, "a sync of the storage file failed: the node must be restarted");
+            tracing::error!(file = %file.display(), %error, "a sync of the storage file or of its log failed: the node must be restarted");
             self.failed.send_replace(Some(FileFailure::failed_sync(file)));
         }
     }

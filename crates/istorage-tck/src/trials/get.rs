@@ -232,7 +232,7 @@ async fn a_batch_says_which_rows_hide_ordered_writes(ctx: &StorageContext) -> Ve
         let put = |key: &Key, order| {
             vec![OrderedPut { key: key.clone(), value: "v".into(), order, ttl: None }]
         };
-        ctx.db.put_ordered(put(&first, order.first())).await?;
+        ctx.db.put_ordered(put(&first, order.first_wins())).await?;
         ctx.db.put_ordered(put(&last, order)).await?;
         ctx.db.put_ordered(put(&swapped, order)).await?;
         applied(&ctx.db.swap(&swapped, "v", "v").await?, "the swap")?;

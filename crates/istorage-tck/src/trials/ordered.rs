@@ -116,7 +116,7 @@ async fn orders_that_are_far_apart_are_compared(ctx: &StorageContext) -> Verdict
 
 async fn the_lowest_order_of_first_stays_in_any_order_of_arrival(ctx: &StorageContext) -> Verdict {
     let numbers = [Order::MAX, 1 << 61, 1 << 32, 1];
-    let order_of = |n: u64| Ok(Order::new(numbers[n as usize - 1])?.first());
+    let order_of = |n: u64| Ok(Order::new(numbers[n as usize - 1])?.first_wins());
     permute_orders(ctx, [&ctx.db, &ctx.db], order_of).await
 }
 
@@ -127,8 +127,8 @@ async fn every_order_of_last_replaces_every_order_of_first(ctx: &StorageContext)
 
 fn in_both_bands(n: u64) -> Verdict<Order> {
     Ok(match n {
-        1 => Order::new(1 << 40)?.first(),
-        2 => Order::new(7)?.first(),
+        1 => Order::new(1 << 40)?.first_wins(),
+        2 => Order::new(7)?.first_wins(),
         3 => Order::new(1)?,
         _ => Order::new(1 << 41)?,
     })
@@ -143,7 +143,7 @@ async fn the_bands_hold_for_nodes_with_clocks_5_s_apart(ctx: &StorageContext) ->
 async fn hides_ordered_writes(ctx: &StorageContext, key: &Key, value: &'static str) -> Verdict {
     let other = ctx.other().await?;
     let most = Order::new(Order::MAX)?;
-    for order in [most.first(), Order::new(1)?.first(), Order::new(1)?, most] {
+    for order in [most.first_wins(), Order::new(1)?.first_wins(), Order::new(1)?, most] {
         let put = OrderedPut { key: key.clone(), value: "ordered".into(), order, ttl: None };
         ctx.db.put_ordered(vec![put]).await?;
         ensure_eq!(ctx.db.get(key).await?, Some(value.into()), "after an ordered write");
@@ -167,7 +167,7 @@ async fn a_conditional_row_hides_every_ordered_write(ctx: &StorageContext) -> Ve
 async fn a_conditional_write_takes_an_ordered_row_out_of_the_bands(
     ctx: &StorageContext,
 ) -> Verdict {
-    for order in [Order::new(5)?.first(), Order::new(5)?, Order::new(Order::MAX)?] {
+    for order in [Order::new(5)?.first_wins(), Order::new(5)?, Order::new(Order::MAX)?] {
         let key = ctx.key("p", format!("{}", order.rank()));
         let put = OrderedPut { key: key.clone(), value: "ordered".into(), order, ttl: None };
         ctx.db.put_ordered(vec![put]).await?;

@@ -73,8 +73,8 @@ impl WrongStorage {
         let number = order.rank().unsigned_abs();
         match self.defect {
             Defect::BandIgnored => Order::new(number).unwrap_or(order),
-            Defect::LastOfFirstStays if order.is_first() => {
-                Order::new(Order::MAX + 1 - number).map_or(order, Order::first)
+            Defect::LastOfFirstStays if order.is_first_wins() => {
+                Order::new(Order::MAX + 1 - number).map_or(order, Order::first_wins)
             }
             _ => order,
         }

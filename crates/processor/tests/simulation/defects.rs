@@ -214,9 +214,9 @@ impl DefectiveStorage {
     async fn remove_replaced(&self, rows: &[OrderedPut]) -> Result<()> {
         for OrderedPut { key, value, order, .. } in rows {
             let known = self.orders.lock().unwrap().get(key).copied();
-            let is_later_first = known.is_some_and(|known| known.is_first() && *order < known);
+            let is_later_first = known.is_some_and(|known| known.is_first_wins() && *order < known);
             let is_wrong =
-                order.is_first() && (self.defect == Defect::BandIgnored || is_later_first);
+                order.is_first_wins() && (self.defect == Defect::BandIgnored || is_later_first);
             let highest = if is_wrong { *order } else { known.map_or(*order, |at| at.max(*order)) };
             self.orders.lock().unwrap().insert(key.clone(), highest);
             let keys = [key.clone()];

@@ -14,7 +14,7 @@ use istorage::{KeyspaceName, StorageDriver};
 use istorage_redb::{RedbConfig, RedbDriver};
 use vvm_tests::bench::{BenchError, Sample, ShopLoad, bill, median, millis};
 
-use self::postgres::{PostgresFigures, PostgresServer};
+use self::postgres::PostgresServer;
 
 /// The allocator of the `vvm` binary.
 #[global_allocator]
@@ -55,14 +55,16 @@ async fn main() -> Result<(), BenchError> {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for round in 0..args.rounds {
             ours.push(redb(&args, clients, folder.path(), &clock).await?);
-            if let Some(postgres) = &postgres {
-                theirs.push(postgres.run(clients, args.seconds).await?);
+            let rate = ours[round].per_second;
+            let line = format!("{clients} clients, round {round}: redb {rate:.0}/s");
+            match &postgres {
+                Some(postgres) => {
+                    let figures = postgres.run(clients, args.seconds).await?;
+                    eprintln!("{line}, PostgreSQL {:.0}/s", figures.per_second);
+                    theirs.push(figures);
+                }
+                None => eprintln!("{line}"),
             }
-            let theirs = theirs.last().map_or(0.0, |it: &PostgresFigures| it.per_second);
-            let ours = ours[round].per_second;
-            eprintln!(
-                "{clients} clients, round {round}: redb {ours:.0}/s, PostgreSQL {theirs:.0}/s"
-            );
         }
         let ratios: Vec<f64> = ours
             .iter()
