@@ -102,7 +102,6 @@ impl Log {
     /// hides the version of B. A stray is in the band *last*, and stays in front of every put of a
     /// new row. So B cannot put anything above it either, and replaces it by consensus, too.
     async fn write_and_read_back(&self, writes: &[RowWrite], until: Instant) -> Result<()> {
-        self.acknowledged.note(writes.iter(), false);
         self.put_ordered(writes, Some(until)).await?;
         let values = self.read_values(writes, until).await?;
         let is_odd =
@@ -111,7 +110,7 @@ impl Log {
             writes.iter().zip(values).filter(is_odd).map(|(write, _)| write).collect();
         let written = self.write_odd_rows(&odd, until).await;
         if written.is_ok() {
-            self.acknowledged.note(writes.iter(), true);
+            self.acknowledged.note(writes.iter().filter_map(RowWrite::version));
         }
         written
     }
@@ -264,7 +263,7 @@ impl Log {
             match self.storage().write_if(pkey, ops, self.reader.deadline()).await {
                 Ok(Outcome::Applied) => {
                     self.check_shown(&writes, until).await?;
-                    self.acknowledged.note(writes.iter(), true);
+                    self.acknowledged.note(writes.iter().filter_map(RowWrite::version));
                     writes.clear();
                 }
                 Ok(Outcome::NotApplied(conflicts)) => {

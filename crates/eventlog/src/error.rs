@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use istorage::ErrorKind;
 
-use crate::{AppRow, DecodeError, LeadershipLost, Offset};
+use crate::{AppRow, DecodeError, LeadershipLost, Offset, Version};
 
 /// The result of an operation on a log.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -114,13 +114,14 @@ pub enum DamagedRow {
         /// The event that the row names.
         plog: Offset,
     },
-    /// A record is older than the version that was written.
-    #[error("{row} is older than the version of event {}, which the storage has acknowledged: the storage has lost a write", .plog.0)]
+    /// Take no commands until the record is whole again: it is missing, or older than the version
+    /// that the storage has acknowledged.
+    #[error("{row} is older than the version of event {}, which the storage has acknowledged: the storage has lost a write, or another program has changed the row", .version.plog.0)]
     Outdated {
         /// The row.
         row: AppRow,
-        /// The event that wrote the later version.
-        plog: Offset,
+        /// The version that the storage has acknowledged.
+        version: Version,
     },
     /// The epoch of an event is lower than the epoch of the event before it: its leader had already
     /// lost the leadership.

@@ -49,10 +49,22 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Makes a folder and the folders above it, so that a power failure does not undo it.
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
 
-    /// Makes the names in a folder durable. Until then a power failure can lose the names, and with
-    /// them all acknowledged rows in those files.
-    fn sync_folder(&self, folder: &Path) -> io::Result<()>;
+    /// Opens a folder. Calling the result makes the names in the folder durable. Until then a power
+    /// failure can lose the names, and with them all acknowledged rows in those files.
+    ///
+    /// Only an error of that call is a failed sync. If the folder cannot be opened, for example
+    /// because the process has too many open files, nothing is lost, and another try may succeed.
+    fn open_folder(&self, folder: &Path) -> io::Result<FolderSync>;
+
+    /// Opens a folder and makes the names in it durable, where it does not matter which of the two
+    /// failed.
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        self.open_folder(folder).and_then(|sync| sync())
+    }
 }
+
+/// The sync of an open folder.
+pub(crate) type FolderSync = Box<dyn FnOnce() -> io::Result<()>>;
 
 /// The ways to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,9 +43,11 @@ use crate::{
 ///
 /// # Metrics
 /// The histogram `istorage_redb_durable_commit_seconds` of the `metrics` facade has the durations
-/// of the durable commits: one for each 8 MiB of the log, for each transaction of more than 1 MiB,
-/// and for each keyspace that is made or dropped. All other writes wait for a durable commit.
-/// Install the recorder before opening the driver.
+/// of the durable commits that succeeded: one for each 8 MiB of the log, for each group of writes
+/// of more than 1 MiB, and for each keyspace that is made or dropped; also one after the file was
+/// opened again because a write failed, and one after the segment of the log was removed. The
+/// durable commits of opening and closing the driver are not counted. All other writes wait for a
+/// durable commit. Install the recorder before opening the driver.
 ///
 /// # Damage
 /// Every row has a checksum, which is verified whenever the row is read. A call on a damaged row is

@@ -3,6 +3,7 @@
 mod answered;
 mod disk;
 mod folders;
+mod full_disk;
 mod logs;
 mod syncs;
 mod unreadable;
@@ -40,10 +41,21 @@ impl Node {
     }
 
     async fn start_with(folder: tempfile::TempDir, switch: Switch, config: RedbConfig) -> Node {
+        Node::start_sized(folder, switch, config, LogSizes::default()).await
+    }
+
+    async fn start_sized(
+        folder: tempfile::TempDir,
+        switch: Switch,
+        config: RedbConfig,
+        sizes: LogSizes,
+    ) -> Node {
         let path = config.path.clone();
+        // Lines are kept from this call on.
+        drop(logs::of(&path));
         let clock = ManualClock::new(0);
         let disk = Arc::new(FailingDisk(switch.clone()));
-        let driver = RedbDriver::open_on(config, clock.clock(), disk, LogSizes::default());
+        let driver = RedbDriver::open_on(config, clock.clock(), disk, sizes);
         let driver = driver.await.unwrap();
         let name = KeyspaceName::new("tests").unwrap();
         driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
@@ -281,34 +293,6 @@ async fn after_a_sync_that_failed_nothing_is_written_until_the_file_is_opened_by
     assert_eq!(node.insert("a", "2").await.unwrap().is_applied(), !there);
 }
 
-/// A value for which the log has no space left on a full disk.
-fn large() -> Bytes {
-    Bytes::from(vec![1; 400_000])
-}
-
-#[tokio::test]
-async fn a_full_disk_is_reported_and_writes_succeed_when_there_is_space_again() {
-    let node = Node::start().await;
-    node.put("before", "1").await.unwrap();
-    node.switch.set(Disk::Full);
-    node.put("small", "1").await.expect("the log has its space already");
-    for _ in 0..3 {
-        let put = node.storage.put(key("during"), large(), Instant::FAR_FUTURE);
-        let error = put.await.unwrap_err();
-        assert!(error.to_string().contains("the disk is full"), "{error:?}");
-        assert_ne!(error.kind(), ErrorKind::Corrupt, "{error:?}");
-        for row in ["before", "small"] {
-            let read = node.get(row).await.unwrap();
-            assert_eq!(read, Some(Bytes::from("1")), "a full disk can be read");
-        }
-    }
-    node.switch.set(Disk::Works);
-    node.put("after", "1").await.unwrap();
-    for row in ["before", "small", "after"] {
-        assert_eq!(node.get(row).await.unwrap(), Some(Bytes::from("1")), "row {row}");
-    }
-}
-
 /// A panic ended the thread that writes. The requests that waited behind the panic were never
 /// answered, and nothing was written any more.
 #[tokio::test]
@@ -335,32 +319,6 @@ async fn a_panic_in_a_commit_makes_only_its_group_unknown() {
     // A write with an unknown outcome is settled: the test sends it again.
     node.put("first", "1").await.unwrap();
     node.driver.close().await;
-}
-
-/// The driver logged each attempt of a write as a failure. The driver also logged each opening of
-/// the file as the end of the failure, although nothing had been written.
-#[tokio::test]
-async fn a_full_disk_is_logged_once_and_its_end_when_a_write_succeeds() {
-    let node = Node::start().await;
-    let logged = || logs::of(&node.path);
-    node.put("before", "1").await.unwrap();
-    assert_eq!(logged(), Vec::<String>::new());
-    node.switch.set(Disk::Full);
-    for _ in 0..3 {
-        node.storage.put(key("during"), large(), Instant::FAR_FUTURE).await.unwrap_err();
-        node.get("before").await.unwrap();
-    }
-    let [line] = &logged()[..] else { panic!("{:?}", logged()) };
-    assert!(line.starts_with("ERROR") && line.contains("the disk is full"), "{line}");
-    node.switch.set(Disk::Works);
-    node.get("before").await.unwrap();
-    assert_eq!(logged().len(), 1, "a read proves nothing: {:?}", logged());
-    node.clock.advance(Duration::from_secs(7));
-    node.put("after", "1").await.unwrap();
-    node.put("after", "2").await.unwrap();
-    let [_, line] = &logged()[..] else { panic!("{:?}", logged()) };
-    assert!(line.contains("works again: a write succeeded"), "{line}");
-    assert!(line.contains("failed_for=7s"), "{line}");
 }
 
 #[tokio::test]

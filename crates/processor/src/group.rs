@@ -19,6 +19,7 @@ use lru::LruCache;
 use crate::{
     Answer, Application, Busy, Done, Refused,
     known_rows::KnownRows,
+    outdated::OutdatedRecord,
     queue::{Answered, QueuedCommand, Reply},
     spans::CommandSpan,
     state::Overlay,
@@ -42,6 +43,8 @@ pub(crate) struct CommandGroup {
     pub(crate) unexpected_event: Option<Offset>,
     /// The damaged rows that commands of this group met, with their descriptions.
     pub(crate) damage_met: Vec<(Obstacle, String)>,
+    /// The outdated record that a command of this group met. The group ends with that command.
+    pub(crate) outdated_met: Option<OutdatedRecord>,
     /// The events of commands with an idempotency key, by workspace and key.
     keys_in_group: HashMap<(WsId, [u8; 32]), (usize, [u8; 32])>,
 }
@@ -91,6 +94,7 @@ impl CommandGroup {
             has_failed_read: false,
             unexpected_event: None,
             damage_met: Vec::new(),
+            outdated_met: None,
             keys_in_group: HashMap::new(),
         }
     }

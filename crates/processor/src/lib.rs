@@ -20,6 +20,7 @@ mod group;
 mod handler;
 mod known_rows;
 mod meters;
+mod outdated;
 mod partition;
 mod partition_context;
 mod partitions;

@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt, stream::BoxStream};
 use isequencer::{SeqId, standard};
 use tracing::warn;
 
-use crate::{Busy, Commands, LogName, LogWatch};
+use crate::{Busy, Commands, LogName, LogWatch, outdated::OutdatedRecord};
 
 impl Commands {
     /// Reads the WLog of a workspace from an event on, up to the last event that is applied.
@@ -138,13 +138,7 @@ impl Commands {
         from: RecordId,
         last: RecordId,
     ) -> impl Stream<Item = Result<StoredRecord>> + Send + Unpin + use<> {
-        let (commands, mut next) = (self.clone(), from);
-        self.log.reader().records(ws, from, last).inspect(move |read| {
-            // An error that names no row comes from a row behind the last one that was read.
-            let id = read.as_ref().map_or(next, |stored| stored.record.id);
-            commands.note_read(AppRow::Record(ws, next)..=AppRow::Record(ws, id), read);
-            next = RecordId(id.0.saturating_add(1));
-        })
+        self.checked(ws, from, self.log.reader().records(ws, from, last))
     }
 
     /// Reads the records in a block of ids, as [`Reader::block`](eventlog::Reader::block) does.
@@ -154,12 +148,37 @@ impl Commands {
         ws: WsId,
         block: RecordBlock,
     ) -> impl Stream<Item = Result<StoredRecord>> + Send + Unpin + use<> {
-        let (commands, mut next) = (self.clone(), block.first());
-        self.log.reader().block(ws, block).inspect(move |read| {
+        self.checked(ws, block.first(), self.log.reader().block(ws, block))
+    }
+
+    /// Notes the result of reading records from an id on. A record that is older than the last
+    /// acknowledged version is read again by itself: see [`Commands::record`].
+    fn checked(
+        &self,
+        ws: WsId,
+        from: RecordId,
+        records: BoxStream<'static, Result<StoredRecord>>,
+    ) -> BoxStream<'static, Result<StoredRecord>> {
+        let (commands, mut next) = (self.clone(), from);
+        let checked = records.filter_map(move |read| {
+            // An error that names no row comes from a row behind the last one that was read.
             let id = read.as_ref().map_or(next, |stored| stored.record.id);
-            commands.note_read(AppRow::Record(ws, next)..=AppRow::Record(ws, id), read);
+            let row = AppRow::Record(ws, id);
+            let version = read.as_ref().ok().map(|stored| stored.version);
+            let is_older = read.is_ok() && commands.log.check_not_outdated(row, version).is_err();
+            if !is_older {
+                commands.note_read(AppRow::Record(ws, next)..=row, &read);
+            }
             next = RecordId(id.0.saturating_add(1));
-        })
+            let again = is_older.then(|| commands.clone());
+            async move {
+                match again {
+                    Some(commands) => commands.record(ws, id).await.transpose(),
+                    None => Some(read),
+                }
+            }
+        });
+        checked.boxed()
     }
 
     /// Reads records by their ids, in the order of the ids, by one call. A record that does not
@@ -172,7 +191,17 @@ impl Commands {
         ws: WsId,
         ids: &[RecordId],
     ) -> Result<Vec<Option<StoredRecord>>> {
-        match self.log.reader().records_by_ids(ws, ids).await {
+        let acknowledged: Vec<_> =
+            ids.iter().map(|id| self.log.acknowledged(AppRow::Record(ws, *id))).collect();
+        let read = self.log.reader().records_by_ids(ws, ids).await;
+        let checked = read.and_then(|found| {
+            for ((id, acknowledged), found) in ids.iter().zip(acknowledged).zip(&found) {
+                let version = found.as_ref().map(|stored| stored.version);
+                AppRow::Record(ws, *id).check_version(acknowledged, version)?;
+            }
+            Ok(found)
+        });
+        match checked {
             Ok(found) => {
                 for id in ids {
                     self.note_whole(AppRow::Record(ws, *id));
@@ -193,11 +222,23 @@ impl Commands {
 
     /// Reads a record. [`Commands::damaged`] reports a damaged row.
     ///
+    /// Invariant: the record is not older than the version that the storage had acknowledged when
+    /// the read began. If it is, the storage has lost a write, and the partition stops. A simpler
+    /// version compares with what is acknowledged when the read ends. A client begins to read, and
+    /// the storage answers version 1; the leader puts version 2, reads it back and notes it as
+    /// acknowledged; then the answer to the client arrives. Version 1 is a right answer, because
+    /// the read began before; but the partition would stop.
+    ///
     /// # Errors
-    /// Those of [`Reader::record`](eventlog::Reader::record).
+    /// Those of [`Reader::record`](eventlog::Reader::record), and
+    /// [`Outdated`](eventlog::DamagedRow::Outdated).
     pub async fn record(&self, ws: WsId, id: RecordId) -> Result<Option<StoredRecord>> {
-        let read = self.log.reader().record(ws, id).await;
         let row = AppRow::Record(ws, id);
+        let acknowledged = self.log.acknowledged(row);
+        let read = self.log.reader().record(ws, id).await.and_then(|found| {
+            row.check_version(acknowledged, found.as_ref().map(|stored| stored.version))?;
+            Ok(found)
+        });
         self.note_read(row..=row, &read);
         read
     }
@@ -225,6 +266,10 @@ impl Commands {
         match read {
             Ok(_) => self.shared.damage.note_readable(rows),
             Err(error) if error.is_lasting() => {
+                // The task of the partition looks at the record, and stops.
+                if let Some(outdated) = OutdatedRecord::of(error) {
+                    return self.shared.note_outdated(outdated, self.log.partition());
+                }
                 let row = match error {
                     Error::DamagedRow(broken) => broken.row(),
                     _ => *rows.start(),

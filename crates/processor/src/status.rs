@@ -11,9 +11,14 @@ use std::{
 
 use clock::Clock;
 use eventlog::{Obstacle, Offset};
+use tracing::warn;
 
 use crate::{
-    Busy, FullQueue, damage::Damage, event_time::EventTime, meters::PartitionMeters,
+    Busy, FullQueue,
+    damage::Damage,
+    event_time::EventTime,
+    meters::PartitionMeters,
+    outdated::{OutdatedRecord, OutdatedSlot},
     watchers::LogWatchers,
 };
 
@@ -30,7 +35,8 @@ pub enum Status {
     /// The partition takes no more commands, because too many commands or numbers wait. It goes on
     /// by itself.
     Full(FullQueue),
-    /// A row holds something else than it must. The partition goes on when the row is repaired.
+    /// A row holds something else than it must, or the storage has lost the last version of a
+    /// record. The partition goes on when the row is repaired.
     Violation(String),
     /// The partition has ended for good because another node leads.
     LeadershipLost(String),
@@ -90,6 +96,7 @@ pub(crate) struct PartitionShared {
     group_nanos: AtomicU64,
     pub(crate) time: EventTime,
     pub(crate) damage: Damage,
+    pub(crate) outdated: OutdatedSlot,
     pub(crate) watchers: LogWatchers,
     pub(crate) clock: Clock,
     pub(crate) meters: PartitionMeters,
@@ -112,6 +119,7 @@ impl PartitionShared {
             group_nanos: AtomicU64::new(0),
             time: EventTime::default(),
             damage: Damage::default(),
+            outdated: OutdatedSlot::default(),
             watchers: LogWatchers::default(),
             clock,
             meters,
@@ -130,6 +138,15 @@ impl PartitionShared {
         let is_news = *current != status;
         *current = status;
         is_news
+    }
+
+    /// Notes an outdated record that a command or a reader has met. Only the first one is logged
+    /// and stops the partition.
+    pub(crate) fn note_outdated(&self, outdated: OutdatedRecord, partition: u16) {
+        if self.outdated.note(outdated) {
+            let error = outdated.error();
+            warn!(partition, %error, "record is older than its acknowledged version");
+        }
     }
 
     /// Notes the row that keeps the partition from working. `None` if no row does.

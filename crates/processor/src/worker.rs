@@ -197,7 +197,7 @@ impl Worker {
                     _ = self.stop.changed() => return Err(StopReason::Requested),
                     () = self.groups.partition.clock.sleep(IDLE_CHECK_INTERVAL) => {
                         self.groups.check_leadership()?;
-                        if !self.wait_for_flush().await? {
+                        if !self.until_restored().await? || !self.wait_for_flush().await? {
                             return Ok(());
                         }
                         continue;
@@ -207,6 +207,9 @@ impl Worker {
             self.groups.check_leadership()?;
             if self.stop.borrow().is_some() {
                 return Err(StopReason::Requested);
+            }
+            if !self.until_restored().await? {
+                return Ok(());
             }
             let Ok(transaction) = self.sequencer.start() else {
                 if !self.wait_for_flush().await? {

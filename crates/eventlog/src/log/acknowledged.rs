@@ -1,4 +1,4 @@
-//! The versions of records that this leader has written and that the storage has acknowledged.
+//! The versions of records that the storage has acknowledged to this leader.
 //!
 //! Two kinds of writes note a version: a record that is read back, and a record that is written
 //! conditionally outside an atomic write. So the check covers all records at level 0 on Cassandra.
@@ -12,12 +12,12 @@ use std::{
 
 use lru::LruCache;
 
-use crate::{AppRow, DamagedRow, Log, Result, Version, plan::RowWrite};
+use crate::{AppRow, DamagedRow, Log, Result, Version};
 
 /// The number of records whose versions are known.
 const RECORDS: NonZeroUsize = NonZeroUsize::new(4_096).expect("it is not zero");
 
-/// The versions of the records that were written last.
+/// The versions of the records that were written last, or that the last replay found written.
 #[derive(Debug)]
 pub(crate) struct AcknowledgedVersions(Mutex<LruCache<AppRow, Version>>);
 
@@ -35,23 +35,39 @@ impl AcknowledgedVersions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the records of writes that the storage has acknowledged, or has not.
-    pub(crate) fn note<'w>(&self, writes: impl Iterator<Item = &'w RowWrite>, is_written: bool) {
+    /// Notes versions of records that the storage has acknowledged.
+    ///
+    /// Invariant: a noted version is never lowered or forgotten because of a later write: a write
+    /// without an answer leaves the acknowledged version or a later one. A simpler version forgets
+    /// the record before a write. Then a client that reads during the write is given a version from
+    /// before the acknowledged one, which the storage has lost.
+    pub(crate) fn note(&self, written: impl Iterator<Item = (AppRow, Version)>) {
         let mut versions = self.versions();
-        for (row, version) in writes.filter_map(RowWrite::version) {
-            match is_written {
-                true => drop(versions.put(row, version)),
-                false => drop(versions.pop(&row)),
+        for (row, version) in written {
+            match versions.get_mut(&row) {
+                Some(noted) => *noted = version.max(*noted),
+                None => drop(versions.put(row, version)),
             }
         }
     }
 }
 
 impl Log {
+    /// Returns the last known version of a record that the storage has acknowledged to this leader.
+    /// A read that begins afterwards must find this version or a later one:
+    /// [`AppRow::check_version`].
+    pub fn acknowledged(&self, row: AppRow) -> Option<Version> {
+        self.acknowledged.versions().peek(&row).copied()
+    }
+
     /// Checks that a record is not older than the version that the storage has acknowledged to this
     /// leader. The check knows only records that were read back, or written conditionally outside
     /// an atomic write. It accepts every version of other records. `found` is the version that was
     /// read; `None` if the record does not exist.
+    ///
+    /// No write of this leader may be acknowledged between the read and the check. Only the task
+    /// that writes can be certain of this. All others ask for the version
+    /// [before](Log::acknowledged) they read.
     ///
     /// A quorum of the storage may lose data. For example, a replica comes back empty, or the
     /// replicas of the row have changed. A simpler version accepts every record that it reads. Then
@@ -61,10 +77,35 @@ impl Log {
     /// # Errors
     /// Fails with [`DamagedRow::Outdated`].
     pub fn check_not_outdated(&self, row: AppRow, found: Option<Version>) -> Result<()> {
-        let written = self.acknowledged.versions().peek(&row).copied();
-        match written {
-            Some(written) if found < Some(written) => {
-                Err(DamagedRow::Outdated { row, plog: written.plog }.into())
+        row.check_version(self.acknowledged(row), found)
+    }
+
+    /// Returns whether a record is still older than a version that the storage has acknowledged. A
+    /// record that cannot be read counts as older.
+    ///
+    /// # Errors
+    /// Fails with the errors of the storage.
+    pub async fn is_outdated(&self, row: AppRow, acknowledged: Version) -> Result<bool> {
+        let found = self.get(row).await?.map(|bytes| row.record(&bytes)).transpose();
+        Ok(!matches!(found, Ok(Some(stored)) if stored.version >= acknowledged))
+    }
+}
+
+impl AppRow {
+    /// Checks that the version of a record is not older than `acknowledged`, which the storage had
+    /// acknowledged before the read of the record began. `found` is the version that was read;
+    /// `None` if the record does not exist.
+    ///
+    /// # Errors
+    /// Fails with [`DamagedRow::Outdated`].
+    pub fn check_version(
+        self,
+        acknowledged: Option<Version>,
+        found: Option<Version>,
+    ) -> Result<()> {
+        match acknowledged {
+            Some(version) if found < Some(version) => {
+                Err(DamagedRow::Outdated { row: self, version }.into())
             }
             _ => Ok(()),
         }

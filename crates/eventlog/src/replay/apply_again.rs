@@ -52,12 +52,19 @@ impl Log {
         let found = self.storage().get_batch(&keys, self.reader.deadline()).await?;
         for (write, found) in looked_at.into_iter().zip(found) {
             let there = found.as_ref().map(|found| &found.value);
+            // A row that was read is not lost, so a row that is already written counts as
+            // acknowledged. These are the rows whose writes are noted when they are read back.
+            let written = match write.mode {
+                WriteMode::ReadBack(_) => write.version(),
+                WriteMode::Conditional(_) | WriteMode::Ordered(_) => None,
+            };
             let needed = match self.replace_across_marker(write, there).await {
                 Ok(write) => self.needed_over(write, found).await,
                 Err(error) => Err(error),
             };
             match needed {
-                Ok(needed) => left.extend(needed),
+                Ok(Some(needed)) => left.push(needed),
+                Ok(None) => self.acknowledged.note(written.into_iter()),
                 Err(error) => failed.push(Err(error)),
             }
         }

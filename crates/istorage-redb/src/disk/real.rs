@@ -10,7 +10,10 @@ use std::{
 
 use redb::{Builder, DatabaseError, backends::FileBackend};
 
-use super::{Disk, Identity, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind, open};
+use super::{
+    Disk, FolderSync, Identity, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind,
+    open,
+};
 
 /// The file system of this machine.
 #[derive(Debug)]
@@ -103,9 +106,14 @@ impl Disk for RealDisk {
         missing.into_iter().try_for_each(|made| self.sync_folder(&parent(made)))
     }
 
-    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+    fn open_folder(&self, folder: &Path) -> io::Result<FolderSync> {
         // On systems other than Unix, a folder cannot be opened as a file.
-        if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+        if cfg!(unix) {
+            let folder = File::open(folder)?;
+            Ok(Box::new(move || folder.sync_all()))
+        } else {
+            Ok(Box::new(|| Ok(())))
+        }
     }
 }
 

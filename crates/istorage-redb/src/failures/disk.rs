@@ -11,7 +11,8 @@ use std::{
 use redb::{BackendError, Builder, DatabaseError, StorageBackend, backends::FileBackend};
 
 use crate::disk::{
-    self, Disk as FileSystem, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind,
+    self, Disk as FileSystem, FolderSync, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache,
+    PathKind,
     real::{FilePageCache, RealDisk},
 };
 
@@ -38,7 +39,9 @@ pub(super) enum Disk {
     HasNoLinks,
     /// The user may not make a folder.
     MakesNoFolder,
-    /// The user may not sync a folder.
+    /// The user may not open a folder.
+    OpensNoFolder,
+    /// The sync of a folder fails.
     SyncsNoFolder,
     /// The next sync panics, as redb does when it meets a damaged page. Then the disk works.
     PanicsOnce,
@@ -192,9 +195,13 @@ impl FileSystem for FailingDisk {
         RealDisk.make_folder(folder)
     }
 
-    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        self.0.fail_if(&[(Disk::SyncsNoFolder, io::ErrorKind::PermissionDenied)])?;
-        RealDisk.sync_folder(folder)
+    fn open_folder(&self, folder: &Path) -> io::Result<FolderSync> {
+        self.0.fail_if(&[(Disk::OpensNoFolder, io::ErrorKind::PermissionDenied)])?;
+        let (switch, sync) = (self.0.clone(), RealDisk.open_folder(folder)?);
+        Ok(Box::new(move || {
+            switch.fail_if(&[(Disk::SyncsNoFolder, io::ErrorKind::Other)])?;
+            sync()
+        }))
     }
 }
 

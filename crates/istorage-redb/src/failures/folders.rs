@@ -8,7 +8,7 @@ use super::*;
 fn a_folder_without_rights_is_reported_with_advice_for_the_folder() {
     for (denied, advice) in [
         (Disk::MakesNoFolder, "the right to write in the folder above it"),
-        (Disk::SyncsNoFolder, "the rights to read and to write in this folder"),
+        (Disk::OpensNoFolder, "the rights to read and to write in this folder"),
     ] {
         let (folder, switch) = (tempfile::tempdir().unwrap(), Switch::default());
         let file = |name| {
@@ -47,4 +47,25 @@ async fn a_failed_sync_of_the_folder_of_an_open_file_ends_the_driver() {
     assert!(node.put("after", "1").await.is_err());
     node.restart().await;
     assert_eq!(node.get("before").await.unwrap(), Some(Bytes::from("1")));
+}
+
+/// The folder could not be opened, for example because the process had too many open files. That
+/// counted as a failed sync, and ended the node.
+#[tokio::test]
+async fn a_folder_that_cannot_be_opened_is_unavailable_until_it_can_be_opened() {
+    let node = Node::start().await;
+    node.put("before", "1").await.unwrap();
+    let name = KeyspaceName::new("durable").unwrap();
+    node.switch.set(Disk::OpensNoFolder);
+    for _ in 0..2 {
+        let error = node.driver.create(&name, Instant::FAR_FUTURE).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        assert!(node.driver.failed().now_or_never().is_none());
+    }
+    node.switch.set(Disk::Works);
+    node.driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
+    node.put("after", "1").await.unwrap();
+    for row in ["before", "after"] {
+        assert_eq!(node.get(row).await.unwrap(), Some(Bytes::from("1")), "row {row}");
+    }
 }

@@ -118,7 +118,9 @@ impl LogFiles {
             file.file.write(0, &bytes)?;
             self.sync(&file)?;
             // An earlier attempt may have made the file and failed before its name was on the disk.
-            self.noted(self.disk.sync_folder(&folder_of(path)))?;
+            // A folder that cannot be opened is no failed sync.
+            let sync_folder = self.disk.open_folder(&folder_of(path))?;
+            self.noted(sync_folder())?;
             Ok(file)
         };
         let file = begin().map_err(|error| self.failure("begin", path, error))?;

@@ -26,7 +26,9 @@ use redb::{BackendError, Builder, DatabaseError, StorageBackend};
 
 use self::file::PlatterFile;
 use super::Rng;
-use crate::disk::{self, Disk, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind};
+use crate::disk::{
+    self, Disk, FolderSync, LogFile, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind,
+};
 
 /// The number of a file.
 type Id = usize;
@@ -374,12 +376,13 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+    fn open_folder(&self, folder: &Path) -> io::Result<FolderSync> {
         // As on Linux, an empty name is no folder.
         if folder.as_os_str().is_empty() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        self.state().sync(Synced::Folder, Done::FolderSynced)
+        let disk = self.clone();
+        Ok(Box::new(move || disk.state().sync(Synced::Folder, Done::FolderSynced)))
     }
 }
 

@@ -19,8 +19,8 @@ use tracing::warn;
 use super::{CommandGroup, CommandOutcome, WaitingCommand};
 use crate::{
     Answer, Busy, Command, CommandContext, Handler, HandlerError, MOST_RESULT_BYTES, Refused,
-    Rejection, RejectionKind, command_context::Numbers, partition_context::PartitionContext,
-    queue::QueuedCommand,
+    Rejection, RejectionKind, command_context::Numbers, outdated::OutdatedRecord,
+    partition_context::PartitionContext, queue::QueuedCommand,
 };
 
 /// The reason why running a command made no event.
@@ -108,8 +108,16 @@ impl CommandGroup {
     /// Refuses a command because a row that it needs cannot be read. A damaged row stays damaged
     /// until an operator repairs it, and other commands do not need that row. So damage rejects
     /// only this command, and any other error ends the group.
+    ///
+    /// An outdated record stops the partition: the storage has lost a write, and perhaps more than
+    /// this one.
     fn refuse_unread(&mut self, error: &eventlog::Error) -> Refused {
         let what = with_causes(error);
+        if let Some(outdated) = OutdatedRecord::of(error) {
+            self.outdated_met = Some(outdated);
+            self.has_failed_read = true;
+            return Refused::Busy(Busy::Violation(what));
+        }
         if error.is_lasting() {
             warn!(error = what, "a command needs a damaged row");
             self.damage_met.extend(error.obstacle().map(|row| (row, what.clone())));

@@ -143,6 +143,9 @@ impl GroupRunner {
         for (obstacle, what) in self.group.damage_met.drain(..) {
             self.shared.damage.note_obstacle(obstacle, &what);
         }
+        if let Some(outdated) = self.group.outdated_met.take() {
+            self.shared.note_outdated(outdated, self.partition.log.partition());
+        }
         self.shared.meters.ran(self.partition.clock.now() - start);
         let formed = self.partition.clock.now();
         let span = GroupSpan::of(self.group.spans(), start, &self.name, &self.partition.clock);

@@ -1,10 +1,11 @@
-//! The waits of a partition before a group: until numbers are stored, and until rows can be read.
+//! The waits of a partition before a group: until numbers are stored, until rows can be read, and
+//! until an outdated record is whole.
 
 use causes::with_causes;
 use isequencer::SequencerBusy;
 
 use super::{CHECK_INTERVAL, StopReason, Worker};
-use crate::{FullQueue, Status};
+use crate::{FullQueue, Status, outdated::OutdatedRecord};
 
 impl Worker {
     /// Waits while too many numbers are not stored. Returns whether a group can begin; if not, the
@@ -80,5 +81,50 @@ impl Worker {
                 Some(_) => return Ok(false),
             }
         }
+    }
+
+    /// Waits while the storage shows an older version of a record than it has acknowledged. Returns
+    /// whether a group can begin; if not, the partition is not ready.
+    ///
+    /// Invariant: no command runs while such a record is known, and only a read by this task ends
+    /// the wait. A simpler version refuses only the commands that need the record. A quorum has
+    /// lost version 2 of the record; a command is refused; a client reads version 1, and the
+    /// report is over; the next leader, which knows nothing of version 2, changes version 1. So
+    /// version 2, which a third server still has, is replaced, and no operator heard of it.
+    ///
+    /// The log is not replayed: nothing of it is unapplied. A replay would write the record again
+    /// if its event is behind the stored offset, and hide that the storage has lost writes.
+    pub(super) async fn until_restored(&mut self) -> Result<bool, StopReason> {
+        let mut is_stopped = false;
+        while let Some(outdated) = self.groups.shared.outdated.get() {
+            let OutdatedRecord { row, acknowledged } = outdated;
+            let is_outdated = tokio::select! {
+                found = self.groups.partition.log.is_outdated(row, acknowledged) => found,
+                _ = self.stop.changed() => return Err(StopReason::Requested),
+            };
+            self.groups.check_leadership()?;
+            // If the check fails, the record stays, and the next round checks again.
+            if matches!(is_outdated, Ok(false)) {
+                self.groups.shared.outdated.clear();
+                continue;
+            }
+            let error = outdated.error();
+            self.groups.shared.set_obstacle(error.obstacle());
+            self.groups.set(Status::Violation(with_causes(&error)));
+            is_stopped = true;
+            tokio::select! {
+                _ = self.stop.changed() => return Err(StopReason::Requested),
+                () = self.groups.partition.clock.sleep(CHECK_INTERVAL) => {}
+            }
+            match self.sequencer.monitor().busy() {
+                None | Some(SequencerBusy::Unflushed) => {}
+                Some(_) => return Ok(false),
+            }
+        }
+        if is_stopped {
+            self.groups.shared.set_obstacle(None);
+            self.groups.set(Status::Ready);
+        }
+        Ok(true)
     }
 }
