@@ -35,7 +35,9 @@ impl Log {
             WriteOutcome { committed, applied, commit_error, log_time }
         };
         if let Some(row) = NewRows::default().first_repeated(group) {
-            let what = format!("a group of events makes {row} behind another write of it: nothing was written");
+            let what = format!(
+                "a group of events makes {row} behind another write of it: nothing was written"
+            );
             return outcome(0, Ok(()), Some(istorage::Error::invalid(what).into()));
         }
         let mut writes = match self.plan_writes(group) {

@@ -153,8 +153,7 @@ async fn a_number_that_was_given_twice_is_reported_and_replaces_nothing() {
 /// the two was acknowledged likewise.
 #[tokio::test]
 async fn a_number_that_was_given_twice_is_reported_behind_a_change() {
-    let (made, changed, again) =
-        (event(1, 1, None), event(1, 2, Some((1, 1))), event(1, 3, None));
+    let (made, changed, again) = (event(1, 1, None), event(1, 2, Some((1, 1))), event(1, 3, None));
     for from in [1, 2, 3] {
         let steps = StepStorage::new().await as SharedStorage;
         let first = log(&steps, TrustLevel::Zero, 1);

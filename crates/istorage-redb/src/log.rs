@@ -54,14 +54,6 @@ pub(crate) struct WriteLog {
     must_begin: bool,
 }
 
-/// A transaction with effects that are on the disk.
-pub(crate) enum Durable {
-    /// The log has the effects, and redb does not yet: [`WriteLog::commit_logged`] comes next.
-    Logged(WriteTransaction),
-    /// redb has the effects, too: the transaction was committed durably, and began a new segment.
-    Committed,
-}
-
 /// A segment that holds its first frame, and that the file does not name yet.
 #[derive(Debug)]
 struct NextSegment {
@@ -99,8 +91,9 @@ impl WriteLog {
         Ok(WriteLog { files, segment: None, position: last, must_begin: true })
     }
 
-    /// Brings the effects of a transaction to the disk: by a frame of the log, or by a durable
-    /// commit.
+    /// Brings the effects of a transaction to the disk. Returns the transaction if a frame of the
+    /// log has them: [`WriteLog::commit_logged`] comes next. `None` if the transaction was committed
+    /// durably.
     ///
     /// A transaction is committed durably, and begins a new segment, if its effects are too large
     /// for a frame, if the segment has no room for them, or if the segment was removed.
@@ -108,12 +101,12 @@ impl WriteLog {
         &mut self,
         txn: WriteTransaction,
         effects: Effects,
-    ) -> Result<Durable, FileFailure> {
+    ) -> Result<Option<WriteTransaction>, FileFailure> {
         let effects = effects.into_bytes();
         let has_room = self.files.has_room(&self.position, effects.len()) && self.is_in_place();
         let segment = match &self.segment {
             Some(segment) if has_room && !self.must_begin => segment,
-            _ => return self.commit_durably(txn).map(|()| Durable::Committed),
+            _ => return self.commit_durably(txn).map(|()| None),
         };
         let (position, frame) = frame::encode(&self.position, &effects);
         self.must_begin = true;
@@ -122,7 +115,7 @@ impl WriteLog {
         note(&txn, position, false)?;
         self.files.append(segment, &self.position, &frame)?;
         self.position = position;
-        Ok(Durable::Logged(txn))
+        Ok(Some(txn))
     }
 
     /// Commits in memory the transaction of the last frame. Snapshots show its effects afterwards.

@@ -1,8 +1,8 @@
 //! The threads that read: each thread takes the waiting jobs and answers them from one snapshot.
 //!
 //! Snapshots are short. Each page of a stream is a job of its own, so a slow consumer keeps no old
-//! pages of the file alive. A read waits for no write, except for the commit in memory of writes that
-//! are answered already.
+//! pages of the file alive. A read waits for no write, except for the commit in memory of writes
+//! that are answered already.
 //!
 //! Invariant: a damaged row or page fails only the reads that need that row or page.
 

@@ -7,7 +7,7 @@ use super::WriterThread;
 use crate::{
     errors::{self, FileFailure},
     group::GroupTransaction,
-    log::{Durable, Effects},
+    log::Effects,
     progress::{TxnProgress, TxnStep},
     request::{RequestError, WriteRequest},
 };
@@ -123,7 +123,7 @@ impl WriterThread {
         let Some(log) = &mut self.log else { return Err(self.file.not_open()) };
         let started = self.clock.now();
         match log.make_durable(txn, effects)? {
-            Durable::Logged(txn) => {
+            Some(txn) => {
                 let mut lacks_answered = self.file.hold_snapshots();
                 *lacks_answered = true;
                 answer();
@@ -131,7 +131,7 @@ impl WriterThread {
                 *lacks_answered = false;
                 Ok(())
             }
-            Durable::Committed => {
+            None => {
                 self.durable_commits.record(self.clock.now() - started);
                 answer();
                 Ok(())

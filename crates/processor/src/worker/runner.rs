@@ -128,6 +128,16 @@ impl GroupRunner {
         }
     }
 
+    /// Notes the damaged and outdated rows that the commands of the group met.
+    fn note_damage_met(&mut self) {
+        for (obstacle, what) in self.group.damage_met.drain(..) {
+            self.shared.damage.note_obstacle(obstacle, &what);
+        }
+        if let Some(outdated) = self.group.outdated_met.take() {
+            self.shared.note_outdated(outdated, self.partition.log.partition());
+        }
+    }
+
     /// Forms a group of waiting commands, writes the group, and answers. Returns the next step.
     ///
     /// Invariant: the numbers of a group are flushed only if all its events are applied. A simpler
@@ -140,12 +150,7 @@ impl GroupRunner {
     ) -> Result<NextStep, StopReason> {
         let start = self.partition.clock.now();
         self.form(&mut transaction).await;
-        for (obstacle, what) in self.group.damage_met.drain(..) {
-            self.shared.damage.note_obstacle(obstacle, &what);
-        }
-        if let Some(outdated) = self.group.outdated_met.take() {
-            self.shared.note_outdated(outdated, self.partition.log.partition());
-        }
+        self.note_damage_met();
         self.shared.meters.ran(self.partition.clock.now() - start);
         let formed = self.partition.clock.now();
         let span = GroupSpan::of(self.group.spans(), start, &self.name, &self.partition.clock);

@@ -40,8 +40,8 @@ const HOT_WORKSPACES: usize = 3;
 /// the node that comes back, or the next owner, meets the tries of a command that was done.
 const TRIED_FOR: Duration = Duration::from_secs(60);
 
-/// The numbers of a draw, and of one draw in four. A node reserves 100 at a time, so that draws meet
-/// the end of a range also in a workspace of few draws.
+/// The numbers of a draw, and of one draw in four. A node reserves 100 at a time, so draws meet the
+/// end of a range also in a workspace of few draws.
 const DRAWN: RangeInclusive<u64> = 1..=3;
 const DRAWN_BLOCK: RangeInclusive<u64> = 40..=120;
 

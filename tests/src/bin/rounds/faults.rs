@@ -120,8 +120,8 @@ impl Begun {
 }
 
 impl Fault {
-    /// Whether the fault leaves the node all servers of the storage but one. The driver goes on with
-    /// them.
+    /// Whether the fault leaves the node all servers of the storage but one. The driver goes on
+    /// with them.
     pub(crate) fn leaves_other_servers(&self) -> bool {
         self.kind == FaultKind::StorageLink && self.server.is_some()
     }
