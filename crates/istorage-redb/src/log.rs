@@ -92,8 +92,8 @@ impl WriteLog {
     }
 
     /// Brings the effects of a transaction to the disk. Returns the transaction if a frame of the
-    /// log has them: [`WriteLog::commit_logged`] comes next. `None` if the transaction was committed
-    /// durably.
+    /// log has them: [`WriteLog::commit_logged`] comes next. Returns `None` if the transaction was
+    /// committed durably.
     ///
     /// A transaction is committed durably, and begins a new segment, if its effects are too large
     /// for a frame, if the segment has no room for them, or if the segment was removed.

@@ -76,6 +76,7 @@ mod tests {
         io::{AsyncReadExt, AsyncWriteExt},
         net::{TcpListener, TcpStream},
         process::Command,
+        task::JoinSet,
     };
 
     use super::*;
@@ -94,10 +95,10 @@ mod tests {
     }
 
     /// A server that sends its name over each connection.
-    async fn server(name: &'static str) -> SocketAddr {
+    async fn server(servers: &mut JoinSet<()>, name: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(async move {
+        servers.spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let _ = stream.write_all(name.as_bytes()).await;
             }
@@ -122,8 +123,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let Some(library) = compile(folder.path()).unwrap() else { return };
         let clock = Clock::system();
-        let (first, second, other) =
-            (server("<first>").await, server("<second>").await, server("<other>").await);
+        let mut servers = JoinSet::new();
+        let first = server(&mut servers, "<first>").await;
+        let second = server(&mut servers, "<second>").await;
+        let other = server(&mut servers, "<other>").await;
         let links =
             [Link::start(first, &clock).await.unwrap(), Link::start(second, &clock).await.unwrap()];
         assert!(got(&library, &links, second).await.contains("<second>"));
