@@ -147,7 +147,41 @@ pub(crate) fn run_all(history: &History) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        collections::BTreeSet,
+        fs,
+        path::{Path, PathBuf},
+    };
+
     use super::*;
+    use crate::history;
+
+    /// The defects of `tests/defects`, each with a check that found it and what the check says. A
+    /// run with the defect wrote the history: the smallest parts that break a promise.
+    const DEFECTS: [(&str, &str, &str); 4] = [
+        ("hole_in_log", "logs", "follower 2 stopped before event 40, and operation 415"),
+        ("hole_in_log", "outcomes", "event 320 of the log of workspace 2"),
+        ("hole_in_log", "readable", "Log(2) cannot be read"),
+        ("number_twice", "numbers", "ORDER2026-1128-00099 of series order was drawn twice"),
+    ];
+
+    #[test]
+    fn the_history_of_each_defect_is_rejected() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("defects");
+        for (defect, check, text) in DEFECTS {
+            let history = history::read(&folder.join(format!("{defect}.jsonl"))).unwrap();
+            let found = run_all(&history);
+            let is_it = |of: &Violation| of.check == check && of.text.contains(text);
+            assert!(found.iter().any(is_it), "{defect}: {found:?}");
+        }
+        // No history is kept that nothing checks, and each one is of a patch.
+        let kept = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+        let kept = kept.filter(|path| path.extension().is_some_and(|of| of == "jsonl"));
+        let kept: BTreeSet<PathBuf> = kept.collect();
+        let known = DEFECTS.map(|(defect, ..)| folder.join(format!("{defect}.jsonl")));
+        assert_eq!(kept, BTreeSet::from(known));
+        assert!(kept.iter().all(|path| path.with_extension("patch").is_file()));
+    }
 
     #[test]
     fn the_documentation_has_the_promises_of_all_checks() {
