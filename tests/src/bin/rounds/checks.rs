@@ -158,13 +158,14 @@ mod tests {
 
     /// The defects of `tests/defects`, each with a check that found it and what the check says. A
     /// run with the defect wrote the history: the smallest parts that break a promise.
-    const DEFECTS: [(&str, &str, &str); 6] = [
+    const DEFECTS: [(&str, &str, &str); 7] = [
         ("double_apply", "keys", "key \"c102\" has the answers"),
         ("hole_in_log", "logs", "follower 2 stopped before event 40, and operation 415"),
         ("hole_in_log", "outcomes", "event 320 of the log of workspace 2"),
         ("hole_in_log", "readable", "Log(2) cannot be read"),
         ("lost_command", "answers", "command \"c1661\" was answered as Written"),
         ("number_twice", "numbers", "ORDER2026-1128-00099 of series order was drawn twice"),
+        ("stale_read", "logs", "the log of workspace 1: operation 719 ended before operation 759"),
     ];
 
     #[test]
