@@ -31,8 +31,9 @@ use crate::{
 ///
 /// If a write to the log or a durable commit fails, all its writes get an unknown outcome. If it
 /// fails before anything of them is written, for example because the disk is full, they are
-/// `Unavailable`. The file is then closed
-/// and opened again. Until opening succeeds, every call is `Unavailable`.
+/// `Unavailable`. The file is then closed and opened again. Until opening succeeds, every call is
+/// `Unavailable`. If redb fails to commit in memory what the log has, the writes are acknowledged,
+/// and the file is opened again likewise.
 ///
 /// If the file or its log was removed or replaced, the file stays open, so that an operator can
 /// bring it back. A file without its name takes no writes.

@@ -297,7 +297,7 @@ impl StorageFile {
     /// Lets no snapshot begin until the guard is dropped. While its value is true, the file takes
     /// no calls until it is opened again.
     pub(crate) fn hold_snapshots(&self) -> RwLockWriteGuard<'_, bool> {
-        // A panic leaves the word as it was before, and it is then true.
+        // The writer sets the value before anything can panic, so a poisoned lock has the truth.
         self.lacks_answered.write().unwrap_or_else(PoisonError::into_inner)
     }
 

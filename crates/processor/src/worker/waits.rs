@@ -72,15 +72,20 @@ impl Worker {
             };
             self.groups.set(Status::Stalled(why));
             is_stalled = true;
-            tokio::select! {
-                _ = self.stop.changed() => return Err(StopReason::Requested),
-                () = self.groups.partition.clock.sleep(CHECK_INTERVAL) => {}
-            }
-            match self.sequencer.monitor().busy() {
-                None | Some(SequencerBusy::Unflushed) => {}
-                Some(_) => return Ok(false),
+            if !self.until_next_check().await? {
+                return Ok(false);
             }
         }
+    }
+
+    /// Waits before the storage is asked again. Returns whether the sequencer still works; if not,
+    /// the partition is not ready.
+    async fn until_next_check(&mut self) -> Result<bool, StopReason> {
+        tokio::select! {
+            _ = self.stop.changed() => return Err(StopReason::Requested),
+            () = self.groups.partition.clock.sleep(CHECK_INTERVAL) => {}
+        }
+        Ok(matches!(self.sequencer.monitor().busy(), None | Some(SequencerBusy::Unflushed)))
     }
 
     /// Waits while the storage shows an older version of a record than it has acknowledged. Returns
@@ -112,13 +117,8 @@ impl Worker {
             self.groups.shared.set_obstacle(error.obstacle());
             self.groups.set(Status::Violation(with_causes(&error)));
             is_stopped = true;
-            tokio::select! {
-                _ = self.stop.changed() => return Err(StopReason::Requested),
-                () = self.groups.partition.clock.sleep(CHECK_INTERVAL) => {}
-            }
-            match self.sequencer.monitor().busy() {
-                None | Some(SequencerBusy::Unflushed) => {}
-                Some(_) => return Ok(false),
+            if !self.until_next_check().await? {
+                return Ok(false);
             }
         }
         if is_stopped {
