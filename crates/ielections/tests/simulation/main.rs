@@ -22,7 +22,7 @@ use world::World;
 
 /// The number of histories of the right code, and the number in a long run. `IELECTIONS_SCHEDULES`
 /// takes precedence.
-const SCHEDULES: u64 = 10_000;
+const SCHEDULES: u64 = 30_000;
 const SCHEDULES_OF_A_LONG_RUN: u64 = 100_000;
 
 /// The number of histories within which each mistake must be found.
