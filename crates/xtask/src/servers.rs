@@ -176,6 +176,19 @@ impl OwnServers {
         variables.extend(start_all(&missing, &self.folder, commit_log)?);
         Ok(variables)
     }
+
+    /// Fails if a process of the servers has ended, and says so with the end of its log. Without
+    /// this, a run in which a server died shows only the many tests that missed it.
+    pub(crate) fn check(&self) -> Result<()> {
+        let mut ended = Vec::new();
+        for server in subfolders(&self.folder)? {
+            ended.extend(node_folders(&server)?.iter().filter_map(|node| node::ended(node)));
+        }
+        match ended.as_slice() {
+            [] => Ok(()),
+            _ => failed(ended.join("\n")),
+        }
+    }
 }
 
 impl Drop for OwnServers {
@@ -346,6 +359,23 @@ mod tests {
         stop_server(server.path()).unwrap();
         assert!(!server.path().exists());
         stop_server(server.path()).unwrap();
+    }
+
+    /// All tests with the cluster failed once, and nothing told why.
+    #[test]
+    fn a_server_that_has_ended_is_reported_with_its_log() {
+        let run = tempfile::tempdir().unwrap();
+        let (folder, lock_path) = (run.path().join("own-1"), run.path().join("own-1.lock"));
+        let lock = lock(&lock_path).unwrap();
+        let servers = OwnServers { folder: folder.clone(), lock_path, _lock: lock };
+        servers.check().unwrap();
+        let node = folder.join("cluster/node2");
+        fs::create_dir_all(&node).unwrap();
+        // This process is not the node: its command line has another folder.
+        fs::write(node.join("pid"), std::process::id().to_string()).unwrap();
+        fs::write(node.join("log"), "Terminating due to java.lang.OutOfMemoryError\n").unwrap();
+        let error = servers.check().unwrap_err().to_string();
+        assert!(error.contains("[cluster] node2 has ended\nTerminating due to"), "{error}");
     }
 
     #[test]

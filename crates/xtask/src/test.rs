@@ -62,6 +62,12 @@ fn run_steps(
     let servers = OwnServers::new()?;
     let (built, variables) = build_and_start(steps, &servers)?;
     let tested = run_suites(steps, &built, &variables, options, totals);
+    let tested = match (tested, servers.check()) {
+        (Err(Error::Interrupted), _) => Err(Error::Interrupted),
+        // A server that died explains the failures.
+        (Err(failures), Err(ended)) => failed(format!("{ended}\n{failures}")),
+        (tested, running) => tested.and(running),
+    };
     if !options.arguments.is_empty() {
         return tested;
     }

@@ -85,6 +85,15 @@ pub(crate) fn wait_until(what: &str, folder: &Path, is_ready: impl Fn() -> bool)
     }
 }
 
+/// Says that the process of the node has ended, with the end of its log. Returns `None` while the
+/// process runs.
+pub(crate) fn ended(folder: &Path) -> Option<String> {
+    let name = |folder: &Path| folder.file_name().unwrap_or_default().display().to_string();
+    let server = folder.parent().map(name).unwrap_or_default();
+    let log = || end_of_log(folder);
+    running(folder).is_none().then(|| format!("[{server}] {} has ended\n{}", name(folder), log()))
+}
+
 /// Returns the process of the node, if it runs.
 pub(crate) fn running(folder: &Path) -> Option<Pid> {
     let pid = fs::read_to_string(folder.join("pid")).ok()?.parse().ok().and_then(Pid::from_raw)?;
