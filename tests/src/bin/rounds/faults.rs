@@ -13,7 +13,7 @@ pub(crate) use self::possible::{Setting, choose};
 use crate::{
     api::{self, ANSWER_TIMEOUT, HttpRequest},
     cluster::Cluster,
-    network::Traffic,
+    network::{Link, Traffic},
     node::Node,
     storage::value_name,
 };
@@ -50,23 +50,60 @@ pub(crate) enum FaultKind {
     Clock,
 }
 
+/// What a fault does, with all that its kind needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultEffect {
+    Kill,
+    Pause,
+    Stop,
+    StepDown,
+    Drain,
+    /// `server` is the place of the only server to which the connections are bad. `None` if the
+    /// connections to all servers are.
+    StorageLink {
+        server: Option<usize>,
+        traffic: Traffic,
+    },
+    ClientLink(Traffic),
+    PeerLink(Traffic),
+    KillServer,
+    PauseServer,
+    FullDisk,
+    Clock {
+        jump: Duration,
+        is_ahead: bool,
+    },
+}
+
 /// A fault, the node or the server that it hits, and its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    pub(crate) kind: FaultKind,
+    pub(crate) effect: FaultEffect,
     /// The place of the node or the server.
     pub(crate) target: usize,
-    /// The server to which the link of a node is bad. `None` if the links to all servers are.
-    pub(crate) server: Option<usize>,
-    /// What happens to a link.
-    pub(crate) traffic: Traffic,
-    /// How far a clock jumps.
-    pub(crate) jump: Duration,
-    pub(crate) is_ahead: bool,
     /// From the begin of the round to the fault.
     pub(crate) delay: Duration,
     /// The time until the fault ends. 0 if the end of the process is its end.
     pub(crate) lasts: Duration,
+}
+
+impl FaultEffect {
+    fn kind(self) -> FaultKind {
+        match self {
+            FaultEffect::Kill => FaultKind::Kill,
+            FaultEffect::Pause => FaultKind::Pause,
+            FaultEffect::Stop => FaultKind::Stop,
+            FaultEffect::StepDown => FaultKind::StepDown,
+            FaultEffect::Drain => FaultKind::Drain,
+            FaultEffect::StorageLink { .. } => FaultKind::StorageLink,
+            FaultEffect::ClientLink(_) => FaultKind::ClientLink,
+            FaultEffect::PeerLink(_) => FaultKind::PeerLink,
+            FaultEffect::KillServer => FaultKind::KillServer,
+            FaultEffect::PauseServer => FaultKind::PauseServer,
+            FaultEffect::FullDisk => FaultKind::FullDisk,
+            FaultEffect::Clock { .. } => FaultKind::Clock,
+        }
+    }
 }
 
 impl fmt::Display for FaultKind {
@@ -77,28 +114,22 @@ impl fmt::Display for FaultKind {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fault { kind, traffic, jump, is_ahead, lasts, .. } = self;
-        let target = self.target + 1;
-        match kind {
-            FaultKind::KillServer | FaultKind::PauseServer => {
+        let (kind, target, lasts) = (self.kind(), self.target + 1, self.lasts);
+        match self.effect {
+            FaultEffect::KillServer | FaultEffect::PauseServer => {
                 write!(f, "{kind} of server {target}")?
             }
+            FaultEffect::StorageLink { server: Some(server), traffic } => {
+                write!(f, "{kind} of node {target} to server {} ({traffic})", server + 1)?;
+            }
+            FaultEffect::StorageLink { server: None, traffic }
+            | FaultEffect::ClientLink(traffic)
+            | FaultEffect::PeerLink(traffic) => write!(f, "{kind} of node {target} ({traffic})")?,
+            FaultEffect::Clock { jump, is_ahead } => {
+                let sign = if is_ahead { "+" } else { "-" };
+                write!(f, "{kind} of node {target} ({sign}{jump:?})")?;
+            }
             _ => write!(f, "{kind} of node {target}")?,
-        }
-        if let Some(server) = self.server {
-            write!(f, " to server {}", server + 1)?;
-        }
-        match kind {
-            FaultKind::StorageLink | FaultKind::ClientLink | FaultKind::PeerLink
-                if traffic.is_cut =>
-            {
-                write!(f, " (cut)")?;
-            }
-            FaultKind::StorageLink | FaultKind::ClientLink | FaultKind::PeerLink => {
-                write!(f, " (there {:?}, back {:?})", traffic.to_server, traffic.to_client)?;
-            }
-            FaultKind::Clock => write!(f, " ({}{jump:?})", if *is_ahead { "+" } else { "-" })?,
-            _ => {}
         }
         if lasts.is_zero() { Ok(()) } else { write!(f, " for {lasts:.1?}") }
     }
@@ -120,10 +151,14 @@ impl Begun {
 }
 
 impl Fault {
+    pub(crate) fn kind(&self) -> FaultKind {
+        self.effect.kind()
+    }
+
     /// Whether the fault leaves the node all servers of the storage but one. The driver goes on
     /// with them.
     pub(crate) fn leaves_other_servers(&self) -> bool {
-        self.kind == FaultKind::StorageLink && self.server.is_some()
+        matches!(self.effect, FaultEffect::StorageLink { server: Some(_), .. })
     }
 
     /// Lets the fault happen, from its begin to its end. Returns whether it had an effect: an order
@@ -141,7 +176,7 @@ impl Fault {
             clock.sleep(self.lasts).await;
             let node = self.node(cluster);
             if !node.ended(ending, clock).await {
-                return Err(format!("{} did not end in time after {}", node.name, self.kind).into());
+                return Err(format!("{} did not end in time after {}", node.name, self.kind()).into());
             }
         }
         drop(undo);
@@ -157,38 +192,46 @@ impl Fault {
         let node = self.node(cluster);
         let pid = node.pid();
         let mut ending = None;
-        let has_effect = match self.kind {
-            FaultKind::Kill => {
+        let has_effect = match self.effect {
+            FaultEffect::Kill => {
                 node.stays_down.store(true, Ordering::SeqCst);
                 node.signal(Signal::KILL)
             }
-            FaultKind::Pause => node.signal(Signal::STOP),
-            FaultKind::Stop => {
+            FaultEffect::Pause => node.signal(Signal::STOP),
+            FaultEffect::Stop => {
                 ending = pid;
                 node.signal(Signal::TERM)
             }
-            FaultKind::StepDown => {
+            FaultEffect::StepDown => {
                 ending = pid;
                 is_obeyed(node, clock, "/step-down").await
             }
-            FaultKind::Drain => is_obeyed(node, clock, "/drain").await,
-            FaultKind::StorageLink | FaultKind::ClientLink | FaultKind::PeerLink => {
-                self.set_link(node, self.traffic);
+            FaultEffect::Drain => is_obeyed(node, clock, "/drain").await,
+            FaultEffect::StorageLink { server, traffic } => {
+                set_links(storage_links(node, server), traffic);
                 pid.is_some()
             }
-            FaultKind::KillServer => {
+            FaultEffect::ClientLink(traffic) => {
+                node.client_link.set(traffic);
+                pid.is_some()
+            }
+            FaultEffect::PeerLink(traffic) => {
+                set_links(node.peer_link.as_slice(), traffic);
+                pid.is_some()
+            }
+            FaultEffect::KillServer => {
                 let server = &cluster.storage.servers[self.target];
                 return Ok(Begun::until_dropped(KilledServer::node_at(server)?));
             }
-            FaultKind::PauseServer => {
+            FaultEffect::PauseServer => {
                 return Ok(Begun::until_dropped(cluster.storage.suspend(self.target)?));
             }
-            FaultKind::FullDisk => {
+            FaultEffect::FullDisk => {
                 node.faults.set_full(true)?;
                 pid.is_some()
             }
-            FaultKind::Clock => {
-                node.faults.set_clock(self.jump, self.is_ahead)?;
+            FaultEffect::Clock { jump, is_ahead } => {
+                node.faults.set_clock(jump, is_ahead)?;
                 pid.is_some()
             }
         };
@@ -201,32 +244,36 @@ impl Fault {
 
     async fn end(&self, cluster: &Cluster, clock: &Clock) -> Result<(), BenchError> {
         let node = self.node(cluster);
-        match self.kind {
-            FaultKind::Kill => node.stays_down.store(false, Ordering::SeqCst),
-            FaultKind::Pause => {
+        match self.effect {
+            FaultEffect::Kill => node.stays_down.store(false, Ordering::SeqCst),
+            FaultEffect::Pause => {
                 node.signal(Signal::CONT);
             }
-            FaultKind::Stop | FaultKind::StepDown | FaultKind::PauseServer => {}
-            FaultKind::Drain => cancel_drain(node, clock).await?,
-            FaultKind::StorageLink | FaultKind::ClientLink | FaultKind::PeerLink => {
-                self.set_link(node, Traffic::WHOLE);
+            FaultEffect::Stop | FaultEffect::StepDown | FaultEffect::PauseServer => {}
+            FaultEffect::Drain => cancel_drain(node, clock).await?,
+            FaultEffect::StorageLink { server, .. } => {
+                set_links(storage_links(node, server), Traffic::WHOLE);
             }
-            FaultKind::KillServer => cluster.storage.wait_for_server(self.target, clock).await?,
-            FaultKind::FullDisk => node.faults.set_full(false)?,
-            FaultKind::Clock => node.faults.set_clock(Duration::ZERO, true)?,
+            FaultEffect::ClientLink(_) => node.client_link.set(Traffic::WHOLE),
+            FaultEffect::PeerLink(_) => set_links(node.peer_link.as_slice(), Traffic::WHOLE),
+            FaultEffect::KillServer => cluster.storage.wait_for_server(self.target, clock).await?,
+            FaultEffect::FullDisk => node.faults.set_full(false)?,
+            FaultEffect::Clock { .. } => node.faults.set_clock(Duration::ZERO, true)?,
         }
         Ok(())
     }
+}
 
-    fn set_link(&self, node: &Node, traffic: Traffic) {
-        let links = match (self.kind, self.server) {
-            (FaultKind::ClientLink, _) => slice::from_ref(&node.client_link),
-            (FaultKind::PeerLink, _) => node.peer_link.as_slice(),
-            (_, None) => &node.storage_links[..],
-            (_, Some(server)) => slice::from_ref(&node.storage_links[server]),
-        };
-        links.iter().for_each(|link| link.set(traffic));
+/// The links to one server, or to all.
+fn storage_links(node: &Node, server: Option<usize>) -> &[Link] {
+    match server {
+        None => &node.storage_links,
+        Some(server) => slice::from_ref(&node.storage_links[server]),
     }
+}
+
+fn set_links(links: &[Link], traffic: Traffic) {
+    links.iter().for_each(|link| link.set(traffic));
 }
 
 /// Orders something at the admin endpoint, and returns whether the node obeys. A node that does not
@@ -251,4 +298,29 @@ async fn cancel_drain(node: &Node, clock: &Clock) -> Result<(), BenchError> {
         clock.sleep(Duration::from_millis(200)).await;
     }
     Ok(())
+}
+
+#[cfg(test)]
+impl From<FaultKind> for FaultEffect {
+    /// An effect of a kind.
+    fn from(kind: FaultKind) -> FaultEffect {
+        match kind {
+            FaultKind::Kill => FaultEffect::Kill,
+            FaultKind::Pause => FaultEffect::Pause,
+            FaultKind::Stop => FaultEffect::Stop,
+            FaultKind::StepDown => FaultEffect::StepDown,
+            FaultKind::Drain => FaultEffect::Drain,
+            FaultKind::StorageLink => {
+                FaultEffect::StorageLink { server: None, traffic: Traffic::CUT }
+            }
+            FaultKind::ClientLink => FaultEffect::ClientLink(Traffic::CUT),
+            FaultKind::PeerLink => FaultEffect::PeerLink(Traffic::CUT),
+            FaultKind::KillServer => FaultEffect::KillServer,
+            FaultKind::PauseServer => FaultEffect::PauseServer,
+            FaultKind::FullDisk => FaultEffect::FullDisk,
+            FaultKind::Clock => {
+                FaultEffect::Clock { jump: Duration::from_secs(60), is_ahead: true }
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use crate::{
     bounds::GAP_SLACK,
     cluster::LEASE,
-    faults::{Fault, FaultKind},
+    faults::{Fault, FaultEffect, FaultKind},
     network::{Flow, Traffic},
 };
 
@@ -35,8 +35,8 @@ pub(crate) fn plan(rng: &mut Rng, targets: &Targets) -> Vec<Fault> {
         let is_of_server = |kind| matches!(kind, FaultKind::KillServer | FaultKind::PauseServer);
         // A storage of several servers keeps its quorum: at most one server fails.
         let is_taken = |other: &Fault| {
-            is_of_server(other.kind) && is_of_server(fault.kind)
-                || other.kind == fault.kind && other.target == fault.target
+            is_of_server(other.kind()) && is_of_server(fault.kind())
+                || other.kind() == fault.kind() && other.target == fault.target
         };
         if !faults.iter().any(is_taken) {
             faults.push(fault);
@@ -51,20 +51,38 @@ fn one(rng: &mut Rng, targets: &Targets) -> Fault {
         FaultKind::KillServer | FaultKind::PauseServer => targets.servers,
         _ => targets.nodes,
     };
-    let lasts = lasts(rng, targets, kind);
-    // Half of these faults leave a node the other servers.
-    let is_of_one_server = kind == FaultKind::StorageLink && targets.servers > 1 && rng.bool();
-    // Less than a day: a storage with the clock of the node forgets idempotency keys after a day.
-    let jumps = [Duration::from_millis(700), LEASE * 2, Duration::from_secs(3_600 * 5)];
     Fault {
-        kind,
         target: rng.usize(..count),
-        server: is_of_one_server.then(|| rng.usize(..targets.servers)),
-        traffic: traffic(rng),
-        jump: jumps[rng.usize(..jumps.len())],
-        is_ahead: rng.bool(),
+        effect: effect(rng, targets, kind),
         delay: Duration::from_millis(rng.u64(0..2_500)),
-        lasts,
+        lasts: lasts(rng, targets, kind),
+    }
+}
+
+fn effect(rng: &mut Rng, targets: &Targets, kind: FaultKind) -> FaultEffect {
+    match kind {
+        FaultKind::Kill => FaultEffect::Kill,
+        FaultKind::Pause => FaultEffect::Pause,
+        FaultKind::Stop => FaultEffect::Stop,
+        FaultKind::StepDown => FaultEffect::StepDown,
+        FaultKind::Drain => FaultEffect::Drain,
+        FaultKind::StorageLink => {
+            // Half of these faults leave a node the other servers.
+            let is_of_one = targets.servers > 1 && rng.bool();
+            let server = is_of_one.then(|| rng.usize(..targets.servers));
+            FaultEffect::StorageLink { server, traffic: traffic(rng) }
+        }
+        FaultKind::ClientLink => FaultEffect::ClientLink(traffic(rng)),
+        FaultKind::PeerLink => FaultEffect::PeerLink(traffic(rng)),
+        FaultKind::KillServer => FaultEffect::KillServer,
+        FaultKind::PauseServer => FaultEffect::PauseServer,
+        FaultKind::FullDisk => FaultEffect::FullDisk,
+        FaultKind::Clock => {
+            // Less than a day: a storage with the clock of the node forgets idempotency keys after
+            // a day.
+            let jumps = [Duration::from_millis(700), LEASE * 2, Duration::from_secs(3_600 * 5)];
+            FaultEffect::Clock { jump: jumps[rng.usize(..jumps.len())], is_ahead: rng.bool() }
+        }
     }
 }
 
@@ -124,7 +142,7 @@ mod tests {
         };
         assert_eq!(rounds(1), rounds(1));
         let seen: BTreeSet<FaultKind> =
-            rounds(1).iter().flatten().map(|fault| fault.kind).collect();
+            rounds(1).iter().flatten().map(Fault::kind).collect();
         assert_eq!(seen, kinds.into_iter().collect());
     }
 
@@ -143,10 +161,11 @@ mod tests {
             let targets = Targets { servers, ..targets(3, kinds) };
             let mut rng = Rng::with_seed(3);
             let faults: Vec<Fault> = (0..500).flat_map(|_| plan(&mut rng, &targets)).collect();
-            let others = faults.iter().filter(|fault| fault.kind != FaultKind::StorageLink);
-            assert!(others.map(|fault| fault.server).all(|server| server.is_none()));
-            let links = faults.iter().filter(|fault| fault.kind == FaultKind::StorageLink);
-            links.map(|fault| fault.server).collect::<BTreeSet<_>>()
+            let servers = faults.iter().filter_map(|fault| match fault.effect {
+                FaultEffect::StorageLink { server, .. } => Some(server),
+                _ => None,
+            });
+            servers.collect::<BTreeSet<_>>()
         };
         assert_eq!(of(3), [None, Some(0), Some(1), Some(2)].into());
         assert_eq!(of(1), [None].into());

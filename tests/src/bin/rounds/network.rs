@@ -1,6 +1,7 @@
 //! Links between a node and the others: proxies that can be slow, silent, or cut.
 
 use std::{
+    fmt,
     net::SocketAddr,
     sync::{
         Arc,
@@ -49,6 +50,13 @@ impl Traffic {
 
     pub(crate) const fn both(flow: Flow) -> Traffic {
         Traffic { to_server: flow, to_client: flow, is_cut: false }
+    }
+}
+
+impl fmt::Display for Traffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Traffic { to_server, to_client, is_cut } = self;
+        if *is_cut { f.write_str("cut") } else { write!(f, "there {to_server:?}, back {to_client:?}") }
     }
 }
 

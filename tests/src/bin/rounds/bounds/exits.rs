@@ -36,7 +36,7 @@ impl Bounds {
         was_stopped && kinds.contains(&FaultKind::Stop)
             || rounds.any(|round| {
                 let mut faults = round.faults.iter();
-                faults.any(|fault| kinds.contains(&fault.kind) && hits(fault, exit.place))
+                faults.any(|fault| kinds.contains(&fault.kind()) && hits(fault, exit.place))
             })
     }
 
@@ -56,7 +56,7 @@ fn hits(fault: &Fault, place: usize) -> bool {
     if fault.leaves_other_servers() {
         return false;
     }
-    matches!(fault.kind, FaultKind::KillServer | FaultKind::PauseServer) || fault.target == place
+    matches!(fault.kind(), FaultKind::KillServer | FaultKind::PauseServer) || fault.target == place
 }
 
 /// The kinds of faults that explain an end. `docs/operations.md` has the codes.
@@ -82,6 +82,7 @@ mod tests {
         super::{Printed, tests::fault},
         *,
     };
+    use crate::{faults::FaultEffect, network::Traffic};
 
     const SECOND: u64 = 1_000_000;
 
@@ -149,7 +150,8 @@ mod tests {
 
     #[test]
     fn a_node_that_still_reaches_other_servers_has_no_reason_to_end() {
-        let of_one_server = Fault { server: Some(1), ..fault(FaultKind::StorageLink, 0) };
+        let effect = FaultEffect::StorageLink { server: Some(1), traffic: Traffic::CUT };
+        let of_one_server = Fault { effect, ..fault(FaultKind::StorageLink, 0) };
         for code in [4, 7, 10] {
             let exits = [exit(0, 25, status(code))];
             assert_eq!(found(&[of_one_server], &exits), 1, "{code}");
