@@ -89,20 +89,29 @@ fn effect(rng: &mut Rng, targets: &Targets, kind: FaultKind) -> FaultEffect {
 /// Some faults are shorter than a lease, and some are so long that other nodes take over and work
 /// before the fault ends.
 fn lasts(rng: &mut Rng, targets: &Targets, kind: FaultKind) -> Duration {
-    match kind {
-        // The end of the process is the end of the fault: the supervisor starts the node again.
-        FaultKind::Stop | FaultKind::StepDown => return Duration::ZERO,
-        // So long that a cluster that never takes over exceeds its bound. A node alone cannot be
-        // replaced.
-        FaultKind::Kill | FaultKind::Pause if targets.nodes > 1 && rng.u32(0..4) == 0 => {
-            return targets.takeover + GAP_SLACK + LEASE.mul_f64(0.2 + 0.4 * rng.f64());
-        }
-        _ => {}
+    // The end of the process is the end of the fault: the supervisor starts the node again.
+    if matches!(kind, FaultKind::Stop | FaultKind::StepDown) {
+        return Duration::ZERO;
+    }
+    // So long that a cluster that never takes over exceeds its bound.
+    if may_outlast_takeover(targets, kind) && rng.u32(0..4) == 0 {
+        return targets.takeover + GAP_SLACK + LEASE.mul_f64(0.2 + 0.4 * rng.f64());
     }
     match rng.u32(0..3) {
         0 => LEASE.mul_f64(0.1 + 0.4 * rng.f64()),
         1 => LEASE.mul_f64(0.5 + 0.7 * rng.f64()),
         _ => LEASE.mul_f64(1.2 + 1.4 * rng.f64()),
+    }
+}
+
+/// Whether a fault leaves nodes that can take over, or a storage that goes on. A node alone cannot
+/// be replaced, and neither can a single server.
+fn may_outlast_takeover(targets: &Targets, kind: FaultKind) -> bool {
+    use FaultKind::{ClientLink, Kill, KillServer, Pause, PauseServer, PeerLink, StorageLink};
+    match kind {
+        Kill | Pause | StorageLink | ClientLink | PeerLink => targets.nodes > 1,
+        KillServer | PauseServer => targets.nodes > 1 && targets.servers > 1,
+        _ => false,
     }
 }
 
@@ -172,20 +181,25 @@ mod tests {
     }
 
     #[test]
-    fn some_nodes_are_away_for_longer_than_a_takeover_may_last() {
-        let share = |nodes, kind| {
-            let targets = targets(nodes, vec![kind]);
+    fn some_faults_last_for_longer_than_a_takeover_may() {
+        use FaultKind::{ClientLink, Kill, KillServer, Pause, PauseServer, PeerLink, StorageLink};
+        let share = |nodes, servers, kind| {
+            let targets = Targets { servers, ..targets(nodes, vec![kind]) };
             let mut rng = Rng::with_seed(3);
-            let faults: Vec<Fault> = (0..500).flat_map(|_| plan(&mut rng, &targets)).collect();
+            let faults: Vec<Fault> = (0..1_000).flat_map(|_| plan(&mut rng, &targets)).collect();
             let is_long = |fault: &&Fault| fault.lasts > targets.takeover + GAP_SLACK;
             faults.iter().filter(is_long).count() as f64 / faults.len() as f64
         };
-        for kind in [FaultKind::Kill, FaultKind::Pause] {
-            let share_of_three = share(3, kind);
-            assert!((0.15..0.35).contains(&share_of_three), "{kind}: {share_of_three}");
-            assert_eq!(share(1, kind), 0.0, "{kind}");
+        let of_nodes = [Kill, Pause, StorageLink, ClientLink, PeerLink];
+        let of_servers = [KillServer, PauseServer];
+        for kind in of_nodes.iter().chain(&of_servers) {
+            let share_of_three = share(3, 3, *kind);
+            assert!((0.2..0.3).contains(&share_of_three), "{kind}: {share_of_three}");
+            assert_eq!(share(1, 1, *kind), 0.0, "{kind}");
         }
-        assert_eq!(share(3, FaultKind::ClientLink), 0.0);
+        assert!(of_nodes.iter().all(|kind| share(3, 1, *kind) > 0.2), "the server is whole");
+        assert!(of_servers.iter().all(|kind| share(3, 1, *kind) == 0.0), "the only server");
+        assert_eq!(share(3, 3, FaultKind::Clock), 0.0);
     }
 
     #[test]
