@@ -174,12 +174,7 @@ mod tests {
 
     /// A fault of the node or the server at a place.
     pub(super) fn fault(kind: FaultKind, target: usize) -> Fault {
-        Fault {
-            effect: kind.into(),
-            target,
-            delay: Duration::ZERO,
-            lasts: Duration::from_secs(1),
-        }
+        Fault { effect: kind.into(), target, delay: Duration::ZERO, lasts: Duration::from_secs(1) }
     }
 
     fn round_of_a_kill(takeover: Option<Duration>) -> Round {
@@ -274,7 +269,7 @@ mod tests {
         for other in [StorageLink, KillServer, FullDisk] {
             assert!(!has_bound(3, &[(other, 0)]), "{other}");
         }
-        let effect = FaultEffect::StorageLink { server: Some(2), traffic: Traffic::CUT };
+        let effect = FaultEffect::StorageLink { server: Some(2), traffic: Traffic::Cut };
         let of_one_server = Fault { effect, ..fault(StorageLink, 0) };
         let bound = |faults: &[Fault]| takeover(&printed, 3, faults);
         assert_eq!(bound(&[of_one_server]), Some(seconds(22)));

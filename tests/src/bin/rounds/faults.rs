@@ -176,7 +176,9 @@ impl Fault {
             clock.sleep(self.lasts).await;
             let node = self.node(cluster);
             if !node.ended(ending, clock).await {
-                return Err(format!("{} did not end in time after {}", node.name, self.kind()).into());
+                return Err(
+                    format!("{} did not end in time after {}", node.name, self.kind()).into()
+                );
             }
         }
         drop(undo);
@@ -311,10 +313,10 @@ impl From<FaultKind> for FaultEffect {
             FaultKind::StepDown => FaultEffect::StepDown,
             FaultKind::Drain => FaultEffect::Drain,
             FaultKind::StorageLink => {
-                FaultEffect::StorageLink { server: None, traffic: Traffic::CUT }
+                FaultEffect::StorageLink { server: None, traffic: Traffic::Cut }
             }
-            FaultKind::ClientLink => FaultEffect::ClientLink(Traffic::CUT),
-            FaultKind::PeerLink => FaultEffect::PeerLink(Traffic::CUT),
+            FaultKind::ClientLink => FaultEffect::ClientLink(Traffic::Cut),
+            FaultKind::PeerLink => FaultEffect::PeerLink(Traffic::Cut),
             FaultKind::KillServer => FaultEffect::KillServer,
             FaultKind::PauseServer => FaultEffect::PauseServer,
             FaultKind::FullDisk => FaultEffect::FullDisk,

@@ -121,10 +121,11 @@ fn traffic(rng: &mut Rng) -> Traffic {
         2 => Flow::Late(Duration::from_millis(rng.u64(20..900))),
         _ => Flow::Slow(rng.u32(200..20_000)),
     };
-    match rng.u32(0..4) {
-        0 => Traffic::CUT,
-        1 => Traffic { to_server: flow, ..Traffic::WHOLE },
-        2 => Traffic { to_client: flow, ..Traffic::WHOLE },
+    match rng.u32(0..5) {
+        0 => Traffic::Cut,
+        1 => Traffic::Refused,
+        2 => Traffic::Flows { to_server: flow, to_client: Flow::Whole },
+        3 => Traffic::Flows { to_server: Flow::Whole, to_client: flow },
         _ => Traffic::both(flow),
     }
 }
@@ -150,8 +151,7 @@ mod tests {
             (0..500).map(|_| plan(&mut rng, &targets)).collect::<Vec<_>>()
         };
         assert_eq!(rounds(1), rounds(1));
-        let seen: BTreeSet<FaultKind> =
-            rounds(1).iter().flatten().map(Fault::kind).collect();
+        let seen: BTreeSet<FaultKind> = rounds(1).iter().flatten().map(Fault::kind).collect();
         assert_eq!(seen, kinds.into_iter().collect());
     }
 

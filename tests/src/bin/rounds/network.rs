@@ -15,12 +15,18 @@ use serde::{Deserialize, Serialize};
 use tokio::{
     io::{self, AsyncReadExt, AsyncWriteExt},
     net::{
-        TcpListener, TcpStream,
+        TcpListener, TcpSocket, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     sync::watch,
     task::JoinSet,
 };
+
+/// The connections that wait for a link to accept them.
+const BACKLOG: u32 = 1_024;
+
+/// The pause until a link that cannot listen tries again.
+const LISTEN_AGAIN: Duration = Duration::from_millis(20);
 
 /// What happens to the bytes in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,26 +43,36 @@ pub(crate) enum Flow {
 
 /// What happens to the connections of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Traffic {
-    pub(crate) to_server: Flow,
-    pub(crate) to_client: Flow,
+pub(crate) enum Traffic {
+    /// The bytes of each direction pass in this way.
+    Flows { to_server: Flow, to_client: Flow },
     /// Connections are closed, and new ones, too.
-    pub(crate) is_cut: bool,
+    Cut,
+    /// Connections are closed, and nothing listens, as if the process of the server had ended.
+    Refused,
 }
 
 impl Traffic {
     pub(crate) const WHOLE: Traffic = Traffic::both(Flow::Whole);
-    pub(crate) const CUT: Traffic = Traffic { is_cut: true, ..Traffic::WHOLE };
 
     pub(crate) const fn both(flow: Flow) -> Traffic {
-        Traffic { to_server: flow, to_client: flow, is_cut: false }
+        Traffic::Flows { to_server: flow, to_client: flow }
+    }
+
+    fn ends_connections(self) -> bool {
+        matches!(self, Traffic::Cut | Traffic::Refused)
     }
 }
 
 impl fmt::Display for Traffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Traffic { to_server, to_client, is_cut } = self;
-        if *is_cut { f.write_str("cut") } else { write!(f, "there {to_server:?}, back {to_client:?}") }
+        match self {
+            Traffic::Flows { to_server, to_client } => {
+                write!(f, "there {to_server:?}, back {to_client:?}")
+            }
+            Traffic::Cut => f.write_str("cut"),
+            Traffic::Refused => f.write_str("refused"),
+        }
     }
 }
 
@@ -66,19 +82,21 @@ pub(crate) struct Link {
     pub(crate) server: SocketAddr,
     was_used: Arc<AtomicBool>,
     traffic: watch::Sender<Traffic>,
+    /// Keeps the port while nothing listens.
+    _port: TcpSocket,
     _tasks: JoinSet<()>,
 }
 
 impl Link {
     pub(crate) async fn start(server: SocketAddr, clock: &Clock) -> io::Result<Link> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
+        let port = bound(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        let address = port.local_addr()?;
         let (traffic, watched) = watch::channel(Traffic::WHOLE);
         let was_used = Arc::default();
         let mut tasks = JoinSet::new();
         let (used, clock) = (Arc::clone(&was_used), clock.clone());
-        tasks.spawn(accept(listener, server, watched, used, clock));
-        Ok(Link { address, server, was_used, traffic, _tasks: tasks })
+        tasks.spawn(accept(listen(address)?, server, watched, used, clock));
+        Ok(Link { address, server, was_used, traffic, _port: port, _tasks: tasks })
     }
 
     /// Whether there was a connection over this link.
@@ -91,27 +109,55 @@ impl Link {
     }
 }
 
+/// A socket with an address that several sockets of this user may have at the same time.
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    bound(address)?.listen(BACKLOG)
+}
+
 async fn accept(
     listener: TcpListener,
     server: SocketAddr,
-    traffic: watch::Receiver<Traffic>,
+    mut traffic: watch::Receiver<Traffic>,
     was_used: Arc<AtomicBool>,
     clock: Clock,
 ) {
-    let mut connections = JoinSet::new();
+    let Ok(address) = listener.local_addr() else { return };
+    let (mut listening, mut connections) = (Some(listener), JoinSet::new());
     loop {
+        let now = *traffic.borrow_and_update();
+        match now {
+            Traffic::Refused => listening = None,
+            // Another socket has the port, so a failure is one of this moment.
+            _ if listening.is_none() => listening = listen(address).ok(),
+            _ => {}
+        }
+        let is_late = listening.is_none() && now != Traffic::Refused;
         tokio::select! {
-            accepted = listener.accept() => {
+            Some(accepted) = next(listening.as_ref()) => {
                 // A failed accept is that of one connection.
                 let Ok((client, _)) = accepted else { continue };
                 was_used.store(true, Ordering::SeqCst);
-                if !traffic.borrow().is_cut {
+                if !traffic.borrow().ends_connections() {
                     connections.spawn(connect(client, server, traffic.clone(), clock.clone()));
                 }
             }
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            changed = traffic.changed() => if changed.is_err() { return },
+            () = clock.sleep(LISTEN_AGAIN), if is_late => {}
         }
     }
+}
+
+/// The next connection. `None` at once if nothing listens.
+async fn next(listener: Option<&TcpListener>) -> Option<io::Result<(TcpStream, SocketAddr)>> {
+    Some(listener?.accept().await)
 }
 
 /// Passes the bytes of a connection until it ends, or the link is cut.
@@ -128,8 +174,8 @@ async fn connect(
         client.set_nodelay(true)?;
         let ((from_client, to_client), (from_server, to_server)) =
             (client.into_split(), server.into_split());
-        let up = Direction { traffic: up, of: |traffic| traffic.to_server, clock: clock.clone() };
-        let down = Direction { traffic: down, of: |traffic| traffic.to_client, clock };
+        let up = Direction { traffic: up, is_to_server: true, clock: clock.clone() };
+        let down = Direction { traffic: down, is_to_server: false, clock };
         let (up, down) =
             tokio::join!(up.pass(from_client, to_server), down.pass(from_server, to_client));
         up.and(down)
@@ -137,14 +183,14 @@ async fn connect(
     tokio::select! {
         // The sides see the end of a connection by themselves.
         _ = passing => {}
-        _ = traffic.wait_for(|traffic| traffic.is_cut) => {}
+        _ = traffic.wait_for(|traffic| traffic.ends_connections()) => {}
     }
 }
 
 /// One direction of a connection.
 struct Direction {
     traffic: watch::Receiver<Traffic>,
-    of: fn(&Traffic) -> Flow,
+    is_to_server: bool,
     clock: Clock,
 }
 
@@ -168,7 +214,12 @@ impl Direction {
     /// Waits until bytes may pass, and returns how many.
     async fn allowed(&mut self, count: usize) -> usize {
         loop {
-            let flow = (self.of)(&self.traffic.borrow_and_update());
+            let flow = match *self.traffic.borrow_and_update() {
+                Traffic::Flows { to_server, .. } if self.is_to_server => to_server,
+                Traffic::Flows { to_client, .. } => to_client,
+                // The connection is about to end.
+                Traffic::Cut | Traffic::Refused => Flow::Stalled,
+            };
             match flow {
                 Flow::Whole => return count,
                 Flow::Late(delay) => {
@@ -202,10 +253,12 @@ mod tests {
         let server = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let (mut read, mut write) = stream.split();
-            // The link may be cut.
-            let _ = io::copy(&mut read, &mut write).await;
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let (mut read, mut write) = stream.split();
+                // The link may be cut.
+                let _ = io::copy(&mut read, &mut write).await;
+            }
         });
         let link = Link::start(server, clock).await.unwrap();
         let stream = TcpStream::connect(link.address).await.unwrap();
@@ -216,8 +269,8 @@ mod tests {
     async fn bytes_that_stall_pass_when_the_fault_is_over() {
         let clock = Clock::system();
         for traffic in [
-            Traffic { to_server: Flow::Stalled, ..Traffic::WHOLE },
-            Traffic { to_client: Flow::Stalled, ..Traffic::WHOLE },
+            Traffic::Flows { to_server: Flow::Stalled, to_client: Flow::Whole },
+            Traffic::Flows { to_server: Flow::Whole, to_client: Flow::Stalled },
         ] {
             let (_server, link, mut stream) = connected(&clock).await;
             let mut byte = [0];
@@ -235,23 +288,58 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_that_is_cut_closes_its_connections() {
+    async fn a_link_that_is_cut_or_refused_closes_its_connections() {
         let clock = Clock::system();
-        let (_server, link, mut stream) = connected(&clock).await;
-        stream.write_all(b"a").await.unwrap();
-        stream.read_exact(&mut [0]).await.unwrap();
-        link.set(Traffic::CUT);
-        let mut byte = [0];
-        let read = stream.read(&mut byte);
-        let read = clock.timeout_at(clock.now() + SOON, read).await.unwrap();
-        assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+        for traffic in [Traffic::Cut, Traffic::Refused] {
+            let (_server, link, mut stream) = connected(&clock).await;
+            stream.write_all(b"a").await.unwrap();
+            stream.read_exact(&mut [0]).await.unwrap();
+            link.set(traffic);
+            let mut byte = [0];
+            let read = stream.read(&mut byte);
+            let read = clock.timeout_at(clock.now() + SOON, read).await.unwrap();
+            assert!(matches!(read, Ok(0) | Err(_)), "{traffic}: {read:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn new_connections_are_refused_at_once_until_the_fault_is_over() {
+        let clock = Clock::system();
+        let (_server, link, stream) = connected(&clock).await;
+        drop(stream);
+        let is_refused = async || {
+            let connected = TcpStream::connect(link.address).await;
+            connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        };
+        for _ in 0..3 {
+            let deadline = clock.now() + SOON;
+            link.set(Traffic::Refused);
+            // The link may still take a connection that comes at the same moment.
+            while !is_refused().await && clock.now() < deadline {}
+            for _ in 0..5 {
+                assert!(is_refused().await);
+            }
+            let taken = TcpListener::bind(link.address).await;
+            assert!(taken.is_err(), "the port stays that of the link");
+            link.set(Traffic::WHOLE);
+            let mut stream = loop {
+                match TcpStream::connect(link.address).await {
+                    Ok(stream) => break stream,
+                    Err(error) => assert!(clock.now() < deadline, "{error}"),
+                }
+            };
+            stream.write_all(b"a").await.unwrap();
+            let mut byte = [0];
+            let read = stream.read_exact(&mut byte);
+            clock.timeout_at(deadline, read).await.unwrap().unwrap();
+        }
     }
 
     #[tokio::test]
     async fn slow_bytes_come_one_after_another() {
         let clock = Clock::system();
         let (_server, link, mut stream) = connected(&clock).await;
-        link.set(Traffic { to_server: Flow::Slow(200), ..Traffic::WHOLE });
+        link.set(Traffic::Flows { to_server: Flow::Slow(200), to_client: Flow::Whole });
         let start = clock.now();
         stream.write_all(&[7; 50]).await.unwrap();
         stream.read_exact(&mut [0; 50]).await.unwrap();

@@ -133,7 +133,7 @@ mod tests {
         assert!(!links[0].was_used() && links[1].was_used());
         assert!(got(&library, &links, other).await.contains("<other>"));
         assert!(!links[0].was_used(), "no link leads to the other server");
-        links[0].set(Traffic::CUT);
+        links[0].set(Traffic::Cut);
         let cut = got(&library, &links, first).await;
         assert!(links[0].was_used() && !cut.contains("<first>"), "{cut}");
         links[0].set(Traffic::WHOLE);

@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_node_that_still_reaches_other_servers_has_no_reason_to_end() {
-        let effect = FaultEffect::StorageLink { server: Some(1), traffic: Traffic::CUT };
+        let effect = FaultEffect::StorageLink { server: Some(1), traffic: Traffic::Cut };
         let of_one_server = Fault { effect, ..fault(FaultKind::StorageLink, 0) };
         for code in [4, 7, 10] {
             let exits = [exit(0, 25, status(code))];
