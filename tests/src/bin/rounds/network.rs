@@ -198,8 +198,10 @@ impl Direction {
     async fn pass(mut self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::Result<()> {
         let mut bytes = vec![0; 64 << 10];
         loop {
-            let count = from.read(&mut bytes).await?;
+            let count = from.read(&mut bytes).await.unwrap_or(0);
             if count == 0 {
+                // The other side hears of the end as late as of bytes.
+                self.allowed(1).await;
                 return to.shutdown().await;
             }
             let mut left = &bytes[..count];
@@ -333,6 +335,23 @@ mod tests {
             let read = stream.read_exact(&mut byte);
             clock.timeout_at(deadline, read).await.unwrap().unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_connection_stalls_like_its_bytes() {
+        let clock = Clock::system();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let link = Link::start(listener.local_addr().unwrap(), &clock).await.unwrap();
+        let client = TcpStream::connect(link.address).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        link.set(Traffic::both(Flow::Stalled));
+        drop(client);
+        let mut byte = [0];
+        let read = server.read(&mut byte);
+        assert!(clock.timeout_at(clock.now() + SHORT, read).await.is_err(), "it heard of the end");
+        link.set(Traffic::WHOLE);
+        let read = server.read(&mut byte);
+        assert_eq!(clock.timeout_at(clock.now() + SOON, read).await.unwrap().unwrap(), 0);
     }
 
     #[tokio::test]
