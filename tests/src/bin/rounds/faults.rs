@@ -15,6 +15,7 @@ use crate::{
     cluster::Cluster,
     network::{Link, Traffic},
     node::Node,
+    shim::FullDisk,
     storage::value_name,
 };
 
@@ -68,7 +69,7 @@ pub(crate) enum FaultEffect {
     PeerLink(Traffic),
     KillServer,
     PauseServer,
-    FullDisk,
+    FullDisk(FullDisk),
     Clock {
         jump: Duration,
         is_ahead: bool,
@@ -100,7 +101,7 @@ impl FaultEffect {
             FaultEffect::PeerLink(_) => FaultKind::PeerLink,
             FaultEffect::KillServer => FaultKind::KillServer,
             FaultEffect::PauseServer => FaultKind::PauseServer,
-            FaultEffect::FullDisk => FaultKind::FullDisk,
+            FaultEffect::FullDisk(_) => FaultKind::FullDisk,
             FaultEffect::Clock { .. } => FaultKind::Clock,
         }
     }
@@ -129,6 +130,7 @@ impl fmt::Display for Fault {
                 let sign = if is_ahead { "+" } else { "-" };
                 write!(f, "{kind} of node {target} ({sign}{jump:?})")?;
             }
+            FaultEffect::FullDisk(full) => write!(f, "{kind} of node {target} ({full})")?,
             _ => write!(f, "{kind} of node {target}")?,
         }
         if lasts.is_zero() { Ok(()) } else { write!(f, " for {lasts:.1?}") }
@@ -228,8 +230,8 @@ impl Fault {
             FaultEffect::PauseServer => {
                 return Ok(Begun::until_dropped(cluster.storage.suspend(self.target)?));
             }
-            FaultEffect::FullDisk => {
-                node.faults.set_full(true)?;
+            FaultEffect::FullDisk(full) => {
+                node.faults.set_full(Some(full))?;
                 pid.is_some()
             }
             FaultEffect::Clock { jump, is_ahead } => {
@@ -259,7 +261,7 @@ impl Fault {
             FaultEffect::ClientLink(_) => node.client_link.set(Traffic::WHOLE),
             FaultEffect::PeerLink(_) => set_links(node.peer_link.as_slice(), Traffic::WHOLE),
             FaultEffect::KillServer => cluster.storage.wait_for_server(self.target, clock).await?,
-            FaultEffect::FullDisk => node.faults.set_full(false)?,
+            FaultEffect::FullDisk(_) => node.faults.set_full(None)?,
             FaultEffect::Clock { .. } => node.faults.set_clock(Duration::ZERO, true)?,
         }
         Ok(())
@@ -319,7 +321,7 @@ impl From<FaultKind> for FaultEffect {
             FaultKind::PeerLink => FaultEffect::PeerLink(Traffic::Cut),
             FaultKind::KillServer => FaultEffect::KillServer,
             FaultKind::PauseServer => FaultEffect::PauseServer,
-            FaultKind::FullDisk => FaultEffect::FullDisk,
+            FaultKind::FullDisk => FaultEffect::FullDisk(FullDisk::TakesBlocks),
             FaultKind::Clock => {
                 FaultEffect::Clock { jump: Duration::from_secs(60), is_ahead: true }
             }

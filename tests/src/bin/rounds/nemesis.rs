@@ -9,6 +9,7 @@ use crate::{
     cluster::LEASE,
     faults::{Fault, FaultEffect, FaultKind},
     network::{Flow, Traffic},
+    shim::FullDisk,
 };
 
 /// What a run can break.
@@ -76,7 +77,9 @@ fn effect(rng: &mut Rng, targets: &Targets, kind: FaultKind) -> FaultEffect {
         FaultKind::PeerLink => FaultEffect::PeerLink(traffic(rng)),
         FaultKind::KillServer => FaultEffect::KillServer,
         FaultKind::PauseServer => FaultEffect::PauseServer,
-        FaultKind::FullDisk => FaultEffect::FullDisk,
+        FaultKind::FullDisk => {
+            FaultEffect::FullDisk(FullDisk::ALL[rng.usize(..FullDisk::ALL.len())])
+        }
         FaultKind::Clock => {
             // Less than a day: a storage with the clock of the node forgets idempotency keys after
             // a day.
