@@ -1,8 +1,10 @@
 //! The faults of a run, and how each begins and ends.
 
 mod possible;
+#[cfg(test)]
+mod tests;
 
-use std::{any::Any, fmt, slice, sync::atomic::Ordering, time::Duration};
+use std::{any::Any, fmt, io, slice, sync::atomic::Ordering, time::Duration};
 
 use clap::ValueEnum;
 use clock::Clock;
@@ -21,6 +23,13 @@ use crate::{
 
 /// The time for a node to end its drain. Other faults of the round may last for so long.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// The time for a node to answer an order. A node that stands still obeys when it goes on, and
+/// then its answer must still be read: other faults of the round may last for so long.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// The pause between two looks at the process of a node.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 #[value(rename_all = "snake_case")]
@@ -139,7 +148,8 @@ impl fmt::Display for Fault {
 
 /// A fault that has begun.
 struct Begun {
-    has_effect: bool,
+    /// Whether there was something that the fault could hit, or an order was obeyed.
+    was_taken: bool,
     /// The process that the fault ends, if the fault ends with the process.
     ending: Option<Pid>,
     /// A value that ends the fault when it is dropped, if the fault needs one.
@@ -148,7 +158,7 @@ struct Begun {
 
 impl Begun {
     fn until_dropped(undo: impl Any) -> Begun {
-        Begun { has_effect: true, ending: None, undo: Some(Box::new(undo)) }
+        Begun { was_taken: true, ending: None, undo: Some(Box::new(undo)) }
     }
 }
 
@@ -164,64 +174,86 @@ impl Fault {
     }
 
     /// Lets the fault happen, from its begin to its end. Returns whether it had an effect: an order
-    /// may reach no node that can obey it, and another fault no process.
+    /// may reach no node that can obey it, a link may have no connection, and a node may be down
+    /// for the whole time.
     pub(crate) async fn play(
         &self,
         cluster: &Cluster,
         clock: &Clock,
         note: &(dyn Fn(String) + Sync),
     ) -> Result<bool, BenchError> {
+        let node = self.node(cluster);
         clock.sleep(self.delay).await;
         note(format!("begin {self}"));
-        let Begun { has_effect, ending, undo } = self.begin(cluster, clock).await?;
-        if has_effect {
-            clock.sleep(self.lasts).await;
-            let node = self.node(cluster);
-            if !node.ended(ending, clock).await {
-                return Err(
-                    format!("{} did not end in time after {}", node.name, self.kind()).into()
-                );
-            }
+        let Begun { was_taken, ending, undo } = self.begin(cluster, clock).await?;
+        let ran = was_taken && self.last(node, clock).await;
+        if !node.ended(ending.filter(|_| was_taken), clock).await {
+            let kind = self.kind();
+            return Err(format!("{} did not end in time after {kind}", node.name).into());
         }
         drop(undo);
         self.end(cluster, clock).await?;
         note(format!("end {self}"));
+        let has_effect = was_taken && self.was_felt(node, ran)?;
         if !has_effect {
             note(format!("without effect: {self}"));
         }
         Ok(has_effect)
     }
 
+    /// Waits until the fault must end. Returns whether the node ran at some time.
+    async fn last(&self, node: &Node, clock: &Clock) -> bool {
+        let (end, mut ran) = (clock.now() + self.lasts, node.runs());
+        while clock.now() < end {
+            clock.sleep(end.saturating_since(clock.now()).min(LOOK_PAUSE)).await;
+            ran |= node.runs();
+        }
+        ran
+    }
+
+    /// Whether something noticed the fault, which is over. `ran` says whether the node ran at some
+    /// time: clients try to reach a node that is down, too.
+    fn was_felt(&self, node: &Node, ran: bool) -> io::Result<bool> {
+        Ok(match self.effect {
+            FaultEffect::StorageLink { server, .. } => ran && were_hit(storage_links(node, server)),
+            FaultEffect::ClientLink(_) => ran && node.client_link.was_hit(),
+            FaultEffect::PeerLink(_) => ran && were_hit(node.peer_link.as_slice()),
+            FaultEffect::FullDisk(_) => node.faults.has_refused()?,
+            FaultEffect::Clock { .. } => node.faults.clock_was_read()?,
+            // Signals and orders were taken.
+            _ => true,
+        })
+    }
+
     async fn begin(&self, cluster: &Cluster, clock: &Clock) -> Result<Begun, BenchError> {
         let node = self.node(cluster);
-        let pid = node.pid();
         let mut ending = None;
-        let has_effect = match self.effect {
+        let was_taken = match self.effect {
             FaultEffect::Kill => {
                 node.stays_down.store(true, Ordering::SeqCst);
                 node.signal(Signal::KILL)
             }
             FaultEffect::Pause => node.signal(Signal::STOP),
             FaultEffect::Stop => {
-                ending = pid;
+                ending = node.pid();
                 node.signal(Signal::TERM)
             }
             FaultEffect::StepDown => {
-                ending = pid;
-                is_obeyed(node, clock, "/step-down").await
+                ending = node.pid();
+                is_obeyed(node, clock, "/step-down", ORDER_TIMEOUT).await
             }
-            FaultEffect::Drain => is_obeyed(node, clock, "/drain").await,
+            FaultEffect::Drain => is_obeyed(node, clock, "/drain", ORDER_TIMEOUT).await,
             FaultEffect::StorageLink { server, traffic } => {
                 set_links(storage_links(node, server), traffic);
-                pid.is_some()
+                true
             }
             FaultEffect::ClientLink(traffic) => {
                 node.client_link.set(traffic);
-                pid.is_some()
+                true
             }
             FaultEffect::PeerLink(traffic) => {
                 set_links(node.peer_link.as_slice(), traffic);
-                pid.is_some()
+                true
             }
             FaultEffect::KillServer => {
                 let server = &cluster.storage.servers[self.target];
@@ -232,14 +264,14 @@ impl Fault {
             }
             FaultEffect::FullDisk(full) => {
                 node.faults.set_full(Some(full))?;
-                pid.is_some()
+                true
             }
             FaultEffect::Clock { jump, is_ahead } => {
                 node.faults.set_clock(jump, is_ahead)?;
-                pid.is_some()
+                true
             }
         };
-        Ok(Begun { has_effect, ending, undo: None })
+        Ok(Begun { was_taken, ending, undo: None })
     }
 
     fn node<'a>(&self, cluster: &'a Cluster) -> &'a Node {
@@ -276,17 +308,21 @@ fn storage_links(node: &Node, server: Option<usize>) -> &[Link] {
     }
 }
 
+fn were_hit(links: &[Link]) -> bool {
+    links.iter().any(Link::was_hit)
+}
+
 fn set_links(links: &[Link], traffic: Traffic) {
     links.iter().for_each(|link| link.set(traffic));
 }
 
 /// Orders something at the admin endpoint, and returns whether the node obeys. A node that does not
 /// lead cannot.
-async fn is_obeyed(node: &Node, clock: &Clock, path: &str) -> bool {
+async fn is_obeyed(node: &Node, clock: &Clock, path: &str, patience: Duration) -> bool {
     let headers = vec![("x-vvm-admin", "1".to_owned())];
     let (path, body) = (path.to_owned(), String::new());
     let request = HttpRequest { method: "POST", path, headers, body };
-    let answer = api::send(clock, node.admin, &request, ANSWER_TIMEOUT).await;
+    let answer = api::send(clock, node.admin, &request, patience).await;
     answer.is_ok_and(|answer| answer.status == 202)
 }
 
@@ -294,7 +330,7 @@ async fn is_obeyed(node: &Node, clock: &Clock, path: &str) -> bool {
 /// lasts would leave it without partitions for the rest of the run.
 async fn cancel_drain(node: &Node, clock: &Clock) -> Result<(), BenchError> {
     let deadline = clock.now() + CANCEL_TIMEOUT;
-    while !is_obeyed(node, clock, "/drain?cancel=true").await {
+    while !is_obeyed(node, clock, "/drain?cancel=true", ANSWER_TIMEOUT).await {
         if clock.now() >= deadline {
             let name = &node.name;
             return Err(format!("{name} did not end its drain in {CANCEL_TIMEOUT:?}").into());

@@ -76,11 +76,19 @@ impl fmt::Display for Traffic {
     }
 }
 
+/// What a link has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    connection: AtomicBool,
+    /// A connection or a byte that the last bad traffic hit.
+    hit: AtomicBool,
+}
+
 /// A proxy in front of a server. Dropping it closes all its connections.
 pub(crate) struct Link {
     pub(crate) address: SocketAddr,
     pub(crate) server: SocketAddr,
-    was_used: Arc<AtomicBool>,
+    seen: Arc<Seen>,
     traffic: watch::Sender<Traffic>,
     /// Keeps the port while nothing listens.
     _port: TcpSocket,
@@ -92,19 +100,28 @@ impl Link {
         let port = bound(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let address = port.local_addr()?;
         let (traffic, watched) = watch::channel(Traffic::WHOLE);
-        let was_used = Arc::default();
+        let seen = Arc::default();
         let mut tasks = JoinSet::new();
-        let (used, clock) = (Arc::clone(&was_used), clock.clone());
-        tasks.spawn(accept(listen(address)?, server, watched, used, clock));
-        Ok(Link { address, server, was_used, traffic, _port: port, _tasks: tasks })
+        let watched = Watched { traffic: watched, seen: Arc::clone(&seen), clock: clock.clone() };
+        tasks.spawn(accept(listen(address)?, server, watched));
+        Ok(Link { address, server, seen, traffic, _port: port, _tasks: tasks })
     }
 
     /// Whether there was a connection over this link.
     pub(crate) fn was_used(&self) -> bool {
-        self.was_used.load(Ordering::SeqCst)
+        self.seen.connection.load(Ordering::SeqCst)
+    }
+
+    /// Whether the last traffic that was not whole hit a connection or a byte. Nobody sees the
+    /// connections that are refused, so they always count as hit.
+    pub(crate) fn was_hit(&self) -> bool {
+        self.seen.hit.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set(&self, traffic: Traffic) {
+        if traffic != Traffic::WHOLE {
+            self.seen.hit.store(traffic == Traffic::Refused, Ordering::SeqCst);
+        }
         self.traffic.send_replace(traffic);
     }
 }
@@ -121,17 +138,25 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     bound(address)?.listen(BACKLOG)
 }
 
-async fn accept(
-    listener: TcpListener,
-    server: SocketAddr,
-    mut traffic: watch::Receiver<Traffic>,
-    was_used: Arc<AtomicBool>,
+/// What the tasks of a link have.
+#[derive(Clone)]
+struct Watched {
+    traffic: watch::Receiver<Traffic>,
+    seen: Arc<Seen>,
     clock: Clock,
-) {
+}
+
+impl Watched {
+    fn note_hit(&self) {
+        self.seen.hit.store(true, Ordering::SeqCst);
+    }
+}
+
+async fn accept(listener: TcpListener, server: SocketAddr, mut watched: Watched) {
     let Ok(address) = listener.local_addr() else { return };
     let (mut listening, mut connections) = (Some(listener), JoinSet::new());
     loop {
-        let now = *traffic.borrow_and_update();
+        let now = *watched.traffic.borrow_and_update();
         match now {
             Traffic::Refused => listening = None,
             // Another socket has the port, so a failure is one of this moment.
@@ -143,14 +168,15 @@ async fn accept(
             Some(accepted) = next(listening.as_ref()) => {
                 // A failed accept is that of one connection.
                 let Ok((client, _)) = accepted else { continue };
-                was_used.store(true, Ordering::SeqCst);
-                if !traffic.borrow().ends_connections() {
-                    connections.spawn(connect(client, server, traffic.clone(), clock.clone()));
+                watched.seen.connection.store(true, Ordering::SeqCst);
+                match watched.traffic.borrow().ends_connections() {
+                    true => watched.note_hit(),
+                    false => drop(connections.spawn(connect(client, server, watched.clone()))),
                 }
             }
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            changed = traffic.changed() => if changed.is_err() { return },
-            () = clock.sleep(LISTEN_AGAIN), if is_late => {}
+            changed = watched.traffic.changed() => if changed.is_err() { return },
+            () = watched.clock.sleep(LISTEN_AGAIN), if is_late => {}
         }
     }
 }
@@ -161,21 +187,16 @@ async fn next(listener: Option<&TcpListener>) -> Option<io::Result<(TcpStream, S
 }
 
 /// Passes the bytes of a connection until it ends, or the link is cut.
-async fn connect(
-    client: TcpStream,
-    server: SocketAddr,
-    mut traffic: watch::Receiver<Traffic>,
-    clock: Clock,
-) {
-    let (up, down) = (traffic.clone(), traffic.clone());
+async fn connect(client: TcpStream, server: SocketAddr, mut watched: Watched) {
+    let (up, down, seen) = (watched.clone(), watched.clone(), watched.clone());
     let passing = async {
         let server = TcpStream::connect(server).await?;
         server.set_nodelay(true)?;
         client.set_nodelay(true)?;
         let ((from_client, to_client), (from_server, to_server)) =
             (client.into_split(), server.into_split());
-        let up = Direction { traffic: up, is_to_server: true, clock: clock.clone() };
-        let down = Direction { traffic: down, is_to_server: false, clock };
+        let up = Direction { watched: up, is_to_server: true };
+        let down = Direction { watched: down, is_to_server: false };
         let (up, down) =
             tokio::join!(up.pass(from_client, to_server), down.pass(from_server, to_client));
         up.and(down)
@@ -183,15 +204,14 @@ async fn connect(
     tokio::select! {
         // The sides see the end of a connection by themselves.
         _ = passing => {}
-        _ = traffic.wait_for(|traffic| traffic.ends_connections()) => {}
+        _ = watched.traffic.wait_for(|traffic| traffic.ends_connections()) => seen.note_hit(),
     }
 }
 
 /// One direction of a connection.
 struct Direction {
-    traffic: watch::Receiver<Traffic>,
+    watched: Watched,
     is_to_server: bool,
-    clock: Clock,
 }
 
 impl Direction {
@@ -216,26 +236,29 @@ impl Direction {
     /// Waits until bytes may pass, and returns how many.
     async fn allowed(&mut self, count: usize) -> usize {
         loop {
-            let flow = match *self.traffic.borrow_and_update() {
+            let flow = match *self.watched.traffic.borrow_and_update() {
                 Traffic::Flows { to_server, .. } if self.is_to_server => to_server,
                 Traffic::Flows { to_client, .. } => to_client,
                 // The connection is about to end.
                 Traffic::Cut | Traffic::Refused => Flow::Stalled,
             };
+            if flow != Flow::Whole {
+                self.watched.note_hit();
+            }
             match flow {
                 Flow::Whole => return count,
                 Flow::Late(delay) => {
-                    self.clock.sleep(delay).await;
+                    self.watched.clock.sleep(delay).await;
                     return count;
                 }
                 Flow::Slow(per_second) => {
                     let piece = (per_second / 20).max(1);
-                    self.clock.sleep(Duration::from_millis(50)).await;
+                    self.watched.clock.sleep(Duration::from_millis(50)).await;
                     return count.min(piece as usize);
                 }
                 Flow::Stalled => {}
             }
-            if self.traffic.changed().await.is_err() {
+            if self.watched.traffic.changed().await.is_err() {
                 return count;
             }
         }
@@ -335,6 +358,43 @@ mod tests {
             let read = stream.read_exact(&mut byte);
             clock.timeout_at(deadline, read).await.unwrap().unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn bad_traffic_without_a_connection_or_a_byte_hits_nothing() {
+        let clock = Clock::system();
+        let (_server, link, mut stream) = connected(&clock).await;
+        let mut byte = [0];
+        let bad = [Traffic::both(Flow::Stalled), Traffic::both(Flow::Slow(1_000)), Traffic::Cut];
+        for traffic in bad {
+            stream.write_all(b"a").await.unwrap();
+            stream.read_exact(&mut byte).await.unwrap();
+            link.set(traffic);
+            let is_cut = traffic == Traffic::Cut;
+            if !is_cut {
+                clock.sleep(SHORT).await;
+                assert!(!link.was_hit(), "{traffic}: nobody sends anything");
+                stream.write_all(b"a").await.unwrap();
+            }
+            let deadline = clock.now() + SOON;
+            while !link.was_hit() && clock.now() < deadline {
+                clock.sleep(Duration::from_millis(10)).await;
+            }
+            link.set(Traffic::WHOLE);
+            assert!(link.was_hit(), "{traffic}");
+            if !is_cut {
+                stream.read_exact(&mut byte).await.unwrap();
+            }
+        }
+        link.set(Traffic::Cut);
+        clock.sleep(SHORT).await;
+        assert!(!link.was_hit(), "there is no connection any more");
+        drop(TcpStream::connect(link.address).await);
+        let deadline = clock.now() + SOON;
+        while !link.was_hit() && clock.now() < deadline {
+            clock.sleep(Duration::from_millis(10)).await;
+        }
+        assert!(link.was_hit(), "a new connection was cut");
     }
 
     #[tokio::test]

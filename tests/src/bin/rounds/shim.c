@@ -1,6 +1,7 @@
-/* Preloaded into `vvm`. A file that this program maps says how far the wall clock is off, and
- * whether the disk is full: eight bytes of nanoseconds, and eight bytes with a value of `space`.
- * The monotonic clock is not changed.
+/* Preloaded into `vvm`. A file that this program maps has four numbers of eight bytes: how far the
+ * wall clock is off, in nanoseconds; a value of `space`, which says whether the disk is full; 1 if
+ * the program has read a clock that is off; and 1 if the disk has refused something. The monotonic
+ * clock is not changed.
  *
  * A variable names servers, and a link to each: a connection to the server goes to the link. */
 
@@ -22,20 +23,24 @@
 
 static volatile int64_t *faults;
 
+enum { CLOCK, SPACE, CLOCK_WAS_READ, HAS_REFUSED, COUNT };
+
 __attribute__((constructor)) static void map_faults(void) {
     const char *path = getenv("ROUNDS_FAULTS");
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (fd < 0) return;
-    void *at = mmap(NULL, 16, PROT_READ, MAP_SHARED, fd, 0);
+    void *at = mmap(NULL, COUNT * sizeof *faults, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at != MAP_FAILED) faults = at;
     close(fd);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
     long failed = syscall(SYS_clock_gettime, clock, time);
-    if (failed == 0 && clock == CLOCK_REALTIME && faults) {
-        int64_t nanos = time->tv_nsec + faults[0] % 1000000000;
-        time->tv_sec += faults[0] / 1000000000;
+    int64_t off = clock == CLOCK_REALTIME && faults ? faults[CLOCK] : 0;
+    if (failed == 0 && off != 0) {
+        faults[CLOCK_WAS_READ] = 1;
+        int64_t nanos = time->tv_nsec + off % 1000000000;
+        time->tv_sec += off / 1000000000;
         if (nanos < 0) nanos += 1000000000, time->tv_sec -= 1;
         if (nanos >= 1000000000) nanos -= 1000000000, time->tv_sec += 1;
         time->tv_nsec = nanos;
@@ -50,11 +55,13 @@ enum space { TAKES_ALL, TAKES_NOTHING, TAKES_BLOCKS, TAKES_SIZES };
 #define BLOCK 4096
 
 static enum space space_for(int fd, struct stat *file) {
-    int is_full = faults && faults[1] && fstat(fd, file) == 0 && S_ISREG(file->st_mode);
-    return is_full ? (enum space)faults[1] : TAKES_ALL;
+    enum space space = faults ? (enum space)faults[SPACE] : TAKES_ALL;
+    int is_full = space != TAKES_ALL && fstat(fd, file) == 0 && S_ISREG(file->st_mode);
+    return is_full ? space : TAKES_ALL;
 }
 
 static int refuse(void) {
+    faults[HAS_REFUSED] = 1;
     errno = ENOSPC;
     return -1;
 }

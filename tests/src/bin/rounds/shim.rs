@@ -75,6 +75,12 @@ impl fmt::Display for FullDisk {
     }
 }
 
+/// The places of the numbers in the file, as the library has them.
+const CLOCK: u64 = 0;
+const SPACE: u64 = 1;
+const CLOCK_WAS_READ: u64 = 2;
+const HAS_REFUSED: u64 = 3;
+
 /// The file that a node maps.
 pub(crate) struct ShimFile {
     path: PathBuf,
@@ -83,8 +89,8 @@ pub(crate) struct ShimFile {
 
 impl ShimFile {
     pub(crate) fn create(path: &Path) -> io::Result<ShimFile> {
-        let file = File::create(path)?;
-        file.set_len(16)?;
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+        file.set_len(32)?;
         Ok(ShimFile { path: path.to_owned(), file })
     }
 
@@ -95,12 +101,38 @@ impl ShimFile {
     /// Sets how far the wall clock is ahead, or behind.
     pub(crate) fn set_clock(&self, off: Duration, is_ahead: bool) -> io::Result<()> {
         let nanos = i64::try_from(off.as_nanos()).map_err(io::Error::other)?;
-        self.file.write_all_at(&(if is_ahead { nanos } else { -nanos }).to_ne_bytes(), 0)
+        if nanos != 0 {
+            self.put(CLOCK_WAS_READ, 0)?;
+        }
+        self.put(CLOCK, if is_ahead { nanos } else { -nanos })
     }
 
     /// Lets the disk be full in this way, or `None` for a disk with space.
     pub(crate) fn set_full(&self, full: Option<FullDisk>) -> io::Result<()> {
-        self.file.write_all_at(&full.map_or(0, FullDisk::code).to_ne_bytes(), 8)
+        if full.is_some() {
+            self.put(HAS_REFUSED, 0)?;
+        }
+        self.put(SPACE, full.map_or(0, FullDisk::code))
+    }
+
+    /// Whether the node has read the clock that was set last.
+    pub(crate) fn clock_was_read(&self) -> io::Result<bool> {
+        self.has(CLOCK_WAS_READ)
+    }
+
+    /// Whether the disk that was full last has refused something.
+    pub(crate) fn has_refused(&self) -> io::Result<bool> {
+        self.has(HAS_REFUSED)
+    }
+
+    fn put(&self, place: u64, number: i64) -> io::Result<()> {
+        self.file.write_all_at(&number.to_ne_bytes(), place * 8)
+    }
+
+    fn has(&self, place: u64) -> io::Result<bool> {
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, place * 8)?;
+        Ok(i64::from_ne_bytes(bytes) != 0)
     }
 }
 
@@ -264,9 +296,12 @@ mod tests {
             command.env("LD_PRELOAD", &library).env(FAULTS, faults.path()).stderr(Stdio::null());
             command.status().await.unwrap().success()
         };
+        assert!(!faults.has_refused().unwrap());
         assert!(!grow().await);
         faults.set_full(None).unwrap();
-        assert!(grow().await);
+        assert!(grow().await && faults.has_refused().unwrap());
+        faults.set_full(Some(FullDisk::TakesSizes)).unwrap();
+        assert!(grow().await && !faults.has_refused().unwrap(), "it took all");
     }
 
     /// A server that sends its name over each connection.
