@@ -39,6 +39,8 @@ pub(crate) struct Bounds {
     /// the kinds of faults.
     pub(crate) gaps: BTreeMap<String, Vec<Duration>>,
     pub(crate) rounds: Vec<Round>,
+    /// Faults before the first round. They explain ends of processes, and prove nothing.
+    pub(crate) proofs: Vec<Round>,
     /// When all nodes were told to stop, and when they had stopped, in microseconds.
     pub(crate) stops: Vec<(u64, u64)>,
     /// What the nodes print. `None` before they have started.

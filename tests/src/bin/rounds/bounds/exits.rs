@@ -32,6 +32,7 @@ impl Bounds {
         let mut rounds = self
             .rounds
             .iter()
+            .chain(&self.proofs)
             .filter(|round| (round.begin..=self.explains_until(round)).contains(&exit.at));
         was_stopped && kinds.contains(&FaultKind::Stop)
             || rounds.any(|round| {
@@ -206,5 +207,18 @@ mod tests {
         assert!(bounds.violations.is_empty(), "{:?}", bounds.violations);
         bounds.check_exits(&[exit(0, 30, status(7))]);
         assert_eq!(bounds.violations.len(), 1);
+    }
+
+    #[test]
+    fn a_proof_explains_ends_and_is_no_round() {
+        let faults = vec![fault(FaultKind::StorageLink, 1)];
+        let (begin, healed, end) = (20 * SECOND, 21 * SECOND, 22 * SECOND);
+        let proof = Round { faults, begin, healed, end, takeover: None };
+        let mut bounds = Bounds { proofs: vec![proof], ..Bounds::default() };
+        bounds.check_exits(&[exit(1, 22, status(7))]);
+        assert!(bounds.violations.is_empty(), "{:?}", bounds.violations);
+        bounds.check_exits(&[exit(0, 22, status(7))]);
+        bounds.check_rounds();
+        assert_eq!(bounds.violations.len(), 2, "{:?}", bounds.violations);
     }
 }
