@@ -1,5 +1,9 @@
 //! Links between a node and the others: proxies that can be slow, silent, or cut.
 
+mod listening;
+#[cfg(test)]
+mod tests;
+
 use std::{
     fmt,
     net::SocketAddr,
@@ -22,8 +26,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// The connections that wait for a link to accept them.
-const BACKLOG: u32 = 1_024;
+use self::listening::{Door, Listening, bound, listen};
 
 /// The pause until a link that cannot listen tries again.
 const LISTEN_AGAIN: Duration = Duration::from_millis(20);
@@ -36,8 +39,8 @@ pub(crate) enum Flow {
     Late(Duration),
     /// So many bytes in a second.
     Slow(u32),
-    /// Nothing passes, and neither side is told. What waits passes when the fault is over, as after
-    /// a break in a network.
+    /// Nothing passes, and neither side is told. Nobody answers a new connection. What waits passes
+    /// when the fault is over, as after a break in a network.
     Stalled,
 }
 
@@ -61,6 +64,15 @@ impl Traffic {
 
     fn ends_connections(self) -> bool {
         matches!(self, Traffic::Cut | Traffic::Refused)
+    }
+
+    fn door(self) -> Door {
+        match self {
+            Traffic::Flows { to_server: Flow::Stalled, .. }
+            | Traffic::Flows { to_client: Flow::Stalled, .. } => Door::Silent,
+            Traffic::Flows { .. } | Traffic::Cut => Door::Open,
+            Traffic::Refused => Door::Closed,
+        }
     }
 }
 
@@ -113,29 +125,17 @@ impl Link {
     }
 
     /// Whether the last traffic that was not whole hit a connection or a byte. Nobody sees the
-    /// connections that are refused, so they always count as hit.
+    /// connections that are refused or get no answer, so they always count as hit.
     pub(crate) fn was_hit(&self) -> bool {
         self.seen.hit.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set(&self, traffic: Traffic) {
         if traffic != Traffic::WHOLE {
-            self.seen.hit.store(traffic == Traffic::Refused, Ordering::SeqCst);
+            self.seen.hit.store(traffic.door() != Door::Open, Ordering::SeqCst);
         }
         self.traffic.send_replace(traffic);
     }
-}
-
-/// A socket with an address that several sockets of this user may have at the same time.
-fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = TcpSocket::new_v4()?;
-    socket.set_reuseport(true)?;
-    socket.bind(address)?;
-    Ok(socket)
-}
-
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    bound(address)?.listen(BACKLOG)
 }
 
 /// What the tasks of a link have.
@@ -154,18 +154,19 @@ impl Watched {
 
 async fn accept(listener: TcpListener, server: SocketAddr, mut watched: Watched) {
     let Ok(address) = listener.local_addr() else { return };
-    let (mut listening, mut connections) = (Some(listener), JoinSet::new());
+    let (mut listening, mut connections) = (Listening::Open(listener), JoinSet::new());
     loop {
-        let now = *watched.traffic.borrow_and_update();
-        match now {
-            Traffic::Refused => listening = None,
+        let door = watched.traffic.borrow_and_update().door();
+        if listening.door() != door {
+            // Two sockets that listen would share the connections.
+            drop(listening);
+            let started = Listening::start(door, address, &watched.clock).await;
             // Another socket has the port, so a failure is one of this moment.
-            _ if listening.is_none() => listening = listen(address).ok(),
-            _ => {}
+            listening = started.unwrap_or(Listening::Closed);
         }
-        let is_late = listening.is_none() && now != Traffic::Refused;
+        let is_late = listening.door() != door;
         tokio::select! {
-            Some(accepted) = next(listening.as_ref()) => {
+            Some(accepted) = listening.next() => {
                 // A failed accept is that of one connection.
                 let Ok((client, _)) = accepted else { continue };
                 watched.seen.connection.store(true, Ordering::SeqCst);
@@ -179,11 +180,6 @@ async fn accept(listener: TcpListener, server: SocketAddr, mut watched: Watched)
             () = watched.clock.sleep(LISTEN_AGAIN), if is_late => {}
         }
     }
-}
-
-/// The next connection. `None` at once if nothing listens.
-async fn next(listener: Option<&TcpListener>) -> Option<io::Result<(TcpStream, SocketAddr)>> {
-    Some(listener?.accept().await)
 }
 
 /// Passes the bytes of a connection until it ends, or the link is cut.
@@ -262,166 +258,5 @@ impl Direction {
                 return count;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SOON: Duration = Duration::from_secs(10);
-    const SHORT: Duration = Duration::from_millis(100);
-
-    /// A server that sends back what it receives, a link to it, and a connection over the link.
-    async fn connected(clock: &Clock) -> (JoinSet<()>, Link, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = listener.local_addr().unwrap();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            loop {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let (mut read, mut write) = stream.split();
-                // The link may be cut.
-                let _ = io::copy(&mut read, &mut write).await;
-            }
-        });
-        let link = Link::start(server, clock).await.unwrap();
-        let stream = TcpStream::connect(link.address).await.unwrap();
-        (tasks, link, stream)
-    }
-
-    #[tokio::test]
-    async fn bytes_that_stall_pass_when_the_fault_is_over() {
-        let clock = Clock::system();
-        for traffic in [
-            Traffic::Flows { to_server: Flow::Stalled, to_client: Flow::Whole },
-            Traffic::Flows { to_server: Flow::Whole, to_client: Flow::Stalled },
-        ] {
-            let (_server, link, mut stream) = connected(&clock).await;
-            let mut byte = [0];
-            stream.write_all(b"a").await.unwrap();
-            stream.read_exact(&mut byte).await.unwrap();
-            link.set(traffic);
-            stream.write_all(b"b").await.unwrap();
-            let read = stream.read_exact(&mut byte);
-            assert!(clock.timeout_at(clock.now() + SHORT, read).await.is_err(), "{traffic:?}");
-            link.set(Traffic::WHOLE);
-            let read = stream.read_exact(&mut byte);
-            clock.timeout_at(clock.now() + SOON, read).await.unwrap().unwrap();
-            assert_eq!(byte, *b"b");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_link_that_is_cut_or_refused_closes_its_connections() {
-        let clock = Clock::system();
-        for traffic in [Traffic::Cut, Traffic::Refused] {
-            let (_server, link, mut stream) = connected(&clock).await;
-            stream.write_all(b"a").await.unwrap();
-            stream.read_exact(&mut [0]).await.unwrap();
-            link.set(traffic);
-            let mut byte = [0];
-            let read = stream.read(&mut byte);
-            let read = clock.timeout_at(clock.now() + SOON, read).await.unwrap();
-            assert!(matches!(read, Ok(0) | Err(_)), "{traffic}: {read:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn new_connections_are_refused_at_once_until_the_fault_is_over() {
-        let clock = Clock::system();
-        let (_server, link, stream) = connected(&clock).await;
-        drop(stream);
-        let is_refused = async || {
-            let connected = TcpStream::connect(link.address).await;
-            connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-        };
-        for _ in 0..3 {
-            let deadline = clock.now() + SOON;
-            link.set(Traffic::Refused);
-            // The link may still take a connection that comes at the same moment.
-            while !is_refused().await && clock.now() < deadline {}
-            for _ in 0..5 {
-                assert!(is_refused().await);
-            }
-            let taken = TcpListener::bind(link.address).await;
-            assert!(taken.is_err(), "the port stays that of the link");
-            link.set(Traffic::WHOLE);
-            let mut stream = loop {
-                match TcpStream::connect(link.address).await {
-                    Ok(stream) => break stream,
-                    Err(error) => assert!(clock.now() < deadline, "{error}"),
-                }
-            };
-            stream.write_all(b"a").await.unwrap();
-            let mut byte = [0];
-            let read = stream.read_exact(&mut byte);
-            clock.timeout_at(deadline, read).await.unwrap().unwrap();
-        }
-    }
-
-    #[tokio::test]
-    async fn bad_traffic_without_a_connection_or_a_byte_hits_nothing() {
-        let clock = Clock::system();
-        let (_server, link, mut stream) = connected(&clock).await;
-        let mut byte = [0];
-        let bad = [Traffic::both(Flow::Stalled), Traffic::both(Flow::Slow(1_000)), Traffic::Cut];
-        for traffic in bad {
-            stream.write_all(b"a").await.unwrap();
-            stream.read_exact(&mut byte).await.unwrap();
-            link.set(traffic);
-            let is_cut = traffic == Traffic::Cut;
-            if !is_cut {
-                clock.sleep(SHORT).await;
-                assert!(!link.was_hit(), "{traffic}: nobody sends anything");
-                stream.write_all(b"a").await.unwrap();
-            }
-            let deadline = clock.now() + SOON;
-            while !link.was_hit() && clock.now() < deadline {
-                clock.sleep(Duration::from_millis(10)).await;
-            }
-            link.set(Traffic::WHOLE);
-            assert!(link.was_hit(), "{traffic}");
-            if !is_cut {
-                stream.read_exact(&mut byte).await.unwrap();
-            }
-        }
-        link.set(Traffic::Cut);
-        clock.sleep(SHORT).await;
-        assert!(!link.was_hit(), "there is no connection any more");
-        drop(TcpStream::connect(link.address).await);
-        let deadline = clock.now() + SOON;
-        while !link.was_hit() && clock.now() < deadline {
-            clock.sleep(Duration::from_millis(10)).await;
-        }
-        assert!(link.was_hit(), "a new connection was cut");
-    }
-
-    #[tokio::test]
-    async fn the_end_of_a_connection_stalls_like_its_bytes() {
-        let clock = Clock::system();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let link = Link::start(listener.local_addr().unwrap(), &clock).await.unwrap();
-        let client = TcpStream::connect(link.address).await.unwrap();
-        let (mut server, _) = listener.accept().await.unwrap();
-        link.set(Traffic::both(Flow::Stalled));
-        drop(client);
-        let mut byte = [0];
-        let read = server.read(&mut byte);
-        assert!(clock.timeout_at(clock.now() + SHORT, read).await.is_err(), "it heard of the end");
-        link.set(Traffic::WHOLE);
-        let read = server.read(&mut byte);
-        assert_eq!(clock.timeout_at(clock.now() + SOON, read).await.unwrap().unwrap(), 0);
-    }
-
-    #[tokio::test]
-    async fn slow_bytes_come_one_after_another() {
-        let clock = Clock::system();
-        let (_server, link, mut stream) = connected(&clock).await;
-        link.set(Traffic::Flows { to_server: Flow::Slow(200), to_client: Flow::Whole });
-        let start = clock.now();
-        stream.write_all(&[7; 50]).await.unwrap();
-        stream.read_exact(&mut [0; 50]).await.unwrap();
-        assert!(clock.now() - start > Duration::from_millis(150));
     }
 }
