@@ -12,6 +12,9 @@ use crate::{
     shim::FullDisk,
 };
 
+/// The draws for each fault of a round, as a draw may give a fault that the round has already.
+const TRIES: usize = 8;
+
 /// What a run can break.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
@@ -31,7 +34,11 @@ pub(crate) fn plan(rng: &mut Rng, targets: &Targets) -> Vec<Fault> {
         _ => 3,
     };
     let mut faults: Vec<Fault> = Vec::new();
-    for _ in 0..count {
+    // A run with few kinds of faults has fewer of them at the same time.
+    for _ in 0..count * TRIES {
+        if faults.len() == count {
+            break;
+        }
         let fault = one(rng, targets);
         let is_of_server = |kind| matches!(kind, FaultKind::KillServer | FaultKind::PauseServer);
         // A storage of several servers keeps its quorum: at most one server fails.
