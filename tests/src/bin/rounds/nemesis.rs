@@ -142,7 +142,7 @@ fn traffic(rng: &mut Rng) -> Traffic {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use clap::ValueEnum;
 
@@ -218,5 +218,102 @@ mod tests {
         let mut rng = Rng::with_seed(3);
         let mut faults = (0..100).flat_map(|_| plan(&mut rng, &targets));
         assert!(faults.all(|fault| fault.lasts.is_zero()));
+    }
+
+    /// What distinguishes faults of one kind.
+    fn forms(fault: &Fault, targets: &Targets) -> Vec<String> {
+        let (kind, target) = (fault.kind(), fault.target);
+        let length = match fault.lasts {
+            lasts if lasts.is_zero() => "as long as the process",
+            lasts if lasts < LEASE / 2 => "short",
+            lasts if lasts < LEASE.mul_f64(1.2) => "a lease",
+            lasts if lasts < targets.takeover + GAP_SLACK => "longer than a lease",
+            _ => "longer than a takeover",
+        };
+        let mut forms = vec![format!("{kind} {length}"), format!("{kind} {target}")];
+        let name = |flow| match flow {
+            Flow::Whole => "whole",
+            Flow::Late(_) => "late",
+            Flow::Slow(_) => "slow",
+            Flow::Stalled => "stalled",
+        };
+        match fault.effect {
+            FaultEffect::StorageLink { traffic, .. }
+            | FaultEffect::ClientLink(traffic)
+            | FaultEffect::PeerLink(traffic) => forms.push(match traffic {
+                Traffic::Flows { to_server, to_client } => {
+                    format!("{kind} there {} back {}", name(to_server), name(to_client))
+                }
+                Traffic::Cut | Traffic::Refused => format!("{kind} {traffic}"),
+            }),
+            FaultEffect::Clock { jump, is_ahead } => {
+                forms.push(format!("{kind} {jump:?} {is_ahead}"))
+            }
+            FaultEffect::FullDisk(full) => forms.push(format!("{kind} {full}")),
+            _ => {}
+        }
+        if let FaultEffect::StorageLink { server, .. } = fault.effect {
+            forms.push(format!("{kind} to {server:?}"));
+        }
+        forms
+    }
+
+    /// The numbers of forms of a kind: lengths, targets, and those of its effect.
+    fn forms_of(kind: FaultKind, targets: &Targets) -> usize {
+        let is_cluster = targets.nodes > 1;
+        // Each direction and both can stall, be late and be slow, and a link can be cut or refuse.
+        let traffic = 3 * 3 + 2;
+        match kind {
+            FaultKind::Stop | FaultKind::StepDown => 1 + targets.nodes,
+            FaultKind::Kill | FaultKind::Pause => 3 + usize::from(is_cluster) + targets.nodes,
+            FaultKind::Drain => 3 + targets.nodes,
+            FaultKind::ClientLink | FaultKind::PeerLink => {
+                3 + usize::from(is_cluster) + targets.nodes + traffic
+            }
+            FaultKind::StorageLink => {
+                let servers = if targets.servers > 1 { 1 + targets.servers } else { 1 };
+                3 + usize::from(is_cluster) + targets.nodes + traffic + servers
+            }
+            FaultKind::KillServer | FaultKind::PauseServer => {
+                3 + usize::from(is_cluster && targets.servers > 1) + targets.servers
+            }
+            FaultKind::FullDisk => 3 + targets.nodes + 3,
+            FaultKind::Clock => 3 + targets.nodes + 6,
+        }
+    }
+
+    /// The largest number of faults of a round that are there at the same time.
+    fn together(faults: &[Fault]) -> usize {
+        // The end of a process takes some time, too.
+        let end = |fault: &Fault| fault.delay + fault.lasts.max(Duration::from_millis(100));
+        let at_begin = |fault: &Fault| {
+            let begun = faults.iter().filter(|other| other.delay <= fault.delay);
+            begun.filter(|other| end(other) > fault.delay).count()
+        };
+        faults.iter().map(at_begin).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn a_thousand_rounds_have_each_fault_in_each_form_and_several_at_once() {
+        use FaultKind::{ClientLink, Clock, FullDisk, Kill, Pause, Stop};
+        let all = FaultKind::value_variants().to_vec();
+        for (nodes, servers, kinds) in [
+            (3, 1, all.clone()),
+            (3, 3, all),
+            (1, 1, vec![Kill, Pause, Stop, ClientLink, FullDisk, Clock]),
+        ] {
+            let targets = Targets { servers, ..targets(nodes, kinds) };
+            let mut rng = Rng::with_seed(5);
+            let rounds: Vec<Vec<Fault>> = (0..1_000).map(|_| plan(&mut rng, &targets)).collect();
+            let mut seen: BTreeMap<FaultKind, BTreeSet<String>> = BTreeMap::new();
+            for fault in rounds.iter().flatten() {
+                seen.entry(fault.kind()).or_default().extend(forms(fault, &targets));
+            }
+            for kind in &targets.kinds {
+                assert_eq!(seen[kind].len(), forms_of(*kind, &targets), "{:?}", seen[kind]);
+            }
+            let with = |count| rounds.iter().filter(|round| together(round) >= count).count();
+            assert!(with(2) > 350 && with(3) > 50, "{} with two, {} with three", with(2), with(3));
+        }
     }
 }
