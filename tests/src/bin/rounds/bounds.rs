@@ -39,6 +39,8 @@ pub(crate) struct Bounds {
     /// the kinds of faults.
     pub(crate) gaps: BTreeMap<String, Vec<Duration>>,
     pub(crate) rounds: Vec<Round>,
+    /// Faults before the first round. They explain ends of processes, and prove nothing.
+    pub(crate) proofs: Vec<Round>,
     /// When all nodes were told to stop, and when they had stopped, in microseconds.
     pub(crate) stops: Vec<(u64, u64)>,
     /// What the nodes print. `None` before they have started.
@@ -63,7 +65,7 @@ pub(crate) struct Round {
 impl Round {
     fn name(&self) -> String {
         let mut names: Vec<String> =
-            self.faults.iter().map(|fault| fault.kind.to_string()).collect();
+            self.faults.iter().map(|fault| fault.kind().to_string()).collect();
         names.sort_unstable();
         names.join(" + ")
     }
@@ -78,14 +80,14 @@ impl Round {
 pub(crate) fn takeover(printed: &Printed, nodes: usize, faults: &[Fault]) -> Option<Duration> {
     use FaultKind::{ClientLink, Clock, Drain, Kill, Pause, PeerLink, StepDown, Stop};
     let is_of_node = |fault: &Fault| {
-        let kind = fault.kind;
+        let kind = fault.kind();
         matches!(kind, Kill | Pause | Stop | StepDown | Drain | Clock | ClientLink | PeerLink)
             || fault.leaves_other_servers()
     };
     let has =
-        |kind, target| faults.iter().any(|fault| fault.kind == kind && fault.target == target);
+        |kind, target| faults.iter().any(|fault| fault.kind() == kind && fault.target == target);
     let hit: BTreeSet<usize> = faults.iter().map(|fault| fault.target).collect();
-    let leaves_one = hit.len() < nodes || faults.iter().all(|fault| fault.kind == Clock);
+    let leaves_one = hit.len() < nodes || faults.iter().all(|fault| fault.kind() == Clock);
     let is_cut_off = hit.iter().any(|node| has(ClientLink, *node) && has(PeerLink, *node));
     let has_bound = leaves_one && !is_cut_off && faults.iter().all(is_of_node);
     has_bound.then_some(printed.takeover)
@@ -93,7 +95,7 @@ pub(crate) fn takeover(printed: &Printed, nodes: usize, faults: &[Fault]) -> Opt
 
 /// The time in which a cluster works again after a round, by what its nodes print.
 pub(crate) fn ready_within(printed: &Printed, faults: &[Fault]) -> Duration {
-    let of_servers = faults.iter().any(|fault| fault.kind == FaultKind::KillServer);
+    let of_servers = faults.iter().any(|fault| fault.kind() == FaultKind::KillServer);
     let server = if of_servers { SERVER_START } else { Duration::ZERO };
     printed.failover.max(printed.failover_of_slow) + START_TIME + server
 }
@@ -167,22 +169,14 @@ impl Bounds {
 mod tests {
     use super::*;
     use crate::{
+        faults::FaultEffect,
         history::{Operation, Request, Version, Written},
         network::Traffic,
     };
 
     /// A fault of the node or the server at a place.
     pub(super) fn fault(kind: FaultKind, target: usize) -> Fault {
-        Fault {
-            kind,
-            target,
-            server: None,
-            traffic: Traffic::WHOLE,
-            jump: Duration::ZERO,
-            is_ahead: true,
-            delay: Duration::ZERO,
-            lasts: Duration::from_secs(1),
-        }
+        Fault { effect: kind.into(), target, delay: Duration::ZERO, lasts: Duration::from_secs(1) }
     }
 
     fn round_of_a_kill(takeover: Option<Duration>) -> Round {
@@ -277,7 +271,8 @@ mod tests {
         for other in [StorageLink, KillServer, FullDisk] {
             assert!(!has_bound(3, &[(other, 0)]), "{other}");
         }
-        let of_one_server = Fault { server: Some(2), ..fault(StorageLink, 0) };
+        let effect = FaultEffect::StorageLink { server: Some(2), traffic: Traffic::Cut };
+        let of_one_server = Fault { effect, ..fault(StorageLink, 0) };
         let bound = |faults: &[Fault]| takeover(&printed, 3, faults);
         assert_eq!(bound(&[of_one_server]), Some(seconds(22)));
         assert_eq!(bound(&[of_one_server, fault(StorageLink, 1)]), None);

@@ -113,7 +113,7 @@ impl Cluster {
                 .chain(&node.peer_link)
                 .chain(&node.storage_links);
             links.for_each(|link| link.set(Traffic::WHOLE));
-            node.faults.set_full(false)?;
+            node.faults.set_full(None)?;
             node.faults.set_clock(Duration::ZERO, true)?;
         }
         Ok(())

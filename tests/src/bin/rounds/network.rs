@@ -1,6 +1,11 @@
 //! Links between a node and the others: proxies that can be slow, silent, or cut.
 
+mod listening;
+#[cfg(test)]
+mod tests;
+
 use std::{
+    fmt,
     net::SocketAddr,
     sync::{
         Arc,
@@ -14,12 +19,17 @@ use serde::{Deserialize, Serialize};
 use tokio::{
     io::{self, AsyncReadExt, AsyncWriteExt},
     net::{
-        TcpListener, TcpStream,
+        TcpListener, TcpSocket, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     sync::watch,
     task::JoinSet,
 };
+
+use self::listening::{Door, Listening, bound, listen};
+
+/// The pause until a link that cannot listen tries again.
+const LISTEN_AGAIN: Duration = Duration::from_millis(20);
 
 /// What happens to the bytes in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,99 +39,160 @@ pub(crate) enum Flow {
     Late(Duration),
     /// So many bytes in a second.
     Slow(u32),
-    /// Nothing passes, and neither side is told. What waits passes when the fault is over, as after
-    /// a break in a network.
+    /// Nothing passes, and neither side is told. Nobody answers a new connection. What waits passes
+    /// when the fault is over, as after a break in a network.
     Stalled,
 }
 
 /// What happens to the connections of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Traffic {
-    pub(crate) to_server: Flow,
-    pub(crate) to_client: Flow,
+pub(crate) enum Traffic {
+    /// The bytes of each direction pass in this way.
+    Flows { to_server: Flow, to_client: Flow },
     /// Connections are closed, and new ones, too.
-    pub(crate) is_cut: bool,
+    Cut,
+    /// Connections are closed, and nothing listens, as if the process of the server had ended.
+    Refused,
 }
 
 impl Traffic {
     pub(crate) const WHOLE: Traffic = Traffic::both(Flow::Whole);
-    pub(crate) const CUT: Traffic = Traffic { is_cut: true, ..Traffic::WHOLE };
 
     pub(crate) const fn both(flow: Flow) -> Traffic {
-        Traffic { to_server: flow, to_client: flow, is_cut: false }
+        Traffic::Flows { to_server: flow, to_client: flow }
     }
+
+    fn ends_connections(self) -> bool {
+        matches!(self, Traffic::Cut | Traffic::Refused)
+    }
+
+    fn door(self) -> Door {
+        match self {
+            Traffic::Flows { to_server: Flow::Stalled, .. }
+            | Traffic::Flows { to_client: Flow::Stalled, .. } => Door::Silent,
+            Traffic::Flows { .. } | Traffic::Cut => Door::Open,
+            Traffic::Refused => Door::Closed,
+        }
+    }
+}
+
+impl fmt::Display for Traffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Traffic::Flows { to_server, to_client } => {
+                write!(f, "there {to_server:?}, back {to_client:?}")
+            }
+            Traffic::Cut => f.write_str("cut"),
+            Traffic::Refused => f.write_str("refused"),
+        }
+    }
+}
+
+/// What a link has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    connection: AtomicBool,
+    /// A connection or a byte that the last bad traffic hit.
+    hit: AtomicBool,
 }
 
 /// A proxy in front of a server. Dropping it closes all its connections.
 pub(crate) struct Link {
     pub(crate) address: SocketAddr,
     pub(crate) server: SocketAddr,
-    was_used: Arc<AtomicBool>,
+    seen: Arc<Seen>,
     traffic: watch::Sender<Traffic>,
+    /// Keeps the port while nothing listens.
+    _port: TcpSocket,
     _tasks: JoinSet<()>,
 }
 
 impl Link {
     pub(crate) async fn start(server: SocketAddr, clock: &Clock) -> io::Result<Link> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
+        let port = bound(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        let address = port.local_addr()?;
         let (traffic, watched) = watch::channel(Traffic::WHOLE);
-        let was_used = Arc::default();
+        let seen = Arc::default();
         let mut tasks = JoinSet::new();
-        let (used, clock) = (Arc::clone(&was_used), clock.clone());
-        tasks.spawn(accept(listener, server, watched, used, clock));
-        Ok(Link { address, server, was_used, traffic, _tasks: tasks })
+        let watched = Watched { traffic: watched, seen: Arc::clone(&seen), clock: clock.clone() };
+        tasks.spawn(accept(listen(address)?, server, watched));
+        Ok(Link { address, server, seen, traffic, _port: port, _tasks: tasks })
     }
 
     /// Whether there was a connection over this link.
     pub(crate) fn was_used(&self) -> bool {
-        self.was_used.load(Ordering::SeqCst)
+        self.seen.connection.load(Ordering::SeqCst)
+    }
+
+    /// Whether the last traffic that was not whole hit a connection or a byte. Nobody sees the
+    /// connections that are refused or get no answer, so they always count as hit.
+    pub(crate) fn was_hit(&self) -> bool {
+        self.seen.hit.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set(&self, traffic: Traffic) {
+        if traffic != Traffic::WHOLE {
+            self.seen.hit.store(traffic.door() != Door::Open, Ordering::SeqCst);
+        }
         self.traffic.send_replace(traffic);
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    server: SocketAddr,
+/// What the tasks of a link have.
+#[derive(Clone)]
+struct Watched {
     traffic: watch::Receiver<Traffic>,
-    was_used: Arc<AtomicBool>,
+    seen: Arc<Seen>,
     clock: Clock,
-) {
-    let mut connections = JoinSet::new();
+}
+
+impl Watched {
+    fn note_hit(&self) {
+        self.seen.hit.store(true, Ordering::SeqCst);
+    }
+}
+
+async fn accept(listener: TcpListener, server: SocketAddr, mut watched: Watched) {
+    let Ok(address) = listener.local_addr() else { return };
+    let (mut listening, mut connections) = (Listening::Open(listener), JoinSet::new());
     loop {
+        let door = watched.traffic.borrow_and_update().door();
+        if listening.door() != door {
+            // Two sockets that listen would share the connections.
+            drop(listening);
+            let started = Listening::start(door, address, &watched.clock).await;
+            // Another socket has the port, so a failure is one of this moment.
+            listening = started.unwrap_or(Listening::Closed);
+        }
+        let is_late = listening.door() != door;
         tokio::select! {
-            accepted = listener.accept() => {
+            Some(accepted) = listening.next() => {
                 // A failed accept is that of one connection.
                 let Ok((client, _)) = accepted else { continue };
-                was_used.store(true, Ordering::SeqCst);
-                if !traffic.borrow().is_cut {
-                    connections.spawn(connect(client, server, traffic.clone(), clock.clone()));
+                watched.seen.connection.store(true, Ordering::SeqCst);
+                match watched.traffic.borrow().ends_connections() {
+                    true => watched.note_hit(),
+                    false => drop(connections.spawn(connect(client, server, watched.clone()))),
                 }
             }
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            changed = watched.traffic.changed() => if changed.is_err() { return },
+            () = watched.clock.sleep(LISTEN_AGAIN), if is_late => {}
         }
     }
 }
 
 /// Passes the bytes of a connection until it ends, or the link is cut.
-async fn connect(
-    client: TcpStream,
-    server: SocketAddr,
-    mut traffic: watch::Receiver<Traffic>,
-    clock: Clock,
-) {
-    let (up, down) = (traffic.clone(), traffic.clone());
+async fn connect(client: TcpStream, server: SocketAddr, mut watched: Watched) {
+    let (up, down, seen) = (watched.clone(), watched.clone(), watched.clone());
     let passing = async {
         let server = TcpStream::connect(server).await?;
         server.set_nodelay(true)?;
         client.set_nodelay(true)?;
         let ((from_client, to_client), (from_server, to_server)) =
             (client.into_split(), server.into_split());
-        let up = Direction { traffic: up, of: |traffic| traffic.to_server, clock: clock.clone() };
-        let down = Direction { traffic: down, of: |traffic| traffic.to_client, clock };
+        let up = Direction { watched: up, is_to_server: true };
+        let down = Direction { watched: down, is_to_server: false };
         let (up, down) =
             tokio::join!(up.pass(from_client, to_server), down.pass(from_server, to_client));
         up.and(down)
@@ -129,23 +200,24 @@ async fn connect(
     tokio::select! {
         // The sides see the end of a connection by themselves.
         _ = passing => {}
-        _ = traffic.wait_for(|traffic| traffic.is_cut) => {}
+        _ = watched.traffic.wait_for(|traffic| traffic.ends_connections()) => seen.note_hit(),
     }
 }
 
 /// One direction of a connection.
 struct Direction {
-    traffic: watch::Receiver<Traffic>,
-    of: fn(&Traffic) -> Flow,
-    clock: Clock,
+    watched: Watched,
+    is_to_server: bool,
 }
 
 impl Direction {
     async fn pass(mut self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::Result<()> {
         let mut bytes = vec![0; 64 << 10];
         loop {
-            let count = from.read(&mut bytes).await?;
+            let count = from.read(&mut bytes).await.unwrap_or(0);
             if count == 0 {
+                // The other side hears of the end as late as of bytes.
+                self.allowed(1).await;
                 return to.shutdown().await;
             }
             let mut left = &bytes[..count];
@@ -160,93 +232,31 @@ impl Direction {
     /// Waits until bytes may pass, and returns how many.
     async fn allowed(&mut self, count: usize) -> usize {
         loop {
-            let flow = (self.of)(&self.traffic.borrow_and_update());
+            let flow = match *self.watched.traffic.borrow_and_update() {
+                Traffic::Flows { to_server, .. } if self.is_to_server => to_server,
+                Traffic::Flows { to_client, .. } => to_client,
+                // The connection is about to end.
+                Traffic::Cut | Traffic::Refused => Flow::Stalled,
+            };
+            if flow != Flow::Whole {
+                self.watched.note_hit();
+            }
             match flow {
                 Flow::Whole => return count,
                 Flow::Late(delay) => {
-                    self.clock.sleep(delay).await;
+                    self.watched.clock.sleep(delay).await;
                     return count;
                 }
                 Flow::Slow(per_second) => {
                     let piece = (per_second / 20).max(1);
-                    self.clock.sleep(Duration::from_millis(50)).await;
+                    self.watched.clock.sleep(Duration::from_millis(50)).await;
                     return count.min(piece as usize);
                 }
                 Flow::Stalled => {}
             }
-            if self.traffic.changed().await.is_err() {
+            if self.watched.traffic.changed().await.is_err() {
                 return count;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SOON: Duration = Duration::from_secs(10);
-    const SHORT: Duration = Duration::from_millis(100);
-
-    /// A server that sends back what it receives, a link to it, and a connection over the link.
-    async fn connected(clock: &Clock) -> (JoinSet<()>, Link, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = listener.local_addr().unwrap();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let (mut read, mut write) = stream.split();
-            // The link may be cut.
-            let _ = io::copy(&mut read, &mut write).await;
-        });
-        let link = Link::start(server, clock).await.unwrap();
-        let stream = TcpStream::connect(link.address).await.unwrap();
-        (tasks, link, stream)
-    }
-
-    #[tokio::test]
-    async fn bytes_that_stall_pass_when_the_fault_is_over() {
-        let clock = Clock::system();
-        for traffic in [
-            Traffic { to_server: Flow::Stalled, ..Traffic::WHOLE },
-            Traffic { to_client: Flow::Stalled, ..Traffic::WHOLE },
-        ] {
-            let (_server, link, mut stream) = connected(&clock).await;
-            let mut byte = [0];
-            stream.write_all(b"a").await.unwrap();
-            stream.read_exact(&mut byte).await.unwrap();
-            link.set(traffic);
-            stream.write_all(b"b").await.unwrap();
-            let read = stream.read_exact(&mut byte);
-            assert!(clock.timeout_at(clock.now() + SHORT, read).await.is_err(), "{traffic:?}");
-            link.set(Traffic::WHOLE);
-            let read = stream.read_exact(&mut byte);
-            clock.timeout_at(clock.now() + SOON, read).await.unwrap().unwrap();
-            assert_eq!(byte, *b"b");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_link_that_is_cut_closes_its_connections() {
-        let clock = Clock::system();
-        let (_server, link, mut stream) = connected(&clock).await;
-        stream.write_all(b"a").await.unwrap();
-        stream.read_exact(&mut [0]).await.unwrap();
-        link.set(Traffic::CUT);
-        let mut byte = [0];
-        let read = stream.read(&mut byte);
-        let read = clock.timeout_at(clock.now() + SOON, read).await.unwrap();
-        assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
-    }
-
-    #[tokio::test]
-    async fn slow_bytes_come_one_after_another() {
-        let clock = Clock::system();
-        let (_server, link, mut stream) = connected(&clock).await;
-        link.set(Traffic { to_server: Flow::Slow(200), ..Traffic::WHOLE });
-        let start = clock.now();
-        stream.write_all(&[7; 50]).await.unwrap();
-        stream.read_exact(&mut [0; 50]).await.unwrap();
-        assert!(clock.now() - start > Duration::from_millis(150));
     }
 }

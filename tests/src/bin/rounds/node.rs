@@ -158,9 +158,15 @@ impl Node {
         Pid::from_raw(self.pid.load(Ordering::SeqCst))
     }
 
-    /// Sends a signal. Returns whether there was a process to take it.
+    /// Whether the node has a process, also one that stands still.
+    pub(crate) fn runs(&self) -> bool {
+        self.pid().is_some_and(|pid| !has_ended(pid))
+    }
+
+    /// Sends a signal. Returns whether there was a process to take it. A process that has ended
+    /// takes signals until its supervisor knows of the end.
     pub(crate) fn signal(&self, signal: Signal) -> bool {
-        self.pid().is_some_and(|pid| kill_process(pid, signal).is_ok())
+        self.pid().is_some_and(|pid| !has_ended(pid) && kill_process(pid, signal).is_ok())
     }
 
     /// Stops the node in order, and leaves it down. Returns whether it ended in time.
@@ -191,5 +197,54 @@ impl Node {
         let resident: u64 = resident.trim().strip_suffix(" kB")?.trim().parse().ok()?;
         let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
         Some(NodeUsage { pid: pid.get(), memory: resident << 10, files })
+    }
+}
+
+/// Whether a process has ended, also if its parent has not asked for its status.
+fn has_ended(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // The state is behind the name of the program, which is in parentheses.
+    let state = stat.ok().and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
+    matches!(state, None | Some('Z' | 'X'))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getpid;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_process_that_has_ended_takes_no_signal_before_its_parent_knows() {
+        let (clock, folder) = (Clock::system(), tempfile::tempdir().unwrap());
+        let address = SocketAddr::from(([127, 0, 0, 1], 9));
+        let node = Node::new(NodeParts {
+            place: 0,
+            name: "node 1".to_owned(),
+            folder: folder.path().to_owned(),
+            binary: PathBuf::new(),
+            shim: None,
+            api: address,
+            admin: address,
+            client_link: Link::start(address, &clock).await.unwrap(),
+            peer_link: None,
+            storage_links: Vec::new(),
+            config: String::new(),
+        });
+        let node = node.unwrap();
+        assert!(!node.runs() && !node.signal(Signal::CONT), "there is no process");
+        node.pid.store(getpid().as_raw_nonzero().get(), Ordering::SeqCst);
+        assert!(node.runs() && node.signal(Signal::CONT));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        node.pid.store(pid.as_raw_nonzero().get(), Ordering::SeqCst);
+        let deadline = clock.now() + Duration::from_secs(10);
+        while node.runs() && clock.now() < deadline {
+            clock.sleep(Duration::from_millis(10)).await;
+        }
+        assert!(kill_process(pid, Signal::TERM).is_ok(), "the system takes the signal");
+        assert!(!node.runs() && !node.signal(Signal::TERM));
+        child.wait().unwrap();
+        assert!(!node.runs());
     }
 }

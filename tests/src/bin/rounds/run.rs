@@ -1,5 +1,7 @@
 //! A run: a cluster, its clients, and rounds of faults.
 
+mod proofs;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,13 +13,10 @@ use clap::{Args, error::ErrorKind, value_parser};
 use clock::Clock;
 use fastrand::Rng;
 use futures::future::join_all;
-use serde_json::Value;
-use shop::http_client::workspace_path;
 use tokio::task::JoinSet;
 use vvm_tests::bench::{BenchError, scratch};
 
 use crate::{
-    api::{self, ANSWER_TIMEOUT, HttpRequest},
     bounds::{self, Bounds, Printed, Round},
     checks,
     clients::{Clients, Shared, Silent},
@@ -43,9 +42,6 @@ const LONG_CALM: Duration = Duration::from_secs(14);
 
 /// The least time for nodes that are ready to do a request in each workspace.
 const PROBE_TIME: Duration = Duration::from_secs(5);
-
-/// The jump of all clocks that proves the fault.
-const PROOF: Duration = Duration::from_secs(60);
 
 /// The workspaces of a run, two in each partition.
 const WORKSPACES: u64 = 20;
@@ -217,7 +213,7 @@ impl Run {
         );
         shared.create_workspaces(START_TIMEOUT).await?;
         self.prove_clocks(&shared).await?;
-        self.prove_links()?;
+        self.prove_links(&shared, &printed).await?;
         let mut watch = JoinSet::new();
         watch.spawn(leaders::watch(
             self.cluster.nodes.clone(),
@@ -240,40 +236,6 @@ impl Run {
         drop(shared);
         self.stop().await;
         Ok(())
-    }
-
-    /// Fails if a jump of the clocks does not show in an event: then the fault would have no
-    /// effect, and nothing would be proved by it. The events of this workspace are late from now
-    /// on.
-    async fn prove_clocks(&self, shared: &Shared) -> Result<(), BenchError> {
-        if !self.cluster.has_shim {
-            return Ok(());
-        }
-        for node in &self.cluster.nodes {
-            node.faults.set_clock(PROOF, true)?;
-        }
-        shared.create_document(WORKSPACES, START_TIMEOUT).await?;
-        self.cluster.heal()?;
-        let request = HttpRequest::get(format!("{}/wlog?from=2", workspace_path(WORKSPACES)));
-        let api = self.cluster.nodes[0].api;
-        let log = api::send(&self.clock, api, &request, ANSWER_TIMEOUT).await?.body;
-        let event: Value = serde_json::from_str(log.lines().next().unwrap_or_default())?;
-        let time = Duration::from_micros(event["timeMicros"].as_u64().unwrap_or(0));
-        let ahead = time.saturating_sub(Duration::from_millis(self.clock.wall().as_millis()));
-        match ahead > PROOF / 2 {
-            true => Ok(()),
-            false => Err(format!("a clock that jumps by {PROOF:?} has no effect: {log}").into()),
-        }
-    }
-
-    /// Fails if a node reaches a server past the link to it: then the fault would have no effect. A
-    /// node connects to all servers when it starts.
-    fn prove_links(&self) -> Result<(), BenchError> {
-        let unused = self.cluster.unused_storage_links();
-        match unused.is_empty() || !self.kinds.contains(&FaultKind::StorageLink) {
-            true => Ok(()),
-            false => Err(format!("no connection went over the links {unused:?}").into()),
-        }
     }
 
     async fn rounds(&mut self, clients: &Clients, printed: &Printed) -> Result<(), BenchError> {

@@ -32,11 +32,12 @@ impl Bounds {
         let mut rounds = self
             .rounds
             .iter()
+            .chain(&self.proofs)
             .filter(|round| (round.begin..=self.explains_until(round)).contains(&exit.at));
         was_stopped && kinds.contains(&FaultKind::Stop)
             || rounds.any(|round| {
                 let mut faults = round.faults.iter();
-                faults.any(|fault| kinds.contains(&fault.kind) && hits(fault, exit.place))
+                faults.any(|fault| kinds.contains(&fault.kind()) && hits(fault, exit.place))
             })
     }
 
@@ -56,7 +57,7 @@ fn hits(fault: &Fault, place: usize) -> bool {
     if fault.leaves_other_servers() {
         return false;
     }
-    matches!(fault.kind, FaultKind::KillServer | FaultKind::PauseServer) || fault.target == place
+    matches!(fault.kind(), FaultKind::KillServer | FaultKind::PauseServer) || fault.target == place
 }
 
 /// The kinds of faults that explain an end. `docs/operations.md` has the codes.
@@ -82,6 +83,7 @@ mod tests {
         super::{Printed, tests::fault},
         *,
     };
+    use crate::{faults::FaultEffect, network::Traffic};
 
     const SECOND: u64 = 1_000_000;
 
@@ -149,7 +151,8 @@ mod tests {
 
     #[test]
     fn a_node_that_still_reaches_other_servers_has_no_reason_to_end() {
-        let of_one_server = Fault { server: Some(1), ..fault(FaultKind::StorageLink, 0) };
+        let effect = FaultEffect::StorageLink { server: Some(1), traffic: Traffic::Cut };
+        let of_one_server = Fault { effect, ..fault(FaultKind::StorageLink, 0) };
         for code in [4, 7, 10] {
             let exits = [exit(0, 25, status(code))];
             assert_eq!(found(&[of_one_server], &exits), 1, "{code}");
@@ -204,5 +207,18 @@ mod tests {
         assert!(bounds.violations.is_empty(), "{:?}", bounds.violations);
         bounds.check_exits(&[exit(0, 30, status(7))]);
         assert_eq!(bounds.violations.len(), 1);
+    }
+
+    #[test]
+    fn a_proof_explains_ends_and_is_no_round() {
+        let faults = vec![fault(FaultKind::StorageLink, 1)];
+        let (begin, healed, end) = (20 * SECOND, 21 * SECOND, 22 * SECOND);
+        let proof = Round { faults, begin, healed, end, takeover: None };
+        let mut bounds = Bounds { proofs: vec![proof], ..Bounds::default() };
+        bounds.check_exits(&[exit(1, 22, status(7))]);
+        assert!(bounds.violations.is_empty(), "{:?}", bounds.violations);
+        bounds.check_exits(&[exit(0, 22, status(7))]);
+        bounds.check_rounds();
+        assert_eq!(bounds.violations.len(), 2, "{:?}", bounds.violations);
     }
 }
