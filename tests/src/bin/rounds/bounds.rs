@@ -200,6 +200,7 @@ mod tests {
         let operations = seconds.iter().enumerate().map(|(number, second)| Operation {
             number: number as u64,
             client: 1,
+            node: None,
             begin: 0,
             end: second * 1_000_000,
             ws: 3,

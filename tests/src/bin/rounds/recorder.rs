@@ -55,10 +55,23 @@ impl Recorder {
         request: Request,
         outcome: Outcome,
     ) {
+        self.operation_at(None, client, begin, ws, request, outcome);
+    }
+
+    /// Records an operation that ends now, with the place of the node.
+    pub(crate) fn operation_at(
+        &self,
+        node: Option<usize>,
+        client: u32,
+        begin: u64,
+        ws: u64,
+        request: Request,
+        outcome: Outcome,
+    ) {
         let end = self.now();
         self.with(|recorded| {
             let number = recorded.history.operations.len() as u64;
-            let operation = Operation { number, client, begin, end, ws, request, outcome };
+            let operation = Operation { number, client, node, begin, end, ws, request, outcome };
             recorded.add(Line::Operation(operation));
         });
     }

@@ -120,7 +120,7 @@ fn add_part(text: &mut String, part: &WrongPart<'_>) {
 }
 
 fn operation_text(operation: &Operation) -> String {
-    let Operation { number, client, begin, end, ws, request, outcome } = operation;
+    let Operation { number, client, begin, end, ws, request, outcome, .. } = operation;
     let seconds = |micros: &u64| *micros as f64 / 1e6;
     let outcome = format!("{outcome:?}");
     let outcome: String = outcome.chars().take(400).collect();
