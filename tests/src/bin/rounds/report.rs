@@ -34,7 +34,7 @@ pub(crate) fn text(
         format!("memory at most {} MiB, open files at most {}", bounds.memory >> 20, bounds.files),
     );
     add_times(&mut text, "all works again after", &bounds.ready_after);
-    add_times(&mut text, "longest time without a command in a workspace", &bounds.gaps);
+    add_times(&mut text, "longest wait for a command of a workspace", &bounds.gaps);
     text + &violations_text(history, violations, parts)
 }
 

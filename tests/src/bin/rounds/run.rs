@@ -126,7 +126,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
     let (level, in_cluster) = (args.level, storage.clone());
     let parts = ClusterParts { folder: &folder, binary, count, level, storage: in_cluster, shim };
     let cluster = Cluster::start(parts, &recorder, &clock).await?;
-    let bounds = Bounds::default();
+    let (nodes, servers) = (cluster.nodes.len(), cluster.storage.servers.len());
+    let bounds = Bounds { nodes, servers, ..Bounds::default() };
     let run = Run { args, seed, kinds, clock: clock.clone(), recorder, cluster, bounds };
     let (recording, bounds, watched) = run.until_end().await?;
     let is_kept = judge(&folder, seed, &recording, &bounds, &watched)?;
@@ -206,7 +207,7 @@ impl Run {
             return Err(format!("{missing:?} did not start").into());
         }
         let printed = Printed::of_cluster(&self.cluster)?;
-        self.bounds.printed = Some(printed);
+        self.bounds.set_printed(printed);
         let links = self.cluster.nodes.iter().map(|node| node.client_link.address).collect();
         let shared = Shared::new(
             Arc::clone(&self.recorder),
@@ -312,7 +313,7 @@ impl Run {
         let begin = self.recorder.now();
         let played = self.play(faults).await;
         let (healed, start) = (self.recorder.now(), self.clock.now());
-        let takeover = bounds::takeover(printed, self.cluster.nodes.len(), faults);
+        let takeover = self.bounds.takeover(printed, faults);
         let round = |faults, end| Round { faults, begin, healed, end, takeover };
         let effective = match played {
             Ok(effective) => effective,
