@@ -102,6 +102,13 @@ impl Bounds {
         }
     }
 
+    /// Without a measurement nothing is judged.
+    pub(crate) fn check_measured(&mut self) {
+        if self.memory == 0 || self.files == 0 {
+            self.violations.push("the memory and the files of no node were measured".to_owned());
+        }
+    }
+
     /// Takes the bounds that the nodes print, by which the run is judged from now on.
     pub(crate) fn set_printed(&mut self, printed: Printed) {
         self.violations.extend(printed.excess());
@@ -168,6 +175,15 @@ mod tests {
             bounds.add_round(round_of(&[fault]), Some(Duration::ZERO));
             bounds.check_rounds();
             assert!(bounds.violations.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_run_that_measured_no_node_is_broken() {
+        for (memory, files, broken) in [(0, 0, 1), (0, 9, 1), (9, 0, 1), (9, 9, 0)] {
+            let mut bounds = Bounds { memory, files, ..Bounds::default() };
+            bounds.check_measured();
+            assert_eq!(bounds.violations.len(), broken, "{memory} {files}");
         }
     }
 

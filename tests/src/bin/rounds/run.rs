@@ -13,7 +13,6 @@ use fastrand::Rng;
 use futures::future::join_all;
 use serde_json::Value;
 use shop::http_client::workspace_path;
-use tokio::task::JoinSet;
 use vvm_tests::bench::{BenchError, scratch};
 
 use crate::{
@@ -178,9 +177,15 @@ fn binary(args: &RunArgs) -> Result<PathBuf, BenchError> {
 impl Run {
     /// Runs everything, and returns what was recorded and measured.
     async fn until_end(mut self) -> Result<(Recording, Bounds, Watched), BenchError> {
-        let watched = Arc::default();
-        match self.with_clients(&watched).await {
-            Ok(()) => self.bounds.check_rounds(),
+        let watched = Mutex::default();
+        let ended = self.with_clients(&watched).await;
+        let watched = watched.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.bounds.add_usage(watched.usage.clone());
+        match ended {
+            Ok(()) => {
+                self.bounds.check_rounds();
+                self.bounds.check_measured();
+            }
             Err(error) => {
                 note_end(&self.recorder, &mut self.bounds, &error);
                 if let Err(error) = self.cluster.heal() {
@@ -192,16 +197,14 @@ impl Run {
         self.bounds.check_exits(&self.cluster.exits());
         let Run { recorder, cluster, mut bounds, .. } = self;
         cluster.end().await;
-        let recorder = Arc::into_inner(recorder).ok_or("something still records")?;
-        let watched = watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        bounds.add_usage(watched.usage.clone());
+        let recorder = Recorder::alone(recorder).await.ok_or("something still records")?;
         recorder.look(|history| bounds.check_gaps(history));
         bounds.violations.iter().for_each(|text| recorder.broken(text.clone()));
         Ok((recorder.end()?, bounds, watched))
     }
 
     /// Runs the clients, the faults, and the reading of the final state.
-    async fn with_clients(&mut self, watched: &Arc<Mutex<Watched>>) -> Result<(), BenchError> {
+    async fn with_clients(&mut self, watched: &Mutex<Watched>) -> Result<(), BenchError> {
         let missing = self.cluster.ready(&self.clock, START_TIMEOUT).await?;
         if !missing.is_empty() {
             return Err(format!("{missing:?} did not start").into());
@@ -219,18 +222,18 @@ impl Run {
         shared.create_workspaces(START_TIMEOUT).await?;
         self.prove_clocks(&shared).await?;
         self.prove_links()?;
-        let mut watch = JoinSet::new();
-        watch.spawn(leaders::watch(
-            self.cluster.nodes.clone(),
-            Arc::clone(&self.recorder),
-            self.clock.clone(),
-            Arc::clone(watched),
-        ));
+        let (nodes, recorder) = (self.cluster.nodes.clone(), Arc::clone(&self.recorder));
+        let clock = self.clock.clone();
+        let during = self.with_faults(shared, &printed);
+        leaders::watched(&nodes, &recorder, &clock, watched, during).await
+    }
+
+    /// Makes the faults, starts all nodes again, and reads the final state from them.
+    async fn with_faults(&mut self, shared: Shared, printed: &Printed) -> Result<(), BenchError> {
         let clients = Clients::start(shared, self.args.clients, 2, self.seed);
-        let rounds = self.rounds(&clients, &printed).await;
+        let rounds = self.rounds(&clients, printed).await;
         self.cluster.heal()?;
         let shared = clients.stop().await?;
-        watch.shutdown().await;
         rounds?;
         self.restart().await?;
         for ws in &shared.workspaces {
