@@ -114,6 +114,15 @@ impl Bounds {
         self.violations.extend(printed.excess());
         self.printed = Some(printed);
     }
+
+    /// The kinds of faults that had no effect in any round.
+    pub(crate) fn without_effect(&self, kinds: &[FaultKind]) -> Vec<FaultKind> {
+        let had_effect = |kind: &FaultKind| {
+            let mut faults = self.rounds.iter().flat_map(|round| &round.faults);
+            faults.any(|fault| fault.kind == *kind)
+        };
+        kinds.iter().copied().filter(|kind| !had_effect(kind)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -185,6 +194,14 @@ mod tests {
             bounds.check_measured();
             assert_eq!(bounds.violations.len(), broken, "{memory} {files}");
         }
+    }
+
+    #[test]
+    fn kinds_of_faults_without_an_effect_are_known() {
+        let mut bounds = Bounds::default();
+        bounds.add_round(round_of(&[fault(FaultKind::Kill, 0)]), None);
+        let asked = [FaultKind::Kill, FaultKind::FullDisk];
+        assert_eq!(bounds.without_effect(&asked), [FaultKind::FullDisk]);
     }
 
     #[test]

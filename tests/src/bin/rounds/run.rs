@@ -1,8 +1,10 @@
 //! A run: a cluster, its clients, and rounds of faults.
 
+mod judge;
+
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -15,10 +17,11 @@ use serde_json::Value;
 use shop::http_client::workspace_path;
 use vvm_tests::bench::{BenchError, scratch};
 
+pub(crate) use self::judge::judge_again;
+use self::judge::{Ended, judge};
 use crate::{
     api::{self, ANSWER_TIMEOUT, HttpRequest},
     bounds::{self, Bounds, Printed, Round},
-    checks,
     clients::{Clients, Shared, Silent},
     cluster::{Cluster, ClusterParts},
     faults::{self, Fault, FaultKind, Setting},
@@ -26,10 +29,8 @@ use crate::{
     history::{Line, Part},
     leaders::{self, Watched},
     nemesis::{self, Targets},
-    page,
     recorder::{Recorder, Recording},
-    report, shim,
-    smallest::WrongPart,
+    shim,
     storage::{RunStorage, StorageKind},
 };
 
@@ -126,32 +127,14 @@ pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
     let parts = ClusterParts { folder: &folder, binary, count, level, storage: in_cluster, shim };
     let cluster = Cluster::start(parts, &recorder, &clock).await?;
     let (nodes, servers) = (cluster.nodes.len(), cluster.storage.servers.len());
-    let bounds = Bounds { nodes, servers, ..Bounds::default() };
+    let (kinds_of_run, bounds) = (kinds.clone(), Bounds { nodes, servers, ..Bounds::default() });
     let run = Run { args, seed, kinds, clock: clock.clone(), recorder, cluster, bounds };
-    let (recording, bounds, watched) = run.until_end().await?;
-    let is_kept = judge(&folder, seed, &recording, &bounds, &watched)?;
+    let (recording, bounds, watched) = &run.until_end().await?;
+    let (folder, kinds) = (&*folder, &*kinds_of_run);
+    let ended = Ended { folder, seed, kinds, recording, bounds, watched };
+    let is_kept = judge(&clock, &ended, &mut |text| print!("{text}"))?;
     storage.clean(&clock).await?;
     Ok(is_kept)
-}
-
-/// Checks what was recorded, and writes the results. Returns whether all promises were kept.
-fn judge(
-    folder: &Path,
-    seed: u64,
-    recording: &Recording,
-    bounds: &Bounds,
-    watched: &Watched,
-) -> Result<bool, BenchError> {
-    let Recording { history, notes } = recording;
-    let violations = checks::run_all(history);
-    let parts = WrongPart::of_all(history, &violations);
-    let text = report::text(seed, history, bounds, &violations, &parts);
-    print!("{text}");
-    parts.iter().try_for_each(|part| part.write(folder))?;
-    fs::write(folder.join("report.txt"), &text)?;
-    let html = page::html(seed, history, notes, &watched.owners, &text);
-    fs::write(folder.join("timeline.html"), html)?;
-    Ok(violations.is_empty() && bounds.violations.is_empty())
 }
 
 /// Notes that a run broke off before the final state was read. What it recorded until then is
@@ -405,7 +388,10 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::history::{Change, Outcome, Request, SentRow, Version, Written};
+    use crate::{
+        checks,
+        history::{Change, Outcome, Request, SentRow, Version, Written},
+    };
 
     #[derive(Debug, Parser)]
     struct Arguments {
