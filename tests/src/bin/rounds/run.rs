@@ -1,6 +1,7 @@
 //! A run: a cluster, its clients, and rounds of faults.
 
 mod judge;
+mod recovery;
 
 use std::{
     fs,
@@ -18,7 +19,10 @@ use shop::http_client::workspace_path;
 use vvm_tests::bench::{BenchError, scratch};
 
 pub(crate) use self::judge::judge_again;
-use self::judge::{Ended, judge};
+use self::{
+    judge::{Ended, judge},
+    recovery::Recovery,
+};
 use crate::{
     api::{self, ANSWER_TIMEOUT, HttpRequest},
     bounds::{self, Bounds, Printed, Round},
@@ -311,6 +315,7 @@ impl Run {
         };
         let within = bounds::ready_within(printed, faults);
         let missing = self.cluster.ready(&self.clock, within).await?;
+        let ready_after = self.clock.now() - start;
         let silent = match missing.is_empty() {
             true => {
                 let deadline = (start + within).max(self.clock.now() + PROBE_TIME);
@@ -318,18 +323,19 @@ impl Run {
             }
             false => Silent::default(),
         };
-        let works = missing.is_empty() && silent == Silent::default();
-        let took = works.then(|| self.clock.now() - start);
+        let nodes = self.cluster.nodes.iter().map(|node| node.name.clone()).collect();
+        let recovery = Recovery { within, ready_after, missing, silent, nodes };
+        let took = recovery.is_good().then(|| self.clock.now() - start);
         self.bounds.add_round(round(effective, self.recorder.now()), took);
         let text = match took {
             Some(took) => format!("all works again after {took:.1?}"),
-            None => self.text_of_failure(within, faults, &missing, &silent),
+            None => recovery.text(faults),
         };
         self.recorder.note(text.clone());
-        if !works {
+        if took.is_none() {
             self.bounds.violations.push(text);
         }
-        Ok(works)
+        Ok(took.is_some())
     }
 
     /// Makes faults. Returns those that had an effect.
@@ -341,22 +347,6 @@ impl Run {
             effective.extend(has_effect?.then_some(*fault));
         }
         Ok(effective)
-    }
-
-    fn text_of_failure(
-        &self,
-        within: Duration,
-        faults: &[Fault],
-        missing: &[String],
-        silent: &Silent,
-    ) -> String {
-        let what: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        let names = silent.nodes.iter().map(|node| &*self.cluster.nodes[*node].name);
-        let (names, workspaces) = (names.collect::<Vec<_>>(), &silent.workspaces);
-        format!(
-            "{within:.1?} after {what:?}, nodes {missing:?} are not ready, nodes {names:?} do no \
-             command and read, and workspaces {workspaces:?} have no command done"
-        )
     }
 
     /// Stops all nodes and starts them again, so that the final state is that of a recovery.
