@@ -27,7 +27,7 @@ use crate::{
     api::{self, ANSWER_TIMEOUT, HttpRequest},
     bounds::{self, Bounds, Printed, Round},
     clients::{Clients, Shared, Silent},
-    cluster::{Cluster, ClusterParts},
+    cluster::{Cluster, ClusterParts, LEASE},
     faults::{self, Fault, FaultKind, Setting},
     final_state,
     history::{Line, Part},
@@ -105,6 +105,9 @@ struct Run {
 
 /// Runs rounds of faults, and checks what happened. Returns whether all promises were kept.
 pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
+    if let Some(why) = hindrance(&args) {
+        wrong_usage(&why);
+    }
     let clock = Clock::system();
     let seed = args.seed.unwrap_or_else(|| clock.random() >> 32);
     let (binary, storage) = (binary(&args)?, RunStorage::find(args.storage, &clock)?);
@@ -120,8 +123,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
         has_shim: shim.is_some(),
         has_durable_servers: storage.has_durable_servers(&clock).await?,
     };
-    let (kinds, left_out) = faults::choose(&args.faults, &setting)
-        .unwrap_or_else(|why| clap::Error::raw(ErrorKind::InvalidValue, why + "\n").exit());
+    let (kinds, left_out) =
+        faults::choose(&args.faults, &setting).unwrap_or_else(|why| wrong_usage(&why));
     println!("seed {seed}, history in {}", folder.display());
     left_out.iter().for_each(|line| println!("{line}"));
     let first = Line::Run { seed, settings: format!("{args:?}") };
@@ -139,6 +142,22 @@ pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
     let is_kept = judge(&clock, &ended, &mut |text| print!("{text}"))?;
     storage.clean(&clock).await?;
     Ok(is_kept)
+}
+
+/// Why a run cannot have the level that was asked for. `None` if it can.
+fn hindrance(args: &RunArgs) -> Option<String> {
+    let RunArgs { level, storage, .. } = args;
+    let is_refused = *level == 2 && *storage != StorageKind::Redb;
+    is_refused.then(|| {
+        format!(
+            "this run cannot have level 2 with {storage}, but only with redb: there a write may \
+             land later than the lease of {LEASE:?} lasts, so the nodes refuse this level"
+        )
+    })
+}
+
+fn wrong_usage(why: &str) -> ! {
+    clap::Error::raw(ErrorKind::InvalidValue, format!("{why}\n")).exit()
 }
 
 /// Notes that a run broke off before the final state was read. What it recorded until then is
@@ -375,7 +394,7 @@ impl Run {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
     use crate::{
@@ -408,6 +427,40 @@ mod tests {
             assert!(parsed(&format!("rounds {wrong}")).is_err(), "{wrong}");
         }
         assert_eq!(parsed("rounds --minutes 0.5").unwrap().run.minutes, 0.5);
+    }
+
+    /// The nodes refused to start, and the run ended as if a promise were broken.
+    #[test]
+    fn level_2_needs_redb() {
+        let hindrance = |line: &str| {
+            hindrance(&Arguments::try_parse_from(line.split_whitespace()).unwrap().run)
+        };
+        for level in [0, 1] {
+            assert_eq!(hindrance(&format!("rounds --level {level}")), None);
+        }
+        assert_eq!(hindrance("rounds --level 2 --storage redb"), None);
+        for storage in ["cassandra", "cassandra_cluster", "dynamodb"] {
+            let why = hindrance(&format!("rounds --level 2 --storage {storage}")).unwrap();
+            assert!(why.contains(&format!("with {storage}, but only with redb")), "{why}");
+        }
+    }
+
+    #[test]
+    fn the_documentation_has_all_options() {
+        let text = include_str!("../../../../docs/testing.md");
+        let (_, table) =
+            text.split_once("| option | default | meaning |\n|---|---|---|\n").unwrap();
+        let rows = table.lines().take_while(|line| line.starts_with('|'));
+        let documented: Vec<&str> = rows.map(|row| row.split('`').nth(1).unwrap()).collect();
+        let command = Arguments::command();
+        let options = command.get_arguments().filter_map(|option| option.get_long());
+        let mut options: Vec<String> = options.map(|option| format!("--{option}")).collect();
+        // `cargo xtask rounds` has this option.
+        options.push("--defect".to_owned());
+        options.sort_unstable();
+        let mut documented = documented;
+        documented.sort_unstable();
+        assert_eq!(documented, options);
     }
 
     #[test]
