@@ -4,6 +4,7 @@
 //! folder, so neither the checkout nor its own programs ever have it.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     process::Command,
@@ -19,13 +20,41 @@ use crate::{
 /// The folder of the patches, from the root of the checkout.
 const PATCHES: &str = "tests/defects";
 
-/// Builds `vvm` with a defect, and returns the path of the program.
-pub(crate) fn build(name: &str) -> Result<PathBuf> {
+/// The list of the defects, from the root of the checkout.
+const LIST: &str = "tests/defects/list.json";
+
+/// A defect of the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Defect {
+    pub(crate) name: String,
+    /// The check that must find the defect.
+    pub(crate) check: String,
+    /// The arguments of a run that finds the defect.
+    pub(crate) arguments: Vec<String>,
+}
+
+/// Returns all defects of the list.
+pub(crate) fn known() -> Result<Vec<Defect>> {
+    let text = fs::read_to_string(folders::root()?.join(LIST)).context(LIST)?;
+    defects_of(&text).map_or_else(|why| failed(format!("{LIST}: {why}")), Ok)
+}
+
+fn defects_of(list: &str) -> std::result::Result<Vec<Defect>, String> {
+    let list: BTreeMap<String, BTreeMap<String, String>> =
+        serde_json::from_str(list).map_err(|error| error.to_string())?;
+    let defect = |(name, mut entry): (String, BTreeMap<String, String>)| {
+        let mut take = |key| entry.remove(key).ok_or_else(|| format!("{name} has no `{key}`"));
+        let (check, arguments) = (take("check")?, take("arguments")?);
+        let arguments = arguments.split_whitespace().map(str::to_owned).collect();
+        Ok(Defect { name, check, arguments })
+    };
+    list.into_iter().map(defect).collect()
+}
+
+/// Builds `vvm` with a defect, and returns the path of the program. Each defect has a program of
+/// its own, so a later build replaces no program that a run still uses.
+pub(crate) fn build(Defect { name, .. }: &Defect) -> Result<PathBuf> {
     let root = folders::root()?;
-    let known = names(&root)?;
-    if !known.iter().any(|known| known == name) {
-        return failed(format!("there is no defect `{name}`: {PATCHES} has {}", known.join(", ")));
-    }
     let folder = cargo::target_folder()?.join("defects");
     let source = folder.join("source");
     copy_sources(&root, &source)?;
@@ -36,14 +65,29 @@ pub(crate) fn build(name: &str) -> Result<PathBuf> {
     let target = folder.join("target");
     let mut build = cargo(&["build", "--package", "vvm-cli", "--bin", "vvm", "--target-dir"])?;
     process::run(build.arg(&target).current_dir(&source))?;
-    Ok(target.join("debug").join("vvm"))
+    keep(&target.join("debug").join("vvm"), &folder.join(name))
 }
 
-/// Checks that all patches apply to the sources of the checkout.
+/// Copies a program into a folder, and returns its path there. The copy appears at once, also if a
+/// run still uses an older one.
+fn keep(program: &Path, folder: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(folder).context(folder.display())?;
+    let (copy, kept) = (folder.join("vvm.new"), folder.join("vvm"));
+    fs::copy(program, &copy).context(program.display())?;
+    fs::rename(&copy, &kept).context(kept.display())?;
+    Ok(kept)
+}
+
+/// Checks that all patches apply to the sources of the checkout, and that the list has them all.
 pub(crate) fn check() -> Result<Vec<String>> {
     let root = folders::root()?;
     let mut violations = Vec::new();
-    for name in names(&root)? {
+    let (names, listed) = (names(&root)?, known()?);
+    let listed: Vec<String> = listed.into_iter().map(|defect| defect.name).collect();
+    if names != listed {
+        violations.push(format!("{LIST} lists {listed:?}, and the patches are {names:?}"));
+    }
+    for name in names {
         let patch = patch(&root, &name);
         if git(&["apply", "--check", &patch.to_string_lossy()]).is_err() {
             let what = "the patch does not apply any more: put the defect into the new code";
@@ -95,6 +139,33 @@ mod tests {
         let root = folders::root().unwrap();
         assert_eq!(check().unwrap(), [""; 0]);
         assert_eq!(names(&root).unwrap().len(), 5);
-        assert!(build("none").unwrap_err().to_string().contains("number_twice"));
+    }
+
+    #[test]
+    fn the_list_says_how_to_find_a_defect() {
+        let list = r#"{"hole": {"check": "logs", "arguments": "--minutes 1 --seed 1"}}"#;
+        let [hole] = &defects_of(list).unwrap()[..] else { panic!() };
+        assert_eq!((&*hole.name, &*hole.check), ("hole", "logs"));
+        assert_eq!(hole.arguments, ["--minutes", "1", "--seed", "1"]);
+        for (wrong, why) in [
+            (r#"{"hole": {"arguments": ""}}"#, "hole has no `check`"),
+            (r#"{"hole": {"check": "logs"}}"#, "hole has no `arguments`"),
+            ("[]", "invalid type"),
+        ] {
+            assert!(defects_of(wrong).unwrap_err().contains(why), "{wrong}");
+        }
+    }
+
+    /// The program of one defect replaced the program of another one during its run.
+    #[test]
+    fn each_defect_keeps_a_program_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let built = folder.path().join("built");
+        let kept = ["one", "two"].map(|name| {
+            fs::write(&built, name).unwrap();
+            keep(&built, &folder.path().join(name)).unwrap()
+        });
+        assert_eq!(kept, ["one/vvm", "two/vvm"].map(|path| folder.path().join(path)));
+        assert_eq!(kept.map(|path| fs::read_to_string(path).unwrap()), ["one", "two"]);
     }
 }

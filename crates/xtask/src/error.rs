@@ -7,6 +7,8 @@ use std::{fmt, io};
 pub(crate) enum Error {
     /// Something went wrong. The text is for the person at the terminal.
     Failed(String),
+    /// The arguments make no sense together. Nothing was done.
+    Usage(String),
     /// A child process ended with this exit code, and has printed the reason itself.
     Child { what: String, code: i32 },
     /// The person at the terminal asked to stop.
@@ -20,6 +22,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> i32 {
         match self {
             Error::Failed(_) => 1,
+            Error::Usage(_) => 2,
             Error::Child { code, .. } => *code,
             Error::Interrupted => 130,
         }
@@ -29,7 +32,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Failed(text) => f.write_str(text),
+            Error::Failed(text) | Error::Usage(text) => f.write_str(text),
             Error::Child { what, code } => write!(f, "{what} ended with exit code {code}"),
             Error::Interrupted => f.write_str("interrupted"),
         }

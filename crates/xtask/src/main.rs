@@ -81,12 +81,12 @@ enum XtaskCommand {
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Makes faults in a cluster of real nodes over a real storage, under load, and checks that no
-    /// promise is broken. With `--help` the program prints its options.
+    /// promise is broken. `cargo xtask rounds --help` prints the options.
     #[command(disable_help_flag = true)]
     Rounds {
         /// Arguments for the program: --storage cassandra|cassandra_cluster|dynamodb|redb --minutes
         /// 3 --seed 1 --nodes 3 --level 0 --faults kill,pause. `--defect NAME` puts a patch of
-        /// `tests/defects` into the nodes. `check FILE` checks a kept history again.
+        /// `tests/defects` into the nodes, and fails unless its check finds it. `check FILE` checks a kept history again.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

@@ -1,10 +1,14 @@
 //! `cargo xtask rounds`: rounds of faults on real nodes, with servers of their own.
 
+mod order;
+
 use std::{process::Command, thread, time::Duration};
 
+use self::order::Order;
 use crate::{
-    bench, cargo, defects,
-    error::{Result, failed},
+    bench, cargo,
+    defects::{self, Defect},
+    error::{Error, Result, failed},
     process,
     servers::{CommitLog, OwnServers, ServerKind, Variables},
 };
@@ -12,27 +16,72 @@ use crate::{
 /// The storage of a run that names none, as the program has it.
 const USUAL: &str = "cassandra";
 
-/// The option that names a defect of the nodes. The program does not know it.
-const DEFECT: &str = "--defect";
-
-/// Builds the nodes and the program, starts the server of the storage, and runs the program.
+/// Does what the arguments ask for. Wrong usage is refused before anything is built.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    match Order::of(arguments, defects::known()?)? {
+        Order::Help => {
+            print!("{}", order::HELP);
+            Ok(())
+        }
+        Order::Check(file) => {
+            process::run(bench::built_beside_the_binary("rounds")?.arg("check").args(file))
+        }
+        Order::Run { defect: None, arguments } => run_on_servers(None, &arguments, |_| {}),
+        Order::Run { defect: Some(defect), arguments } => find(&defect, &arguments),
+    }
+}
+
+/// Builds the nodes and the program, starts the server of the storage, and runs the program. Passes
+/// each line that the program prints to `see`.
+fn run_on_servers(
+    defect: Option<&Defect>,
+    arguments: &[String],
+    mut see: impl FnMut(&str) + Send,
+) -> Result<()> {
     let mut command = bench::built_beside_the_binary("rounds")?;
-    if arguments.first().is_some_and(|first| first == "check") {
-        return process::run(command.args(arguments));
-    }
-    if asks_for_help(arguments) {
-        return process::run(command.args(["run", "--help"]));
-    }
-    command.arg("run");
-    if let Some(defect) = bench::value_of(DEFECT, arguments) {
+    command.arg("run").args(arguments);
+    if let Some(defect) = defect {
         command.arg("--vvm").arg(defects::build(defect)?);
     }
-    let arguments = &without_defect(arguments);
     let servers = OwnServers::new()?;
     let variables = servers.start(server_of(arguments).as_slice(), CommitLog::Batch)?;
-    command.args(arguments).envs(variables);
-    process::run_reading(&mut command, |line| println!("{line}"))
+    process::run_reading(command.envs(variables), |line| {
+        println!("{line}");
+        see(line);
+    })
+}
+
+/// Runs nodes with a defect. Fails unless the check that must find the defect finds it.
+fn find(defect: &Defect, arguments: &[String]) -> Result<()> {
+    let mut is_found = false;
+    let see = |line: &str| is_found |= reports(line, &defect.check);
+    let ended = run_on_servers(Some(defect), arguments, see);
+    println!("{}", verdict(defect, is_found, ended)?);
+    Ok(())
+}
+
+/// Whether a line of the report says that a check has found a broken promise.
+fn reports(line: &str, check: &str) -> bool {
+    line.starts_with("BROKEN: ") && line.ends_with(&format!(" ({check})"))
+}
+
+/// What a run of nodes with a defect shows. A run that could not do its work proves nothing.
+fn verdict(defect: &Defect, is_found: bool, ended: Result<()>) -> Result<String> {
+    let Defect { name, check, .. } = defect;
+    match ended {
+        // The program ends with 1 if a promise was broken.
+        Err(Error::Child { code: 1, .. }) if is_found => {
+            Ok(format!("the check `{check}` has found the defect `{name}`, as it must"))
+        }
+        Err(Error::Child { code: 1, what }) => {
+            failed(format!("{what} failed, but the check `{check}` did not find `{name}`"))
+        }
+        Err(Error::Child { code, what }) if code != 2 => {
+            failed(format!("{what} ended with exit code {code}, so nothing is known of `{name}`"))
+        }
+        Ok(()) => failed(format!("the run found nothing: `{check}` must find `{name}`")),
+        Err(other) => Err(other),
+    }
 }
 
 /// The faults of the sample that each storage can have. `kill_server` is missing: the servers of
@@ -72,24 +121,6 @@ pub(crate) fn run_sample(variables: &Variables) -> Result<()> {
     })
 }
 
-/// The arguments without the defect.
-fn without_defect(arguments: &[String]) -> Vec<String> {
-    let mut rest = Vec::new();
-    let mut arguments = arguments.iter();
-    while let Some(argument) = arguments.next() {
-        match argument.strip_prefix(DEFECT) {
-            Some("") => drop(arguments.next()),
-            Some(value) if value.starts_with('=') => {}
-            _ => rest.push(argument.clone()),
-        }
-    }
-    rest
-}
-
-fn asks_for_help(arguments: &[String]) -> bool {
-    arguments.iter().any(|argument| matches!(&**argument, "--help" | "-h"))
-}
-
 /// The server of the storage that the arguments name.
 fn server_of(arguments: &[String]) -> Option<ServerKind> {
     let storage = bench::value_of("--storage", arguments).unwrap_or(USUAL);
@@ -100,22 +131,40 @@ fn server_of(arguments: &[String]) -> Option<ServerKind> {
 mod tests {
     use super::*;
 
+    fn defect() -> Defect {
+        Defect { name: "hole".into(), check: "logs".into(), arguments: Vec::new() }
+    }
+
+    /// Any failure of the run passed for a find.
     #[test]
-    fn help_starts_no_server() {
-        let asks = |line: &str| {
-            let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-            asks_for_help(&arguments)
-        };
-        assert!(asks("--help") && asks("-h") && asks("--storage redb --help"));
-        assert!(!asks("") && !asks("--storage redb"));
+    fn only_the_check_of_a_defect_finds_it() {
+        let ended = |code| Err(Error::Child { what: "`rounds run`".into(), code });
+        let text = verdict(&defect(), true, ended(1)).unwrap();
+        assert_eq!(text, "the check `logs` has found the defect `hole`, as it must");
+        for (is_found, end, code, why) in [
+            (false, ended(1), 1, "`logs` did not find `hole`"),
+            (false, Ok(()), 1, "found nothing"),
+            (false, failed("no server"), 1, "no server"),
+            (true, ended(101), 1, "exit code 101"),
+            (false, ended(2), 2, "exit code 2"),
+            (true, Err(Error::Interrupted), 130, "interrupted"),
+        ] {
+            let error = verdict(&defect(), is_found, end).unwrap_err();
+            assert_eq!(error.exit_code(), code, "{error}");
+            assert!(error.to_string().contains(why), "{error}");
+        }
     }
 
     #[test]
-    fn the_program_does_not_get_the_defect() {
-        for line in ["--seed 1 --defect hole --level 0", "--seed 1 --defect=hole --level 0"] {
-            let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            assert_eq!(bench::value_of(DEFECT, &arguments), Some("hole"));
-            assert_eq!(without_defect(&arguments), ["--seed", "1", "--level", "0"]);
+    fn a_find_is_read_from_the_report() {
+        assert!(reports("BROKEN: a log that is read has all events (logs)", "logs"));
+        for other in [
+            "kept:   a log that is read has all events (logs)",
+            "BROKEN: all tries with one key have one effect (keys)",
+            "BROKEN: node 1 has 600 MiB of memory",
+            "        logs: event 3 is missing (logs)",
+        ] {
+            assert!(!reports(other, "logs"), "{other}");
         }
     }
 

@@ -1,19 +1,15 @@
 //! What a run must not exceed, beside its history: times, memory, files, and exit codes.
 
 mod exits;
+mod gaps;
 mod printed;
+mod reach;
 mod usage;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 pub(crate) use self::{printed::Printed, usage::Usage};
-use crate::{
-    faults::{Fault, FaultKind},
-    history::{History, Outcome},
-};
+use crate::faults::{Fault, FaultKind};
 
 /// The time for a node to start, beside its failover: the pause of the supervisor, and the start
 /// itself on a busy machine.
@@ -29,14 +25,17 @@ pub(crate) const GAP_SLACK: Duration = Duration::from_secs(8);
 /// What a run has measured.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
+    /// The number of nodes, and of the servers of their storage.
+    pub(crate) nodes: usize,
+    pub(crate) servers: usize,
     pub(crate) violations: Vec<String>,
     pub(crate) memory: u64,
     pub(crate) files: usize,
     /// From the end of the last fault of a round until all nodes were ready, and all nodes and
     /// workspaces had a command done, by the kinds of faults.
     pub(crate) ready_after: BTreeMap<String, Vec<Duration>>,
-    /// The longest time without a command done in any workspace, for the rounds with a bound, by
-    /// the kinds of faults.
+    /// The longest time in which commands waited and none was done in any workspace, for the rounds
+    /// with a bound, by the kinds of faults.
     pub(crate) gaps: BTreeMap<String, Vec<Duration>>,
     pub(crate) rounds: Vec<Round>,
     /// Faults before the first round. They explain ends of processes, and prove nothing.
@@ -71,45 +70,11 @@ impl Round {
     }
 }
 
-/// The bound of a takeover as the nodes print it. `None` if these faults leave no whole node, or
-/// the storage or the link of a node to it is bad: a node behind a slow link keeps its partitions.
-/// A node that reaches the other servers of its storage has the bound.
-///
-/// A node with one bad link can still be reached over the other one, so the partitions of this node
-/// have the same bound. Clocks hold no node up.
-pub(crate) fn takeover(printed: &Printed, nodes: usize, faults: &[Fault]) -> Option<Duration> {
-    use FaultKind::{ClientLink, Clock, Drain, Kill, Pause, PeerLink, StepDown, Stop};
-    let is_of_node = |fault: &Fault| {
-        let kind = fault.kind();
-        matches!(kind, Kill | Pause | Stop | StepDown | Drain | Clock | ClientLink | PeerLink)
-            || fault.leaves_other_servers()
-    };
-    let has =
-        |kind, target| faults.iter().any(|fault| fault.kind() == kind && fault.target == target);
-    let hit: BTreeSet<usize> = faults.iter().map(|fault| fault.target).collect();
-    let leaves_one = hit.len() < nodes || faults.iter().all(|fault| fault.kind() == Clock);
-    let is_cut_off = hit.iter().any(|node| has(ClientLink, *node) && has(PeerLink, *node));
-    let has_bound = leaves_one && !is_cut_off && faults.iter().all(is_of_node);
-    has_bound.then_some(printed.takeover)
-}
-
 /// The time in which a cluster works again after a round, by what its nodes print.
 pub(crate) fn ready_within(printed: &Printed, faults: &[Fault]) -> Duration {
     let of_servers = faults.iter().any(|fault| fault.kind() == FaultKind::KillServer);
     let server = if of_servers { SERVER_START } else { Duration::ZERO };
     printed.failover.max(printed.failover_of_slow) + START_TIME + server
-}
-
-/// The longest time between two commands that were done, of the times that overlap a round.
-fn longest_gap(done: &[u64], round: &Round) -> Duration {
-    let before = done.iter().copied().filter(|at| *at <= round.begin).max();
-    let after = done.iter().copied().filter(|at| *at >= round.end).min();
-    let within = done.iter().copied().filter(|at| (round.begin..round.end).contains(at));
-    let mut times: Vec<u64> = within.collect();
-    times.extend([before.unwrap_or(round.begin), after.unwrap_or(round.end)]);
-    times.sort_unstable();
-    let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max();
-    Duration::from_micros(longest.unwrap_or(0))
 }
 
 impl Bounds {
@@ -132,106 +97,77 @@ impl Bounds {
         self.rounds.push(round);
     }
 
-    /// Compares the times without a command in each workspace with the takeovers that the nodes
-    /// print.
-    pub(crate) fn check_gaps(&mut self, history: &History) {
-        let mut done: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        for operation in &history.operations {
-            if matches!(operation.outcome, Outcome::Written(_)) {
-                done.entry(operation.ws).or_default().push(operation.end);
-            }
-        }
-        for round in &self.rounds {
-            let Some(takeover) = round.takeover else { continue };
-            let gaps = done.iter().map(|(ws, done)| (longest_gap(done, round), *ws));
-            let Some((gap, ws)) = gaps.max() else { continue };
-            self.gaps.entry(round.name()).or_default().push(gap);
-            if gap > takeover + GAP_SLACK {
-                self.violations.push(format!(
-                    "workspace {ws} had no command done for {gap:.1?} in the round of {} at {:.2} s, \
-                     and the nodes print a takeover of {takeover:.1?}",
-                    round.name(),
-                    round.begin as f64 / 1e6
-                ));
-            }
-        }
-    }
-
     /// A run without a fault that had an effect proves nothing.
     pub(crate) fn check_rounds(&mut self) {
         if self.rounds.is_empty() {
             self.violations.push("no fault had an effect, so the run proves nothing".to_owned());
         }
     }
+
+    /// Without a measurement nothing is judged.
+    pub(crate) fn check_measured(&mut self) {
+        if self.memory == 0 || self.files == 0 {
+            self.violations.push("the memory and the files of no node were measured".to_owned());
+        }
+    }
+
+    /// Takes the bounds that the nodes print, by which the run is judged from now on.
+    pub(crate) fn set_printed(&mut self, printed: Printed) {
+        self.violations.extend(printed.excess());
+        self.printed = Some(printed);
+    }
+
+    /// The kinds of faults that had no effect in any round.
+    pub(crate) fn without_effect(&self, kinds: &[FaultKind]) -> Vec<FaultKind> {
+        let had_effect = |kind: &FaultKind| {
+            let mut faults = self.rounds.iter().flat_map(|round| &round.faults);
+            faults.any(|fault| fault.kind() == *kind)
+        };
+        kinds.iter().copied().filter(|kind| !had_effect(kind)).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        faults::FaultEffect,
-        history::{Operation, Request, Version, Written},
-        network::Traffic,
-    };
+    use crate::{faults::FaultEffect, network::Traffic};
 
     /// A fault of the node or the server at a place.
     pub(super) fn fault(kind: FaultKind, target: usize) -> Fault {
         Fault { effect: kind.into(), target, delay: Duration::ZERO, lasts: Duration::from_secs(1) }
     }
 
-    fn round_of_a_kill(takeover: Option<Duration>) -> Round {
-        Round {
-            faults: vec![fault(FaultKind::Kill, 0)],
-            begin: 20_000_000,
-            healed: 55_000_000,
-            end: 60_000_000,
-            takeover,
+    /// A bad link from the node at a place to one of several servers.
+    pub(super) fn storage_link_to(server: usize, target: usize) -> Fault {
+        let effect = FaultEffect::StorageLink { server: Some(server), traffic: Traffic::Cut };
+        Fault { effect, ..fault(FaultKind::StorageLink, target) }
+    }
+
+    pub(super) fn printed() -> Printed {
+        let seconds = Duration::from_secs;
+        Printed {
+            failover: seconds(13),
+            failover_of_slow: seconds(17),
+            takeover: seconds(22),
+            stop: seconds(6),
         }
     }
 
-    /// A history with commands that were done at these seconds.
-    fn done_at(seconds: &[u64]) -> History {
-        let operations = seconds.iter().enumerate().map(|(number, second)| Operation {
-            number: number as u64,
-            client: 1,
-            begin: 0,
-            end: second * 1_000_000,
-            ws: 3,
-            request: Request::Log { from: 1 },
-            outcome: Outcome::Written(Written {
-                wlog: 1,
-                version: Version { epoch: 1, offset: 1 },
-                ids: Vec::new(),
-                repeated: false,
-                served_by: None,
-            }),
-        });
-        History { operations: operations.collect(), ..History::default() }
-    }
-
-    fn violations(takeover: Option<u64>, done: &[u64]) -> usize {
-        let mut bounds = Bounds::default();
-        let round = round_of_a_kill(takeover.map(Duration::from_secs));
-        bounds.add_round(round, Some(Duration::ZERO));
-        bounds.check_gaps(&done_at(done));
-        bounds.violations.len()
-    }
-
-    #[test]
-    fn a_workspace_that_stands_still_for_longer_than_a_takeover_is_found() {
-        assert_eq!(violations(Some(10), &[19, 21, 38, 55, 61]), 0);
-        assert_eq!(violations(Some(10), &[19, 21, 40, 55, 61]), 1, "19 s");
-        assert_eq!(violations(Some(10), &[15, 35, 45, 61]), 1, "it began before the round");
-        assert_eq!(violations(Some(10), &[19, 35, 50, 70]), 1, "it ended after the round");
-        assert_eq!(violations(Some(10), &[1, 19, 30, 45, 60, 90]), 0, "not of the round");
-        assert_eq!(violations(None, &[19, 61]), 0, "no node was whole");
+    /// A round without a bound from 20 s to 60 s.
+    pub(super) fn round_of(faults: &[Fault]) -> Round {
+        Round {
+            faults: faults.to_vec(),
+            begin: 20_000_000,
+            healed: 55_000_000,
+            end: 60_000_000,
+            takeover: None,
+        }
     }
 
     #[test]
     fn a_round_without_an_effect_does_not_count() {
         let mut bounds = Bounds::default();
-        let round = Round { faults: Vec::new(), ..round_of_a_kill(None) };
-        bounds.add_round(round, Some(Duration::ZERO));
+        bounds.add_round(round_of(&[]), Some(Duration::ZERO));
         assert!(bounds.rounds.is_empty());
     }
 
@@ -240,46 +176,38 @@ mod tests {
         let mut bounds = Bounds::default();
         bounds.check_rounds();
         assert_eq!(bounds.violations.len(), 1);
-        let mut bounds = Bounds::default();
-        bounds.add_round(round_of_a_kill(None), Some(Duration::ZERO));
-        bounds.check_rounds();
-        assert!(bounds.violations.is_empty());
+        // A node that goes on without a server shows something, too.
+        let of_one_server = storage_link_to(1, 0);
+        for fault in [fault(FaultKind::Kill, 0), of_one_server] {
+            let mut bounds = Bounds::default();
+            bounds.add_round(round_of(&[fault]), Some(Duration::ZERO));
+            bounds.check_rounds();
+            assert!(bounds.violations.is_empty());
+        }
     }
 
     #[test]
-    fn rounds_have_a_bound_while_all_partitions_can_be_reached() {
-        use FaultKind::{
-            ClientLink, Clock, FullDisk, Kill, KillServer, Pause, PeerLink, StorageLink,
-        };
-        let seconds = Duration::from_secs;
-        let printed = Printed {
-            failover: seconds(13),
-            failover_of_slow: seconds(17),
-            takeover: seconds(22),
-            stop: seconds(6),
-        };
-        let has_bound = |nodes, faults: &[(FaultKind, usize)]| {
-            let faults: Vec<Fault> =
-                faults.iter().map(|(kind, target)| fault(*kind, *target)).collect();
-            takeover(&printed, nodes, &faults) == Some(seconds(22))
-        };
-        assert!(has_bound(3, &[(Kill, 0), (Pause, 1)]));
-        assert!(!has_bound(3, &[(Kill, 0), (Pause, 1), (Kill, 2)]));
-        assert!(has_bound(3, &[(ClientLink, 0)]) && has_bound(3, &[(PeerLink, 2)]));
-        assert!(has_bound(3, &[(ClientLink, 0), (PeerLink, 1)]));
-        assert!(!has_bound(3, &[(ClientLink, 0), (PeerLink, 0)]), "nothing reaches node 1");
-        for other in [StorageLink, KillServer, FullDisk] {
-            assert!(!has_bound(3, &[(other, 0)]), "{other}");
+    fn a_run_that_measured_no_node_is_broken() {
+        for (memory, files, broken) in [(0, 0, 1), (0, 9, 1), (9, 0, 1), (9, 9, 0)] {
+            let mut bounds = Bounds { memory, files, ..Bounds::default() };
+            bounds.check_measured();
+            assert_eq!(bounds.violations.len(), broken, "{memory} {files}");
         }
-        let effect = FaultEffect::StorageLink { server: Some(2), traffic: Traffic::Cut };
-        let of_one_server = Fault { effect, ..fault(StorageLink, 0) };
-        let bound = |faults: &[Fault]| takeover(&printed, 3, faults);
-        assert_eq!(bound(&[of_one_server]), Some(seconds(22)));
-        assert_eq!(bound(&[of_one_server, fault(StorageLink, 1)]), None);
-        assert!(has_bound(1, &[(Clock, 0)]));
-        assert!(!has_bound(1, &[(Kill, 0)]) && !has_bound(1, &[(Clock, 0), (Kill, 0)]));
-        let within = ready_within(&printed, &[fault(Kill, 0)]);
-        assert_eq!(within, seconds(17) + START_TIME);
-        assert_eq!(ready_within(&printed, &[fault(KillServer, 0)]), within + SERVER_START);
+    }
+
+    #[test]
+    fn kinds_of_faults_without_an_effect_are_known() {
+        let mut bounds = Bounds::default();
+        bounds.add_round(round_of(&[fault(FaultKind::Kill, 0)]), None);
+        let asked = [FaultKind::Kill, FaultKind::FullDisk];
+        assert_eq!(bounds.without_effect(&asked), [FaultKind::FullDisk]);
+    }
+
+    #[test]
+    fn a_cluster_works_again_after_a_failover_and_a_start() {
+        let within = ready_within(&printed(), &[fault(FaultKind::Kill, 0)]);
+        assert_eq!(within, Duration::from_secs(17) + START_TIME);
+        let of_server = ready_within(&printed(), &[fault(FaultKind::KillServer, 0)]);
+        assert_eq!(of_server, within + SERVER_START);
     }
 }

@@ -226,20 +226,22 @@ impl Shared {
         let request = sent.request.clone().with_id(id, has_key);
         let begin = self.recorder.now();
         let outcome = api::ask(&self.clock, node, &request, sender.patience, api::written).await;
-        self.record(sender.client, begin, ws, (sent, sent.recorded(id, has_key, None)), &outcome);
+        let request = sent.recorded(id, has_key, None);
+        self.record((sender.client, node), begin, ws, (sent, request), &outcome);
         outcome
     }
 
     /// Records a command, and remembers what its answer says.
     fn record(
         &self,
-        client: u32,
+        (client, node): (u32, SocketAddr),
         begin: u64,
         ws: u64,
         (sent, request): (&Sent, Request),
         outcome: &Outcome,
     ) {
-        self.recorder.operation(client, begin, ws, request, outcome.clone());
+        let node = self.nodes.iter().position(|known| *known == node);
+        self.recorder.operation_at(node, client, begin, ws, request, outcome.clone());
         let Outcome::Written(written) = outcome else { return };
         self.known(ws, |known| {
             known.log_end = known.log_end.max(written.wlog);

@@ -66,6 +66,10 @@ pub(crate) struct Operation {
     /// The place of the operation in the run.
     pub(crate) number: u64,
     pub(crate) client: u32,
+    /// The place of the node that a command was sent to. Other requests and the histories of
+    /// earlier runs have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<usize>,
     pub(crate) begin: u64,
     /// When the outcome was known.
     pub(crate) end: u64,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    convert::Infallible,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -44,21 +45,23 @@ impl Owners {
     }
 }
 
-/// Looks once a second, until it is dropped.
-pub(crate) async fn watch(
-    nodes: Vec<Arc<Node>>,
-    recorder: Arc<Recorder>,
-    clock: Clock,
-    watched: Arc<Mutex<Watched>>,
-) {
-    tokio::join!(
-        watch_owners(&nodes, &recorder, &clock, &watched),
-        watch_usage(&nodes, &clock, &watched),
-    );
+/// Looks once a second for as long as something else lasts, and returns what that returns.
+pub(crate) async fn watched<T>(
+    nodes: &[Arc<Node>],
+    recorder: &Recorder,
+    clock: &Clock,
+    watched: &Mutex<Watched>,
+    during: impl Future<Output = T>,
+) -> T {
+    tokio::select! {
+        ended = during => ended,
+        never = watch_owners(nodes, recorder, clock, watched) => match never {},
+        never = watch_usage(nodes, clock, watched) => match never {},
+    }
 }
 
 /// Adds what each process uses. It asks no node, so a node that stands still delays nothing.
-async fn watch_usage(nodes: &[Arc<Node>], clock: &Clock, watched: &Mutex<Watched>) {
+async fn watch_usage(nodes: &[Arc<Node>], clock: &Clock, watched: &Mutex<Watched>) -> Infallible {
     loop {
         for node in nodes {
             if let Some(usage) = node.usage() {
@@ -75,7 +78,7 @@ async fn watch_owners(
     recorder: &Recorder,
     clock: &Clock,
     watched: &Mutex<Watched>,
-) {
+) -> Infallible {
     let request = HttpRequest::get("/cluster".to_owned());
     let addresses: Vec<String> =
         nodes.iter().map(|node| node.client_link.address.to_string()).collect();
@@ -113,4 +116,70 @@ fn owners(body: &str, addresses: &[String]) -> Option<BTreeMap<u64, usize>> {
         Some((partition["number"].as_u64()?, place))
     });
     Some(owned.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+    use crate::{
+        history::Line,
+        network::Link,
+        node::{Node, NodeParts},
+    };
+
+    /// A node whose program only sleeps.
+    async fn sleeping_node(folder: &std::path::Path, clock: &Clock) -> Arc<Node> {
+        let binary = folder.join("sleep");
+        fs::write(&binary, "#!/bin/sh\nexec sleep 60\n").unwrap();
+        fs::set_permissions(&binary, fs::Permissions::from_mode(0o700)).unwrap();
+        let [api, admin] = [(); 2].map(|()| trialkit::free_address());
+        let parts = NodeParts {
+            place: 0,
+            name: "node 1".to_owned(),
+            folder: folder.join("node-1"),
+            binary,
+            shim: None,
+            api,
+            admin,
+            client_link: Link::start(api, clock).await.unwrap(),
+            peer_link: None,
+            storage_links: Vec::new(),
+            config: String::new(),
+        };
+        Arc::new(Node::new(parts).unwrap())
+    }
+
+    /// The restart and the reading of the final state were not watched.
+    #[tokio::test]
+    async fn nodes_are_watched_until_the_end() {
+        let (folder, clock) = (tempfile::tempdir().unwrap(), Clock::system());
+        let first = Line::Run { seed: 1, settings: String::new() };
+        let file = folder.path().join("history.jsonl");
+        let recorder = Arc::new(Recorder::create(&file, clock.clone(), &first).unwrap());
+        let node = sleeping_node(folder.path(), &clock).await;
+        let seen = Mutex::<Watched>::default();
+        let take = || std::mem::take(&mut seen.lock().unwrap().usage.memory);
+        let during = async {
+            // A process that was started again is seen, too.
+            for _ in 0..2 {
+                let exits = Arc::default();
+                let run = Arc::clone(&node).supervise(Arc::clone(&recorder), clock.clone(), exits);
+                let run = tokio::spawn(run);
+                let deadline = clock.now() + Duration::from_secs(20);
+                while take() == 0 {
+                    assert!(clock.now() < deadline, "no memory was seen");
+                    clock.sleep(Duration::from_millis(20)).await;
+                }
+                run.abort();
+                assert!(run.await.unwrap_err().is_cancelled());
+                clock.sleep(PAUSE).await;
+                take();
+            }
+            7
+        };
+        let nodes = [Arc::clone(&node)];
+        assert_eq!(watched(&nodes, &recorder, &clock, &seen, during).await, 7);
+    }
 }

@@ -26,6 +26,7 @@ mod storage;
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use clock::Clock;
 use tokio::signal::{
     ctrl_c,
     unix::{SignalKind, signal},
@@ -60,7 +61,9 @@ async fn main() -> Result<ExitCode, BenchError> {
             is_kept = run::run(args) => is_kept?,
             interrupted = interrupted() => return Err(interrupted?.into()),
         },
-        RoundsCommand::Check { file } => check(&file)?,
+        RoundsCommand::Check { file } => {
+            run::judge_again(&Clock::system(), &file, &mut |text| print!("{text}"))?
+        }
     };
     Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -71,36 +74,5 @@ async fn interrupted() -> std::io::Result<&'static str> {
     tokio::select! {
         ended = ctrl_c() => ended.map(|()| "interrupted"),
         _ = terminate.recv() => Ok("terminated"),
-    }
-}
-
-fn check(file: &std::path::Path) -> Result<bool, BenchError> {
-    let history = history::read(file)?;
-    let violations = checks::run_all(&history);
-    let parts = smallest::WrongPart::of_all(&history, &violations);
-    print!("{}", report::violations_text(&history, &violations, &parts));
-    Ok(violations.is_empty() && history.broken.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use clock::Clock;
-
-    use super::*;
-    use crate::{history::Line, recorder::Recorder};
-
-    #[test]
-    fn a_check_reports_what_the_run_itself_found_broken() {
-        let folder = tempfile::tempdir().unwrap();
-        for broken in [None, Some("node 1 has 600 MiB of memory")] {
-            let file = folder.path().join(format!("{}.jsonl", broken.is_some()));
-            let first = Line::Run { seed: 1, settings: String::new() };
-            let recorder = Recorder::create(&file, Clock::system(), &first).unwrap();
-            broken.into_iter().for_each(|text| recorder.broken(text.to_owned()));
-            let recorded = recorder.end().unwrap().history.broken;
-            assert_eq!(recorded, broken.into_iter().collect::<Vec<_>>());
-            assert_eq!(history::read(&file).unwrap().broken, recorded);
-            assert_eq!(check(&file).unwrap(), broken.is_none());
-        }
     }
 }

@@ -15,6 +15,10 @@ const RATES: f64 = 120.0;
 /// The height of the picture of the memory.
 const MEMORY: f64 = 40.0;
 
+/// The longest time, in microseconds, for which an owner is drawn that was seen once. The program
+/// looks each second, and waits a second for each node.
+const SEEN: u64 = 5_000_000;
+
 /// The colours of the nodes.
 const COLOURS: [&str; 6] = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#a463f2", "#97bbf5"];
 
@@ -113,7 +117,8 @@ impl Picture {
                 let Some(owner) = pair[0].partitions.get(&partition) else { continue };
                 let title = format!("partition {partition}: node {}", owner + 1);
                 let colour = COLOURS[owner % COLOURS.len()];
-                self.bar(pair[0].at, pair[1].at, (self.height, LANE / 2.0), colour, &title);
+                let until = pair[1].at.min(pair[0].at + SEEN);
+                self.bar(pair[0].at, until, (self.height, LANE / 2.0), colour, &title);
             }
             self.height += LANE / 2.0 + 1.0;
         }
@@ -165,5 +170,26 @@ impl Picture {
             self.bar(*begin, until, (y, LANE - 2.0), "#9c6b4e", fault);
         }
         self.height += lanes.len() as f64 * LANE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last owner was drawn for as long as no node answered.
+    #[test]
+    fn a_partition_has_no_owner_while_no_node_answers() {
+        let seen = |second: u64| Owners {
+            at: second * 1_000_000,
+            partitions: [(1, 0)].into(),
+            memory: vec![1 << 20],
+        };
+        let mut picture = Picture::default();
+        picture.owners(&[10, 11, 41].map(seen));
+        let bars: Vec<&str> = picture.svg.split("<rect ").skip(1).collect();
+        let [short, cut] = &bars[..] else { panic!("{bars:?}") };
+        assert!(short.starts_with("x=\"80.0\"") && short.contains("width=\"8.0\""), "{short}");
+        assert!(cut.starts_with("x=\"88.0\"") && cut.contains("width=\"40.0\""), "{cut}");
     }
 }

@@ -3,12 +3,16 @@
 use std::{
     io,
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use clock::{Clock, Instant};
 
 use crate::history::{History, HistoryWriter, Line, Operation, Outcome, Request};
+
+/// The time for tasks that were aborted to end.
+const TASKS_END: Duration = Duration::from_secs(10);
 
 /// Takes the operations of all clients, and what happens to the cluster.
 pub(crate) struct Recorder {
@@ -40,6 +44,21 @@ impl Recorder {
         Ok(Recorder { start: clock.now(), clock, recorded: Mutex::new(recorded) })
     }
 
+    /// Waits until nothing else records. Tasks that were aborted end a little later. `None` if one
+    /// does not.
+    pub(crate) async fn alone(mut recorder: Arc<Recorder>) -> Option<Recorder> {
+        let clock = recorder.clock.clone();
+        let deadline = clock.now() + TASKS_END;
+        loop {
+            recorder = match Arc::try_unwrap(recorder) {
+                Ok(alone) => return Some(alone),
+                Err(_) if clock.now() >= deadline => return None,
+                Err(shared) => shared,
+            };
+            clock.sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Microseconds since the start of the run.
     pub(crate) fn now(&self) -> u64 {
         let since = self.clock.now().saturating_since(self.start);
@@ -55,10 +74,23 @@ impl Recorder {
         request: Request,
         outcome: Outcome,
     ) {
+        self.operation_at(None, client, begin, ws, request, outcome);
+    }
+
+    /// Records an operation that ends now, with the place of the node.
+    pub(crate) fn operation_at(
+        &self,
+        node: Option<usize>,
+        client: u32,
+        begin: u64,
+        ws: u64,
+        request: Request,
+        outcome: Outcome,
+    ) {
         let end = self.now();
         self.with(|recorded| {
             let number = recorded.history.operations.len() as u64;
-            let operation = Operation { number, client, begin, end, ws, request, outcome };
+            let operation = Operation { number, client, node, begin, end, ws, request, outcome };
             recorded.add(Line::Operation(operation));
         });
     }
@@ -109,5 +141,27 @@ impl Recorded {
             self.failed.get_or_insert(error);
         }
         self.history.add(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The history of a run that broke off was lost while a client still ended.
+    #[tokio::test]
+    async fn a_task_that_ends_late_keeps_no_history_from_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Line::Run { seed: 1, settings: String::new() };
+        let (file, clock) = (folder.path().join("history.jsonl"), Clock::system());
+        let recorder = Arc::new(Recorder::create(&file, clock.clone(), &first).unwrap());
+        let late = Arc::clone(&recorder);
+        let task = tokio::spawn(async move {
+            clock.sleep(Duration::from_millis(100)).await;
+            late.broken("late".to_owned());
+        });
+        let alone = Recorder::alone(recorder).await.unwrap();
+        assert_eq!(alone.end().unwrap().history.broken, ["late"]);
+        task.await.unwrap();
     }
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt::Write, time::Duration};
 use crate::{
     bounds::Bounds,
     checks::{self, Violation},
+    faults::FaultKind,
     history::{History, Operation, Outcome},
     smallest::WrongPart,
 };
@@ -12,13 +13,12 @@ use crate::{
 /// The operations of a violation that are printed.
 const MOST_OPERATIONS: usize = 12;
 
-/// Returns the results of a run as text.
-pub(crate) fn text(
+/// Returns what a run did and measured. `kinds` are the faults that it could have.
+pub(crate) fn measured_text(
     seed: u64,
     history: &History,
     bounds: &Bounds,
-    violations: &[Violation],
-    parts: &[WrongPart<'_>],
+    kinds: &[FaultKind],
 ) -> String {
     let mut text = format!(
         "\nseed {seed}: {} rounds, {} operations, {} events\n",
@@ -34,8 +34,13 @@ pub(crate) fn text(
         format!("memory at most {} MiB, open files at most {}", bounds.memory >> 20, bounds.files),
     );
     add_times(&mut text, "all works again after", &bounds.ready_after);
-    add_times(&mut text, "longest time without a command in a workspace", &bounds.gaps);
-    text + &violations_text(history, violations, parts)
+    add_times(&mut text, "longest wait for a command of a workspace", &bounds.gaps);
+    let without = bounds.without_effect(kinds);
+    if !without.is_empty() {
+        let names: Vec<String> = without.iter().map(ToString::to_string).collect();
+        line(&mut text, format!("these faults had no effect: {}", names.join(", ")));
+    }
+    text
 }
 
 /// Adds times by the kinds of faults, if there are any.
@@ -79,27 +84,30 @@ fn spread(times: &[Duration]) -> (Duration, Duration) {
     (times.get(times.len() / 2).copied().unwrap_or_default(), longest)
 }
 
-/// What the run itself found broken, and the violations: the first of each check with the smallest
-/// part of the history that shows it.
-pub(crate) fn violations_text(
-    history: &History,
-    violations: &[Violation],
-    parts: &[WrongPart<'_>],
-) -> String {
+/// What the run itself found broken, and the violations of each check.
+pub(crate) fn violations_text(history: &History, violations: &[Violation]) -> String {
     let mut text = String::new();
     for broken in &history.broken {
         line(&mut text, format!("BROKEN: {broken}"));
     }
     for check in &checks::ALL {
-        let mut found = violations.iter().filter(|violation| violation.check == check.name);
-        let Some(first) = found.next() else {
-            line(&mut text, format!("kept:   {} ({})", check.promise, check.name));
-            continue;
-        };
-        line(&mut text, format!("BROKEN: {} ({})", check.promise, check.name));
-        line(&mut text, format!("        {first}"));
-        parts.iter().filter(|part| part.check == check.name).for_each(|of| add_part(&mut text, of));
-        found.for_each(|other| line(&mut text, format!("        {other}")));
+        let mut found = violations.iter().filter(|of| of.check == check.name).peekable();
+        let verdict = if found.peek().is_none() { "kept:  " } else { "BROKEN:" };
+        line(&mut text, format!("{verdict} {} ({})", check.promise, check.name));
+        found.for_each(|violation| line(&mut text, format!("        {violation}")));
+    }
+    text
+}
+
+/// The smallest parts of the history that show the first violations.
+pub(crate) fn parts_text(parts: &[WrongPart<'_>]) -> String {
+    let mut text = String::new();
+    for part in parts {
+        line(
+            &mut text,
+            format!("the smallest part that shows the first violation ({}):", part.check),
+        );
+        add_part(&mut text, part);
     }
     text
 }
@@ -120,7 +128,7 @@ fn add_part(text: &mut String, part: &WrongPart<'_>) {
 }
 
 fn operation_text(operation: &Operation) -> String {
-    let Operation { number, client, begin, end, ws, request, outcome } = operation;
+    let Operation { number, client, begin, end, ws, request, outcome, .. } = operation;
     let seconds = |micros: &u64| *micros as f64 / 1e6;
     let outcome = format!("{outcome:?}");
     let outcome: String = outcome.chars().take(400).collect();
@@ -140,8 +148,18 @@ mod tests {
     fn what_the_run_itself_found_broken_is_printed() {
         let mut scene = Scene::new();
         scene.history.broken.push("node 1 has 600 MiB of memory".into());
-        let text = violations_text(&scene.history, &[], &[]);
+        let text = violations_text(&scene.history, &[]);
         assert_eq!(text.lines().next(), Some("BROKEN: node 1 has 600 MiB of memory"));
         assert_eq!(text.matches("BROKEN").count(), 1);
+    }
+
+    #[test]
+    fn faults_without_an_effect_are_named() {
+        let text = |kinds: &[FaultKind]| {
+            measured_text(1, &Scene::new().history, &Bounds::default(), kinds)
+        };
+        assert!(!text(&[]).contains("no effect"));
+        let both = text(&[FaultKind::Kill, FaultKind::FullDisk]);
+        assert!(both.ends_with("these faults had no effect: kill, full_disk\n"), "{both}");
     }
 }

@@ -1,10 +1,12 @@
 //! A run: a cluster, its clients, and rounds of faults.
 
+mod judge;
 mod proofs;
+mod recovery;
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -13,23 +15,24 @@ use clap::{Args, error::ErrorKind, value_parser};
 use clock::Clock;
 use fastrand::Rng;
 use futures::future::join_all;
-use tokio::task::JoinSet;
 use vvm_tests::bench::{BenchError, scratch};
 
+pub(crate) use self::judge::judge_again;
+use self::{
+    judge::{Ended, judge},
+    recovery::Recovery,
+};
 use crate::{
     bounds::{self, Bounds, Printed, Round},
-    checks,
     clients::{Clients, Shared, Silent},
-    cluster::{Cluster, ClusterParts},
+    cluster::{Cluster, ClusterParts, LEASE},
     faults::{self, Fault, FaultKind, Setting},
     final_state,
     history::{Line, Part},
     leaders::{self, Watched},
     nemesis::{self, Targets},
-    page,
     recorder::{Recorder, Recording},
-    report, shim,
-    smallest::WrongPart,
+    shim,
     storage::{RunStorage, StorageKind},
 };
 
@@ -97,6 +100,9 @@ struct Run {
 
 /// Runs rounds of faults, and checks what happened. Returns whether all promises were kept.
 pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
+    if let Some(why) = hindrance(&args) {
+        wrong_usage(&why);
+    }
     let clock = Clock::system();
     let seed = args.seed.unwrap_or_else(|| clock.random() >> 32);
     let (binary, storage) = (binary(&args)?, RunStorage::find(args.storage, &clock)?);
@@ -112,8 +118,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
         has_shim: shim.is_some(),
         has_durable_servers: storage.has_durable_servers(&clock).await?,
     };
-    let (kinds, left_out) = faults::choose(&args.faults, &setting)
-        .unwrap_or_else(|why| clap::Error::raw(ErrorKind::InvalidValue, why + "\n").exit());
+    let (kinds, left_out) =
+        faults::choose(&args.faults, &setting).unwrap_or_else(|why| wrong_usage(&why));
     println!("seed {seed}, history in {}", folder.display());
     left_out.iter().for_each(|line| println!("{line}"));
     let first = Line::Run { seed, settings: format!("{args:?}") };
@@ -122,32 +128,31 @@ pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
     let (level, in_cluster) = (args.level, storage.clone());
     let parts = ClusterParts { folder: &folder, binary, count, level, storage: in_cluster, shim };
     let cluster = Cluster::start(parts, &recorder, &clock).await?;
-    let bounds = Bounds::default();
+    let (nodes, servers) = (cluster.nodes.len(), cluster.storage.servers.len());
+    let (kinds_of_run, bounds) = (kinds.clone(), Bounds { nodes, servers, ..Bounds::default() });
     let run = Run { args, seed, kinds, clock: clock.clone(), recorder, cluster, bounds };
-    let (recording, bounds, watched) = run.until_end().await?;
-    let is_kept = judge(&folder, seed, &recording, &bounds, &watched)?;
+    let (recording, bounds, watched) = &run.until_end().await?;
+    let (folder, kinds) = (&*folder, &*kinds_of_run);
+    let ended = Ended { folder, seed, kinds, recording, bounds, watched };
+    let is_kept = judge(&clock, &ended, &mut |text| print!("{text}"))?;
     storage.clean(&clock).await?;
     Ok(is_kept)
 }
 
-/// Checks what was recorded, and writes the results. Returns whether all promises were kept.
-fn judge(
-    folder: &Path,
-    seed: u64,
-    recording: &Recording,
-    bounds: &Bounds,
-    watched: &Watched,
-) -> Result<bool, BenchError> {
-    let Recording { history, notes } = recording;
-    let violations = checks::run_all(history);
-    let parts = WrongPart::of_all(history, &violations);
-    let text = report::text(seed, history, bounds, &violations, &parts);
-    print!("{text}");
-    parts.iter().try_for_each(|part| part.write(folder))?;
-    fs::write(folder.join("report.txt"), &text)?;
-    let html = page::html(seed, history, notes, &watched.owners, &text);
-    fs::write(folder.join("timeline.html"), html)?;
-    Ok(violations.is_empty() && bounds.violations.is_empty())
+/// Why a run cannot have the level that was asked for. `None` if it can.
+fn hindrance(args: &RunArgs) -> Option<String> {
+    let RunArgs { level, storage, .. } = args;
+    let is_refused = *level == 2 && *storage != StorageKind::Redb;
+    is_refused.then(|| {
+        format!(
+            "this run cannot have level 2 with {storage}, but only with redb: there a write may \
+             land later than the lease of {LEASE:?} lasts, so the nodes refuse this level"
+        )
+    })
+}
+
+fn wrong_usage(why: &str) -> ! {
+    clap::Error::raw(ErrorKind::InvalidValue, format!("{why}\n")).exit()
 }
 
 /// Notes that a run broke off before the final state was read. What it recorded until then is
@@ -173,9 +178,15 @@ fn binary(args: &RunArgs) -> Result<PathBuf, BenchError> {
 impl Run {
     /// Runs everything, and returns what was recorded and measured.
     async fn until_end(mut self) -> Result<(Recording, Bounds, Watched), BenchError> {
-        let watched = Arc::default();
-        match self.with_clients(&watched).await {
-            Ok(()) => self.bounds.check_rounds(),
+        let watched = Mutex::default();
+        let ended = self.with_clients(&watched).await;
+        let watched = watched.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.bounds.add_usage(watched.usage.clone());
+        match ended {
+            Ok(()) => {
+                self.bounds.check_rounds();
+                self.bounds.check_measured();
+            }
             Err(error) => {
                 note_end(&self.recorder, &mut self.bounds, &error);
                 if let Err(error) = self.cluster.heal() {
@@ -187,22 +198,20 @@ impl Run {
         self.bounds.check_exits(&self.cluster.exits());
         let Run { recorder, cluster, mut bounds, .. } = self;
         cluster.end().await;
-        let recorder = Arc::into_inner(recorder).ok_or("something still records")?;
-        let watched = watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        bounds.add_usage(watched.usage.clone());
+        let recorder = Recorder::alone(recorder).await.ok_or("something still records")?;
         recorder.look(|history| bounds.check_gaps(history));
         bounds.violations.iter().for_each(|text| recorder.broken(text.clone()));
         Ok((recorder.end()?, bounds, watched))
     }
 
     /// Runs the clients, the faults, and the reading of the final state.
-    async fn with_clients(&mut self, watched: &Arc<Mutex<Watched>>) -> Result<(), BenchError> {
+    async fn with_clients(&mut self, watched: &Mutex<Watched>) -> Result<(), BenchError> {
         let missing = self.cluster.ready(&self.clock, START_TIMEOUT).await?;
         if !missing.is_empty() {
             return Err(format!("{missing:?} did not start").into());
         }
         let printed = Printed::of_cluster(&self.cluster)?;
-        self.bounds.printed = Some(printed);
+        self.bounds.set_printed(printed);
         let links = self.cluster.nodes.iter().map(|node| node.client_link.address).collect();
         let shared = Shared::new(
             Arc::clone(&self.recorder),
@@ -214,18 +223,18 @@ impl Run {
         shared.create_workspaces(START_TIMEOUT).await?;
         self.prove_clocks(&shared).await?;
         self.prove_links(&shared, &printed).await?;
-        let mut watch = JoinSet::new();
-        watch.spawn(leaders::watch(
-            self.cluster.nodes.clone(),
-            Arc::clone(&self.recorder),
-            self.clock.clone(),
-            Arc::clone(watched),
-        ));
+        let (nodes, recorder) = (self.cluster.nodes.clone(), Arc::clone(&self.recorder));
+        let clock = self.clock.clone();
+        let during = self.with_faults(shared, &printed);
+        leaders::watched(&nodes, &recorder, &clock, watched, during).await
+    }
+
+    /// Makes the faults, starts all nodes again, and reads the final state from them.
+    async fn with_faults(&mut self, shared: Shared, printed: &Printed) -> Result<(), BenchError> {
         let clients = Clients::start(shared, self.args.clients, 2, self.seed);
-        let rounds = self.rounds(&clients, &printed).await;
+        let rounds = self.rounds(&clients, printed).await;
         self.cluster.heal()?;
         let shared = clients.stop().await?;
-        watch.shutdown().await;
         rounds?;
         self.restart().await?;
         for ws in &shared.workspaces {
@@ -274,7 +283,7 @@ impl Run {
         let begin = self.recorder.now();
         let played = self.play(faults).await;
         let (healed, start) = (self.recorder.now(), self.clock.now());
-        let takeover = bounds::takeover(printed, self.cluster.nodes.len(), faults);
+        let takeover = self.bounds.takeover(printed, faults);
         let round = |faults, end| Round { faults, begin, healed, end, takeover };
         let effective = match played {
             Ok(effective) => effective,
@@ -286,6 +295,7 @@ impl Run {
         };
         let within = bounds::ready_within(printed, faults);
         let missing = self.cluster.ready(&self.clock, within).await?;
+        let ready_after = self.clock.now() - start;
         let silent = match missing.is_empty() {
             true => {
                 let deadline = (start + within).max(self.clock.now() + PROBE_TIME);
@@ -293,18 +303,19 @@ impl Run {
             }
             false => Silent::default(),
         };
-        let works = missing.is_empty() && silent == Silent::default();
-        let took = works.then(|| self.clock.now() - start);
+        let nodes = self.cluster.nodes.iter().map(|node| node.name.clone()).collect();
+        let recovery = Recovery { within, ready_after, missing, silent, nodes };
+        let took = recovery.is_good().then(|| self.clock.now() - start);
         self.bounds.add_round(round(effective, self.recorder.now()), took);
         let text = match took {
             Some(took) => format!("all works again after {took:.1?}"),
-            None => self.text_of_failure(within, faults, &missing, &silent),
+            None => recovery.text(faults),
         };
         self.recorder.note(text.clone());
-        if !works {
+        if took.is_none() {
             self.bounds.violations.push(text);
         }
-        Ok(works)
+        Ok(took.is_some())
     }
 
     /// Makes faults. Returns those that had an effect.
@@ -316,22 +327,6 @@ impl Run {
             effective.extend(has_effect?.then_some(*fault));
         }
         Ok(effective)
-    }
-
-    fn text_of_failure(
-        &self,
-        within: Duration,
-        faults: &[Fault],
-        missing: &[String],
-        silent: &Silent,
-    ) -> String {
-        let what: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        let names = silent.nodes.iter().map(|node| &*self.cluster.nodes[*node].name);
-        let (names, workspaces) = (names.collect::<Vec<_>>(), &silent.workspaces);
-        format!(
-            "{within:.1?} after {what:?}, nodes {missing:?} are not ready, nodes {names:?} do no \
-             command and read, and workspaces {workspaces:?} have no command done"
-        )
     }
 
     /// Stops all nodes and starts them again, so that the final state is that of a recovery.
@@ -360,10 +355,13 @@ impl Run {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
-    use crate::history::{Change, Outcome, Request, SentRow, Version, Written};
+    use crate::{
+        checks,
+        history::{Change, Outcome, Request, SentRow, Version, Written},
+    };
 
     #[derive(Debug, Parser)]
     struct Arguments {
@@ -390,6 +388,40 @@ mod tests {
             assert!(parsed(&format!("rounds {wrong}")).is_err(), "{wrong}");
         }
         assert_eq!(parsed("rounds --minutes 0.5").unwrap().run.minutes, 0.5);
+    }
+
+    /// The nodes refused to start, and the run ended as if a promise were broken.
+    #[test]
+    fn level_2_needs_redb() {
+        let hindrance = |line: &str| {
+            hindrance(&Arguments::try_parse_from(line.split_whitespace()).unwrap().run)
+        };
+        for level in [0, 1] {
+            assert_eq!(hindrance(&format!("rounds --level {level}")), None);
+        }
+        assert_eq!(hindrance("rounds --level 2 --storage redb"), None);
+        for storage in ["cassandra", "cassandra_cluster", "dynamodb"] {
+            let why = hindrance(&format!("rounds --level 2 --storage {storage}")).unwrap();
+            assert!(why.contains(&format!("with {storage}, but only with redb")), "{why}");
+        }
+    }
+
+    #[test]
+    fn the_documentation_has_all_options() {
+        let text = include_str!("../../../../docs/testing.md");
+        let (_, table) =
+            text.split_once("| option | default | meaning |\n|---|---|---|\n").unwrap();
+        let rows = table.lines().take_while(|line| line.starts_with('|'));
+        let documented: Vec<&str> = rows.map(|row| row.split('`').nth(1).unwrap()).collect();
+        let command = Arguments::command();
+        let options = command.get_arguments().filter_map(|option| option.get_long());
+        let mut options: Vec<String> = options.map(|option| format!("--{option}")).collect();
+        // `cargo xtask rounds` has this option.
+        options.push("--defect".to_owned());
+        options.sort_unstable();
+        let mut documented = documented;
+        documented.sort_unstable();
+        assert_eq!(documented, options);
     }
 
     #[test]

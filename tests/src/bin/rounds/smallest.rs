@@ -9,8 +9,8 @@ use crate::{
     history::{History, HistoryWriter, Line, Operation},
 };
 
-/// The parts of a history that are checked at most, and the time for them. A part of a long run
-/// takes a while.
+/// The parts of a history that are checked at most for each check, and the time for all checks. A
+/// part of a long run takes a while.
 const MOST_TRIES: usize = 2_000;
 const MOST_TIME: Duration = Duration::from_secs(60);
 
@@ -26,11 +26,16 @@ pub(crate) struct WrongPart<'h> {
 
 impl<'h> WrongPart<'h> {
     /// Finds the smallest part for the first violation of each check.
-    pub(crate) fn of_all(history: &'h History, violations: &[Violation]) -> Vec<WrongPart<'h>> {
-        let clock = Clock::system();
+    pub(crate) fn of_all(
+        clock: &Clock,
+        history: &'h History,
+        violations: &[Violation],
+    ) -> Vec<WrongPart<'h>> {
         let first = |check: &Check| violations.iter().find(|of| of.check == check.name);
         let broken = checks::ALL.iter().filter_map(|check| Some((check, first(check)?)));
-        broken.map(|(check, first)| Search::new(&clock).part(check, first, history)).collect()
+        sharing(clock, broken.collect(), |(check, first), time| {
+            Search::new(clock, time).part(check, first, history)
+        })
     }
 
     /// Writes the part into a folder, as a history that can be checked again.
@@ -44,18 +49,29 @@ impl<'h> WrongPart<'h> {
     }
 }
 
+/// Searches one after another. The searches share the time: what one leaves is for the others.
+fn sharing<I, T>(clock: &Clock, items: Vec<I>, search: impl Fn(I, Duration) -> T) -> Vec<T> {
+    let (end, count) = (clock.now() + MOST_TIME, items.len());
+    let searches = items.into_iter().enumerate().map(|(place, item)| {
+        let left = u32::try_from(count - place).unwrap_or(u32::MAX);
+        search(item, end.saturating_since(clock.now()) / left)
+    });
+    searches.collect()
+}
+
 /// A search for the smallest part.
 struct Search {
     clock: Clock,
     begin: Instant,
+    time: Duration,
     tries: usize,
     /// Why the search ended before all parts were tried.
     cut: Option<String>,
 }
 
 impl Search {
-    fn new(clock: &Clock) -> Search {
-        Search { clock: clock.clone(), begin: clock.now(), tries: 0, cut: None }
+    fn new(clock: &Clock, time: Duration) -> Search {
+        Search { clock: clock.clone(), begin: clock.now(), time, tries: 0, cut: None }
     }
 
     /// Returns the smallest part of a history that has a violation. The operations come first,
@@ -74,7 +90,7 @@ impl Search {
     /// Whether another part may be tried.
     fn may_try(&mut self) -> bool {
         let took = self.clock.now().saturating_since(self.begin);
-        if self.tries >= MOST_TRIES || took >= MOST_TIME {
+        if self.tries >= MOST_TRIES || took >= self.time {
             let tries = self.tries;
             self.cut = Some(format!(
                 "(a smaller part may exist: the search ended after {tries} tries and {took:.0?})"
@@ -178,7 +194,7 @@ mod tests {
     };
 
     fn search() -> Search {
-        Search::new(&ManualClock::new(1).clock())
+        Search::new(&ManualClock::new(1).clock(), MOST_TIME)
     }
 
     fn check_of(violation: &Violation) -> &'static Check {
@@ -217,7 +233,7 @@ mod tests {
         }
         scene.read_as(id, old, false);
         let violations = checks::run_all(&scene.history);
-        let parts = WrongPart::of_all(&scene.history, &violations);
+        let parts = WrongPart::of_all(&Clock::system(), &scene.history, &violations);
         let [part] = &parts[..] else { panic!("{violations:?}") };
         let folder = tempfile::tempdir().unwrap();
         part.write(folder.path()).unwrap();
@@ -251,7 +267,7 @@ mod tests {
         let items: Vec<u64> = (0..100).collect();
         for (seconds, most) in [(0, 1), (7, 100)] {
             let manual = ManualClock::new(1);
-            let mut search = Search::new(&manual.clock());
+            let mut search = Search::new(&manual.clock(), MOST_TIME);
             let slow = |items: &[&u64]| {
                 manual.advance(Duration::from_secs(seconds));
                 items.iter().any(|item| **item == 7)
@@ -262,6 +278,21 @@ mod tests {
             assert!(left.len() <= most && left.contains(&&7), "{left:?}");
             assert_eq!(left.len() > 1, seconds > 0, "{left:?}");
         }
+    }
+
+    /// Each check had the whole time, so the report of many broken checks took many minutes.
+    #[test]
+    fn all_searches_share_the_time() {
+        let times = |used: [u64; 3]| {
+            let manual = ManualClock::new(1);
+            sharing(&manual.clock(), used.to_vec(), |used, time| {
+                manual.advance(time.min(Duration::from_secs(used)));
+                time.as_secs()
+            })
+        };
+        assert_eq!(times([100; 3]), [20; 3]);
+        assert_eq!(times([0, 100, 100]), [20, 30, 30]);
+        assert_eq!(times([100, 0, 100]), [20, 20, 40]);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The ends of processes, and the faults that explain them.
 
-use std::{os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
+use std::{
+    collections::BTreeSet, os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration,
+};
 
-use super::{Bounds, Round};
+use super::{Bounds, Round, reach};
 use crate::{
     cluster::LEASE,
     faults::{Fault, FaultKind},
@@ -13,7 +15,8 @@ impl Bounds {
     /// Finds ends of processes that neither a fault of that node or of a server explains, nor an
     /// order to all nodes to stop.
     pub(crate) fn check_exits(&mut self, exits: &[NodeExit]) {
-        let unexplained = exits.iter().filter(|exit| !self.is_explained(exit));
+        let mut used = BTreeSet::new();
+        let unexplained = exits.iter().filter(|exit| !self.is_explained(exit, &mut used));
         let found = unexplained.map(|exit| {
             format!(
                 "{} ended with {} at {:.2} s, which nothing explains",
@@ -26,19 +29,38 @@ impl Bounds {
         self.violations.extend(found);
     }
 
-    fn is_explained(&self, exit: &NodeExit) -> bool {
+    /// Whether something explains an end. `used` has the faults that have ended their process, by
+    /// their places: each one ends it once.
+    fn is_explained(&self, exit: &NodeExit, used: &mut BTreeSet<(usize, usize)>) -> bool {
         let kinds = explaining(exit.status);
         let was_stopped = self.stops.iter().any(|(begin, end)| (*begin..=*end).contains(&exit.at));
-        let mut rounds = self
-            .rounds
-            .iter()
-            .chain(&self.proofs)
-            .filter(|round| (round.begin..=self.explains_until(round)).contains(&exit.at));
-        was_stopped && kinds.contains(&FaultKind::Stop)
-            || rounds.any(|round| {
-                let mut faults = round.faults.iter();
-                faults.any(|fault| kinds.contains(&fault.kind()) && hits(fault, exit.place))
-            })
+        if was_stopped && kinds.contains(&FaultKind::Stop) {
+            return true;
+        }
+        for (place, round) in self.rounds.iter().chain(&self.proofs).enumerate() {
+            for (of_round, fault) in round.faults.iter().enumerate() {
+                let kind = fault.kind();
+                let until = if is_end(kind) { round.end } else { self.explains_until(round) };
+                let explains = (round.begin..=until).contains(&exit.at)
+                    && kinds.contains(&kind)
+                    && self.hits(&round.faults, fault, exit.place);
+                if explains && (!is_end(kind) || used.insert((place, of_round))) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether a fault of a round reaches the node at this place. A node that loses one server of
+    /// three ends no leadership, so it does not end.
+    fn hits(&self, faults: &[Fault], fault: &Fault, place: usize) -> bool {
+        match fault.kind() {
+            FaultKind::StorageLink | FaultKind::KillServer | FaultKind::PauseServer => {
+                !reach::keeps_storage(faults, place, self.servers)
+            }
+            _ => fault.target == place,
+        }
     }
 
     /// The last moment at which a process may end because of a round. A node that could not renew
@@ -51,13 +73,9 @@ impl Bounds {
     }
 }
 
-/// Whether a fault reaches the node at this place. The servers of the storage are those of all
-/// nodes. A node that loses one server of several ends no leadership, so it does not end.
-fn hits(fault: &Fault, place: usize) -> bool {
-    if fault.leaves_other_servers() {
-        return false;
-    }
-    matches!(fault.kind(), FaultKind::KillServer | FaultKind::PauseServer) || fault.target == place
+/// Whether a fault ends a process itself, and at once.
+fn is_end(kind: FaultKind) -> bool {
+    matches!(kind, FaultKind::Kill | FaultKind::Stop | FaultKind::StepDown)
 }
 
 /// The kinds of faults that explain an end. `docs/operations.md` has the codes.
@@ -80,10 +98,9 @@ fn explaining(status: ExitStatus) -> &'static [FaultKind] {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Printed, tests::fault},
+        super::tests::{fault, printed, storage_link_to},
         *,
     };
-    use crate::{faults::FaultEffect, network::Traffic};
 
     const SECOND: u64 = 1_000_000;
 
@@ -101,13 +118,7 @@ mod tests {
 
     /// The violations after a round from 20 s to 30 s, with its last fault at an end at 28 s, and
     /// after an ordered stop from 100 s to 110 s. The nodes print a stop of 6 s.
-    fn found(faults: &[Fault], exits: &[NodeExit]) -> usize {
-        let printed = Printed {
-            failover: Duration::from_secs(13),
-            failover_of_slow: Duration::from_secs(17),
-            takeover: Duration::from_secs(22),
-            stop: Duration::from_secs(6),
-        };
+    fn found_with(servers: usize, faults: &[Fault], exits: &[NodeExit]) -> usize {
         let round = Round {
             faults: faults.to_vec(),
             begin: 20 * SECOND,
@@ -115,11 +126,17 @@ mod tests {
             end: 30 * SECOND,
             takeover: None,
         };
-        let mut bounds = Bounds { printed: Some(printed), ..Bounds::default() };
+        let printed = Some(printed());
+        let mut bounds = Bounds { nodes: 3, servers, printed, ..Bounds::default() };
         bounds.stops.push((100 * SECOND, 110 * SECOND));
         bounds.add_round(round, None);
         bounds.check_exits(exits);
         bounds.violations.len()
+    }
+
+    /// The violations with one server.
+    fn found(faults: &[Fault], exits: &[NodeExit]) -> usize {
+        found_with(1, faults, exits)
     }
 
     #[test]
@@ -141,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_a_server_explains_the_ends_of_all_nodes() {
+    fn a_fault_of_the_only_server_explains_the_ends_of_all_nodes() {
         for kind in [FaultKind::KillServer, FaultKind::PauseServer] {
             let exits = [4, 7, 9, 10].map(|code| exit(2, 25, status(code)));
             assert_eq!(found(&[fault(kind, 0)], &exits), 0, "{kind}");
@@ -149,16 +166,40 @@ mod tests {
         }
     }
 
+    /// One server of three that had failed excused every end of every node.
     #[test]
     fn a_node_that_still_reaches_other_servers_has_no_reason_to_end() {
-        let effect = FaultEffect::StorageLink { server: Some(1), traffic: Traffic::Cut };
-        let of_one_server = Fault { effect, ..fault(FaultKind::StorageLink, 0) };
+        let of_one_server = storage_link_to(1, 0);
         for code in [4, 7, 10] {
             let exits = [exit(0, 25, status(code))];
-            assert_eq!(found(&[of_one_server], &exits), 1, "{code}");
-            let paused = fault(FaultKind::PauseServer, 2);
-            assert_eq!(found(&[of_one_server, paused], &exits), 0, "{code}");
+            let of = |faults: &[Fault]| found_with(3, faults, &exits);
+            assert_eq!(of(&[of_one_server]), 1, "{code}");
+            for kind in [FaultKind::KillServer, FaultKind::PauseServer] {
+                assert_eq!(of(&[fault(kind, 2)]), 1, "{kind} {code}");
+                assert_eq!(of(&[of_one_server, fault(kind, 2)]), 0, "two servers, {kind} {code}");
+                assert_eq!(of(&[of_one_server, fault(kind, 1)]), 1, "one server, {kind} {code}");
+            }
+            assert_eq!(of(&[fault(FaultKind::StorageLink, 0)]), 0, "{code}");
         }
+    }
+
+    /// A node that ended again by itself was excused by the fault that had ended it before.
+    #[test]
+    fn an_order_explains_one_end() {
+        for (kind, status) in [
+            (FaultKind::Kill, signal(9)),
+            (FaultKind::Stop, status(0)),
+            (FaultKind::StepDown, status(11)),
+        ] {
+            let ends = |times: &[u64]| {
+                let exits: Vec<NodeExit> = times.iter().map(|at| exit(0, *at, status)).collect();
+                found(&[fault(kind, 0)], &exits)
+            };
+            assert_eq!((ends(&[21]), ends(&[21, 27])), (0, 1), "{kind}");
+            assert_eq!(ends(&[35]), 1, "{kind}: after the round");
+        }
+        let paused = [exit(0, 21, status(7)), exit(0, 27, status(7))];
+        assert_eq!(found(&[fault(FaultKind::Pause, 0)], &paused), 0);
     }
 
     #[test]

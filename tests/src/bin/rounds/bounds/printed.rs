@@ -5,7 +5,11 @@ use std::{fs, time::Duration};
 use serde_json::Value;
 use vvm_tests::bench::BenchError;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, LEASE};
+
+/// A bound that the nodes print is at most so many leases. With a longer one, a run would call a
+/// cluster good that stands still.
+const MOST_LEASES: u32 = 4;
 
 /// The bounds of a node, or the longest of several nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +41,17 @@ impl Printed {
             longest = Some(longest.map_or(printed, |longest| longest.max(printed)));
         }
         Ok(longest.ok_or("a cluster without nodes prints no bounds")?)
+    }
+
+    /// The violations of bounds that are longer than the lease allows.
+    pub(super) fn excess(&self) -> Vec<String> {
+        let Printed { failover, failover_of_slow, takeover, stop } = *self;
+        let bounds = FIELDS.into_iter().zip([failover, failover_of_slow, takeover, stop]);
+        let long = bounds.filter(|(_, bound)| *bound > LEASE * MOST_LEASES);
+        let text = |(name, bound)| {
+            format!("a node prints {name} {bound:?}, more than {MOST_LEASES} leases of {LEASE:?}")
+        };
+        long.map(text).collect()
     }
 
     /// The bounds that the log of a node has last.
@@ -105,6 +120,20 @@ mod tests {
         let short = Printed::of_log(&LINE.replace("13.488s", "850ms")).unwrap();
         assert_eq!(short.failover, millis(850));
         assert_eq!(short.max(printed), printed);
+    }
+
+    /// A run judges a cluster by the bounds that it prints.
+    #[test]
+    fn a_bound_that_is_far_longer_than_the_lease_is_found() {
+        let printed = Printed::of_log(LINE).unwrap();
+        assert_eq!(printed.excess(), [""; 0]);
+        for name in FIELDS {
+            let (before, rest) = LINE.split_once(&format!("\"{name}\":\"")).unwrap();
+            let (_, after) = rest.split_once('"').unwrap();
+            let line = format!("{before}\"{name}\":\"33s\"{after}");
+            let excess = Printed::of_log(&line).unwrap().excess();
+            assert_eq!(excess, [format!("a node prints {name} 33s, more than 4 leases of 8s")]);
+        }
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crate::node::NodeUsage;
 
 /// A node has at most so much resident memory, and so many open files.
-const MEMORY_MAX: u64 = 512 << 20;
-const FILES_MAX: usize = 1_000;
+const MEMORY_MAX: u64 = 256 << 20;
+const FILES_MAX: usize = 300;
 
 /// The most that a node used, and the nodes that used too much.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +48,6 @@ mod tests {
         }
         usage.add("node 2", NodeUsage { pid: 2, files: FILES_MAX + 1, ..right });
         assert_eq!(usage.violations.len(), 3, "{:?}", usage.violations);
-        assert_eq!((usage.memory >> 20, usage.files), (513, FILES_MAX + 1));
+        assert_eq!((usage.memory >> 20, usage.files), (257, 301));
     }
 }

@@ -42,7 +42,8 @@ impl Scene {
     pub(crate) fn operation(&mut self, request: Request, outcome: Outcome) -> usize {
         let number = self.history.operations.len() as u64;
         let (begin, end) = (10 * number, 10 * number + 5);
-        let operation = Operation { number, client: 1, begin, end, ws: WS, request, outcome };
+        let (client, node, ws) = (1, None, WS);
+        let operation = Operation { number, client, node, begin, end, ws, request, outcome };
         self.history.operations.push(operation);
         number as usize
     }

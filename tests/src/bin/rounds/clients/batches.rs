@@ -64,7 +64,7 @@ impl Shared {
         let outcomes = api::ask(&self.clock, node, &request, sender.patience, read).await;
         for ((place, sent), outcome) in (0..).zip(commands).zip(&outcomes) {
             let request = sent.recorded(id, has_key, Some(place));
-            self.record(sender.client, begin, ws, (sent, request), outcome);
+            self.record((sender.client, node), begin, ws, (sent, request), outcome);
         }
         outcomes
     }
