@@ -248,6 +248,13 @@ pub(crate) fn log(answer: Result<&HttpAnswer, String>) -> Outcome {
     })
 }
 
+/// The outcome of a request to follow a log, of which the answer is no success.
+pub(crate) fn refusal(bytes: &[u8]) -> Outcome {
+    let cut = || format!("a part of an answer: {} bytes", bytes.len());
+    let answer = parse(bytes).ok_or_else(cut);
+    outcome(answer.as_ref().map_err(String::clone), |_| None)
+}
+
 /// Reads a line of a log.
 pub(crate) fn event(line: &str) -> Option<Event> {
     let value: Value = serde_json::from_str(line).ok()?;
