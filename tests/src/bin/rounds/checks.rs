@@ -1,6 +1,7 @@
 //! The checks of a history. Each one is a promise of the node.
 
 mod answers;
+mod batches;
 mod documents;
 mod epochs;
 mod eventual;
@@ -53,7 +54,7 @@ pub(crate) struct Check {
 /// The most violations that a check reports.
 const MOST: usize = 20;
 
-pub(crate) const ALL: [Check; 14] = [
+pub(crate) const ALL: [Check; 15] = [
     Check {
         name: "readable",
         promise: "all logs and records can be read after the last fault",
@@ -78,6 +79,11 @@ pub(crate) const ALL: [Check; 14] = [
         name: "keys",
         promise: "all tries with one idempotency key have one effect and one answer. Once the effect is known, each later answer repeats it",
         find: keys::find,
+    },
+    Check {
+        name: "batches",
+        promise: "the commands of a batch are done in the order in which they were sent",
+        find: batches::find,
     },
     Check {
         name: "offsets",
