@@ -151,6 +151,14 @@ pub(crate) fn run_all(history: &History) -> Vec<Violation> {
     ALL.iter().flat_map(|check| check.run(&facts)).collect()
 }
 
+/// Says so if the history cannot prove that anything is missing.
+pub(crate) fn limits(history: &History) -> Option<&'static str> {
+    history.end.whole.is_empty().then_some(
+        "The history marks no part as whole. So no check can find that something is missing in it, \
+         such as the event of a command, and \"kept\" says less.",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
@@ -160,7 +168,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::history;
+    use crate::{checks::testing::Scene, history};
 
     /// The defects of `tests/defects`, each with a check that found it and what the check says. A
     /// run with the defect wrote the history: the smallest parts that break a promise.
@@ -190,6 +198,27 @@ mod tests {
         let known = DEFECTS.map(|(defect, ..)| folder.join(format!("{defect}.jsonl")));
         assert_eq!(kept, BTreeSet::from(known));
         assert!(kept.iter().all(|path| path.with_extension("patch").is_file()));
+    }
+
+    #[test]
+    fn a_history_without_marks_says_that_nothing_can_be_missing() {
+        let mut scene = Scene::new();
+        scene.create("a");
+        scene.create("lost");
+        scene.log().pop();
+        scene.partition().pop();
+        scene.history.end.records.clear();
+        let checks = |scene: &Scene| -> Vec<&str> {
+            run_all(&scene.history).iter().map(|of| of.check).collect()
+        };
+        assert_eq!(limits(&scene.history), None);
+        assert_eq!(checks(&scene)[0], "answers");
+        scene.unmark();
+        assert_eq!(checks(&scene), [""; 0]);
+        assert!(limits(&scene.history).is_some_and(|text| text.contains("marks no part")));
+        // What contradicts itself is found all the same.
+        scene.log()[0].rows[0].fields["name"] = "torn".into();
+        assert_eq!(checks(&scene)[0], "values");
     }
 
     #[test]

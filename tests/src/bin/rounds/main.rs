@@ -79,6 +79,7 @@ fn check(file: &std::path::Path) -> Result<bool, BenchError> {
     let violations = checks::run_all(&history);
     let parts = smallest::WrongPart::of_all(&history, &violations);
     print!("{}", report::violations_text(&history, &violations, &parts));
+    checks::limits(&history).into_iter().for_each(|limits| println!("{limits}"));
     Ok(violations.is_empty() && history.broken.is_empty())
 }
 

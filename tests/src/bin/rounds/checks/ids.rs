@@ -13,7 +13,7 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
     for (ws, events) in &facts.end.logs {
         let mut known = HashSet::new();
         let mut last: BTreeMap<u64, u64> = BTreeMap::new();
-        for event in events {
+        for event in events.iter().take_while(|event| facts.has_log_until(*ws, event.wlog)) {
             let mut ids: Vec<u64> = event.rows.iter().map(|row| row.id).collect();
             ids.retain(|id| *id >= BLOCK && known.insert(*id));
             ids.sort_unstable();
@@ -68,6 +68,11 @@ mod tests {
         assert_eq!(find(&Facts::of(&scene.history)), []);
         scene.log()[1].rows[0].id += 1;
         assert!(texts(find(&Facts::of(&scene.history)))[0].contains("and not"));
+        // A log that is read from its beginning proves it up to the last event that was read.
+        scene.unmark();
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("and not"));
+        scene.log().remove(0);
+        assert_eq!(find(&Facts::of(&scene.history)), []);
     }
 
     #[test]
