@@ -27,6 +27,12 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
     found
 }
 
+/// The ids of the records that a command made by an event.
+pub(super) fn made(command: &Command<'_>, event: &Event) -> Vec<u64> {
+    let pairs = Compared::of(command, event).pairs.into_iter();
+    pairs.filter_map(|(sent, row)| row.filter(|_| sent.is_new()).map(|row| row.id)).collect()
+}
+
 fn text_of(id: &CommandId<'_>, ws: u64, event: &Event, text: &str) -> String {
     format!("command {id}, event {} of workspace {ws}: {text}", event.wlog)
 }
