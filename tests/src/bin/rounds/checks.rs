@@ -2,6 +2,8 @@
 
 mod answers;
 mod batches;
+#[cfg(test)]
+mod defects;
 mod documents;
 mod epochs;
 mod eventual;
@@ -161,44 +163,8 @@ pub(crate) fn limits(history: &History) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        collections::BTreeSet,
-        fs,
-        path::{Path, PathBuf},
-    };
-
     use super::*;
-    use crate::{checks::testing::Scene, history};
-
-    /// The defects of `tests/defects`, each with a check that found it and what the check says. A
-    /// run with the defect wrote the history: the smallest parts that break a promise.
-    const DEFECTS: [(&str, &str, &str); 7] = [
-        ("double_apply", "keys", "key \"c102\" has the answers"),
-        ("hole_in_log", "logs", "follower 2 stopped before event 40, and operation 415"),
-        ("hole_in_log", "outcomes", "event 320 of the log of workspace 2"),
-        ("hole_in_log", "readable", "Log(2) cannot be read"),
-        ("lost_command", "answers", "command \"c1661\" was answered as Written"),
-        ("number_twice", "numbers", "ORDER2026-1128-00099 of series order was drawn twice"),
-        ("stale_read", "logs", "the log of workspace 1: operation 719 ended before operation 759"),
-    ];
-
-    #[test]
-    fn the_history_of_each_defect_is_rejected() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("defects");
-        for (defect, check, text) in DEFECTS {
-            let history = history::read(&folder.join(format!("{defect}.jsonl"))).unwrap();
-            let found = run_all(&history);
-            let is_it = |of: &Violation| of.check == check && of.text.contains(text);
-            assert!(found.iter().any(is_it), "{defect}: {found:?}");
-        }
-        // No history is kept that nothing checks, and each one is of a patch.
-        let kept = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
-        let kept = kept.filter(|path| path.extension().is_some_and(|of| of == "jsonl"));
-        let kept: BTreeSet<PathBuf> = kept.collect();
-        let known = DEFECTS.map(|(defect, ..)| folder.join(format!("{defect}.jsonl")));
-        assert_eq!(kept, BTreeSet::from(known));
-        assert!(kept.iter().all(|path| path.with_extension("patch").is_file()));
-    }
+    use crate::checks::testing::Scene;
 
     #[test]
     fn a_history_without_marks_says_that_nothing_can_be_missing() {
