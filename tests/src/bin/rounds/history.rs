@@ -246,6 +246,14 @@ pub(crate) struct Record {
     pub(crate) version: Version,
 }
 
+impl Outcome {
+    /// Whether the answer says that the command is in the log, and is not applied yet.
+    pub(crate) fn says_not_applied(&self) -> bool {
+        let Outcome::Unknown { why } = self else { return false };
+        why.strip_prefix("500: ").is_some_and(|problem| problem.contains("\"not_applied\""))
+    }
+}
+
 impl SentRow {
     pub(crate) const LAST_RAW_ID: u64 = 65_535;
 

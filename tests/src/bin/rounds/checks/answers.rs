@@ -49,6 +49,10 @@ fn disagreements(id: &CommandId<'_>, command: &Command<'_>, facts: &Facts<'_>) -
             wrong.push(format!("command {id} was answered as {written:?}, and has no such event"));
         }
     }
+    let is_in_log = command.tries.iter().any(|of| of.outcome.says_not_applied());
+    if is_in_log && done.is_empty() && facts.has_log(command.ws) {
+        wrong.push(format!("command {id} was answered as not applied, and is not in the log"));
+    }
     wrong
 }
 
@@ -80,6 +84,19 @@ mod tests {
         let another = scene.log()[0].clone();
         scene.log().push(Event { wlog: 2, ..another });
         assert!(texts(find(&Facts::of(&scene.history))).concat().contains("has no such event"));
+    }
+
+    #[test]
+    fn a_command_that_is_in_the_log_by_its_answer_and_is_not_there_is_found() {
+        for is_done in [true, false] {
+            let mut scene = Scene::new();
+            scene.unknown("a", is_done);
+            let why = r#"500: {"code":"not_applied","status":500}"#;
+            scene.history.operations[0].outcome = Outcome::Unknown { why: why.into() };
+            assert_eq!(find(&Facts::of(&scene.history)).is_empty(), is_done);
+            scene.unmark();
+            assert_eq!(find(&Facts::of(&scene.history)), []);
+        }
     }
 
     #[test]

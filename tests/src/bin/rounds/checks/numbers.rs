@@ -55,8 +55,14 @@ fn split(number: &Value) -> Option<(String, u64)> {
     if let Some(counter) = number.as_u64() {
         return Some((String::new(), counter));
     }
-    let (period, counter) = number.as_str()?.rsplit_once('-')?;
-    Some((period.to_owned(), counter.parse().ok()?))
+    let (period, counter) = split_text(number.as_str()?)?;
+    Some((period.to_owned(), counter))
+}
+
+/// The period and the counter of a number such as `INV2026-0042`.
+pub(super) fn split_text(number: &str) -> Option<(&str, u64)> {
+    let (period, counter) = number.rsplit_once('-')?;
+    Some((period, counter.parse().ok()?))
 }
 
 fn drawn_twice(facts: &Facts<'_>) -> Found {
