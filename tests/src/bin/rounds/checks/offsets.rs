@@ -37,6 +37,7 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
         let log = format!("workspace {ws}");
         wrong.extend(holes(&log, facts.has_log(*ws), events.iter().map(|event| event.wlog)));
         wrong.extend(falls(&log, events.iter().map(|event| (event.version, event.time_micros))));
+        wrong.extend(other_order(*ws, events));
         let is_whole = has_partition(facts, partitions.get(ws).copied());
         for event in events {
             match in_partitions.remove(&(*ws, event.wlog)) {
@@ -76,6 +77,19 @@ fn holes(log: &str, is_whole: bool, offsets: impl Iterator<Item = u64>) -> Vec<S
         before = Some(offset);
     }
     wrong
+}
+
+/// Finds events that have another order in the log of the partition than in that of the workspace.
+fn other_order(ws: u64, events: &[Event]) -> impl Iterator<Item = String> {
+    let is_wrong = |pair: &&[Event]| {
+        pair[0].wlog < pair[1].wlog && pair[0].version.offset >= pair[1].version.offset
+    };
+    events.windows(2).filter(is_wrong).map(move |pair| {
+        format!(
+            "event {} of workspace {ws} has offset {} of the partition, and event {} before it has {}",
+            pair[1].wlog, pair[1].version.offset, pair[0].wlog, pair[0].version.offset
+        )
+    })
 }
 
 /// Finds epochs and times that are lower than those of the event before them.
@@ -226,6 +240,25 @@ mod tests {
         assert_eq!(
             found[0],
             "the time of partition 1 falls from 1 to 0 at offset 3 of the partition"
+        );
+    }
+
+    /// Each event has one version, and both logs are dense.
+    #[test]
+    fn logs_with_two_orders_are_found() {
+        let mut scene = two_events();
+        scene.log()[0].version.offset = 2;
+        scene.log()[1].version.offset = 1;
+        for (place, wlog, request) in [(0, 2, "b"), (1, 1, "a")] {
+            let event = &mut scene.partition()[place];
+            (event.wlog, event.request) = (wlog, request.to_owned());
+            event.time_micros = None;
+            scene.log()[place].time_micros = None;
+        }
+        scene.unmark();
+        assert_eq!(
+            texts(find(&Facts::of(&scene.history))),
+            ["event 2 of workspace 11 has offset 1 of the partition, and event 1 before it has 2"]
         );
     }
 
