@@ -136,8 +136,8 @@ impl Reader<'_> {
             let later = ids.split_off(ids.len().min(IDS));
             let asked = ids.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
             let path = format!("{}/docs?ids={asked}", workspace_path(ws));
-            let Some((records, rest)) = self.get(Part::Records(ws), &path, some_records).await
-            else {
+            let read = |answer: &HttpAnswer| some_records(answer, &ids);
+            let Some((records, rest)) = self.get(Part::Records(ws), &path, read).await else {
                 return false;
             };
             for record in records {
@@ -155,7 +155,8 @@ impl Reader<'_> {
         loop {
             let list = format!("{}/cdocs/{LISTED}", workspace_path(ws));
             let path = format!("{list}?where={ALSO_INACTIVE}&after={after}&limit=1000");
-            let Some((records, next)) = self.get(Part::List(ws), &path, page).await else {
+            let read = |answer: &HttpAnswer| page(answer, after);
+            let Some((records, next)) = self.get(Part::List(ws), &path, read).await else {
                 return false;
             };
             for record in records {
@@ -209,17 +210,35 @@ fn records_of(body: &Value) -> Option<Vec<Record>> {
     body["docs"].as_array()?.iter().map(api::record).collect()
 }
 
-/// The records of an answer, and the ids that it does not cover.
-fn some_records(answer: &HttpAnswer) -> Option<(Vec<Record>, Vec<u64>)> {
+/// The records of an answer, and the ids that it does not cover. `None` if the answer does not have
+/// each id that was asked for once: a record, as missing, or as not covered.
+fn some_records(answer: &HttpAnswer, asked: &[u64]) -> Option<(Vec<Record>, Vec<u64>)> {
     let body: Value = serde_json::from_str(&answer.body).ok()?;
-    let rest = body["rest"].as_array()?.iter().map(Value::as_u64);
-    Some((records_of(&body)?, rest.collect::<Option<_>>()?))
+    let ids = |key: &str| -> Option<Vec<u64>> {
+        body[key].as_array()?.iter().map(Value::as_u64).collect()
+    };
+    let (records, missing, rest) = (records_of(&body)?, ids("missing")?, ids("rest")?);
+    let there = records.iter().map(|record| record.row.id);
+    let mut all: Vec<u64> = there.chain(missing).chain(rest.iter().copied()).collect();
+    all.sort_unstable();
+    let mut asked = asked.to_vec();
+    asked.sort_unstable();
+    (all == asked).then_some((records, rest))
 }
 
-/// The records of a page of a list, and where the list goes on.
-fn page(answer: &HttpAnswer) -> Option<(Vec<Record>, Option<u64>)> {
+/// The records of a page of a list, and where the list goes on. `None` if the ids do not rise from
+/// the one behind which the page begins.
+fn page(answer: &HttpAnswer, after: u64) -> Option<(Vec<Record>, Option<u64>)> {
     let body: Value = serde_json::from_str(&answer.body).ok()?;
-    Some((records_of(&body)?, body["next"].as_u64()))
+    let records = records_of(&body)?;
+    let mut last = after;
+    for record in &records {
+        if record.row.id <= last {
+            return None;
+        }
+        last = record.row.id;
+    }
+    Some((records, body["next"].as_u64()))
 }
 
 fn partition_event(line: &str) -> Option<PartitionEvent> {
@@ -242,6 +261,43 @@ mod tests {
 
     use super::*;
     use crate::checks::testing::{FIRST_ID, Scene};
+
+    fn answered(body: &str) -> HttpAnswer {
+        HttpAnswer { status: 200, head: String::new(), body: body.to_owned() }
+    }
+
+    fn doc(id: u64) -> String {
+        let rest = r#""table":"a","isActive":true,"fields":{},"version":{"epoch":1,"offset":1}"#;
+        format!(r#"{{"id":{id},{rest}}}"#)
+    }
+
+    #[test]
+    fn each_id_is_answered_once() {
+        for (docs, missing, rest, is_right) in [
+            (&[7, 8][..], "9", "", true),
+            (&[7], "9", "8", true),
+            (&[7, 7, 8], "9", "", false),
+            (&[7, 8], "8,9", "", false),
+            (&[7, 8], "", "", false),
+            (&[7, 8, 10], "9", "", false),
+        ] {
+            let docs: Vec<String> = docs.iter().map(|id| doc(*id)).collect();
+            let docs = docs.join(",");
+            let body = format!(r#"{{"docs":[{docs}],"missing":[{missing}],"rest":[{rest}]}}"#);
+            assert_eq!(some_records(&answered(&body), &[7, 8, 9]).is_some(), is_right, "{body}");
+        }
+    }
+
+    #[test]
+    fn the_ids_of_a_page_rise() {
+        for (ids, is_right) in
+            [(&[7, 8][..], true), (&[], true), (&[8, 7], false), (&[7, 7], false), (&[6], false)]
+        {
+            let docs: Vec<String> = ids.iter().map(|id| doc(*id)).collect();
+            let body = format!(r#"{{"docs":[{}],"next":null}}"#, docs.join(","));
+            assert_eq!(page(&answered(&body), 6).is_some(), is_right, "{ids:?}");
+        }
+    }
 
     /// A node with one event in each log, and with no records.
     async fn serve(listener: TcpListener) {
