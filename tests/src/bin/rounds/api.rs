@@ -97,6 +97,15 @@ fn parse(bytes: &[u8]) -> Option<HttpAnswer> {
     Some(HttpAnswer { status, head, body })
 }
 
+/// The answer that a request gets in place of the answer to another request. It is none that the
+/// API documents.
+fn of_another(request: &HttpRequest, answer: &HttpAnswer) -> Option<HttpAnswer> {
+    let (_, sent) = request.headers.iter().find(|(name, _)| *name == "x-request-id")?;
+    let got = answer.head.lines().find_map(|line| line.strip_prefix("x-request-id: "))?;
+    let body = format!("request {sent} got the answer to request {got}");
+    (*got != sent.to_ascii_lowercase()).then(|| HttpAnswer { status: 0, head: String::new(), body })
+}
+
 /// Sends a request, and reads the answer by `read`.
 pub(crate) async fn ask<T>(
     clock: &Clock,
@@ -106,7 +115,7 @@ pub(crate) async fn ask<T>(
     read: impl FnOnce(Result<&HttpAnswer, String>) -> T,
 ) -> T {
     match send(clock, node, request, patience).await {
-        Ok(answer) => read(Ok(&answer)),
+        Ok(answer) => read(Ok(of_another(request, &answer).as_ref().unwrap_or(&answer))),
         Err(why) => read(Err(why)),
     }
 }
@@ -313,6 +322,28 @@ mod tests {
 
     fn answered(status: u16, body: &str) -> HttpAnswer {
         HttpAnswer { status, head: String::new(), body: body.to_owned() }
+    }
+
+    /// A node that sends requests of many clients to another node must not mix up the answers.
+    #[test]
+    fn the_answer_to_another_request_is_wrong() {
+        let request = HttpRequest::get("/".to_owned()).with_id("C7", true);
+        for (head, is_right) in [
+            ("http/1.1 200 ok\r\nx-request-id: c7", true),
+            ("http/1.1 200 ok\r\nx-request-id: c8", false),
+            ("http/1.1 200 ok", true),
+        ] {
+            let answer = HttpAnswer { head: head.to_owned(), ..answered(200, "{}") };
+            let other = of_another(&request, &answer);
+            assert_eq!(other.is_none(), is_right, "{head}");
+            let Some(other) = other else { continue };
+            let Outcome::Wrong { why } = written(Ok(&other)) else { panic!() };
+            assert_eq!(why, "0: request C7 got the answer to request c8");
+            assert!(matches!(batch(Ok(&other), 2)[..], [Outcome::Wrong { .. }, _]));
+        }
+        let request = HttpRequest::get("/".to_owned());
+        let answer = HttpAnswer { head: "x-request-id: c8".to_owned(), ..answered(200, "{}") };
+        assert!(of_another(&request, &answer).is_none(), "no id was sent");
     }
 
     #[test]
