@@ -194,6 +194,19 @@ mod tests {
         assert_eq!(find(&Facts::of(&scene.history)), [], "the history need not have the event");
     }
 
+    /// No client reads the log.
+    #[test]
+    fn events_in_another_order_than_their_commands_are_found() {
+        let mut scene = Scene::new();
+        scene.create("a");
+        scene.create("b");
+        assert_eq!(find(&Facts::of(&scene.history)), []);
+        let (first, second) = scene.history.operations.split_at_mut(1);
+        std::mem::swap(&mut first[0].begin, &mut second[0].begin);
+        std::mem::swap(&mut first[0].end, &mut second[0].end);
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw or wrote a later event"));
+    }
+
     /// A run that did not end has no final log.
     #[test]
     fn a_log_that_goes_back_is_found_without_a_final_log() {
