@@ -87,6 +87,16 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_names_another_place_than_the_event_is_found() {
+        let mut scene = Scene::new();
+        scene.create("a");
+        scene.unmark();
+        assert_eq!(find(&Facts::of(&scene.history)), []);
+        scene.answer(0).wlog = 7;
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("has no such event"));
+    }
+
+    #[test]
     fn a_command_that_is_in_the_log_by_its_answer_and_is_not_there_is_found() {
         for is_done in [true, false] {
             let mut scene = Scene::new();

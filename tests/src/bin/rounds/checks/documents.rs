@@ -220,6 +220,24 @@ mod tests {
         assert!(found[0].contains("proves a later version"), "a followed log");
     }
 
+    /// The places of the events in the history are not their offsets.
+    #[test]
+    fn a_stale_read_is_found_in_a_history_without_the_first_events() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        scene.update("b", id, None);
+        let old = scene.record(id);
+        let write = scene.update("c", id, None);
+        scene.history.operations[write].outcome = Outcome::Unknown { why: "cut".into() };
+        scene.create("d");
+        scene.read_as(id, old, false);
+        scene.log().remove(0);
+        scene.unmark();
+        let found = find(&Facts::of(&scene.history));
+        assert!(found[0].0.contains("proves a later version"), "{found:?}");
+        assert_eq!(found[0].1, [3, 4]);
+    }
+
     #[test]
     fn an_event_without_an_answer_proves_nothing_of_the_events_before_it() {
         let found = after_a_change_without_an_answer(|scene| {
