@@ -124,7 +124,7 @@ pub(crate) const ALL: [Check; 15] = [
     },
     Check {
         name: "epochs",
-        promise: "no leader answers a command that was sent after a client saw an epoch of its successor. In all that clients saw, epochs never fall",
+        promise: "no leader answers a command that was sent after a client saw an epoch of its successor, and no two nodes do commands with one epoch. In all that clients saw, epochs never fall",
         find: epochs::find,
     },
     Check {
