@@ -98,12 +98,16 @@ fn parse(bytes: &[u8]) -> Option<HttpAnswer> {
 }
 
 /// The answer that a request gets in place of the answer to another request. It is none that the
-/// API documents.
+/// API documents. The node that a client asks puts the id of the request into the head. A problem
+/// also has the id that the owner of the partition knows.
 fn of_another(request: &HttpRequest, answer: &HttpAnswer) -> Option<HttpAnswer> {
     let (_, sent) = request.headers.iter().find(|(name, _)| *name == "x-request-id")?;
-    let got = answer.head.lines().find_map(|line| line.strip_prefix("x-request-id: "))?;
-    let body = format!("request {sent} got the answer to request {got}");
-    (*got != sent.to_ascii_lowercase()).then(|| HttpAnswer { status: 0, head: String::new(), body })
+    let of_head = answer.head.lines().find_map(|line| line.strip_prefix("x-request-id: "));
+    let problem: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+    let of_body = problem["requestId"].as_str();
+    let other = of_head.into_iter().chain(of_body).find(|got| !got.eq_ignore_ascii_case(sent))?;
+    let body = format!("request {sent} got the answer to request {other}");
+    Some(HttpAnswer { status: 0, head: String::new(), body })
 }
 
 /// Sends a request, and reads the answer by `read`.
@@ -328,12 +332,14 @@ mod tests {
     #[test]
     fn the_answer_to_another_request_is_wrong() {
         let request = HttpRequest::get("/".to_owned()).with_id("C7", true);
-        for (head, is_right) in [
-            ("http/1.1 200 ok\r\nx-request-id: c7", true),
-            ("http/1.1 200 ok\r\nx-request-id: c8", false),
-            ("http/1.1 200 ok", true),
+        for (head, body, is_right) in [
+            ("http/1.1 200 ok\r\nx-request-id: c7", "{}", true),
+            ("http/1.1 200 ok\r\nx-request-id: c8", "{}", false),
+            ("http/1.1 200 ok", "{}", true),
+            ("http/1.1 503 no\r\nx-request-id: c7", r#"{"requestId":"C7"}"#, true),
+            ("http/1.1 503 no\r\nx-request-id: c7", r#"{"requestId":"c8"}"#, false),
         ] {
-            let answer = HttpAnswer { head: head.to_owned(), ..answered(200, "{}") };
+            let answer = HttpAnswer { head: head.to_owned(), ..answered(200, body) };
             let other = of_another(&request, &answer);
             assert_eq!(other.is_none(), is_right, "{head}");
             let Some(other) = other else { continue };
