@@ -97,6 +97,19 @@ fn parse(bytes: &[u8]) -> Option<HttpAnswer> {
     Some(HttpAnswer { status, head, body })
 }
 
+/// The answer that a request gets in place of the answer to another request. It is none that the
+/// API documents. The node that a client asks puts the id of the request into the head. A problem
+/// also has the id that the owner of the partition knows.
+fn of_another(request: &HttpRequest, answer: &HttpAnswer) -> Option<HttpAnswer> {
+    let (_, sent) = request.headers.iter().find(|(name, _)| *name == "x-request-id")?;
+    let of_head = answer.head.lines().find_map(|line| line.strip_prefix("x-request-id: "));
+    let problem: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+    let of_body = problem["requestId"].as_str();
+    let other = of_head.into_iter().chain(of_body).find(|got| !got.eq_ignore_ascii_case(sent))?;
+    let body = format!("request {sent} got the answer to request {other}");
+    Some(HttpAnswer { status: 0, head: String::new(), body })
+}
+
 /// Sends a request, and reads the answer by `read`.
 pub(crate) async fn ask<T>(
     clock: &Clock,
@@ -106,7 +119,7 @@ pub(crate) async fn ask<T>(
     read: impl FnOnce(Result<&HttpAnswer, String>) -> T,
 ) -> T {
     match send(clock, node, request, patience).await {
-        Ok(answer) => read(Ok(&answer)),
+        Ok(answer) => read(Ok(of_another(request, &answer).as_ref().unwrap_or(&answer))),
         Err(why) => read(Err(why)),
     }
 }
@@ -248,6 +261,13 @@ pub(crate) fn log(answer: Result<&HttpAnswer, String>) -> Outcome {
     })
 }
 
+/// The outcome of a request to follow a log, of which the answer is no success.
+pub(crate) fn refusal(bytes: &[u8]) -> Outcome {
+    let cut = || format!("a part of an answer: {} bytes", bytes.len());
+    let answer = parse(bytes).ok_or_else(cut);
+    outcome(answer.as_ref().map_err(String::clone), |_| None)
+}
+
 /// Reads a line of a log.
 pub(crate) fn event(line: &str) -> Option<Event> {
     let value: Value = serde_json::from_str(line).ok()?;
@@ -306,6 +326,30 @@ mod tests {
 
     fn answered(status: u16, body: &str) -> HttpAnswer {
         HttpAnswer { status, head: String::new(), body: body.to_owned() }
+    }
+
+    /// A node that sends requests of many clients to another node must not mix up the answers.
+    #[test]
+    fn the_answer_to_another_request_is_wrong() {
+        let request = HttpRequest::get("/".to_owned()).with_id("C7", true);
+        for (head, body, is_right) in [
+            ("http/1.1 200 ok\r\nx-request-id: c7", "{}", true),
+            ("http/1.1 200 ok\r\nx-request-id: c8", "{}", false),
+            ("http/1.1 200 ok", "{}", true),
+            ("http/1.1 503 no\r\nx-request-id: c7", r#"{"requestId":"C7"}"#, true),
+            ("http/1.1 503 no\r\nx-request-id: c7", r#"{"requestId":"c8"}"#, false),
+        ] {
+            let answer = HttpAnswer { head: head.to_owned(), ..answered(200, body) };
+            let other = of_another(&request, &answer);
+            assert_eq!(other.is_none(), is_right, "{head}");
+            let Some(other) = other else { continue };
+            let Outcome::Wrong { why } = written(Ok(&other)) else { panic!() };
+            assert_eq!(why, "0: request C7 got the answer to request c8");
+            assert!(matches!(batch(Ok(&other), 2)[..], [Outcome::Wrong { .. }, _]));
+        }
+        let request = HttpRequest::get("/".to_owned());
+        let answer = HttpAnswer { head: "x-request-id: c8".to_owned(), ..answered(200, "{}") };
+        assert!(of_another(&request, &answer).is_none(), "no id was sent");
     }
 
     #[test]

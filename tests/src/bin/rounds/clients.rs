@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use vvm_tests::bench::BenchError;
 
 pub(crate) use self::probes::Silent;
+pub(crate) use self::requests::LISTED_AT_MOST;
 use self::requests::Sent;
 use crate::{
     api::{self, ANSWER_TIMEOUT, HttpRequest},

@@ -17,7 +17,7 @@ const PAGE: u64 = 5_000;
 const IDS: usize = 100;
 
 /// The partitions of the demo application.
-const PARTITIONS: u16 = 10;
+pub(crate) const PARTITIONS: u16 = 10;
 
 /// The ids of a sequence lie in a block of this size, and begin at this place of it. Lower ids are
 /// those of singletons.
@@ -43,8 +43,9 @@ const LATER_TIMEOUT: Duration = Duration::from_secs(5);
 
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Reads the final state from the nodes, and adds it to the history. What cannot be read is noted
-/// there as unreadable.
+/// Reads the final state from the nodes, and adds it to the history. A part that was read to its end
+/// is marked there as whole, and one that cannot be read as unreadable. All clients have stopped, so
+/// all operations are in the history, too.
 pub(crate) async fn read(
     recorder: &Recorder,
     clock: &Clock,
@@ -53,19 +54,32 @@ pub(crate) async fn read(
 ) {
     let reader = Reader { recorder, clock, nodes, timeout: Cell::new(PAGE_TIMEOUT) };
     for ws in workspaces {
+        let whole = |part: Part| recorder.add(Line::Whole { part });
+        whole(Part::Operations(*ws));
         let log = format!("{}/wlog", workspace_path(*ws));
-        let events = reader.events(Part::Log(*ws), &log, api::event).await;
-        reader.records(*ws, asked_ids(&events)).await;
-        reader.list(*ws).await;
-        for event in events {
-            recorder.add(Line::LogEvent { ws: *ws, event });
+        let (events, is_whole) = reader.events(Part::Log(*ws), &log, api::event).await;
+        for event in &events {
+            recorder.add(Line::LogEvent { ws: *ws, event: event.clone() });
+        }
+        if is_whole {
+            whole(Part::Log(*ws));
+        }
+        if reader.records(*ws, asked_ids(&events)).await {
+            whole(Part::Records(*ws));
+        }
+        if reader.list(*ws).await {
+            whole(Part::List(*ws));
         }
     }
     for partition in 0..PARTITIONS {
         let log = format!("/api/v2/apps/demo/shop/partitions/{partition}/plog");
         let part = Part::Partition(partition);
-        for event in reader.events(part, &log, partition_event).await {
+        let (events, is_whole) = reader.events(part, &log, partition_event).await;
+        for event in events {
             recorder.add(Line::PartitionEvent { partition, event });
+        }
+        if is_whole {
+            recorder.add(Line::Whole { part });
         }
     }
 }
@@ -93,8 +107,14 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads a log from its beginning to its end. `event` reads a line.
-    async fn events<T>(&self, part: Part, log: &str, event: fn(&str) -> Option<T>) -> Vec<T> {
+    /// Reads a log from its beginning, and returns whether it came to its end. `event` reads a
+    /// line.
+    async fn events<T>(
+        &self,
+        part: Part,
+        log: &str,
+        event: fn(&str) -> Option<T>,
+    ) -> (Vec<T>, bool) {
         let mut events = Vec::new();
         loop {
             let path = format!("{log}?from={}&limit={PAGE}", events.len() + 1);
@@ -103,37 +123,41 @@ impl Reader<'_> {
                 lines.map(event).collect::<Option<Vec<T>>>()
             };
             match self.get(part, &path, read).await {
-                Some(page) if !page.is_empty() => events.extend(page),
-                _ => return events,
+                Some(page) if page.is_empty() => return (events, true),
+                Some(page) => events.extend(page),
+                None => return (events, false),
             }
         }
     }
 
-    /// Reads records by their ids.
-    async fn records(&self, ws: u64, mut ids: Vec<u64>) {
+    /// Reads records by their ids. Returns whether all of them were read.
+    async fn records(&self, ws: u64, mut ids: Vec<u64>) -> bool {
         while !ids.is_empty() {
             let later = ids.split_off(ids.len().min(IDS));
             let asked = ids.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
             let path = format!("{}/docs?ids={asked}", workspace_path(ws));
-            let Some((records, rest)) = self.get(Part::Records(ws), &path, some_records).await
-            else {
-                return;
+            let read = |answer: &HttpAnswer| some_records(answer, &ids);
+            let Some((records, rest)) = self.get(Part::Records(ws), &path, read).await else {
+                return false;
             };
             for record in records {
                 self.recorder.add(Line::FinalRecord { ws, record });
             }
             ids = rest.into_iter().chain(later).collect();
         }
+        true
     }
 
-    /// Reads the list of all documents, also of the inactive ones.
-    async fn list(&self, ws: u64) {
+    /// Reads the list of all documents, also of the inactive ones. Returns whether it came to its
+    /// end.
+    async fn list(&self, ws: u64) -> bool {
         let mut after = 0;
         loop {
             let list = format!("{}/cdocs/{LISTED}", workspace_path(ws));
             let path = format!("{list}?where={ALSO_INACTIVE}&after={after}&limit=1000");
-            let Some((records, next)) = self.get(Part::List(ws), &path, page).await else {
-                return;
+            let read = |answer: &HttpAnswer| page(answer, after);
+            let Some((records, next)) = self.get(Part::List(ws), &path, read).await else {
+                return false;
             };
             for record in records {
                 self.recorder.add(Line::FinalListed { ws, record });
@@ -142,9 +166,10 @@ impl Reader<'_> {
                 Some(next) if next > after => after = next,
                 Some(next) => {
                     let why = format!("{path} goes on at {next}");
-                    return self.recorder.add(Line::Unreadable { part: Part::List(ws), why });
+                    self.recorder.add(Line::Unreadable { part: Part::List(ws), why });
+                    return false;
                 }
-                None => return,
+                None => return true,
             }
         }
     }
@@ -185,17 +210,35 @@ fn records_of(body: &Value) -> Option<Vec<Record>> {
     body["docs"].as_array()?.iter().map(api::record).collect()
 }
 
-/// The records of an answer, and the ids that it does not cover.
-fn some_records(answer: &HttpAnswer) -> Option<(Vec<Record>, Vec<u64>)> {
+/// The records of an answer, and the ids that it does not cover. `None` if the answer does not have
+/// each id that was asked for once: a record, as missing, or as not covered.
+fn some_records(answer: &HttpAnswer, asked: &[u64]) -> Option<(Vec<Record>, Vec<u64>)> {
     let body: Value = serde_json::from_str(&answer.body).ok()?;
-    let rest = body["rest"].as_array()?.iter().map(Value::as_u64);
-    Some((records_of(&body)?, rest.collect::<Option<_>>()?))
+    let ids = |key: &str| -> Option<Vec<u64>> {
+        body[key].as_array()?.iter().map(Value::as_u64).collect()
+    };
+    let (records, missing, rest) = (records_of(&body)?, ids("missing")?, ids("rest")?);
+    let there = records.iter().map(|record| record.row.id);
+    let mut all: Vec<u64> = there.chain(missing).chain(rest.iter().copied()).collect();
+    all.sort_unstable();
+    let mut asked = asked.to_vec();
+    asked.sort_unstable();
+    (all == asked).then_some((records, rest))
 }
 
-/// The records of a page of a list, and where the list goes on.
-fn page(answer: &HttpAnswer) -> Option<(Vec<Record>, Option<u64>)> {
+/// The records of a page of a list, and where the list goes on. `None` if the ids do not rise from
+/// the one behind which the page begins.
+fn page(answer: &HttpAnswer, after: u64) -> Option<(Vec<Record>, Option<u64>)> {
     let body: Value = serde_json::from_str(&answer.body).ok()?;
-    Some((records_of(&body)?, body["next"].as_u64()))
+    let records = records_of(&body)?;
+    let mut last = after;
+    for record in &records {
+        if record.row.id <= last {
+            return None;
+        }
+        last = record.row.id;
+    }
+    Some((records, body["next"].as_u64()))
 }
 
 fn partition_event(line: &str) -> Option<PartitionEvent> {
@@ -211,8 +254,101 @@ fn partition_event(line: &str) -> Option<PartitionEvent> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
     use super::*;
     use crate::checks::testing::{FIRST_ID, Scene};
+
+    fn answered(body: &str) -> HttpAnswer {
+        HttpAnswer { status: 200, head: String::new(), body: body.to_owned() }
+    }
+
+    fn doc(id: u64) -> String {
+        let rest = r#""table":"a","isActive":true,"fields":{},"version":{"epoch":1,"offset":1}"#;
+        format!(r#"{{"id":{id},{rest}}}"#)
+    }
+
+    #[test]
+    fn each_id_is_answered_once() {
+        for (docs, missing, rest, is_right) in [
+            (&[7, 8][..], "9", "", true),
+            (&[7], "9", "8", true),
+            (&[7, 7, 8], "9", "", false),
+            (&[7, 8], "8,9", "", false),
+            (&[7, 8], "", "", false),
+            (&[7, 8, 10], "9", "", false),
+        ] {
+            let docs: Vec<String> = docs.iter().map(|id| doc(*id)).collect();
+            let docs = docs.join(",");
+            let body = format!(r#"{{"docs":[{docs}],"missing":[{missing}],"rest":[{rest}]}}"#);
+            assert_eq!(some_records(&answered(&body), &[7, 8, 9]).is_some(), is_right, "{body}");
+        }
+    }
+
+    #[test]
+    fn the_ids_of_a_page_rise() {
+        for (ids, is_right) in
+            [(&[7, 8][..], true), (&[], true), (&[8, 7], false), (&[7, 7], false), (&[6], false)]
+        {
+            let docs: Vec<String> = ids.iter().map(|id| doc(*id)).collect();
+            let body = format!(r#"{{"docs":[{}],"next":null}}"#, docs.join(","));
+            assert_eq!(page(&answered(&body), 6).is_some(), is_right, "{ids:?}");
+        }
+    }
+
+    /// A node with one event in each log, and with no records.
+    async fn serve(listener: TcpListener) {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 8_192];
+            // The requests are small, and each is one piece.
+            let count = stream.read(&mut request).await.unwrap();
+            let request = String::from_utf8_lossy(&request[..count]).into_owned();
+            let event = concat!(
+                r#"{"wlogOffset":1,"plogOffset":1,"epoch":1,"requestId":"a","timeMicros":17,"#,
+                r#""workspace":7}"#
+            );
+            let ids = request.split_once("ids=").map(|(_, ids)| ids.split(' ').next().unwrap());
+            let body = match ids {
+                Some(ids) => format!(r#"{{"docs":[],"missing":[{ids}],"rest":[]}}"#),
+                None if request.contains("cdocs") => r#"{"docs":[],"next":null}"#.to_owned(),
+                None if request.contains("from=1&") => event.to_owned(),
+                None => String::new(),
+            };
+            let length = body.len();
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn all_parts_that_are_read_to_their_ends_are_marked_as_whole() {
+        let clock = Clock::system();
+        let folder = tempfile::tempdir().unwrap();
+        let first = Line::Run { seed: 1, settings: String::new() };
+        let file = folder.path().join("history.jsonl");
+        let recorder = Recorder::create(&file, clock.clone(), &first).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nodes = [listener.local_addr().unwrap()];
+        tokio::select! {
+            () = serve(listener) => unreachable!(),
+            () = read(&recorder, &clock, &nodes, &[7, 8]) => {}
+        }
+        let end = recorder.end().unwrap().history.end;
+        assert!(end.unreadable.is_empty(), "{:?}", end.unreadable);
+        assert_eq!(end.logs[&8].len(), 1);
+        let of_workspace = [Part::Operations, Part::Log, Part::Records, Part::List];
+        let all = [7, 8].into_iter().flat_map(|ws| of_workspace.map(|part| part(ws)));
+        let all = all.chain((0..PARTITIONS).map(Part::Partition));
+        assert_eq!(end.whole, all.collect());
+        // A mark comes after what it marks, so a file that is cut has no wrong one.
+        let text = std::fs::read_to_string(&file).unwrap();
+        let place = |part: &str| text.lines().position(|line| line.contains(part)).unwrap();
+        assert!(place(r#""line":"logEvent","ws":7"#) < place(r#""part":{"log":7}"#));
+    }
 
     #[test]
     fn ids_behind_the_last_ones_are_read_too() {
@@ -237,11 +373,12 @@ mod tests {
         let nodes = [trialkit::free_address()];
         let timeout = Cell::new(Duration::ZERO);
         let reader = Reader { recorder: &recorder, clock: &clock, nodes: &nodes, timeout };
-        assert!(reader.events(Part::Log(7), "/log", api::event).await.is_empty());
+        assert!(!reader.events(Part::Log(7), "/log", api::event).await.1);
         reader.timeout.set(Duration::ZERO);
-        reader.list(7).await;
+        assert!(!reader.list(7).await);
         let end = recorder.end().unwrap().history.end;
-        assert!(!end.is_whole(Part::Log(7)) && !end.is_whole(Part::List(7)));
-        assert!(end.is_whole(Part::Records(7)));
+        let unreadable: Vec<&Part> = end.unreadable.keys().collect();
+        assert_eq!(unreadable, [&Part::Log(7), &Part::List(7)]);
+        assert!(end.whole.is_empty());
     }
 }

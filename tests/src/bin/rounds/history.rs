@@ -2,7 +2,10 @@
 
 mod file;
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,14 +31,19 @@ pub(crate) struct FinalState {
     pub(crate) records: BTreeMap<RecordKey, Record>,
     /// The records of the lists of all documents, also of inactive ones.
     pub(crate) listed: BTreeMap<RecordKey, Record>,
+    /// The parts that are in the history from their beginnings to their ends. Only these prove that
+    /// something is missing: the rest of a history may be cut out, or was not read.
+    pub(crate) whole: BTreeSet<Part>,
     /// The parts that could not be read, and why.
     pub(crate) unreadable: BTreeMap<Part, String>,
 }
 
-/// A part of the final state.
+/// A part of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Part {
+    /// All operations of a workspace.
+    Operations(u64),
     /// The log of a workspace.
     Log(u64),
     /// The records of a workspace by their ids.
@@ -49,9 +57,9 @@ pub(crate) enum Part {
 }
 
 impl FinalState {
-    /// Whether a part was read, and to its end.
+    /// Whether all of a part is in the history.
     pub(crate) fn is_whole(&self, part: Part) -> bool {
-        !self.unreadable.contains_key(&part) && !self.unreadable.contains_key(&Part::All)
+        self.whole.contains(&part) && !self.unreadable.contains_key(&part)
     }
 }
 
@@ -60,7 +68,7 @@ pub(crate) type RecordKey = (u64, u64);
 
 /// A request of a client, and its outcome. Times are microseconds since the start of the run, by
 /// the one clock of the program that runs the clients.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Operation {
     /// The place of the operation in the run.
@@ -240,6 +248,14 @@ pub(crate) struct PartitionEvent {
 pub(crate) struct Record {
     pub(crate) row: Row,
     pub(crate) version: Version,
+}
+
+impl Outcome {
+    /// Whether the answer says that the command is in the log, and is not applied yet.
+    pub(crate) fn says_not_applied(&self) -> bool {
+        let Outcome::Unknown { why } = self else { return false };
+        why.strip_prefix("500: ").is_some_and(|problem| problem.contains("\"not_applied\""))
+    }
 }
 
 impl SentRow {

@@ -6,7 +6,7 @@ use clock::{Clock, Instant};
 
 use crate::{
     checks::{self, Check, Facts, Violation},
-    history::{History, HistoryWriter, Line, Operation},
+    history::{History, HistoryWriter, Line, Operation, Part, Request},
 };
 
 /// The parts of a history that are checked at most for each check, and the time for all checks. A
@@ -18,8 +18,9 @@ const MOST_TIME: Duration = Duration::from_secs(60);
 pub(crate) struct WrongPart<'h> {
     pub(crate) check: &'static str,
     pub(crate) operations: Vec<&'h Operation>,
-    /// The lines of the final state.
+    /// The lines of the final state, and the marks of what is whole in the history.
     pub(crate) end: Vec<Line>,
+    history: &'h History,
     /// Why a smaller part may exist.
     pub(crate) cut: Option<String>,
 }
@@ -38,14 +39,61 @@ impl<'h> WrongPart<'h> {
         })
     }
 
-    /// Writes the part into a folder, as a history that can be checked again.
+    /// Writes the part into a folder, as a history that can be checked again. What the part lacks
+    /// must prove nothing there. So the file has all lines of a part that it marks as whole, all
+    /// tries of its commands, and all that its followers got.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
         let mut file = HistoryWriter::create(&folder.join(format!("{}.jsonl", self.check)))?;
-        for operation in &self.operations {
-            file.write(&Line::Operation((*operation).clone()))?;
+        for operation in self.completed_operations() {
+            file.write(&Line::Operation(operation.clone()))?;
         }
-        self.end.iter().try_for_each(|line| file.write(line))?;
+        self.completed_end().iter().try_for_each(|line| file.write(line))?;
         file.end()
+    }
+
+    fn marks(&self, part: Part) -> bool {
+        self.end.iter().any(|line| matches!(line, Line::Whole { part: whole } if *whole == part))
+    }
+
+    fn completed_operations(&self) -> impl Iterator<Item = &'h Operation> {
+        let shown: BTreeSet<u64> = self.operations.iter().map(|of| of.number).collect();
+        let series: BTreeSet<Series<'h>> =
+            self.operations.iter().filter_map(|of| Series::of(of)).collect();
+        self.history.operations.iter().filter(move |operation| {
+            shown.contains(&operation.number)
+                || Series::of(operation).is_some_and(|of| series.contains(&of))
+                || self.marks(Part::Operations(operation.ws))
+        })
+    }
+
+    fn completed_end(&self) -> Vec<Line> {
+        let is_marked = |line: &Line| line.part().is_some_and(|part| self.marks(part));
+        let shown = self.end.iter().filter(|line| !is_marked(line)).cloned();
+        // A mark comes after all lines of its part.
+        let mut lines = self.history.end.lines();
+        lines.retain(is_marked);
+        lines.extend(shown);
+        lines
+    }
+}
+
+/// Operations that say less if some of them are missing: the tries of a command or of a batch, and
+/// the reads of a follower.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Series<'h> {
+    Command(&'h str),
+    Follower(u64, u32),
+}
+
+impl<'h> Series<'h> {
+    fn of(operation: &'h Operation) -> Option<Series<'h>> {
+        match &operation.request {
+            Request::Write { id, .. } => Some(Series::Command(id)),
+            Request::Follow { follower, .. } | Request::FollowEnd { follower, .. } => {
+                Some(Series::Follower(operation.ws, *follower))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -84,7 +132,7 @@ impl Search {
     ) -> WrongPart<'h> {
         let operations = self.operations(check, violation, history);
         let end = self.end_lines(check, violation, history, &operations);
-        WrongPart { check: check.name, operations, end, cut: self.cut }
+        WrongPart { check: check.name, operations, end, history, cut: self.cut }
     }
 
     /// Whether another part may be tried.
@@ -189,7 +237,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        checks::testing::{PARTITION, Scene, WS},
+        checks::testing::{FIRST_ID, PARTITION, Scene, WS, article, refusal},
         history::{self, Outcome},
     };
 
@@ -242,6 +290,77 @@ mod tests {
         assert_eq!(small.operations.len(), part.operations.len());
         let again = checks::run_all(&small);
         assert!(again.contains(&violations[0]), "{again:?}");
+    }
+
+    /// Writes the part for a violation, and reads the file again.
+    fn written(scene: &Scene, check: &str) -> (History, Vec<Line>) {
+        let violations = checks::run_all(&scene.history);
+        let parts = WrongPart::of_all(&Clock::system(), &scene.history, &violations);
+        let part = parts.iter().find(|part| part.check == check).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        part.write(folder.path()).unwrap();
+        let small = history::read(&folder.path().join(format!("{check}.jsonl"))).unwrap();
+        let first = violations.iter().find(|of| of.check == check).unwrap();
+        let again = checks::run_all(&small);
+        assert!(again.contains(first), "{again:?}");
+        let is_known = |of: &&Violation| violations.iter().any(|known| known.text == of.text);
+        assert!(again.iter().all(|of| is_known(&of)), "{again:?}");
+        (small, part.end.clone())
+    }
+
+    #[test]
+    fn a_part_that_lacks_an_event_keeps_the_mark_and_all_of_the_log() {
+        let mut scene = Scene::new();
+        (0..50).for_each(|name| _ = scene.create(&format!("{name}")));
+        scene.create("lost");
+        scene.log().pop();
+        scene.partition().pop();
+        scene.history.end.records.pop_last();
+        scene.history.end.listed.pop_last();
+        let (small, shown) = written(&scene, "answers");
+        let mark = Line::Whole { part: Part::Log(WS) };
+        assert_eq!(shown, [mark], "the report shows the mark alone");
+        assert_eq!(small.end.whole.iter().collect::<Vec<_>>(), [&Part::Log(WS)]);
+        assert_eq!(small.end.logs[&WS], *scene.log());
+        assert_eq!(small.operations.len(), 1);
+        assert!(small.end.records.is_empty() && small.end.partitions.is_empty());
+    }
+
+    #[test]
+    fn a_part_with_a_record_that_is_missing_keeps_the_mark_and_all_records() {
+        let mut scene = Scene::new();
+        (0..9).for_each(|name| _ = scene.create(&format!("{name}")));
+        scene.history.end.records.pop_first();
+        let (small, _) = written(&scene, "records");
+        assert_eq!(small.end.whole.iter().collect::<Vec<_>>(), [&Part::Records(WS)]);
+        assert_eq!(small.end.records, scene.history.end.records);
+    }
+
+    #[test]
+    fn a_part_has_all_tries_of_its_commands() {
+        let mut scene = Scene::new();
+        scene.create_with_key("a");
+        let first = scene.history.operations[0].outcome.clone();
+        scene.history.operations[0].outcome = Outcome::Unknown { why: "cut".into() };
+        scene.create("other");
+        scene.again(0, first.clone());
+        scene.again(0, first);
+        scene.again(0, refusal(503, "stopping"));
+        let (small, _) = written(&scene, "keys");
+        let numbers: Vec<u64> = small.operations.iter().map(|of| of.number).collect();
+        assert_eq!(numbers, [0, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_part_with_an_event_that_nobody_sent_keeps_the_operations_of_the_workspace() {
+        let mut scene = Scene::new();
+        scene.create("a");
+        scene.refused("b");
+        scene.history.operations[1].ws += 1;
+        scene.event_of("unsent", article(FIRST_ID + 1, "c"));
+        let (small, _) = written(&scene, "answers");
+        assert!(small.end.whole.contains(&Part::Operations(WS)));
+        assert_eq!(small.operations.len(), 1, "those of the other workspace are left out");
     }
 
     #[test]
@@ -321,13 +440,18 @@ mod tests {
                 shown.push(match line {
                     Line::LogEvent { event, .. } => ("workspace", event.wlog),
                     Line::PartitionEvent { event, .. } => ("partition", event.version.offset),
+                    // A hole is one only in a log that is whole.
+                    Line::Whole { part: Part::Log(WS) } => ("mark", 0),
+                    Line::Whole { part: Part::Partition(PARTITION) } => ("mark", 1),
                     other => panic!("{other:?}"),
                 });
             }
         }
-        let around =
-            [("partition", 260), ("partition", 262), ("workspace", 250), ("workspace", 252)];
-        assert_eq!(shown, around);
+        let around = [
+            [("partition", 260), ("partition", 262), ("mark", 1)],
+            [("workspace", 250), ("workspace", 252), ("mark", 0)],
+        ];
+        assert_eq!(shown, around.concat());
     }
 
     #[test]
@@ -358,5 +482,6 @@ mod tests {
         assert_eq!(again.end.partitions[&PARTITION], *scene.partition());
         assert_eq!(again.end.records, scene.history.end.records);
         assert_eq!(again.end.listed, scene.history.end.listed);
+        assert_eq!(again.end.whole, scene.history.end.whole);
     }
 }

@@ -66,10 +66,13 @@ impl Bounds {
         for operation in &history.operations {
             workspaces.entry(operation.ws).or_default().add(operation);
         }
-        for round in &self.rounds {
+        for (place, round) in self.rounds.iter().enumerate() {
             let Some(takeover) = round.takeover else { continue };
             let nodes = Witnesses::of(&round.faults, self.nodes);
-            let gaps = workspaces.iter().map(|(ws, of)| (of.longest_gap(round, &nodes), *ws));
+            // What waits after that, waits because of other faults.
+            let until = self.rounds.get(place + 1).map_or(u64::MAX, |next| next.begin);
+            let longest = |of: &Commands| of.longest_gap(round, until, &nodes);
+            let gaps = workspaces.iter().map(|(ws, of)| (longest(of), *ws));
             let Some((gap, ws)) = gaps.max() else { continue };
             self.gaps.entry(round.name()).or_default().push(gap);
             if gap > takeover + GAP_SLACK {
@@ -117,12 +120,12 @@ impl Commands {
         }
     }
 
-    /// The longest gap of those that overlap a round. A gap lies between two commands that were
-    /// done.
-    fn longest_gap(&self, round: &Round, nodes: &Witnesses) -> Duration {
+    /// The longest gap of those that overlap a round, up to the begin of the next round. A gap lies
+    /// between two commands that were done.
+    fn longest_gap(&self, round: &Round, until: u64, nodes: &Witnesses) -> Duration {
         let done = self.done.iter().map(|wait| wait.end);
         let before = done.clone().filter(|at| *at <= round.begin).max().unwrap_or(round.begin);
-        let after = done.clone().filter(|at| *at >= round.end).min().unwrap_or(u64::MAX);
+        let after = done.clone().filter(|at| *at >= round.end).min().unwrap_or(u64::MAX).min(until);
         let mut times: Vec<u64> = done.filter(|at| (before..=after).contains(at)).collect();
         times.extend([before, after]);
         times.sort_unstable();
@@ -232,6 +235,21 @@ mod tests {
         assert_eq!(gap([&[done((18, 19), 1)], &waits_at_node_1[..]].concat()), 1);
         let early = vec![done((18, 19), 1), failed((20, 25), 1), done((55, 56), 1)];
         assert_eq!(gap(early), 5, "nobody asked after the takeover");
+    }
+
+    /// A run had such a violation: a server stood still soon after a node was killed.
+    #[test]
+    fn a_gap_ends_with_the_next_round() {
+        let operations = vec![done((57, 58), 1), failed((59, 75), 1), failed((75, 90), 2)];
+        let mut bounds = Bounds { nodes: 3, servers: 1, ..Bounds::default() };
+        let next = Round { begin: 62 * SECOND, ..round_of(&[fault(FaultKind::PauseServer, 0)]) };
+        let killed = round_of(&[fault(FaultKind::Kill, 0)]);
+        for round in [Round { takeover: Some(Duration::from_secs(10)), ..killed }, next] {
+            bounds.add_round(round, Some(Duration::ZERO));
+        }
+        bounds.check_gaps(&History { operations, ..History::default() });
+        let gaps: Vec<Duration> = bounds.gaps.into_values().flatten().collect();
+        assert_eq!(gaps, [Duration::from_secs(3)], "{:?}", bounds.violations);
     }
 
     #[test]

@@ -10,7 +10,8 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
             found.push((text, command.numbers()));
         }
     }
-    for (ws, events) in &facts.end.logs {
+    let logs = facts.end.logs.iter();
+    for (ws, events) in logs.filter(|(ws, _)| facts.end.is_whole(Part::Operations(**ws))) {
         let is_unsent = |event: &&Event| !facts.of_event.contains_key(&(*ws, event.wlog));
         for event in events.iter().filter(is_unsent) {
             let text = format!(
@@ -40,9 +41,17 @@ fn disagreements(id: &CommandId<'_>, command: &Command<'_>, facts: &Facts<'_>) -
         let is_named = |(_, event): &(u64, &Event)| {
             event.wlog == written.wlog && event.version == written.version
         };
-        if facts.end.is_whole(Part::Log(command.ws)) && !done.iter().any(is_named) {
+        // An event of another place, or another event in its place, is proof enough.
+        let is_proven = !done.is_empty()
+            || facts.has_log(command.ws)
+            || facts.event_at(command.ws, written.wlog).is_some();
+        if is_proven && !done.iter().any(is_named) {
             wrong.push(format!("command {id} was answered as {written:?}, and has no such event"));
         }
+    }
+    let is_in_log = command.tries.iter().any(|of| of.outcome.says_not_applied());
+    if is_in_log && done.is_empty() && facts.has_log(command.ws) {
+        wrong.push(format!("command {id} was answered as not applied, and is not in the log"));
     }
     wrong
 }
@@ -69,6 +78,35 @@ mod tests {
         scene.create("lost");
         scene.log().pop();
         assert!(texts(find(&Facts::of(&scene.history)))[0].contains("has no such event"));
+        // The event may lie in a part of the log that the history does not have.
+        scene.unmark();
+        assert_eq!(find(&Facts::of(&scene.history)), []);
+        let another = scene.log()[0].clone();
+        scene.log().push(Event { wlog: 2, ..another });
+        assert!(texts(find(&Facts::of(&scene.history))).concat().contains("has no such event"));
+    }
+
+    #[test]
+    fn an_answer_that_names_another_place_than_the_event_is_found() {
+        let mut scene = Scene::new();
+        scene.create("a");
+        scene.unmark();
+        assert_eq!(find(&Facts::of(&scene.history)), []);
+        scene.answer(0).wlog = 7;
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("has no such event"));
+    }
+
+    #[test]
+    fn a_command_that_is_in_the_log_by_its_answer_and_is_not_there_is_found() {
+        for is_done in [true, false] {
+            let mut scene = Scene::new();
+            scene.unknown("a", is_done);
+            let why = r#"500: {"code":"not_applied","status":500}"#;
+            scene.history.operations[0].outcome = Outcome::Unknown { why: why.into() };
+            assert_eq!(find(&Facts::of(&scene.history)).is_empty(), is_done);
+            scene.unmark();
+            assert_eq!(find(&Facts::of(&scene.history)), []);
+        }
     }
 
     #[test]
@@ -102,5 +140,8 @@ mod tests {
         scene.create("a");
         scene.history.operations.clear();
         assert!(texts(find(&Facts::of(&scene.history)))[0].contains("no client sent"));
+        // The command may be one of those that the history does not have.
+        scene.unmark();
+        assert_eq!(find(&Facts::of(&scene.history)), []);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Facts, Found, facts::Command, versions::RecordVersions};
 use crate::{
-    history::{Change, Operation, Outcome, Part, Record, RecordKey, Request, Version},
+    history::{Change, Operation, Outcome, Record, RecordKey, Request, Version},
     real_time_order::{self, Limits, contradiction},
 };
 
@@ -20,27 +20,28 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
             found.push((text, vec![earlier.operation, later.operation]));
         }
     }
-    let has_log = |ws: u64| facts.end.is_whole(Part::Log(ws));
-    for operation in facts.operations.iter().filter(|of| has_log(of.ws)) {
+    for operation in &facts.operations {
+        let ws = operation.ws;
         let wrong = match (&operation.request, &operation.outcome) {
             (Request::Read { id, .. }, Outcome::Document { record: Some(record), .. }) => {
-                wrong_value(records.get(&(operation.ws, *id)), record)
+                wrong_value(records.get(&(ws, *id)), record, facts.has_log(ws))
             }
             _ => None,
         };
         found.extend(wrong.map(|text| (text, vec![operation.number])));
     }
     let mut limits: HashMap<RecordKey, Limits> = HashMap::new();
-    for command in facts.commands.values().filter(|command| has_log(command.ws)) {
+    for command in facts.commands.values() {
         let Change::Update { id, if_match } = command.change else { continue };
         let key = (command.ws, *id);
         let Some(record) = records.get(&key) else { continue };
         if let Some(expected) = if_match {
-            found.extend(wrong_order(command, (*id, *expected), record));
+            found.extend(wrong_order(command, (*id, *expected), record, facts));
         }
         if command.tries.iter().any(|of| is_refusal(of)) {
             let limits = limits.entry(key).or_insert_with(|| Limits::of(&record.operations));
-            found.extend(wrong_refusals(command, (*id, *if_match), record, limits));
+            let has_log = facts.has_log(command.ws);
+            found.extend(wrong_refusals(command, (*id, *if_match), (record, has_log), limits));
         }
     }
     found
@@ -52,14 +53,22 @@ fn wrong_order(
     command: &Command<'_>,
     (id, expected): (u64, Version),
     record: &RecordVersions<'_>,
+    facts: &Facts<'_>,
 ) -> Found {
-    let versions = command.events.iter().map(|(_, event)| event.version);
-    let answered = command.answers().map(|(_, written)| written.version);
-    let mut versions: Vec<Version> = versions.chain(answered).collect();
+    let versions = command.events.iter().map(|(_, event)| (event.version, event.wlog));
+    let answered = command.answers().map(|(_, written)| (written.version, written.wlog));
+    let mut versions: Vec<(Version, u64)> = versions.chain(answered).collect();
     versions.sort_unstable();
     versions.dedup();
-    let befores = versions.into_iter().map(|version| record.before(version).map(|of| of.0));
-    let wrong = befores.filter(|before| *before != Some(expected));
+    let befores = versions.into_iter().map(|(version, wlog)| {
+        let is_known = facts.has_log_until(command.ws, wlog);
+        (record.before(version).map(|of| of.0), is_known)
+    });
+    // A version in between is a proof. If there is none, the history may lack the expected one.
+    let is_wrong = |(before, is_known): &(Option<Version>, bool)| {
+        *before != Some(expected) && (*is_known || *before > Some(expected))
+    };
+    let wrong = befores.filter(is_wrong).map(|(before, _)| before);
     let text =
         |before| format!("the change of version {expected:?} of document {id} followed {before:?}");
     wrong.map(|before| (text(before), command.numbers())).collect()
@@ -74,7 +83,7 @@ fn is_refusal(of: &Operation) -> bool {
 fn wrong_refusals(
     command: &Command<'_>,
     (id, if_match): (u64, Option<Version>),
-    record: &RecordVersions<'_>,
+    (record, has_log): (&RecordVersions<'_>, bool),
     limits: &Limits,
 ) -> Found {
     let mut found = Found::new();
@@ -92,7 +101,9 @@ fn wrong_refusals(
                 !is_absent && if_match.is_some_and(|expected| expected != version)
             }
         };
-        if !possible.take_while(is_before_effect).any(explains) {
+        // A version that the history does not have explains a conflict, and no absence.
+        let is_proven = has_log || is_absent;
+        if is_proven && !possible.take_while(is_before_effect).any(explains) {
             let text = format!(
                 "operation {} got {:?}, and no version of document {id} explains it",
                 of.number, of.outcome
@@ -105,14 +116,17 @@ fn wrong_refusals(
 }
 
 /// Compares a record that was read with the event of its version.
-fn wrong_value(versions: Option<&RecordVersions<'_>>, record: &Record) -> Option<String> {
+fn wrong_value(
+    versions: Option<&RecordVersions<'_>>,
+    record: &Record,
+    has_log: bool,
+) -> Option<String> {
     let Record { row, version } = record;
     let place = versions.and_then(|versions| Some((versions, versions.rank(*version)?)));
     let Some((versions, rank)) = place else {
-        return Some(format!(
-            "document {} was read with {version:?}, which no event wrote",
-            row.id
-        ));
+        return has_log.then(|| {
+            format!("document {} was read with {version:?}, which no event wrote", row.id)
+        });
     };
     let written = versions.versions[rank - 1].1;
     (written != row).then(|| format!("{row:?} was read, and {version:?} wrote {written:?}"))
@@ -206,6 +220,24 @@ mod tests {
         assert!(found[0].contains("proves a later version"), "a followed log");
     }
 
+    /// The places of the events in the history are not their offsets.
+    #[test]
+    fn a_stale_read_is_found_in_a_history_without_the_first_events() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        scene.update("b", id, None);
+        let old = scene.record(id);
+        let write = scene.update("c", id, None);
+        scene.history.operations[write].outcome = Outcome::Unknown { why: "cut".into() };
+        scene.create("d");
+        scene.read_as(id, old, false);
+        scene.log().remove(0);
+        scene.unmark();
+        let found = find(&Facts::of(&scene.history));
+        assert!(found[0].0.contains("proves a later version"), "{found:?}");
+        assert_eq!(found[0].1, [3, 4]);
+    }
+
     #[test]
     fn an_event_without_an_answer_proves_nothing_of_the_events_before_it() {
         let found = after_a_change_without_an_answer(|scene| {
@@ -244,6 +276,9 @@ mod tests {
         record.version.offset += 1;
         scene.read_as(id, Some(record), false);
         assert!(texts(find(&Facts::of(&scene.history)))[1].contains("no event wrote"));
+        scene.unmark();
+        let found = texts(find(&Facts::of(&scene.history)));
+        assert_eq!(found.len(), 1, "the history need not have the event: {found:?}");
     }
 
     #[test]
@@ -257,6 +292,12 @@ mod tests {
         let none = Version { epoch: 9, offset: 9 };
         scene.update("d", id, Some(none));
         assert_eq!(find(&Facts::of(&scene.history)).len(), 2);
+        scene.unmark();
+        assert_eq!(find(&Facts::of(&scene.history)).len(), 2, "all events are there");
+        scene.log().remove(0);
+        let found = texts(find(&Facts::of(&scene.history)));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("offset: 1 } of"), "version 2 lies in between: {found:?}");
     }
 
     #[test]
@@ -278,6 +319,8 @@ mod tests {
         let found = |scene: &Scene| texts(find(&Facts::of(&scene.history)));
         scene.operation(change("b", id, Some(first)), refusal(409, "conflict"));
         assert!(found(&scene)[0].contains("no version of document"));
+        scene.unmark();
+        assert_eq!(found(&scene), [""; 0], "a version may be missing");
         scene.history.operations.truncate(1);
         scene.operation(change("b", id, None), refusal(404, "not_found"));
         assert!(found(&scene)[0].contains("no version of document"));

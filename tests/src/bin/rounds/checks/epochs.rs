@@ -1,4 +1,4 @@
-//! A leader does not answer after its successor.
+//! A leader does not answer after its successor, and no two leaders have one epoch.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,18 @@ use crate::{
 
 /// What clients saw of the leaders of a partition.
 #[derive(Default)]
-struct Seen {
+struct Seen<'h> {
     /// The answers to commands, by epochs. A repeated answer has the epoch of the first one.
     answers: Vec<Ranked>,
     /// All operations that saw an epoch.
     epochs: Vec<Ranked>,
     /// The first and the last epoch of each offset, each with an operation.
     offsets: BTreeMap<u64, [(u64, u64); 2]>,
+    /// The node that answered first with each epoch, and the operation. `None` if the answer names
+    /// no node.
+    leaders: BTreeMap<u64, (Option<&'h str>, u64)>,
+    /// Two operations that were answered by two nodes with one epoch.
+    two_leaders: Option<(u64, [u64; 2])>,
 }
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {
@@ -24,7 +29,7 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
     for (partition, events) in &facts.end.partitions {
         partitions.extend(events.iter().map(|event| (event.ws, *partition)));
     }
-    let mut seen: BTreeMap<(Option<u16>, u64), Seen> = BTreeMap::new();
+    let mut seen: BTreeMap<(Option<u16>, u64), Seen<'_>> = BTreeMap::new();
     for operation in &facts.operations {
         let ws = operation.ws;
         // A workspace of which the partition is not known stands for itself.
@@ -40,6 +45,7 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
         };
         found.extend(seen.late_answer(&place));
         found.extend(seen.epoch_that_falls(&place));
+        found.extend(seen.epoch_of_two(&place));
     }
     found
 }
@@ -58,15 +64,21 @@ fn versions(outcome: &Outcome) -> Vec<Version> {
     }
 }
 
-impl Seen {
-    fn add(&mut self, operation: &Operation) {
+impl<'h> Seen<'h> {
+    fn add(&mut self, operation: &'h Operation) {
         let versions = versions(&operation.outcome);
         let Operation { begin, end, number, .. } = *operation;
         let ranked = |epoch| Ranked { begin, end, rank: epoch, operation: number };
         if let Outcome::Written(written) = &operation.outcome
             && !written.repeated
         {
-            self.answers.push(ranked(written.version.epoch));
+            let epoch = written.version.epoch;
+            self.answers.push(ranked(epoch));
+            let node = written.served_by.as_deref();
+            let (first, earlier) = *self.leaders.entry(epoch).or_insert((node, number));
+            if first != node {
+                self.two_leaders.get_or_insert((epoch, [earlier, number]));
+            }
         }
         if let Some(last) = versions.iter().map(|version| version.epoch).max() {
             self.epochs.push(ranked(last));
@@ -76,6 +88,12 @@ impl Seen {
             let [first, last] = self.offsets.entry(offset).or_insert([this, this]);
             (*first, *last) = ((*first).min(this), (*last).max(this));
         }
+    }
+
+    /// Finds two nodes that did commands as leaders of one epoch.
+    fn epoch_of_two(&self, place: &str) -> Option<(String, Vec<u64>)> {
+        let (epoch, operations) = self.two_leaders?;
+        Some((format!("{place}: two nodes did commands with epoch {epoch}"), operations.to_vec()))
     }
 
     /// Finds a command that was sent after a later epoch was seen.
@@ -126,6 +144,27 @@ mod tests {
         assert!(
             texts(find(&Facts::of(&scene.history)))[0].contains("the leader of epoch 1 answered")
         );
+    }
+
+    #[test]
+    fn an_epoch_with_two_leaders_is_found() {
+        for (served_by, is_right) in [(["n1", "n1", "n2"], true), (["n1", "n2", "n2"], false)] {
+            let mut scene = Scene::new();
+            for (place, node) in served_by.into_iter().enumerate() {
+                scene.epoch = if place < 2 { 1 } else { 2 };
+                scene.create(node);
+                scene.answer(place).served_by = Some(node.to_owned());
+            }
+            let found = find(&Facts::of(&scene.history));
+            assert_eq!(found.is_empty(), is_right, "{found:?}");
+            if !is_right {
+                assert!(found[0].0.contains("two nodes did commands with epoch 1"));
+                assert_eq!(found[0].1, [0, 1]);
+                // A repeated answer has the epoch of the first one, and may come from any node.
+                scene.answer(1).repeated = true;
+                assert_eq!(find(&Facts::of(&scene.history)), []);
+            }
+        }
     }
 
     #[test]

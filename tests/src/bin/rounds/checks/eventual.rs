@@ -1,7 +1,7 @@
 //! Reads that may be old say so. The check `documents` has all reads that do not say so.
 
 use super::{Facts, Found};
-use crate::history::{Outcome, Part, Request};
+use crate::history::{Outcome, Request};
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {
     let records = &facts.records;
@@ -16,12 +16,12 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
             );
             found.push((text, vec![number]));
         }
-        let has_log = facts.end.is_whole(Part::Log(operation.ws));
-        let Some(record) = record.as_ref().filter(|_| eventual && has_log) else { continue };
+        let Some(record) = record.as_ref().filter(|_| eventual) else { continue };
         let versions = records.get(&(operation.ws, id));
         let rank = versions.and_then(|versions| versions.rank(record.version));
         let begin = rank.zip(versions).and_then(|(rank, versions)| versions.begin(rank));
-        if rank.is_none() || begin.is_some_and(|begin| begin > operation.end) {
+        let is_unknown = rank.is_none() && facts.has_log(operation.ws);
+        if is_unknown || begin.is_some_and(|begin| begin > operation.end) {
             let text = format!(
                 "operation {number} read {:?}, which document {id} did not have",
                 record.version
@@ -52,6 +52,8 @@ mod tests {
         old.version.epoch = 9;
         scene.read_as(id, Some(old), true);
         assert!(texts(find(&Facts::of(&scene.history)))[0].contains("did not have"));
+        scene.unmark();
+        assert_eq!(find(&Facts::of(&scene.history)), [], "the history need not have its event");
     }
 
     #[test]
@@ -63,6 +65,7 @@ mod tests {
         scene.history.operations[read].begin = 0;
         scene.history.operations[read].end = 1;
         scene.history.operations[0].begin = 2;
+        scene.unmark();
         assert!(texts(find(&Facts::of(&scene.history)))[0].contains("did not have"));
     }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::versions::{self, RecordVersions};
 use crate::history::{
-    Change, CommandId, Event, FinalState, History, Operation, Outcome, RecordKey, Request, Row,
-    SentRow, Written,
+    Change, CommandId, Event, FinalState, History, Operation, Outcome, Part, RecordKey, Request,
+    Row, SentRow, Written,
 };
 
 /// The facts of a history, or of a part of its operations.
@@ -17,6 +17,7 @@ pub(crate) struct Facts<'h> {
     /// The commands of events, by workspace and offset.
     pub(super) of_event: HashMap<(u64, u64), CommandId<'h>>,
     pub(super) records: BTreeMap<RecordKey, RecordVersions<'h>>,
+    logs: HashMap<u64, LogPlaces>,
     /// For each workspace, the moments in which events were known to be applied, by the places of
     /// the events in the log.
     known: HashMap<u64, Vec<Known>>,
@@ -27,6 +28,29 @@ pub(crate) struct Facts<'h> {
 pub(super) struct Known {
     pub(super) at: u64,
     pub(super) operation: u64,
+}
+
+/// The places of the events in the log of a workspace.
+struct LogPlaces {
+    /// By the offsets of the events. A log with an offset twice has the first place.
+    of_offset: HashMap<u64, usize>,
+    /// All events up to this offset are in the history.
+    dense_until: u64,
+    /// The highest offset.
+    end: u64,
+}
+
+impl LogPlaces {
+    fn of(log: &[Event]) -> LogPlaces {
+        let mut of_offset = HashMap::new();
+        for (place, event) in log.iter().enumerate() {
+            of_offset.entry(event.wlog).or_insert(place);
+        }
+        let dense = (1..).zip(log).take_while(|(offset, event)| event.wlog == *offset);
+        let dense_until = dense.map(|(offset, _)| offset).last().unwrap_or(0);
+        let end = log.iter().map(|event| event.wlog).max().unwrap_or(0);
+        LogPlaces { of_offset, dense_until, end }
+    }
 }
 
 /// A command with all its tries.
@@ -58,9 +82,10 @@ impl<'h> Facts<'h> {
 
     pub(crate) fn of_part(operations: Vec<&'h Operation>, end: &'h FinalState) -> Facts<'h> {
         let commands = commands(&operations);
-        let known = known(&operations, end);
+        let logs = end.logs.iter().map(|(ws, log)| (*ws, LogPlaces::of(log))).collect();
+        let known = known(&operations, end, &logs);
         let (of_event, records) = (HashMap::new(), BTreeMap::new());
-        let mut facts = Facts { operations, end, commands, of_event, records, known };
+        let mut facts = Facts { operations, end, commands, of_event, records, logs, known };
         facts.add_events();
         facts.records = versions::records(&facts);
         facts
@@ -75,8 +100,30 @@ impl<'h> Facts<'h> {
     /// When an event was first known to be applied: by its own answer, by that of a later event, or
     /// by a read of the log. `None` if no client ever knew.
     pub(super) fn known_by(&self, ws: u64, event: &Event) -> Option<Known> {
-        let place = usize::try_from(event.wlog).ok()?.checked_sub(1)?;
+        let place = *self.logs.get(&ws)?.of_offset.get(&event.wlog)?;
         self.known.get(&ws)?.get(place).copied().filter(|known| known.at < u64::MAX)
+    }
+
+    /// The event of the final log of a workspace at an offset.
+    pub(super) fn event_at(&self, ws: u64, offset: u64) -> Option<&'h Event> {
+        let place = *self.logs.get(&ws)?.of_offset.get(&offset)?;
+        self.end.logs.get(&ws)?.get(place)
+    }
+
+    /// The highest offset of the events of a final log. 0 if there are none.
+    pub(super) fn log_end(&self, ws: u64) -> u64 {
+        self.logs.get(&ws).map_or(0, |log| log.end)
+    }
+
+    /// Whether the history has all of the log of a workspace.
+    pub(super) fn has_log(&self, ws: u64) -> bool {
+        self.end.is_whole(Part::Log(ws))
+    }
+
+    /// Whether the history has all events of a workspace up to an offset: its log is whole, or the
+    /// events follow each other from the first one on.
+    pub(super) fn has_log_until(&self, ws: u64, offset: u64) -> bool {
+        self.has_log(ws) || self.logs.get(&ws).is_some_and(|log| log.dense_until >= offset)
     }
 
     fn add_events(&mut self) {
@@ -122,7 +169,11 @@ impl<'h> Facts<'h> {
 /// leader may be lost, and nothing follows from its answer for the event that took its place. An
 /// event that stayed was applied at any level: by its own leader, or by a later one before that
 /// leader took commands.
-fn known(operations: &[&Operation], end: &FinalState) -> HashMap<u64, Vec<Known>> {
+fn known(
+    operations: &[&Operation],
+    end: &FinalState,
+    logs: &HashMap<u64, LogPlaces>,
+) -> HashMap<u64, Vec<Known>> {
     let mut known: HashMap<u64, Vec<Option<Known>>> = HashMap::new();
     for operation in operations {
         let (wlog, version) = match &operation.outcome {
@@ -133,12 +184,13 @@ fn known(operations: &[&Operation], end: &FinalState) -> HashMap<u64, Vec<Known>
             },
             _ => continue,
         };
-        let Some(log) = end.logs.get(&operation.ws) else { continue };
-        let place = usize::try_from(wlog).ok().and_then(|wlog| wlog.checked_sub(1));
-        let is_seen = |event: &Event| (event.wlog, event.version) == (wlog, version);
-        let place = place.filter(|place| log.get(*place).is_some_and(is_seen));
-        let Some(place) = place else { continue };
-        let known = known.entry(operation.ws).or_insert_with(|| vec![None; log.len()]);
+        let ws = &operation.ws;
+        let (Some(log), Some(places)) = (end.logs.get(ws), logs.get(ws)) else { continue };
+        let Some(place) = places.of_offset.get(&wlog).copied() else { continue };
+        if log[place].version != version {
+            continue;
+        }
+        let known = known.entry(*ws).or_insert_with(|| vec![None; log.len()]);
         let this = Known { at: operation.end, operation: operation.number };
         if known[place].is_none_or(|known| known.at > this.at) {
             known[place] = Some(this);
@@ -213,7 +265,8 @@ impl<'h> Command<'h> {
     }
 }
 
-fn could_be(sent: &SentRow, row: &Row) -> bool {
+/// Whether a row has what a sent row has.
+pub(super) fn could_be(sent: &SentRow, row: &Row) -> bool {
     let is_of = if sent.is_new() { sent.table == row.table } else { sent.id == row.id };
     let has = |(name, value): (&String, &serde_json::Value)| {
         value.is_null() || row.fields[name.as_str()] == *value

@@ -127,6 +127,27 @@ mod tests {
         assert!(found(&scene)[0].contains("answers of a first effect"));
     }
 
+    /// The promise has no exception for a cluster, for tries that overlap, or for one that follows
+    /// at once.
+    #[test]
+    fn a_second_first_effect_is_found_however_near_the_tries_are() {
+        for (begin, texts) in [
+            (0, &["answers of a first effect"][..]),
+            (5, &["answers of a first effect"]),
+            (6, &["answers of a first effect", "had an effect"]),
+        ] {
+            let (mut scene, _) = done();
+            scene.answer(0).served_by = Some("127.0.0.1:1".into());
+            let again = scene.history.operations[0].outcome.clone();
+            let second = scene.again(0, again);
+            scene.answer(second).served_by = Some("127.0.0.1:2".into());
+            scene.history.operations[second].begin = begin;
+            let found = found(&scene);
+            assert_eq!(found.len(), texts.len(), "{found:?}");
+            assert!(found.iter().zip(texts).all(|(found, text)| found.contains(text)));
+        }
+    }
+
     #[test]
     fn a_key_that_is_taken_for_that_of_another_request_is_found() {
         let (mut scene, _) = done();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Facts, Found, versions};
 use crate::{
-    history::{Operation, Outcome, Part, RecordKey, Request, Version},
+    history::{Operation, Outcome, RecordKey, Request, Version},
     real_time_order::{Limits, Ranked, of_read, of_write, possible},
 };
 
@@ -31,14 +31,13 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
     for operation in &facts.operations {
         let Some(page) = Page::of(operation) else { continue };
         found.extend(page.wrong_order().map(|text| (text, vec![operation.number])));
-        if !facts.end.is_whole(Part::Log(operation.ws)) {
-            continue;
-        }
+        let has_log = facts.has_log(operation.ws);
         for id in &page.ids {
             let number = operation.number;
             let text = match records.get(&(operation.ws, *id)).map(table_of) {
                 Some(table) if table == Some(page.table) => continue,
                 Some(_) => format!("operation {number} lists {id}, which is not of {}", page.table),
+                None if !has_log => continue,
                 None => format!("operation {number} lists {id}, which no event wrote"),
             };
             found.push((text, vec![number]));
@@ -46,7 +45,7 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
         let Some(documents) = tables.get(&(operation.ws, page.table)) else { continue };
         for place in documents.compared(&page, operation.begin) {
             let (id, document) = (documents.ids[place], &documents.all[place]);
-            found.extend(wrong_document(operation, &page, id, document));
+            found.extend(wrong_document(operation, &page, id, (document, has_log)));
         }
     }
     found
@@ -167,7 +166,7 @@ fn wrong_document(
     operation: &Operation,
     page: &Page<'_>,
     id: u64,
-    document: &Document<'_, '_>,
+    (document, has_log): (&Document<'_, '_>, bool),
 ) -> Option<(String, Vec<u64>)> {
     let number = operation.number;
     let (floor, ceiling) = document.limits.around(operation.begin, operation.end);
@@ -178,8 +177,11 @@ fn wrong_document(
             let rank = document.record.rank(*version);
             let is_active = rank.is_some_and(|rank| versions[rank - 1].1.is_active);
             let is_possible = rank.is_some_and(|rank| possible.contains(&rank));
-            (is_active && is_possible, format!("with {version:?}"))
+            let is_missing = rank.is_none() && !has_log;
+            (is_missing || is_active && is_possible, format!("with {version:?}"))
         }
+        // A version that the history does not have may be inactive.
+        None if !has_log => return None,
         None => {
             let is_absent = |rank: usize| rank == 0 || !versions[rank - 1].1.is_active;
             (possible.any(is_absent), "as absent or inactive".to_owned())
@@ -214,6 +216,8 @@ mod tests {
         assert_eq!(find(&Facts::of(&scene.history)), []);
         listed(&mut scene, list).remove(0);
         assert!(texts(find(&Facts::of(&scene.history)))[0].contains("as absent"));
+        scene.unmark();
+        assert_eq!(find(&Facts::of(&scene.history)), [], "a change may have made it inactive");
     }
 
     #[test]
@@ -224,7 +228,10 @@ mod tests {
         scene.update("b", id, None);
         let list = scene.list();
         listed(&mut scene, list)[0].1 = old;
+        scene.unmark();
         assert!(texts(find(&Facts::of(&scene.history)))[0].contains("not possible"));
+        listed(&mut scene, list)[0].1.offset = 9;
+        assert_eq!(find(&Facts::of(&scene.history)), [], "the history need not have its event");
     }
 
     #[test]
@@ -310,6 +317,8 @@ mod tests {
         let list = scene.list();
         listed(&mut scene, list).push((7, Version { epoch: 1, offset: 1 }));
         assert!(texts(find(&Facts::of(&scene.history)))[0].contains("no event wrote"));
+        scene.unmark();
+        assert_eq!(find(&Facts::of(&scene.history)), []);
     }
 
     /// Finds what is wrong after a change of a list of two documents.

@@ -1,32 +1,37 @@
 //! Logs that are read or followed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{Facts, Found, facts::EventTime};
 use crate::{
-    history::{Event, Operation, Outcome, Part, Request},
+    history::{Event, Operation, Outcome, Request},
     real_time_order::{Ranked, contradiction, of_read, of_write},
 };
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {
     let mut found = Found::new();
-    for (ws, log) in &facts.end.logs {
+    // A run that did not end has no final logs, and its reads still must not go back.
+    let mut reads: BTreeMap<u64, Vec<&Operation>> =
+        facts.end.logs.keys().map(|ws| (*ws, Vec::new())).collect();
+    for operation in facts.operations.iter().filter(|operation| read_of(operation).is_some()) {
+        reads.entry(operation.ws).or_default().push(operation);
+    }
+    for (ws, reads) in &reads {
         let mut operations: Vec<Ranked> = Vec::new();
-        for event in log {
+        for event in facts.end.logs.get(ws).into_iter().flatten() {
             if let Some(time) = facts.time_of(*ws, event) {
                 let rank = of_write(event.wlog as usize);
                 let EventTime { begin, end, operation } = time;
                 operations.push(Ranked { begin, end, rank, operation });
             }
         }
-        for operation in facts.operations.iter().filter(|operation| operation.ws == *ws) {
+        for operation in reads {
             let Some((from, events, is_followed)) = read_of(operation) else { continue };
-            let is_whole = facts.end.is_whole(Part::Log(*ws));
-            let wrong = wrong_content((log, is_whole), from, events);
+            let wrong = wrong_content(facts, *ws, from, events);
             found.extend(wrong.map(|text| (text, vec![operation.number])));
             let last = events.last().map_or(from.saturating_sub(1), |event| event.wlog);
             // An offset behind the end says nothing of the end.
-            if events.is_empty() && (is_followed || last > log.len() as u64) {
+            if events.is_empty() && (is_followed || last > facts.log_end(*ws)) {
                 continue;
             }
             let Operation { begin, end, number, .. } = **operation;
@@ -60,15 +65,14 @@ fn read_of(operation: &Operation) -> Option<(u64, &[Event], bool)> {
 }
 
 /// Compares the events of a read with those of the final log.
-fn wrong_content((log, is_whole): (&[Event], bool), from: u64, events: &[Event]) -> Option<String> {
+fn wrong_content(facts: &Facts<'_>, ws: u64, from: u64, events: &[Event]) -> Option<String> {
     (from..).zip(events).find_map(|(offset, event)| {
         if event.wlog != offset {
             return Some(format!("event {} came in place of event {offset}", event.wlog));
         }
-        let place = usize::try_from(offset).ok()?.checked_sub(1)?;
-        match log.get(place) {
+        match facts.event_at(ws, offset) {
             Some(there) if there == event => None,
-            None if !is_whole => None,
+            None if !facts.has_log(ws) => None,
             there => Some(format!("{event:?} was read, and the log has {there:?}")),
         }
     })
@@ -135,7 +139,10 @@ fn followers(facts: &Facts<'_>) -> Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::testing::{Scene, texts};
+    use crate::{
+        checks::testing::{Scene, texts},
+        history::FinalState,
+    };
 
     fn events(scene: &mut Scene, read: usize) -> &mut Vec<Event> {
         match &mut scene.history.operations[read].outcome {
@@ -162,6 +169,10 @@ mod tests {
         let (mut scene, read) = three_events();
         events(&mut scene, read).clear();
         assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw or wrote a later event"));
+        // The event that was acknowledged is proof enough.
+        scene.unmark();
+        scene.log().drain(..2);
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw or wrote a later event"));
     }
 
     #[test]
@@ -175,7 +186,36 @@ mod tests {
     fn another_event_than_that_of_the_final_log_is_found() {
         let (mut scene, read) = three_events();
         events(&mut scene, read)[1].request = "replaced".into();
-        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("and the log has"));
+        scene.unmark();
+        scene.log().remove(0);
+        let found = texts(find(&Facts::of(&scene.history)));
+        assert!(found[0].contains("and the log has"), "{found:?}");
+        scene.log().remove(0);
+        assert_eq!(find(&Facts::of(&scene.history)), [], "the history need not have the event");
+    }
+
+    /// No client reads the log.
+    #[test]
+    fn events_in_another_order_than_their_commands_are_found() {
+        let mut scene = Scene::new();
+        scene.create("a");
+        scene.create("b");
+        assert_eq!(find(&Facts::of(&scene.history)), []);
+        let (first, second) = scene.history.operations.split_at_mut(1);
+        std::mem::swap(&mut first[0].begin, &mut second[0].begin);
+        std::mem::swap(&mut first[0].end, &mut second[0].end);
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw or wrote a later event"));
+    }
+
+    /// A run that did not end has no final log.
+    #[test]
+    fn a_log_that_goes_back_is_found_without_a_final_log() {
+        let (mut scene, _) = three_events();
+        scene.read_log(1);
+        scene.history.end = FinalState::default();
+        assert_eq!(find(&Facts::of(&scene.history)), []);
+        events(&mut scene, 4).pop();
+        assert!(texts(find(&Facts::of(&scene.history)))[0].contains("saw or wrote a later event"));
     }
 
     #[test]

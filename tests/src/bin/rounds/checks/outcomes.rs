@@ -1,7 +1,10 @@
 //! Each answer is one that the API documents for its request (`docs/http-api.md`).
 
-use super::{Facts, Found};
-use crate::history::{Change, Outcome, Request};
+use super::{Facts, Found, numbers::split_text};
+use crate::{
+    clients::LISTED_AT_MOST,
+    history::{Change, Outcome, Request, SentRow},
+};
 
 /// The codes of 503 that all requests may get.
 const UNAVAILABLE: [&str; 10] = [
@@ -61,16 +64,35 @@ fn may_get(request: &Request, status: u16, code: &str) -> bool {
 /// Whether an outcome is one of the request at all.
 fn answers(request: &Request, outcome: &Outcome) -> bool {
     match outcome {
-        Outcome::Refused { .. } | Outcome::Unknown { .. } | Outcome::Wrong { .. } => true,
-        Outcome::Written(_) => matches!(request, Request::Write { .. }),
-        Outcome::Document { .. } => matches!(request, Request::Read { .. }),
-        Outcome::Listed { .. } => matches!(request, Request::List { .. }),
+        Outcome::Refused { .. } | Outcome::Wrong { .. } => true,
+        Outcome::Unknown { .. } => {
+            matches!(request, Request::Write { .. }) || !outcome.says_not_applied()
+        }
+        Outcome::Written(written) => {
+            let Request::Write { rows, .. } = request else { return false };
+            let mut new: Vec<u64> =
+                rows.iter().filter(|row| row.is_new()).map(|row: &SentRow| row.id).collect();
+            new.sort_unstable();
+            written.ids.iter().map(|(raw, _)| *raw).eq(new)
+        }
+        Outcome::Document { record, .. } => {
+            let Request::Read { id, .. } = request else { return false };
+            record.as_ref().is_none_or(|record| record.row.id == *id)
+        }
+        Outcome::Listed { documents, .. } => {
+            matches!(request, Request::List { .. }) && documents.len() <= LISTED_AT_MOST
+        }
         Outcome::Events { .. } => matches!(
             request,
             Request::Log { .. } | Request::Follow { .. } | Request::FollowEnd { .. }
         ),
         Outcome::Drawn { numbers } => {
-            matches!(request, Request::Draw { count, .. } if *count == numbers.len() as u64)
+            let has_count =
+                matches!(request, Request::Draw { count, .. } if *count == numbers.len() as u64);
+            let mut periods =
+                numbers.iter().map(|number| split_text(number).map(|(period, _)| period));
+            let first = periods.next();
+            has_count && periods.all(|period| Some(period) == first)
         }
     }
 }
@@ -94,12 +116,41 @@ mod tests {
         let read = Request::Read { id: 1, eventual: false };
         assert!(is_found(&read, Outcome::Wrong { why: "500: internal".into() }));
         assert!(!is_found(&read, Outcome::Unknown { why: "cut".into() }));
+        let not_applied = Outcome::Unknown { why: r#"500: {"code":"not_applied"}"#.into() };
+        assert!(!is_found(&create("a", true), not_applied.clone()));
+        assert!(is_found(&read, not_applied));
         assert!(is_found(&read, Outcome::Events { events: Vec::new() }));
         let draw = Request::Draw { series: "order".into(), count: 2 };
-        for (numbers, is_right) in [(&["1", "2"][..], true), (&["1"], false)] {
+        for (numbers, is_right) in [
+            (&["A2026-1", "A2026-2"][..], true),
+            (&["A2026-1"], false),
+            (&["A2026-9", "A2027-1"], false),
+        ] {
             let numbers = numbers.iter().map(ToString::to_string).collect();
             assert_eq!(!is_found(&draw, Outcome::Drawn { numbers }), is_right);
         }
+    }
+
+    #[test]
+    fn answers_that_do_not_fit_their_requests_are_found() {
+        let mut scene = Scene::new();
+        let id = scene.create("a");
+        let record = scene.record(id);
+        scene.read_as(id, record.clone(), false);
+        scene.list();
+        let found = |scene: &Scene| find(&Facts::of(&scene.history)).len();
+        assert_eq!(found(&scene), 0);
+        scene.read_as(id + 1, record, true);
+        assert_eq!(found(&scene), 1, "another document");
+        for ids in [vec![], vec![(2, id)], vec![(1, id), (2, id + 1)]] {
+            scene.answer(0).ids = ids;
+            assert_eq!(found(&scene), 2, "other new ids");
+        }
+        let Outcome::Listed { documents, .. } = &mut scene.history.operations[2].outcome else {
+            unreachable!()
+        };
+        *documents = vec![documents[0]; LISTED_AT_MOST + 1];
+        assert_eq!(found(&scene), 3, "a list that is too long");
     }
 
     #[test]

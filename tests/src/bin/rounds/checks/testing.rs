@@ -3,9 +3,12 @@
 use serde_json::{Value, json};
 
 use super::Found;
-use crate::history::{
-    Change, Event, History, Operation, Outcome, Parent, PartitionEvent, Record, Request, Row,
-    SentRow, Version, Written,
+use crate::{
+    final_state::PARTITIONS,
+    history::{
+        Change, Event, History, Operation, Outcome, Parent, Part, PartitionEvent, Record, Request,
+        Row, SentRow, Version, Written,
+    },
 };
 
 pub(crate) const WS: u64 = 11;
@@ -15,7 +18,7 @@ pub(crate) const TABLE: &str = "shop.Article";
 pub(crate) const FIRST_ID: u64 = 322_685_000_131_072;
 
 /// A history of one workspace. Its operations follow each other: the operation with number `n`
-/// begins at `10 * n` and ends at `10 * n + 5`.
+/// begins at `10 * n` and ends at `10 * n + 5`. All parts are marked as whole.
 pub(crate) struct Scene {
     pub(crate) history: History,
     pub(crate) epoch: u64,
@@ -27,7 +30,15 @@ impl Scene {
         let mut history = History::default();
         history.end.logs.insert(WS, Vec::new());
         history.end.partitions.insert(PARTITION, Vec::new());
+        let of_workspace = [Part::Operations, Part::Log, Part::Records, Part::List];
+        history.end.whole.extend(of_workspace.map(|part| part(WS)));
+        history.end.whole.extend((0..PARTITIONS).map(Part::Partition));
         Scene { history, epoch: 1, ids: 0 }
+    }
+
+    /// Takes the marks away, so that nothing is known to be missing.
+    pub(crate) fn unmark(&mut self) {
+        self.history.end.whole.clear();
     }
 
     pub(crate) fn log(&mut self) -> &mut Vec<Event> {

@@ -55,6 +55,7 @@ impl Follower {
     }
 
     async fn follow(&mut self, node: SocketAddr) -> std::io::Result<()> {
+        let sent = self.shared.recorder.now();
         let path = format!("{}/wlog?follow=true&from={}", workspace_path(self.ws), self.from);
         let mut stream = TcpStream::connect(node).await?;
         stream.write_all(&HttpRequest::get(path).bytes(node)).await?;
@@ -79,6 +80,11 @@ impl Follower {
                     continue;
                 };
                 if !bytes.starts_with(b"HTTP/1.1 200 ") {
+                    let deadline = self.shared.clock.now() + SILENCE;
+                    let rest = stream.read_to_end(&mut bytes);
+                    // Without the rest the answer is cut.
+                    let _ = self.shared.clock.timeout_at(deadline, rest).await;
+                    self.add(sent, api::refusal(&bytes));
                     return Ok(());
                 }
                 bytes.drain(..at + 4);
@@ -164,7 +170,71 @@ impl Chunks {
 
 #[cfg(test)]
 mod tests {
+    use clock::Clock;
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::{
+        checks::run_all,
+        history::Line,
+        recorder::{Recorder, Recording},
+    };
+
+    /// Follows a log at a node that gives this answer, and returns what was recorded.
+    async fn followed(answer: &[u8]) -> Recording {
+        let clock = Clock::system();
+        let folder = tempfile::tempdir().unwrap();
+        let first = Line::Run { seed: 1, settings: String::new() };
+        let file = folder.path().join("history.jsonl");
+        let recorder = Arc::new(Recorder::create(&file, clock.clone(), &first).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let node = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared::new(Arc::clone(&recorder), clock, vec![node], 1, 0));
+        let mut follower = Follower { shared, number: 1, ws: 1, from: 7 };
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 4_096];
+            // The request is small, and is one piece.
+            assert!(stream.read(&mut request).await.unwrap() > 0);
+            stream.write_all(answer).await.unwrap();
+        };
+        let (result, ()) = tokio::join!(follower.follow(node), serve);
+        result.unwrap();
+        drop(follower);
+        Arc::into_inner(recorder).unwrap().end().unwrap()
+    }
+
+    fn problem(status: &str, code: &str) -> Vec<u8> {
+        let body = format!(r#"{{"code":"{code}","status":{}}}"#, &status[..3]);
+        let length = body.len();
+        format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes()
+    }
+
+    #[tokio::test]
+    async fn a_refused_request_is_recorded_and_judged() {
+        for (status, code, is_right) in [
+            ("503 Service Unavailable", "too_many_followers", true),
+            ("429 Too Many Requests", "rate_limited", true),
+            ("503 Service Unavailable", "queue_full", false),
+            ("404 Not Found", "not_found", false),
+            ("500 Internal Server Error", "internal", false),
+        ] {
+            let history = followed(&problem(status, code)).await.history;
+            let [operation] = &history.operations[..] else { panic!("{:?}", history.operations) };
+            assert_eq!(operation.request, Request::Follow { follower: 1, from: 7 });
+            let found = run_all(&history);
+            assert_eq!(found.is_empty(), is_right, "{status} {code}: {found:?}");
+            assert!(found.iter().all(|of| of.check == "outcomes"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_part_of_a_refusal_proves_nothing() {
+        let answer = problem("500 Internal Server Error", "internal");
+        let history = followed(&answer[..answer.len() - 1]).await.history;
+        assert!(matches!(history.operations[0].outcome, Outcome::Unknown { .. }));
+        assert_eq!(run_all(&history), []);
+    }
 
     #[test]
     fn chunks_come_in_any_pieces() {

@@ -28,6 +28,9 @@ fn post(path: String, body: &Value) -> HttpRequest {
     HttpRequest { method: "POST", path, headers: Vec::new(), body: body.to_string() }
 }
 
+/// The `limit` of each list that clients ask for.
+pub(crate) const LISTED_AT_MOST: usize = 1_000;
+
 pub(super) const ARTICLE: &str = "shop.Article";
 
 fn row(id: u64, table: &str, fields: Value) -> SentRow {
@@ -125,7 +128,8 @@ pub(super) fn document(ws: u64, id: u64, eventual: bool) -> (Request, HttpReques
 }
 
 pub(super) fn list(ws: u64, after: u64) -> (Request, HttpRequest) {
-    let path = format!("{}/cdocs/{ARTICLE}?after={after}&limit=1000", workspace_path(ws));
+    let path =
+        format!("{}/cdocs/{ARTICLE}?after={after}&limit={LISTED_AT_MOST}", workspace_path(ws));
     (Request::List { table: ARTICLE.to_owned(), after }, HttpRequest::get(path))
 }
 

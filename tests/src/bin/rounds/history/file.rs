@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Event, FinalState, History, Operation, Part, PartitionEvent, Record, RecordKey};
 
 /// A line of the file. Lines that only the timeline needs are ignored by the checks.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum Line {
     /// The first line: the command line of the run.
@@ -45,6 +45,10 @@ pub(crate) enum Line {
         ws: u64,
         record: Record,
     },
+    /// All of a part is in the file, before this line.
+    Whole {
+        part: Part,
+    },
     /// A part of the final state that could not be read, or not to its end.
     Unreadable {
         part: Part,
@@ -67,6 +71,23 @@ impl Line {
             Line::LogEvent { ws, .. }
             | Line::FinalRecord { ws, .. }
             | Line::FinalListed { ws, .. } => Some(*ws),
+            Line::Whole { part } => match part {
+                Part::Operations(ws) | Part::Log(ws) | Part::Records(ws) | Part::List(ws) => {
+                    Some(*ws)
+                }
+                Part::Partition(_) | Part::All => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The part of the final state that has the line.
+    pub(crate) fn part(&self) -> Option<Part> {
+        match self {
+            Line::LogEvent { ws, .. } => Some(Part::Log(*ws)),
+            Line::PartitionEvent { partition, .. } => Some(Part::Partition(*partition)),
+            Line::FinalRecord { ws, .. } => Some(Part::Records(*ws)),
+            Line::FinalListed { ws, .. } => Some(Part::List(*ws)),
             _ => None,
         }
     }
@@ -95,7 +116,7 @@ impl HistoryWriter {
 }
 
 /// Reads a history. Fails if a line is not one of a history. The last line may be cut: then the run
-/// did not come to its end, and the final state is unreadable.
+/// did not come to its end. The parts that are marked as whole before this line are whole.
 pub(crate) fn read(path: &Path) -> io::Result<History> {
     let mut history = History::default();
     let mut lines = BufReader::new(File::open(path)?).lines().enumerate().peekable();
@@ -122,7 +143,7 @@ pub(crate) fn read(path: &Path) -> io::Result<History> {
 impl FinalState {
     /// The lines of the file that make the state.
     pub(crate) fn lines(&self) -> Vec<Line> {
-        let FinalState { logs, partitions, records, listed, unreadable } = self;
+        let FinalState { logs, partitions, records, listed, whole, unreadable } = self;
         let event = |ws: &u64, event: &Event| Line::LogEvent { ws: *ws, event: event.clone() };
         let mut lines: Vec<Line> = Vec::new();
         for (ws, events) in logs {
@@ -138,6 +159,7 @@ impl FinalState {
         lines.extend(records.map(|(ws, record)| Line::FinalRecord { ws, record }));
         let listed = listed.iter().map(record);
         lines.extend(listed.map(|(ws, record)| Line::FinalListed { ws, record }));
+        lines.extend(whole.iter().map(|part| Line::Whole { part: *part }));
         let unreadable = unreadable.iter().map(|(part, why)| (*part, why.clone()));
         lines.extend(unreadable.map(|(part, why)| Line::Unreadable { part, why }));
         lines
@@ -160,9 +182,8 @@ impl History {
             Line::FinalListed { ws, record } => {
                 self.end.listed.insert((ws, record.row.id), record);
             }
-            Line::Unreadable { part, why } => {
-                self.end.unreadable.insert(part, why);
-            }
+            Line::Whole { part } => _ = self.end.whole.insert(part),
+            Line::Unreadable { part, why } => _ = self.end.unreadable.insert(part, why),
         }
     }
 }
@@ -172,22 +193,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_of_a_run_that_did_not_end_is_read_without_a_final_state() {
+    fn the_file_of_a_run_that_did_not_end_has_the_parts_that_are_marked_as_whole() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.jsonl");
         let first = Line::Run { seed: 1, settings: String::new() };
-        let part = Part::Log(7);
-        for (cut, is_whole) in [(0, true), (1, true), (2, false)] {
+        let (damaged, whole) = (Part::Log(7), Part::Log(8));
+        for (cut, is_end) in [(0, true), (1, true), (2, false)] {
             let mut writer = HistoryWriter::create(&path).unwrap();
             writer.write(&first).unwrap();
-            writer.write(&Line::Unreadable { part, why: "damaged".into() }).unwrap();
+            writer.write(&Line::Unreadable { part: damaged, why: "damaged".into() }).unwrap();
+            writer.write(&Line::Whole { part: whole }).unwrap();
             writer.end().unwrap();
             let mut bytes = std::fs::read(&path).unwrap();
             bytes.truncate(bytes.len() - cut);
             std::fs::write(&path, &bytes).unwrap();
             let end = read(&path).unwrap().end;
-            assert_eq!(end.is_whole(Part::Log(8)), is_whole, "{cut}");
-            assert!(!end.is_whole(part));
+            assert_eq!(end.unreadable.contains_key(&Part::All), !is_end, "{cut}");
+            assert!(end.is_whole(whole));
+            assert!(!end.is_whole(damaged) && !end.is_whole(Part::Log(9)));
             std::fs::remove_file(&path).unwrap();
         }
     }

@@ -76,7 +76,8 @@ fn verdict<'h>(
     let violations = checks::run_all(history);
     let is_empty = history.operations.is_empty() && history.end.lines().is_empty();
     let empty = if is_empty { "BROKEN: the history is empty, so it proves nothing\n" } else { "" };
-    print(&(before + empty + &report::violations_text(history, &violations)));
+    let limits = checks::limits(history).map(|limits| format!("{limits}\n")).unwrap_or_default();
+    print(&(before + empty + &report::violations_text(history, &violations) + &limits));
     let parts = WrongPart::of_all(clock, history, &violations);
     print(&report::parts_text(&parts));
     (violations.is_empty() && history.broken.is_empty() && !is_empty, parts)
