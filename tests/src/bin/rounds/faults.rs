@@ -357,7 +357,7 @@ impl From<FaultKind> for FaultEffect {
             FaultKind::PeerLink => FaultEffect::PeerLink(Traffic::Cut),
             FaultKind::KillServer => FaultEffect::KillServer,
             FaultKind::PauseServer => FaultEffect::PauseServer,
-            FaultKind::FullDisk => FaultEffect::FullDisk(FullDisk::TakesBlocks),
+            FaultKind::FullDisk => FaultEffect::FullDisk(FullDisk::Blocks),
             FaultKind::Clock => {
                 FaultEffect::Clock { jump: Duration::from_secs(60), is_ahead: true }
             }

@@ -19,14 +19,14 @@ use serde::{Deserialize, Serialize};
 use tokio::{
     io::{self, AsyncReadExt, AsyncWriteExt},
     net::{
-        TcpListener, TcpSocket, TcpStream,
+        TcpSocket, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     sync::watch,
     task::JoinSet,
 };
 
-use self::listening::{Door, Listening, bound, listen};
+use self::listening::{Door, Listening, bound};
 
 /// The pause until a link that cannot listen tries again.
 const LISTEN_AGAIN: Duration = Duration::from_millis(20);
@@ -115,7 +115,8 @@ impl Link {
         let seen = Arc::default();
         let mut tasks = JoinSet::new();
         let watched = Watched { traffic: watched, seen: Arc::clone(&seen), clock: clock.clone() };
-        tasks.spawn(accept(listen(address)?, server, watched));
+        let listening = Listening::start(Door::Open, address, clock).await?;
+        tasks.spawn(accept(listening, address, server, watched));
         Ok(Link { address, server, seen, traffic, _port: port, _tasks: tasks })
     }
 
@@ -152,9 +153,13 @@ impl Watched {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, mut watched: Watched) {
-    let Ok(address) = listener.local_addr() else { return };
-    let (mut listening, mut connections) = (Listening::Open(listener), JoinSet::new());
+async fn accept(
+    mut listening: Listening,
+    address: SocketAddr,
+    server: SocketAddr,
+    mut watched: Watched,
+) {
+    let mut connections = JoinSet::new();
     loop {
         let door = watched.traffic.borrow_and_update().door();
         if listening.door() != door {

@@ -44,23 +44,22 @@ pub(crate) fn redirections(links: &[Link]) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FullDisk {
     /// No write at all, as on file systems that never write in place, such as Btrfs.
-    TakesNothing,
+    Nothing,
     /// Writes to blocks that a file has already. Holes, new blocks and larger sizes are refused.
-    TakesBlocks,
+    Blocks,
     /// These writes, and a larger size without blocks, as on ext4 and XFS.
-    TakesSizes,
+    Sizes,
 }
 
 impl FullDisk {
-    pub(crate) const ALL: [FullDisk; 3] =
-        [FullDisk::TakesNothing, FullDisk::TakesBlocks, FullDisk::TakesSizes];
+    pub(crate) const ALL: [FullDisk; 3] = [FullDisk::Nothing, FullDisk::Blocks, FullDisk::Sizes];
 
     /// The value in the file, as `enum space` of the library has it.
     fn code(self) -> i64 {
         match self {
-            FullDisk::TakesNothing => 1,
-            FullDisk::TakesBlocks => 2,
-            FullDisk::TakesSizes => 3,
+            FullDisk::Nothing => 1,
+            FullDisk::Blocks => 2,
+            FullDisk::Sizes => 3,
         }
     }
 }
@@ -68,9 +67,9 @@ impl FullDisk {
 impl fmt::Display for FullDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            FullDisk::TakesNothing => "takes nothing",
-            FullDisk::TakesBlocks => "takes blocks",
-            FullDisk::TakesSizes => "takes blocks and sizes",
+            FullDisk::Nothing => "takes nothing",
+            FullDisk::Blocks => "takes blocks",
+            FullDisk::Sizes => "takes blocks and sizes",
         })
     }
 }
@@ -272,16 +271,16 @@ mod tests {
             "reserved: true",
             "more: false",
         ];
-        assert_eq!(written(&library, Some(FullDisk::TakesBlocks)).await, blocks);
+        assert_eq!(written(&library, Some(FullDisk::Blocks)).await, blocks);
         let mut sizes = blocks;
         sizes[6] = "larger: 0";
-        assert_eq!(written(&library, Some(FullDisk::TakesSizes)).await, sizes);
+        assert_eq!(written(&library, Some(FullDisk::Sizes)).await, sizes);
         let mut nothing = blocks;
         nothing[0] = "overwrite: StorageFull";
         nothing[1] = "to the hole: StorageFull";
         nothing[3] = "last block: StorageFull";
         nothing[10] = "reserved: false";
-        assert_eq!(written(&library, Some(FullDisk::TakesNothing)).await, nothing);
+        assert_eq!(written(&library, Some(FullDisk::Nothing)).await, nothing);
     }
 
     #[tokio::test]
@@ -289,7 +288,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let Some(library) = compile(folder.path()).unwrap() else { return };
         let faults = ShimFile::create(&folder.path().join("faults")).unwrap();
-        faults.set_full(Some(FullDisk::TakesBlocks)).unwrap();
+        faults.set_full(Some(FullDisk::Blocks)).unwrap();
         let grow = async || {
             let mut command = Command::new("truncate");
             command.args(["-s", "8192"]).arg(folder.path().join("file"));
@@ -300,7 +299,7 @@ mod tests {
         assert!(!grow().await);
         faults.set_full(None).unwrap();
         assert!(grow().await && faults.has_refused().unwrap());
-        faults.set_full(Some(FullDisk::TakesSizes)).unwrap();
+        faults.set_full(Some(FullDisk::Sizes)).unwrap();
         assert!(grow().await && !faults.has_refused().unwrap(), "it took all");
     }
 

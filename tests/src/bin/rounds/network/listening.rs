@@ -42,7 +42,7 @@ impl Listening {
         clock: &Clock,
     ) -> io::Result<Listening> {
         Ok(match door {
-            Door::Open => Listening::Open(listen(address)?),
+            Door::Open => Listening::Open(bound(address)?.listen(BACKLOG)?),
             Door::Silent => {
                 // The shortest queue has room for one connection.
                 let listener = bound(address)?.listen(0)?;
@@ -78,8 +78,4 @@ pub(super) fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     socket.set_reuseport(true)?;
     socket.bind(address)?;
     Ok(socket)
-}
-
-pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    bound(address)?.listen(BACKLOG)
 }

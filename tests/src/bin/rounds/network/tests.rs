@@ -1,5 +1,7 @@
 //! Links with real connections.
 
+use tokio::net::TcpListener;
+
 use super::*;
 
 const SOON: Duration = Duration::from_secs(10);
