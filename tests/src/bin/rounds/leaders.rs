@@ -122,6 +122,8 @@ fn owners(body: &str, addresses: &[String]) -> Option<BTreeMap<u64, usize>> {
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
 
+    use tokio::task::JoinSet;
+
     use super::*;
     use crate::{
         history::Line,
@@ -166,14 +168,14 @@ mod tests {
             for _ in 0..2 {
                 let exits = Arc::default();
                 let run = Arc::clone(&node).supervise(Arc::clone(&recorder), clock.clone(), exits);
-                let run = tokio::spawn(run);
+                let mut runs = JoinSet::new();
+                runs.spawn(run);
                 let deadline = clock.now() + Duration::from_secs(20);
                 while take() == 0 {
                     assert!(clock.now() < deadline, "no memory was seen");
                     clock.sleep(Duration::from_millis(20)).await;
                 }
-                run.abort();
-                assert!(run.await.unwrap_err().is_cancelled());
+                runs.shutdown().await;
                 clock.sleep(PAUSE).await;
                 take();
             }

@@ -146,6 +146,8 @@ impl Recorded {
 
 #[cfg(test)]
 mod tests {
+    use tokio::task::JoinSet;
+
     use super::*;
 
     /// The history of a run that broke off was lost while a client still ended.
@@ -156,12 +158,13 @@ mod tests {
         let (file, clock) = (folder.path().join("history.jsonl"), Clock::system());
         let recorder = Arc::new(Recorder::create(&file, clock.clone(), &first).unwrap());
         let late = Arc::clone(&recorder);
-        let task = tokio::spawn(async move {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
             clock.sleep(Duration::from_millis(100)).await;
             late.broken("late".to_owned());
         });
         let alone = Recorder::alone(recorder).await.unwrap();
         assert_eq!(alone.end().unwrap().history.broken, ["late"]);
-        task.await.unwrap();
+        tasks.join_next().await.unwrap().unwrap();
     }
 }
