@@ -86,7 +86,8 @@ enum XtaskCommand {
     Rounds {
         /// Arguments for the program: --storage cassandra|cassandra_cluster|dynamodb|redb --minutes
         /// 3 --seed 1 --nodes 3 --level 0 --faults kill,pause. `--defect NAME` puts a patch of
-        /// `tests/defects` into the nodes, and fails unless its check finds it. `check FILE` checks a kept history again.
+        /// `tests/defects` into the nodes, and fails unless its check finds it. `check FILE` checks
+        /// a kept history again.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

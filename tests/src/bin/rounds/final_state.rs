@@ -43,9 +43,9 @@ const LATER_TIMEOUT: Duration = Duration::from_secs(5);
 
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Reads the final state from the nodes, and adds it to the history. A part that was read to its end
-/// is marked there as whole, and one that cannot be read as unreadable. All clients have stopped, so
-/// all operations are in the history, too.
+/// Reads the final state from the nodes, and adds it to the history. A part that was read to its
+/// end is marked there as whole, and one that cannot be read as unreadable. All clients have
+/// stopped, so all operations are in the history, too.
 pub(crate) async fn read(
     recorder: &Recorder,
     clock: &Clock,

@@ -1,5 +1,5 @@
-//! The defects of `tests/defects`. Each one is a patch for the nodes, with a wrong history that a run
-//! with it wrote. The list names the check that must find it.
+//! The defects of `tests/defects`. Each one is a patch for the nodes, with a wrong history that a
+//! run with it wrote. The list names the check that must find it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
