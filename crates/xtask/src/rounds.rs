@@ -16,7 +16,8 @@ use crate::{
 /// The storage of a run that names none, as the program has it.
 const USUAL: &str = "cassandra";
 
-/// Does what the arguments ask for. Wrong usage is refused before anything is built.
+/// Does what the arguments ask for. A wrong `--defect` is refused before anything is built. The
+/// program refuses other wrong arguments.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     match Order::of(arguments, defects::known()?)? {
         Order::Help => {
@@ -53,24 +54,38 @@ fn run_on_servers(
 
 /// Runs nodes with a defect. Fails unless the check that must find the defect finds it.
 fn find(defect: &Defect, arguments: &[String]) -> Result<()> {
-    let mut is_found = false;
-    let see = |line: &str| is_found |= reports(line, &defect.check);
-    let ended = run_on_servers(Some(defect), arguments, see);
-    println!("{}", verdict(defect, is_found, ended)?);
+    let mut seen = Seen::default();
+    let ended = run_on_servers(Some(defect), arguments, |line| seen.see(line, &defect.check));
+    println!("{}", verdict(defect, &seen, ended)?);
     Ok(())
 }
 
-/// Whether a line of the report says that a check has found a broken promise.
-fn reports(line: &str, check: &str) -> bool {
-    line.starts_with("BROKEN: ") && line.ends_with(&format!(" ({check})"))
+/// What the report of a run says.
+#[derive(Default)]
+struct Seen {
+    /// The check that must find the defect has found a broken promise.
+    is_found: bool,
+    /// The run broke off. Then nothing can be read, so `readable` reports a broken promise, too.
+    broke_off: bool,
+}
+
+impl Seen {
+    fn see(&mut self, line: &str, check: &str) {
+        let Some(broken) = line.strip_prefix("BROKEN: ") else { return };
+        self.is_found |= broken.ends_with(&format!(" ({check})"));
+        self.broke_off |= broken.starts_with("the run did not come to its end");
+    }
 }
 
 /// What a run of nodes with a defect shows. A run that could not do its work proves nothing.
-fn verdict(defect: &Defect, is_found: bool, ended: Result<()>) -> Result<String> {
+fn verdict(defect: &Defect, seen: &Seen, ended: Result<()>) -> Result<String> {
     let Defect { name, check, .. } = defect;
     match ended {
+        Err(Error::Child { code: 1, .. }) if seen.broke_off => {
+            failed(format!("the run did not come to its end, so nothing is known of `{name}`"))
+        }
         // The program ends with 1 if a promise was broken.
-        Err(Error::Child { code: 1, .. }) if is_found => {
+        Err(Error::Child { code: 1, .. }) if seen.is_found => {
             Ok(format!("the check `{check}` has found the defect `{name}`, as it must"))
         }
         Err(Error::Child { code: 1, what }) => {
@@ -139,7 +154,8 @@ mod tests {
     #[test]
     fn only_the_check_of_a_defect_finds_it() {
         let ended = |code| Err(Error::Child { what: "`rounds run`".into(), code });
-        let text = verdict(&defect(), true, ended(1)).unwrap();
+        let seen = |is_found| Seen { is_found, broke_off: false };
+        let text = verdict(&defect(), &seen(true), ended(1)).unwrap();
         assert_eq!(text, "the check `logs` has found the defect `hole`, as it must");
         for (is_found, end, code, why) in [
             (false, ended(1), 1, "`logs` did not find `hole`"),
@@ -149,7 +165,7 @@ mod tests {
             (false, ended(2), 2, "exit code 2"),
             (true, Err(Error::Interrupted), 130, "interrupted"),
         ] {
-            let error = verdict(&defect(), is_found, end).unwrap_err();
+            let error = verdict(&defect(), &seen(is_found), end).unwrap_err();
             assert_eq!(error.exit_code(), code, "{error}");
             assert!(error.to_string().contains(why), "{error}");
         }
@@ -157,15 +173,32 @@ mod tests {
 
     #[test]
     fn a_find_is_read_from_the_report() {
-        assert!(reports("BROKEN: a log that is read has all events (logs)", "logs"));
+        let is_found = |line| {
+            let mut seen = Seen::default();
+            seen.see(line, "logs");
+            assert!(!seen.broke_off, "{line}");
+            seen.is_found
+        };
+        assert!(is_found("BROKEN: a log that is read has all events (logs)"));
         for other in [
             "kept:   a log that is read has all events (logs)",
             "BROKEN: all tries with one key have one effect (keys)",
             "BROKEN: node 1 has 600 MiB of memory",
             "        logs: event 3 is missing (logs)",
         ] {
-            assert!(!reports(other, "logs"), "{other}");
+            assert!(!is_found(other), "{other}");
         }
+    }
+
+    /// A node that did not start passed for a hole in a log: nothing could be read.
+    #[test]
+    fn a_run_that_broke_off_finds_no_defect() {
+        let mut seen = Seen::default();
+        seen.see("BROKEN: all logs and records can be read after the last fault (logs)", "logs");
+        seen.see("BROKEN: the run did not come to its end: node 1 did not start", "logs");
+        let ended = Err(Error::Child { what: "`rounds run`".into(), code: 1 });
+        let error = verdict(&defect(), &seen, ended).unwrap_err().to_string();
+        assert!(error.contains("did not come to its end"), "{error}");
     }
 
     #[test]

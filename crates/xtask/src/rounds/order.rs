@@ -29,13 +29,15 @@ Options:
   --seed SEED        decides the faults; a random one by default
   --nodes NODES      the number of nodes; 3 by default, always 1 with redb
   --level LEVEL      the trust level; 0 by default
-  --faults FAULTS    the kinds of faults, such as kill,pause; all that are possible by default
+  --faults FAULTS    kinds of faults, separated by commas: kill, pause, stop, step_down, drain,
+                     storage_link, client_link, peer_link, kill_server, pause_server, full_disk,
+                     clock; all that are possible by default
   --clients CLIENTS  the number of clients; 24 by default
   --pause-ms MILLIS  the longest pause of a client between two requests; 200 by default
   --vvm PROGRAM      the program of the nodes; the one of this checkout by default
   --defect NAME      puts a defect of tests/defects into the nodes. Without other options the run is
-                     that of tests/defects/list.json. The exit code is 0 only if the check that the
-                     list names has found the defect
+                     that of tests/defects/list.json. Another option replaces all options of the
+                     list. The exit code is 0 only if the check of the list has found the defect
   --help             prints this help
 
 The exit code is 0 if all promises were kept, 1 if one was broken or the program could not do its
