@@ -135,8 +135,15 @@ pub(crate) const ALL: [Check; 15] = [
 ];
 
 impl Check {
+    /// Returns the first violations, and then how many more there are.
     pub(crate) fn run(&self, facts: &Facts<'_>) -> Vec<Violation> {
-        self.run_whole(facts).into_iter().take(MOST).collect()
+        let mut all = self.run_whole(facts);
+        let more = all.len().saturating_sub(MOST);
+        all.truncate(MOST);
+        let text = format!("and {more} more");
+        let last = Violation { check: self.name, text, operations: Vec::new() };
+        all.extend((more > 0).then_some(last));
+        all
     }
 
     /// Returns all violations, however many.
@@ -185,6 +192,24 @@ mod tests {
         // What contradicts itself is found all the same.
         scene.log()[0].rows[0].fields["name"] = "torn".into();
         assert_eq!(checks(&scene)[0], "values");
+    }
+
+    #[test]
+    fn violations_that_are_not_listed_are_counted() {
+        let texts = |count: usize| {
+            let mut scene = Scene::new();
+            for place in 0..count {
+                scene.create(&format!("c{place}"));
+            }
+            for event in scene.log() {
+                event.rows[0].fields["name"] = "torn".into();
+            }
+            let violations = run_all(&scene.history);
+            let of_values = violations.into_iter().filter(|of| of.check == "values");
+            of_values.map(|of| of.text).collect::<Vec<_>>()
+        };
+        assert!(!texts(MOST)[MOST - 1].contains("more"));
+        assert_eq!(texts(MOST + 2)[MOST..], ["and 2 more"]);
     }
 
     #[test]

@@ -117,10 +117,15 @@ fn add_part(text: &mut String, part: &WrongPart<'_>) {
     for operation in part.operations.iter().take(MOST_OPERATIONS) {
         line(text, format!("        {}", operation_text(operation)));
     }
+    let mut count = part.operations.len();
     if part.operations.is_empty() {
         for of in part.end.iter().take(MOST_OPERATIONS) {
             line(text, format!("        {of:?}").chars().take(600).collect());
         }
+        count = part.end.len();
+    }
+    if count > MOST_OPERATIONS {
+        line(text, format!("        and {} more", count - MOST_OPERATIONS));
     }
     if let Some(cut) = &part.cut {
         line(text, format!("        {cut}"));
