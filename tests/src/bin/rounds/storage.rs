@@ -64,7 +64,11 @@ impl RunStorage {
         match &self.servers[..] {
             // A cluster has servers that are not named here.
             [_] if self.kind == StorageKind::CassandraCluster => Ok(Vec::new()),
-            [server] => Ok(vec![server.parse()?]),
+            [server] => {
+                let why = "the program needs an IP address and a port to put a link before it";
+                let server = server.parse().map_err(|_| format!("the server {server}: {why}"))?;
+                Ok(vec![server])
+            }
             servers if has_shim => {
                 let parsed = servers.iter().map(|server| server.parse().map(SocketAddr::V4));
                 Ok(parsed.collect::<Result<_, _>>().unwrap_or_default())
