@@ -62,6 +62,17 @@ impl Traffic {
         Traffic::Flows { to_server: flow, to_client: flow }
     }
 
+    /// How much later an answer comes. `None` if the traffic does not just make it late.
+    pub(crate) fn delay(self) -> Option<Duration> {
+        let Traffic::Flows { to_server, to_client } = self else { return None };
+        let delay = |flow| match flow {
+            Flow::Whole => Some(Duration::ZERO),
+            Flow::Late(delay) => Some(delay),
+            Flow::Slow(_) | Flow::Stalled => None,
+        };
+        Some(delay(to_server)? + delay(to_client)?)
+    }
+
     fn ends_connections(self) -> bool {
         matches!(self, Traffic::Cut | Traffic::Refused)
     }

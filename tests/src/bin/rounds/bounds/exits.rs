@@ -7,9 +7,12 @@ use std::{
 use super::{Bounds, Round, reach};
 use crate::{
     cluster::LEASE,
-    faults::{Fault, FaultKind},
+    faults::{Fault, FaultEffect, FaultKind},
     node::NodeExit,
 };
+
+/// A link that makes answers late by less than this explains no end.
+const SHORT_DELAY: Duration = Duration::from_millis(100);
 
 impl Bounds {
     /// Finds ends of processes that neither a fault of that node or of a server explains, nor an
@@ -43,6 +46,7 @@ impl Bounds {
                 let until = if is_end(kind) { round.end } else { self.explains_until(round) };
                 let explains = (round.begin..=until).contains(&exit.at)
                     && kinds.contains(&kind)
+                    && !is_short_delay(fault)
                     && self.hits(&round.faults, fault, exit.place);
                 if explains && (!is_end(kind) || used.insert((place, of_round))) {
                     return true;
@@ -73,6 +77,13 @@ impl Bounds {
     }
 }
 
+/// Whether a fault only makes the answers of the storage late, and by little. A node has seconds to
+/// renew its lease, so it goes on.
+fn is_short_delay(fault: &Fault) -> bool {
+    let FaultEffect::StorageLink { traffic, .. } = fault.effect else { return false };
+    traffic.delay().is_some_and(|delay| delay < SHORT_DELAY)
+}
+
 /// Whether a fault ends a process itself, and at once.
 fn is_end(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::Kill | FaultKind::Stop | FaultKind::StepDown)
@@ -101,6 +112,7 @@ mod tests {
         super::tests::{fault, printed, storage_link_to},
         *,
     };
+    use crate::network::{Flow, Traffic};
 
     const SECOND: u64 = 1_000_000;
 
@@ -181,6 +193,23 @@ mod tests {
             }
             assert_eq!(of(&[fault(FaultKind::StorageLink, 0)]), 0, "{code}");
         }
+    }
+
+    /// A node that ended because of any delay at all was excused.
+    #[test]
+    fn a_short_delay_explains_no_end() {
+        let late = |millis| Flow::Late(Duration::from_millis(millis));
+        let found = |traffic| {
+            let effect = FaultEffect::StorageLink { server: None, traffic };
+            let link = Fault { effect, ..fault(FaultKind::StorageLink, 0) };
+            found(&[link], &[exit(0, 25, status(7))])
+        };
+        assert_eq!(found(Traffic::Flows { to_server: late(90), to_client: Flow::Whole }), 1);
+        assert_eq!(found(Traffic::both(late(50))), 0);
+        for traffic in [Traffic::Cut, Traffic::Refused, Traffic::both(Flow::Slow(200))] {
+            assert_eq!(found(traffic), 0, "{traffic:?}");
+        }
+        assert_eq!(found(Traffic::Flows { to_server: late(20), to_client: Flow::Stalled }), 0);
     }
 
     /// A node that ended again by itself was excused by the fault that had ended it before.
