@@ -1,7 +1,6 @@
 //! The time without a command in each workspace during a round.
 //!
-//! The time counts from the begin of the first command that a working node did not do, to the end
-//! of the last one or to the next command that is done.
+//! The time counts while commands wait one after another at working nodes, and none is done.
 //!
 //! So a time in which nobody asks shows nothing. Clients send few commands to most workspaces, and
 //! each client waits for its answer: all clients may wait at one node that stands still. A command
@@ -142,26 +141,29 @@ impl Commands {
         waits.min().unwrap_or(0)
     }
 
-    /// The time from the begin of the first command that failed at these nodes to the end of the
-    /// last one. The command that is done at the end of the gap belongs to it if it was sent before
-    /// the others had failed, or just afterwards. Otherwise its own time counts.
+    /// The longest time in which commands waited at these nodes one after another, with pauses of
+    /// [`PAUSE`] at most. They are the commands that failed, and the one that is done at the end of
+    /// the gap.
     fn wait(&self, (from, to): (u64, u64), is_at: impl Fn(usize) -> bool) -> u64 {
-        let within = |wait: &&Wait| wait.begin < to && wait.end > from;
-        let at_nodes = |wait: &&Wait| wait.node.is_some_and(&is_at);
-        let failed = || self.failed.iter().filter(within).filter(at_nodes);
-        let first = failed().map(|wait| wait.begin.max(from)).min();
-        let last = failed().map(|wait| wait.end.min(to)).max();
-        let done = self.done.iter().filter(|wait| wait.end == to).filter(at_nodes);
-        let done = done.map(|wait| wait.begin.max(from)).min();
-        match (first.zip(last), done) {
-            (None, None) => 0,
-            (None, Some(begin)) => to - begin,
-            (Some((first, last)), None) => last - first,
-            (Some((first, last)), Some(begin)) if begin <= last.saturating_add(PAUSE) => {
-                to - first.min(begin)
-            }
-            (Some((first, last)), Some(begin)) => (last - first).max(to - begin),
+        let failed = self.failed.iter().filter(|wait| wait.begin < to && wait.end > from);
+        let done = self.done.iter().filter(|wait| wait.end == to);
+        let at_nodes = failed.chain(done).filter(|wait| wait.node.is_some_and(&is_at));
+        let mut waits: Vec<(u64, u64)> =
+            at_nodes.map(|wait| (wait.begin.max(from), wait.end.min(to))).collect();
+        waits.sort_unstable();
+        let mut longest = 0;
+        let mut current: Option<(u64, u64)> = None;
+        for (begin, end) in waits {
+            let (first, last) = match current {
+                Some((first, last)) if begin <= last.saturating_add(PAUSE) => {
+                    (first, last.max(end))
+                }
+                _ => (begin, end),
+            };
+            longest = longest.max(last - first);
+            current = Some((first, last));
         }
+        longest
     }
 }
 
@@ -224,7 +226,7 @@ mod tests {
         assert_eq!(of(20, 37), 18);
         assert_eq!(of(20, 38), 19);
         assert_eq!(of(14, 38), 20, "from the command that was done before");
-        assert_eq!(gap(vec![done((18, 19), 1), failed((22, 26), 1), failed((42, 44), 2)]), 22);
+        assert_eq!(gap(vec![done((18, 19), 1), failed((22, 31), 1), failed((32, 44), 2)]), 22);
     }
 
     /// Two runs ended with such a violation: all clients waited at a node that stood still.
@@ -235,6 +237,8 @@ mod tests {
         assert_eq!(gap([&[done((18, 19), 1)], &waits_at_node_1[..]].concat()), 1);
         let early = vec![done((18, 19), 1), failed((20, 25), 1), done((55, 56), 1)];
         assert_eq!(gap(early), 5, "nobody asked after the takeover");
+        let twice = vec![done((18, 19), 1), failed((22, 26), 1), failed((42, 44), 2)];
+        assert_eq!(gap(twice), 4, "nobody asked between the two");
     }
 
     /// A run had such a violation: a server stood still soon after a node was killed.
@@ -261,8 +265,8 @@ mod tests {
             }
             operation
         };
-        let of = |middle| gap(vec![failed((21, 24), 1), middle, failed((41, 45), 1)]);
-        assert_eq!((of(written(false)), of(written(true))), (4, 24));
+        let of = |middle| gap(vec![failed((21, 36), 1), middle, failed((36, 45), 1)]);
+        assert_eq!((of(written(false)), of(written(true))), (15, 24));
         let refused = |status| Outcome::Refused { status, code: "some".into() };
         assert_eq!(of(command((35, 36), 1, refused(412))), 24);
         assert_eq!(gap(vec![command((20, 30), 1, refused(412))]), 0, "it was answered");
