@@ -127,6 +127,7 @@ pub(crate) async fn ask<T>(
 /// Reads the answer of a success by `read`, and any other answer as a problem.
 fn outcome(
     answer: Result<&HttpAnswer, String>,
+    success: &[u16],
     read: impl FnOnce(&HttpAnswer) -> Option<Outcome>,
 ) -> Outcome {
     let answer = match answer {
@@ -134,7 +135,7 @@ fn outcome(
         Err(why) => return Outcome::Unknown { why },
     };
     let read = match answer.status {
-        200 | 201 => read(answer),
+        status if success.contains(&status) => read(answer),
         status => problem(status, &serde_json::from_str(&answer.body).unwrap_or_default()),
     };
     read.unwrap_or_else(|| wrong(answer.status, &answer.body))
@@ -160,7 +161,8 @@ fn wrong(status: u16, body: &str) -> Outcome {
 
 /// The answer to a command.
 pub(crate) fn written(answer: Result<&HttpAnswer, String>) -> Outcome {
-    outcome(answer, |answer| {
+    // 201 has a new document.
+    outcome(answer, &[200, 201], |answer| {
         let body: Value = serde_json::from_str(&answer.body).ok()?;
         written_of(&body, served_by(answer)).map(Outcome::Written)
     })
@@ -170,7 +172,7 @@ pub(crate) fn written(answer: Result<&HttpAnswer, String>) -> Outcome {
 pub(crate) fn batch(answer: Result<&HttpAnswer, String>, count: usize) -> Vec<Outcome> {
     let answer = match answer {
         Ok(answer) if answer.status == 200 => answer,
-        other => return vec![outcome(other, |_| None); count],
+        other => return vec![outcome(other, &[], |_| None); count],
     };
     let body: Value = serde_json::from_str(&answer.body).unwrap_or_default();
     match body["answers"].as_array() {
@@ -215,7 +217,7 @@ fn served_by(answer: &HttpAnswer) -> Option<String> {
 /// The answer to a read of a document. 404 `not_found` is that of no document.
 pub(crate) fn document(answer: Result<&HttpAnswer, String>) -> Outcome {
     let says_eventual = answer.as_ref().is_ok_and(|answer| says_eventual(answer));
-    let outcome = outcome(answer, |answer| {
+    let outcome = outcome(answer, &[200], |answer| {
         let record = record(&serde_json::from_str(&answer.body).ok()?)?;
         Some(Outcome::Document { record: Some(record), says_eventual })
     });
@@ -232,7 +234,7 @@ fn says_eventual(answer: &HttpAnswer) -> bool {
 }
 
 pub(crate) fn listed(answer: Result<&HttpAnswer, String>) -> Outcome {
-    outcome(answer, |answer| {
+    outcome(answer, &[200], |answer| {
         let body: Value = serde_json::from_str(&answer.body).ok()?;
         let documents = body["docs"].as_array()?.iter().map(record);
         let documents =
@@ -246,7 +248,7 @@ pub(crate) fn listed(answer: Result<&HttpAnswer, String>) -> Outcome {
 }
 
 pub(crate) fn drawn(answer: Result<&HttpAnswer, String>) -> Outcome {
-    outcome(answer, |answer| {
+    outcome(answer, &[200], |answer| {
         let body: Value = serde_json::from_str(&answer.body).ok()?;
         let numbers = body["numbers"].as_array()?.iter();
         let numbers = numbers.map(|number| number.as_str().map(str::to_owned));
@@ -255,7 +257,7 @@ pub(crate) fn drawn(answer: Result<&HttpAnswer, String>) -> Outcome {
 }
 
 pub(crate) fn log(answer: Result<&HttpAnswer, String>) -> Outcome {
-    outcome(answer, |answer| {
+    outcome(answer, &[200], |answer| {
         let events = answer.body.lines().filter(|line| !line.is_empty()).map(event);
         Some(Outcome::Events { events: events.collect::<Option<_>>()? })
     })
@@ -265,7 +267,7 @@ pub(crate) fn log(answer: Result<&HttpAnswer, String>) -> Outcome {
 pub(crate) fn refusal(bytes: &[u8]) -> Outcome {
     let cut = || format!("a part of an answer: {} bytes", bytes.len());
     let answer = parse(bytes).ok_or_else(cut);
-    outcome(answer.as_ref().map_err(String::clone), |_| None)
+    outcome(answer.as_ref().map_err(String::clone), &[], |_| None)
 }
 
 /// Reads a line of a log.
@@ -371,6 +373,15 @@ mod tests {
         ] {
             assert!(matches!(outcome(status, body), Outcome::Wrong { .. }), "{status} {body}");
         }
+    }
+
+    #[test]
+    fn only_a_command_is_answered_with_201() {
+        let done = r#"{"epoch":1,"plogOffset":2,"wlogOffset":3,"newIds":{}}"#;
+        assert!(matches!(written(Ok(&answered(201, done))), Outcome::Written(_)));
+        let body = r#"{"docs":[],"next":null}"#;
+        assert!(matches!(listed(Ok(&answered(200, body))), Outcome::Listed { .. }));
+        assert!(matches!(listed(Ok(&answered(201, body))), Outcome::Wrong { .. }));
     }
 
     #[test]
