@@ -57,7 +57,8 @@ pub(crate) async fn read(
         let whole = |part: Part| recorder.add(Line::Whole { part });
         whole(Part::Operations(*ws));
         let log = format!("{}/wlog", workspace_path(*ws));
-        let (events, is_whole) = reader.events(Part::Log(*ws), &log, api::event).await;
+        let event = |line: &str| api::event(line).map(|event| (event.wlog, event));
+        let (events, is_whole) = reader.events(Part::Log(*ws), &log, event).await;
         for event in &events {
             recorder.add(Line::LogEvent { ws: *ws, event: event.clone() });
         }
@@ -74,7 +75,8 @@ pub(crate) async fn read(
     for partition in 0..PARTITIONS {
         let log = format!("/api/v2/apps/demo/shop/partitions/{partition}/plog");
         let part = Part::Partition(partition);
-        let (events, is_whole) = reader.events(part, &log, partition_event).await;
+        let event = |line: &str| partition_event(line).map(|event| (event.version.offset, event));
+        let (events, is_whole) = reader.events(part, &log, event).await;
         for event in events {
             recorder.add(Line::PartitionEvent { partition, event });
         }
@@ -107,20 +109,24 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads a log from its beginning, and returns whether it came to its end. `event` reads a
-    /// line.
+    /// Reads a log from its beginning, and returns whether it came to its end. `event` reads the
+    /// offset and the event of a line. A page that begins before its offset makes no sense: with it
+    /// the log would have no end.
     async fn events<T>(
         &self,
         part: Part,
         log: &str,
-        event: fn(&str) -> Option<T>,
+        event: impl Fn(&str) -> Option<(u64, T)>,
     ) -> (Vec<T>, bool) {
         let mut events = Vec::new();
         loop {
-            let path = format!("{log}?from={}&limit={PAGE}", events.len() + 1);
+            let from = events.len() as u64 + 1;
+            let path = format!("{log}?from={from}&limit={PAGE}");
             let read = |answer: &HttpAnswer| {
                 let lines = answer.body.lines().filter(|line| !line.is_empty());
-                lines.map(event).collect::<Option<Vec<T>>>()
+                let page = lines.map(&event).collect::<Option<Vec<(u64, T)>>>()?;
+                let goes_on = page.first().is_none_or(|(offset, _)| *offset >= from);
+                goes_on.then(|| page.into_iter().map(|(_, event)| event).collect::<Vec<T>>())
             };
             match self.get(part, &path, read).await {
                 Some(page) if page.is_empty() => return (events, true),
@@ -211,7 +217,8 @@ fn records_of(body: &Value) -> Option<Vec<Record>> {
 }
 
 /// The records of an answer, and the ids that it does not cover. `None` if the answer does not have
-/// each id that was asked for once: a record, as missing, or as not covered.
+/// each id that was asked for once: a record, as missing, or as not covered. An answer that covers
+/// none makes no sense either: with it the reading would have no end.
 fn some_records(answer: &HttpAnswer, asked: &[u64]) -> Option<(Vec<Record>, Vec<u64>)> {
     let body: Value = serde_json::from_str(&answer.body).ok()?;
     let ids = |key: &str| -> Option<Vec<u64>> {
@@ -223,7 +230,7 @@ fn some_records(answer: &HttpAnswer, asked: &[u64]) -> Option<(Vec<Record>, Vec<
     all.sort_unstable();
     let mut asked = asked.to_vec();
     asked.sort_unstable();
-    (all == asked).then_some((records, rest))
+    (all == asked && rest.len() < asked.len()).then_some((records, rest))
 }
 
 /// The records of a page of a list, and where the list goes on. `None` if the ids do not rise from
@@ -280,6 +287,7 @@ mod tests {
             (&[7, 8], "8,9", "", false),
             (&[7, 8], "", "", false),
             (&[7, 8, 10], "9", "", false),
+            (&[], "", "7,8,9", false),
         ] {
             let docs: Vec<String> = docs.iter().map(|id| doc(*id)).collect();
             let docs = docs.join(",");
@@ -299,8 +307,9 @@ mod tests {
         }
     }
 
-    /// A node with one event in each log, and with no records.
-    async fn serve(listener: TcpListener) {
+    /// A node with one event in each log, and with no records. It may answer each read of a log with
+    /// this event.
+    async fn serve(listener: TcpListener, begins_again: bool) {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = vec![0; 8_192];
@@ -315,13 +324,34 @@ mod tests {
             let body = match ids {
                 Some(ids) => format!(r#"{{"docs":[],"missing":[{ids}],"rest":[]}}"#),
                 None if request.contains("cdocs") => r#"{"docs":[],"next":null}"#.to_owned(),
-                None if request.contains("from=1&") => event.to_owned(),
+                None if begins_again || request.contains("from=1&") => event.to_owned(),
                 None => String::new(),
             };
             let length = body.len();
             let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
             stream.write_all(answer.as_bytes()).await.unwrap();
         }
+    }
+
+    /// The reading had no end.
+    #[tokio::test]
+    async fn a_log_that_begins_again_cannot_be_read() {
+        let (clock, folder) = (Clock::system(), tempfile::tempdir().unwrap());
+        let first = Line::Run { seed: 1, settings: String::new() };
+        let file = folder.path().join("history.jsonl");
+        let recorder = Recorder::create(&file, clock.clone(), &first).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nodes = [listener.local_addr().unwrap()];
+        let timeout = Cell::new(Duration::from_millis(300));
+        let reader = Reader { recorder: &recorder, clock: &clock, nodes: &nodes, timeout };
+        let event = |line: &str| api::event(line).map(|event| (event.wlog, event));
+        let (events, is_whole) = tokio::select! {
+            () = serve(listener, true) => unreachable!(),
+            read = reader.events(Part::Log(7), "/wlog", event) => read,
+        };
+        assert_eq!((events.len(), is_whole), (1, false));
+        drop(reader);
+        assert!(recorder.end().unwrap().history.end.unreadable.contains_key(&Part::Log(7)));
     }
 
     #[tokio::test]
@@ -334,7 +364,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let nodes = [listener.local_addr().unwrap()];
         tokio::select! {
-            () = serve(listener) => unreachable!(),
+            () = serve(listener, false) => unreachable!(),
             () = read(&recorder, &clock, &nodes, &[7, 8]) => {}
         }
         let end = recorder.end().unwrap().history.end;
