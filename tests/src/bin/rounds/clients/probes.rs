@@ -69,9 +69,7 @@ impl Shared {
                     }
                 }
             }
-            if created.is_none() {
-                self.clock.sleep(RETRY_DELAY).await;
-            }
+            self.clock.sleep(RETRY_DELAY).await;
         }
         false
     }
