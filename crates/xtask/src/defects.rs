@@ -5,7 +5,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs::{self, File, TryLockError},
+    io,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -53,9 +54,13 @@ fn defects_of(list: &str) -> std::result::Result<Vec<Defect>, String> {
 
 /// Builds `vvm` with a defect, and returns the path of the program. Each defect has a program of
 /// its own, so a later build replaces no program that a run still uses.
+///
+/// # Errors
+/// If another command builds a defect: both would use one copy of the sources.
 pub(crate) fn build(Defect { name, .. }: &Defect) -> Result<PathBuf> {
     let root = folders::root()?;
     let folder = cargo::target_folder()?.join("defects");
+    let _lock = lock(&folder)?;
     let source = folder.join("source");
     copy_sources(&root, &source)?;
     let mut apply = Command::new("git");
@@ -66,6 +71,20 @@ pub(crate) fn build(Defect { name, .. }: &Defect) -> Result<PathBuf> {
     let mut build = cargo(&["build", "--package", "vvm-cli", "--bin", "vvm", "--target-dir"])?;
     process::run(build.arg(&target).current_dir(&source))?;
     keep(&target.join("debug").join("vvm"), &folder.join(name))
+}
+
+/// Takes the lock of the folder of all defects, until the file is dropped.
+fn lock(folder: &Path) -> Result<File> {
+    fs::create_dir_all(folder).context(folder.display())?;
+    let path = folder.join("lock");
+    let file = File::create(&path).context(path.display())?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            failed("another command builds a defect: wait until it has built it, and try again")
+        }
+        Err(TryLockError::Error(error)) => Err(error).context(path.display()),
+    }
 }
 
 /// Copies a program into a folder, and returns its path there. The copy appears at once, also if a
@@ -139,6 +158,14 @@ mod tests {
         let root = folders::root().unwrap();
         assert_eq!(check().unwrap(), [""; 0]);
         assert_eq!(names(&root).unwrap().len(), 5);
+    }
+
+    /// The second command replaced the sources under the compiler of the first one.
+    #[test]
+    fn one_defect_is_built_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let _first = lock(folder.path()).unwrap();
+        assert!(lock(folder.path()).unwrap_err().to_string().contains("another command"));
     }
 
     #[test]
