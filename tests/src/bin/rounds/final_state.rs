@@ -57,8 +57,7 @@ pub(crate) async fn read(
         let whole = |part: Part| recorder.add(Line::Whole { part });
         whole(Part::Operations(*ws));
         let log = format!("{}/wlog", workspace_path(*ws));
-        let event = |line: &str| api::event(line).map(|event| (event.wlog, event));
-        let (events, is_whole) = reader.events(Part::Log(*ws), &log, event).await;
+        let (events, is_whole) = reader.events(Part::Log(*ws), &log, log_event).await;
         for event in &events {
             recorder.add(Line::LogEvent { ws: *ws, event: event.clone() });
         }
@@ -75,8 +74,7 @@ pub(crate) async fn read(
     for partition in 0..PARTITIONS {
         let log = format!("/api/v2/apps/demo/shop/partitions/{partition}/plog");
         let part = Part::Partition(partition);
-        let event = |line: &str| partition_event(line).map(|event| (event.version.offset, event));
-        let (events, is_whole) = reader.events(part, &log, event).await;
+        let (events, is_whole) = reader.events(part, &log, partition_event).await;
         for event in events {
             recorder.add(Line::PartitionEvent { partition, event });
         }
@@ -116,7 +114,7 @@ impl Reader<'_> {
         &self,
         part: Part,
         log: &str,
-        event: impl Fn(&str) -> Option<(u64, T)>,
+        event: fn(&str) -> Option<(u64, T)>,
     ) -> (Vec<T>, bool) {
         let mut events = Vec::new();
         loop {
@@ -124,7 +122,7 @@ impl Reader<'_> {
             let path = format!("{log}?from={from}&limit={PAGE}");
             let read = |answer: &HttpAnswer| {
                 let lines = answer.body.lines().filter(|line| !line.is_empty());
-                let page = lines.map(&event).collect::<Option<Vec<(u64, T)>>>()?;
+                let page = lines.map(event).collect::<Option<Vec<(u64, T)>>>()?;
                 let goes_on = page.first().is_none_or(|(offset, _)| *offset >= from);
                 goes_on.then(|| page.into_iter().map(|(_, event)| event).collect::<Vec<T>>())
             };
@@ -248,15 +246,21 @@ fn page(answer: &HttpAnswer, after: u64) -> Option<(Vec<Record>, Option<u64>)> {
     Some((records, body["next"].as_u64()))
 }
 
-fn partition_event(line: &str) -> Option<PartitionEvent> {
+fn log_event(line: &str) -> Option<(u64, Event)> {
+    api::event(line).map(|event| (event.wlog, event))
+}
+
+fn partition_event(line: &str) -> Option<(u64, PartitionEvent)> {
     let value: Value = serde_json::from_str(line).ok()?;
-    Some(PartitionEvent {
-        version: Version { epoch: value["epoch"].as_u64()?, offset: value["plogOffset"].as_u64()? },
+    let offset = value["plogOffset"].as_u64()?;
+    let event = PartitionEvent {
+        version: Version { epoch: value["epoch"].as_u64()?, offset },
         ws: value["workspace"].as_u64()?,
         wlog: value["wlogOffset"].as_u64()?,
         request: value["requestId"].as_str()?.to_owned(),
         time_micros: Some(value["timeMicros"].as_u64()?),
-    })
+    };
+    Some((offset, event))
 }
 
 #[cfg(test)]
@@ -307,8 +311,8 @@ mod tests {
         }
     }
 
-    /// A node with one event in each log, and with no records. It may answer each read of a log with
-    /// this event.
+    /// A node with one event in each log, and with no records. It may answer each read of a log
+    /// with this event.
     async fn serve(listener: TcpListener, begins_again: bool) {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -344,13 +348,11 @@ mod tests {
         let nodes = [listener.local_addr().unwrap()];
         let timeout = Cell::new(Duration::from_millis(300));
         let reader = Reader { recorder: &recorder, clock: &clock, nodes: &nodes, timeout };
-        let event = |line: &str| api::event(line).map(|event| (event.wlog, event));
         let (events, is_whole) = tokio::select! {
             () = serve(listener, true) => unreachable!(),
-            read = reader.events(Part::Log(7), "/wlog", event) => read,
+            read = reader.events(Part::Log(7), "/wlog", log_event) => read,
         };
         assert_eq!((events.len(), is_whole), (1, false));
-        drop(reader);
         assert!(recorder.end().unwrap().history.end.unreadable.contains_key(&Part::Log(7)));
     }
 
@@ -403,7 +405,7 @@ mod tests {
         let nodes = [trialkit::free_address()];
         let timeout = Cell::new(Duration::ZERO);
         let reader = Reader { recorder: &recorder, clock: &clock, nodes: &nodes, timeout };
-        assert!(!reader.events(Part::Log(7), "/log", api::event).await.1);
+        assert!(!reader.events(Part::Log(7), "/log", log_event).await.1);
         reader.timeout.set(Duration::ZERO);
         assert!(!reader.list(7).await);
         let end = recorder.end().unwrap().history.end;
