@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File, TryLockError},
     io,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -141,10 +142,15 @@ fn copy_sources(root: &Path, source: &Path) -> Result<()> {
     for path in listed.split_terminator('\0') {
         let (from, to) = (root.join(path), source.join(path));
         // Git also lists deleted files that are not committed yet.
-        if from.is_file() {
-            to.parent().map_or(Ok(()), fs::create_dir_all).context(to.display())?;
-            fs::copy(&from, &to).context(to.display())?;
+        if !from.is_symlink() && !from.is_file() {
+            continue;
         }
+        to.parent().map_or(Ok(()), fs::create_dir_all).context(to.display())?;
+        let copied = match fs::read_link(&from) {
+            Ok(target) => symlink(target, &to),
+            Err(_) => fs::copy(&from, &to).map(drop),
+        };
+        copied.context(to.display())?;
     }
     Ok(())
 }
@@ -158,6 +164,14 @@ mod tests {
         let root = folders::root().unwrap();
         assert_eq!(check().unwrap(), [""; 0]);
         assert_eq!(names(&root).unwrap().len(), 5);
+    }
+
+    /// The copy had no links to folders, so no program could be built from it.
+    #[test]
+    fn a_copy_of_the_sources_has_the_links() {
+        let folder = tempfile::tempdir().unwrap();
+        copy_sources(&folders::root().unwrap(), folder.path()).unwrap();
+        assert!(folder.path().join("bin/vvm/config/vvm.toml").is_file());
     }
 
     /// The second command replaced the sources under the compiler of the first one.
