@@ -6,7 +6,7 @@
 mod node;
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, File},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -14,7 +14,7 @@ use std::{
 use crate::{
     cargo,
     error::{Error, ErrorContext, Result, failed},
-    interrupt,
+    folders, interrupt,
     servers::{CommitLog, OwnServers, ServerKind},
 };
 use node::{ClusterNode, NodePlace};
@@ -56,14 +56,8 @@ pub(crate) fn run(binary: Option<PathBuf>) -> Result<()> {
 
 /// Two of these commands would use the same folder and the same addresses.
 fn lock(path: &Path) -> Result<File> {
-    let file = File::create(path).context(path.display())?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            failed("`cargo xtask cluster` already runs in this checkout: stop it with Ctrl-C first")
-        }
-        Err(TryLockError::Error(error)) => Err(error).context(path.display()),
-    }
+    let why = "`cargo xtask cluster` already runs in this checkout: stop it with Ctrl-C first";
+    folders::lock(path, why)
 }
 
 fn start_and_wait(servers: &OwnServers, binary: &Path, places: Vec<NodePlace>) -> Result<()> {

@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, TryLockError},
+    fs::{self, File},
     io,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -77,15 +77,8 @@ pub(crate) fn build(Defect { name, .. }: &Defect) -> Result<PathBuf> {
 /// Takes the lock of the folder of all defects, until the file is dropped.
 fn lock(folder: &Path) -> Result<File> {
     fs::create_dir_all(folder).context(folder.display())?;
-    let path = folder.join("lock");
-    let file = File::create(&path).context(path.display())?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            failed("another command builds a defect: wait until it has built it, and try again")
-        }
-        Err(TryLockError::Error(error)) => Err(error).context(path.display()),
-    }
+    let why = "another command builds a defect: wait until it has built it, and try again";
+    folders::lock(&folder.join("lock"), why)
 }
 
 /// Copies a program into a folder, and returns its path there. The copy appears at once, also if a

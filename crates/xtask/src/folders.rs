@@ -1,8 +1,12 @@
-//! The places of files: the checkout, and the cache outside of it.
+//! The places of files: the checkout, and the cache outside of it; and the locks of folders.
 
-use std::{env, path::PathBuf};
+use std::{
+    env,
+    fs::{File, TryLockError},
+    path::{Path, PathBuf},
+};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorContext, Result, failed};
 
 /// Returns the root of the checkout that `cargo xtask` was called in.
 pub(crate) fn root() -> Result<PathBuf> {
@@ -11,6 +15,19 @@ pub(crate) fn root() -> Result<PathBuf> {
     })?;
     let root = PathBuf::from(manifest).join("../..");
     root.canonicalize().map_err(|error| Error::Failed(format!("{}: {error}", root.display())))
+}
+
+/// Takes a lock until the file is dropped. The end of the process drops the file, too.
+///
+/// # Errors
+/// `taken`, if another process has the lock.
+pub(crate) fn lock(path: &Path, taken: &str) -> Result<File> {
+    let file = File::create(path).context(path.display())?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => failed(taken),
+        Err(TryLockError::Error(error)) => Err(error).context(path.display()),
+    }
 }
 
 /// Returns the folder of files that are kept between runs and checkouts: the jars of the servers,
