@@ -1,15 +1,18 @@
 //! A storage that makes each call wait for its turn: when a node sends the call, and when the call
 //! arrives at the database.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use clock::Instant;
 use futures::{FutureExt, StreamExt, stream::BoxStream};
 use istorage::{
-    Call, CallAnswer, ExpiringRowStream, RangeRead, Result, RowStream, SharedStorage,
+    Call, CallAnswer, Capabilities, ExpiringRowStream, RangeRead, Result, RowStream, SharedStorage,
     StorageWrapper, Write,
 };
 
@@ -111,6 +114,11 @@ fn label_of(call: &Call<'_>) -> String {
 impl StorageWrapper for GatedStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
+    }
+
+    /// The calls of a killed node may land after any time.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { late_write: Duration::from_secs(1), ..self.inner.capabilities() }
     }
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
