@@ -87,11 +87,7 @@ pub(crate) async fn reads(servers: Servers) {
     let storage = driver.open(&keyspace, soon()).await.unwrap().unwrap();
     let order = Order::from_parts(1, 1).unwrap();
     let put = |read: ReadKind| OrderedPut { key: read.key(), value: VALUE, order, ttl: None };
-    let write = async || {
-        // Two of three servers are dead, so there is no answer.
-        let puts = READS.map(put).to_vec();
-        assert!(storage.put_ordered(puts, in_a_moment()).await.is_err());
-    };
+    let write = retried(async || storage.put_ordered(READS.map(put).to_vec(), in_a_moment()).await);
     servers.write_to_the_first(&keyspace, &READS.map(ReadKind::key), Some(&VALUE), write).await;
 
     let variant = servers.paxos_variant().await;

@@ -1,6 +1,6 @@
 //! Three servers, and the choice of those that answer.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::pending, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clock::Clock;
@@ -18,8 +18,8 @@ use vvm_tests::{
 
 use crate::{PATIENCE, soon};
 
-/// The commit log of a server is written to its file at the latest after this time. A server that
-/// is killed later still has the row when it is back.
+/// A server of `cargo xtask up` acknowledges a write before it is in the file of its commit log. A
+/// server that is killed after this time has the write when it is back.
 const COMMIT_LOG: Duration = Duration::from_secs(2);
 
 /// The time after which a server keeps a write for a peer that has not answered
@@ -46,8 +46,8 @@ impl Servers {
     }
 
     /// Makes writes that only the first server gets, and starts all servers again. At the end the
-    /// first server has these rows, and nothing will bring them to the others: no request waits
-    /// anywhere, and the first server keeps no hint.
+    /// first server has these rows, and nothing will bring them to the others: `write` is dropped,
+    /// no request waits anywhere, and the first server keeps no hint.
     ///
     /// `keys` are the rows, and `value` is their value if it is known.
     ///
@@ -58,16 +58,16 @@ impl Servers {
         keyspace: &KeyspaceName,
         keys: &[Key],
         value: Option<&Bytes>,
-        write: impl AsyncFnOnce(),
+        write: impl Future,
     ) {
         let clock = Clock::system();
+        let session = session(&self.addresses).await.unwrap();
+        clock.sleep(COMMIT_LOG).await;
         let killed: Vec<_> =
             self.addresses[1..].iter().map(|at| KilledServer::node_at(at).unwrap()).collect();
         let began = clock.now();
         let deadline = began + NO_HINT_YET - COMMIT_LOG;
-        let write = clock.timeout_at(deadline, write());
         let seen = async {
-            let session = session(&self.addresses[..1]).await.unwrap();
             for key in keys {
                 while !self.has(&session, keyspace, key, value).await {
                     let late = "the first server did not get the rows in time";
@@ -76,7 +76,11 @@ impl Servers {
                 }
             }
         };
-        let (_, ()) = tokio::join!(write, seen);
+        // The write has no answer. It must not be sent again when the servers are back.
+        tokio::select! {
+            () = seen => {}
+            _ = async { (write.await, pending::<()>().await) } => {}
+        }
         clock.sleep(COMMIT_LOG).await;
         let first = KilledServer::node_at(&self.addresses[0]).unwrap();
         let took = clock.now() - began;
@@ -150,5 +154,9 @@ impl Servers {
 
 async fn session(addresses: &[String]) -> Result<Session, String> {
     let builder = SessionBuilder::new().known_nodes(addresses);
-    builder.connection_timeout(Duration::from_secs(2)).build().await.map_err(|error| error.to_string())
+    builder
+        .connection_timeout(Duration::from_secs(2))
+        .build()
+        .await
+        .map_err(|error| error.to_string())
 }
