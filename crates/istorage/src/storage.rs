@@ -29,12 +29,16 @@ pub type PartitionStream = BoxStream<'static, Result<Bytes>>;
 /// The writes that a read must see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// The read sees every plain, ordered and conditional write that was acknowledged.
+    /// The read sees every plain, ordered and conditional write that was acknowledged. Each later
+    /// read sees the row that it returned, or a later write, also if that row was never
+    /// acknowledged.
     Plain,
     /// As `Plain`, and the read takes part in the order of conditional writes: as far as the
-    /// storage can, the read finishes the writes in flight or rules them out. The read sees ordered
-    /// writes as a `Plain` read does. It costs more than a `Plain` read, and is needed only where
-    /// conditional writes may be in flight.
+    /// storage can, the read finishes the writes in flight or rules them out. It costs more than a
+    /// `Plain` read, and is needed only where conditional writes may be in flight.
+    ///
+    /// Later reads need not see a plain or an ordered write that was never acknowledged, although
+    /// this read returned it. Write such a row again, or read it plainly, before you rely on it.
     Linearizable,
 }
 

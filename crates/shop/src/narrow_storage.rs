@@ -30,6 +30,15 @@ impl WriteSteps {
             WriteSteps::BeyondAtomic(rows) => NarrowStorage::beyond_atomic(storage, rows),
         }
     }
+
+    /// Returns the number of ordered rows of one storage partition that are written together.
+    #[must_use]
+    pub fn ordered_together(self) -> usize {
+        match self {
+            WriteSteps::Of(rows) | WriteSteps::BeyondAtomic(rows) => rows,
+            WriteSteps::OneByOne(_) => 1,
+        }
+    }
 }
 
 /// A storage that writes nothing atomically but a few rows. So groups are written in steps on every

@@ -176,7 +176,7 @@ async fn acknowledged(fixture: &CommandsFixture) {
     is_blind.store(false, Ordering::SeqCst);
     node.ready().await;
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    let options = CheckOptions { in_view: true, since: None };
+    let options = CheckOptions { in_view: true, ..CheckOptions::default() };
     check_with(shop_db, PARTITION, &ledger, options).await;
 }
 
@@ -347,5 +347,5 @@ async fn missing_while_recovering(fixture: &CommandsFixture) {
     node.ready().await;
     read().await;
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check_with(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
+    check_with(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, ..CheckOptions::default() }).await;
 }

@@ -343,7 +343,7 @@ impl<'s> Scene<'s> {
             }
             ledger
         };
-        let options = CheckOptions { in_view: true, since };
+        let options = CheckOptions { in_view: true, since, has_lost_puts: false };
         check_with(&self.fixture.shop_db, self.partition, &ledger, options).await;
     }
 }

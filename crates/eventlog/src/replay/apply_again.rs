@@ -19,7 +19,8 @@ impl Log {
     /// got no answer; the recovery finds a foreign row of workspace 2, and does not send the write
     /// again. So the outcome in workspace 1 stays unknown while the foreign row stays.
     pub(super) async fn apply_again(&self, group: &[PreparedEvent]) -> Result<()> {
-        let GroupWrites { rest, changes, .. } = self.plan_writes(group)?;
+        let GroupWrites { plog, rest, changes } = self.plan_writes(group)?;
+        self.write_log_again(plog, group).await?;
         let mut failed = Vec::new();
         let rest = self.still_needed(rest, &mut failed).await?;
         let changes = self.still_needed(changes, &mut failed).await?;
@@ -29,6 +30,34 @@ impl Log {
         // No record is changed behind a violation, because it may be that of another event.
         failed.push(self.apply(rest, Vec::new()).await);
         combined_result(failed)
+    }
+
+    /// Puts the events of a log again that level 2 may have put there, with their orders.
+    ///
+    /// Invariant: an event that a recovery applies stays in the log. A simpler version trusts the
+    /// read of the log. Leader A puts event 8, the put reaches one server of three, and A dies;
+    /// leader B finds event 8 on that server and answers its command; the read of B was linearizable,
+    /// and such a read repairs only what consensus has left open; the server is lost. So the next
+    /// leader finds no event 8, and does the command again.
+    ///
+    /// The put does no harm if a later leader has another event in this place: the order of that
+    /// event is higher, or consensus wrote it.
+    async fn write_log_again(&self, plog: Vec<RowWrite>, group: &[PreparedEvent]) -> Result<()> {
+        if !self.reads_back() {
+            return Ok(());
+        }
+        // Consensus wrote the other events, and all markers. It repairs them when they are read.
+        let was_put =
+            |event: &PreparedEvent| event.marked.is_none() && self.may_be_stray(event.place.epoch);
+        let put = plog.into_iter().zip(group).filter(|(_, event)| was_put(event));
+        let put: Vec<RowWrite> = put.map(|(write, _)| write).collect();
+        let until = self.clock.now() + self.settings.apply_for;
+        let written = match put.is_empty() {
+            true => Ok(()),
+            false => self.put_ordered(&put, Some(until)).await,
+        };
+        self.note_applied(&written);
+        written
     }
 
     /// Returns the writes that are still needed. Adds the violations of the others to `failed`.

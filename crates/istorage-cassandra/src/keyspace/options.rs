@@ -18,9 +18,10 @@ const BLOCKING: &str = "BLOCKING";
 /// Checks that ordered writes of this version are visible in the table, and that a row that was
 /// read is not lost.
 ///
-/// Invariant: a row that a read returned is on a quorum. Without repairs that block, a write
+/// Invariant: a row that a plain read returned is on a quorum. Without repairs that block, a write
 /// reaches one replica of three, and its node dies; the next leader reads the row from that
-/// replica, and does not write it again; the replica dies. So the row is lost.
+/// replica, and does not write it again; the replica dies. So the row is lost. The option says
+/// nothing about linearizable reads.
 ///
 /// # Errors
 /// `Corrupt` if an earlier version of this driver made the table. `Invalid` if reads do not repair.

@@ -215,7 +215,7 @@ async fn history(seed: u64) -> usize {
         let clients = &mut *clients.lock().unwrap();
         (take(&mut clients.ledger), take(&mut clients.drawn))
     };
-    let options = CheckOptions { in_view: scene.settings.in_view, since: None };
+    let options = CheckOptions { in_view: scene.settings.in_view, ..Default::default() };
     let state = check_with(&scene.shop_db, PARTITION, &ledger, options).await;
     let numbers = LogNumbers::check(&state);
     for drawn in &drawn {

@@ -11,6 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
+use eventlog::Epoch;
 use istorage::{
     Conditional, Consistency, FaultRates, Faulty, Guarded, Key, KeyspaceName, Result,
     SharedStorage, StorageDriver, mem::MemDriver,
@@ -19,7 +20,7 @@ use shop::WriteSteps;
 
 use crate::{
     call_turns::CallTurns,
-    defects::{Defect, DefectiveStorage},
+    defects::{Defect, DefectiveStorage, OwnEventsOnly},
     gated_storage::{GatedStorage, Side},
     open_writes::OpenWrites,
     plan::Plan,
@@ -32,8 +33,11 @@ const REPAIR_TRIES: usize = 10;
 /// The database, and the calls that are on their way to it.
 #[derive(Debug)]
 pub(crate) struct Database {
-    /// The database without faults, and as it is behind them.
+    /// The database without faults.
     pub(crate) inner: Arc<dyn StorageDriver>,
+    /// The database without faults, for checks: their reads change nothing.
+    pub(crate) observed: Arc<dyn StorageDriver>,
+    /// The database as it is behind the faults.
     behind_faults: Arc<dyn StorageDriver>,
     pub(crate) turns: Arc<CallTurns>,
     clock: Clock,
@@ -61,23 +65,26 @@ impl Database {
         plan: &Plan,
         defect: Option<Defect>,
     ) -> Arc<Database> {
-        let Plan { rates, narrow, one_open_in, has_replicas, .. } = *plan;
-        let (inner, behind_faults): (Arc<dyn StorageDriver>, Arc<dyn StorageDriver>) =
-            match has_replicas {
-                true => {
-                    let repairs = defect != Some(Defect::NoReadRepair);
-                    let replicas = ReplicaDriver::new(clock.clone(), seed, repairs);
-                    (Arc::new(replicas.clone()), Arc::new(replicas.lossy()))
-                }
-                false => {
-                    let mem = MemDriver::new(clock.clone());
-                    (Arc::new(mem.clone()), Arc::new(mem))
-                }
-            };
+        let Plan { rates, narrow, one_open_in, replicas_lose_one_in, .. } = *plan;
+        let drivers: [Arc<dyn StorageDriver>; 3] = match replicas_lose_one_in {
+            Some(times) => {
+                let repairs = defect != Some(Defect::NoReadRepair);
+                let together = narrow.map_or(1, WriteSteps::ordered_together);
+                let replicas = ReplicaDriver::new(clock.clone(), seed, repairs, together);
+                let (observed, lossy) = (replicas.observed(), replicas.lossy(times));
+                [Arc::new(replicas), Arc::new(observed), Arc::new(lossy)]
+            }
+            None => {
+                let mem = MemDriver::new(clock.clone());
+                [Arc::new(mem.clone()), Arc::new(mem.clone()), Arc::new(mem)]
+            }
+        };
+        let [inner, observed, behind_faults] = drivers;
         let turns = CallTurns::new(clock.clone(), seed);
         let keyspaces = Mutex::default();
         Arc::new(Database {
             inner,
+            observed,
             behind_faults,
             turns,
             clock,
@@ -144,9 +151,10 @@ impl Database {
             open_writes.settle_partition(&key.pkey).await;
             let Some(storage) = self.inner.open(&name, soon).await.unwrap() else { continue };
             // The read and the condition may ask different replicas, and a put that reached one
-            // replica is seen by one of them only. The read repairs the replicas that it asks.
+            // replica is seen by one of them only. The plain read repairs the replicas that it
+            // asks.
             for _ in 0..REPAIR_TRIES {
-                let there = storage.get(key, Consistency::Linearizable, soon).await.unwrap();
+                let there = storage.get(key, Consistency::Plain, soon).await.unwrap();
                 let Some(old) = there else { break };
                 let (ccols, new) = (key.ccols.clone(), old.clone());
                 let op = Conditional::Swap { ccols, old, new, ttl: None };
@@ -205,7 +213,10 @@ impl StorageDriver for NodeDriver {
         let side = Side::Node { node: self.node, is_at_work, around };
         let gate = Arc::new(GatedStorage { inner, turns: Arc::clone(&database.turns), side });
         // No call of a node outlives its deadline, also if no answer comes.
-        let guarded = Arc::new(Guarded::new(gate, database.clock.clone()));
+        let mut guarded: SharedStorage = Arc::new(Guarded::new(gate, database.clock.clone()));
+        if database.defect == Some(Defect::AdoptedNotWritten) {
+            guarded = Arc::new(OwnEventsOnly { inner: guarded, epoch: Epoch(self.node) });
+        }
         Ok(Some(match database.narrow {
             Some(steps) => steps.of(guarded),
             None => guarded,

@@ -10,10 +10,11 @@ use std::{
 
 use bytes::Bytes;
 use clock::Instant;
+use eventlog::{Entry, Epoch};
 use futures::{StreamExt, TryStreamExt, future::ready};
 use istorage::{
-    AtomicBatch, Call, CallAnswer, Conditional, Conflict, FoundRow, Key, Order, OrderedPut,
-    Outcome, RangeRead, Result, Row, RowStream, SharedStorage, StorageWrapper, Write,
+    AppStorageExt, AtomicBatch, Call, CallAnswer, Conditional, Conflict, FoundRow, Key, Order,
+    OrderedPut, Outcome, RangeRead, Result, Row, RowStream, SharedStorage, StorageWrapper, Write,
 };
 
 /// The ways in which a storage, or a leadership, breaks its contract.
@@ -53,15 +54,17 @@ pub(crate) enum Defect {
     /// One of three rows in the bands is reported as one that hides ordered writes. So a node
     /// writes the row conditionally, and its write may be committed over a later ordered one.
     OlderWrittenConditionally,
-    /// A read does not repair the replicas that it asked.
+    /// A plain read does not repair the replicas that it asked.
     NoReadRepair,
+    /// A recovery does not write the events of former leaders to the log again.
+    AdoptedNotWritten,
     /// The fence is wrong, not the storage: two nodes lead at the same time, at the trust level at
     /// which only the fence is trusted.
     TwoLead,
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 17] = [
+    pub(crate) const ALL: [Defect; 18] = [
         Defect::NoConditions,
         Defect::LosesWrites,
         Defect::NoOrder,
@@ -78,6 +81,7 @@ impl Defect {
         Defect::ReadBackIsBlind,
         Defect::OlderWrittenConditionally,
         Defect::NoReadRepair,
+        Defect::AdoptedNotWritten,
         Defect::TwoLead,
     ];
 }
@@ -94,6 +98,11 @@ impl Defect {
         }
     }
 
+    /// Whether the defect concerns only databases with replicas.
+    pub(crate) fn is_of_replicas(self) -> bool {
+        matches!(self, Defect::NoReadRepair | Defect::AdoptedNotWritten)
+    }
+
     /// Whether the defect concerns only rows that are put and read back.
     pub(crate) fn is_of_reading_back(self) -> bool {
         matches!(
@@ -107,8 +116,10 @@ impl Defect {
     }
 }
 
-/// The first bytes of the keys of records, of logs of workspaces and of answers to commands.
+/// The first bytes of the keys of records, of logs of partitions and of workspaces, and of answers
+/// to commands.
 pub(crate) const RECORDS: [u8; 2] = [0, 19];
+const PLOGS: [u8; 2] = [0, 20];
 pub(crate) const LOGS: [u8; 2] = [0, 21];
 const ANSWERS: [u8; 2] = [0, 22];
 
@@ -359,5 +370,53 @@ impl StorageWrapper for DefectiveStorage {
         let count = Arc::clone(&self.count);
         let is_reported = move |_: &Row| ready(count.fetch_add(1, Ordering::SeqCst) % 20 != 19);
         rows.try_filter(is_reported).boxed()
+    }
+}
+
+/// The storage of a leader that never puts an event of a former leader into the log.
+#[derive(Debug)]
+pub(crate) struct OwnEventsOnly {
+    pub(crate) inner: SharedStorage,
+    pub(crate) epoch: Epoch,
+}
+
+impl StorageWrapper for OwnEventsOnly {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        match call {
+            Call::Write(Write::PutOrdered(mut rows)) => {
+                let is_own = |put: &OrderedPut| {
+                    Entry::from_bytes(&put.value).unwrap().place().epoch == self.epoch
+                };
+                rows.retain(|put| !put.key.pkey.starts_with(&PLOGS) || is_own(put));
+                if rows.is_empty() {
+                    return Ok(Outcome::Applied.into());
+                }
+                Ok(self.inner.put_ordered(rows, deadline).await.map(|()| Outcome::Applied)?.into())
+            }
+            call => call.send(&self.inner, deadline).await,
+        }
+    }
+}
+
+/// The storage of a leader that reads records linearizably.
+#[derive(Debug)]
+pub(crate) struct LinearizableRecords(pub(crate) SharedStorage);
+
+impl StorageWrapper for LinearizableRecords {
+    fn inner(&self) -> &SharedStorage {
+        &self.0
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        match call {
+            Call::Get(key, _) if key.pkey.starts_with(&RECORDS) => {
+                Ok(CallAnswer::Value(self.0.get_linearizable(key, deadline).await?))
+            }
+            call => call.send(&self.0, deadline).await,
+        }
     }
 }

@@ -17,6 +17,7 @@ mod defects;
 mod earlier_events;
 mod gated_storage;
 mod history;
+mod lost_rows;
 mod obstacles;
 mod open_writes;
 mod plan;
@@ -50,6 +51,9 @@ const READING_BACK_CALLS: u64 = 1_000_000;
 
 /// Each lie must be found within this number of histories.
 const SCHEDULES_FOR_A_DEFECT: u64 = 2_000;
+
+/// The number of histories in which servers lose a version of a record.
+const LOST_ROWS: u64 = 200;
 
 /// The number of seeds that are run twice.
 const REPLAYED: u64 = 50;
@@ -183,6 +187,26 @@ fn replays(seeds: Range<u64>) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Runs the histories in which servers lose an acknowledged version of a record.
+fn lost_rows() -> Result<(), Failed> {
+    let mut stopped = 0;
+    for seed in 0..LOST_ROWS {
+        stopped += u64::from(lost_rows::run(seed, false)?);
+    }
+    match stopped {
+        0 => Err("no leader ever met the older version".into()),
+        _ => Ok(()),
+    }
+}
+
+/// A leader that reads linearizably, which repairs nothing, must be found.
+fn lost_rows_find_reads_without_repair() -> Result<(), Failed> {
+    let found = (0..LOST_ROWS).find_map(|seed| lost_rows::run(seed, true).err());
+    let wrong = found.ok_or("no history found that a linearizable read repairs nothing")?;
+    println!("{}", wrong.message().unwrap_or_default());
+    Ok(())
+}
+
 fn is_found(defect: Defect) -> Result<(), Failed> {
     let first = defect.first_seed();
     let mut done = 0;
@@ -229,6 +253,11 @@ fn main() -> ExitCode {
             histories(0..if is_long() { SCHEDULES_OF_A_LONG_RUN } else { SCHEDULES })
         }),
         Trial::test("rows_that_are_read_back_are_kept_under_all_failures", reading_back),
+        Trial::test("a_lost_version_stops_the_partition_until_a_quorum_has_it", lost_rows),
+        Trial::test(
+            "found::a_lost_version_that_is_read_without_repair",
+            lost_rows_find_reads_without_repair,
+        ),
         Trial::test("a_seed_replays_exactly", || replays(0..REPLAYED)),
     ];
     let found =

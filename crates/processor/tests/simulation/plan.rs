@@ -30,8 +30,9 @@ pub(crate) struct Plan {
     /// Of this many chances to change the leader, one is taken.
     pub(crate) calm: u64,
     pub(crate) steps: u64,
-    /// Whether the database has three replicas, and messages to them are lost.
-    pub(crate) has_replicas: bool,
+    /// Of this many messages to one of three replicas, one is lost or late. `None` if the database
+    /// has no replicas.
+    pub(crate) replicas_lose_one_in: Option<u64>,
     /// Of this many conditional writes, one is accepted and committed later, if at all.
     pub(crate) one_open_in: Option<u64>,
     /// Whether operators write rows of records again, so that the rows hide ordered writes.
@@ -45,7 +46,7 @@ impl Plan {
         let fence_is_wrong = defect == Some(Defect::TwoLead);
         let needs_reading_back = defect.is_some_and(Defect::is_of_reading_back);
         let level = match seed % 3 {
-            _ if fence_is_wrong => TrustLevel::Two,
+            _ if fence_is_wrong || defect == Some(Defect::AdoptedNotWritten) => TrustLevel::Two,
             _ if needs_reading_back || defect == Some(Defect::Phantoms) => TrustLevel::Zero,
             // At level 0 a row that is not replaced is read back, and the partition only waits.
             _ if defect == Some(Defect::HidingNotReported) => TrustLevel::One,
@@ -68,8 +69,10 @@ impl Plan {
             };
         let steps =
             [WriteSteps::Of, WriteSteps::Of, WriteSteps::OneByOne, WriteSteps::BeyondAtomic];
-        let narrow = dice.below(3) > 0 || needs_reading_back;
-        let kinds = if needs_reading_back { 3 } else { 4 };
+        let needs_replicas = defect.is_some_and(Defect::is_of_replicas);
+        let needs_steps = needs_reading_back || needs_replicas;
+        let narrow = dice.below(3) > 0 || needs_steps;
+        let kinds = if needs_steps { 3 } else { 4 };
         let narrow = narrow.then(|| steps[within(dice, kinds)](1 + within(dice, 6)));
         let rate = [0, 10, 30, 80][within(dice, 4)];
         let rates = FaultRates {
@@ -96,8 +99,8 @@ impl Plan {
             Some(Defect::OlderWrittenConditionally) => Some(2),
             _ => dice.one_in(2).then_some(8),
         };
-        let needs_replicas = defect == Some(Defect::NoReadRepair);
-        let has_replicas = reads_back && (dice.one_in(3) || needs_replicas);
+        let has_replicas = has_steps(narrow) && (dice.one_in(2) || needs_replicas);
+        let lost_one_in = [2, 4, 8][within(dice, 3)];
         let is_lost = overlaps || is_late && !is_waited_for;
         Plan {
             settings: settings(level, dice),
@@ -110,7 +113,7 @@ impl Plan {
             old_wait: dice.one_in(2),
             calm: 1 + dice.below(10),
             steps: 100 + dice.below(500),
-            has_replicas,
+            replicas_lose_one_in: has_replicas.then_some(lost_one_in),
             one_open_in: one_open_in.filter(|_| may_be_open),
             has_repairs: dice.below(3) > 0,
             has_obstacle: dice.one_in(2) && reads_back,
@@ -125,8 +128,12 @@ impl Plan {
 }
 
 fn reads_back(level: TrustLevel, narrow: Option<WriteSteps>) -> bool {
-    let has_steps = matches!(narrow, Some(WriteSteps::Of(_) | WriteSteps::OneByOne(_)));
-    level == TrustLevel::Zero && has_steps
+    level == TrustLevel::Zero && has_steps(narrow)
+}
+
+/// Whether the storage writes no group atomically, of any size.
+fn has_steps(narrow: Option<WriteSteps>) -> bool {
+    matches!(narrow, Some(WriteSteps::Of(_) | WriteSteps::OneByOne(_)))
 }
 
 fn within(dice: &Dice, end: u64) -> usize {

@@ -1,10 +1,14 @@
 //! A small model of a database with three replicas, as Cassandra has them: a write needs two
 //! replicas, a read asks two of them, and the row with the highest time counts.
 //!
-//! Messages to single replicas are lost, or arrive at any later time. A read repairs the replicas
-//! that it asked before it answers. An ordered write has a time below all clocks. Conditional
-//! writes are ordered by consensus: one that reached too few replicas is sent again by the next
-//! one of its storage partition, or by the next linearizable read.
+//! Messages to single replicas are lost, or arrive at any later time. A message has rows of one
+//! storage partition, and a replica takes all of them or none. An ordered write has a time below
+//! all clocks. Conditional writes are ordered by consensus: one that reached too few replicas is
+//! sent again by the next one of its storage partition, or by the next linearizable read.
+//!
+//! A plain read repairs the replicas that it asked before it answers. Neither a linearizable read
+//! nor the read of a condition does so, as in version 2 of Cassandra's Paxos: they finish what
+//! consensus left open, and return other rows as the replicas have them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,30 +30,30 @@ use istorage::{
 use crate::call_turns::Dice;
 
 const REPLICAS: usize = 3;
-const QUORUM: usize = 2;
-
-/// Of this many messages to a replica, one is lost or late.
-const LOST_ONE_IN: u64 = 8;
+pub(crate) const QUORUM: usize = 2;
 
 /// The time of an ordered write with an order of zero. All orders are below the times of clocks.
 const BANDS: i64 = -(1 << 62);
 
 /// A row as a replica has it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Cell {
+pub(crate) struct Cell {
     time: i64,
     /// `None` if the row was deleted.
-    value: Option<Bytes>,
+    pub(crate) value: Option<Bytes>,
     expires: Option<Instant>,
 }
+
+/// Rows of one storage partition that a replica takes together.
+type Message = Vec<(Key, Cell)>;
 
 #[derive(Debug, Default)]
 struct Cells {
     replicas: [BTreeMap<Key, Cell>; REPLICAS],
     /// Messages that arrive later.
-    late: Vec<(usize, Key, Cell)>,
+    late: Vec<(usize, Message)>,
     /// Conditional writes that reached too few replicas.
-    unfinished: Vec<(Key, Cell)>,
+    unfinished: Vec<(Bytes, Message)>,
     /// The time of the last plain or conditional write.
     last: i64,
 }
@@ -60,10 +64,31 @@ struct Replicas {
     cells: Arc<Mutex<Cells>>,
     clock: Clock,
     dice: Dice,
-    /// Whether messages to replicas are lost.
-    is_lossy: bool,
-    /// Whether a read repairs the replicas that it asked.
+    caller: Caller,
+}
+
+/// The caller of a database.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    /// Of this many messages to a replica, one is lost or late. `None` if all messages arrive.
+    lost_one_in: Option<u64>,
+    /// Whether a plain read repairs the replicas that it asked.
     repairs: bool,
+    /// The number of ordered rows of one storage partition that arrive together.
+    together: usize,
+}
+
+/// The replicas that a read asks, and whether it repairs them.
+#[derive(Clone, Copy)]
+struct Quorum {
+    left_out: usize,
+    repairs: bool,
+}
+
+impl Quorum {
+    fn replicas(self) -> impl Iterator<Item = usize> + Clone {
+        (0..REPLICAS).filter(move |replica| *replica != self.left_out)
+    }
 }
 
 impl Replicas {
@@ -73,29 +98,29 @@ impl Replicas {
         let late = cells.late.len() as u64;
         if late > 0 && self.dice.one_in(4) {
             let which = usize::try_from(self.dice.below(late)).unwrap();
-            let (replica, key, cell) = cells.late.swap_remove(which);
-            cells.store(replica, &key, &cell);
+            let (replica, message) = cells.late.swap_remove(which);
+            cells.store_all(replica, &message);
         }
         cells
     }
 
-    /// The replicas that an operation does not reach, or does not ask.
-    fn left_out(&self) -> usize {
-        usize::try_from(self.dice.below(REPLICAS as u64)).unwrap()
+    /// The replicas that a read asks.
+    fn quorum(&self, consistency: Consistency) -> Quorum {
+        let left_out = usize::try_from(self.dice.below(REPLICAS as u64)).unwrap();
+        let repairs = self.caller.repairs && consistency == Consistency::Plain;
+        Quorum { left_out, repairs }
     }
 
-    /// Sends a row to all replicas. Returns whether a quorum has it.
-    fn send(&self, cells: &mut Cells, key: &Key, cell: &Cell) -> bool {
+    /// Sends rows of one storage partition to all replicas. Returns whether a quorum has them.
+    fn send(&self, cells: &mut Cells, message: &Message) -> bool {
         let mut reached = 0;
         for replica in 0..REPLICAS {
-            match self.is_lossy && self.dice.one_in(LOST_ONE_IN) {
+            match self.caller.lost_one_in.is_some_and(|times| self.dice.one_in(times)) {
                 false => {
-                    cells.store(replica, key, cell);
+                    cells.store_all(replica, message);
                     reached += 1;
                 }
-                true if self.dice.one_in(2) => {
-                    cells.late.push((replica, key.clone(), cell.clone()))
-                }
+                true if self.dice.one_in(2) => cells.late.push((replica, message.clone())),
                 true => {}
             }
         }
@@ -103,32 +128,32 @@ impl Replicas {
     }
 
     /// Reads a row from a quorum.
-    fn read_cell(&self, cells: &mut Cells, key: &Key) -> Option<Cell> {
-        let left_out = self.left_out();
-        let asked = (0..REPLICAS).filter(|replica| *replica != left_out);
-        let found = asked.clone().filter_map(|replica| cells.replicas[replica].get(key)).max();
-        let found = found.cloned()?;
-        if self.repairs {
-            asked.for_each(|replica| cells.store(replica, key, &found));
+    fn read_cell(&self, cells: &mut Cells, key: &Key, asked: Quorum) -> Option<Cell> {
+        let stored = asked.replicas().filter_map(|replica| cells.replicas[replica].get(key));
+        let found = stored.max().cloned()?;
+        if asked.repairs {
+            asked.replicas().for_each(|replica| cells.store(replica, key, &found));
         }
         Some(found)
     }
 
-    fn row(&self, cells: &mut Cells, key: &Key) -> Option<(FoundRow, Option<Instant>)> {
-        let Cell { time, value, expires } = self.read_cell(cells, key)?;
+    fn row(
+        &self,
+        cells: &mut Cells,
+        key: &Key,
+        asked: Quorum,
+    ) -> Option<(FoundRow, Option<Instant>)> {
+        let Cell { time, value, expires } = self.read_cell(cells, key, asked)?;
         let value = value.filter(|_| expires.is_none_or(|expires| self.clock.now() < expires))?;
         Some((FoundRow { value, hides_ordered: time >= 0 }, expires))
     }
 
     /// Sends conditional writes of a storage partition again that reached too few replicas.
     fn finish(&self, cells: &mut Cells, pkey: &Bytes) {
-        let unfinished: Vec<_> =
-            cells.unfinished.extract_if(.., |(key, _)| key.pkey == *pkey).collect();
-        for (key, cell) in unfinished {
-            let left_out = self.left_out();
-            (0..REPLICAS)
-                .filter(|replica| *replica != left_out)
-                .for_each(|replica| cells.store(replica, &key, &cell));
+        let unfinished: Vec<_> = cells.unfinished.extract_if(.., |(of, _)| of == pkey).collect();
+        for (_, message) in unfinished {
+            let reached = self.quorum(Consistency::Linearizable);
+            reached.replicas().for_each(|replica| cells.store_all(replica, &message));
         }
     }
 
@@ -137,6 +162,7 @@ impl Replicas {
         if consistency == Consistency::Linearizable {
             self.finish(&mut cells, pkey);
         }
+        let asked = self.quorum(consistency);
         let is_in = |key: &&Key| {
             key.pkey == *pkey
                 && key.ccols >= range.start
@@ -153,7 +179,7 @@ impl Replicas {
             .collect();
         let now = self.clock.now();
         let row = |key: Key| {
-            let (FoundRow { value, .. }, expires) = self.row(&mut cells, &key)?;
+            let (FoundRow { value, .. }, expires) = self.row(&mut cells, &key, asked)?;
             Some(ExpiringRow { ccols: key.ccols, value, ttl: expires.map(|at| at - now) })
         };
         keys.into_iter().filter_map(row).collect()
@@ -174,6 +200,10 @@ impl Replicas {
 }
 
 impl Cells {
+    fn store_all(&mut self, replica: usize, message: &Message) {
+        message.iter().for_each(|(key, cell)| self.store(replica, key, cell));
+    }
+
     fn store(&mut self, replica: usize, key: &Key, cell: &Cell) {
         let there = self.replicas[replica].entry(key.clone()).or_insert_with(|| cell.clone());
         if *there < *cell {
@@ -199,12 +229,17 @@ impl AppStorage for Replicas {
         if of == Consistency::Linearizable {
             self.finish(&mut cells, &key.pkey);
         }
-        Ok(self.row(&mut cells, key).map(|(row, _)| row.value))
+        let asked = self.quorum(of);
+        Ok(self.row(&mut cells, key, asked).map(|(row, _)| row.value))
     }
 
     async fn get_batch(&self, keys: &[Key], _: Instant) -> Result<Vec<Option<FoundRow>>> {
         let mut cells = self.cells();
-        Ok(keys.iter().map(|key| self.row(&mut cells, key).map(|(row, _)| row)).collect())
+        let row = |key| {
+            let asked = self.quorum(Consistency::Plain);
+            self.row(&mut cells, key, asked).map(|(row, _)| row)
+        };
+        Ok(keys.iter().map(row).collect())
     }
 
     async fn get_values(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
@@ -234,19 +269,28 @@ impl AppStorage for Replicas {
         let mut is_written = true;
         for Put { key, value } in rows {
             let cell = Cell { time: cells.next_time(), value: Some(value), expires: None };
-            is_written &= self.send(&mut cells, &key, &cell);
+            is_written &= self.send(&mut cells, &vec![(key, cell)]);
         }
         self.answer(is_written)
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, _: Instant) -> Result<()> {
         let mut cells = self.cells();
-        let mut is_written = true;
+        let mut messages: Vec<Message> = Vec::new();
         for OrderedPut { key, value, order, ttl } in rows {
             let expires = ttl.map(|ttl| self.clock.now() + ttl);
             let cell = Cell { time: BANDS + order.rank(), value: Some(value), expires };
-            is_written &= self.send(&mut cells, &key, &cell);
+            match messages.last_mut() {
+                Some(message)
+                    if message[0].0.pkey == key.pkey && message.len() < self.caller.together =>
+                {
+                    message.push((key, cell));
+                }
+                _ => messages.push(vec![(key, cell)]),
+            }
         }
+        let is_written =
+            messages.iter().fold(true, |all, message| self.send(&mut cells, message) & all);
         self.answer(is_written)
     }
 
@@ -254,21 +298,22 @@ impl AppStorage for Replicas {
         let mut cells = self.cells();
         self.finish(&mut cells, &pkey);
         let key = |op: &Conditional| Key { pkey: pkey.clone(), ccols: op.ccols().clone() };
+        let asked = self.quorum(Consistency::Linearizable);
         let outcome = check_conditions(&ops, |_, op| {
-            Ok::<_, Error>(self.row(&mut cells, &key(op)).map(|(row, _)| row.value))
+            Ok::<_, Error>(self.row(&mut cells, &key(op), asked).map(|(row, _)| row.value))
         })?;
         if !outcome.is_applied() {
             return Ok(outcome);
         }
         let time = cells.next_time();
-        let mut is_written = true;
-        for op in &ops {
+        let row = |op: &Conditional| {
             let expires = op.ttl().map(|ttl| self.clock.now() + ttl);
-            let cell = Cell { time, value: op.written().cloned(), expires };
-            if !self.send(&mut cells, &key(op), &cell) {
-                cells.unfinished.push((key(op), cell));
-                is_written = false;
-            }
+            (key(op), Cell { time, value: op.written().cloned(), expires })
+        };
+        let message: Message = ops.iter().map(row).collect();
+        let is_written = self.send(&mut cells, &message);
+        if !is_written {
+            cells.unfinished.push((pkey, message));
         }
         self.answer(is_written).map(|()| outcome)
     }
@@ -290,20 +335,52 @@ pub(crate) struct ReplicaDriver {
     keyspaces: Arc<Mutex<BTreeMap<KeyspaceName, Arc<Mutex<Cells>>>>>,
     clock: Clock,
     dice: Dice,
-    is_lossy: bool,
-    repairs: bool,
+    caller: Caller,
 }
 
 impl ReplicaDriver {
-    /// Makes a database in which no message is lost.
-    pub(crate) fn new(clock: Clock, seed: u64, repairs: bool) -> ReplicaDriver {
+    /// Makes a database, for callers from which no message is lost. So many ordered rows of one
+    /// storage partition arrive together.
+    pub(crate) fn new(clock: Clock, seed: u64, repairs: bool, together: usize) -> ReplicaDriver {
         let keyspaces = Arc::default();
-        ReplicaDriver { keyspaces, clock, dice: Dice::of(seed), is_lossy: false, repairs }
+        let caller = Caller { lost_one_in: None, repairs, together };
+        ReplicaDriver { keyspaces, clock, dice: Dice::of(seed), caller }
     }
 
-    /// The same database, for callers from which messages are lost.
-    pub(crate) fn lossy(&self) -> ReplicaDriver {
-        ReplicaDriver { is_lossy: true, ..self.clone() }
+    /// The same database, for callers from which one of so many messages is lost or late.
+    pub(crate) fn lossy(&self, lost_one_in: u64) -> ReplicaDriver {
+        let caller = Caller { lost_one_in: Some(lost_one_in), ..self.caller };
+        ReplicaDriver { caller, ..self.clone() }
+    }
+
+    /// The same database, for an observer: its reads repair nothing.
+    pub(crate) fn observed(&self) -> ReplicaDriver {
+        let caller = Caller { repairs: false, ..self.caller };
+        ReplicaDriver { caller, ..self.clone() }
+    }
+
+    /// Returns a row as each replica has it. Only one keyspace may have the row.
+    pub(crate) fn cells_of(&self, key: &Key) -> [Option<Cell>; REPLICAS] {
+        let mut found = [const { None }; REPLICAS];
+        for cells in self.keyspaces().values() {
+            let cells = cells.lock().unwrap_or_else(PoisonError::into_inner);
+            for (found, replica) in found.iter_mut().zip(&cells.replicas) {
+                *found = found.take().or_else(|| replica.get(key).cloned());
+            }
+        }
+        found
+    }
+
+    /// Sets a row back to what a replica had before.
+    pub(crate) fn set_cell(&self, key: &Key, replica: usize, cell: Option<Cell>) {
+        for cells in self.keyspaces().values() {
+            let mut cells = cells.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(there) = cells.replicas[replica].get_mut(key) else { continue };
+            match &cell {
+                Some(cell) => *there = cell.clone(),
+                None => drop(cells.replicas[replica].remove(key)),
+            }
+        }
     }
 
     fn keyspaces(&self) -> MutexGuard<'_, BTreeMap<KeyspaceName, Arc<Mutex<Cells>>>> {
@@ -325,8 +402,7 @@ impl StorageDriver for ReplicaDriver {
     async fn open(&self, keyspace: &KeyspaceName, _: Instant) -> Result<Option<SharedStorage>> {
         let Some(cells) = self.keyspaces().get(keyspace).cloned() else { return Ok(None) };
         let (clock, dice) = (self.clock.clone(), self.dice.clone());
-        let (is_lossy, repairs) = (self.is_lossy, self.repairs);
-        let replicas = Replicas { cells, clock: clock.clone(), dice, is_lossy, repairs };
+        let replicas = Replicas { cells, clock: clock.clone(), dice, caller: self.caller };
         Ok(Some(Arc::new(Guarded::new(Arc::new(replicas), clock))))
     }
 
