@@ -28,7 +28,7 @@ Options:
   --minutes MINUTES  how long faults are made; 3 by default
   --seed SEED        decides the faults; a random one by default
   --nodes NODES      the number of nodes; 3 by default, always 1 with redb
-  --level LEVEL      the trust level; 0 by default
+  --level LEVEL      the trust level; 0 by default. Level 2 is not possible with dynamodb
   --faults FAULTS    kinds of faults, separated by commas: kill, pause, stop, step_down, drain,
                      storage_link, client_link, peer_link, kill_server, pause_server, full_disk,
                      clock; all that are possible by default

@@ -28,6 +28,8 @@ pub(crate) struct Bounds {
     /// The number of nodes, and of the servers of their storage.
     pub(crate) nodes: usize,
     pub(crate) servers: usize,
+    /// The time that the lease of the nodes reserves for late writes.
+    pub(crate) late_write: Duration,
     pub(crate) violations: Vec<String>,
     pub(crate) memory: u64,
     pub(crate) files: usize,
@@ -113,7 +115,7 @@ impl Bounds {
 
     /// Takes the bounds that the nodes print, by which the run is judged from now on.
     pub(crate) fn set_printed(&mut self, printed: Printed) {
-        self.violations.extend(printed.excess());
+        self.violations.extend(printed.excess(self.late_write));
         self.printed = Some(printed);
     }
 

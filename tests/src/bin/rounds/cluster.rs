@@ -7,6 +7,7 @@ use std::{
 };
 
 use clock::Clock;
+use ielections::Timing;
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 use trialkit::free_address;
@@ -20,8 +21,39 @@ use crate::{
     storage::{RunStorage, StorageKind},
 };
 
-/// The lease of the nodes. A short one makes more of the faults longer than a lease.
+/// The lease of the nodes, without the time that level 2 adds for late writes. A short one makes
+/// more of the faults longer than a lease.
 pub(crate) const LEASE: Duration = Duration::from_secs(8);
+
+/// The split of the lease of nodes with `late_write` for late writes. Its other parts are those of
+/// [`LEASE`]: so a node that cannot renew its lease loses its leadership as soon as without late
+/// writes, and each fault means as much. Only the others wait longer for the lease. The usual split
+/// of a lease grows with the lease: a takeover would take more than two minutes on Cassandra.
+fn timing(late_write: Duration) -> Option<Timing> {
+    let usual = Timing { late_write: Duration::ZERO, ..Timing::of(LEASE) };
+    match late_write.is_zero() {
+        true => Some(usual),
+        false => Timing::shortest_of(|duration| {
+            let clock_skew = Timing::of(duration).clock_skew;
+            Timing { duration, late_write, clock_skew, ..usual }
+        }),
+    }
+}
+
+/// The keys of a node that configure its lease.
+fn lease_keys(late_write: Duration) -> Result<String, BenchError> {
+    let timing = timing(late_write).ok_or("no lease is long enough for late writes")?;
+    let Timing { duration, renew_every, retry_for, call_timeout, stop_grace, .. } = timing;
+    let keys = [
+        ("lease_seconds", duration),
+        ("renew_seconds", renew_every),
+        ("renew_retry_seconds", retry_for),
+        ("renew_call_seconds", call_timeout),
+        ("stop_grace_seconds", stop_grace),
+        ("call_seconds", LEASE / 10),
+    ];
+    Ok(keys.map(|(key, value)| format!("{key} = {:?}\n", value.as_secs_f64())).concat())
+}
 
 /// All nodes, and their supervisors.
 pub(crate) struct Cluster {
@@ -39,6 +71,8 @@ pub(crate) struct ClusterParts<'a> {
     pub(crate) binary: PathBuf,
     pub(crate) count: usize,
     pub(crate) level: u8,
+    /// The time that the lease reserves for late writes.
+    pub(crate) late_write: Duration,
     pub(crate) storage: RunStorage,
     /// The library that makes clocks and disks faulty.
     pub(crate) shim: Option<PathBuf>,
@@ -159,10 +193,10 @@ async fn make_node(
     let client_link = Link::start(api, clock).await?;
     let mut config = parts.storage.config(&storage_links);
     config += &format!(
-        "[node]\nlease_seconds = {}\nacquire_seconds = 0\nfolder = \"data\"\nadvertised = \"{}\"\n\
+        "[node]\n{}acquire_seconds = 0\nfolder = \"data\"\nadvertised = \"{}\"\n\
          [http]\nlisten = \"{api}\"\n[admin]\nlisten = \"{admin}\"\n\
          [sequences]\ntrust_level = {}\n",
-        LEASE.as_secs(),
+        lease_keys(parts.late_write)?,
         client_link.address,
         parts.level,
     );
@@ -185,4 +219,39 @@ async fn make_node(
         storage_links,
         config,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use eventlog::TrustLevel;
+    use istorage_cassandra::CAPABILITIES;
+    use vvm::NodeSettings;
+
+    use super::*;
+
+    /// The nodes refused to start: their lease was too short for late writes.
+    #[test]
+    fn nodes_accept_their_lease_at_level_2() {
+        let late_write = CAPABILITIES.late_write;
+        let timing = timing(late_write).unwrap();
+        assert_eq!(timing.duration, Duration::from_secs(34));
+        let mut settings = NodeSettings::new(([127, 0, 0, 1], 1).into());
+        settings.lease = timing;
+        settings.request_call_timeout = LEASE / 10;
+        settings.check(&[]).unwrap();
+        assert_eq!(settings.lease_for([TrustLevel::Two], late_write), Ok(timing));
+        let shorter = timing.duration - Duration::from_secs(1);
+        settings.lease = Timing { duration: shorter, ..timing };
+        assert!(settings.lease_for([TrustLevel::Two], late_write).is_err(), "it is the shortest");
+    }
+
+    #[test]
+    fn without_late_writes_the_lease_has_its_usual_parts() {
+        let keys = lease_keys(Duration::ZERO).unwrap();
+        for key in ["lease_seconds = 8.0", "renew_seconds = 2.0", "renew_call_seconds = 0.4"] {
+            assert!(keys.contains(key), "{keys}");
+        }
+        assert!(lease_keys(Duration::from_millis(27_100)).unwrap().contains("_seconds = 34.0"));
+        assert!(lease_keys(Duration::MAX).is_err());
+    }
 }

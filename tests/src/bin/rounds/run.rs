@@ -25,7 +25,7 @@ use self::{
 use crate::{
     bounds::{self, Bounds, Printed, Round},
     clients::{Clients, Shared, Silent},
-    cluster::{Cluster, ClusterParts, LEASE},
+    cluster::{Cluster, ClusterParts},
     faults::{self, Fault, FaultKind, Setting},
     final_state,
     history::{Line, Part},
@@ -46,6 +46,9 @@ const LONG_CALM: Duration = Duration::from_secs(14);
 /// The least time for nodes that are ready to do a request in each workspace.
 const PROBE_TIME: Duration = Duration::from_secs(5);
 
+/// The longest time for late writes that a run has room for: that of Cassandra, and no minutes.
+const MOST_LATE_WRITE: Duration = Duration::from_secs(30);
+
 /// The workspaces of a run, two in each partition.
 const WORKSPACES: u64 = 20;
 
@@ -65,7 +68,7 @@ pub(crate) struct RunArgs {
     /// The kinds of faults. All that the storage and this machine can have by default.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<FaultKind>,
-    /// The trust level.
+    /// The trust level. Level 2 is not possible with DynamoDB.
     #[arg(long, default_value_t = 0, value_parser = value_parser!(u8).range(0..=2))]
     level: u8,
     /// The number of clients.
@@ -125,11 +128,20 @@ pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
     let first = Line::Run { seed, settings: format!("{args:?}") };
     let recorder =
         Arc::new(Recorder::create(&folder.join("history.jsonl"), clock.clone(), &first)?);
-    let (level, in_cluster) = (args.level, storage.clone());
-    let parts = ClusterParts { folder: &folder, binary, count, level, storage: in_cluster, shim };
+    let (level, late_write) = (args.level, late_write(&args));
+    let parts = ClusterParts {
+        folder: &folder,
+        binary,
+        count,
+        level,
+        late_write,
+        storage: storage.clone(),
+        shim,
+    };
     let cluster = Cluster::start(parts, &recorder, &clock).await?;
     let (nodes, servers) = (cluster.nodes.len(), cluster.storage.servers.len());
-    let (kinds_of_run, bounds) = (kinds.clone(), Bounds { nodes, servers, ..Bounds::default() });
+    let (kinds_of_run, bounds) =
+        (kinds.clone(), Bounds { nodes, servers, late_write, ..Bounds::default() });
     let run = Run { args, seed, kinds, clock: clock.clone(), recorder, cluster, bounds };
     let (recording, bounds, watched) = &run.until_end().await?;
     let (folder, kinds) = (&*folder, &*kinds_of_run);
@@ -139,14 +151,20 @@ pub(crate) async fn run(args: RunArgs) -> Result<bool, BenchError> {
     Ok(is_kept)
 }
 
+/// The time that the lease of the nodes reserves for late writes.
+fn late_write(args: &RunArgs) -> Duration {
+    if args.level == 2 { args.storage.late_write() } else { Duration::ZERO }
+}
+
 /// Why a run cannot have the level that was asked for. `None` if it can.
 fn hindrance(args: &RunArgs) -> Option<String> {
-    let RunArgs { level, storage, .. } = args;
-    let is_refused = *level == 2 && *storage != StorageKind::Redb;
-    is_refused.then(|| {
+    let late_write = late_write(args);
+    (late_write > MOST_LATE_WRITE).then(|| {
         format!(
-            "this run cannot have level 2 with {storage}, but only with redb: there a write may \
-             land later than the lease of {LEASE:?} lasts, so the nodes refuse this level"
+            "this run cannot have level 2 with {}: there a write may land {late_write:?} late, so \
+             the nodes need a lease that lasts longer, and most faults would end before another \
+             node takes over",
+            args.storage
         )
     })
 }
@@ -392,18 +410,20 @@ mod tests {
 
     /// The nodes refused to start, and the run ended as if a promise were broken.
     #[test]
-    fn level_2_needs_redb() {
-        let hindrance = |line: &str| {
-            hindrance(&Arguments::try_parse_from(line.split_whitespace()).unwrap().run)
-        };
+    fn level_2_needs_a_storage_without_minutes_for_late_writes() {
+        let parsed = |line: &str| Arguments::try_parse_from(line.split_whitespace()).unwrap().run;
         for level in [0, 1] {
-            assert_eq!(hindrance(&format!("rounds --level {level}")), None);
+            let args = parsed(&format!("rounds --level {level} --storage dynamodb"));
+            assert_eq!((hindrance(&args), late_write(&args)), (None, Duration::ZERO));
         }
-        assert_eq!(hindrance("rounds --level 2 --storage redb"), None);
-        for storage in ["cassandra", "cassandra_cluster", "dynamodb"] {
-            let why = hindrance(&format!("rounds --level 2 --storage {storage}")).unwrap();
-            assert!(why.contains(&format!("with {storage}, but only with redb")), "{why}");
+        for (storage, millis) in [("redb", 0), ("cassandra", 27_100), ("cassandra_cluster", 27_100)]
+        {
+            let args = parsed(&format!("rounds --level 2 --storage {storage}"));
+            assert_eq!(hindrance(&args), None, "{storage}");
+            assert_eq!(late_write(&args), Duration::from_millis(millis), "{storage}");
         }
+        let why = hindrance(&parsed("rounds --level 2 --storage dynamodb")).unwrap();
+        assert!(why.contains("level 2 with dynamodb"), "{why}");
     }
 
     #[test]

@@ -43,6 +43,19 @@ pub(crate) struct RunStorage {
     pub(crate) keyspace: String,
 }
 
+impl StorageKind {
+    /// The time after its sending in which a write may still land.
+    pub(crate) fn late_write(self) -> Duration {
+        match self {
+            StorageKind::Redb => istorage_redb::CAPABILITIES.late_write,
+            StorageKind::Cassandra | StorageKind::CassandraCluster => {
+                istorage_cassandra::CAPABILITIES.late_write
+            }
+            StorageKind::Dynamodb => istorage_dynamodb::CAPABILITIES.late_write,
+        }
+    }
+}
+
 impl RunStorage {
     /// Finds the servers in the environment.
     pub(crate) fn find(kind: StorageKind, clock: &Clock) -> Result<RunStorage, BenchError> {

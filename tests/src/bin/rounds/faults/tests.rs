@@ -54,6 +54,7 @@ impl Scene {
             binary: "/bin/sh".into(),
             count: 1,
             level: 0,
+            late_write: Duration::ZERO,
             storage,
             shim: shim::compile(folder.path()).unwrap(),
         };
