@@ -43,8 +43,8 @@ pub use copy::largest_row_of;
 pub use deployment::{Deployment, DeploymentError, LevelChange};
 pub use error::{DamagedRow, Error, Result, Violation};
 pub use event::{
-    DrawnNumber, Entry, Epoch, Event, EventPlace, Idempotency, Marker, Offset, RecordChange,
-    StoredAnswer, WsId,
+    DrawnNumber, Entry, Epoch, Event, EventPlace, FencingEntry, Idempotency, Marker, Offset,
+    RecordChange, StoredAnswer, WsId,
 };
 pub use fence::{Fence, LeadershipLost, SingleNodeFence};
 pub use fields::Fields;
