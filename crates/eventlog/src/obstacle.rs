@@ -36,7 +36,8 @@ pub enum Obstacle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repair {
     /// The row holds an event that cannot be read. Restore the row, or put a
-    /// [marker](crate::Log::mark) in its place.
+    /// [marker](crate::Log::mark) in its place. A fencing entry is [written
+    /// again](crate::Log::restore_fencing).
     Mark,
     /// A row is missing, or holds bytes of another time. Restore the row.
     Restore,

@@ -9,11 +9,13 @@ use std::{
     time::Duration,
 };
 
-use eventlog::{Entry, Offset};
+use bytes::Bytes;
+use eventlog::{AppRow, Entry, Offset, WsId};
 use futures::TryStreamExt;
-use istorage::{CallKind, Fault, Faulty, Outcome, SharedStorage};
+use istorage::{AppStorageExt, CallKind, Fault, Faulty, Outcome, SharedStorage};
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, RejectionKind, Status};
-use shop::{LateStorage, ShopNode, TestFence, article, create_workspace, cud};
+use seqstorage::{MarkError, PartitionStorage};
+use shop::{LateStorage, ShopNode, StallingStorage, TestFence, article, create_workspace, cud};
 use trialkit::{Trial, trials};
 
 use crate::{
@@ -29,6 +31,7 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(fencing:
     an_idle_leader_finds_a_late_event = |fixture| everywhere(fixture, found_while_idle),
     a_leader_that_only_repeats_answers_fences_its_log
         = |fixture| everywhere(fixture, fenced_by_repeated_answers),
+    a_damaged_fencing_entry_is_written_again = |fixture| everywhere(fixture, damaged),
     no_leader_fences_its_log_where_no_write_lands_late = nothing_is_late,
 );
 
@@ -76,7 +79,7 @@ impl<'s> Former<'s> {
         };
         let clock = fixture.shop_db.clock.clone();
         let faulty = Arc::new(Faulty::scripted(late(&scene), clock, script));
-        let hold = shop::StallingStorage::new(Arc::clone(&faulty) as SharedStorage);
+        let hold = StallingStorage::new(Arc::clone(&faulty) as SharedStorage);
         let former = Former { scene, ws, faulty };
         let settings = former.scene.settings(Arc::new(hold.clone()));
         let node = fixture.shop_db.node_of(partition, fence, settings);
@@ -230,6 +233,60 @@ async fn fenced_by_repeated_answers(former: Former<'_>) {
     assert!(matches!(&entries[..], [Entry::Fencing(_)]), "{entries:?}");
     former.land().await;
     former.check(next).await;
+}
+
+/// A fencing entry has no workspace, so it could not be marked, and the partition did not start. An
+/// operator writes it again. A row of an event is not taken for a fencing entry.
+async fn damaged(former: Former<'_>) {
+    let scene = &former.scene;
+    let next = former.next().await;
+    let end = next.log.tail().next;
+    let whole = until_shown(&former, &next, end).await;
+    scene.run(&next, scene.changes("behind")).await.unwrap();
+    assert_eq!(next.stop().await, PartitionEnd::Stopped);
+    former.land().await;
+
+    let row = AppRow::Plog(scene.partition, end);
+    let mut flipped = whole.to_bytes().to_vec();
+    *flipped.last_mut().unwrap() ^= 1;
+    overwrite(scene, row, &flipped.into()).await;
+    let settings = scene.settings(late(scene));
+    let node = scene.fixture.shop_db.node(scene.partition, settings);
+    let log = Arc::clone(&node.log);
+    let operator = PartitionStorage::in_view(log);
+    let is_readable = operator.plan_fencing(end.next(), false).await;
+    assert!(matches!(is_readable, Err(MarkError::Readable(_))), "{is_readable:?}");
+    let as_event = operator.plan_marker(end, WsId(scene.ws), Offset(9), None, false, &[]).await;
+    assert!(matches!(as_event, Err(MarkError::IsFencing)), "{as_event:?}");
+    let plan = operator.plan_fencing(end, false).await.unwrap();
+    operator.restore_fencing(&plan).await.unwrap();
+    node.ready().await;
+    let again = shown(&node, end).await;
+    assert!(matches!(again[0], Entry::Fencing(again) if again.plog == end), "{again:?}");
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+
+    // The bytes name nothing, and the log of a workspace has the event.
+    let of_event = AppRow::Plog(scene.partition, end.next());
+    let there = stored(scene, of_event).await;
+    let damaged_bytes = Bytes::from_static(b"damaged");
+    overwrite(scene, of_event, &damaged_bytes).await;
+    let was_event = operator.plan_fencing(end.next(), true).await;
+    assert!(matches!(was_event, Err(MarkError::WasEvent(_))), "{was_event:?}");
+    overwrite(scene, of_event, &there).await;
+    let last = former.next().await;
+    former.check(last).await;
+}
+
+async fn stored(scene: &Scene<'_>, row: AppRow) -> Bytes {
+    let (storage, soon) = (scene.storage(), scene.fixture.shop_db.soon());
+    storage.get_linearizable(&row.key(), soon).await.unwrap().unwrap()
+}
+
+async fn overwrite(scene: &Scene<'_>, row: AppRow, new: &Bytes) {
+    let (storage, soon) = (scene.storage(), scene.fixture.shop_db.soon());
+    let there = stored(scene, row).await;
+    let swap = storage.compare_and_swap(row.key(), there, new.clone(), None, soon).await;
+    assert!(swap.unwrap().is_applied());
 }
 
 /// Nothing is written where no write lands late: each entry would make logs longer for nothing.

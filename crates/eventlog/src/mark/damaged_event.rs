@@ -118,7 +118,7 @@ impl Log {
 /// Returns the entry of a row, or `None` if the entry is lost: the bytes are damaged, or belong to
 /// another row. Entries of another version of the program are not lost, because that version can
 /// read them.
-fn readable_entry(entry: Result<Entry>) -> Result<Option<Entry>> {
+pub(super) fn readable_entry(entry: Result<Entry>) -> Result<Option<Entry>> {
     use DecodeError::{Checksum, Malformed};
     match entry {
         Ok(entry) => Ok(Some(entry)),
