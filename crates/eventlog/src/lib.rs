@@ -49,7 +49,9 @@ pub use event::{
 pub use fence::{Fence, LeadershipLost, SingleNodeFence};
 pub use fields::Fields;
 pub use log::{Log, LogSettings, Tail, WriteOutcome};
-pub use mark::{DamagedEvent, DamagedFencing, EventNeighbours, PlaceCandidate, PlaceEvidence, SEARCHED_EVENTS};
+pub use mark::{
+    DamagedEvent, DamagedFencing, EventNeighbours, PlaceCandidate, PlaceEvidence, SEARCHED_EVENTS,
+};
 pub use names::{InvalidName, LONGEST_NAME, Name, QName};
 pub use obstacle::{Obstacle, Repair};
 pub use prepared::PreparedEvent;

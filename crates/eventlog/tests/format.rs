@@ -6,8 +6,8 @@ use bytes::Bytes;
 use clock::WallTime;
 use eventlog::{
     AppRow, DamagedRow, DecodeError, DrawnNumber, Entry, Epoch, Event, EventPlace, FencingEntry,
-    Idempotency, Marker, Offset, Parent, Record, RecordChange, RecordId, StoredAnswer, StoredRecord,
-    TableKind, Value, Version, WsId,
+    Idempotency, Marker, Offset, Parent, Record, RecordChange, RecordId, StoredAnswer,
+    StoredRecord, TableKind, Value, Version, WsId,
 };
 
 /// The advice for a changed format. A new first byte changes the deployment, too: a program refuses

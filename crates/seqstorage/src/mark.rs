@@ -80,7 +80,9 @@ pub enum MarkError {
     #[error("the damaged bytes name event {} of workspace {}: give this place, or ignore the damaged bytes", .0.wlog.0, .0.ws.0)]
     OtherPlace(EventPlace),
     /// The damaged bytes still name a fencing entry.
-    #[error("the damaged bytes name a fencing entry, which has no workspace: write the entry again (`--fencing`), or ignore the damaged bytes")]
+    #[error(
+        "the damaged bytes name a fencing entry, which has no workspace: write the entry again (`--fencing`), or ignore the damaged bytes"
+    )]
     IsFencing,
     /// The workspace is in another partition. No leader of this partition would read a marker in
     /// its log.
@@ -175,8 +177,7 @@ impl PartitionStorage {
             return Err(MarkError::OtherPartition { ws, partition: self.log.partition() });
         }
         let row = AppRow::Plog(self.log.partition(), plog);
-        let event =
-            self.log.damaged(plog, ws, wlog).await.map_err(|error| no_row(error, row))?;
+        let event = self.log.damaged(plog, ws, wlog).await.map_err(|error| no_row(error, row))?;
         let event = event.ok_or(MarkError::Readable(plog))?;
         if row.hints_at_fencing(event.found()) && !ignores_hint {
             return Err(MarkError::IsFencing);

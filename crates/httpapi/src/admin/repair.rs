@@ -45,7 +45,15 @@ pub(super) async fn mark(
     query: Option<&str>,
 ) -> Result<Response<Body>, ProblemDetails> {
     const KNOWN: &[&str] = &[
-        "app", "partition", "event", "ws", "offset", "numbers", "ignoreHint", "fencing", "action",
+        "app",
+        "partition",
+        "event",
+        "ws",
+        "offset",
+        "numbers",
+        "ignoreHint",
+        "fencing",
+        "action",
         "dryRun",
     ];
     check_query(KNOWN, query)?;
