@@ -37,8 +37,8 @@ pub(crate) enum PlogOccupant {
 }
 
 /// Judges the row in the place of an event that the leader of `epoch` writes. An event of an epoch
-/// below `stray_bound` is not in the log. `is_ours` tells whether an entry is of this partition: the
-/// epochs of another partition say nothing about this one.
+/// below `stray_bound` is not in the log. `is_ours` tells whether an entry is of this partition:
+/// the epochs of another partition say nothing about this one.
 pub(crate) fn judge_plog_row(
     write: &RowWrite,
     epoch: Epoch,
@@ -171,9 +171,9 @@ impl RowWriter {
 /// written the row there; `None` if the row is foreign.
 ///
 /// Level 2 writes new rows by their orders, with two exceptions, which are no strays: the events of
-/// the first group behind a replay are inserted and so are in the log, also a fencing entry, and a
-/// marker has the place of an event. Level 2 updates a record conditionally if the record hides ordered writes, so an
-/// updated record may be a stray of either kind.
+/// the first group behind a replay are inserted and so are in the log, as is a fencing entry, and a
+/// marker has the place of an event. Level 2 updates a record conditionally if the record hides
+/// ordered writes, so an updated record may be a stray of either kind.
 pub(crate) fn level_2_writer(
     write: &RowWrite,
     found: &FoundRow,

@@ -179,8 +179,8 @@ pub(crate) fn place_in_damaged(bytes: &[u8]) -> Option<EventPlace> {
     (*tag == EVENT).then(|| place.into())
 }
 
-/// Returns the fencing entry that the bytes of a damaged entry still name. The checksum is wrong, so
-/// the entry is only a hint.
+/// Returns the fencing entry that the bytes of a damaged entry still name. The checksum is wrong,
+/// so the entry is only a hint.
 pub(crate) fn fencing_in_damaged(bytes: &[u8]) -> Option<FencingEntry> {
     let (tag, body) = bytes.split_first()?;
     let (fencing, _) = postcard::take_from_bytes::<WireFencing>(body).ok()?;

@@ -134,8 +134,8 @@ fn log_event() -> Json {
             "type": "string", "contentEncoding": "base64",
             "description": "The bytes in place of an event that could not be read.",
         },
-        "fencing": flag("Whether this is a fencing entry, which has no event and no workspace; only \
-                         in the log of a partition."),
+        "fencing": flag("Whether this is a fencing entry, which has no event and no workspace; \
+                         only in the log of a partition."),
     });
     object(properties, &["plogOffset", "epoch"])
 }
