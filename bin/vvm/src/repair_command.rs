@@ -74,7 +74,11 @@ async fn repair(
     const MAY_BE_DONE: &str =
         "; the repair may be done: run `vvm repair list` before you repeat it";
     let done = ask(admin, Method::POST, &path, MAY_BE_DONE).await?;
-    let what = if done["action"] == "removed" { "row" } else { "event" };
+    let what = match done["action"].as_str() {
+        Some("removed") => "row",
+        Some("fenced") => "log",
+        _ => "event",
+    };
     let text = format!("the {what} is {}:\n{}", word(&done["action"]), text_of(&done));
     Ok((done, text))
 }
@@ -83,9 +87,11 @@ fn path_of(event: &MarkArgs) -> Result<String, CommandError> {
     let app: AppName =
         event.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
     let MarkArgs { partition, event: plog, ws, offset, .. } = event;
-    let mut path = format!(
-        "/repairs/mark?app={app}&partition={partition}&event={plog}&ws={ws}&offset={offset}"
-    );
+    let mut path = format!("/repairs/mark?app={app}&partition={partition}&event={plog}");
+    path += &match (ws, offset) {
+        (Some(ws), Some(offset)) => format!("&ws={ws}&offset={offset}"),
+        _ => "&fencing=true".to_owned(),
+    };
     let is_number = |text: &String| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
     if let Some(wrong) = event.numbers.iter().find(|text| !is_number(text)) {
         return Err(CommandError::usage(format!(
@@ -116,6 +122,7 @@ fn confirm(
     let question = match plan["action"].as_str() {
         Some("restored") => "The event will be restored from its copy. Go on?",
         Some("removed") => "The row will be removed. Go on?",
+        Some("fenced") => "The row will be a fencing entry again. Go on?",
         _ => "The content of the event will be lost. Mark it?",
     };
     write!(output, "{}{question} [y/N] ", text_of(plan))
@@ -194,14 +201,16 @@ fn text_of_row(row: &Value, stuck: &Value, admin: &NodeTarget) -> String {
             &format!("    vvm repair remove --admin {admin} --app {app} --partition {partition}\n");
     }
     if row["repair"] == "mark" {
+        let mark = format!(
+            "    vvm repair mark --admin {admin} --app {app} --partition {partition} --event {}",
+            row["event"]
+        );
         let command = |ws: &dyn Display, offset: &dyn Display, why: &str| {
-            format!(
-                "    vvm repair mark --admin {admin} --app {app} --partition {partition} --event {} --ws {ws} --offset {offset}{why}\n",
-                row["event"]
-            )
+            format!("{mark} --ws {ws} --offset {offset}{why}\n")
         };
         let candidates = array(&row["candidates"]);
         match &row["hint"] {
+            _ if row["fencing"] == true => text += &format!("{mark} --fencing\n"),
             Value::Null if candidates.is_empty() => text += &command(&"WORKSPACE", &"OFFSET", ""),
             Value::Null => text.extend(candidates.iter().map(|place| {
                 let why = format!("   # {}", word(&place["why"]));
@@ -248,6 +257,12 @@ fn text_of(note: &Value) -> String {
             "removing {row} of {app}, bytes {hex} ({digest}), in epoch {epoch}, {at}\n"
         );
     }
+    if note["action"] == "fenced" {
+        let event = &note["event"];
+        return format!(
+            "writing fencing entry {event} of the log {of} again, in epoch {epoch}, {at}\n"
+        );
+    }
     let numbers = note["numbers"].as_object().into_iter().flatten();
     let numbers: Vec<String> = numbers.map(|(seq, last)| format!("{seq}:{last}")).collect();
     format!(
@@ -272,6 +287,7 @@ mod tests {
             ("marked", "The content of the event will be lost."),
             ("restored", "The event will be restored"),
             ("removed", "The row will be removed."),
+            ("fenced", "The row will be a fencing entry again."),
         ] {
             let plan = json!({ "action": action, "numbers": {}, "replaced": "00" });
             for (answer, is_yes) in [

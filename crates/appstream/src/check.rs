@@ -67,10 +67,10 @@ pub fn check_stream(source: impl BufRead) -> Result<CheckedStream, StreamError> 
     let (mut epochs, mut largest_row) = (BTreeMap::new(), reader.header().deployment.row_size());
     while let Some(fact) = reader.next()? {
         match &fact {
-            Fact::Event { partition, entry, bytes } => {
+            Fact::Entry { partition, entry, bytes } => {
                 let epoch = u32::try_from(highest_epoch(entry).0).ok().map(OwnerEpoch);
                 let Some(epoch) = epoch.filter(|epoch| epoch.next().is_some()) else {
-                    let why = "no epoch is above that of the event".to_owned();
+                    let why = "no epoch is above that of the entry".to_owned();
                     return Err(StreamError::Damaged { line: reader.lines(), why });
                 };
                 let highest = epochs.entry(*partition).or_insert(epoch);
@@ -93,7 +93,7 @@ pub fn check_stream(source: impl BufRead) -> Result<CheckedStream, StreamError> 
 /// Returns the highest epoch of an entry. A marker has a later one than its event.
 fn highest_epoch(entry: &Entry) -> Epoch {
     match entry {
-        Entry::Event(event) => event.place.epoch,
         Entry::Marker(marker) => marker.place.epoch.max(marker.marked),
+        Entry::Event(_) | Entry::Fencing(_) => entry.epoch(),
     }
 }

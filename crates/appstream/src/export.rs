@@ -5,7 +5,8 @@ use std::{io::Write, sync::Arc};
 use clock::{Clock, Instant};
 use docnumbers::{CounterKey, DocNumberRows, LedgerEntry, RangeState};
 use eventlog::{
-    Deployment, Entry, Epoch, Log, LogSettings, Offset, Reader, SingleNodeFence, row_formats,
+    Deployment, Entry, Epoch, EventPlace, Log, LogSettings, Offset, Reader, SingleNodeFence, WsId,
+    row_formats,
 };
 use futures::TryStreamExt;
 use istorage::{KeyspaceName, ReadOnlyDriver, StorageDriver};
@@ -13,7 +14,9 @@ use sysvvm::{AppName, OpenedApp, System};
 
 use crate::{
     CALL_TIME, ExportError, FORMAT_VERSION,
-    line::{CounterLine, CounterName, EventLine, HeaderLine, Line, RangeLine, SeriesLine},
+    line::{
+        CounterLine, CounterName, EventLine, FencingLine, HeaderLine, Line, RangeLine, SeriesLine,
+    },
     writer::{StreamWriter, Written},
 };
 
@@ -105,10 +108,13 @@ impl Exporter {
         let log = Log::new(storage, self.clock.clone(), fence, partition, settings);
         let mut entries = log.entries(Offset::FIRST);
         while let Some((entry, bytes)) = entries.try_next().await? {
-            let place = entry.place();
-            let (offset, ws, wlog) = (place.plog.0, place.ws.0, place.wlog.0);
-            let stored = bytes.clone();
-            lines.write(&Line::Event(EventLine { partition, offset, ws, wlog, bytes: stored }))?;
+            let (offset, stored) = (entry.plog().0, bytes.clone());
+            lines.write(&match entry.place() {
+                Some(EventPlace { ws: WsId(ws), wlog: Offset(wlog), .. }) => {
+                    Line::Event(EventLine { partition, offset, ws, wlog, bytes: stored })
+                }
+                None => Line::Fencing(FencingLine { partition, offset, bytes: stored }),
+            })?;
             if let Entry::Marker(marker) = &entry {
                 self.write_rows_of_marked(lines, marker, &bytes).await?;
             }

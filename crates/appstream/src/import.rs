@@ -109,7 +109,7 @@ struct Importer<'a> {
     clock: Clock,
 }
 
-/// The events of a partition that are written next.
+/// The entries of a partition that are written next.
 struct Batch {
     log: Option<Log>,
     entries: Vec<(Entry, Bytes)>,
@@ -155,7 +155,7 @@ impl<'a> Importer<'a> {
             FuturesUnordered::new();
         while let Some(fact) = reader.next()? {
             match fact {
-                Fact::Event { partition, entry, bytes } => {
+                Fact::Entry { partition, entry, bytes } => {
                     self.begin_log(&mut batch, partition).await?;
                     batch.bytes += bytes.len();
                     batch.entries.push((entry, bytes));

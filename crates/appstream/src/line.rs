@@ -5,13 +5,14 @@ use docnumbers::StoredDefinitions;
 use serde::{Deserialize, Serialize};
 
 /// The format of the streams that this program writes, and the only one that it reads.
-pub const FORMAT_VERSION: u64 = 1;
+pub const FORMAT_VERSION: u64 = 2;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) enum Line {
     Header(HeaderLine),
     Event(EventLine),
+    Fencing(FencingLine),
     Copy(CopyLine),
     Record(RecordLine),
     Number(NumberLine),
@@ -46,7 +47,7 @@ pub(crate) struct HeaderLine {
     pub(crate) schema: String,
 }
 
-/// An entry of the log of a partition.
+/// An event or a marker in the log of a partition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct EventLine {
@@ -54,6 +55,16 @@ pub(crate) struct EventLine {
     pub(crate) offset: u64,
     pub(crate) ws: u64,
     pub(crate) wlog: u64,
+    #[serde(with = "base64_text")]
+    pub(crate) bytes: Bytes,
+}
+
+/// A fencing entry in the log of a partition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct FencingLine {
+    pub(crate) partition: u16,
+    pub(crate) offset: u64,
     #[serde(with = "base64_text")]
     pub(crate) bytes: Bytes,
 }
@@ -166,7 +177,7 @@ mod tests {
             StoredDefinitions { policy: docnumbers::Policy::Fast, definitions: vec![definition] };
         let lines = [
             Line::Header(HeaderLine {
-                format: 1,
+                format: 2,
                 app: "demo/shop".into(),
                 partitions: 10,
                 trust_level: 2,
@@ -180,6 +191,7 @@ mod tests {
                 wlog: 4,
                 bytes: bytes.clone(),
             }),
+            Line::Fencing(FencingLine { partition: 1, offset: 3, bytes: bytes.clone() }),
             Line::Copy(CopyLine { ws: 3, wlog: 4, bytes: bytes.clone() }),
             Line::Record(RecordLine { ws: 3, id: 5, bytes }),
             Line::Number(NumberLine { ws: 3, sequence: 2, last: 6 }),
@@ -196,8 +208,9 @@ mod tests {
             Line::End(EndLine { lines: 8, events: 1, sha256: "0f".into() }),
         ];
         let texts = [
-            r#"{"header":{"format":1,"app":"demo/shop","partitions":10,"trustLevel":2,"rowFormats":[9,2],"schema":"x = 1\n"}}"#,
+            r#"{"header":{"format":2,"app":"demo/shop","partitions":10,"trustLevel":2,"rowFormats":[9,2],"schema":"x = 1\n"}}"#,
             r#"{"event":{"partition":1,"offset":2,"ws":3,"wlog":4,"bytes":"YWI="}}"#,
+            r#"{"fencing":{"partition":1,"offset":3,"bytes":"YWI="}}"#,
             r#"{"copy":{"ws":3,"wlog":4,"bytes":"YWI="}}"#,
             r#"{"record":{"ws":3,"id":5,"bytes":"YWI="}}"#,
             r#"{"number":{"ws":3,"sequence":2,"last":6}}"#,

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use docnumbers::{CounterKey, Definition, LedgerEntry, RangeState, SeriesId, StoredDefinitions};
 use eventlog::{
-    AppRow, Deployment, Entry, EventPlace, Offset, RecordId, StoredRecord, WsId, row_formats,
+    AppRow, Deployment, Entry, Epoch, EventPlace, Offset, RecordId, StoredRecord, WsId, row_formats,
 };
 use isequencer::{SeqId, standard};
 use sha2::{Digest, Sha256};
@@ -22,8 +22,8 @@ use crate::{
     FORMAT_VERSION, StreamError,
     counters::CountersSoFar,
     line::{
-        AnyHeader, CopyLine, CounterName, EndLine, EventLine, HeaderLine, Line, NumberLine,
-        RangeLine, RecordLine, SeriesLine,
+        AnyHeader, CopyLine, CounterName, EndLine, EventLine, FencingLine, HeaderLine, Line,
+        NumberLine, RangeLine, RecordLine, SeriesLine,
     },
     writer::hex,
 };
@@ -49,7 +49,8 @@ pub(crate) struct Header {
 /// A fact that an import stores.
 #[derive(Debug)]
 pub(crate) enum Fact {
-    Event {
+    /// An entry of the log of a partition.
+    Entry {
         partition: u16,
         entry: Entry,
         bytes: Bytes,
@@ -78,13 +79,20 @@ pub(crate) struct StreamReader<R> {
     digest: Sha256,
     lines: u64,
     events: u64,
-    /// The partition and the place of the last event.
-    last: Option<(u16, EventPlace)>,
+    last: Option<LastEntry>,
     /// The place of the marker to which the next lines belong.
     marked: Option<EventPlace>,
     are_events_over: bool,
     last_series: Option<SeriesId>,
     counters: CountersSoFar,
+}
+
+/// The last entry of a log.
+#[derive(Clone, Copy)]
+struct LastEntry {
+    partition: u16,
+    plog: Offset,
+    epoch: Epoch,
 }
 
 /// The exclusive upper bound of the numbers of sequences.
@@ -178,12 +186,20 @@ impl<R: BufRead> StreamReader<R> {
 
     fn fact(&mut self, line: Line) -> Result<Fact, Why> {
         Ok(match line {
-            Line::Event(line) => self.event(line)?,
+            Line::Event(EventLine { partition, offset, ws, wlog, bytes }) => {
+                let in_ws = Some((WsId(ws), Offset(wlog)));
+                self.entry(partition, Offset(offset), in_ws, bytes)?
+            }
+            Line::Fencing(FencingLine { partition, offset, bytes }) => {
+                self.entry(partition, Offset(offset), None, bytes)?
+            }
             Line::Copy(CopyLine { ws, wlog, bytes }) => {
                 let marked = self.marked(ws)?;
                 let row = AppRow::Wlog(WsId(ws), Offset(wlog));
                 let entry = row.entry(&bytes, self.header.partitions).map_err(text)?;
-                if entry.place().plog != marked.plog || entry.place().wlog != marked.wlog {
+                let is_its =
+                    |copy: EventPlace| (copy.plog, copy.wlog) == (marked.plog, marked.wlog);
+                if !entry.place().is_some_and(is_its) {
                     return Err("it is not the copy of the event in front of it".to_owned());
                 }
                 Fact::Copy { entry, bytes }
@@ -218,32 +234,36 @@ impl<R: BufRead> StreamReader<R> {
         })
     }
 
-    fn event(&mut self, line: EventLine) -> Result<Fact, Why> {
-        let EventLine { partition, offset, ws, wlog, bytes } = line;
-        let next = match self.last {
-            Some((last, place)) if last == partition => place.plog.next(),
-            Some((last, _)) if last > partition => {
-                return Err("its partition is not in its place".to_owned());
-            }
-            _ => Offset::FIRST,
-        };
-        if self.are_events_over || offset != next.0 || partition >= self.header.partitions.get() {
+    /// Returns an entry of the log of a partition. `in_ws` is the workspace of its event, and the
+    /// offset in the log of the workspace.
+    fn entry(
+        &mut self,
+        partition: u16,
+        plog: Offset,
+        in_ws: Option<(WsId, Offset)>,
+        bytes: Bytes,
+    ) -> Result<Fact, Why> {
+        if self.last.is_some_and(|last| last.partition > partition) {
+            return Err("its partition is not in its place".to_owned());
+        }
+        let before = self.last.filter(|last| last.partition == partition);
+        let next = before.map_or(Offset::FIRST, |before| before.plog.next());
+        if self.are_events_over || plog != next || partition >= self.header.partitions.get() {
             return Err("the event is not in its place".to_owned());
         }
-        let row = AppRow::Plog(partition, Offset(offset));
+        let row = AppRow::Plog(partition, plog);
         let entry = row.entry(&bytes, self.header.partitions).map_err(text)?;
-        let place = entry.place();
-        if (place.ws.0, place.wlog.0) != (ws, wlog) {
+        if entry.place().map(|place| (place.ws, place.wlog)) != in_ws {
             return Err("the line and its bytes name different places".to_owned());
         }
-        let is_of = |(last, _): &(u16, EventPlace)| *last == partition;
-        if self.last.filter(is_of).is_some_and(|(_, last)| last.epoch > place.epoch) {
+        let epoch = entry.epoch();
+        if before.is_some_and(|before| before.epoch > epoch) {
             return Err("its epoch is lower than that of the event in front of it".to_owned());
         }
-        self.last = Some((partition, place));
-        self.marked = matches!(entry, Entry::Marker(_)).then_some(place);
-        self.events += 1;
-        Ok(Fact::Event { partition, entry, bytes })
+        self.last = Some(LastEntry { partition, plog, epoch });
+        self.marked = entry.place().filter(|_| matches!(entry, Entry::Marker(_)));
+        self.events += u64::from(in_ws.is_some());
+        Ok(Fact::Entry { partition, entry, bytes })
     }
 
     /// The schema names all sequences of the application, and no sequence is ever removed. The

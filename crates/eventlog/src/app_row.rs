@@ -52,12 +52,9 @@ impl AppRow {
     /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes
     /// belong to another row.
     pub fn entry(self, bytes: &[u8], partitions: NonZeroU16) -> Result<Entry, DamagedRow> {
-        self.check_row(Entry::from_bytes(bytes), |entry| {
-            let place = entry.place();
-            match self {
-                AppRow::Plog(..) => AppRow::Plog(place.ws.partition(partitions), place.plog),
-                _ => AppRow::Wlog(place.ws, place.wlog),
-            }
+        self.check_row(Entry::from_bytes(bytes), |entry| match (self, entry.place()) {
+            (AppRow::Wlog(..), Some(place)) => AppRow::Wlog(place.ws, place.wlog),
+            _ => AppRow::Plog(entry.partition(partitions), entry.plog()),
         })
     }
 

@@ -10,7 +10,7 @@ use clock::Instant;
 use istorage::{BatchLimits, Conflict, ErrorKind, Key, Outcome};
 
 use crate::{
-    AppRow, Error, Log, PreparedEvent, Result, Violation, WriteOutcome,
+    AppRow, Entry, Error, Log, PreparedEvent, Result, Violation, WriteOutcome,
     conflict::{self, PlogOccupant},
     log::{MAX_PAUSE, MIN_PAUSE},
     plan::{GroupWrites, NewRows, RowWrite, WriteMode, in_chunks},
@@ -81,7 +81,7 @@ impl Log {
         there: Option<&Bytes>,
         was_unknown: bool,
     ) -> Result<WriteMode> {
-        let is_ours = |ws| self.has_workspace(ws);
+        let is_ours = |entry: &Entry| entry.partition(self.reader.partitions()) == self.partition;
         let AppRow::Plog(_, offset) = write.row else { return Err(unexplained_refusal().into()) };
         let (epoch, stray_bound) = (self.fence.epoch(), self.stray_bound_at(offset));
         Err(match conflict::judge_plog_row(write, epoch, stray_bound, there, is_ours) {

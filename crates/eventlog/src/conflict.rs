@@ -37,22 +37,22 @@ pub(crate) enum PlogOccupant {
 }
 
 /// Judges the row in the place of an event that the leader of `epoch` writes. An event of an epoch
-/// below `stray_bound` is not in the log. `is_ours` tells whether a workspace is in this
-/// partition: the epochs of another partition say nothing about this one.
+/// below `stray_bound` is not in the log. `is_ours` tells whether an entry is of this partition:
+/// the epochs of another partition say nothing about this one.
 pub(crate) fn judge_plog_row(
     write: &RowWrite,
     epoch: Epoch,
     stray_bound: Epoch,
     there: Option<&Bytes>,
-    is_ours: impl Fn(WsId) -> bool,
+    is_ours: impl Fn(&Entry) -> bool,
 ) -> PlogOccupant {
     let Some(bytes) = there else { return PlogOccupant::Missing };
-    let place = Entry::from_bytes(bytes).ok().map(|entry| entry.place());
-    match (write.row, place.filter(|place| is_ours(place.ws))) {
-        (_, Some(place)) if place.epoch > epoch => PlogOccupant::LaterLeader(place.epoch),
-        (AppRow::Plog(_, offset), Some(place)) if place.plog == offset && place.epoch < epoch => {
-            match place.epoch < stray_bound {
-                true => PlogOccupant::Stray(place.epoch),
+    let entry = Entry::from_bytes(bytes).ok().filter(is_ours);
+    match (write.row, entry.map(|entry| (entry.epoch(), entry.plog()))) {
+        (_, Some((later, _))) if later > epoch => PlogOccupant::LaterLeader(later),
+        (AppRow::Plog(_, offset), Some((earlier, at))) if at == offset && earlier < epoch => {
+            match earlier < stray_bound {
+                true => PlogOccupant::Stray(earlier),
                 false => PlogOccupant::EarlierLeader(offset),
             }
         }
@@ -96,9 +96,9 @@ pub(crate) fn judge_applied_row(
             // An event that is damaged in the log of the partition may be whole in the log of the
             // workspace.
             (AppRow::Wlog(ws, wlog), Ok(entry))
-                if (entry.place().ws, entry.place().wlog) == (ws, wlog)
+                if entry.place().is_some_and(|place| (place.ws, place.wlog) == (ws, wlog))
                     && Entry::from_bytes(&write.after)
-                        .is_ok_and(|marker| marker.place().plog == entry.place().plog) =>
+                        .is_ok_and(|marker| marker.plog() == entry.plog()) =>
             {
                 Ok(None)
             }
@@ -158,10 +158,9 @@ impl RowWriter {
     pub(crate) fn is_excluded_by(&self, write: &RowWrite) -> bool {
         let own = match write.kind {
             RowKind::Record { first, .. } => Some(first),
-            RowKind::Entry | RowKind::Marker => Entry::from_bytes(&write.after).ok().map(|entry| {
-                let EventPlace { epoch, plog, .. } = entry.place();
-                Version { epoch, plog }
-            }),
+            RowKind::Entry | RowKind::Marker => Entry::from_bytes(&write.after)
+                .ok()
+                .map(|entry| Version { epoch: entry.epoch(), plog: entry.plog() }),
             RowKind::Answer => None,
         };
         own.is_some_and(|own| self.version.plog >= own.plog && self.version.epoch < own.epoch)
@@ -172,9 +171,9 @@ impl RowWriter {
 /// written the row there; `None` if the row is foreign.
 ///
 /// Level 2 writes new rows by their orders, with two exceptions, which are no strays: the events of
-/// the first group behind a replay are inserted and so are in the log, and a marker has the place
-/// of an event. Level 2 updates a record conditionally if the record hides ordered writes, so an
-/// updated record may be a stray of either kind.
+/// the first group behind a replay are inserted and so are in the log, as is a fencing entry, and a
+/// marker has the place of an event. Level 2 updates a record conditionally if the record hides
+/// ordered writes, so an updated record may be a stray of either kind.
 pub(crate) fn level_2_writer(
     write: &RowWrite,
     found: &FoundRow,
@@ -189,7 +188,7 @@ pub(crate) fn level_2_writer(
                 let EventPlace { epoch, plog, ws, wlog } = event.place;
                 Some(RowWriter { version: Version { epoch, plog }, ws, wlog: Some(wlog) })
             }
-            Entry::Marker(_) => None,
+            Entry::Marker(_) | Entry::Fencing(_) => None,
         },
         RowKind::Record { .. } => {
             let StoredRecord { ws, version, .. } = write.row.record(&found.value).ok()?;

@@ -10,7 +10,7 @@ use futures::{
 };
 
 use crate::{
-    AppRow, Entry, Error, EventPlace, Log, Offset, PreparedEvent, Result, StoredRecord,
+    AppRow, Entry, Error, Log, Offset, PreparedEvent, Result, StoredRecord,
     apply::{ORDERED_CHUNK_ROWS, run_all},
     plan::{RowWrite, in_chunks},
     prepared::RecordWrite,
@@ -75,12 +75,12 @@ impl Log {
     /// Fails with the errors of a [write](Log::write).
     pub async fn write_record_of_marked(&self, record: &StoredRecord, bytes: Bytes) -> Result<()> {
         let StoredRecord { ws, version, record } = record;
-        let place =
-            EventPlace { epoch: version.epoch, plog: version.plog, ws: *ws, wlog: Offset::FIRST };
         let write =
             RecordWrite { id: record.id, replaces: Some(*version), before: None, after: bytes };
         let copy = PreparedEvent {
-            place,
+            epoch: version.epoch,
+            plog: version.plog,
+            in_ws: Some((*ws, Offset::FIRST)),
             time: None,
             entry: Bytes::new(),
             marked: None,

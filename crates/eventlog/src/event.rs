@@ -142,6 +142,24 @@ pub struct Marker {
     pub bytes: Bytes,
 }
 
+/// A fencing entry: an entry of the log of a partition without an event.
+///
+/// A leader writes a fencing entry at the end of the log that it found, before it answers anything
+/// that a late write of a former leader could contradict. The former leader inserts its event at
+/// the end of the log that it knew, which is not behind the fencing entry. So the late insert is
+/// refused. No other row follows from a fencing entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FencingEntry {
+    /// The epoch of the leader that wrote the entry.
+    pub epoch: Epoch,
+    /// The partition.
+    pub partition: u16,
+    /// The offset in the log of the partition.
+    pub plog: Offset,
+    /// The time of the entry, in microseconds. Times never fall along the log of a partition.
+    pub time: WallTime,
+}
+
 /// An entry of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
@@ -149,14 +167,53 @@ pub enum Entry {
     Event(Box<Event>),
     /// A marker in the place of an event that cannot be read any more.
     Marker(Marker),
+    /// An entry without an event. Only logs of partitions have fencing entries.
+    Fencing(FencingEntry),
 }
 
 impl Entry {
-    /// Returns the place of the entry.
-    pub fn place(&self) -> EventPlace {
+    /// Returns the place of the event; `None` for a fencing entry, which is in no workspace.
+    pub fn place(&self) -> Option<EventPlace> {
         match self {
-            Entry::Event(event) => event.place,
-            Entry::Marker(corrupted) => corrupted.place,
+            Entry::Event(event) => Some(event.place),
+            Entry::Marker(marker) => Some(marker.place),
+            Entry::Fencing(_) => None,
+        }
+    }
+
+    /// Returns the epoch of the leader that wrote the entry. For a marker: the epoch of its event.
+    pub fn epoch(&self) -> Epoch {
+        match self {
+            Entry::Event(event) => event.place.epoch,
+            Entry::Marker(marker) => marker.place.epoch,
+            Entry::Fencing(fencing) => fencing.epoch,
+        }
+    }
+
+    /// Returns the offset in the log of the partition.
+    pub fn plog(&self) -> Offset {
+        match self {
+            Entry::Event(event) => event.place.plog,
+            Entry::Marker(marker) => marker.place.plog,
+            Entry::Fencing(fencing) => fencing.plog,
+        }
+    }
+
+    /// Returns the partition of the entry, in an application with so many partitions.
+    pub fn partition(&self, partitions: NonZeroU16) -> u16 {
+        match self {
+            Entry::Event(event) => event.place.ws.partition(partitions),
+            Entry::Marker(marker) => marker.place.ws.partition(partitions),
+            Entry::Fencing(fencing) => fencing.partition,
+        }
+    }
+
+    /// Returns the time of the entry; `None` for a marker, which has no time.
+    pub fn time(&self) -> Option<WallTime> {
+        match self {
+            Entry::Event(event) => Some(event.time),
+            Entry::Marker(_) => None,
+            Entry::Fencing(fencing) => Some(fencing.time),
         }
     }
 
@@ -164,7 +221,8 @@ impl Entry {
     pub fn drawn(&self) -> &[DrawnNumber] {
         match self {
             Entry::Event(event) => &event.drawn,
-            Entry::Marker(corrupted) => &corrupted.drawn,
+            Entry::Marker(marker) => &marker.drawn,
+            Entry::Fencing(_) => &[],
         }
     }
 }

@@ -43,13 +43,15 @@ pub use copy::largest_row_of;
 pub use deployment::{Deployment, DeploymentError, LevelChange};
 pub use error::{DamagedRow, Error, Result, Violation};
 pub use event::{
-    DrawnNumber, Entry, Epoch, Event, EventPlace, Idempotency, Marker, Offset, RecordChange,
-    StoredAnswer, WsId,
+    DrawnNumber, Entry, Epoch, Event, EventPlace, FencingEntry, Idempotency, Marker, Offset,
+    RecordChange, StoredAnswer, WsId,
 };
 pub use fence::{Fence, LeadershipLost, SingleNodeFence};
 pub use fields::Fields;
 pub use log::{Log, LogSettings, Tail, WriteOutcome};
-pub use mark::{DamagedEvent, EventNeighbours, PlaceCandidate, PlaceEvidence, SEARCHED_EVENTS};
+pub use mark::{
+    DamagedEvent, DamagedFencing, EventNeighbours, PlaceCandidate, PlaceEvidence, SEARCHED_EVENTS,
+};
 pub use names::{InvalidName, LONGEST_NAME, Name, QName};
 pub use obstacle::{Obstacle, Repair};
 pub use prepared::PreparedEvent;

@@ -48,14 +48,14 @@ pub struct WriteOutcome {
     pub log_time: Duration,
 }
 
-/// The end of a log, and the values of the last event that bind later events.
+/// The end of a log, and the values of the last entry that bind later entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// The offset of the next event.
+    /// The offset of the next entry.
     pub next: Offset,
-    /// The epoch of the last event.
+    /// The epoch of the last entry.
     pub epoch: Epoch,
-    /// The time of the last event. No later event may have an earlier time.
+    /// The time of the last entry. No later entry may have an earlier time.
     pub time: WallTime,
 }
 
@@ -196,9 +196,9 @@ impl Log {
     }
 
     pub(crate) fn plan_writes(&self, group: &[PreparedEvent]) -> Result<GroupWrites> {
-        if let Some(event) = group.iter().find(|event| !self.has_workspace(event.place.ws)) {
-            let what =
-                format!("workspace {} is not in partition {}", event.place.ws.0, self.partition);
+        let mut workspaces = group.iter().filter_map(|event| event.in_ws);
+        if let Some((ws, _)) = workspaces.find(|(ws, _)| !self.has_workspace(*ws)) {
+            let what = format!("workspace {} is not in partition {}", ws.0, self.partition);
             return Err(istorage::Error::invalid(what).into());
         }
         Ok(self.rules().plan(group)?)

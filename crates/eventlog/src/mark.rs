@@ -3,6 +3,7 @@
 
 mod candidates;
 mod damaged_event;
+mod damaged_fencing;
 mod neighbours;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use istorage::{AppStorageExt, Conditional, Outcome};
 pub use self::{
     candidates::{PlaceCandidate, PlaceEvidence, SEARCHED_EVENTS},
     damaged_event::DamagedEvent,
+    damaged_fencing::DamagedFencing,
     neighbours::EventNeighbours,
 };
 use crate::{
@@ -76,7 +78,7 @@ impl Log {
         }
     }
 
-    /// Replaces the bytes of a row, `found`, by a marker or by the event.
+    /// Replaces the bytes of a row, `found`, by a marker, by the event or by a fencing entry.
     async fn replace(&self, row: AppRow, found: Option<&Bytes>, marker: &Bytes) -> Result<()> {
         match self.swap(row, found, Some(marker)).await? {
             None => Ok(()),

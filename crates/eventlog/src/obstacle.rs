@@ -4,8 +4,9 @@ use bytes::Bytes;
 use istorage::CorruptRow;
 
 use crate::{
-    AppRow, DamagedRow, DecodeError, Entry, Error, EventPlace, StoredAnswer, StoredRecord,
-    wire::place_in_damaged,
+    AppRow, DamagedRow, DecodeError, Entry, Error, EventPlace, FencingEntry, Marker, StoredAnswer,
+    StoredRecord,
+    wire::{fencing_in_damaged, place_in_damaged},
 };
 
 /// The obstacle that keeps a partition from working.
@@ -35,7 +36,8 @@ pub enum Obstacle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repair {
     /// The row holds an event that cannot be read. Restore the row, or put a
-    /// [marker](crate::Log::mark) in its place.
+    /// [marker](crate::Log::mark) in its place. A fencing entry is [written
+    /// again](crate::Log::restore_fencing).
     Mark,
     /// A row is missing, or holds bytes of another time. Restore the row.
     Restore,
@@ -104,6 +106,13 @@ impl AppRow {
         place_in_damaged(bytes).filter(|place| place.plog == *offset)
     }
 
+    /// Returns whether the bytes of a damaged entry still name a fencing entry at this row. The
+    /// bytes are damaged, so this is only a hint.
+    pub fn hints_at_fencing(&self, bytes: &[u8]) -> bool {
+        let named = fencing_in_damaged(bytes);
+        named.is_some_and(|entry| AppRow::Plog(entry.partition, entry.plog) == *self)
+    }
+
     /// Describes the bytes of this row in a few words, for an operator.
     pub fn describe(&self, bytes: &[u8]) -> String {
         let described = match self {
@@ -126,12 +135,19 @@ impl AppRow {
 }
 
 fn describe_entry(entry: Entry) -> String {
-    let EventPlace { epoch, plog, ws, wlog } = entry.place();
-    let place = format!("{} of epoch {}, event {} of workspace {}", plog.0, epoch.0, wlog.0, ws.0);
+    let of_event = |EventPlace { epoch, plog, ws, wlog }: EventPlace| {
+        format!("{} of epoch {}, event {} of workspace {}", plog.0, epoch.0, wlog.0, ws.0)
+    };
     match entry {
         Entry::Event(event) => {
-            format!("event {place}: {} with {} records", event.command, event.changes.len())
+            let (place, records) = (of_event(event.place), event.changes.len());
+            format!("event {place}: {} with {records} records", event.command)
         }
-        Entry::Marker(marker) => format!("marker {place}, marked in epoch {}", marker.marked.0),
+        Entry::Marker(Marker { place, marked, .. }) => {
+            format!("marker {}, marked in epoch {}", of_event(place), marked.0)
+        }
+        Entry::Fencing(FencingEntry { epoch, partition, plog, .. }) => {
+            format!("fencing entry {} of epoch {} of partition {partition}", plog.0, epoch.0)
+        }
     }
 }

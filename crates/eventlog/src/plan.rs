@@ -22,8 +22,8 @@ pub(crate) use self::{
     row_write::{RecordBasis, RowKind, RowWrite, WriteMode},
 };
 use crate::{
-    AppRow, EventPlace, Offset, PreparedEvent, RecordId, TrustLevel, Version, WsId,
-    app_row::LONGEST_KEY, layout::NEIGHBOUR_KEY, prepared::RecordWrite,
+    AppRow, Offset, PreparedEvent, RecordId, TrustLevel, Version, WsId, app_row::LONGEST_KEY,
+    layout::NEIGHBOUR_KEY, prepared::RecordWrite,
 };
 
 /// The rules by which the rows of an application are written.
@@ -94,7 +94,7 @@ impl Rules {
     /// which is not behind the end that B knows. If another event is there, the insert of A is
     /// refused.
     fn plog_mode(self, group: &[PreparedEvent]) -> WriteMode {
-        let is_first = group.first().is_some_and(|event| event.place.plog == self.first);
+        let is_first = group.first().is_some_and(|event| event.plog == self.first);
         match self.level {
             TrustLevel::Two if !is_first => WriteMode::Ordered(None),
             _ => WriteMode::Conditional(None),
@@ -151,7 +151,7 @@ impl Rules {
         let ((hash, after), time) = (event.answer.as_ref()?, event.time?);
         let age = Duration::from_micros(self.now.as_micros().saturating_sub(time.as_micros()));
         let ttl = self.answers_kept.checked_sub(age).filter(|left| !left.is_zero())?;
-        let row = AppRow::Answer(event.place.ws, *hash);
+        let row = AppRow::Answer(event.in_ws?.0, *hash);
         Some(RowWrite {
             row,
             key: row.key_in(keys),
@@ -183,17 +183,17 @@ enum PlannedRecord {
 
 impl PlannedGroup {
     fn add(&mut self, event: &PreparedEvent) -> Result<()> {
-        let EventPlace { epoch, plog, ws, wlog } = event.place;
-        let order = Order::from_parts(event.marked.unwrap_or(epoch).0, plog.0)?;
-        let row = AppRow::Plog(self.rules.partition, plog);
+        let order = Order::from_parts(event.marked.unwrap_or(event.epoch).0, event.plog.0)?;
+        let row = AppRow::Plog(self.rules.partition, event.plog);
         let plog = self.logged(row, event, order, self.plog_mode.clone());
         self.writes.plog.push(plog);
+        let Some((ws, wlog)) = event.in_ws else { return Ok(()) };
         let order_of_new = self.rules.order_of_new_entry(order);
         let mode = self.rules.wlog_mode(event.marked.is_some());
         let wlog = self.logged(AppRow::Wlog(ws, wlog), event, order_of_new, mode);
         self.writes.rest.push(wlog);
         for record in &event.records {
-            self.add_record(event, record, order);
+            self.add_record(event, (ws, record), order);
         }
         self.writes.rest.extend(self.rules.answer(event, order, &mut self.keys));
         Ok(())
@@ -217,10 +217,14 @@ impl PlannedGroup {
         }
     }
 
-    fn add_record(&mut self, event: &PreparedEvent, record: &RecordWrite, order: Order) {
+    fn add_record(
+        &mut self,
+        event: &PreparedEvent,
+        (ws, record): (WsId, &RecordWrite),
+        order: Order,
+    ) {
         let RecordWrite { id, replaces, before, after } = record;
-        let EventPlace { epoch, plog, ws, .. } = event.place;
-        let version = Version { epoch, plog };
+        let version = Version { epoch: event.epoch, plog: event.plog };
         let written = self.written.get(&(ws, *id)).copied();
         let basis = match written {
             _ if event.in_log => RecordBasis::InLog,

@@ -1,18 +1,22 @@
-//! Events that are ready to be written.
+//! Entries of a log that are ready to be written.
 
 use bytes::Bytes;
 use clock::WallTime;
 use istorage::FoundRow;
 
 use crate::{
-    AppRow, Entry, Epoch, Event, EventPlace, Marker, RecordChange, RecordId, StoredAnswer, Version,
-    wire::Pages,
+    AppRow, Entry, Epoch, Event, EventPlace, FencingEntry, Marker, Offset, RecordChange, RecordId,
+    StoredAnswer, Version, WsId, wire::Pages,
 };
 
 /// An event that is ready to be written: its bytes, and the bytes of the rows that follow from it.
+/// A fencing entry is prepared in the same way, and no row follows from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreparedEvent {
-    pub(crate) place: EventPlace,
+    pub(crate) epoch: Epoch,
+    pub(crate) plog: Offset,
+    /// The workspace, and the offset in its log; `None` for a fencing entry.
+    pub(crate) in_ws: Option<(WsId, Offset)>,
     pub(crate) time: Option<WallTime>,
     pub(crate) entry: Bytes,
     /// The epoch of the leader that marked the event, if this is a marker.
@@ -43,7 +47,7 @@ impl PreparedEvent {
         event: &Event,
         mut before: impl FnMut(RecordId) -> Option<FoundRow>,
     ) -> PreparedEvent {
-        let EventPlace { epoch, plog, ws, .. } = event.place;
+        let EventPlace { epoch, plog, ws, wlog } = event.place;
         let version = Version { epoch, plog };
         // All parts are kept equally long, so they share one allocation.
         let mut pages = Pages::with_capacity(1_024, 1 + event.changes.len());
@@ -68,7 +72,9 @@ impl PreparedEvent {
             (repeatable.key, answer.to_bytes())
         });
         PreparedEvent {
-            place: event.place,
+            epoch,
+            plog,
+            in_ws: Some((ws, wlog)),
             time: Some(event.time),
             entry,
             marked: None,
@@ -78,14 +84,34 @@ impl PreparedEvent {
         }
     }
 
+    /// Prepares a fencing entry.
+    pub(crate) fn fencing(fencing: &FencingEntry) -> PreparedEvent {
+        PreparedEvent {
+            epoch: fencing.epoch,
+            plog: fencing.plog,
+            in_ws: None,
+            time: Some(fencing.time),
+            entry: fencing.to_bytes(),
+            marked: None,
+            in_log: false,
+            records: Vec::new(),
+            answer: None,
+        }
+    }
+
     /// Prepares an entry that is already in the log of its partition with these bytes.
     pub(crate) fn again(entry: &Entry, bytes: Bytes) -> PreparedEvent {
         match entry {
             Entry::Event(event) => {
                 PreparedEvent { entry: bytes, in_log: true, ..PreparedEvent::new(event, |_| None) }
             }
+            Entry::Fencing(fencing) => {
+                PreparedEvent { entry: bytes, in_log: true, ..PreparedEvent::fencing(fencing) }
+            }
             Entry::Marker(Marker { place, marked, .. }) => PreparedEvent {
-                place: *place,
+                epoch: place.epoch,
+                plog: place.plog,
+                in_ws: Some((place.ws, place.wlog)),
                 time: None,
                 entry: bytes,
                 marked: Some(*marked),
@@ -96,19 +122,22 @@ impl PreparedEvent {
         }
     }
 
-    /// Returns the place of the event.
-    pub fn place(&self) -> EventPlace {
-        self.place
+    /// Returns the place of the event; `None` for a fencing entry, which is in no workspace.
+    pub fn place(&self) -> Option<EventPlace> {
+        let (epoch, plog) = (self.epoch, self.plog);
+        self.in_ws.map(|(ws, wlog)| EventPlace { epoch, plog, ws, wlog })
     }
 
     /// Returns the rows of the records that the event writes, and their bytes. The flag tells
     /// whether the row was read before the event and hides ordered writes. Such a row is written
     /// conditionally, and so it still hides them afterwards.
     pub fn records(&self) -> impl Iterator<Item = (AppRow, &Bytes, bool)> {
-        let ws = self.place.ws;
-        self.records.iter().map(move |record| {
-            let hides_ordered = record.before.as_ref().is_some_and(|before| before.hides_ordered);
-            (AppRow::Record(ws, record.id), &record.after, hides_ordered)
+        self.in_ws.into_iter().flat_map(move |(ws, _)| {
+            self.records.iter().map(move |record| {
+                let before = record.before.as_ref();
+                let hides_ordered = before.is_some_and(|before| before.hides_ordered);
+                (AppRow::Record(ws, record.id), &record.after, hides_ordered)
+            })
         })
     }
 

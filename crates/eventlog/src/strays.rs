@@ -39,7 +39,8 @@ impl Log {
         }
         let row = AppRow::Plog(self.partition, writer.version.plog);
         let Some(bytes) = self.get(row).await? else { return Ok(true) };
-        Ok(!writer.is_at(self.reader.entry(row, &bytes)?.place()))
+        let in_log = self.reader.entry(row, &bytes)?.place();
+        Ok(!in_log.is_some_and(|place| writer.is_at(place)))
     }
 
     /// Returns the condition under which a write replaces a stray; `None` if the row is no stray.

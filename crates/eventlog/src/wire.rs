@@ -10,12 +10,13 @@ use serde::{Deserialize, Serialize};
 
 pub use self::format::DecodeError;
 use self::format::{
-    ANSWER, CHECKSUM, CORRUPTED, DEPLOYMENT, EVENT, FORMATS, RECORD, WireAnswer, WireCorrupted,
-    WireDrawn, WireEvent, WirePlace, WireStored,
+    ANSWER, CHECKSUM, CORRUPTED, DEPLOYMENT, EVENT, FENCING, FORMATS, RECORD, WireAnswer,
+    WireCorrupted, WireDrawn, WireEvent, WireFencing, WirePlace, WireStored,
 };
 pub(crate) use self::{encode::Pages, format::malformed};
 use crate::{
-    DrawnNumber, Entry, Epoch, Event, EventPlace, Marker, StoredAnswer, StoredRecord, WsId,
+    DrawnNumber, Entry, Epoch, Event, EventPlace, FencingEntry, Marker, StoredAnswer, StoredRecord,
+    WsId,
 };
 
 impl Entry {
@@ -24,6 +25,7 @@ impl Entry {
         match self {
             Entry::Event(event) => event.to_bytes(),
             Entry::Marker(corrupted) => corrupted.to_bytes(),
+            Entry::Fencing(fencing) => fencing.to_bytes(),
         }
     }
 
@@ -44,6 +46,7 @@ impl Entry {
                 let bytes = Bytes::copy_from_slice(bytes);
                 Ok(Entry::Marker(Marker { place, marked, drawn, bytes }))
             }
+            (FENCING, body) => Ok(Entry::Fencing(read::<WireFencing>(body)?.into())),
             (RECORD | ANSWER | DEPLOYMENT, _) => {
                 Err(malformed("the bytes are not an entry of a log"))
             }
@@ -70,6 +73,13 @@ impl Marker {
     }
 }
 
+impl FencingEntry {
+    /// Returns the bytes of the entry.
+    pub fn to_bytes(&self) -> Bytes {
+        write(FENCING, &WireFencing::from(*self))
+    }
+}
+
 impl StoredRecord {
     /// Returns the bytes of the record. The same record always has the same bytes.
     pub fn to_bytes(&self) -> Bytes {
@@ -89,7 +99,7 @@ impl StoredRecord {
                 let record = record.into_record(&names)?;
                 Ok(StoredRecord { ws: WsId(ws), version: version.into(), record })
             }
-            (EVENT | CORRUPTED | ANSWER | DEPLOYMENT, _) => {
+            (EVENT | CORRUPTED | ANSWER | DEPLOYMENT | FENCING, _) => {
                 Err(malformed("the bytes are not a record"))
             }
             (other, _) => Err(DecodeError::OtherVersion(other)),
@@ -115,7 +125,7 @@ impl StoredAnswer {
                 let answer = Bytes::copy_from_slice(answer);
                 Ok(StoredAnswer { place: place.into(), key, body, answer })
             }
-            (EVENT | CORRUPTED | RECORD | DEPLOYMENT, _) => {
+            (EVENT | CORRUPTED | RECORD | DEPLOYMENT | FENCING, _) => {
                 Err(malformed("the bytes are not an answer"))
             }
             (other, _) => Err(DecodeError::OtherVersion(other)),
@@ -154,7 +164,7 @@ pub(crate) fn read_deployment(bytes: &[u8]) -> Result<(DeployedLevel, &str), Dec
                 None => Ok((level, schema)),
             }
         }
-        (EVENT | CORRUPTED | RECORD | ANSWER, _) => {
+        (EVENT | CORRUPTED | RECORD | ANSWER | FENCING, _) => {
             Err(malformed("the bytes are not a deployment"))
         }
         (other, _) => Err(DecodeError::OtherVersion(other)),
@@ -167,6 +177,14 @@ pub(crate) fn place_in_damaged(bytes: &[u8]) -> Option<EventPlace> {
     let (tag, body) = bytes.split_first()?;
     let (place, _) = postcard::take_from_bytes::<WirePlace>(body).ok()?;
     (*tag == EVENT).then(|| place.into())
+}
+
+/// Returns the fencing entry that the bytes of a damaged entry still name. The checksum is wrong,
+/// so the entry is only a hint.
+pub(crate) fn fencing_in_damaged(bytes: &[u8]) -> Option<FencingEntry> {
+    let (tag, body) = bytes.split_first()?;
+    let (fencing, _) = postcard::take_from_bytes::<WireFencing>(body).ok()?;
+    (*tag == FENCING).then(|| fencing.into())
 }
 
 /// Returns the first byte and the body, if the checksum is right.

@@ -5,8 +5,9 @@
 use bytes::Bytes;
 use clock::WallTime;
 use eventlog::{
-    DecodeError, DrawnNumber, Entry, Epoch, Event, EventPlace, Idempotency, Marker, Offset, Parent,
-    Record, RecordChange, RecordId, StoredAnswer, StoredRecord, TableKind, Value, Version, WsId,
+    AppRow, DamagedRow, DecodeError, DrawnNumber, Entry, Epoch, Event, EventPlace, FencingEntry,
+    Idempotency, Marker, Offset, Parent, Record, RecordChange, RecordId, StoredAnswer,
+    StoredRecord, TableKind, Value, Version, WsId,
 };
 
 /// The advice for a changed format. A new first byte changes the deployment, too: a program refuses
@@ -94,6 +95,11 @@ fn corrupted() -> Entry {
     Entry::Marker(Marker { place: place(), marked, drawn, bytes })
 }
 
+fn fencing() -> Entry {
+    let time = WallTime::from_millis(1_700_000_000_000);
+    Entry::Fencing(FencingEntry { epoch: Epoch(7), partition: 300, plog: Offset(301), time })
+}
+
 fn hex(bytes: &[u8]) -> String {
     let lines =
         bytes.chunks(32).map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect());
@@ -106,6 +112,7 @@ fn every_byte_is_pinned() {
         (empty(), include_str!("golden/empty.hex")),
         (full(), include_str!("golden/full.hex")),
         (corrupted(), include_str!("golden/corrupted.hex")),
+        (fencing(), include_str!("golden/fencing.hex")),
     ] {
         let bytes = entry.to_bytes();
         assert_eq!(hex(&bytes), golden, "{NEW_FORMAT}{entry:?}");
@@ -115,7 +122,7 @@ fn every_byte_is_pinned() {
 
 #[test]
 fn a_wrong_bit_is_detected() {
-    for entry in [empty(), full(), corrupted()] {
+    for entry in [empty(), full(), corrupted(), fencing()] {
         let bytes = entry.to_bytes().to_vec();
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
@@ -137,7 +144,7 @@ fn sealed(body: &[u8]) -> Vec<u8> {
 fn bytes_with_a_right_checksum_and_wrong_content_are_reported_as_such() {
     assert_eq!(Entry::from_bytes(&sealed(&[])), Err(DecodeError::Checksum));
     assert_eq!(Entry::from_bytes(&sealed(&[200, 1])), Err(DecodeError::OtherVersion(200)));
-    for entry in [empty(), full(), corrupted()] {
+    for entry in [empty(), full(), corrupted(), fencing()] {
         let bytes = entry.to_bytes();
         let body = &bytes[..bytes.len() - 4];
         let more = Entry::from_bytes(&sealed(&[body, &[0]].concat()));
@@ -145,6 +152,27 @@ fn bytes_with_a_right_checksum_and_wrong_content_are_reported_as_such() {
         let less = Entry::from_bytes(&sealed(&body[..body.len() - 1]));
         assert!(matches!(less, Err(DecodeError::Malformed(_))), "{less:?}");
     }
+}
+
+/// A fencing entry belongs to one row of the log of its partition, and to no log of a workspace.
+#[test]
+fn a_fencing_entry_is_read_only_in_its_own_row() {
+    let (bytes, partitions) = (fencing().to_bytes(), 1_000.try_into().unwrap());
+    let own = AppRow::Plog(300, Offset(301));
+    assert_eq!(own.entry(&bytes, partitions), Ok(fencing()));
+    for row in [
+        AppRow::Plog(300, Offset(302)),
+        AppRow::Plog(299, Offset(301)),
+        AppRow::Wlog(WsId(300), Offset(301)),
+    ] {
+        let misplaced = DamagedRow::Misplaced { row, named: own };
+        assert_eq!(row.entry(&bytes, partitions), Err(misplaced));
+    }
+    assert!(own.hints_at_fencing(&[&bytes[..bytes.len() - 1], &[0]].concat()));
+    assert!(!AppRow::Plog(299, Offset(301)).hints_at_fencing(&bytes));
+    assert!(!own.hints_at_fencing(&empty().to_bytes()));
+    assert_eq!(own.hinted_place(&bytes), None);
+    assert_eq!(own.describe(&bytes), "fencing entry 301 of epoch 7 of partition 300");
 }
 
 #[test]
@@ -161,7 +189,7 @@ fn a_record_is_stored_with_the_event_that_wrote_it() {
         let other = Entry::from_bytes(&bytes);
         assert!(matches!(other, Err(DecodeError::Malformed(_))), "{other:?}");
     }
-    for entry in [empty(), corrupted()] {
+    for entry in [empty(), corrupted(), fencing()] {
         let other = StoredRecord::from_bytes(&entry.to_bytes());
         assert!(matches!(other, Err(DecodeError::Malformed(_))), "{other:?}");
     }

@@ -122,7 +122,7 @@ async fn an_event_of_an_earlier_leader_behind_a_later_epoch_is_not_accepted() {
             let plog: Vec<Entry> =
                 next.reader().plog(PARTITION, Offset(3), None).try_collect().await.unwrap();
             assert_eq!(
-                plog[0].place().epoch,
+                plog[0].epoch(),
                 Epoch(4),
                 "the next write replaces the event of the earlier leader"
             );

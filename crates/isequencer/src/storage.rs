@@ -7,13 +7,13 @@ use futures::stream::BoxStream;
 
 use crate::{NumberKey, Offset, SeqId, WsId};
 
-/// The numbers that an event of the log drew.
+/// The numbers that an entry of the log drew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedEvent {
-    /// The offset of the event in the log.
+    /// The offset of the entry in the log.
     pub offset: Offset,
     /// The last number of each sequence that the event drew from. The order is free, and a sequence
-    /// may occur several times.
+    /// may occur several times. An entry without an event drew no number.
     pub numbers: Vec<(NumberKey, u64)>,
 }
 
@@ -54,8 +54,8 @@ pub trait SeqStorage: fmt::Debug + Send + Sync + 'static {
     /// offset of an earlier leadership, or by a lower one of the same leadership.
     async fn write(&self, numbers: &[(NumberKey, u64)], next: Offset) -> Result<(), StorageError>;
 
-    /// Reads the events of the log from this offset to the end, without gaps, with the numbers that
-    /// each event drew.
+    /// Reads the entries of the log from this offset to the end, without gaps, with the numbers that
+    /// each event drew. Every entry takes an offset, also one without an event.
     ///
     /// An event must be applied before it is returned: the caller stores the offset behind the
     /// event, and relies on the event being applied.

@@ -237,6 +237,13 @@ impl<'s> Transaction<'s> {
         offset
     }
 
+    /// Takes the next offset for an entry of the log that draws no number. From now on the entry may
+    /// be written.
+    pub fn keep_without_numbers(&mut self) -> Offset {
+        self.discard_forgotten_command();
+        self.keep()
+    }
+
     /// Records that all draws belong to kept commands.
     pub(crate) fn keep_draws(&mut self) {
         self.kept = self.sequencer.drawn.len();

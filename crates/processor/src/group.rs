@@ -4,6 +4,7 @@
 //! Invariant: no command of a group is answered before the write outcome of the group is known.
 
 mod execute;
+mod fence;
 mod lookup;
 mod read_ahead;
 
@@ -65,8 +66,8 @@ pub(crate) enum NodeRole {
 struct WaitingCommand {
     reply: Reply,
     outcome: CommandOutcome,
-    /// The number of events of the group that the command could see.
-    visible_events: usize,
+    /// The number of entries of the group on which a rejection of the command rests.
+    rests_on: usize,
 }
 
 #[derive(Debug)]
@@ -161,8 +162,12 @@ impl CommandGroup {
     /// answers with the rejection. Command 1 creates a singleton; command 2 is rejected because the
     /// singleton exists; the write of the group fails. So the singleton does not exist, and the
     /// rejection of command 2 would be wrong. Command 2 is answered "busy".
+    ///
+    /// Invariant: after a rejection, no event of a former leader comes into the log. See
+    /// [`CommandGroup::fence`].
     pub(crate) fn answer(&mut self, written: &WriteOutcome, role: NodeRole) {
-        let places: Vec<EventPlace> = self.events.iter().map(PreparedEvent::place).collect();
+        // A fencing entry is the only entry of its group, so each index is that of an event.
+        let places: Vec<EventPlace> = self.events.iter().filter_map(PreparedEvent::place).collect();
         // The answers of the events that other commands of the group share.
         let mut answers: HashMap<usize, Answer> = HashMap::new();
         if self
@@ -176,7 +181,7 @@ impl CommandGroup {
                 }
             }
         }
-        for WaitingCommand { reply, outcome, visible_events } in self.waiting.drain(..) {
+        for WaitingCommand { reply, outcome, rests_on } in self.waiting.drain(..) {
             let is_repeated = matches!(outcome, CommandOutcome::DuplicateInGroup(_));
             let answered = match outcome {
                 CommandOutcome::Event(event, answer) => {
@@ -187,10 +192,9 @@ impl CommandGroup {
                     of_event(written, places[event], event, answer, is_repeated)
                 }
                 CommandOutcome::AlreadyDone(done) => Ok(done),
-                // The handler rejected the command after it saw events that were not written.
-                CommandOutcome::Refused(Refused::Rejected(_))
-                    if visible_events > written.committed =>
-                {
+                // The handler rejected the command after it saw events that were not written, or
+                // the end of the log is not fenced.
+                CommandOutcome::Refused(Refused::Rejected(_)) if rests_on > written.committed => {
                     Err(match not_written(written) {
                         Refused::Unknown(_) => {
                             let why = "the outcome of earlier commands of the group is unknown";
@@ -279,7 +283,7 @@ mod tests {
     fn after_unknown_outcome(role: NodeRole) -> Answered {
         let (reply, _, mut answered) = Reply::new(CommandSpan::default());
         let rejected = CommandOutcome::Refused(Refused::Rejected(Rejection::conflict("it exists")));
-        let waiting = vec![WaitingCommand { reply, outcome: rejected, visible_events: 1 }];
+        let waiting = vec![WaitingCommand { reply, outcome: rejected, rests_on: 1 }];
         let unknown = Error::Unknown(istorage::Error::outcome_unknown("no answer"));
         let written = WriteOutcome {
             committed: 0,

@@ -43,6 +43,11 @@ impl PartitionContext {
         GroupView { overlay, known_rows, log: &self.log, log_end: self.log_end }
     }
 
+    /// Whether no late write of a former leader can put an event at the end of the log any more.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.log.is_fenced(self.log_end.epoch)
+    }
+
     /// Reads rows and numbers that no command needs. Returns the reason if the storage does not
     /// answer.
     ///

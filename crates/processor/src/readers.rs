@@ -44,8 +44,14 @@ impl Commands {
             // offset, each event is in the PLog, and the check is not needed.
             let is_shown = move |entry: &Entry| {
                 let (place, log) = (entry.place(), Arc::clone(&log));
-                let is_known = known.is_some_and(|known| place.wlog <= known);
-                async move { Ok(place.plog < end && (is_known || log.has_event(place).await?)) }
+                async move {
+                    // Each entry of a WLog has a place in it.
+                    let Some(place) = place.filter(|place| place.plog < end) else {
+                        return Ok(false);
+                    };
+                    let is_known = known.is_some_and(|known| place.wlog <= known);
+                    Ok(is_known || log.has_event(place).await?)
+                }
             };
             Ok(entries.try_take_while(is_shown))
         };
@@ -101,7 +107,8 @@ impl Commands {
         }
     }
 
-    /// Reads the PLog from an event on, up to the last event that is applied. If an event is
+    /// Reads the PLog from an entry on, up to the last entry that is applied: events, markers and
+    /// fencing entries. If an event is
     /// missing or damaged, the stream ends with an error, and [`Commands::damaged`] reports the
     /// row.
     ///
@@ -120,7 +127,7 @@ impl Commands {
             commands.note_read(row..=row, read);
             next = next.next();
         });
-        let is_shown = move |entry: &Entry| std::future::ready(Ok(entry.place().plog < end));
+        let is_shown = move |entry: &Entry| std::future::ready(Ok(entry.plog() < end));
         Ok(entries.try_take_while(is_shown).boxed())
     }
 

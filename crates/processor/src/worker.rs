@@ -32,7 +32,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const LONG_WRITE: Duration = Duration::from_secs(1);
 
 /// The interval of the leadership check while there is no command. A command that arrives causes a
-/// check at once.
+/// check at once. After a takeover the first of these checks also fences the end of the log, if no
+/// command did.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One part in `ANSWER_SHARE` of the time to stop is reserved for the answer to the caller. The
@@ -200,7 +201,12 @@ impl Worker {
                         if !self.until_restored().await? || !self.wait_for_flush().await? {
                             return Ok(());
                         }
-                        continue;
+                        // Without commands, the group fences the end of the log. A simpler version
+                        // does nothing. A late event of the former leader would stay invisible
+                        // until the next command, which may come much later.
+                        if self.groups.partition.is_fenced() {
+                            continue;
+                        }
                     }
                 }
             }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 use eventlog::{
-    AppRow, DamagedEvent, DamagedRow, DrawnNumber, EventNeighbours, EventPlace, Marker, Offset,
-    Repair, WsId,
+    AppRow, DamagedEvent, DamagedFencing, DamagedRow, DrawnNumber, EventNeighbours, EventPlace,
+    Marker, Offset, PlaceEvidence, Repair, WsId,
 };
 use isequencer::{SeqId, Sequence, standard};
 
@@ -79,6 +79,11 @@ pub enum MarkError {
     /// The damaged bytes still name another place.
     #[error("the damaged bytes name event {} of workspace {}: give this place, or ignore the damaged bytes", .0.wlog.0, .0.ws.0)]
     OtherPlace(EventPlace),
+    /// The damaged bytes still name a fencing entry.
+    #[error(
+        "the damaged bytes name a fencing entry, which has no workspace: write the entry again (`--fencing`), or ignore the damaged bytes"
+    )]
+    IsFencing,
     /// The workspace is in another partition. No leader of this partition would read a marker in
     /// its log.
     #[error("workspace {} is not in partition {partition}", .ws.0)]
@@ -95,7 +100,7 @@ pub enum MarkError {
     )]
     Ordered(AppRow),
     /// The row may be a damaged event.
-    #[error("{0} may be a damaged event: mark the event, or state that no node wrote the row")]
+    #[error("{0} may be a damaged event: mark the event, or state that it is none")]
     MayBeEvent(AppRow),
     /// The row was an event: the log goes on behind it, or other rows name it.
     #[error("the row at offset {} was an event, because the log goes on behind it, or other rows name it: mark the event", .0.0)]
@@ -172,13 +177,11 @@ impl PartitionStorage {
             return Err(MarkError::OtherPartition { ws, partition: self.log.partition() });
         }
         let row = AppRow::Plog(self.log.partition(), plog);
-        let event = self.log.damaged(plog, ws, wlog).await.map_err(|error| match error {
-            eventlog::Error::DamagedRow(DamagedRow::Missing(missing)) if missing == row => {
-                MarkError::NoRow(row)
-            }
-            error => error.into(),
-        })?;
+        let event = self.log.damaged(plog, ws, wlog).await.map_err(|error| no_row(error, row))?;
         let event = event.ok_or(MarkError::Readable(plog))?;
+        if row.hints_at_fencing(event.found()) && !ignores_hint {
+            return Err(MarkError::IsFencing);
+        }
         if let Some(hint) = row.hinted_place(event.found())
             && (hint.ws, hint.wlog) != (ws, wlog)
             && !ignores_hint
@@ -221,6 +224,44 @@ impl PartitionStorage {
             return Ok(None);
         }
         Ok(Some(self.log.mark(&plan.event, plan.drawn).await?))
+    }
+
+    /// Plans to write a fencing entry again that cannot be read. Writes nothing.
+    ///
+    /// An operator states that the row was a fencing entry. The statement is refused if another row
+    /// shows that the row was an event: its numbers would be given again. If the damaged bytes do
+    /// not name a fencing entry, a trace of an event is enough for a refusal, unless
+    /// `ignores_hint`.
+    ///
+    /// # Errors
+    /// Fails with the reason for which the entry is not written.
+    pub async fn plan_fencing(
+        &self,
+        plog: Offset,
+        ignores_hint: bool,
+    ) -> Result<DamagedFencing, MarkError> {
+        let row = AppRow::Plog(self.log.partition(), plog);
+        let damaged = self.log.damaged_fencing(plog).await.map_err(|error| no_row(error, row))?;
+        let damaged = damaged.ok_or(MarkError::Readable(plog))?;
+        if let Some(hint) = row.hinted_place(damaged.found()).filter(|_| !ignores_hint) {
+            return Err(MarkError::OtherPlace(hint));
+        }
+        let places = self.log.reader().place_candidates(self.log.partition(), plog).await?;
+        if places.iter().any(|place| place.evidence == PlaceEvidence::Copy) {
+            return Err(MarkError::WasEvent(plog));
+        }
+        if !places.is_empty() && !row.hints_at_fencing(damaged.found()) && !ignores_hint {
+            return Err(MarkError::MayBeEvent(row));
+        }
+        Ok(damaged)
+    }
+
+    /// Writes a fencing entry again, so that the entries behind it can be read again.
+    ///
+    /// # Errors
+    /// Fails with a violation if the row has changed since the plan.
+    pub async fn restore_fencing(&self, plan: &DamagedFencing) -> Result<(), MarkError> {
+        Ok(self.log.restore_fencing(plan).await?)
     }
 
     /// Removes a row that holds exactly these bytes.
@@ -371,6 +412,16 @@ impl PartitionStorage {
             above.push(drawn);
         }
         Ok(above)
+    }
+}
+
+/// The reason why the damaged row was not found.
+fn no_row(error: eventlog::Error, row: AppRow) -> MarkError {
+    match error {
+        eventlog::Error::DamagedRow(DamagedRow::Missing(missing)) if missing == row => {
+            MarkError::NoRow(row)
+        }
+        error => error.into(),
     }
 }
 

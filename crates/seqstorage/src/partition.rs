@@ -178,18 +178,18 @@ impl SeqStorage for PartitionStorage {
 
 /// Returns the numbers that an entry of the log drew.
 fn logged(entry: &Entry) -> Result<LoggedEvent, StorageError> {
-    let place = entry.place();
+    let ws = entry.place().map(|place| WsId(place.ws.0));
     let number = |drawn: &eventlog::DrawnNumber| {
-        (NumberKey { ws: WsId(place.ws.0), seq: SeqId(drawn.seq) }, drawn.last)
+        ws.map(|ws| (NumberKey { ws, seq: SeqId(drawn.seq) }, drawn.last))
     };
     let is_counted = |(key, last): &(NumberKey, u64)| {
         let is_record_id = [standard::RECORD_ID, standard::CRECORD_ID].contains(&key.seq);
         !is_record_id || *last >= FIRST_COUNTED_RECORD_ID
     };
-    let numbers = entry.drawn().iter().map(number).filter(is_counted).collect();
-    let offset = Offset::new(place.plog.0).ok_or_else(|| {
+    let numbers = entry.drawn().iter().filter_map(number).filter(is_counted).collect();
+    let offset = Offset::new(entry.plog().0).ok_or_else(|| {
         StorageError(
-            format!("the offset {} of an event is no offset of a log", place.plog.0).into(),
+            format!("the offset {} of an event is no offset of a log", entry.plog().0).into(),
         )
     })?;
     Ok(LoggedEvent { offset, numbers })
@@ -197,7 +197,7 @@ fn logged(entry: &Entry) -> Result<LoggedEvent, StorageError> {
 
 #[cfg(test)]
 mod tests {
-    use eventlog::{DrawnNumber, Epoch, EventPlace, Marker};
+    use eventlog::{DrawnNumber, Epoch, EventPlace, FencingEntry, Marker};
 
     use super::*;
 
@@ -216,6 +216,15 @@ mod tests {
         assert_eq!(offset.get(), 9);
         assert!(numbers.iter().all(|(key, _)| key.ws == WsId(7)));
         numbers.into_iter().map(|(key, last)| (key.seq.0, last)).collect()
+    }
+
+    #[test]
+    fn a_fencing_entry_takes_an_offset_and_no_number() {
+        let (epoch, plog) = (Epoch(2), eventlog::Offset(9));
+        let time = clock::WallTime::from_nanos(0);
+        let entry = Entry::Fencing(FencingEntry { epoch, partition: 1, plog, time });
+        let LoggedEvent { offset, numbers } = logged(&entry).unwrap();
+        assert_eq!((offset.get(), numbers.len()), (9, 0));
     }
 
     /// In an earlier time, record ids below the bound led to several tables (i688). The bound does

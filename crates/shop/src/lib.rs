@@ -8,7 +8,8 @@
 //! or if the log differs from the answers.
 //!
 //! Two wrappers of a storage disturb a node: a [`StallingStorage`] lets the node stand still at one
-//! of its calls, and a [`NarrowStorage`] cannot write groups atomically.
+//! of its calls, and a [`NarrowStorage`] cannot write groups atomically. A [`LateStorage`] says that
+//! its writes may land late.
 //!
 //! [`http_client`] sends requests to a node that has the HTTP API, and a [`Follower`] follows a
 //! log.
@@ -22,6 +23,7 @@ mod application;
 mod database;
 mod follower;
 pub mod http_client;
+mod late_storage;
 mod narrow_storage;
 mod stalling_storage;
 mod stored_state;
@@ -33,6 +35,7 @@ pub use application::{
 };
 pub use database::{ShopDatabase, ShopNode, ShopNodeSettings};
 pub use follower::Follower;
+pub use late_storage::LateStorage;
 pub use narrow_storage::{NarrowStorage, WriteSteps};
 pub use stalling_storage::{StallPoint, StallingStorage};
 pub use stored_state::{CheckOptions, StoredState, check, check_with};

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use clock::WallTime;
 use eventlog::{
-    AppRow, Entry, Epoch, Event, EventPlace, Offset, RecordId, StoredRecord, TableKind, Version,
-    WsId, layout::NEIGHBOURS,
+    AppRow, Entry, Epoch, Event, EventPlace, FencingEntry, Offset, RecordId, StoredRecord,
+    TableKind, Version, WsId, layout::NEIGHBOURS,
 };
 use futures::TryStreamExt;
 use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID, WLOG_OFFSET};
@@ -33,6 +34,10 @@ pub struct CheckOptions {
 pub struct StoredState {
     /// All events, in the order of the log.
     pub events: Vec<Event>,
+    /// The fencing entries of the log.
+    pub fencings: Vec<FencingEntry>,
+    /// The epoch and the time of the last entry of the log; `None` if the log is empty.
+    last: Option<(Epoch, WallTime)>,
     /// All records.
     pub records: HashMap<(WsId, RecordId), StoredRecord>,
     /// The last offset in the log of each workspace.
@@ -42,13 +47,23 @@ pub struct StoredState {
 }
 
 impl StoredState {
+    /// The offset of the next entry of the log.
+    #[must_use]
+    pub fn next(&self) -> Offset {
+        Offset((self.events.len() + self.fencings.len()) as u64 + 1)
+    }
+
+    /// Checks that an entry may follow the last one.
+    fn note(&mut self, epoch: Epoch, plog: Offset, time: WallTime) {
+        assert_eq!(plog, self.next(), "the log has a gap");
+        let before = self.last.replace((epoch, time));
+        let follows = before.is_none_or(|before| before.0 <= epoch && before.1 <= time);
+        assert!(follows, "the epoch or the time fell at {plog:?}: {before:?} {:?}", self.last);
+    }
+
     fn add(&mut self, event: Event, options: CheckOptions) {
         let EventPlace { epoch, plog, ws, wlog } = event.place;
-        assert_eq!(plog.0, self.events.len() as u64 + 1, "the log has a gap");
-        if let Some(before) = self.events.last() {
-            assert!(before.place.epoch <= epoch, "the epoch fell: {before:?} {event:?}");
-            assert!(before.time <= event.time, "the time fell: {before:?} {event:?}");
-        }
+        self.note(epoch, plog, event.time);
         let last = self.wlogs.entry(ws).or_default();
         *last += 1;
         assert!(*last <= wlog.0, "the offset in the log of a workspace did not grow: {event:?}");
@@ -113,12 +128,18 @@ pub async fn check_with(
     let mut state = StoredState::default();
     let mut entries = reader.plog(partition, Offset::FIRST, None);
     while let Some(entry) = entries.try_next().await.expect("the log can be read") {
-        let Entry::Event(event) = entry else { panic!("{entry:?} was not marked here") };
-        let last = state.events.last().map_or(Epoch(0), |last| last.place.epoch);
-        if options.since.is_some() && event.place.epoch < last {
+        let last = state.last.map_or(Epoch(0), |(epoch, _)| epoch);
+        if options.since.is_some() && entry.epoch() < last {
             break;
         }
-        state.add(*event, options);
+        match entry {
+            Entry::Event(event) => state.add(*event, options),
+            Entry::Fencing(fencing) => {
+                state.note(fencing.epoch, fencing.plog, fencing.time);
+                state.fencings.push(fencing);
+            }
+            Entry::Marker(_) => panic!("{entry:?} was not marked here"),
+        }
     }
     match options.since {
         None => check_all(shop_db, partition, &state, options).await,
@@ -186,11 +207,14 @@ async fn check_rows(
             *expected.entry(row.key().pkey).or_default() += 1;
         }
     }
+    for fencing in &state.fencings {
+        *expected.entry(AppRow::Plog(partition, fencing.plog).key().pkey).or_default() += 1;
+    }
     for (ws, id) in state.records.keys() {
         *expected.entry(AppRow::Record(*ws, *id).key().pkey).or_default() += 1;
     }
     // Also look at the partition keys of the rows that the next events would write.
-    let next = Offset(state.events.len() as u64 + 1);
+    let next = state.next();
     let beyond = AppRow::Plog(partition, Offset((next.0 / NEIGHBOURS + 1) * NEIGHBOURS));
     for row in [AppRow::Plog(partition, next), beyond] {
         expected.entry(row.key().pkey).or_default();
@@ -208,15 +232,14 @@ async fn check_rows(
 }
 
 /// Whether a row is behind the end of the log of the partition, with an earlier epoch than the last
-/// event.
+/// entry.
 fn is_lost_put(key: Key, row: &Row, state: &StoredState) -> bool {
-    let Some(last) = state.events.last().map(|event| event.place) else { return false };
-    match (AppRow::of_key(&key), Entry::from_bytes(&row.value)) {
-        (Some(AppRow::Plog(_, offset)), Ok(entry)) => {
-            offset > last.plog && entry.place().epoch < last.epoch
-        }
+    let is_behind = match AppRow::of_key(&key) {
+        Some(AppRow::Plog(_, offset)) => offset >= state.next(),
         _ => false,
-    }
+    };
+    let is_earlier = |entry: Entry| state.last.is_some_and(|(epoch, _)| entry.epoch() < epoch);
+    is_behind && Entry::from_bytes(&row.value).is_ok_and(is_earlier)
 }
 
 async fn check_numbers(
@@ -232,7 +255,7 @@ async fn check_numbers(
         shop_db.system.numbers(&shop_db.app.entry)
     };
     let next = numbers.next_offset(partition, shop_db.soon()).await.expect("it can be read");
-    assert_eq!(next.unwrap_or(1), state.events.len() as u64 + 1, "the stored offset is wrong");
+    assert_eq!(next.unwrap_or(1), state.next().0, "the stored offset is wrong");
     for ws in state.wlogs.keys() {
         let seqs = [1, 2, 3, 256];
         let stored = numbers.last(ws.0, &seqs, shop_db.soon()).await.expect("they can be read");

@@ -26,18 +26,17 @@ use crate::{App, NotOwner, app::ServedApp};
 /// The largest number of repairs of each partition that are listed.
 const LISTED: usize = 20;
 
-/// A request to mark an event. The operator gives the place of the event in the WLog, and the
-/// numbers that the event drew, if they are not known.
+/// A request to mark an event, or to write a fencing entry again. The operator gives the place of
+/// the event in the WLog, and the numbers that the event drew, if they are not known.
 #[derive(Clone, Debug)]
 pub struct MarkRequest {
     /// The number of the partition.
     pub partition: u16,
     /// The offset of the event in the PLog.
     pub event: Offset,
-    /// The workspace of the event.
-    pub ws: WsId,
-    /// The offset of the event in the WLog.
-    pub offset: Offset,
+    /// The workspace of the event, and the offset of the event in the WLog. `None` states that the
+    /// row is a damaged fencing entry.
+    pub place: Option<(WsId, Offset)>,
     /// The last number that the event drew of each sequence.
     pub numbers: Option<Vec<DrawnNumber>>,
     /// Whether the place that the damaged bytes still name is wrong.
@@ -70,6 +69,8 @@ pub enum RepairAction {
     Marked,
     /// An event was restored from its copy in the WLog.
     Restored,
+    /// A fencing entry was written again.
+    Fenced,
     /// A foreign row was removed.
     Removed,
 }
@@ -88,11 +89,11 @@ pub struct RepairNote {
     pub epoch: u64,
     /// The name of the row, with its key.
     pub row: String,
-    /// The offset of the event in the PLog, if an event was marked or restored.
+    /// The offset in the PLog, if an event was marked or restored, or a fencing entry was written.
     pub event: Option<u64>,
-    /// The workspace of this event.
+    /// The workspace of the event.
     pub ws: Option<u64>,
-    /// The offset of this event in the WLog.
+    /// The offset of the event in the WLog.
     pub offset: Option<u64>,
     /// The numbers of the marker: the last number of each sequence.
     pub numbers: BTreeMap<u16, u64>,
@@ -153,6 +154,7 @@ impl fmt::Display for RepairAction {
         f.write_str(match self {
             RepairAction::Marked => "marked",
             RepairAction::Restored => "restored",
+            RepairAction::Fenced => "fenced",
             RepairAction::Removed => "removed",
         })
     }
@@ -160,14 +162,14 @@ impl fmt::Display for RepairAction {
 
 /// The text is not an action of a repair of an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`marked` or `restored` is expected")]
+#[error("`marked`, `restored` or `fenced` is expected")]
 pub struct NoSuchAction;
 
 impl FromStr for RepairAction {
     type Err = NoSuchAction;
 
     fn from_str(text: &str) -> Result<RepairAction, NoSuchAction> {
-        [RepairAction::Marked, RepairAction::Restored]
+        [RepairAction::Marked, RepairAction::Restored, RepairAction::Fenced]
             .into_iter()
             .find(|action| action.to_string() == text)
             .ok_or(NoSuchAction)
@@ -264,8 +266,8 @@ impl App {
 
     /// Restores an event that cannot be read from its whole copy in the WLog. Puts a marker in the
     /// place of the event if there is no whole copy, or if the copy names an epoch under which
-    /// level 2 may have written: a former leader may have left the copy. Afterwards the partition
-    /// goes on by itself.
+    /// level 2 may have written: a former leader may have left the copy. A fencing entry is written
+    /// again. Afterwards the partition goes on by itself.
     ///
     /// # Errors
     /// The reason why the event was not marked.

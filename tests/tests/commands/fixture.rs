@@ -78,6 +78,7 @@ impl CommandsFixture {
         command: Command,
     ) -> Result<Done, Refused> {
         let request = command.request.clone();
+        ledger.sent(&request);
         let answered = node.commands.run(command).await;
         ledger.note(&request, &answered);
         answered

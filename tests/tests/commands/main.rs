@@ -7,6 +7,7 @@ mod basics;
 mod changed_levels;
 mod changed_rows;
 mod crashes;
+mod fencing;
 mod fixture;
 mod foreign_rows;
 mod handlers;
@@ -42,6 +43,7 @@ const ON_SERVERS: &[&str] = &[
     "changed_levels",
     "changed_rows",
     "crashes",
+    "fencing",
     "foreign_rows",
     "late_writes",
     "limits",
@@ -58,6 +60,7 @@ fn main() -> std::process::ExitCode {
         changed_levels::TRIALS,
         changed_rows::TRIALS,
         crashes::TRIALS,
+        fencing::TRIALS,
         foreign_rows::TRIALS,
         handlers::TRIALS,
         late_writes::TRIALS,

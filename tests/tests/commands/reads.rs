@@ -207,7 +207,12 @@ async fn left_behind(fixture: &CommandsFixture) {
     let last = async |node: &ShopNode| {
         let stored = node.stored(ws, WLOG_OFFSET);
         let log = node.commands.wlog(ws, Offset::FIRST, stored).unwrap();
-        log.map_ok(|entry| entry.place()).try_collect::<Vec<_>>().await.unwrap().pop().unwrap()
+        log.map_ok(|entry| entry.place().unwrap())
+            .try_collect::<Vec<_>>()
+            .await
+            .unwrap()
+            .pop()
+            .unwrap()
     };
     assert_eq!(last(&node).await.wlog, done.wlog);
     // The replacing event belongs to another workspace, and has the same PLog offset.
@@ -334,7 +339,7 @@ async fn missing_while_recovering(fixture: &CommandsFixture) {
     }
     let read = async || {
         let log = node.commands.wlog(ws, Offset::FIRST, node.stored(ws, WLOG_OFFSET)).unwrap();
-        let read: Vec<_> = log.map_ok(|entry| entry.place().wlog.0).collect().await;
+        let read: Vec<_> = log.map_ok(|entry| entry.place().unwrap().wlog.0).collect().await;
         assert!(matches!(&read[..], [Ok(1), Ok(2), Err(_)]), "{read:?}");
     };
     read().await;

@@ -235,7 +235,11 @@ impl<'s> Scene<'s> {
     /// Sends a command, and notes the answer.
     pub(crate) async fn run(&self, node: &ShopNode, command: Command) -> Result<Done, Refused> {
         let request = command.request.clone();
-        self.answered.lock().unwrap().asked.insert(request.clone());
+        {
+            let mut answered = self.answered.lock().unwrap();
+            answered.asked.insert(request.clone());
+            answered.ledger.sent(&request);
+        }
         let answer = node.commands.run(command).await;
         let mut answered = self.answered.lock().unwrap();
         answered.ledger.note(&request, &answer);

@@ -140,7 +140,8 @@ impl LostEvents {
             let command = lost(scene, LOST[again[0]], self.updated);
             let epoch = scene.leave_an_event(command, 2).await;
             let row = AppRow::Plog(scene.partition, self.end);
-            let place = Entry::from_bytes(&stored(scene, row).await.unwrap()).unwrap().place();
+            let place =
+                Entry::from_bytes(&stored(scene, row).await.unwrap()).unwrap().place().unwrap();
             assert_eq!((place.epoch, place.wlog), (epoch, self.events[0].wlog));
         }
         let node = scene.next().await;

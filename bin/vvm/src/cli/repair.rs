@@ -11,8 +11,8 @@ pub(crate) enum RepairCommand {
     List(RepairArgs),
     /// Restore an event that cannot be read from its whole copy in the log of the workspace. Put a
     /// marker in its place if there is no whole copy, at trust level 2, and if the copy is older
-    /// than the last change from level 2: then the content of the event is lost. The partition then
-    /// goes on by itself.
+    /// than the last change from level 2: then the content of the event is lost. A damaged fencing
+    /// entry is written again. The partition then goes on by itself.
     Mark {
         #[command(flatten)]
         event: MarkArgs,
@@ -55,12 +55,17 @@ pub(crate) struct MarkArgs {
     pub(crate) event: u64,
 
     /// The workspace of the event.
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) ws: u64,
+    #[arg(long, value_name = "NUMBER", required_unless_present = "fencing")]
+    pub(crate) ws: Option<u64>,
 
     /// The offset of the event in the log of its workspace.
-    #[arg(long, value_name = "OFFSET")]
-    pub(crate) offset: u64,
+    #[arg(long, value_name = "OFFSET", required_unless_present = "fencing")]
+    pub(crate) offset: Option<u64>,
+
+    /// State that the row is a damaged fencing entry, which has no workspace and no numbers. The
+    /// entry is written again.
+    #[arg(long, conflicts_with_all = ["ws", "offset", "numbers", "no_numbers"])]
+    pub(crate) fencing: bool,
 
     /// The last number that the event drew of a sequence, such as 2:322680000135167. Leave the
     /// option out first: if numbers are needed, the refusal lists safe ones.
@@ -71,7 +76,8 @@ pub(crate) struct MarkArgs {
     #[arg(long, conflicts_with = "numbers")]
     pub(crate) no_numbers: bool,
 
-    /// Use the given workspace and offset although the damaged bytes name another place.
+    /// Use the given workspace and offset, or `--fencing`, although the damaged bytes name another
+    /// place.
     #[arg(long)]
     pub(crate) ignore_hint: bool,
 

@@ -292,6 +292,7 @@ pub(crate) const ROUTES: &[FuzzRoute] = &[
         path: "/repairs/mark",
         queries: &[
             "app=demo/shop&partition={partition}&event=1&ws={ws_number}&offset=1&dryRun=true",
+            "app=demo/shop&partition={partition}&event=1&fencing=true&dryRun=true",
         ],
         done: &[409, 422],
         ..ACTION

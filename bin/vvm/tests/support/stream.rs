@@ -35,7 +35,7 @@ pub(crate) fn stream_of(path: &Path, events: u64, length: usize) {
         out.write_all(line.as_bytes()).unwrap();
     };
     write(&json!({ "header": {
-        "format": 1, "app": "demo/shop", "partitions": 10, "trustLevel": 0,
+        "format": 2, "app": "demo/shop", "partitions": 10, "trustLevel": 0,
         "rowFormats": row_formats(), "schema": TABLES,
     }}));
     for partition in [1_u64, 2] {

@@ -116,6 +116,33 @@ fn last(lines: &[String], kind: &str) -> usize {
     lines.iter().rposition(|line| line.starts_with(&start)).unwrap()
 }
 
+/// A fencing entry takes an offset in the log of its partition, as an event does.
+#[tokio::test]
+async fn a_fencing_entry_in_another_place_is_refused() {
+    let changed = async |change: fn(&mut Vec<String>, usize)| {
+        checked(|lines| {
+            let at = last(lines, "fencing");
+            change(lines, at);
+        })
+        .await
+    };
+    for refused in [
+        changed(|lines, at| drop(lines.remove(at))).await,
+        changed(|lines, at| lines.insert(at, lines[at].clone())).await,
+        changed(|lines, at| {
+            lines[at] = lines[at].replacen("\"partition\":1", "\"partition\":0", 1);
+        })
+        .await,
+        changed(|lines, at| {
+            let event = "{\"event\":{\"ws\":1,\"wlog\":1,";
+            lines[at] = lines[at].replacen("{\"fencing\":{", event, 1);
+        })
+        .await,
+    ] {
+        assert!(matches!(refused, Err(StreamError::Damaged { .. })), "{refused:?}");
+    }
+}
+
 /// A stream of another program ended an import with "a row exists already", after the application
 /// was registered.
 #[tokio::test]
@@ -273,8 +300,8 @@ fn ended(lines: &[&str]) -> String {
 async fn streams_of_other_programs_are_refused() {
     let stream = String::from_utf8(stream().await).unwrap();
     let checked = |text: String| check_stream(text.as_bytes()).unwrap_err();
-    let other = checked(stream.replacen("\"format\":1", "\"format\":2", 1));
-    assert!(matches!(other, StreamError::OtherFormat { found: 2, known: 1 }), "{other}");
+    let other = checked(stream.replacen("\"format\":2", "\"format\":3", 1));
+    assert!(matches!(other, StreamError::OtherFormat { found: 3, known: 2 }), "{other}");
     let formats = stream.split("\"rowFormats\":[").nth(1).unwrap().split(']').next().unwrap();
     let other = checked(stream.replacen(formats, "200", 1));
     assert!(matches!(other, StreamError::OtherRows), "{other}");

@@ -20,7 +20,8 @@ async fn a_node_makes_the_same_rows_at_every_level() {
         for in_view in [false, true] {
             let source = Scene::full(level, in_view).await;
             let stream = source.export().await;
-            let kinds = ["header", "event", "record", "number", "series", "counter", "range"];
+            let kinds =
+                ["header", "event", "fencing", "record", "number", "series", "counter", "range"];
             for kind in kinds {
                 let line = format!("\n{{\"{kind}\"");
                 let text = format!("\n{}", String::from_utf8_lossy(&stream));

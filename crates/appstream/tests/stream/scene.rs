@@ -22,8 +22,8 @@ use isequencer::standard;
 use processor::{Command, Done, IdempotencyKey, PartitionEnd};
 use seqstorage::PartitionStorage;
 use shop::{
-    ShopDatabase, ShopNode, ShopNodeSettings, TestFence, article, bill, create_workspace, cud,
-    update,
+    LateStorage, ShopDatabase, ShopNode, ShopNodeSettings, TestFence, article, bill,
+    create_workspace, cud, update,
 };
 
 pub(crate) const FAR: Instant = Instant::FAR_FUTURE;
@@ -78,9 +78,26 @@ impl Scene {
             }
             assert_eq!(node.stop().await, PartitionEnd::Stopped);
         }
+        scene.fence_the_log().await;
         scene.mark_an_event().await;
         scene.number_documents().await;
         scene
+    }
+
+    /// A leader finds the log on a storage where writes may land late, and rejects a command.
+    async fn fence_the_log(&self) {
+        let (_, partition) = MARKED;
+        let storage: SharedStorage = LateStorage::of(Arc::clone(&self.db.app.storage));
+        let settings = ShopNodeSettings {
+            in_view: self.in_view,
+            storage: Some(storage),
+            ..ShopNodeSettings::at(self.level)
+        };
+        let node = self.db.node_of(partition, TestFence::of(2), settings);
+        node.ready().await;
+        let nowhere = u64::from(partition + 10 * PARTITIONS.get());
+        node.commands.run(cud(nowhere, article("nowhere"), FAR)).await.unwrap_err();
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
     }
 
     /// Starts a leader of a partition.

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use clock::WallTime;
+
 use super::MIN_PAUSE;
-use crate::{Epoch, Error, LeadershipLost, Log, TrustLevel};
+use crate::{Epoch, Error, FencingEntry, LeadershipLost, Log, Offset, PreparedEvent, TrustLevel};
 
 impl Log {
     /// Returns the epoch of the leadership.
@@ -20,6 +22,26 @@ impl Log {
     /// leadership. At level 2 another leader may replace events of this one.
     pub fn events_are_final(&self) -> bool {
         self.settings.level != TrustLevel::Two
+    }
+
+    /// Returns whether the end of the log is *fenced*: no write of a former leader can put an event
+    /// there any more. `last` is the epoch of the last entry of the log.
+    ///
+    /// The end is fenced if the last entry is of this leadership. A former leader inserts its event
+    /// at the end of the log that it knew, which is not behind this entry. So its insert is
+    /// refused, however late the insert lands. Where no write lands late, every end is fenced.
+    ///
+    /// The trust level does not matter. At level 2 the lease waits for late writes, but a server
+    /// that stood still may let one land even later.
+    pub fn is_fenced(&self, last: Epoch) -> bool {
+        self.storage().capabilities().late_write.is_zero() || last == self.epoch()
+    }
+
+    /// Returns a fencing entry of this leadership, ready to be [written](Log::write) at the end of
+    /// the log. `time` is not lower than that of the last entry.
+    pub fn fencing_entry(&self, plog: Offset, time: WallTime) -> PreparedEvent {
+        let (epoch, partition) = (self.epoch(), self.partition);
+        PreparedEvent::fencing(&FencingEntry { epoch, partition, plog, time })
     }
 
     /// Waits until the fence permits a write that is given up after the

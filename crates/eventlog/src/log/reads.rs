@@ -42,7 +42,7 @@ impl Log {
         }
         let row = AppRow::Plog(self.partition, place.plog);
         let Some(there) = self.get(row).await? else { return Ok(false) };
-        Ok(self.reader.entry(row, &there)?.place() == place)
+        Ok(self.reader.entry(row, &there)?.place() == Some(place))
     }
 
     /// Returns whether the row of a violation still holds the foreign bytes.

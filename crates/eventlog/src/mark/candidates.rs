@@ -6,7 +6,8 @@ use futures::TryStreamExt;
 use istorage::Consistency;
 
 use crate::{
-    AppRow, Deployment, DeploymentError, Entry, Epoch, Offset, Reader, Result, TrustLevel, WsId,
+    AppRow, Deployment, DeploymentError, Entry, Epoch, EventPlace, Offset, Reader, Result,
+    TrustLevel, WsId,
 };
 
 /// The number of events in front of a damaged event that are searched, and of those behind it.
@@ -82,7 +83,7 @@ impl Reader {
         let may_be_stray = |copy: &Entry| match copy {
             Entry::Event(event) => event.place.epoch < stray_before,
             // The leader that marked the event knew its place.
-            Entry::Marker(_) => false,
+            Entry::Marker(_) | Entry::Fencing(_) => false,
         };
         let from = Offset(plog.0.saturating_sub(SEARCHED_EVENTS).max(Offset::FIRST.0));
         let row = move |offset| AppRow::Plog(partition, offset);
@@ -93,8 +94,8 @@ impl Reader {
                 break;
             }
             let Ok(entry) = self.entry(row(offset), &bytes) else { continue };
-            let around = workspaces.entry(entry.place().ws).or_default();
-            let wlog = entry.place().wlog.0;
+            let Some(EventPlace { ws, wlog: Offset(wlog), .. }) = entry.place() else { continue };
+            let around = workspaces.entry(ws).or_default();
             if offset < plog {
                 around.before = Some(wlog);
             } else {
@@ -109,7 +110,7 @@ impl Reader {
             let there = self.rows(&rows).await?;
             for ((row, bytes), (ws, wlog, has_next)) in rows.iter().zip(there).zip(chunk) {
                 let evidence = match bytes.map(|bytes| self.entry(*row, &bytes)) {
-                    Some(Ok(entry)) if entry.place().plog != plog => continue,
+                    Some(Ok(entry)) if entry.plog() != plog => continue,
                     Some(Ok(copy)) if may_be_stray(&copy) && !has_next => continue,
                     Some(Ok(_)) => PlaceEvidence::Copy,
                     Some(Err(_)) => PlaceEvidence::DamagedCopy,

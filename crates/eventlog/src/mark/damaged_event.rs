@@ -79,11 +79,9 @@ impl Log {
             Some(bytes) => readable_entry(self.reader.entry(beside, bytes))?,
             None => None,
         };
-        if let Some(place) = readable.as_ref().map(Entry::place)
-            && place.plog != plog
-        {
+        if let Some(other) = readable.as_ref().map(Entry::plog).filter(|named| *named != plog) {
             // The entry is whole, and is the copy of another event.
-            let named = AppRow::Plog(self.partition, place.plog);
+            let named = AppRow::Plog(self.partition, other);
             return Err(DamagedRow::Misplaced { row: beside, named }.into());
         }
         // A leader of level 2 that had lost its lease may have left the copy. Only the damaged
@@ -91,17 +89,18 @@ impl Log {
         // them. A simpler version trusts each copy: a former leader left one in another workspace;
         // the event is marked there, with the numbers and the epoch of the copy; the log cannot be
         // read on, and the numbers of the event are given again.
-        let may_be_stray = |copy: &Entry| self.may_be_stray(copy.place().epoch);
+        let may_be_stray = |copy: &Entry| self.may_be_stray(copy.epoch());
         let is_of_event = |copy: &Entry| match copy {
             Entry::Marker(marker) if marker.bytes == found => true,
-            copy => row.hinted_place(&found) == Some(copy.place()),
+            copy => row.hinted_place(&found) == copy.place(),
         };
         readable.take_if(|copy| may_be_stray(copy) && !is_of_event(copy));
-        Ok(Some(match readable {
-            Some(entry) => DamagedEvent {
+        let place = readable.as_ref().and_then(Entry::place);
+        Ok(Some(match readable.zip(place) {
+            Some((entry, place)) => DamagedEvent {
                 row,
                 found,
-                place: entry.place(),
+                place,
                 wlog: None,
                 drawn: Some(entry.drawn().to_vec()),
                 copy: copy.filter(|_| matches!(entry, Entry::Event(_)) && !may_be_stray(&entry)),
@@ -119,7 +118,7 @@ impl Log {
 /// Returns the entry of a row, or `None` if the entry is lost: the bytes are damaged, or belong to
 /// another row. Entries of another version of the program are not lost, because that version can
 /// read them.
-fn readable_entry(entry: Result<Entry>) -> Result<Option<Entry>> {
+pub(super) fn readable_entry(entry: Result<Entry>) -> Result<Option<Entry>> {
     use DecodeError::{Checksum, Malformed};
     match entry {
         Ok(entry) => Ok(Some(entry)),

@@ -33,11 +33,9 @@ impl Log {
         while let Some((offset, bytes)) = rows.try_next().await? {
             let row = AppRow::Plog(self.partition, offset);
             let Ok(entry) = self.reader.entry(row, &bytes) else { continue };
-            if entry.place().ws != ws {
-                continue;
-            }
+            let Some(place) = entry.place().filter(|place| place.ws == ws) else { continue };
             if offset > plog {
-                around.next.get_or_insert(entry.place().wlog);
+                around.next.get_or_insert(place.wlog);
                 continue;
             }
             for drawn in entry.drawn() {
@@ -60,16 +58,18 @@ impl Log {
         let row = AppRow::Wlog(ws, Offset(wlog.0 - 1));
         let bytes = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
         let Ok(before) = self.reader.entry(row, &bytes) else { return Ok(()) };
-        if before.place().plog >= plog {
-            let named = AppRow::Plog(self.partition, before.place().plog);
-            return Err(DamagedRow::Misplaced { row, named }.into());
+        let in_plog = AppRow::Plog(self.partition, before.plog());
+        if before.plog() >= plog {
+            return Err(DamagedRow::Misplaced { row, named: in_plog }.into());
         }
-        let (place, row) = (before.place(), AppRow::Plog(self.partition, before.place().plog));
-        let bytes = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
-        match self.reader.entry(row, &bytes) {
-            Ok(same) if same.place() != place => {
-                let EventPlace { ws, wlog, .. } = same.place();
-                Err(DamagedRow::Misplaced { row, named: AppRow::Wlog(ws, wlog) }.into())
+        let bytes = self.get(in_plog).await?.ok_or(DamagedRow::Missing(in_plog))?;
+        match self.reader.entry(in_plog, &bytes) {
+            Ok(same) if same.place() != before.place() => {
+                let named = match same.place() {
+                    Some(EventPlace { ws, wlog, .. }) => AppRow::Wlog(ws, wlog),
+                    None => in_plog,
+                };
+                Err(DamagedRow::Misplaced { row: in_plog, named }.into())
             }
             _ => Ok(()),
         }
@@ -83,6 +83,6 @@ impl Log {
         }
         let row = AppRow::Plog(self.partition, Offset(plog.0 - 1));
         let before = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
-        Ok(self.reader.entry(row, &before)?.place().epoch)
+        Ok(self.reader.entry(row, &before)?.epoch())
     }
 }

@@ -18,7 +18,7 @@ impl NewRows {
     /// Events 6 and 8 are applied together, so the record of event 8 would replace that of event 6,
     /// and nobody would notice.
     pub(crate) fn add(&mut self, event: &PreparedEvent) -> Option<AppRow> {
-        let (ws, wlog) = (event.place.ws, event.place.wlog);
+        let (ws, wlog) = event.in_ws?;
         let records = event.records.iter();
         let rows = records.map(|it| (AppRow::Record(ws, it.id), it.replaces.is_none()));
         std::iter::once((AppRow::Wlog(ws, wlog), true))

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use istorage::{AtomicBatch, BatchLimits, Capabilities, RowLimits};
 
 use super::*;
-use crate::{Epoch, Offset};
+use crate::{Epoch, FencingEntry, Offset};
 
 const SMALL: BatchLimits = BatchLimits { rows: 3, bytes: 200 };
 
@@ -33,9 +33,10 @@ fn version(plog: u64) -> Version {
 }
 
 fn event(plog: u64, wlog: u64, records: Vec<RecordWrite>) -> PreparedEvent {
-    let place = EventPlace { epoch: Epoch(3), plog: Offset(plog), ws: WsId(1), wlog: Offset(wlog) };
     PreparedEvent {
-        place,
+        epoch: Epoch(3),
+        plog: Offset(plog),
+        in_ws: Some((WsId(1), Offset(wlog))),
         time: Some(WallTime::from_millis(1_000_000)),
         entry: format!("event {plog}").into(),
         marked: None,
@@ -293,6 +294,21 @@ fn the_order_of_a_marker_has_the_epoch_of_the_marking_leader() {
 #[test]
 fn an_epoch_with_too_many_bits_is_refused() {
     let mut group = [event(1, 1, Vec::new())];
-    group[0].place.epoch = Epoch(1 << 22);
+    group[0].epoch = Epoch(1 << 22);
     assert!(rules(TrustLevel::Two, false).plan(&group).is_err());
+}
+
+/// A fencing entry is inserted at every level, so that it meets a late event. Nothing follows from
+/// it.
+#[test]
+fn a_fencing_entry_is_one_insert_into_the_log() {
+    let (epoch, plog, time) = (Epoch(3), Offset(1), WallTime::from_millis(5));
+    let entry = FencingEntry { epoch, partition: 1, plog, time };
+    for level in [TrustLevel::Zero, TrustLevel::One, TrustLevel::Two] {
+        let writes = planned(&[PreparedEvent::fencing(&entry)], level);
+        assert_eq!((writes.plog.len(), writes.rest.len(), writes.changes.len()), (1, 0, 0));
+        let write = &writes.plog[0];
+        assert_eq!((write.row, &write.after), (AppRow::Plog(1, plog), &entry.to_bytes()));
+        assert_eq!(write.mode, WriteMode::Conditional(None));
+    }
 }

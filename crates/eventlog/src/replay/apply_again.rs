@@ -48,7 +48,7 @@ impl Log {
         }
         // Consensus wrote the other events, and all markers. It repairs them when they are read.
         let was_put =
-            |event: &PreparedEvent| event.marked.is_none() && self.may_be_stray(event.place.epoch);
+            |event: &PreparedEvent| event.marked.is_none() && self.may_be_stray(event.epoch);
         let put = plog.into_iter().zip(group).filter(|(_, event)| was_put(event));
         let put: Vec<RowWrite> = put.map(|(write, _)| write).collect();
         let until = self.clock.now() + self.settings.apply_for;

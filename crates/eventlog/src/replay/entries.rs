@@ -39,7 +39,7 @@ impl<'l> PlogEntries<'l> {
         let row = AppRow::Plog(self.log.partition, next);
         let Some(bytes) = self.rows.at(next, self.tail.epoch).await? else { return Ok(None) };
         let entry = self.log.reader.entry(row, &bytes)?;
-        let epoch = entry.place().epoch;
+        let epoch = entry.epoch();
         if epoch > self.log.fence.epoch() {
             return Err(self.log.note_later_leader(epoch));
         }
@@ -54,10 +54,7 @@ impl<'l> PlogEntries<'l> {
             }
             return Err(self.epoch_fell(row, epoch));
         }
-        let time = match &entry {
-            Entry::Event(event) => event.time.max(self.tail.time),
-            Entry::Marker(_) => self.tail.time,
-        };
+        let time = entry.time().unwrap_or(self.tail.time).max(self.tail.time);
         self.tail = Tail { next: next.next(), epoch, time };
         Ok(Some((entry, bytes)))
     }
@@ -77,14 +74,14 @@ impl<'l> PlogEntries<'l> {
             let row = AppRow::Plog(self.log.partition, offset);
             let there = self.log.get(row).await?.ok_or(DamagedRow::Missing(row))?;
             let before = self.log.reader.entry(row, &there)?;
-            let epoch = before.place().epoch;
+            let epoch = before.epoch();
             if epoch > self.log.fence.epoch() {
                 return Err(self.log.note_later_leader(epoch));
             }
             self.tail.epoch = self.tail.epoch.max(epoch);
             // A marker has no time. The event in front of it has a time.
-            if let Entry::Event(event) = before {
-                self.tail.time = event.time;
+            if let Some(time) = before.time() {
+                self.tail.time = time;
                 break;
             }
         }

@@ -59,7 +59,7 @@ pub(crate) async fn has_event_beyond(log: &Log, end: Offset, epoch: Epoch) -> Re
         let mut rows = log.log_rows(from);
         while let Some((offset, bytes)) = rows.try_next().await? {
             let row = AppRow::Plog(log.partition, offset);
-            let is_stray = match log.reader.entry(row, &bytes).map(|entry| entry.place().epoch) {
+            let is_stray = match log.reader.entry(row, &bytes).map(|entry| entry.epoch()) {
                 Ok(of_row) => of_row < epoch && log.may_be_stray(of_row),
                 Err(error) if log.settings.level == TrustLevel::Two => return Err(error),
                 Err(_) => false,

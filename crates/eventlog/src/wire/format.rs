@@ -8,8 +8,8 @@ use clock::WallTime;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    DrawnNumber, Epoch, Event, EventPlace, Idempotency, Name, Offset, Parent, Record, RecordChange,
-    RecordId, TableKind, Value, Version, WsId,
+    DrawnNumber, Epoch, Event, EventPlace, FencingEntry, Idempotency, Name, Offset, Parent, Record,
+    RecordChange, RecordId, TableKind, Value, Version, WsId,
 };
 
 /// The first byte of a row. It names the kind of the row and the format of its bytes. A change of a
@@ -21,11 +21,12 @@ pub(super) const CORRUPTED: u8 = 2;
 pub(super) const RECORD: u8 = 6;
 pub(super) const ANSWER: u8 = 7;
 pub(super) const DEPLOYMENT: u8 = 10;
+pub(super) const FENCING: u8 = 11;
 
 /// The formats of all rows of an application. A deployment contains these formats, so that a
 /// program with other formats refuses the keyspace. Otherwise that program would take each row for
 /// a damaged one.
-pub(super) const FORMATS: [u8; 4] = [EVENT, CORRUPTED, RECORD, ANSWER];
+pub(super) const FORMATS: [u8; 5] = [EVENT, CORRUPTED, RECORD, ANSWER, FENCING];
 
 /// The number of bytes of the checksum at the end.
 pub(super) const CHECKSUM: usize = 4;
@@ -154,6 +155,14 @@ pub(super) struct WireCorrupted<'a> {
     pub(super) bytes: &'a [u8],
 }
 
+#[derive(Serialize, Deserialize)]
+pub(super) struct WireFencing {
+    pub(super) epoch: u64,
+    pub(super) partition: u16,
+    pub(super) plog: u64,
+    pub(super) time: u64,
+}
+
 impl WireEvent<'_> {
     pub(super) fn into_event(self) -> Result<Event, DecodeError> {
         let names = &self.names;
@@ -236,6 +245,19 @@ impl From<EventPlace> for WirePlace {
 impl From<WirePlace> for EventPlace {
     fn from(WirePlace { epoch, plog, ws, wlog }: WirePlace) -> EventPlace {
         EventPlace { epoch: Epoch(epoch), plog: Offset(plog), ws: WsId(ws), wlog: Offset(wlog) }
+    }
+}
+
+impl From<FencingEntry> for WireFencing {
+    fn from(FencingEntry { epoch, partition, plog, time }: FencingEntry) -> WireFencing {
+        WireFencing { epoch: epoch.0, partition, plog: plog.0, time: time.as_micros() }
+    }
+}
+
+impl From<WireFencing> for FencingEntry {
+    fn from(WireFencing { epoch, partition, plog, time }: WireFencing) -> FencingEntry {
+        let time = WallTime::from_nanos(time.saturating_mul(1_000));
+        FencingEntry { epoch: Epoch(epoch), partition, plog: Offset(plog), time }
     }
 }
 

@@ -76,7 +76,9 @@ fn entries() -> Vec<Bytes> {
     let drawn = vec![DrawnNumber { seq: 1, last: 5 }];
     let bytes = Bytes::from_static(b"damaged");
     let marker = Marker { place: place(), marked: Epoch(9), drawn, bytes };
-    vec![event.to_bytes(), marker.to_bytes()]
+    let time = WallTime::from_millis(1_700_000_000_000);
+    let fencing = FencingEntry { epoch: Epoch(7), partition: 300, plog: Offset(301), time };
+    vec![event.to_bytes(), marker.to_bytes(), fencing.to_bytes()]
 }
 
 fn kinds() -> [StoredFormat; 4] {

@@ -101,7 +101,7 @@ pub(crate) async fn replayed(log: &Log, from: u64) -> Result<Vec<Event>, Error> 
     let entries: Vec<Entry> = log.replay(Offset(from)).try_collect().await?;
     let event = |entry| match entry {
         Entry::Event(event) => *event,
-        Entry::Marker(corrupted) => panic!("{corrupted:?}"),
+        other => panic!("{other:?}"),
     };
     Ok(entries.into_iter().map(event).collect())
 }

@@ -38,20 +38,38 @@ pub(super) async fn list(
     Ok(json_response(StatusCode::OK, &list))
 }
 
-/// Marks an event, or says what would be written if `dryRun` is true.
+/// Marks an event or writes a fencing entry again, or says what would be written if `dryRun` is
+/// true.
 pub(super) async fn mark(
     node: &Node,
     query: Option<&str>,
 ) -> Result<Response<Body>, ProblemDetails> {
-    const KNOWN: &[&str] =
-        &["app", "partition", "event", "ws", "offset", "numbers", "ignoreHint", "action", "dryRun"];
+    const KNOWN: &[&str] = &[
+        "app",
+        "partition",
+        "event",
+        "ws",
+        "offset",
+        "numbers",
+        "ignoreHint",
+        "fencing",
+        "action",
+        "dryRun",
+    ];
     check_query(KNOWN, query)?;
     let app = required::<AppName>(query, "app")?;
+    let place = match parameter(query, "fencing")?.unwrap_or(false) {
+        true if has_any(query, &["ws", "offset", "numbers"])? => {
+            let why = "with `fencing=true` there is no `ws`, no `offset` and no `numbers`";
+            return Err(ProblemDetails::bad_request(why));
+        }
+        true => None,
+        false => Some((WsId(required(query, "ws")?), Offset(required(query, "offset")?))),
+    };
     let request = MarkRequest {
         partition: required(query, "partition")?,
         event: Offset(required(query, "event")?),
-        ws: WsId(required(query, "ws")?),
-        offset: Offset(required(query, "offset")?),
+        place,
         numbers: parameter::<String>(query, "numbers")?.map(|text| numbers(&text)).transpose()?,
         ignores_hint: parameter(query, "ignoreHint")?.unwrap_or(false),
         action: parameter(query, "action")?,
@@ -60,6 +78,16 @@ pub(super) async fn mark(
     let app = found_app(node, &app)?;
     let note = app.mark_event(request).await.map_err(|error| problem(&error))?;
     Ok(json_response(StatusCode::OK, &of_app(app, json!(note))))
+}
+
+/// Whether the query has one of these parameters.
+fn has_any(query: Option<&str>, names: &[&str]) -> Result<bool, ProblemDetails> {
+    for name in names {
+        if parameter::<String>(query, name)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Removes the row in the way of a partition, or says what would be removed if `dryRun` is true.
@@ -145,6 +173,7 @@ fn refusal(why: &MarkError) -> (StatusCode, &'static str) {
         MarkError::TooLow { .. } => (wrong, "offset_too_low"),
         MarkError::TooFar { .. } => (wrong, "offset_too_far"),
         MarkError::OtherPlace(_) => (wrong, "other_place"),
+        MarkError::IsFencing => (wrong, "is_fencing"),
         MarkError::OtherPartition { .. } => (wrong, "other_partition"),
         MarkError::Ordered(_) => (conflict, "row_ordered"),
         MarkError::MayBeEvent(_) => (conflict, "may_be_event"),

@@ -42,7 +42,9 @@ fn log(
     let decode = move |offset: u64, bytes: &[u8]| {
         row(Offset(offset)).entry(bytes, partitions).map(|entry| {
             let mut line = json_of_entry(&entry);
-            line["workspace"] = json!(entry.place().ws.0);
+            if let Some(place) = entry.place() {
+                line["workspace"] = json!(place.ws.0);
+            }
             line["drawn"] = entry.drawn().iter().map(|it| json!([it.seq, it.last])).collect();
             line
         })

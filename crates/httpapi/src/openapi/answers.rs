@@ -116,9 +116,10 @@ fn write_properties() -> Json {
 
 fn log_event() -> Json {
     let properties = json!({
-        "wlogOffset": natural("The offset of the event in the log of the workspace."),
-        "plogOffset": natural("The offset of the event in the log of the partition."),
-        "epoch": natural("The epoch of the leader that wrote the event."),
+        "wlogOffset": natural("The offset of the event in the log of the workspace; absent in a \
+                               fencing entry."),
+        "plogOffset": natural("The offset of the entry in the log of the partition."),
+        "epoch": natural("The epoch of the leader that wrote the entry."),
         "workspace": natural("The workspace; only in the log of a partition."),
         "timeMicros": {
             "type": "integer", "format": "int64",
@@ -133,8 +134,10 @@ fn log_event() -> Json {
             "type": "string", "contentEncoding": "base64",
             "description": "The bytes in place of an event that could not be read.",
         },
+        "fencing": flag("Whether this is a fencing entry, which has no event and no workspace; \
+                         only in the log of a partition."),
     });
-    object(properties, &["wlogOffset", "plogOffset", "epoch"])
+    object(properties, &["plogOffset", "epoch"])
 }
 
 fn logged_row() -> Json {

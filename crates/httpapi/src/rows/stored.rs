@@ -1,6 +1,7 @@
 //! Stored records and events as JSON.
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use clock::WallTime;
 use processor::LogName;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
@@ -50,6 +51,9 @@ struct EntryBody<'e> {
     #[serde(skip_serializing_if = "Option::is_none")]
     corrupted: Option<String>,
     epoch: u64,
+    /// Whether this is a fencing entry, which has no event.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    fencing: bool,
     plog_offset: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     principal: Option<&'e str>,
@@ -59,7 +63,8 @@ struct EntryBody<'e> {
     rows: Option<Vec<Json>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     time_micros: Option<u64>,
-    wlog_offset: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wlog_offset: Option<u64>,
     /// The workspace, in the log of a partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     workspace: Option<u64>,
@@ -72,18 +77,19 @@ impl<'e> EntryBody<'e> {
             args: None,
             command: None,
             corrupted: None,
-            epoch: place.epoch.0,
-            plog_offset: place.plog.0,
+            epoch: entry.epoch().0,
+            fencing: false,
+            plog_offset: entry.plog().0,
             principal: None,
             request_id: None,
             rows: None,
-            time_micros: None,
-            wlog_offset: place.wlog.0,
-            workspace: (log == LogName::Partition).then_some(place.ws.0),
+            time_micros: entry.time().map(WallTime::as_micros),
+            wlog_offset: place.map(|place| place.wlog.0),
+            workspace: place.filter(|_| log == LogName::Partition).map(|place| place.ws.0),
         };
         match entry {
             Entry::Event(event) => {
-                let Event { time, request, principal, command, params, changes, .. } = &**event;
+                let Event { request, principal, command, params, changes, .. } = &**event;
                 let row = |change: &RecordChange| json_of_row(&change.record, &ShownFields::All);
                 EntryBody {
                     args: (!params.is_empty()).then(|| BytesBody::of(params)),
@@ -91,18 +97,19 @@ impl<'e> EntryBody<'e> {
                     principal: (!principal.is_empty()).then_some(principal),
                     request_id: Some(request),
                     rows: Some(changes.iter().map(row).collect()),
-                    time_micros: Some(time.as_micros()),
                     ..empty
                 }
             }
             Entry::Marker(Marker { bytes, .. }) => {
                 EntryBody { corrupted: Some(BASE64.encode(bytes)), ..empty }
             }
+            Entry::Fencing(_) => EntryBody { fencing: true, ..empty },
         }
     }
 }
 
-/// An entry of a log as a line of JSON. In the log of a partition it names its workspace.
+/// An entry of a log as a line of JSON. In the log of a partition an event names its workspace, and
+/// a fencing entry names none.
 ///
 /// Invariant: the line has no end of a line in it. A client may send arguments in several lines.
 /// Such an end is always between two values, because a text of JSON has it only with an escape. So
@@ -122,8 +129,7 @@ pub(crate) fn json_of_entry(entry: &Entry) -> Json {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use clock::WallTime;
-    use vvm::eventlog::{Epoch, EventPlace, Offset, WsId};
+    use vvm::eventlog::{Epoch, EventPlace, FencingEntry, Offset, WsId};
 
     use super::*;
 
@@ -133,6 +139,15 @@ mod tests {
         let mut event = Event::new(place, WallTime::from_millis(5), "shop.Sell".parse().unwrap());
         event.params = Bytes::from_static(params.as_bytes());
         Entry::Event(event.into())
+    }
+
+    #[test]
+    fn a_fencing_entry_names_no_workspace() {
+        let (epoch, plog, time) = (Epoch(7), Offset(3), WallTime::from_millis(5));
+        let entry = Entry::Fencing(FencingEntry { epoch, partition: 1, plog, time });
+        let line = String::from_utf8(line_of_entry(&entry, LogName::Partition)).unwrap();
+        let expected = r#"{"epoch":7,"fencing":true,"plogOffset":3,"timeMicros":5000}"#;
+        assert_eq!(line, expected);
     }
 
     /// The arguments were written again, unlike the result of a command: `1e15` got all its digits,

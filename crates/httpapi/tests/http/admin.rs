@@ -111,6 +111,8 @@ fn an_event_that_can_be_read_is_not_marked() {
         (event.replace("&event=1", ""), (400, "bad_request")),
         (event.replace("event=1&", "event=x&"), (400, "bad_request")),
         (format!("{event}&numbers=7"), (400, "bad_request")),
+        (format!("{event}&fencing=true"), (400, "bad_request")),
+        (format!("app={app}&partition={WS}&event=1&fencing=true"), (409, "event_readable")),
         (format!("{event}&dryrun=true"), (400, "bad_request")),
     ] {
         assert_eq!(mark(&leader, &query), (expected.0, expected.1.to_owned()), "{query}");

@@ -79,7 +79,9 @@ impl CommandGroup {
         if !reply.take() {
             return None;
         }
-        let visible_events = self.events.len();
+        // While the end of the log is not fenced, a rejection also rests on the fence: the first
+        // entry of the group.
+        let rests_on = self.events.len().max(usize::from(!partition.is_fenced()));
         let outcome = match self.run(partition, transaction, command, until).await {
             Ok(outcome) => outcome,
             Err(RunError::Deferred(command)) => {
@@ -101,7 +103,7 @@ impl CommandGroup {
             }
             Err(RunError::TimedOut) => CommandOutcome::Refused(Refused::Busy(Busy::TimedOut)),
         };
-        self.waiting.push(WaitingCommand { reply, outcome, visible_events });
+        self.waiting.push(WaitingCommand { reply, outcome, rests_on });
         None
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration};
 
 use causes::with_causes;
-use eventlog::{Error, LeadershipLost, Offset, Violation, WriteOutcome};
+use eventlog::{Error, LeadershipLost, Offset, PreparedEvent, Violation, WriteOutcome};
 use isequencer::{Monitor, Transaction};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
@@ -140,6 +140,9 @@ impl GroupRunner {
 
     /// Forms a group of waiting commands, writes the group, and answers. Returns the next step.
     ///
+    /// While the end of the log is not [fenced](eventlog::Log::is_fenced), a group without events
+    /// gets a fencing entry, also if no command waits.
+    ///
     /// Invariant: the numbers of a group are flushed only if all its events are applied. A simpler
     /// version flushes the numbers when the events are in the PLog. Leader A's sequencer stores the
     /// offset behind event 5, and A crashes before the records of event 5 are written; leader B
@@ -150,6 +153,9 @@ impl GroupRunner {
     ) -> Result<NextStep, StopReason> {
         let start = self.partition.clock.now();
         self.form(&mut transaction).await;
+        if !self.partition.is_fenced() {
+            self.group.fence(&self.partition, &mut transaction);
+        }
         self.note_damage_met();
         self.shared.meters.ran(self.partition.clock.now() - start);
         let formed = self.partition.clock.now();
@@ -184,7 +190,8 @@ impl GroupRunner {
                 ..self.partition.log_end
             });
             let applied = &self.group.events[..outcome.committed];
-            self.shared.watchers.applied(applied.iter().map(|event| event.place().ws));
+            let places = applied.iter().filter_map(PreparedEvent::place);
+            self.shared.watchers.applied(places.map(|place| place.ws));
         }
         if is_done && self.shared.busy().is_some() {
             self.set(Status::Ready);

@@ -15,6 +15,10 @@ use crate::call_turns::Dice;
 /// The workspaces of the clients, all in one partition.
 const WORKSPACES: [u64; 3] = [11, 21, 31];
 
+/// The first of the workspaces that clients create later, each in the same partition.
+const FIRST_LATER_WORKSPACE: u64 = 51;
+const PARTITIONS: u64 = 10;
+
 /// The ids of the descriptor of a workspace, and of its settings.
 const WORKSPACE: RecordId = RecordId(65_536);
 const SETTINGS: RecordId = RecordId(65_600);
@@ -43,6 +47,8 @@ pub(crate) struct SentCommand {
     key: Option<String>,
     /// Whether clients knew that the workspace existed when the command was sent.
     has_workspace: bool,
+    /// Whether the outcome was unknown before.
+    was_unknown: bool,
 }
 
 impl SentCommand {
@@ -71,16 +77,28 @@ impl SentCommand {
 pub(crate) struct Knowledge {
     records: Vec<(u64, RecordId, Version)>,
     keyed: Vec<SentCommand>,
+    /// Commands with a key whose outcome is unknown. Clients send them again until they are settled,
+    /// as the API does.
+    unsettled: Vec<SentCommand>,
     workspaces: BTreeSet<u64>,
     /// Singletons that a client was told of by a conflict.
     pub(crate) singletons: BTreeSet<(WsId, RecordId)>,
     requests: u64,
+    /// The number of workspaces that clients created later.
+    later: u64,
+    /// The workspace that a client has just created, if no command was sent to it yet.
+    newest: Option<u64>,
 }
 
 impl Knowledge {
     /// The number of requests so far.
     pub(crate) fn requests(&self) -> u64 {
         self.requests
+    }
+
+    /// Whether the next command follows the one before it at once.
+    pub(crate) fn follows(&self) -> bool {
+        self.newest.is_some()
     }
 
     /// Returns one of the records that clients know of.
@@ -100,6 +118,13 @@ impl Knowledge {
             self.records.extend(ids.filter(|(_, id, _)| id.0 > 1 << 20));
             let surplus = self.records.len().saturating_sub(KNOWN);
             self.records.drain(..surplus);
+        }
+    }
+
+    /// Learns that the outcome of a command is unknown, or that the command was not done now.
+    pub(crate) fn learn_unsettled(&mut self, sent: &SentCommand, is_unknown: bool) {
+        if sent.key.is_some() && (is_unknown || sent.was_unknown) {
+            self.unsettled.push(SentCommand { was_unknown: true, ..sent.clone() });
         }
     }
 
@@ -126,6 +151,11 @@ impl Knowledge {
 
     fn any(&mut self, dice: &Dice) -> SentCommand {
         self.requests += 1;
+        if dice.one_in(2)
+            && let Some(sent) = self.unsettled.pop()
+        {
+            return sent;
+        }
         if dice.one_in(4)
             && let Some(sent) = dice.of_slice(&self.keyed)
         {
@@ -137,9 +167,22 @@ impl Knowledge {
             }
             return sent;
         }
-        let (request, command) = (format!("r{}", self.requests), self.command(dice));
-        let mut sent = SentCommand { request, command, key: None, has_workspace: false };
-        if dice.one_in(2) {
+        // The command to a workspace follows right behind its creation. If the event of the creation
+        // is not in the log, the command is rejected.
+        let newest = self.newest.take();
+        let command = match newest {
+            Some(ws) => cud(ws, article("first"), Instant::FAR_FUTURE),
+            None if dice.one_in(10) => {
+                let ws = FIRST_LATER_WORKSPACE + PARTITIONS * self.later;
+                (self.later, self.newest) = (self.later + 1, Some(ws));
+                create_workspace(ws, Instant::FAR_FUTURE)
+            }
+            None => self.command(dice),
+        };
+        let request = format!("r{}", self.requests);
+        let mut sent =
+            SentCommand { request, command, key: None, has_workspace: false, was_unknown: false };
+        if newest.is_some() || dice.one_in(2) {
             sent.key = Some(sent.request.clone());
             sent.command.idempotency_key = Some(repeat(&sent, "body"));
             self.keyed.push(sent.clone());

@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -121,7 +122,8 @@ impl Database {
             inner = DefectiveStorage::of(inner, defect);
         }
         let turns = Arc::clone(&self.turns);
-        let inner = Arc::new(GatedStorage { inner, turns, side: Side::Database });
+        let (side, late_write) = (Side::Database, Duration::ZERO);
+        let inner = Arc::new(GatedStorage { inner, turns, side, late_write });
         let faulty = Arc::new(Faulty::seeded(inner, self.clock.clone(), seed, self.rates));
         let opened = Keyspace { faulty: Arc::clone(&faulty), open_writes };
         self.keyspaces().insert(keyspace.clone(), opened);
@@ -211,7 +213,10 @@ impl StorageDriver for NodeDriver {
         };
         let is_at_work = Arc::clone(&self.is_at_work);
         let side = Side::Node { node: self.node, is_at_work, around };
-        let gate = Arc::new(GatedStorage { inner, turns: Arc::clone(&database.turns), side });
+        // The calls of a killed node may land after any time.
+        let late_write = Duration::from_secs(1);
+        let turns = Arc::clone(&database.turns);
+        let gate = Arc::new(GatedStorage { inner, turns, side, late_write });
         // No call of a node outlives its deadline, also if no answer comes.
         let mut guarded: SharedStorage = Arc::new(Guarded::new(gate, database.clock.clone()));
         if database.defect == Some(Defect::AdoptedNotWritten) {

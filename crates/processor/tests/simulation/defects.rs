@@ -388,9 +388,8 @@ impl StorageWrapper for OwnEventsOnly {
     async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
         match call {
             Call::Write(Write::PutOrdered(mut rows)) => {
-                let is_own = |put: &OrderedPut| {
-                    Entry::from_bytes(&put.value).unwrap().place().epoch == self.epoch
-                };
+                let is_own =
+                    |put: &OrderedPut| Entry::from_bytes(&put.value).unwrap().epoch() == self.epoch;
                 rows.retain(|put| !put.key.pkey.starts_with(&PLOGS) || is_own(put));
                 if rows.is_empty() {
                     return Ok(Outcome::Applied.into());

@@ -26,6 +26,8 @@ pub(crate) struct GatedStorage {
     pub(crate) inner: SharedStorage,
     pub(crate) turns: Arc<CallTurns>,
     pub(crate) side: Side,
+    /// The time after which no write lands any more, as the storage states it.
+    pub(crate) late_write: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -116,9 +118,8 @@ impl StorageWrapper for GatedStorage {
         &self.inner
     }
 
-    /// The calls of a killed node may land after any time.
     fn capabilities(&self) -> Capabilities {
-        Capabilities { late_write: Duration::from_secs(1), ..self.inner.capabilities() }
+        Capabilities { late_write: self.late_write, ..self.inner.capabilities() }
     }
 
     async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {

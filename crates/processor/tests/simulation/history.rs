@@ -177,7 +177,7 @@ impl History {
     /// Leads without any faults, does a command, and stops.
     ///
     /// The event of that command ends the log. Without it an event of a former leader, which only
-    /// one replica has, may stand behind the end that this leader knows: one read of the log finds
+    /// one replica has, may stand behind the end that this leader knows. One read of the log finds
     /// it, and the next one does not.
     async fn last_lead(&mut self) {
         self.epochs += 1;
@@ -187,6 +187,7 @@ impl History {
             self.in_time(node.ready()).await;
             let command = create_workspace(LAST_WORKSPACE, self.shop_db.soon());
             let command = Command { request: "the last".to_owned(), ..command };
+            self.ledger.sent("the last");
             let answered = self.in_time(node.commands.run(command)).await;
             self.ledger.note("the last", &answered);
             match answered {
@@ -293,6 +294,8 @@ impl History {
             Err(Refused::Rejected(why)) if !self.plan.may_lose => {
                 self.knowledge.learn_why(&sent, why);
             }
+            Err(Refused::Unknown(_)) => self.knowledge.learn_unsettled(&sent, true),
+            Err(Refused::Busy(_)) => self.knowledge.learn_unsettled(&sent, false),
             Err(_) => {}
         }
         // An answer from before the loss of the leadership would have been taken at that time. So
@@ -331,7 +334,12 @@ impl History {
         #[expect(clippy::disallowed_methods, reason = "clients are heard one by one, or give up")]
         let task = tokio::spawn(async move { commands.run(command).await });
         self.note(&what);
+        self.ledger.sent(&sent.request);
         self.clients[client] = Some(PendingCommand { sent, deadline, epoch, fence, task });
+        // Both commands are then in one group.
+        if self.knowledge.follows() {
+            self.send();
+        }
     }
 
     /// Lets a client read. If the history may lose events, clients know of no log and nothing is

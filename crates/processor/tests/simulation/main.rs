@@ -4,7 +4,8 @@
 //! Each history follows from its seed alone. A history runs on one thread and has its own clock.
 //! The history decides when time passes, when calls are sent, and when calls arrive. A seed that
 //! fails is printed, and `cargo test -p vvm-processor --test simulation -- seed 4711` prints the
-//! steps of its history. `-- schedules 100000` runs that many histories. With a second number, as
+//! steps of its history; with the name of a defect behind the seed, those of the history with this
+//! defect. `-- schedules 100000` runs that many histories. With a second number, as
 //! in `-- schedules 100000 4711`, they start with that seed. `-- reading-back 6000` runs those
 //! of the 6,000 in which rows are put and read back. `-- twice 1000` runs each history twice.
 
@@ -230,7 +231,12 @@ fn main() -> ExitCode {
         from..from + number(1).unwrap()
     };
     let asked = match arguments.first().map(String::as_str) {
-        Some("seed") => Some(run(number(1).unwrap(), None, true).map(drop).map_err(Failed::from)),
+        Some("seed") => {
+            let named =
+                |name: &String| Defect::ALL.into_iter().find(|it| format!("{it:?}") == *name);
+            let defect = arguments.get(2).map(|name| named(name).unwrap());
+            Some(run(number(1).unwrap(), defect, true).map(drop).map_err(Failed::from))
+        }
         Some("schedules") => Some(histories(seeds())),
         Some("reading-back") => Some(report(seeds(), Kind::ReadingBack).map(drop)),
         Some("twice") => Some(replays(seeds())),

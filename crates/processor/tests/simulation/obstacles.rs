@@ -90,7 +90,7 @@ fn meeting(history: &History, state: &StoredState) -> Option<Meeting> {
         2 => (next, Some(RecordId(free)), true),
         _ => (next, None, true),
     };
-    let plog = Offset(state.events.len() as u64 + 1);
+    let plog = state.next();
     let place = EventPlace { epoch: Epoch(0), plog, ws, wlog };
     let made =
         id.map(|id| RecordChange { replaces: None, record: Record { id, ..record.clone() } });
@@ -110,7 +110,7 @@ fn row_of(ws: WsId, wlog: Offset, id: Option<RecordId>) -> AppRow {
 /// leader reported the row. Otherwise the storage failed.
 async fn leads(history: &mut History, meeting: &Meeting, state: &StoredState) -> bool {
     let log = log(history).await;
-    let end = Offset(state.events.len() as u64 + 1);
+    let end = state.next();
     let from = Offset(end.0.saturating_sub(4).max(1));
     let replayed: Result<Vec<_>, Error> = history.in_time(log.replay(from).try_collect()).await;
     let applied = match replayed {

@@ -152,7 +152,7 @@ impl Readers {
         match (wanted, found) {
             (ReadRequest::Log(ws, from), ReadResult::Log(end, entries)) => {
                 self.logs += 1;
-                let places = entries.iter().map(Entry::place);
+                let places = entries.iter().filter_map(Entry::place);
                 let is_dense =
                     places.clone().map(|place| place.wlog.0).eq((from.0..).take(entries.len()));
                 assert!(is_dense, "{wanted:?} has a gap: {:?}", places.collect::<Vec<_>>());
@@ -166,8 +166,8 @@ impl Readers {
                     end.0 <= next && last.is_none_or(|last| *last < end),
                     "{wanted:?} is shown up to {next}, {last:?} was known, and the end was {end:?}"
                 );
-                if let Some(last) = entries.last() {
-                    self.learn_log(ws, last.place().wlog);
+                if let Some(last) = entries.last().and_then(Entry::place) {
+                    self.learn_log(ws, last.wlog);
                 }
                 self.entries.extend(entries);
             }
@@ -232,8 +232,10 @@ impl Readers {
     /// # Panics
     /// If a client read something that is not stored.
     pub(crate) fn check(&self, state: &StoredState) {
-        let event =
-            |plog: Offset| usize::try_from(plog.0).ok().and_then(|plog| state.events.get(plog - 1));
+        let event = |plog: Offset| {
+            let found = state.events.binary_search_by_key(&plog, |event| event.place.plog);
+            found.ok().map(|at| &state.events[at])
+        };
         for entry in &self.entries {
             let Entry::Event(read) = entry else { panic!("nothing was marked: {entry:?}") };
             assert_eq!(

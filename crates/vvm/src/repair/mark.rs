@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use clock::{Clock, WallTime};
-use eventlog::{AppRow, Obstacle, Value, WsId};
+use eventlog::{AppRow, DamagedFencing, Obstacle, Value, WsId};
 use isequencer::Sequence;
 use processor::{Application, Commands, DeclaredSequence, bytes::Bytes};
 use seqstorage::{MarkError, MarkPlan};
@@ -29,6 +29,12 @@ pub(super) struct PartitionRepair {
     pub(super) started: StartedPartition,
 }
 
+/// The planned repair of an entry that cannot be read.
+enum EntryRepair {
+    Event(MarkPlan),
+    Fencing(DamagedFencing),
+}
+
 impl PartitionRepair {
     /// Checks that this node still leads, by the clock.
     pub(super) fn may_go_on(&self) -> Result<(), NotOwner> {
@@ -37,13 +43,18 @@ impl PartitionRepair {
     }
 
     pub(super) async fn mark(self, request: MarkRequest) -> Result<RepairNote, RepairError> {
-        let MarkRequest { event, ws, offset, numbers, ignores_hint, action, is_dry_run, .. } =
-            request;
+        let MarkRequest { event, place, numbers, ignores_hint, action, is_dry_run, .. } = request;
         let _one_at_a_time = self.one_at_a_time(is_dry_run).await;
-        let sequences = self.sequences_of(ws).await?;
-        let plan =
-            self.started.storage.plan_marker(event, ws, offset, numbers, ignores_hint, &sequences);
-        let plan = plan.await?;
+        let storage = &self.started.storage;
+        let plan = match place {
+            Some((ws, offset)) => {
+                let sequences = self.sequences_of(ws).await?;
+                let plan =
+                    storage.plan_marker(event, ws, offset, numbers, ignores_hint, &sequences);
+                EntryRepair::Event(plan.await?)
+            }
+            None => EntryRepair::Fencing(storage.plan_fencing(event, ignores_hint).await?),
+        };
         let note = self.note_of(&plan);
         if is_dry_run {
             return Ok(note);
@@ -52,7 +63,10 @@ impl PartitionRepair {
             return Err(RepairError::OtherAction(note.action));
         }
         let repair = async {
-            self.started.storage.repair(plan).await?;
+            match plan {
+                EntryRepair::Event(plan) => drop(storage.repair(plan).await?),
+                EntryRepair::Fencing(plan) => storage.restore_fencing(&plan).await?,
+            }
             Ok(())
         };
         self.noted(note, repair).await
@@ -150,7 +164,16 @@ impl PartitionRepair {
         put.map_err(RepairError::Table)
     }
 
-    fn note_of(&self, plan: &MarkPlan) -> RepairNote {
+    fn note_of(&self, plan: &EntryRepair) -> RepairNote {
+        let plan = match plan {
+            EntryRepair::Event(plan) => plan,
+            EntryRepair::Fencing(plan) => {
+                let plog = plan.entry().plog;
+                let row = AppRow::Plog(self.partition, plog);
+                let note = self.note(RepairAction::Fenced, row, plan.found());
+                return RepairNote { event: Some(plog.0), ..note };
+            }
+        };
         let place = plan.event().place();
         let action = if plan.restores() { RepairAction::Restored } else { RepairAction::Marked };
         let row = AppRow::Plog(self.partition, place.plog);

@@ -49,6 +49,8 @@ pub struct RowInTheWay {
     pub advice: &'static str,
     /// The place that a damaged event still names in its bytes.
     pub hint: Option<PlaceHint>,
+    /// Whether the bytes still name a fencing entry, which is written again.
+    pub fencing: bool,
     /// The places that the event may have, up to 16, the most certain one first, if the bytes name
     /// no place.
     pub candidates: Vec<ProposedPlace>,
@@ -107,7 +109,9 @@ impl ServedApp {
                 ..RowInTheWay::of_row(row, None, expected.as_ref(), repair)
             },
         };
-        if let (Repair::Mark, AppRow::Plog(partition, event), None) = (repair, row, shown.hint) {
+        if let (Repair::Mark, AppRow::Plog(partition, event), None) = (repair, row, shown.hint)
+            && !shown.fencing
+        {
             self.search_place(partition, event, &mut shown).await;
         }
         shown
@@ -177,6 +181,7 @@ impl RowInTheWay {
             found: found.map(|bytes| RowContent::of(row, bytes)),
             expected: expected.map(|bytes| RowContent::of(row, bytes)),
             hint: hint.map(|place| PlaceHint { ws: place.ws.0, offset: place.wlog.0 }),
+            fencing: found.is_some_and(|bytes| row.hints_at_fencing(bytes)),
             candidates: Vec::new(),
             search: None,
             repair: match repair {
@@ -215,6 +220,7 @@ impl RowInTheWay {
             found: Some(found),
             expected: None,
             hint: None,
+            fencing: false,
             candidates: Vec::new(),
             search: None,
             repair: "restore",
@@ -231,6 +237,7 @@ impl RowInTheWay {
             found: Some(found),
             expected: None,
             hint: None,
+            fencing: false,
             candidates: Vec::new(),
             search: None,
             repair: "restore_storage",

@@ -61,12 +61,10 @@ async fn stuck(cluster: &Cluster) -> Launched {
 
 fn mark(node: &Launched) -> tokio::task::JoinHandle<Result<RepairNote, RepairError>> {
     let node = node.node().clone();
-    let (ws, offset) = (WsId(7), Offset(3));
     let request = MarkRequest {
         partition: 7,
         event: Offset(3),
-        ws,
-        offset,
+        place: Some((WsId(7), Offset(3))),
         numbers: None,
         ignores_hint: false,
         action: None,
@@ -107,8 +105,7 @@ async fn another_repair_than_the_confirmed_one_is_refused() {
     let request = |action, is_dry_run| MarkRequest {
         partition: 7,
         event: Offset(3),
-        ws: WsId(7),
-        offset: Offset(3),
+        place: Some((WsId(7), Offset(3))),
         numbers: None,
         ignores_hint: false,
         action,

@@ -253,12 +253,17 @@ fn log_event(line: &str) -> Option<(u64, Event)> {
 fn partition_event(line: &str) -> Option<(u64, PartitionEvent)> {
     let value: Value = serde_json::from_str(line).ok()?;
     let offset = value["plogOffset"].as_u64()?;
-    let event = PartitionEvent {
-        version: Version { epoch: value["epoch"].as_u64()?, offset },
-        ws: value["workspace"].as_u64()?,
-        wlog: value["wlogOffset"].as_u64()?,
-        request: value["requestId"].as_str()?.to_owned(),
-        time_micros: Some(value["timeMicros"].as_u64()?),
+    let version = Version { epoch: value["epoch"].as_u64()?, offset };
+    let time_micros = Some(value["timeMicros"].as_u64()?);
+    let event = match value["fencing"] == true {
+        true => PartitionEvent { version, ws: 0, wlog: 0, request: String::new(), time_micros },
+        false => PartitionEvent {
+            version,
+            ws: value["workspace"].as_u64()?,
+            wlog: value["wlogOffset"].as_u64()?,
+            request: value["requestId"].as_str()?.to_owned(),
+            time_micros,
+        },
     };
     Some((offset, event))
 }
@@ -335,6 +340,14 @@ mod tests {
             let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
             stream.write_all(answer.as_bytes()).await.unwrap();
         }
+    }
+
+    #[test]
+    fn a_fencing_entry_is_an_entry_of_a_partition() {
+        let line = r#"{"epoch":2,"fencing":true,"plogOffset":3,"timeMicros":17}"#;
+        let (offset, event) = partition_event(line).unwrap();
+        assert_eq!((offset, event.is_fencing(), event.version.epoch), (3, true, 2));
+        assert_eq!(partition_event(r#"{"epoch":2,"plogOffset":3,"timeMicros":17}"#), None);
     }
 
     /// The reading had no end.

@@ -231,11 +231,12 @@ pub(crate) struct Row {
     pub(crate) fields: Value,
 }
 
-/// An event of the log of a partition.
+/// An entry of the log of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PartitionEvent {
     pub(crate) version: Version,
+    /// The workspace; 0 for a fencing entry, which has no event.
     pub(crate) ws: u64,
     pub(crate) wlog: u64,
     pub(crate) request: String,
@@ -248,6 +249,13 @@ pub(crate) struct PartitionEvent {
 pub(crate) struct Record {
     pub(crate) row: Row,
     pub(crate) version: Version,
+}
+
+impl PartitionEvent {
+    /// Whether this is a fencing entry: no workspace has the number 0.
+    pub(crate) fn is_fencing(&self) -> bool {
+        self.ws == 0
+    }
 }
 
 impl Outcome {

@@ -23,7 +23,7 @@ pub(super) fn find(facts: &Facts<'_>) -> Found {
         let is_whole = facts.end.is_whole(Part::Partition(*partition));
         wrong.extend(holes(&log, is_whole, events.iter().map(|event| event.version.offset)));
         wrong.extend(falls(&log, events.iter().map(|event| (event.version, event.time_micros))));
-        for event in events {
+        for event in events.iter().filter(|event| !event.is_fencing()) {
             partitions.insert(event.ws, *partition);
             if let Some(other) = in_partitions.insert((event.ws, event.wlog), event) {
                 wrong.push(format!(
