@@ -126,21 +126,22 @@ async fn every_byte_is_pinned() {
         include_str!("golden/corrupted.hex"),
         include_str!("golden/record.hex"),
         include_str!("golden/answer.hex"),
+        include_str!("golden/fencing.hex"),
     ];
     let formats = formats.map(|golden| u8::from_str_radix(&golden[..2], 16).unwrap());
-    assert_eq!((&body[..2], &body[2..6]), (&[10, 4][..], &formats[..]));
+    assert_eq!((&body[..2], &body[2..7]), (&[10, 5][..], &formats[..]));
     // The level, the end of the epochs of level 2, and no change of the level.
-    assert_eq!(body[6..9], [2, 0, 0]);
-    assert_eq!(body[9], text.len() as u8);
-    assert_eq!(str::from_utf8(&body[10..]).unwrap(), text);
+    assert_eq!(body[7..10], [2, 0, 0]);
+    assert_eq!(body[10], text.len() as u8);
+    assert_eq!(str::from_utf8(&body[11..]).unwrap(), text);
     assert_eq!(checksum, crc32fast::hash(body).to_be_bytes());
     let begun = LevelChange::begin(TrustLevel::One, &storage, &clock, deadline).await.unwrap();
     let changing = storage.get_linearizable(&key, deadline).await.unwrap().unwrap();
-    assert_eq!(changing[6..10], [2, 0, 1, 1]);
+    assert_eq!(changing[7..11], [2, 0, 1, 1]);
     begun.finish(Epoch(7), &storage, &clock, deadline).await.unwrap();
     let changed = storage.get_linearizable(&key, deadline).await.unwrap().unwrap();
-    assert_eq!(changed[6..9], [1, 7, 0]);
-    assert_eq!(changed[9..changed.len() - 4], body[9..]);
+    assert_eq!(changed[7..10], [1, 7, 0]);
+    assert_eq!(changed[10..changed.len() - 4], body[10..]);
 }
 
 /// The formats of records and answers had changed, and the deployment had not. The program opened
