@@ -493,8 +493,8 @@ fn bill_id(node: &NodeProcess) -> u64 {
 }
 
 /// The stored offset of the partition and two numbers of the workspace are damaged, one after the
-/// other. The list said only that the partition had a violation, or nothing at all. Later it said to
-/// write the row of the number by another program. The numbers behind that row were given again
+/// other. The list said only that the partition had a violation, or nothing at all. Later it said
+/// to write the row of the number by another program. The numbers behind that row were given again
 /// after each restart, because it hid what the node stored.
 fn numbers(fixture: &StorageFixture) {
     stopped_node(fixture);

@@ -339,8 +339,8 @@ impl App {
         tasks.run(async move { repair.remove(request).await }).await?
     }
 
-    /// Stores a number in a row of the stored numbers that holds none. Afterwards the partition goes
-    /// on by itself.
+    /// Stores a number in a row of the stored numbers that holds none. Afterwards the partition
+    /// goes on by itself.
     ///
     /// # Errors
     /// The reason why the number was not stored.

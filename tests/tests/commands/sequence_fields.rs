@@ -91,8 +91,8 @@ async fn dense(fixture: &CommandsFixture) {
 }
 
 /// The documented repair of the row of a number wrote the row with a client of the database. The
-/// row then hid every number that the node put there, and each put was acknowledged. After a restart
-/// the numbers 11, 12 and 13 were given again.
+/// row then hid every number that the node put there, and each put was acknowledged. After a
+/// restart the numbers 11, 12 and 13 were given again.
 async fn repaired(fixture: &CommandsFixture) {
     for (in_view, at) in [(false, 0), (true, 1)] {
         let settings = || ShopNodeSettings { in_view, ..ShopNodeSettings::at(TrustLevel::Zero) };
