@@ -234,6 +234,7 @@ impl PartitionStorage {
     ) -> Result<u64, NumberRepairError> {
         let LoggedNumbers { last, known, untold } = self.logged_numbers(ws, seq).await?;
         if seq == standard::WLOG_OFFSET {
+            let last = self.before_strays(ws, last).await?;
             let number = number.unwrap_or(last);
             return match number == last {
                 true => Ok(number),
@@ -263,7 +264,22 @@ impl PartitionStorage {
         Ok(number)
     }
 
-    /// Reads the log of a workspace for the numbers of a sequence.
+    /// Returns the offset of the last event of a workspace. A former leader at trust level 2 may
+    /// have left events behind it that are not in the log of the partition. The next events of the
+    /// workspace take their places.
+    async fn before_strays(&self, ws: WsId, mut last: u64) -> Result<u64, NumberRepairError> {
+        while last > 0 {
+            let there = self.log.reader().row(AppRow::Wlog(ws, Offset(last))).await?;
+            match there.and_then(|bytes| Entry::from_bytes(&bytes).ok()) {
+                Some(entry) if !self.log.has_event(entry.place()).await? => last -= 1,
+                _ => break,
+            }
+        }
+        Ok(last)
+    }
+
+    /// Reads the log of a workspace for the numbers of a sequence. Numbers of strays count, too:
+    /// they only leave a gap.
     async fn logged_numbers(
         &self,
         ws: WsId,
@@ -276,13 +292,6 @@ impl PartitionStorage {
             let entry = Entry::from_bytes(&bytes).ok();
             let entry =
                 entry.filter(|entry| (entry.place().ws, entry.place().wlog) == (ws, offset));
-            // A former leader at trust level 2 may have left an event that is not in the log of the
-            // partition. The next event of the workspace takes its place.
-            if let Some(entry) = &entry
-                && !self.log.has_event(entry.place()).await?
-            {
-                continue;
-            }
             // An event that is missing may have drawn numbers, too.
             logged.untold += offset.0 - logged.last - 1;
             logged.last = offset.0;
@@ -308,7 +317,7 @@ impl PartitionStorage {
 /// What the log of a workspace tells about the numbers of a sequence.
 #[derive(Debug, Default)]
 struct LoggedNumbers {
-    /// The offset of the last event.
+    /// The offset of the last row.
     last: u64,
     /// The highest number that an event drew.
     known: u64,

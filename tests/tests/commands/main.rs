@@ -7,6 +7,7 @@ mod basics;
 mod changed_levels;
 mod changed_rows;
 mod crashes;
+mod damaged_numbers;
 mod fixture;
 mod foreign_rows;
 mod handlers;
@@ -58,6 +59,7 @@ fn main() -> std::process::ExitCode {
         changed_levels::TRIALS,
         changed_rows::TRIALS,
         crashes::TRIALS,
+        damaged_numbers::TRIALS,
         foreign_rows::TRIALS,
         handlers::TRIALS,
         late_writes::TRIALS,

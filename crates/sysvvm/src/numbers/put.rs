@@ -117,9 +117,9 @@ impl NumberRows {
     /// the write of 13 is acknowledged, and the offset of its event is stored; the node restarts,
     /// and reads the number 10. So 11, 12 and 13 are given again.
     ///
-    /// Another one learns whether a row hides ordered writes when it reads a number that it is
-    /// going to use, and saves the reading back. Then a row that another program writes between
-    /// this read and the write of the number goes unnoticed.
+    /// Another version asks whether a row hides ordered writes when it loads the number for a
+    /// command, and does not read back. The number 10 is loaded; another program writes the row;
+    /// the number 13 is put, and is hidden.
     pub(super) async fn put_shown(&self, puts: Vec<NumberPut>, deadline: Instant) -> Result<()> {
         if puts.is_empty() {
             return Ok(());
