@@ -30,7 +30,7 @@ pub(crate) use self::{
     inspect::{INSPECT_HELP, InspectArgs, InspectCommand},
     node_address::{ConnectionArgs, NodeAddress},
     numbers::{NumbersArgs, NumbersCommand},
-    repair::{MarkArgs, RepairCommand},
+    repair::{MarkArgs, NumberArgs, RepairCommand},
     sequences::{SequencesArgs, SequencesCommand},
     storage::{
         ElectionsCommand, StorageArgs, StorageCommand, VerifyArgs, VerifyElectionsArgs, filtered,

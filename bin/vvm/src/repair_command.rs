@@ -15,7 +15,7 @@ use sysvvm::AppName;
 
 use crate::{
     answer_text::array,
-    cli::{MarkArgs, RepairCommand},
+    cli::{MarkArgs, NumberArgs, RepairCommand},
     command_error::CommandError,
     node_client::{NodeClient, NodeTarget, no_answer},
     print, serve,
@@ -37,9 +37,12 @@ pub(crate) async fn run(command: RepairCommand) -> Result<ExitCode, CommandError
             let path = path_of(&event)?;
             repair(admin, &path, event.dry_run, event.yes).await?
         }
+        RepairCommand::Number { row, .. } => {
+            let path = path_of_number(&row)?;
+            repair(admin, &path, row.dry_run, row.yes).await?
+        }
         RepairCommand::Remove { row, .. } => {
-            let app: AppName =
-                row.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
+            let app = app_of(&row.app)?;
             let (partition, foreign) = (row.partition, row.foreign);
             let path = format!("/repairs/remove?app={app}&partition={partition}&foreign={foreign}");
             repair(admin, &path, row.dry_run, row.yes).await?
@@ -69,23 +72,30 @@ async fn repair(
     // What was confirmed must be what is done.
     let path = match plan["action"].as_str() {
         Some("removed") => format!("{path}&digest={}", word(&plan["digest"])),
+        Some("numbered") => {
+            let (number, digest) = (number_of(&plan), word(&plan["digest"]));
+            // A number that was given is in the path already.
+            let number =
+                if path.contains("&number=") { String::new() } else { format!("&number={number}") };
+            format!("{path}{number}&digest={digest}")
+        }
         _ => format!("{path}&action={}", word(&plan["action"])),
     };
     const MAY_BE_DONE: &str =
         "; the repair may be done: run `vvm repair list` before you repeat it";
     let done = ask(admin, Method::POST, &path, MAY_BE_DONE).await?;
-    let what = match done["action"].as_str() {
-        Some("removed") => "row",
-        Some("fenced") => "log",
-        _ => "event",
+    let what = match word(&done["action"]) {
+        "removed" => "the row is removed".to_owned(),
+        "numbered" => "the number is stored".to_owned(),
+        "fenced" => "the log is fenced".to_owned(),
+        action => format!("the event is {action}"),
     };
-    let text = format!("the {what} is {}:\n{}", word(&done["action"]), text_of(&done));
+    let text = format!("{what}:\n{}", text_of(&done));
     Ok((done, text))
 }
 
 fn path_of(event: &MarkArgs) -> Result<String, CommandError> {
-    let app: AppName =
-        event.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
+    let app = app_of(&event.app)?;
     let MarkArgs { partition, event: plog, ws, offset, .. } = event;
     let mut path = format!("/repairs/mark?app={app}&partition={partition}&event={plog}");
     path += &match (ws, offset) {
@@ -107,6 +117,28 @@ fn path_of(event: &MarkArgs) -> Result<String, CommandError> {
     Ok(path)
 }
 
+fn path_of_number(row: &NumberArgs) -> Result<String, CommandError> {
+    let (app, partition) = (app_of(&row.app)?, row.partition);
+    let mut path = format!("/repairs/number?app={app}&partition={partition}");
+    if let (Some(ws), Some(sequence)) = (row.ws, row.sequence) {
+        path += &format!("&ws={ws}&sequence={sequence}");
+    }
+    if let Some(number) = row.number {
+        path += &format!("&number={number}");
+    }
+    Ok(path)
+}
+
+fn app_of(text: &str) -> Result<AppName, CommandError> {
+    text.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))
+}
+
+/// The number that the repair of a number stores.
+fn number_of(note: &Value) -> &Value {
+    let mut numbers = note["numbers"].as_object().into_iter().flatten();
+    numbers.next().map_or(&Value::Null, |(_, number)| number)
+}
+
 /// Shows the repair, and asks whether to go on.
 fn confirm(
     plan: &Value,
@@ -123,6 +155,7 @@ fn confirm(
         Some("restored") => "The event will be restored from its copy. Go on?",
         Some("removed") => "The row will be removed. Go on?",
         Some("fenced") => "The row will be a fencing entry again. Go on?",
+        Some("numbered") => "A number that is too low would be given twice. Store this one?",
         _ => "The content of the event will be lost. Mark it?",
     };
     write!(output, "{}{question} [y/N] ", text_of(plan))
@@ -200,6 +233,14 @@ fn text_of_row(row: &Value, stuck: &Value, admin: &NodeTarget) -> String {
         text +=
             &format!("    vvm repair remove --admin {admin} --app {app} --partition {partition}\n");
     }
+    if row["repair"] == "number" {
+        let (ws, sequence) = (&row["number"]["ws"], &row["number"]["sequence"]);
+        let of_ws =
+            if ws.is_null() { String::new() } else { format!(" --ws {ws} --sequence {sequence}") };
+        text += &format!(
+            "    vvm repair number --admin {admin} --app {app} --partition {partition}{of_ws}\n"
+        );
+    }
     if row["repair"] == "mark" {
         let mark = format!(
             "    vvm repair mark --admin {admin} --app {app} --partition {partition} --event {}",
@@ -263,6 +304,13 @@ fn text_of(note: &Value) -> String {
             "writing fencing entry {event} of the log {of} again, in epoch {epoch}, {at}\n"
         );
     }
+    if note["action"] == "numbered" {
+        let (row, number) = (word(&note["row"]), number_of(note));
+        let (hex, digest) = (shortened(&note["replaced"]), word(&note["digest"]));
+        return format!(
+            "storing {number} as {row} of {app}, over bytes {hex} ({digest}), in epoch {epoch}, {at}\n"
+        );
+    }
     let numbers = note["numbers"].as_object().into_iter().flatten();
     let numbers: Vec<String> = numbers.map(|(seq, last)| format!("{seq}:{last}")).collect();
     format!(
@@ -288,6 +336,7 @@ mod tests {
             ("restored", "The event will be restored"),
             ("removed", "The row will be removed."),
             ("fenced", "The row will be a fencing entry again."),
+            ("numbered", "A number that is too low would be given twice."),
         ] {
             let plan = json!({ "action": action, "numbers": {}, "replaced": "00" });
             for (answer, is_yes) in [

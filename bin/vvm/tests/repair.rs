@@ -20,7 +20,7 @@ use bytes::Bytes;
 use clock::Clock;
 use eventlog::{AppRow, Entry, Offset, RecordId, WsId};
 use fixture::{Storage, StorageFixture};
-use istorage::{AppStorageExt, Consistency, Key, Order, OrderedPut, SharedStorage};
+use istorage::{AppStorageExt, Key, SharedStorage};
 use libtest_mimic::{Arguments, Trial};
 use node::NodeProcess;
 use rustix::process::Signal;
@@ -440,71 +440,141 @@ fn until_at_work(node: &NodeProcess) {
     }
 }
 
-/// Writes a row of a number, after all writes of the node.
-async fn put_number(storage: &SharedStorage, key: &Key, value: Bytes, turn: u64) {
-    let order = Order::from_parts(1_000 + turn, 1).unwrap();
-    let put = OrderedPut { key: key.clone(), value, order, ttl: None };
-    let soon = Clock::system().now() + Duration::from_secs(30);
-    storage.put_ordered(vec![put], soon).await.unwrap();
+/// The key of the stored offset of the partition, in the system keyspace.
+fn offset_key() -> Key {
+    let pkey = [&[0, 0, 0, 2, 0, 0, 0, 1][..], &PARTITION.to_be_bytes()].concat();
+    Key::new(pkey, vec![0; 4])
 }
 
-/// The stored offset of the partition, a number of the workspace and a record are damaged, one
-/// after the other. The list said only that the partition had a violation, or nothing at all.
+/// The key of the number of a sequence of the workspace, in the system keyspace.
+fn number_key(seq: u16) -> Key {
+    let pkey = [&[0, 0, 0, 3, 0, 0, 0, 1][..], &WS.to_be_bytes()].concat();
+    Key::new(pkey, seq.to_be_bytes().to_vec())
+}
+
+/// Damages a row of the stored numbers, as another program does that writes it.
+fn damage_number(fixture: &StorageFixture, key: &Key) {
+    fixture.change_system("node", async |storage| {
+        let soon = Clock::system().now() + Duration::from_secs(30);
+        let there = storage.get_linearizable(key, soon).await.unwrap().unwrap();
+        let new = Bytes::from_static(&[7, 7, 7]);
+        let swap = storage.compare_and_swap(key.clone(), there, new, None, soon).await;
+        assert!(swap.unwrap().is_applied());
+    });
+}
+
+/// Starts a node that meets a damaged row of the stored numbers. Returns the row in the list.
+fn until_number_is_listed(fixture: &StorageFixture) -> (NodeProcess, Value) {
+    let node = start(fixture);
+    node.until("/livez", |status| status == 200);
+    let start = Instant::now();
+    loop {
+        let path = format!("{}/docs/shop.Bill", workspace_path(WS));
+        let (status, _) = request(node.api, "POST", &path, &[], "{}");
+        assert_ne!(status, 201, "the number is damaged");
+        let list = list(&node);
+        let entry = &list["stuck"][0];
+        for row in [&entry["row"], &entry["damaged"][0]] {
+            if !row.is_null() {
+                return (node, row.clone());
+            }
+        }
+        assert!(start.elapsed() < node::PATIENCE, "{list}\n{}", node.log_text());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Creates a bill. Returns its id.
+fn bill_id(node: &NodeProcess) -> u64 {
+    let path = format!("{}/docs/shop.Bill", workspace_path(WS));
+    let (status, answer) = request(node.api, "POST", &path, &[], "{}");
+    assert_eq!(status, 201, "{answer}");
+    answer["newIds"].as_object().unwrap().values().next().unwrap().as_u64().unwrap()
+}
+
+/// The stored offset of the partition and two numbers of the workspace are damaged, one after the
+/// other. The list said only that the partition had a violation, or nothing at all. Later it said
+/// to write the row of the number by another program. The numbers behind that row were given again
+/// after each restart, because it hid what the node stored.
 fn numbers(fixture: &StorageFixture) {
     stopped_node(fixture);
-    let app = 1_u32.to_be_bytes();
-    let offset = [&2_u32.to_be_bytes()[..], &app, &PARTITION.to_be_bytes()].concat();
-    let offset = Key::new(offset, 0_u32.to_be_bytes().to_vec());
-    let number = [&3_u32.to_be_bytes()[..], &app, &WS.to_be_bytes()].concat();
-    // The ids of records.
-    let number = Key::new(number, 2_u16.to_be_bytes().to_vec());
-    let keys = [
-        (offset, "the stored offset of partition 1 (key 0000000200000001"),
-        (number, "the number of sequence 2 of workspace 1 (key 0000000300000001"),
-    ];
-    for ((key, name), turn) in keys.into_iter().zip([0, 2]) {
-        let whole = Mutex::new(Bytes::new());
-        fixture.change_system("node", async |storage| {
-            let soon = Clock::system().now() + Duration::from_secs(30);
-            let there = storage.get(&key, Consistency::Plain, soon).await.unwrap().unwrap();
-            *whole.lock().unwrap() = there;
-            put_number(&storage, &key, Bytes::from_static(&[7, 7, 7]), turn).await;
-        });
-        let node = start(fixture);
-        node.until("/livez", |status| status == 200);
-        let start = Instant::now();
-        let row = loop {
-            let path = format!("{}/docs/shop.Bill", workspace_path(WS));
-            let (status, _) = request(node.api, "POST", &path, &[], "{}");
-            assert_ne!(status, 201, "the number is damaged");
-            let list = list(&node);
-            let entry = &list["stuck"][0];
-            if !entry["row"].is_null() {
-                break entry["row"].clone();
-            }
-            if !entry["damaged"][0].is_null() {
-                break entry["damaged"][0].clone();
-            }
-            assert!(start.elapsed() < node::PATIENCE, "{list}\n{}", node.log_text());
-            thread::sleep(Duration::from_millis(20));
-        };
-        let named = row["name"].as_str().unwrap();
-        assert!(named.starts_with(name), "{row}");
-        assert_eq!((&row["found"]["hex"], &row["repair"]), (&"070707".into(), &"restore".into()));
-        let (text, _) = repaired(&node, &["list"], 0);
-        assert!(text.contains(named) && text.contains("3 bytes (070707)"), "{text}");
-        assert!(text.contains("not below the last one"), "{text}");
-        node.stop();
-        let whole = whole.into_inner().unwrap();
-        fixture.change_system("node", async |storage| {
-            put_number(&storage, &key, whole.clone(), turn + 1).await;
-        });
-    }
+    // The first three ids are given.
+    let first_id = isequencer::standard::FIRST_RECORD_ID + 3;
+    let offset = "the stored offset of partition 1 (key 0000000200000001";
+    number_is_repaired(fixture, &offset_key(), offset, None, 1);
+    two_bills(fixture, first_id);
+    // The offset in the log of the workspace must be that of the last event.
+    let wlog = "the number of sequence 1 of workspace 1 (key 0000000300000001";
+    number_is_repaired(fixture, &number_key(1), wlog, Some("1"), LAST + 2);
+    two_bills(fixture, first_id + 2);
+    let ids = "the number of sequence 2 of workspace 1 (key 0000000300000001";
+    number_is_repaired(fixture, &number_key(2), ids, Some("2"), first_id + 3);
+    two_bills(fixture, first_id + 4);
     let node = start(fixture).ready();
     assert_eq!(list(&node)["stuck"], json!([]));
+    assert_eq!(create_bill(&node), LAST + 7);
     node.stop();
+}
 
-    // The first bill: only the commands that need the record fail.
+/// Two leaders give one id each. The first one stores it over the row of the repair.
+fn two_bills(fixture: &StorageFixture, first_id: u64) {
+    for id in [first_id, first_id + 1] {
+        let node = start(fixture).ready();
+        assert_eq!(bill_id(&node), id);
+        node.stop();
+    }
+}
+
+/// Damages the row of a number, and repairs it with the number that the node proposes.
+fn number_is_repaired(
+    fixture: &StorageFixture,
+    key: &Key,
+    name: &str,
+    sequence: Option<&str>,
+    safe: u64,
+) {
+    damage_number(fixture, key);
+    let (node, row) = until_number_is_listed(fixture);
+    let named = row["name"].as_str().unwrap();
+    assert!(named.starts_with(name), "{row}");
+    assert_eq!((&row["found"]["hex"], &row["repair"]), (&"070707".into(), &"number".into()));
+    let place = sequence.into_iter().flat_map(|seq| ["--ws", "1", "--sequence", seq]);
+    let command = ["number", "--app", "demo/shop", "--partition", "1"].into_iter().chain(place);
+    let command: Vec<&str> = command.collect();
+    let (text, _) = repaired(&node, &["list"], 0);
+    assert!(text.contains(&format!(" {}\n", command[1..].join(" "))), "{text}");
+    assert!(text.contains(named) && text.contains("3 bytes (070707)"), "{text}");
+
+    // A safe number is proposed, and a number that would be given twice is refused, and so is an
+    // offset behind the log.
+    let run = |more: &[&str], code| repaired(&node, &[&command, more].concat(), code);
+    let (plan, _) = run(&["--dry-run"], 0);
+    assert!(plan.contains(&format!("storing {safe} as {named}")), "{plan}");
+    let wrong = if sequence.is_some() { safe - 1 } else { LAST + 9 };
+    run(&["--number", &wrong.to_string(), "--yes"], 1);
+    let of_row = sequence.map_or_else(String::new, |seq| format!("&ws=1&sequence={seq}"));
+    let changed = refused(&node, &format!("number?number={safe}&digest=3-00000000{of_row}"));
+    assert_eq!(changed, (409, "row_changed".to_owned()));
+    let unseen = refused(&node, &format!("number?number={safe}{of_row}"));
+    assert_eq!(unseen, (400, "bad_request".to_owned()));
+    let (_, unconfirmed) = run(&[], 2);
+    assert!(unconfirmed.contains("--yes"), "{unconfirmed}");
+    run(&["--yes"], 0);
+
+    // The partition goes on by itself.
+    until_at_work(&node);
+    let done = list(&node)["repairs"][0].clone();
+    assert_eq!((&done["action"], &done["isDone"]), (&"numbered".into(), &true.into()), "{done}");
+    assert!(node.log_text().contains("row repaired"), "{}", node.log_text());
+    let whole = refused(&node, &format!("number?dryRun=true{of_row}"));
+    assert_eq!(whole, (409, "number_readable".to_owned()));
+    node.stop();
+}
+
+/// A record is damaged. Only the commands that need the record fail.
+fn damaged_record(fixture: &StorageFixture) {
+    stopped_node(fixture);
+    // The first bill.
     let id = isequencer::standard::FIRST_RECORD_ID;
     let row = AppRow::Record(WsId(WS), RecordId(id));
     fixture.change("node", async |storage| replace(&storage, row, Some(&DAMAGED)).await);
@@ -558,10 +628,11 @@ type Run = fn(&StorageFixture);
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials: [(&str, Run); 7] = [
+    let trials: [(&str, Run); 8] = [
         ("a_foreign_row_is_removed", removed),
         ("a_damaged_file_is_named", damaged_file),
-        ("damaged_numbers_and_records_are_listed", numbers),
+        ("damaged_numbers_are_repaired_and_none_is_given_twice", numbers),
+        ("damaged_records_are_listed", damaged_record),
         ("an_event_with_a_whole_copy_is_restored", restored),
         ("an_operator_marks_an_event_that_is_lost", mark),
         ("an_operator_marks_an_event_with_a_flipped_bit", flipped),

@@ -298,6 +298,7 @@ impl AdminHandler {
             }
             Action::MarkEvent => repair::mark(node, query).await?,
             Action::RemoveRow => repair::remove(node, query).await?,
+            Action::RepairNumber => repair::number(node, query).await?,
             Action::Backup => {
                 check_query(&[], query)?;
                 self.backups.begin(token_end).await?

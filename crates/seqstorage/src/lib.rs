@@ -10,10 +10,12 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod mark;
+mod number_repair;
 mod partition;
 mod view;
 
 pub use mark::{MarkError, MarkPlan};
+pub use number_repair::{NumberPlan, NumberRepairError, NumberRow};
 pub use partition::{PartitionStorage, StoredSequence};
 pub use view::{SEQUENCES_VIEW, numbers_in_view, sequence_name, sequence_names};
 

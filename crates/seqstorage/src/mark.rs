@@ -17,7 +17,7 @@ use crate::PartitionStorage;
 
 /// The largest number of records that a command makes. A command of `sys` draws at most so many
 /// numbers of a sequence for one field of each of its new rows.
-const MOST_RECORDS: u64 = 4_096;
+pub(crate) const MOST_RECORDS: u64 = 4_096;
 
 /// The reason for which an event is not marked. The log is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -426,7 +426,7 @@ fn no_row(error: eventlog::Error, row: AppRow) -> MarkError {
 }
 
 /// The last number of a sequence.
-fn last_of(sequence: &Sequence) -> u64 {
+pub(crate) fn last_of(sequence: &Sequence) -> u64 {
     sequence.ranges().last().map_or(0, |range| range.end - 1)
 }
 

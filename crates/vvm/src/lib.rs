@@ -59,10 +59,10 @@ pub use owned_log::OwnedLog;
 pub use partition_service::{OwnedPartition, PartitionService};
 pub use problem::{Problem, ServiceError};
 pub use repair::{
-    MarkRequest, NoResult, PlaceHint, ProposedPlace, RemoveRequest, RepairAction, RepairError,
-    RepairNote, RowContent, RowInTheWay, StuckPartition,
+    MarkRequest, NoResult, NumberPlace, NumberRequest, PlaceHint, ProposedPlace, RemoveRequest,
+    RepairAction, RepairError, RepairNote, RowContent, RowInTheWay, StuckPartition,
 };
-pub use seqstorage::MarkError;
+pub use seqstorage::{MarkError, NumberRepairError};
 pub use service::Service;
 pub use settings::{AppSettings, NodeSettings, NumbersIn};
 pub use status::{

@@ -5,20 +5,22 @@
 //! because the node may crash between the two.
 
 mod mark;
+mod number;
 mod rows;
 mod tasks;
 
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 use eventlog::{DrawnNumber, Offset, WsId};
+use isequencer::SeqId;
 use processor::bytes::Bytes;
-use seqstorage::MarkError;
+use seqstorage::{MarkError, NumberRepairError};
 use serde::{Deserialize, Serialize};
 
 use self::mark::PartitionRepair;
 pub(crate) use self::tasks::RepairTasks;
 pub use self::{
-    rows::{PlaceHint, ProposedPlace, RowContent, RowInTheWay, StuckPartition},
+    rows::{NumberPlace, PlaceHint, ProposedPlace, RowContent, RowInTheWay, StuckPartition},
     tasks::NoResult,
 };
 use crate::{App, NotOwner, app::ServedApp};
@@ -61,6 +63,22 @@ pub struct RemoveRequest {
     pub is_dry_run: bool,
 }
 
+/// A request to repair a row of the stored numbers that holds no number.
+#[derive(Clone, Debug)]
+pub struct NumberRequest {
+    /// The number of the partition.
+    pub partition: u16,
+    /// The workspace and the sequence; `None` for the stored offset of the partition.
+    pub sequence: Option<(WsId, SeqId)>,
+    /// The number to be stored. For the stored offset: the next event to replay. In a dry run
+    /// `None` asks for a safe number.
+    pub number: Option<u64>,
+    /// The digest of the bytes that the operator has seen; `None` in a dry run.
+    pub digest: Option<String>,
+    /// Whether nothing is to be written.
+    pub is_dry_run: bool,
+}
+
 /// The kind of a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -73,6 +91,8 @@ pub enum RepairAction {
     Fenced,
     /// A foreign row was removed.
     Removed,
+    /// A number was stored in a row that held none.
+    Numbered,
 }
 
 /// A repair. The table of repairs has it.
@@ -91,11 +111,12 @@ pub struct RepairNote {
     pub row: String,
     /// The offset in the PLog, if an event was marked or restored, or a fencing entry was written.
     pub event: Option<u64>,
-    /// The workspace of the event.
+    /// The workspace of this event, or of the number.
     pub ws: Option<u64>,
     /// The offset of the event in the WLog.
     pub offset: Option<u64>,
-    /// The numbers of the marker: the last number of each sequence.
+    /// The numbers of the marker: the last number of each sequence. Or the number that was stored;
+    /// sequence 0 is the stored offset of the partition.
     pub numbers: BTreeMap<u16, u64>,
     /// The first 1,024 bytes that the repair replaced or removed, in hexadecimal. A marker keeps
     /// all of them.
@@ -116,6 +137,9 @@ pub enum RepairError {
     /// The row is not repaired.
     #[error(transparent)]
     Refused(MarkError),
+    /// The row of a number is not repaired.
+    #[error(transparent)]
+    Number(NumberRepairError),
     /// The repair is now another one than the operator confirmed.
     #[error("the event would now be {0}: ask again with a dry run")]
     OtherAction(RepairAction),
@@ -156,6 +180,7 @@ impl fmt::Display for RepairAction {
             RepairAction::Restored => "restored",
             RepairAction::Fenced => "fenced",
             RepairAction::Removed => "removed",
+            RepairAction::Numbered => "numbered",
         })
     }
 }
@@ -187,11 +212,24 @@ impl From<MarkError> for RepairError {
     }
 }
 
+impl From<NumberRepairError> for RepairError {
+    fn from(error: NumberRepairError) -> RepairError {
+        match error {
+            NumberRepairError::Log(error) => MarkError::Log(error).into(),
+            NumberRepairError::Numbers(error) => MarkError::Numbers(error).into(),
+            refused => RepairError::Number(refused),
+        }
+    }
+}
+
 impl RepairError {
-    /// Whether a write of the event may still land.
+    /// Whether a write of the repair may still land.
     fn may_still_land(&self) -> bool {
         use eventlog::Error::{Storage, Unknown};
         match self {
+            RepairError::Failed(MarkError::Numbers(sysvvm::Error::Storage(error))) => {
+                error.kind() == istorage::ErrorKind::OutcomeUnknown
+            }
             RepairError::Failed(MarkError::Log(Unknown(_))) => true,
             RepairError::Failed(MarkError::Log(Storage(error))) => {
                 error.kind() == istorage::ErrorKind::OutcomeUnknown
@@ -222,7 +260,8 @@ impl App {
                     let rows = async move {
                         match obstacle {
                             Some(obstacle) => {
-                                (Some(there.row_in_the_way(obstacle).await), Vec::new())
+                                let row = there.row_in_the_way(partition, obstacle).await;
+                                (Some(row), Vec::new())
                             }
                             None if is_working => {
                                 (None, there.damaged_rows(partition, &commands).await)
@@ -300,6 +339,24 @@ impl App {
             return tasks.read(async move { repair.remove(request).await }).await?;
         }
         tasks.run(async move { repair.remove(request).await }).await?
+    }
+
+    /// Stores a number in a row of the stored numbers that holds none. Afterwards the partition
+    /// goes on by itself.
+    ///
+    /// # Errors
+    /// The reason why the number was not stored.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the repair goes on to its end.
+    pub async fn repair_number(&self, request: NumberRequest) -> Result<RepairNote, RepairError> {
+        let repair = self.repair_of(request.partition)?;
+        let served = Arc::clone(&repair.served);
+        let tasks = &served.repair_tasks;
+        if request.is_dry_run {
+            return tasks.read(async move { repair.number(request).await }).await?;
+        }
+        tasks.run(async move { repair.number(request).await }).await?
     }
 
     fn repair_of(&self, partition: u16) -> Result<PartitionRepair, RepairError> {

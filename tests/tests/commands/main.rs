@@ -7,6 +7,7 @@ mod basics;
 mod changed_levels;
 mod changed_rows;
 mod crashes;
+mod damaged_numbers;
 mod fencing;
 mod fixture;
 mod foreign_rows;
@@ -60,6 +61,7 @@ fn main() -> std::process::ExitCode {
         changed_levels::TRIALS,
         changed_rows::TRIALS,
         crashes::TRIALS,
+        damaged_numbers::TRIALS,
         fencing::TRIALS,
         foreign_rows::TRIALS,
         handlers::TRIALS,

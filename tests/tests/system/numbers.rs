@@ -3,9 +3,10 @@
 
 use std::num::NonZeroU16;
 
+use bytes::Bytes;
 use futures::future::join_all;
-use istorage::{Consistency, Key, Order};
-use sysvvm::{AppName, LastNumber, NumberRows, StoredOffset};
+use istorage::{AppStorageExt, Consistency, Key, Order};
+use sysvvm::{AppName, LastNumber, NumberRows, StoredOffset, System};
 use trialkit::{Trial, trials};
 
 use crate::database::Database;
@@ -18,6 +19,9 @@ pub(crate) const TRIALS: &[Trial<Database>] = trials!(numbers:
     each_partition_workspace_and_application_has_numbers_of_its_own = their_own,
     more_numbers_than_fit_into_one_write_are_stored = many,
     concurrent_writes_keep_the_highest_number = side_by_side,
+    rows_that_hide_ordered_writes_go_on = hidden,
+    a_row_that_an_earlier_leader_writes_late_does_not_go_down = hidden_late,
+    deleted_rows_are_written_again = deleted,
 );
 
 async fn of_app(database: &Database, node: usize, name: &str) -> NumberRows {
@@ -145,4 +149,95 @@ async fn side_by_side(database: &Database) {
     join_all(writes).await;
     assert_eq!(last(database, &nodes[0], 1, &[1]).await, [Some(40)]);
     assert_eq!(next(database, &nodes[1], 0).await, Some(40));
+}
+
+/// The keys of the number of sequence 1 of workspace 1, and of the stored offset of partition 0.
+fn keys() -> [Key; 2] {
+    let number = [0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
+    let offset = [0, 0, 0, 2, 0, 0, 0, 1, 0, 0];
+    [Key::new(number.to_vec(), vec![0, 1]), Key::new(offset.to_vec(), vec![0; 4])]
+}
+
+/// Writes a row with a condition, as an operator did to repair it. The row hides ordered writes
+/// from then on.
+async fn rewrite(database: &Database, system: &System, key: &Key, new: impl Into<Bytes>) {
+    let old = database.get(system, key).await;
+    database.swap(system, key, &old, &new.into()).await;
+}
+
+/// The documented repair of the row of a number wrote the row with a client of the database. Such a
+/// row hides every ordered write. The node went on to put the number with its order: each put was
+/// acknowledged, and the row kept the number of the repair. After a restart the numbers 11, 12 and
+/// 13 were given again. A stored offset stood still in the same way, so each recovery read more.
+async fn hidden(database: &Database) {
+    let rows = of_app(database, 0, "shop").await;
+    let system = database.open(1).await.unwrap();
+    store(database, &rows, &[at(1, 1, 10), at(1, 2, 5), at(2, 1, 7)], replayed(3, 9)).await;
+    let [number, offset] = keys();
+    rewrite(database, &system, &number, 10_u64.to_be_bytes().to_vec()).await;
+    rewrite(database, &system, &offset, 4_u64.to_be_bytes().to_vec()).await;
+    for more in 1..4 {
+        let numbers = [at(1, 1, 10 + more), at(1, 2, 5 + more), at(2, 1, 7 + more)];
+        store(database, &rows, &numbers, replayed(3, 9 + more)).await;
+        let stored = last(database, &rows, 1, &[1, 2]).await;
+        assert_eq!(stored, [Some(10 + more), Some(5 + more)]);
+        assert_eq!(last(database, &rows, 2, &[1]).await, [Some(7 + more)]);
+        assert_eq!(next(database, &rows, 0).await, Some(9 + more));
+    }
+    // The next leader goes on with these rows, also if it stores a lower offset.
+    store(database, &rows, &[], replayed(4, 6)).await;
+    assert_eq!(next(database, &rows, 0).await, Some(6));
+    // A repair may have left a number that is too high.
+    rewrite(database, &system, &number, 90_u64.to_be_bytes().to_vec()).await;
+    store(database, &rows, &[at(1, 1, 14)], replayed(4, 7)).await;
+    assert_eq!(last(database, &rows, 1, &[1]).await, [Some(90)]);
+    // Bytes that are no number, and that hide the number that was given: the caller knows it.
+    for (key, bytes) in [(&number, "damaged"), (&offset, "")] {
+        rewrite(database, &system, key, bytes).await;
+    }
+    store(database, &rows, &[at(1, 1, 91)], replayed(4, 8)).await;
+    assert_eq!(last(database, &rows, 1, &[1]).await, [Some(91)]);
+    assert_eq!(next(database, &rows, 0).await, Some(8));
+    rows.raise(&[at(1, 1, 95)], database.soon()).await.unwrap();
+    assert_eq!(last(database, &rows, 1, &[1]).await, [Some(95)]);
+}
+
+/// Leader A stalls after its fence permitted a write; leader B stores numbers and its offset; A's
+/// write lands. The rows hide ordered writes, so their orders do not protect them.
+async fn hidden_late(database: &Database) {
+    let rows = of_app(database, 0, "shop").await;
+    let system = database.open(1).await.unwrap();
+    store(database, &rows, &[at(1, 1, 10)], replayed(3, 9)).await;
+    for key in keys() {
+        let there = database.get(&system, &key).await;
+        rewrite(database, &system, &key, there).await;
+    }
+    store(database, &rows, &[at(1, 1, 15)], replayed(4, 12)).await;
+    store(database, &rows, &[at(1, 1, 13)], replayed(3, 50)).await;
+    assert_eq!(last(database, &rows, 1, &[1]).await, [Some(15)]);
+    assert_eq!(next(database, &rows, 0).await, Some(12));
+    // The swap of A was sent before that of B, and lands after it.
+    let [_, offset] = keys();
+    let (old, new) = (9_u64.to_be_bytes().to_vec(), (3 << 40 | 50_u64).to_be_bytes().to_vec());
+    let late =
+        system.storage().compare_and_swap(offset, old.into(), new.into(), None, database.soon());
+    assert!(!late.await.unwrap().is_applied());
+    assert_eq!(next(database, &rows, 0).await, Some(12));
+}
+
+/// On Cassandra a deletion hides later ordered writes, too.
+async fn deleted(database: &Database) {
+    let rows = of_app(database, 0, "shop").await;
+    let system = database.open(1).await.unwrap();
+    store(database, &rows, &[at(1, 1, 10)], replayed(3, 9)).await;
+    for key in keys() {
+        let there = database.get(&system, &key).await;
+        let deleted = system.storage().compare_and_delete(key, there, database.soon());
+        assert!(deleted.await.unwrap().is_applied());
+    }
+    for more in 1..3 {
+        store(database, &rows, &[at(1, 1, 10 + more)], replayed(3, 9 + more)).await;
+        assert_eq!(last(database, &rows, 1, &[1]).await, [Some(10 + more)]);
+        assert_eq!(next(database, &rows, 0).await, Some(9 + more));
+    }
 }

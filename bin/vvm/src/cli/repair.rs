@@ -27,6 +27,14 @@ pub(crate) enum RepairCommand {
         #[command(flatten)]
         args: RepairArgs,
     },
+    /// Store a number in a row of the stored numbers that holds none, if the row still holds the
+    /// bytes that were shown. The partition then goes on by itself.
+    Number {
+        #[command(flatten)]
+        row: NumberArgs,
+        #[command(flatten)]
+        args: RepairArgs,
+    },
 }
 
 impl RepairCommand {
@@ -34,7 +42,8 @@ impl RepairCommand {
         match self {
             RepairCommand::List(args)
             | RepairCommand::Mark { args, .. }
-            | RepairCommand::Remove { args, .. } => args,
+            | RepairCommand::Remove { args, .. }
+            | RepairCommand::Number { args, .. } => args,
         }
     }
 }
@@ -107,6 +116,41 @@ pub(crate) struct RemoveArgs {
     pub(crate) foreign: bool,
 
     /// Check the removal and show it. Write nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Repair without asking for a confirmation.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// A row of the stored numbers.
+#[derive(Debug, Args)]
+pub(crate) struct NumberArgs {
+    /// The application.
+    #[arg(long, value_name = "OWNER/NAME")]
+    pub(crate) app: String,
+
+    /// The partition, as `vvm repair list` shows it.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) partition: u16,
+
+    /// The workspace of the number. Leave this option and --sequence out for the stored offset of
+    /// the partition.
+    #[arg(long, value_name = "NUMBER", requires = "sequence")]
+    pub(crate) ws: Option<u64>,
+
+    /// The sequence of the number, as `vvm repair list` shows it.
+    #[arg(long, value_name = "NUMBER", requires = "ws")]
+    pub(crate) sequence: Option<u16>,
+
+    /// The number to be stored: not below the last one that was given. The default is a safe
+    /// number. For the stored offset: the next event to replay. The default, 1, replays the whole
+    /// log.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) number: Option<u64>,
+
+    /// Check the repair and show it. Write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
 

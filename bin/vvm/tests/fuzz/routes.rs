@@ -304,6 +304,16 @@ pub(crate) const ROUTES: &[FuzzRoute] = &[
         done: &[409],
         ..ACTION
     },
+    FuzzRoute {
+        name: "repair a number",
+        path: "/repairs/number",
+        queries: &[
+            "app=demo/shop&partition={partition}&ws={ws_number}&sequence=1&dryRun=true",
+            "app=demo/shop&partition={partition}&dryRun=true",
+        ],
+        done: &[409, 422],
+        ..ACTION
+    },
     FuzzRoute { name: "drain", path: "/drain", is_last: true, ..ACTION },
     FuzzRoute { name: "step down", path: "/step-down", is_last: true, ..ACTION },
 ];

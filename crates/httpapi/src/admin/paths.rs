@@ -37,6 +37,7 @@ pub(super) enum Action {
     StepDown,
     MarkEvent,
     RemoveRow,
+    RepairNumber,
     Backup,
 }
 
@@ -122,6 +123,7 @@ each_path!(Action:
     StepDown = "/step-down",
     MarkEvent = "/repairs/mark",
     RemoveRow = "/repairs/remove",
+    RepairNumber = "/repairs/number",
     Backup = "/backup",
 );
 

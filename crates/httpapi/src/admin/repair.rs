@@ -4,7 +4,8 @@ use eventlog::{DrawnNumber, Offset, WsId};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use vvm::{
-    App, MarkError, MarkRequest, Node, RemoveRequest, RepairError, eventlog, sysvvm::AppName,
+    App, MarkError, MarkRequest, Node, NumberRepairError, NumberRequest, RemoveRequest,
+    RepairError, eventlog, isequencer::SeqId, sysvvm::AppName,
 };
 
 use super::found_app;
@@ -112,6 +113,40 @@ pub(super) async fn remove(
     Ok(json_response(StatusCode::OK, &of_app(app, json!(note))))
 }
 
+/// Stores a number in a row that holds none, or says what would be stored if `dryRun` is true.
+pub(super) async fn number(
+    node: &Node,
+    query: Option<&str>,
+) -> Result<Response<Body>, ProblemDetails> {
+    const KNOWN: &[&str] = &["app", "partition", "ws", "sequence", "number", "digest", "dryRun"];
+    check_query(KNOWN, query)?;
+    let app = required::<AppName>(query, "app")?;
+    let sequence = match (parameter(query, "ws")?, parameter(query, "sequence")?) {
+        (None, None) => None,
+        (Some(ws), Some(sequence)) => Some((WsId(ws), SeqId(sequence))),
+        _ => {
+            let why = "`ws` and `sequence` belong together: without both, the row is the stored \
+                       offset of the partition";
+            return Err(ProblemDetails::bad_request(why));
+        }
+    };
+    let request = NumberRequest {
+        partition: required(query, "partition")?,
+        sequence,
+        number: parameter(query, "number")?,
+        digest: parameter(query, "digest")?,
+        is_dry_run: parameter(query, "dryRun")?.unwrap_or(false),
+    };
+    if (request.digest.is_none() || request.number.is_none()) && !request.is_dry_run {
+        let why = "the parameters `number` and `digest` are needed: a request with `dryRun=true` \
+                   returns a safe number and the digest";
+        return Err(ProblemDetails::bad_request(why));
+    }
+    let app = found_app(node, &app)?;
+    let note = app.repair_number(request).await.map_err(|error| problem(&error))?;
+    Ok(json_response(StatusCode::OK, &of_app(app, json!(note))))
+}
+
 fn of_app(app: &App, mut note: Value) -> Value {
     note["app"] = json!(app.name().to_string());
     note
@@ -150,6 +185,10 @@ fn problem(error: &RepairError) -> ProblemDetails {
         }
         RepairError::Refused(why) => {
             let (status, code) = refusal(why);
+            ProblemDetails::new(status, code, reason)
+        }
+        RepairError::Number(why) => {
+            let (status, code) = number_refusal(why);
             ProblemDetails::new(status, code, reason)
         }
         RepairError::Failed(_) | RepairError::Table(_) | RepairError::NoResult(_) => {
@@ -194,6 +233,24 @@ fn refusal(why: &MarkError) -> (StatusCode, &'static str) {
             | DamagedRow::EpochFell { .. } => (conflict, "row_damaged"),
         },
         MarkError::Log(_) | MarkError::Numbers(_) => (StatusCode::SERVICE_UNAVAILABLE, "storage"),
+    }
+}
+
+/// As [`refusal`], for the row of a number.
+fn number_refusal(why: &NumberRepairError) -> (StatusCode, &'static str) {
+    let (conflict, wrong) = (StatusCode::CONFLICT, StatusCode::UNPROCESSABLE_ENTITY);
+    match why {
+        NumberRepairError::Readable(_) => (conflict, "number_readable"),
+        NumberRepairError::NoRow => (conflict, "row_missing"),
+        NumberRepairError::Changed => (conflict, "row_changed"),
+        NumberRepairError::OtherPartition { .. } => (wrong, "other_partition"),
+        NumberRepairError::TooLow { .. } => (wrong, "number_too_low"),
+        NumberRepairError::NotOfSequence { .. } => (wrong, "number_not_of_sequence"),
+        NumberRepairError::NotLastEvent { .. } => (wrong, "not_last_event"),
+        NumberRepairError::NotStored(_) => (wrong, "offset_too_far"),
+        NumberRepairError::Log(_) | NumberRepairError::Numbers(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "storage")
+        }
     }
 }
 

@@ -209,7 +209,7 @@ fn check_admin_paths(node: &TestNode, admin: &str) {
 }
 
 /// The routes of the admin endpoint that need a token.
-const ADMIN: [(&str, &str); 16] = [
+const ADMIN: [(&str, &str); 17] = [
     ("GET", "/readyz?verbose"),
     ("GET", "/status"),
     ("GET", "/cluster"),
@@ -225,6 +225,7 @@ const ADMIN: [(&str, &str); 16] = [
     ("POST", "/step-down"),
     ("POST", "/repairs/mark"),
     ("POST", "/repairs/remove"),
+    ("POST", "/repairs/number"),
     ("POST", "/backup"),
 ];
 

@@ -184,6 +184,7 @@ fn only_the_own_page_of_a_browser_sends_actions() {
         "/step-down",
         "/repairs/mark",
         "/repairs/remove",
+        "/repairs/number",
     ];
     for path in paths {
         for headers in [

@@ -74,7 +74,7 @@ impl PartitionRepair {
 
     /// Waits until no other repair of the application is under way. A dry run writes nothing, so it
     /// does not wait.
-    async fn one_at_a_time(&self, is_dry_run: bool) -> Option<MutexGuard<'_, ()>> {
+    pub(super) async fn one_at_a_time(&self, is_dry_run: bool) -> Option<MutexGuard<'_, ()>> {
         match is_dry_run {
             true => None,
             false => Some(self.served.repair_tasks.one_at_a_time.lock().await),
@@ -83,7 +83,7 @@ impl PartitionRepair {
 
     /// The sequences that the application declares for a workspace. If the kind of the workspace is
     /// not known, because its descriptor is missing or damaged: those of all kinds.
-    async fn sequences_of(&self, ws: WsId) -> Result<Vec<Sequence>, MarkError> {
+    pub(super) async fn sequences_of(&self, ws: WsId) -> Result<Vec<Sequence>, MarkError> {
         let descriptor = match self.served.reader.record(ws, Application::DESCRIPTOR).await {
             Ok(descriptor) => descriptor,
             Err(eventlog::Error::DamagedRow(_)) => None,
@@ -109,7 +109,7 @@ impl PartitionRepair {
         let read = self.served.reader.row(row).await.map_err(MarkError::from)?;
         let found = read.ok_or(no_row)?;
         self.started.storage.check_removal(row, repair, is_foreign).await?;
-        let note = self.note(RepairAction::Removed, row, &found);
+        let note = self.note(RepairAction::Removed, row.to_string(), &found);
         if is_dry_run {
             return Ok(note);
         }
@@ -123,7 +123,7 @@ impl PartitionRepair {
     ///
     /// Invariant: the lease is released only after the writes of the repair have ended. After a
     /// write without an answer the lease is left to expire, because the write may still land.
-    async fn noted(
+    pub(super) async fn noted(
         &self,
         mut note: RepairNote,
         repair: impl Future<Output = Result<(), RepairError>>,
@@ -182,17 +182,17 @@ impl PartitionRepair {
             ws: Some(place.ws.0),
             offset: Some(place.wlog.0),
             numbers: plan.drawn().iter().map(|drawn| (drawn.seq, drawn.last)).collect(),
-            ..self.note(action, row, plan.event().found())
+            ..self.note(action, row.to_string(), plan.event().found())
         }
     }
 
-    fn note(&self, action: RepairAction, row: AppRow, replaced: &Bytes) -> RepairNote {
+    pub(super) fn note(&self, action: RepairAction, row: String, replaced: &Bytes) -> RepairNote {
         RepairNote {
             action,
             at_micros: self.clock.wall().as_micros(),
             partition: self.partition,
             epoch: self.started.storage.epoch().0,
-            row: row.to_string(),
+            row,
             event: None,
             ws: None,
             offset: None,

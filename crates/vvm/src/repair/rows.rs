@@ -1,8 +1,9 @@
 //! The rows in the way of partitions, as an operator sees them.
 
 use eventlog::{AppRow, Obstacle, Offset, PlaceEvidence, Repair, SEARCHED_EVENTS};
-use istorage::CorruptRow;
+use istorage::{CorruptRow, Key};
 use processor::{Commands, bytes::Bytes};
+use seqstorage::{NumberRow, PartitionStorage};
 use serde::Serialize;
 
 use super::hex;
@@ -37,12 +38,14 @@ pub struct RowInTheWay {
     pub name: String,
     /// The offset of the event in the PLog, if the row is one.
     pub event: Option<u64>,
+    /// The row of the stored numbers, if the row is one, and the repair is `number`.
+    pub number: Option<NumberPlace>,
     /// The content of the row now; `None` if there is no such row.
     pub found: Option<RowContent>,
     /// The bytes that the node was about to write, if it met the row in a write. They are not
     /// always the right content.
     pub expected: Option<RowContent>,
-    /// The repair of the row: `mark`, `restore`, `remove`, `put_back`, `other_version` or
+    /// The repair of the row: `mark`, `number`, `restore`, `remove`, `put_back`, `other_version` or
     /// `restore_storage`.
     pub repair: &'static str,
     /// The repair of the row, for a person.
@@ -56,6 +59,15 @@ pub struct RowInTheWay {
     pub candidates: Vec<ProposedPlace>,
     /// The extent of the search for candidates, or the reason why it failed.
     pub search: Option<String>,
+}
+
+/// A row of the stored numbers.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct NumberPlace {
+    /// The workspace; `None` for the stored offset of the partition.
+    pub ws: Option<u64>,
+    /// The sequence; `None` for the stored offset of the partition.
+    pub sequence: Option<u16>,
 }
 
 /// A place that a damaged event may have.
@@ -92,10 +104,14 @@ pub struct RowContent {
 
 impl ServedApp {
     /// The row of an obstacle, as it is stored now.
-    pub(super) async fn row_in_the_way(&self, obstacle: Obstacle) -> RowInTheWay {
+    pub(super) async fn row_in_the_way(&self, partition: u16, obstacle: Obstacle) -> RowInTheWay {
         let (row, expected, repair) = match obstacle {
             Obstacle::Row { row, expected, repair } => (row, expected, repair),
-            Obstacle::Storage { row: Some(row), .. } => return RowInTheWay::of_number(row),
+            Obstacle::Storage { row: Some(row), .. } => {
+                let started = self.started().get(&partition).cloned();
+                let storage = started.as_ref().map(|started| &*started.storage);
+                return RowInTheWay::of_number(row, storage);
+            }
             Obstacle::Storage { what, row: None } => return RowInTheWay::of_storage(what),
         };
         let mut shown = match self.reader.row(row).await {
@@ -151,13 +167,14 @@ impl ServedApp {
         }
         for row in numbers {
             let started = self.started().get(&partition).cloned();
-            let is_unchanged = match started {
-                Some(started) => started.storage.is_unchanged(&row).await.unwrap_or(true),
+            let storage = started.as_ref().map(|started| &*started.storage);
+            let is_unchanged = match storage {
+                Some(storage) => storage.is_unchanged(&row).await.unwrap_or(true),
                 None => true,
             };
             if is_unchanged {
                 // The bytes that the command met are shown.
-                damaged.push(RowInTheWay::of_number(row));
+                damaged.push(RowInTheWay::of_number(row, storage));
             } else {
                 commands.note_changed(&row);
             }
@@ -178,6 +195,7 @@ impl RowInTheWay {
         RowInTheWay {
             name: row.to_string(),
             event,
+            number: None,
             found: found.map(|bytes| RowContent::of(row, bytes)),
             expected: expected.map(|bytes| RowContent::of(row, bytes)),
             hint: hint.map(|place| PlaceHint { ws: place.ws.0, offset: place.wlog.0 }),
@@ -205,26 +223,30 @@ impl RowInTheWay {
         }
     }
 
-    /// The row of a number that makes no sense. A number that is too low would be given twice, so
-    /// the program cannot propose one.
-    fn of_number(row: CorruptRow) -> RowInTheWay {
+    /// The row of a number that makes no sense. A safe number is not shown here, because it costs
+    /// the reading of a log.
+    fn of_number(row: CorruptRow, storage: Option<&PartitionStorage>) -> RowInTheWay {
         let found = RowContent {
             bytes: row.found.len(),
             hex: hex(&row.found[..row.found.len().min(SHOWN)]),
             meaning: format!("{}: a number has 8 bytes, big endian", row.why),
         };
-        let (name, key) = (&row.what, &row.key);
+        let place = storage.and_then(|storage| storage.number_row(&row.key)).map(NumberPlace::from);
         RowInTheWay {
-            name: format!("{name} (key {}/{})", hex(&key.pkey), hex(&key.ccols)),
+            name: name_of_number(&row.what, &row.key),
             event: None,
+            number: place,
             found: Some(found),
             expected: None,
             hint: None,
             fencing: false,
             candidates: Vec::new(),
             search: None,
-            repair: "restore",
-            advice: "restore the row from a backup, or write a number that is not below the last one that was given; the stored offset may be lower",
+            repair: if place.is_some() { "number" } else { "restore" },
+            advice: match place {
+                Some(_) => "restore the row from a backup, or store a safe number",
+                None => "find the writer of the row, and restore the row from a backup",
+            },
         }
     }
 
@@ -234,6 +256,7 @@ impl RowInTheWay {
         RowInTheWay {
             name: "a part of the storage that cannot be read".to_owned(),
             event: None,
+            number: None,
             found: Some(found),
             expected: None,
             hint: None,
@@ -242,6 +265,20 @@ impl RowInTheWay {
             search: None,
             repair: "restore_storage",
             advice: "the storage itself is damaged: stop the node, restore the file of redb or the data of the server from a backup, and start the node again",
+        }
+    }
+}
+
+/// The name of a row of the stored numbers, with its key.
+pub(super) fn name_of_number(name: &str, key: &Key) -> String {
+    format!("{name} (key {}/{})", hex(&key.pkey), hex(&key.ccols))
+}
+
+impl From<NumberRow> for NumberPlace {
+    fn from(row: NumberRow) -> NumberPlace {
+        match row {
+            NumberRow::Offset => NumberPlace { ws: None, sequence: None },
+            NumberRow::Last(ws, seq) => NumberPlace { ws: Some(ws.0), sequence: Some(seq.0) },
         }
     }
 }

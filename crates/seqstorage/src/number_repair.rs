@@ -1,0 +1,326 @@
+//! The repair of a row of the stored numbers that holds no number.
+//!
+//! Invariant: a repair never lets a number be given twice if the number that it stores is not below
+//! the last one that was given. That number follows from the log, unless events of the log cannot
+//! be read.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use eventlog::{AppRow, Entry, Offset, WsId};
+use futures::TryStreamExt;
+use isequencer::{SeqId, Sequence, standard};
+use istorage::{Consistency, Key};
+use sysvvm::StoredOffset;
+
+use crate::{
+    PartitionStorage,
+    mark::{MOST_RECORDS, last_of},
+};
+
+/// The number of events in front of a stored offset whose numbers must be stored. By default at
+/// most so many events wait for their numbers to be stored.
+const CHECKED_EVENTS: u64 = 10_000;
+
+/// A row of the stored numbers of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberRow {
+    /// The stored offset of the log of the partition.
+    Offset,
+    /// The last number of a sequence of a workspace.
+    Last(WsId, SeqId),
+}
+
+/// The reason why a row of the stored numbers is not repaired. The row is unchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum NumberRepairError {
+    /// The row holds a number.
+    #[error("the row holds the number {0}: there is nothing to repair")]
+    Readable(u64),
+    /// There is no row.
+    #[error("there is no such row: check the workspace and the sequence against `vvm repair list`")]
+    NoRow,
+    /// The workspace is in another partition.
+    #[error("workspace {} is not in partition {partition}", .ws.0)]
+    OtherPartition {
+        /// The given workspace.
+        ws: WsId,
+        /// The partition that is to be repaired.
+        partition: u16,
+    },
+    /// An event of the log drew a higher number.
+    #[error(
+        "an event of the log drew number {known}: a number that is not below it is needed, such as {safe}"
+    )]
+    TooLow {
+        /// The highest number that an event drew.
+        known: u64,
+        /// A number that is not below any that was given.
+        safe: u64,
+    },
+    /// The number does not belong to the sequence.
+    #[error("{number} does not belong to the sequence: give a number of it, such as {safe}")]
+    NotOfSequence {
+        /// The given number.
+        number: u64,
+        /// A number that is not below any that was given.
+        safe: u64,
+    },
+    /// The offset in the log of a workspace must be that of its last event.
+    #[error(
+        "the last event of the workspace is at offset {last} of its log: the next event must follow it"
+    )]
+    NotLastEvent {
+        /// The offset of the last event.
+        last: u64,
+    },
+    /// The stored offset would leave out an event whose numbers are not stored.
+    #[error(
+        "event {}, which is in front of the offset, is missing, or its numbers are not stored: give a lower offset; 1 is always right, and replays the whole log", .0.0
+    )]
+    NotStored(Offset),
+    /// The row has changed since it was read.
+    #[error("the row has changed: run `vvm repair list` again")]
+    Changed,
+    /// An error of the log.
+    #[error(transparent)]
+    Log(#[from] eventlog::Error),
+    /// An error of the stored numbers.
+    #[error(transparent)]
+    Numbers(#[from] sysvvm::Error),
+}
+
+/// The planned repair of a row of the stored numbers.
+#[derive(Clone, Debug)]
+pub struct NumberPlan {
+    key: Key,
+    found: Bytes,
+    row: NumberRow,
+    number: u64,
+}
+
+impl NumberPlan {
+    /// The bytes of the row that are replaced.
+    pub fn found(&self) -> &Bytes {
+        &self.found
+    }
+
+    /// The key of the row.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The number to be stored. For the stored offset: the offset of the next event to replay.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl PartitionStorage {
+    /// Returns the row of the stored numbers that has this key; `None` if no row has it.
+    pub fn number_row(&self, key: &Key) -> Option<NumberRow> {
+        if *key == self.numbers.offset_key(self.log.partition()) {
+            return Some(NumberRow::Offset);
+        }
+        let (ws, seq) = self.numbers.sequence_of(key)?;
+        Some(NumberRow::Last(WsId(ws), SeqId(seq)))
+    }
+
+    /// Plans the repair of a row of the stored numbers. Writes nothing.
+    ///
+    /// Without `number` a safe one is taken:
+    /// - For a sequence: the last number that an event in the log of the workspace drew. For each
+    ///   event of this log that does not tell its numbers, it is 4,096 higher: a command makes at
+    ///   most 4,096 records.
+    /// - For the stored offset: 1, so that the whole log is replayed.
+    ///
+    /// `sequences` are those that the application declares for the workspace. Reads the whole log
+    /// of the workspace.
+    ///
+    /// # Errors
+    /// Fails with the reason why the row is not repaired.
+    pub async fn plan_number(
+        &self,
+        row: NumberRow,
+        number: Option<u64>,
+        sequences: &[Sequence],
+    ) -> Result<NumberPlan, NumberRepairError> {
+        let partition = self.log.partition();
+        let key = match row {
+            NumberRow::Offset => self.numbers.offset_key(partition),
+            NumberRow::Last(ws, _) if !self.log.has_workspace(ws) => {
+                return Err(NumberRepairError::OtherPartition { ws, partition });
+            }
+            NumberRow::Last(ws, seq) => self.numbers.sequence_key(ws.0, seq.0),
+        };
+        let found = self.numbers.row(&key, self.deadline()).await?;
+        let found = found.ok_or(NumberRepairError::NoRow)?;
+        let readable = match row {
+            NumberRow::Offset => sysvvm::offset_in(&found),
+            NumberRow::Last(..) => sysvvm::number_in(&found),
+        };
+        if let Some(number) = readable {
+            return Err(NumberRepairError::Readable(number));
+        }
+        let number = match row {
+            NumberRow::Offset => self.checked_offset(number.unwrap_or(1)).await?,
+            NumberRow::Last(ws, seq) => {
+                let sequences = [&standard::sequences(), sequences].concat();
+                let of_id: Vec<Sequence> =
+                    sequences.into_iter().filter(|sequence| sequence.id() == seq).collect();
+                self.checked_number(ws, seq, number, &of_id).await?
+            }
+        };
+        Ok(NumberPlan { key, found, row, number })
+    }
+
+    /// Writes the planned number, if the row still holds the bytes that were found.
+    ///
+    /// # Errors
+    /// Fails with [`NumberRepairError::Changed`] if the row holds other bytes now, and with the
+    /// errors of the storage. After an error of the storage the number may be stored, even later.
+    pub async fn repair_number(&self, plan: &NumberPlan) -> Result<(), NumberRepairError> {
+        let NumberPlan { key, found, row, number } = plan;
+        self.log.wait_to_send().await.map_err(eventlog::Error::from)?;
+        let (deadline, found) = (self.deadline(), found.clone());
+        let offset =
+            StoredOffset { partition: self.log.partition(), epoch: self.epoch().0, next: *number };
+        let is_written = match row {
+            NumberRow::Offset => self.numbers.replace_offset(found, offset, deadline).await?,
+            NumberRow::Last(..) => {
+                self.numbers.replace_number(key, found, *number, deadline).await?
+            }
+        };
+        if is_written { Ok(()) } else { Err(NumberRepairError::Changed) }
+    }
+
+    /// Checks that a stored offset leaves out no event whose numbers are not stored. Numbers are
+    /// stored after their events are applied, so these events are applied, too.
+    async fn checked_offset(&self, next: u64) -> Result<u64, NumberRepairError> {
+        let Some(last) = next.checked_sub(1) else {
+            return Err(NumberRepairError::NotStored(Offset(0)));
+        };
+        let partition = self.log.partition();
+        let from = Offset((last + 1).saturating_sub(CHECKED_EVENTS).max(1));
+        let row = move |offset| AppRow::Plog(partition, offset);
+        let mut rows = self.log.reader().log_rows(row, from, Consistency::Linearizable);
+        // The last event of each workspace.
+        let mut ends: BTreeMap<WsId, (Offset, Offset)> = BTreeMap::new();
+        for offset in (from.0..=last).map(Offset) {
+            let missing = NumberRepairError::NotStored(offset);
+            let Some((there, bytes)) = rows.try_next().await? else { return Err(missing) };
+            let entry = Entry::from_bytes(&bytes).ok().filter(|_| there == offset);
+            let Some(place) = entry.map(|entry| entry.place()) else { return Err(missing) };
+            ends.insert(place.ws, (place.wlog, offset));
+        }
+        for (ws, (wlog, offset)) in ends {
+            let seq = standard::WLOG_OFFSET.0;
+            let stored = self.numbers.last(ws.0, &[seq], self.deadline()).await?;
+            if stored.first().copied().flatten() < Some(wlog.0) {
+                return Err(NumberRepairError::NotStored(offset));
+            }
+        }
+        Ok(next)
+    }
+
+    /// Checks a number against the log of its workspace, or takes a safe one. `of_id` are the
+    /// declared sequences with this id: several if the kind of the workspace is not known.
+    async fn checked_number(
+        &self,
+        ws: WsId,
+        seq: SeqId,
+        number: Option<u64>,
+        of_id: &[Sequence],
+    ) -> Result<u64, NumberRepairError> {
+        let LoggedNumbers { last, known, untold } = self.logged_numbers(ws, seq).await?;
+        if seq == standard::WLOG_OFFSET {
+            let last = self.before_strays(ws, last).await?;
+            let number = number.unwrap_or(last);
+            return match number == last {
+                true => Ok(number),
+                false => Err(NumberRepairError::NotLastEvent { last }),
+            };
+        }
+        let ends = of_id.iter().map(last_of);
+        let end = ends.max().unwrap_or(istorage::Order::MAX);
+        let starts = of_id.iter().filter_map(|sequence| sequence.after(known));
+        let start = starts.max().unwrap_or(known).max(known + 1) - 1;
+        let safe = match untold {
+            0 => known,
+            untold => start.saturating_add(untold.saturating_mul(MOST_RECORDS)).min(end),
+        };
+        let number = number.unwrap_or(safe);
+        if number < known {
+            return Err(NumberRepairError::TooLow { known, safe });
+        }
+        let is_one = |sequence: &Sequence| {
+            let before = number.checked_sub(1);
+            before.and_then(|before| sequence.after(before)) == Some(number)
+        };
+        let is_any = of_id.is_empty() && number <= end;
+        if number != known && !is_any && !of_id.iter().any(is_one) {
+            return Err(NumberRepairError::NotOfSequence { number, safe });
+        }
+        Ok(number)
+    }
+
+    /// Returns the offset of the last event of a workspace. A former leader at trust level 2 may
+    /// have left events behind it that are not in the log of the partition. The next events of the
+    /// workspace take their places.
+    async fn before_strays(&self, ws: WsId, mut last: u64) -> Result<u64, NumberRepairError> {
+        while last > 0 {
+            let there = self.log.reader().row(AppRow::Wlog(ws, Offset(last))).await?;
+            match there.and_then(|bytes| Entry::from_bytes(&bytes).ok()) {
+                Some(entry) if !self.log.has_event(entry.place()).await? => last -= 1,
+                _ => break,
+            }
+        }
+        Ok(last)
+    }
+
+    /// Reads the log of a workspace for the numbers of a sequence. Numbers of strays count, too:
+    /// they only leave a gap.
+    async fn logged_numbers(
+        &self,
+        ws: WsId,
+        seq: SeqId,
+    ) -> Result<LoggedNumbers, NumberRepairError> {
+        let row = move |offset| AppRow::Wlog(ws, offset);
+        let mut rows = self.log.reader().log_rows(row, Offset::FIRST, Consistency::Linearizable);
+        let mut logged = LoggedNumbers::default();
+        while let Some((offset, bytes)) = rows.try_next().await? {
+            let entry = Entry::from_bytes(&bytes).ok();
+            let entry =
+                entry.filter(|entry| (entry.place().ws, entry.place().wlog) == (ws, offset));
+            // An event that is missing may have drawn numbers, too.
+            logged.untold += offset.0 - logged.last - 1;
+            logged.last = offset.0;
+            match entry {
+                Some(Entry::Event(event)) => {
+                    let drawn = event.drawn.iter().filter(|drawn| SeqId(drawn.seq) == seq);
+                    logged.known = drawn.map(|drawn| drawn.last).fold(logged.known, u64::max);
+                }
+                Some(Entry::Marker(marker)) => {
+                    let drawn = marker.drawn.iter().find(|drawn| SeqId(drawn.seq) == seq);
+                    match drawn {
+                        Some(drawn) => logged.known = logged.known.max(drawn.last),
+                        None => logged.untold += 1,
+                    }
+                }
+                None => logged.untold += 1,
+            }
+        }
+        Ok(logged)
+    }
+}
+
+/// What the log of a workspace tells about the numbers of a sequence.
+#[derive(Debug, Default)]
+struct LoggedNumbers {
+    /// The offset of the last row.
+    last: u64,
+    /// The highest number that an event drew.
+    known: u64,
+    /// The number of events that do not tell what they drew: they are missing, damaged or marked.
+    untold: u64,
+}
