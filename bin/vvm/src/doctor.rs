@@ -10,6 +10,7 @@ mod folders;
 mod limits;
 mod ports;
 mod running;
+mod servers;
 mod storage;
 
 use std::{path::PathBuf, process::ExitCode};

@@ -8,6 +8,7 @@ mod answer_text;
 mod apps_command;
 mod backup_command;
 mod bench;
+mod cassandra_servers;
 mod cli;
 mod clock_skew;
 mod cluster_command;

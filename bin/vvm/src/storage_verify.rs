@@ -1,6 +1,6 @@
 //! `vvm storage verify`: the trials, the latencies, the difference of the clocks, and advice.
 
-use std::{process::ExitCode, sync::Arc};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use clock::Clock;
 use istorage_tck::{ScratchKeyspace, StorageContext, trials};
@@ -8,6 +8,7 @@ use trialkit::Trial;
 
 use crate::{
     advice::advice,
+    cassandra_servers,
     cli::{VerifyArgs, filtered},
     clock_skew,
     command_error::{CommandError, with_causes_on_lines},
@@ -17,6 +18,9 @@ use crate::{
     say,
     scratch::{self, ConnectedStorage, StopSignal, unless_stopped},
 };
+
+/// The most time for the settings of the servers.
+const ASK_SERVERS: Duration = Duration::from_secs(15);
 
 /// Runs the command.
 pub(crate) async fn run(args: VerifyArgs) -> Result<ExitCode, CommandError> {
@@ -35,7 +39,8 @@ async fn verify(
     stop: &mut StopSignal,
 ) -> Result<ExitCode, CommandError> {
     let (clock, keyspaces) = (connected.clock.clone(), connected.keyspaces.clone());
-    let storage = connected.target.to_string();
+    let target = connected.target.clone();
+    let storage = target.to_string();
     // A signal does not interrupt this call: afterwards it would be unknown whether the keyspace
     // exists.
     let scratch = ScratchKeyspace::create(Arc::new(connected)).await.map_err(|error| {
@@ -46,7 +51,13 @@ async fn verify(
     }
     let report = unless_stopped(stop, run_trials(&scratch, selected)).await?;
     let mut verification = Verification::new(storage, report);
-    let measuring = measure(&scratch, &clock, args.calls, &mut verification);
+    let measuring = async {
+        measure(&scratch, &clock, args.calls, &mut verification).await?;
+        let problems =
+            cassandra_servers::problems(&target, &clock, clock.now() + ASK_SERVERS).await;
+        verification.advice.extend(problems.map_err(unfinished)?);
+        Ok(())
+    };
     let measured = unless_stopped(stop, measuring).await.flatten();
     verification.conclude(args.json, measured)
 }
@@ -58,9 +69,6 @@ async fn measure(
     verification: &mut Verification,
 ) -> Result<(), CommandError> {
     let storage = scratch.storage();
-    let unfinished = |error| {
-        CommandError::unfinished(format!("measuring failed: {}", with_causes_on_lines(&error)))
-    };
     if calls > 0 {
         say(format!("measuring each operation {}", times(calls)));
         let measured = latency::measure(Arc::clone(&storage), clock.clone(), calls).await;
@@ -70,4 +78,8 @@ async fn measure(
     verification.advice =
         advice(&storage.capabilities(), &verification.latencies, verification.skew);
     Ok(())
+}
+
+fn unfinished(error: istorage::Error) -> CommandError {
+    CommandError::unfinished(format!("measuring failed: {}", with_causes_on_lines(&error)))
 }

@@ -2,9 +2,8 @@
 //!
 //! The content of a marked event is lost, so a replay cannot make its rows again. They are read
 //! from the storage: its copy in the log of the workspace, if that one is whole; its records, if no
-//! later event replaced them; and the stored numbers of the workspace. The marker of an event in
-//! front of the stored offset does not have all numbers of the event, because they were stored
-//! already.
+//! later event replaced them; and the stored numbers of the workspace, because an operator may have
+//! given too low ones for the marker.
 
 use std::{cmp::Reverse, io::Write, sync::Arc};
 

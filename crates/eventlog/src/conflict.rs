@@ -344,7 +344,7 @@ mod tests {
             first: Offset(1),
             reads_back: false,
             answers_kept: std::time::Duration::ZERO,
-            now: WallTime::from_nanos(0),
+            age_at: WallTime::from_nanos(0),
         };
         rules.plan(&[PreparedEvent::again(entry, entry.to_bytes())]).unwrap()
     }

@@ -23,6 +23,7 @@ pub use self::settings::LogSettings;
 use crate::{
     Epoch, Error, Fence, Offset, PreparedEvent, Reader, Result, TrustLevel, WsId,
     plan::{GroupWrites, Rules},
+    replay::RowsAtOnce,
 };
 
 pub(crate) const MIN_PAUSE: Duration = Duration::from_millis(5);
@@ -80,6 +81,7 @@ pub struct Log {
     /// Whether a call that got no answer may still write rows of an event in the log.
     has_unsettled_writes: AtomicBool,
     pub(crate) acknowledged: AcknowledgedVersions,
+    pub(crate) rows_at_once: RowsAtOnce,
 }
 
 impl Log {
@@ -105,6 +107,7 @@ impl Log {
             last_error,
             has_unsettled_writes,
             acknowledged: AcknowledgedVersions::default(),
+            rows_at_once: RowsAtOnce::default(),
         }
     }
 
@@ -183,7 +186,7 @@ impl Log {
         self.settings.level == TrustLevel::Zero
     }
 
-    fn rules(&self) -> Rules {
+    fn rules(&self, age_at: WallTime) -> Rules {
         Rules {
             partition: self.partition,
             level: self.settings.level,
@@ -191,17 +194,24 @@ impl Log {
             first: self.tail().next,
             reads_back: self.reads_back(),
             answers_kept: self.settings.answers_kept,
-            now: self.clock.wall(),
+            age_at,
         }
     }
 
+    /// Plans the writes of new events. No event is earlier than the last one of the log, so their
+    /// age is zero, and no step of the clock counts.
     pub(crate) fn plan_writes(&self, group: &[PreparedEvent]) -> Result<GroupWrites> {
+        self.plan_at(group, self.tail().time)
+    }
+
+    /// Plans the writes of events. Their age is measured against this time.
+    pub(crate) fn plan_at(&self, group: &[PreparedEvent], age_at: WallTime) -> Result<GroupWrites> {
         let mut workspaces = group.iter().filter_map(|event| event.in_ws);
         if let Some((ws, _)) = workspaces.find(|(ws, _)| !self.has_workspace(*ws)) {
             let what = format!("workspace {} is not in partition {}", ws.0, self.partition);
             return Err(istorage::Error::invalid(what).into());
         }
-        Ok(self.rules().plan(group)?)
+        Ok(self.rules(age_at).plan(group)?)
     }
 
     /// Returns whether a workspace is in the partition of this log.

@@ -40,9 +40,9 @@ pub(crate) struct Rules {
     /// if a group does not fit into one atomic write.
     pub(crate) reads_back: bool,
     /// The time for which an answer is kept after its event. The age of an event is measured
-    /// against `now`.
+    /// against `age_at`, and is zero if the event is later.
     pub(crate) answers_kept: Duration,
-    pub(crate) now: WallTime,
+    pub(crate) age_at: WallTime,
 }
 
 impl Rules {
@@ -149,7 +149,7 @@ impl Rules {
     /// Plans the write of the stored answer to the command, if the sender may still ask for it.
     fn answer(self, event: &PreparedEvent, order: Order, keys: &mut BytesMut) -> Option<RowWrite> {
         let ((hash, after), time) = (event.answer.as_ref()?, event.time?);
-        let age = Duration::from_micros(self.now.as_micros().saturating_sub(time.as_micros()));
+        let age = Duration::from_micros(self.age_at.as_micros().saturating_sub(time.as_micros()));
         let ttl = self.answers_kept.checked_sub(age).filter(|left| !left.is_zero())?;
         let row = AppRow::Answer(event.in_ws?.0, *hash);
         Some(RowWrite {

@@ -2,15 +2,18 @@
 
 mod apply_again;
 mod entries;
+mod event_age;
+mod row_reads;
 mod rows;
 
 use bytes::Bytes;
+use clock::WallTime;
 use futures::{
     StreamExt, TryStreamExt,
     stream::{self, BoxStream},
 };
 
-pub(crate) use self::{entries::PlogEntries, rows::has_event_beyond};
+pub(crate) use self::{entries::PlogEntries, row_reads::RowsAtOnce, rows::has_event_beyond};
 use crate::{Entry, Error, Log, Offset, PreparedEvent, Result, plan::NewRows};
 
 /// The limits of the events that are in memory and applied together: their number and their bytes.
@@ -32,7 +35,14 @@ impl Log {
     /// [`DamagedRow::Missing`](crate::DamagedRow::Missing).
     pub fn replay(&self, from: Offset) -> BoxStream<'_, Result<Entry>> {
         let entries = PlogEntries::new(self, from);
-        let replay = Replay { log: self, entries, failed: None, next: None, is_over: false };
+        let replay = Replay {
+            log: self,
+            entries,
+            failed: None,
+            next: None,
+            is_over: false,
+            late_time: None,
+        };
         let batches = stream::try_unfold(replay, |mut replay| async move {
             let batch = replay.batch().await?;
             Ok::<_, Error>(batch.map(|batch| (stream::iter(batch).map(Ok), replay)))
@@ -50,6 +60,8 @@ struct Replay<'l> {
     /// The first event behind the last batch, which makes a row that the batch writes.
     next: Option<(Entry, Bytes)>,
     is_over: bool,
+    /// The time of an event at the end of the log or before it, once it was searched.
+    late_time: Option<WallTime>,
 }
 
 impl Replay<'_> {
@@ -94,7 +106,8 @@ impl Replay<'_> {
             self.log.note_replayed();
             return Ok(None);
         }
-        self.log.apply_again(&group).await?;
+        let age_at = self.age_at(&group).await?;
+        self.log.apply_again(&group, age_at).await?;
         Ok(Some(batch))
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     limits::{KEEPALIVE, KEEPALIVE_TIMEOUT},
     probe::Probe,
     routing::Routing,
+    server_settings,
     session::SessionClient,
     suspects::Suspects,
     timestamps::Timestamps,
@@ -64,6 +65,7 @@ async fn open_session(config: &CassandraConfig, clock: &Clock) -> Result<Session
     if let Some(datacenter) = &config.datacenter {
         check_datacenter(&datacenters(&session), datacenter)?;
     }
+    server_settings::check(&session, clock, config.login.is_some()).await?;
     Ok(SessionClient::new(session, clock.clone(), suspects))
 }
 

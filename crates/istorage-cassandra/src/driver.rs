@@ -1,15 +1,16 @@
 //! The driver: a session, and the keyspaces of its cluster.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
-    CassandraConfig, CommitLogSync, Replication, commit_log, connect,
+    CassandraConfig, Replication, ServerSettings, connect,
     keyspace::{self, LastFailure},
     layout::Statements,
+    server_settings,
     session::SharedClient,
     storage::CassandraStorage,
 };
@@ -25,6 +26,7 @@ pub struct CassandraDriver {
     clock: Clock,
     replication: Option<Replication>,
     datacenter: Option<String>,
+    logs_in: bool,
 }
 
 impl CassandraDriver {
@@ -32,7 +34,9 @@ impl CassandraDriver {
     /// `clock` also decides when a deadline has passed.
     ///
     /// # Errors
-    /// `Invalid` if the configuration, a file that it names, or the password is wrong;
+    /// `Invalid` if the configuration, a file that it names, or the password is wrong, or if a
+    /// server has a setting with which no node can work
+    /// ([`SettingProblem`](crate::SettingProblem));
     /// `Unavailable` if no server can be reached before `deadline`.
     pub async fn connect(
         config: CassandraConfig,
@@ -41,22 +45,19 @@ impl CassandraDriver {
     ) -> Result<CassandraDriver> {
         let call = async |_: &mut _| Box::pin(connect::connect(&config, &clock)).await;
         let client = in_time(&clock, deadline, call).await?;
-        let CassandraConfig { replication, datacenter, .. } = config;
-        Ok(CassandraDriver { shared: SharedClient::new(client), clock, replication, datacenter })
+        let CassandraConfig { replication, datacenter, login, .. } = config;
+        let (shared, logs_in) = (SharedClient::new(client), login.is_some());
+        Ok(CassandraDriver { shared, clock, replication, datacenter, logs_in })
     }
 
-    /// Asks each server that is connected when it syncs its commit log. Whether an acknowledged
-    /// write survives a crash depends on that.
+    /// Asks each server that is connected for the settings on which this driver relies.
     ///
     /// # Errors
     /// `Unavailable` if a server that is connected does not answer before `deadline`.
-    pub async fn commit_log_syncs(
-        &self,
-        deadline: Instant,
-    ) -> Result<Vec<(SocketAddr, CommitLogSync)>> {
+    pub async fn server_settings(&self, deadline: Instant) -> Result<Vec<ServerSettings>> {
         let call = async |_: &mut _| {
             let client = self.shared.client().await?;
-            Box::pin(commit_log::of_servers(client.session())).await
+            Box::pin(server_settings::of_servers(client.session(), self.logs_in)).await
         };
         in_time(&self.clock, deadline, call).await
     }

@@ -11,7 +11,6 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod commit_log;
 mod conditional;
 mod config;
 mod connect;
@@ -24,6 +23,7 @@ mod one_server;
 mod probe;
 mod read;
 mod routing;
+mod server_settings;
 mod session;
 mod storage;
 mod suspects;
@@ -32,12 +32,12 @@ mod tls;
 mod ttl;
 mod write;
 
-pub use commit_log::CommitLogSync;
 pub use config::{
     CassandraConfig, Login, Password, QuorumConsistency, Replication, SerialConsistency, Tls,
 };
 pub use driver::CassandraDriver;
 pub use limits::CAPABILITIES;
+pub use server_settings::{CommitLogSync, ServerSettings, SettingProblem};
 
 // The types of these crates occur in the API.
 pub use clock;

@@ -43,12 +43,12 @@ const CONNECTION_QUEUE: Duration =
 
 /// The time after which a server refuses a request that still waits: the default of
 /// `native_transport_timeout`.
-const SERVER_QUEUE: Duration = Duration::from_secs(12);
+pub(crate) const SERVER_QUEUE: Duration = Duration::from_secs(12);
 
 /// The time that a server works on a write: the default of `write_request_timeout`. The time counts
 /// twice for a conditional write, because the servers first agree on the write and then commit it.
 /// A replica drops a write that arrives later.
-const SERVER_WORK: Duration = Duration::from_secs(4);
+pub(crate) const SERVER_WORK: Duration = Duration::from_secs(4);
 
 /// The longest time between the sending and the landing of a write. The request waits in a
 /// connection that stalls, then in the server.
@@ -58,7 +58,7 @@ const SERVER_WORK: Duration = Duration::from_secs(4);
 /// that it had taken. The bound holds for writes that reached a quorum. A plain write that reached
 /// fewer replicas, and was not acknowledged, may become visible even later, by hints and by read
 /// repair.
-const LATE_WRITE: Duration =
+pub(crate) const LATE_WRITE: Duration =
     CONNECTION_QUEUE.saturating_add(SERVER_QUEUE).saturating_add(SERVER_WORK);
 
 /// The part of one storage partition that an ordered write puts into one request.

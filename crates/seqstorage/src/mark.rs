@@ -2,7 +2,7 @@
 //!
 //! Invariant: a marker never lets a number be given twice if the numbers that the operator gives
 //! are not below those that the event drew. Its other numbers come from the copy of the event, or
-//! are stored already.
+//! are the stored numbers of the workspace.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,7 +13,7 @@ use eventlog::{
 };
 use isequencer::{SeqId, Sequence, standard};
 
-use crate::PartitionStorage;
+use crate::{PartitionStorage, view::PLOG_OFFSET_SEQ};
 
 /// The largest number of records that a command makes. A command of `sys` draws at most so many
 /// numbers of a sequence for one field of each of its new rows.
@@ -157,7 +157,7 @@ impl PartitionStorage {
     /// number at all if the event drew none. `sequences` are those that the application declares
     /// for the workspace. If the event drew none of them, the operator gives the last known number.
     /// For an event in front of the stored offset, the numbers are stored already and need not be
-    /// given.
+    /// given: the marker gets the stored numbers of the workspace.
     ///
     /// If the damaged bytes still name a place, the given place must be the same one, unless
     /// `ignores_hint`.
@@ -200,7 +200,7 @@ impl PartitionStorage {
                 }
                 self.check_offset(ws, wlog, plog < from, &around).await?;
                 if plog < from {
-                    with_offset(wlog, Vec::new())?
+                    with_offset(wlog, self.stored_numbers(ws).await?)?
                 } else {
                     let sequences = [&standard::sequences(), sequences].concat();
                     let drawn = with_offset(wlog, given.clone().unwrap_or_default())?;
@@ -300,6 +300,22 @@ impl PartitionStorage {
             (Repair::OtherVersion, _) => Err(MarkError::OtherVersion(row)),
             (Repair::Restore | Repair::PutBack, _) => Err(MarkError::NotForeign(row)),
         }
+    }
+
+    /// Returns the stored numbers of a workspace, without its offset. They are not below those that
+    /// an event before the stored offset drew.
+    ///
+    /// A simpler version leaves the marker of such an event without numbers. Event 5 is marked;
+    /// then `sequences.storage` is changed. The new place of numbers has no stored offset, so the
+    /// log is read from event 1 on, and nothing tells which numbers event 5 drew. So they would be
+    /// given again.
+    async fn stored_numbers(&self, ws: WsId) -> Result<Vec<DrawnNumber>, MarkError> {
+        let stored = self.numbers.all(ws.0, self.deadline()).await?;
+        let stored = stored.into_iter().filter(|stored| {
+            // In the view, the row of the log's offset is among the numbers of workspace 0.
+            ![PLOG_OFFSET_SEQ, standard::WLOG_OFFSET].contains(&SeqId(stored.seq))
+        });
+        Ok(stored.map(|stored| DrawnNumber { seq: stored.seq, last: stored.number }).collect())
     }
 
     /// Checks that the offset in the log of the workspace is behind the events in front. It must be

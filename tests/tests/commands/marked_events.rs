@@ -20,6 +20,7 @@ use crate::fixture::{CommandsFixture, PARTITION, WS, named};
 pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(marked_events:
     the_partition_goes_on_after_an_operator_marked_an_event = marked,
     a_marker_in_front_of_the_stored_offset_needs_no_numbers = in_front_of_the_stored_offset,
+    another_place_of_numbers_counts_those_of_a_marked_event = in_another_place,
     a_marker_that_contradicts_stored_rows_is_refused = known,
     a_marker_that_names_a_sequence_twice_is_refused = once,
     a_marker_is_put_only_into_a_workspace_of_the_partition = elsewhere,
@@ -172,17 +173,44 @@ async fn in_front_of_the_stored_offset(fixture: &CommandsFixture) {
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(fixture, &node);
     let marker = operator.mark_corrupted(done.plog, WsId(WS), done.wlog, None).await.unwrap();
-    assert_eq!(marker.drawn, [DrawnNumber { seq: WLOG_OFFSET.0, last: done.wlog.0 }]);
+    let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
+    let offset = DrawnNumber { seq: WLOG_OFFSET.0, last: done.wlog.0 };
+    assert_eq!(marker.drawn, [offset, DrawnNumber { seq: CRECORD_ID.0, last }]);
     node.ready().await;
     let command = named("after", cud(WS, article("b"), shop_db.soon()));
     let after = fixture.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!((after.plog, after.wlog), (done.plog.next(), done.wlog.next()));
-    let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
     assert_eq!(after.answer.ids[0].1.0, last + 1, "its numbers were stored");
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let logged: Vec<Entry> =
         shop_db.reader().wlog(WsId(WS), done.wlog, None).try_collect().await.unwrap();
     assert_eq!(logged[0], Entry::Marker(marker));
+}
+
+/// An event in front of the stored offset was marked without numbers, because its numbers were
+/// stored. Then `sequences.storage` was changed. The new place of the numbers had no stored offset,
+/// so the log was read from its first event, and the numbers of the marked event were missing. They
+/// were given again.
+async fn in_another_place(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let settings = ShopNodeSettings::at(TrustLevel::Zero);
+    let (first, mut ledger) = fixture.begin(PARTITION, WS, settings.clone()).await;
+    let command = named("article", cud(WS, article("a"), shop_db.soon()));
+    let lost = fixture.run(&first, &mut ledger, command).await.unwrap();
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
+    let node = with_lost_event(fixture, &lost).await;
+    let operator = operator(fixture, &node);
+    operator.mark_corrupted(lost.plog, WsId(WS), lost.wlog, None).await.unwrap();
+    node.ready().await;
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+
+    let node = shop_db.node(PARTITION, ShopNodeSettings { in_view: true, ..settings });
+    node.ready().await;
+    let command = named("after", cud(WS, article("b"), shop_db.soon()));
+    let after = fixture.run(&node, &mut ledger, command).await.unwrap();
+    let last = lost.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
+    assert_eq!(after.answer.ids[0].1.0, last + 1, "the numbers of the marked event");
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
 /// The log has events with numbers that are not stored, and the second event is damaged. A number

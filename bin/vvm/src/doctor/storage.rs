@@ -1,17 +1,16 @@
 //! The storage: whether it answers, what was deployed there, and who has its leases.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use causes::with_causes;
 use clock::{Clock, Instant};
 use eventlog::{Deployment, TrustLevel};
 use ielections::{Lease, LockFile, ObservedLease, TtlStore};
-use istorage::StorageDriver;
-use istorage_cassandra::{CassandraConfig, CassandraDriver, CommitLogSync};
+use istorage::{ErrorKind, StorageDriver};
 use sysvvm::{AppName, System};
 use vvm::{AppSettings, NodeSettings};
 
-use super::{finding::Finding, running};
+use super::{finding::Finding, running, servers};
 use crate::{
     clock_skew, command_error::CommandError, config::VvmConfig, serve,
     storage_target::StorageTarget,
@@ -24,8 +23,6 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 const SKEW_MAX_MS: i64 = 500;
 
 const CHECK: &str = "storage";
-
-const COMMIT_LOG: &str = "commit log";
 
 pub(super) async fn check(
     clock: &Clock,
@@ -58,50 +55,9 @@ pub(super) async fn check(
     driver.close().await;
     let mut findings = findings.unwrap_or_else(|error| vec![unreachable(target, &error)]);
     if let StorageTarget::Cassandra(config) = target {
-        findings.push(commit_logs(config, clock, deadline).await);
+        findings.extend(servers::check(config, clock, deadline).await);
     }
     findings
-}
-
-/// Asks the servers of Cassandra whether they sync a write before they acknowledge it.
-async fn commit_logs(config: &CassandraConfig, clock: &Clock, deadline: Instant) -> Finding {
-    let asked = async {
-        let driver = CassandraDriver::connect(config.clone(), clock.clone(), deadline).await?;
-        let syncs = driver.commit_log_syncs(deadline).await;
-        driver.close().await;
-        syncs
-    };
-    match asked.await {
-        Ok(syncs) => of_commit_logs(&syncs),
-        Err(error) => {
-            let advice = "check that all servers of Cassandra answer";
-            Finding::warn(COMMIT_LOG, with_causes(&error), advice)
-        }
-    }
-}
-
-fn of_commit_logs(syncs: &[(SocketAddr, CommitLogSync)]) -> Finding {
-    let with = |wanted: CommitLogSync| -> Vec<String> {
-        let servers = syncs.iter().filter(|(_, sync)| *sync == wanted);
-        servers.map(|(server, _)| server.to_string()).collect()
-    };
-    let late = with(CommitLogSync::AfterAnswers);
-    if !late.is_empty() {
-        let what = format!(
-            "these servers acknowledge writes before the writes are on their disks: {}",
-            late.join(", ")
-        );
-        let advice = "read docs/storage.md#when-cassandra-syncs: a single server needs `commitlog_sync: batch`";
-        return Finding::warn(COMMIT_LOG, what, advice);
-    }
-    let unknown = with(CommitLogSync::Unknown);
-    if !unknown.is_empty() {
-        let what = format!("these servers do not tell when they sync: {}", unknown.join(", "));
-        return Finding::ok(COMMIT_LOG, what);
-    }
-    let early = with(CommitLogSync::BeforeAnswers).join(", ");
-    let what = format!("these servers sync a write before they acknowledge it: {early}");
-    Finding::ok(COMMIT_LOG, what)
 }
 
 fn in_use() -> Finding {
@@ -111,6 +67,7 @@ fn in_use() -> Finding {
 fn unreachable(target: &StorageTarget, error: &istorage::Error) -> Finding {
     let advice = match target {
         StorageTarget::Redb(_) => "read docs/operations.md#when-the-storage-file-is-damaged",
+        _ if error.kind() == ErrorKind::Invalid => "correct the setting that the error names",
         _ => "check the addresses, the network and the credentials of `[storage]`",
     };
     Finding::fail(CHECK, format!("{target}: {}", with_causes(error)), advice)
@@ -294,22 +251,5 @@ mod tests {
         assert!(own.advice.unwrap().contains("up to 7 s"));
         let unknown = of_leases(&lease(Bytes::from_static(b"?")), &settings);
         assert_eq!(unknown.verdict, Verdict::Fail);
-    }
-
-    #[test]
-    fn a_server_that_may_lose_what_it_acknowledged_is_named() {
-        let server = |end: u8| SocketAddr::from(([10, 0, 0, end], 9042));
-        let of = |syncs: &[CommitLogSync]| {
-            let servers = (1..).map(server).zip(syncs.iter().copied());
-            of_commit_logs(&servers.collect::<Vec<_>>())
-        };
-        let (before, after) = (CommitLogSync::BeforeAnswers, CommitLogSync::AfterAnswers);
-        let early = of(&[before, before]);
-        assert_eq!(early.verdict, Verdict::Ok);
-        assert!(early.what.ends_with("it: 10.0.0.1:9042, 10.0.0.2:9042"), "{early}");
-        assert_eq!(of(&[before, CommitLogSync::Unknown]).verdict, Verdict::Ok);
-        let late = of(&[before, after, CommitLogSync::Unknown]);
-        assert_eq!(late.verdict, Verdict::Warn);
-        assert!(late.what.ends_with("disks: 10.0.0.2:9042"), "{late}");
     }
 }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use clock::Clock;
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
-use istorage_cassandra::{CassandraConfig, CassandraDriver, CommitLogSync};
+use istorage_cassandra::{CassandraConfig, CassandraDriver, ServerSettings};
 use sysvvm::{AppName, System};
 use tempfile::TempDir;
 
@@ -103,16 +103,15 @@ impl StorageFixture {
         CassandraDriver::connect(config, clock, soon).await.unwrap()
     }
 
-    /// The servers of Cassandra that acknowledge a write before they sync it.
+    /// The settings of the servers of Cassandra.
     #[allow(dead_code, reason = "only the suite of the doctor needs it")]
-    pub(crate) fn servers_that_sync_late(addresses: &str) -> Vec<String> {
+    pub(crate) fn server_settings(addresses: &str) -> Vec<ServerSettings> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let driver = StorageFixture::connect_to_cassandra(addresses).await;
-            let syncs = driver.commit_log_syncs(Clock::system().now() + PATIENCE).await.unwrap();
+            let servers = driver.server_settings(Clock::system().now() + PATIENCE).await.unwrap();
             driver.close().await;
-            let late = |(_, sync): &(_, CommitLogSync)| *sync == CommitLogSync::AfterAnswers;
-            syncs.into_iter().filter(late).map(|(server, _)| server.to_string()).collect()
+            servers
         })
     }
 

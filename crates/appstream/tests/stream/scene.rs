@@ -173,7 +173,8 @@ impl Scene {
         let plan = operator.plan_marker(lost.plog, WsId(ws), lost.wlog, None, true, &[]).await;
         let marker = operator.repair(plan.unwrap()).await.unwrap().unwrap();
         let drawn = DrawnNumber { seq: standard::WLOG_OFFSET.0, last: lost.wlog.0 };
-        assert_eq!(marker.drawn, [drawn], "the numbers are stored already");
+        assert_eq!(marker.drawn[0], drawn);
+        assert!(marker.drawn.len() > 1, "the numbers are those that are stored");
         assert_eq!(node.stop().await, PartitionEnd::Stopped);
     }
 

@@ -23,9 +23,9 @@ fn can(atomic: Option<BatchLimits>, ordered: Option<BatchLimits>) -> Capabilitie
 
 fn rules(level: TrustLevel, reads_back: bool) -> Rules {
     let answers_kept = Duration::from_secs(100);
-    let now = WallTime::from_millis(1_000_000);
+    let age_at = WallTime::from_millis(1_000_000);
     let first = Offset(1);
-    Rules { partition: 1, level, level_2_wrote: false, first, reads_back, answers_kept, now }
+    Rules { partition: 1, level, level_2_wrote: false, first, reads_back, answers_kept, age_at }
 }
 
 fn version(plog: u64) -> Version {
@@ -275,7 +275,7 @@ fn an_answer_expires_by_the_age_of_its_event() {
     assert_eq!(
         shown(&rest),
         "+event 7 answer@7 for 100s",
-        "the clock of this node is behind the time of the event"
+        "the event is later than the time against which its age is measured"
     );
 }
 

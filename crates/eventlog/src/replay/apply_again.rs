@@ -1,6 +1,7 @@
 //! The rows of events that are in the log and may not be applied.
 
 use bytes::Bytes;
+use clock::WallTime;
 use hashbrown::HashMap;
 use istorage::{FoundRow, Key};
 
@@ -12,14 +13,19 @@ use crate::{
 };
 
 impl Log {
-    /// Applies events that are in the log. Some of their rows may already be written.
+    /// Applies events that are in the log. Some of their rows may already be written. The age of
+    /// the events is measured against `age_at`.
     ///
     /// Invariant: a violation is returned only after all other rows are written. A simpler version
     /// returns at the first foreign row that it reads. Before the recovery, a write in workspace 1
     /// got no answer; the recovery finds a foreign row of workspace 2, and does not send the write
     /// again. So the outcome in workspace 1 stays unknown while the foreign row stays.
-    pub(super) async fn apply_again(&self, group: &[PreparedEvent]) -> Result<()> {
-        let GroupWrites { plog, rest, changes } = self.plan_writes(group)?;
+    pub(super) async fn apply_again(
+        &self,
+        group: &[PreparedEvent],
+        age_at: WallTime,
+    ) -> Result<()> {
+        let GroupWrites { plog, rest, changes } = self.plan_at(group, age_at)?;
         self.write_log_again(plog, group).await?;
         let mut failed = Vec::new();
         let rest = self.still_needed(rest, &mut failed).await?;
@@ -78,7 +84,7 @@ impl Log {
         self.settle_writes_over_strays(&looked_at).await?;
         // These reads may be outdated. The conditions of the writes detect that.
         let keys: Vec<Key> = looked_at.iter().map(|write| write.key.clone()).collect();
-        let found = self.storage().get_batch(&keys, self.reader.deadline()).await?;
+        let found = self.read_in_parts(&keys).await?;
         for (write, found) in looked_at.into_iter().zip(found) {
             let there = found.as_ref().map(|found| &found.value);
             // A row that was read is not lost, so a row that is already written counts as

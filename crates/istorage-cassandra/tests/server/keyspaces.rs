@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clock::Clock;
 use istorage::{AppStorageExt, ErrorKind, Key, KeyspaceName, StorageDriver};
-use istorage_cassandra::{CassandraConfig, CassandraDriver, CommitLogSync, Replication};
+use istorage_cassandra::{
+    CassandraConfig, CassandraDriver, CommitLogSync, Replication, SettingProblem,
+};
 
 use crate::support::{CassandraCluster, PATIENCE, ask, run, soon, unique_name};
 
@@ -152,7 +154,9 @@ pub(crate) async fn a_closed_driver_reports_that_it_is_closed(cluster: Cassandra
     cluster.driver().await.drop_keyspace(name, soon()).await.unwrap();
 }
 
-pub(crate) async fn a_server_tells_when_it_syncs_its_commit_log(cluster: CassandraCluster) {
+/// A node worked with servers whose reads were not linearizable, whose writes could land later than
+/// a lease of trust level 2 allows for, or that refused ordered writes, and nobody was told.
+pub(crate) async fn a_server_tells_its_settings(cluster: CassandraCluster) {
     let (driver, raw) = (cluster.driver().await, cluster.raw().await);
     let text = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'";
     let (told,) = ask(&raw, text).await.single_row::<(String,)>().unwrap();
@@ -160,7 +164,8 @@ pub(crate) async fn a_server_tells_when_it_syncs_its_commit_log(cluster: Cassand
         "periodic" => CommitLogSync::AfterAnswers,
         _ => CommitLogSync::BeforeAnswers,
     };
-    let mut syncs = driver.commit_log_syncs(soon()).await.unwrap();
+    let told = driver.server_settings(soon()).await.unwrap();
+    let mut syncs: Vec<_> = told.iter().map(|it| (it.server(), it.commit_log_sync())).collect();
     let state = raw.get_cluster_state();
     let servers =
         state.get_nodes_info().iter().map(|node| (node.address.ip(), node.address.port()));
@@ -168,5 +173,15 @@ pub(crate) async fn a_server_tells_when_it_syncs_its_commit_log(cluster: Cassand
     syncs.sort_by_key(|(server, _)| *server);
     servers.sort_by_key(|(server, _)| *server);
     assert_eq!(syncs, servers);
+    for server in told {
+        let problems = server.problems();
+        assert!(server.are_known() && problems.iter().all(|it| !it.is_fatal), "{server:?}");
+        // A setting that the server did not tell would count as one that it does not have.
+        let text =
+            "SELECT value FROM system_views.settings WHERE name = 'native_transport_timeout'";
+        let has_timeout = ask(&raw, text).await.single_row::<(String,)>().is_ok();
+        let is_missing = |it: &SettingProblem| it.what.contains("has no native_transport_timeout");
+        assert_eq!(problems.iter().any(is_missing), !has_timeout, "{problems:?}");
+    }
     driver.close().await;
 }

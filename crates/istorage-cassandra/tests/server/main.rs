@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         keyspaces::a_wrong_datacenter_is_named,
         keyspaces::a_server_that_is_not_there_is_unavailable,
         keyspaces::a_closed_driver_reports_that_it_is_closed,
-        keyspaces::a_server_tells_when_it_syncs_its_commit_log,
+        keyspaces::a_server_tells_its_settings,
         late::a_write_lands_within_the_promised_bound,
         limits::the_largest_row_fits_into_every_call,
         limits::the_largest_conditional_write_is_accepted,

@@ -98,9 +98,9 @@ impl RunStorage {
         let deadline = clock.now() + ASK_TIMEOUT;
         let config = CassandraConfig::new(self.servers.iter().map(String::as_str));
         let driver = CassandraDriver::connect(config, clock.clone(), deadline).await?;
-        let syncs = driver.commit_log_syncs(deadline).await;
+        let servers = driver.server_settings(deadline).await;
         driver.close().await;
-        Ok(syncs?.iter().all(|(_, sync)| *sync == CommitLogSync::BeforeAnswers))
+        Ok(servers?.iter().all(|it| it.commit_log_sync() == CommitLogSync::BeforeAnswers))
     }
 
     /// Lets a server stand still until the value is dropped.
