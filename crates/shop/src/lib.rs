@@ -22,6 +22,7 @@ mod application;
 mod database;
 mod follower;
 pub mod http_client;
+mod lost_frames;
 mod narrow_storage;
 mod stalling_storage;
 mod stored_state;
@@ -33,6 +34,7 @@ pub use application::{
 };
 pub use database::{ShopDatabase, ShopNode, ShopNodeSettings};
 pub use follower::Follower;
+pub use lost_frames::lose_last_frames;
 pub use narrow_storage::{NarrowStorage, WriteSteps};
 pub use stalling_storage::{StallPoint, StallingStorage};
 pub use stored_state::{CheckOptions, StoredState, check, check_with};
