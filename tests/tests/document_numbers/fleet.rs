@@ -17,6 +17,8 @@ pub(crate) const TRIALS: &[Trial<Database>] = trials!(fleet:
 
 /// Wrong nodes. Each mistake must be found by its own check.
 pub(crate) const FOUND: &[Trial<Database>] = trials!(found_by_fleet:
+    nodes_that_reserve_without_a_condition
+        = |database| is_found(database, DrawDefect::ReservesWithoutCondition, "was drawn twice"),
     nodes_without_a_ledger
         = |database| is_found(database, DrawDefect::NoLedger, "explained by None"),
 );

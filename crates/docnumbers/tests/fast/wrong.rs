@@ -96,8 +96,11 @@ impl WrongReserver {
         loop {
             match self.inner.write_if(pkey.clone(), ops.clone(), deadline).await? {
                 Outcome::NotApplied(conflicts) if self.ignores_conflict(&ops) => {
-                    for Conflict { op, actual } in conflicts {
-                        ops[op] = with_condition(&ops[op], actual);
+                    for Conflict { op, actual } in conflicts.into_iter().rev() {
+                        match with_condition(&ops[op], actual) {
+                            Some(holds) => ops[op] = holds,
+                            None => drop(ops.remove(op)),
+                        }
                     }
                 }
                 Outcome::NotApplied(mut conflicts) => {
@@ -125,15 +128,15 @@ fn gives_back(ops: &[Conditional]) -> bool {
     })
 }
 
-/// The same write, with a condition that holds.
-fn with_condition(op: &Conditional, actual: Option<Bytes>) -> Conditional {
+/// The same write, with a condition that holds; `None` for the removal of a row that is gone.
+fn with_condition(op: &Conditional, actual: Option<Bytes>) -> Option<Conditional> {
     let (ccols, ttl) = (op.ccols().clone(), op.ttl());
-    match (actual, op.written().cloned()) {
+    Some(match (actual, op.written().cloned()) {
         (Some(old), Some(new)) => Conditional::Swap { ccols, old, new, ttl },
         (None, Some(value)) => Conditional::Insert { ccols, value, ttl },
         (Some(old), None) => Conditional::Delete { ccols, old },
-        (None, None) => unreachable!("nobody but its owner removes a row of the ledger"),
-    }
+        (None, None) => return None,
+    })
 }
 
 impl StorageWrapper for WrongReserver {

@@ -1,7 +1,7 @@
 //! Wrong nodes. Each mistake with owners and moves must be found by the test that is for it.
 //!
 //! The owner of a partition is decided inside of the node. So most mistakes change what the node
-//! reads and writes of the rows of owners. The rows are then what the wrong code would
+//! reads and writes of the rows of owners and leases. The rows are then what the wrong code would
 //! have seen or written. Mistakes in answers replace the answers of the node.
 
 use std::{
@@ -12,11 +12,11 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, future::ready, stream};
 use ielections::Incarnation;
 use istorage::{
-    Call, CallAnswer, Conditional, Outcome, RangeRead, Row, RowStream, SharedStorage,
-    StorageWrapper, Write, bytes::Bytes,
+    Call, CallAnswer, Conditional, ExpiringRowStream, Outcome, RangeRead, Row, RowStream,
+    SharedStorage, StorageWrapper, Write, bytes::Bytes,
 };
 use processor::{Busy, Command, Commands, Done, Refused};
 use sysvvm::ownership::{OwnerEpoch, OwnerRow};
@@ -24,7 +24,8 @@ use trialkit::finding_of;
 
 use crate::{moves, owners};
 
-/// The partition key of owners.
+/// The partition keys of leases and of owners.
+const LEASES: [u8; 4] = [0, 0, 0, 1];
 const OWNERS: [u8; 4] = [0, 0, 0, 9];
 
 /// The incarnation of the node that takes partitions away.
@@ -40,6 +41,8 @@ enum OwnerDefect {
     EpochForgotten,
     /// A node takes only the first partitions, and believes that it has all.
     OnlyFirstTaken,
+    /// A node does not see the lease of the owner of a partition.
+    LeaseNotSeen,
     /// A node does not see that another node took its partition.
     LossNotSeen,
 }
@@ -108,7 +111,7 @@ pub(crate) async fn run(commands: &Commands, command: Command) -> Result<Done, R
     }
 }
 
-/// The rows of owners as a wrong node sees and writes them.
+/// The rows of owners and leases as a wrong node sees and writes them.
 #[derive(Debug)]
 struct WrongOwners {
     inner: SharedStorage,
@@ -164,6 +167,7 @@ fn seen(
             OwnerDefect::EpochForgotten => there == Some(&first_epoch(believed)),
             OwnerDefect::OnlyFirstTaken => there.is_none(),
             OwnerDefect::LossNotSeen => owner.is_some_and(|owner| owner.incarnation == STRANGER),
+            OwnerDefect::LeaseNotSeen => false,
         };
         if is_believed {
             rows.insert(ccols.clone(), believed.clone());
@@ -192,8 +196,11 @@ impl StorageWrapper for WrongOwners {
 
     fn read(&self, read: RangeRead) -> RowStream {
         let (defect, written) = (self.defect, Arc::clone(&self.written));
-        let is_of_owners = read.pkey == OWNERS[..];
+        let (is_of_owners, is_of_leases) = (read.pkey == OWNERS[..], read.pkey == LEASES[..]);
         let rows = read.send(&self.inner);
+        if is_of_leases && defect == OwnerDefect::LeaseNotSeen {
+            return rows.try_filter(|row| ready(!is_of_stranger(&row.ccols))).boxed();
+        }
         if !is_of_owners {
             return rows;
         }
@@ -205,11 +212,22 @@ impl StorageWrapper for WrongOwners {
         };
         stream::once(read).try_flatten().boxed()
     }
+
+    fn ttl_read(&self, read: RangeRead) -> ExpiringRowStream {
+        let hides = self.defect == OwnerDefect::LeaseNotSeen && read.pkey == LEASES[..];
+        let rows = read.send_with_ttl(&self.inner);
+        rows.try_filter(move |row| ready(!hides || !is_of_stranger(&row.ccols))).boxed()
+    }
+}
+
+/// Whether a lease is that of the node which takes partitions away. It has seat 9.
+fn is_of_stranger(seat: &Bytes) -> bool {
+    seat.ends_with(&[9])
 }
 
 #[test]
 fn every_mistake_with_owners_is_found() {
-    let tests: [(OwnerDefect, fn(), &str); 3] = [
+    let tests: [(OwnerDefect, fn(), &str); 4] = [
         (
             OwnerDefect::EpochForgotten,
             owners::the_epochs_of_partitions_rise_with_each_leader,
@@ -219,6 +237,11 @@ fn every_mistake_with_owners_is_found() {
             OwnerDefect::OnlyFirstTaken,
             owners::more_partitions_than_one_call_takes_are_taken,
             "partitions have an owner",
+        ),
+        (
+            OwnerDefect::LeaseNotSeen,
+            owners::a_partition_is_taken_only_after_its_owner_has_lost_its_lease,
+            "a partition was taken from an owner that lives",
         ),
         (
             OwnerDefect::LossNotSeen,
