@@ -122,6 +122,8 @@ pub struct Target<R> {
     name: &'static str,
     /// The modules of trials that run. None means all.
     modules: &'static [&'static str],
+    /// The modules of trials that do not run.
+    left_out: &'static [&'static str],
     subject: DriverSubject,
     runner: OnceCell<Result<R, String>>,
 }
@@ -130,7 +132,7 @@ impl<R: DriverRunner> Target<R> {
     /// All trials on this driver. The names of the tests begin with `name`.
     #[must_use]
     pub fn new(name: &'static str, subject: DriverSubject) -> Target<R> {
-        Target { name, modules: &[], subject, runner: OnceCell::new() }
+        Target { name, modules: &[], left_out: &[], subject, runner: OnceCell::new() }
     }
 
     /// Only the trials of these modules.
@@ -139,9 +141,16 @@ impl<R: DriverRunner> Target<R> {
         Target { modules, ..self }
     }
 
+    /// Not the trials of these modules.
+    #[must_use]
+    pub fn without(self, left_out: &'static [&'static str]) -> Target<R> {
+        Target { left_out, ..self }
+    }
+
     fn has(&self, trial: &Trial<R::Context>) -> bool {
         let module = trial.name().split("::").next().unwrap_or_default();
-        self.modules.is_empty() || self.modules.contains(&module)
+        let is_wanted = self.modules.is_empty() || self.modules.contains(&module);
+        is_wanted && !self.left_out.contains(&module)
     }
 }
 

@@ -20,15 +20,17 @@ use std::{
 use bytes::Bytes;
 use clock::Clock;
 use eventlog::{Epoch, Offset, RecordId, TrustLevel, Version};
+use futures::FutureExt;
 use istorage::{KeyspaceName, StorageDriver};
 use istorage_redb::{RedbConfig, RedbDriver};
 use libtest_mimic::{Arguments, Failed, Trial};
 use processor::{Answer, Busy, Done, IdempotencyKey, PartitionEnd, Refused};
 use shop::{
     AnswerLedger, ShopDatabase, ShopNode, ShopNodeSettings, TestFence, article, bill, check,
-    create_workspace, cud, update,
+    create_workspace, cud, lose_last_frames, update,
 };
 use tokio::{runtime::Runtime, task::JoinSet};
+use trialkit::finding_of;
 
 /// The first argument of the process that is killed. Its file and its epoch follow.
 const NODE: &str = "node";
@@ -214,20 +216,26 @@ fn round(file: &Path, epoch: u64, lines: u64, heard: &mut Heard) {
     heard.killed();
 }
 
-fn killed_under_load() -> Result<(), Failed> {
+/// Rounds of a node that is killed after so many lines, and the check of all that it answered.
+/// `crash` happens to the files after each kill.
+fn killed_under_load(
+    rounds: impl IntoIterator<Item = u64>,
+    crash: impl Fn(&Path),
+) -> Result<(), Failed> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let file = folder.path().join("killed.redb");
     let clock = Clock::system();
     let mut heard = Heard::default();
-    for epoch in 1..=ROUNDS {
-        // Every fourth node is killed with its first commands, right after its recovery.
-        let lines = if epoch.is_multiple_of(4) { 2 } else { 200 + clock.random() % 3_000 };
+    let mut last = 0;
+    for (epoch, lines) in (1..).zip(rounds) {
         round(&file, epoch, lines, &mut heard);
+        crash(&file);
+        last = epoch;
     }
-    assert_eq!(heard.leads, ROUNDS);
+    assert_eq!(heard.leads, last);
     Runtime::new()?.block_on(async {
         let (driver, shop_db) = open(&file, &clock).await;
-        for (partition, node) in (0..PARTITIONS).zip(nodes(&shop_db, ROUNDS + 1)) {
+        for (partition, node) in (0..PARTITIONS).zip(nodes(&shop_db, last + 1)) {
             node.ready().await;
             assert_eq!(node.stop().await, PartitionEnd::Stopped);
             let ledger = &heard.ledgers[&u64::from(partition)];
@@ -240,6 +248,25 @@ fn killed_under_load() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Every fourth node is killed with its first commands, right after its recovery.
+fn rounds() -> impl Iterator<Item = u64> {
+    let clock = Clock::system();
+    (1..=ROUNDS).map(move |round| match round.is_multiple_of(4) {
+        true => 2,
+        false => 200 + clock.random() % 3_000,
+    })
+}
+
+/// The same with a driver that answers a write before it is in the log: a kill loses the last
+/// frames of the log.
+fn late_writes_are_found() -> Result<(), Failed> {
+    let trial = async { killed_under_load([1_000], |file| lose_last_frames(file, 20)).unwrap() };
+    let found = finding_of(trial).now_or_never().expect("the trial has a runtime of its own");
+    let found = found.ok_or("a driver that answers too early was not found")?;
+    let is_right = found.contains("is lost");
+    if is_right { Ok(()) } else { Err(found.into()) }
+}
+
 fn main() -> std::process::ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [first, file, epoch] = &arguments[..]
@@ -249,7 +276,11 @@ fn main() -> std::process::ExitCode {
         runtime.block_on(serve(Path::new(file), epoch.parse().unwrap()));
         return std::process::ExitCode::SUCCESS;
     }
-    let name = "redb::whatever_a_killed_node_answered_is_there";
-    let trial = Trial::test(name, killed_under_load);
-    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
+    let right = "redb::whatever_a_killed_node_answered_is_there";
+    let wrong = "redb::answers_before_the_log_has_them_are_found";
+    let trials = vec![
+        Trial::test(right, || killed_under_load(rounds(), |_| {})),
+        Trial::test(wrong, late_writes_are_found),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -7,6 +7,8 @@
 mod load;
 #[path = "support/node.rs"]
 mod node;
+#[path = "support/wrong_logs.rs"]
+mod wrong_logs;
 
 use std::{
     fs,
@@ -17,10 +19,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::FutureExt;
 use load::CommandLoad;
 use node::{NodeProcess, free};
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
 use shop::http_client::{answer, command_path, request, workspace_path};
+use trialkit::finding_of;
 
 #[test]
 fn sigterm_finishes_current_requests_and_releases_the_lease() {
@@ -148,18 +152,33 @@ fn sighup_stops_the_node_unless_the_signal_is_ignored() {
 
 #[test]
 fn a_killed_node_comes_back_at_once_with_every_acknowledged_event() {
+    killed_in_rounds(&["a", "b", "c"], |_| {});
+}
+
+/// A driver that answers a write before it is in the log: a kill loses the last frames of the log.
+#[test]
+fn answers_before_the_log_has_them_are_found() {
+    let lose = |folder: &Path| shop::lose_last_frames(&folder.join("data/vvm.redb"), 5);
+    let trial = async { killed_in_rounds(&["a"], lose) };
+    let found = finding_of(trial).now_or_never().flatten();
+    assert!(found.as_ref().is_some_and(|found| found.contains("was acknowledged")), "{found:?}");
+}
+
+/// Kills a node under load in each round. `crash` happens to its folder after each kill.
+fn killed_in_rounds(rounds: &[&'static str], crash: impl Fn(&Path)) {
     let folder = tempfile::tempdir().unwrap();
     // A node that comes back waits for late writes of its former process. At trust level 0 that
     // wait is zero, so only the long lease could delay the node.
     let config = "[node]\nlease_seconds = 60\n";
     let mut node = NodeProcess::start(folder.path(), config).ready();
     (1..=8).for_each(|ws| node.create_workspace(ws));
-    for round in ["a", "b", "c"] {
+    for &round in rounds {
         let load = CommandLoad::start(round, vec![node.api], 8, false);
         load.until_more(200);
         node.signal(Signal::KILL);
         node.ended();
         let known = load.stop();
+        crash(folder.path());
         let start = Instant::now();
         node = NodeProcess::start(folder.path(), config).ready();
         // The start did not wait for the lease, which has not expired.

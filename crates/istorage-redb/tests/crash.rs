@@ -5,6 +5,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[allow(dead_code, reason = "the suite of the log needs more of it")]
+#[path = "log/frames.rs"]
+mod frames;
+
 use std::{
     collections::HashMap,
     io::{BufRead, BufReader},
@@ -16,12 +20,13 @@ use std::{
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use istorage::{
     AppStorage, AppStorageExt, Conditional, Consistency, ErrorKind, Key, KeyspaceName, Order,
     OrderedPut, Outcome, Put, Range, SharedStorage, StorageDriver,
 };
 use istorage_redb::{RedbConfig, RedbDriver};
+use trialkit::finding_of;
 
 const FILE: &str = "ISTORAGE_REDB_TEST_FILE";
 const TASKS: usize = 12;
@@ -235,12 +240,28 @@ async fn check(storage: &dyn AppStorage, acknowledged: &Acknowledged) {
 
 #[test]
 fn a_killed_process_loses_nothing_acknowledged() {
+    let lines = || 1 + Clock::system().random() as usize % 4_000;
+    killed_in_rounds((0..8).map(|_| lines()), |_| {});
+}
+
+/// A driver that answers a write before it is in the log: a kill loses the last frames of the log.
+#[test]
+fn answers_before_the_log_has_them_are_found() {
+    let lose = |folder: &Path| frames::lose_frames_from(folder, |count| count - 10);
+    let trial = async { killed_in_rounds([2_000].into_iter(), lose) };
+    let found = finding_of(trial).now_or_never().flatten();
+    assert!(found.as_ref().is_some_and(|found| found.contains("lost puts")), "{found:?}");
+}
+
+/// Kills a process in each round, after so many answers. `crash` happens to its folder after each
+/// kill.
+fn killed_in_rounds(rounds: impl Iterator<Item = usize>, crash: impl Fn(&Path)) {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("node.redb");
+    let path = folder.path().join(frames::NAMES[0]);
     let mut acknowledged = Acknowledged::new();
-    for round in 0..8 {
-        let lines = 1 + Clock::system().random() as usize % 4_000;
+    for (round, lines) in rounds.enumerate() {
         acknowledged.extend(Other::start(&path).kill_after(lines));
+        crash(folder.path());
         needs_no_repair(&path);
         runtime().block_on(async {
             let (driver, storage) = open(&path).await;

@@ -24,6 +24,7 @@ mod database;
 mod follower;
 pub mod http_client;
 mod late_storage;
+mod lost_frames;
 mod narrow_storage;
 mod stalling_storage;
 mod stored_state;
@@ -36,6 +37,7 @@ pub use application::{
 pub use database::{ShopDatabase, ShopNode, ShopNodeSettings};
 pub use follower::Follower;
 pub use late_storage::LateStorage;
+pub use lost_frames::lose_last_frames;
 pub use narrow_storage::{NarrowStorage, WriteSteps};
 pub use stalling_storage::{StallPoint, StallingStorage};
 pub use stored_state::{CheckOptions, StoredState, check, check_with};

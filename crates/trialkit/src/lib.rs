@@ -53,11 +53,15 @@
 //! # }
 //! ```
 //!
+//! A trial proves nothing unless it can fail. [`finding_of`] runs a trial on a wrong implementation,
+//! and returns the text with which it failed.
+//!
 //! With the feature `libtest` the module `harness` makes each trial a test of `cargo test`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod address;
+mod finding;
 #[cfg(feature = "libtest")]
 pub mod harness;
 mod log_lines;
@@ -70,6 +74,7 @@ mod trial;
 mod verdict;
 
 pub use address::free_address;
+pub use finding::finding_of;
 pub use log_lines::LogLines;
 pub use long::is_long;
 pub use report::{Conclusion, Progress, Report, TrialReport};

@@ -1,11 +1,18 @@
 //! A node that dies at any of its calls to the storage: before the call is done, or before its
 //! answer comes.
 
+mod lossy_storage;
+
 use std::sync::Arc;
 
+use self::CrashedWork::{Group, Lone, Recovery};
+use lossy_storage::{
+    CrashDefect::{self, LastEventLost, LastWriteLate, RowsAfterOffset},
+    LossyStorage,
+};
 use processor::PartitionEnd;
 use shop::{StallPoint, StallingStorage, bill, update};
-use trialkit::{Trial, trials};
+use trialkit::{Trial, finding_of, trials};
 
 use crate::{
     fixture::CommandsFixture,
@@ -14,11 +21,25 @@ use crate::{
 
 pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(crashes:
     a_crash_at_any_call_of_a_lone_command_loses_nothing
-        = |fixture| everywhere(fixture, CrashedWork::Lone),
+        = |fixture| everywhere(fixture, Lone),
     a_crash_at_any_call_of_a_group_loses_nothing
-        = |fixture| everywhere(fixture, CrashedWork::Group),
+        = |fixture| everywhere(fixture, Group),
     a_crash_at_any_call_of_a_recovery_loses_nothing
-        = |fixture| everywhere(fixture, CrashedWork::Recovery),
+        = |fixture| everywhere(fixture, Recovery),
+);
+
+/// Each defect must be found, by the work and the check that it breaks.
+pub(crate) const FOUND: &[Trial<CommandsFixture>] = trials!(found_by_crashes:
+    a_write_that_is_done_after_its_answer
+        = |fixture| is_found(fixture, Lone, LastWriteLate, "was first answered"),
+    an_event_that_is_lost
+        = |fixture| is_found(fixture, Lone, LastEventLost, "was not replayed yet"),
+    an_event_of_a_group_that_is_lost
+        = |fixture| is_found(fixture, Group, LastEventLost, "was not replayed yet"),
+    rows_that_are_written_after_the_offset
+        = |fixture| is_found(fixture, Group, RowsAfterOffset, "names another former version"),
+    rows_that_a_recovery_writes_after_the_offset
+        = |fixture| is_found(fixture, Recovery, RowsAfterOffset, "has rows of no event"),
 );
 
 /// The work of a node when it dies.
@@ -29,50 +50,84 @@ enum CrashedWork {
     Recovery,
 }
 
-async fn everywhere(fixture: &CommandsFixture, work: CrashedWork) {
-    let mut cases = Vec::new();
+/// A node that dies: its work, the way in which it writes, and the call at which it dies.
+#[derive(Clone, Copy, Debug)]
+struct Crash {
+    work: CrashedWork,
+    setup: WriteSetup,
+    at: StallPoint,
+    defect: Option<CrashDefect>,
+}
+
+/// The crashes at all calls of a work. Uses the partitions below 100.
+async fn crashes(fixture: &CommandsFixture, work: CrashedWork) -> Vec<Crash> {
+    let mut crashes = Vec::new();
     for (setup, partition) in write_setups(fixture).into_iter().zip(0..) {
-        let calls = crash(fixture, partition, setup, work, StallPoint::Nowhere).await;
+        let whole = Crash { work, setup, at: StallPoint::Nowhere, defect: None };
+        let calls = play_crash(fixture, partition, whole).await;
         assert!(calls > 2, "{calls} calls cannot be all");
         let at = (1..=calls).flat_map(|call| [StallPoint::Before(call), StallPoint::After(call)]);
-        cases.extend(at.map(|at| (setup, at)));
+        crashes.extend(at.map(|at| Crash { at, ..whole }));
     }
-    play(sample(fixture, cases), 100, async |partition, (setup, at)| {
-        crash(fixture, partition, setup, work, at).await;
+    crashes
+}
+
+async fn everywhere(fixture: &CommandsFixture, work: CrashedWork) {
+    let crashes = crashes(fixture, work).await;
+    play(sample(fixture, crashes), 100, async |partition, crash| {
+        play_crash(fixture, partition, crash).await;
     })
     .await;
 }
 
-/// Plays one case, and returns the number of calls to the storage.
-async fn crash(
+/// Plays the crashes of a work with a defect, until one of them finds the defect.
+async fn is_found(
     fixture: &CommandsFixture,
-    partition: u16,
-    setup: WriteSetup,
     work: CrashedWork,
-    at: StallPoint,
-) -> usize {
+    defect: CrashDefect,
+    expected: &str,
+) {
+    for (crash, partition) in crashes(fixture, work).await.into_iter().zip(100..) {
+        let crash = Crash { defect: Some(defect), ..crash };
+        let played = async { _ = play_crash(fixture, partition, crash).await };
+        if let Some(found) = finding_of(played).await {
+            assert!(found.contains(expected), "{crash:?}: {found}");
+            return;
+        }
+    }
+    panic!("no crash found {defect:?}");
+}
+
+/// Plays a crash, and checks that the next leader finds all that was answered. Returns the number
+/// of calls to the storage.
+async fn play_crash(fixture: &CommandsFixture, partition: u16, crash: Crash) -> usize {
+    let Crash { work, setup, at, defect } = crash;
     let scene = Scene::new(fixture, partition, setup).await;
-    if work == CrashedWork::Recovery {
+    if work == Recovery {
         scene.leave_a_tail().await;
     }
-    let dies = StallingStorage::new(scene.storage());
+    let lossy = defect.map(|defect| LossyStorage::of(scene.storage(), defect));
+    let dies = StallingStorage::new(match &lossy {
+        Some(lossy) => Arc::clone(lossy) as _,
+        None => scene.storage(),
+    });
     let hold = StallingStorage::new(Arc::new(dies.clone()));
-    if work == CrashedWork::Recovery {
+    if work == Recovery {
         dies.arm(at);
     }
     let node = fixture.shop_db.node(partition, scene.settings(Arc::new(hold.clone())));
     let acts = async {
         node.ready().await;
         match work {
-            CrashedWork::Lone => {
+            Lone => {
                 dies.arm(at);
                 scene.run(&node, scene.repeatable()).await.unwrap();
             }
-            CrashedWork::Group => {
+            Group => {
                 dies.arm(at);
                 scene.run_group(&node, &hold, scene.group()).await;
             }
-            CrashedWork::Recovery => {}
+            Recovery => {}
         }
         assert_eq!(node.stop().await, PartitionEnd::Stopped);
     };
@@ -83,6 +138,9 @@ async fn crash(
     node.kill();
     let calls = dies.calls();
     assert!(at == StallPoint::Nowhere || dies.is_still(), "it did not get there");
+    if let Some(lossy) = lossy {
+        lossy.crash(partition).await;
+    }
     recover(&scene).await;
     calls
 }
@@ -90,10 +148,11 @@ async fn crash(
 async fn recover(scene: &Scene<'_>) {
     let was_done = scene.answer("repeatable");
     let node = scene.next().await;
-    let again = scene.run(&node, scene.repeatable()).await.unwrap();
+    let again = scene.run(&node, scene.repeatable()).await;
+    let again = again.expect("the next leader does the command, or repeats its answer");
     if let Some(first) = was_done {
         let first = first.unwrap();
-        assert!(again.is_repeated);
+        assert!(again.is_repeated, "an answered command was done again");
         assert_eq!(
             (again.plog, again.wlog, &again.answer),
             (first.plog, first.wlog, &first.answer)

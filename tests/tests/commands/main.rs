@@ -55,12 +55,16 @@ const ON_SERVERS: &[&str] = &[
     "unseen_events",
 ];
 
+/// The trials of wrong storages, which need no server.
+const FOUND: &[&str] = &["found_by_crashes"];
+
 fn main() -> std::process::ExitCode {
     let trials = [
         basics::TRIALS,
         changed_levels::TRIALS,
         changed_rows::TRIALS,
         crashes::TRIALS,
+        crashes::FOUND,
         damaged_numbers::TRIALS,
         fencing::TRIALS,
         foreign_rows::TRIALS,
@@ -88,7 +92,7 @@ fn main() -> std::process::ExitCode {
         |drivers| {
             vec![
                 Target::new("mem", drivers.mem),
-                Target::new("redb", drivers.redb),
+                Target::new("redb", drivers.redb).without(FOUND),
                 on_server(Target::new("cassandra", drivers.cassandra)),
                 Target::new("cassandra_cluster", drivers.cassandra_cluster).only(&["sabotage"]),
                 on_server(Target::new("dynamodb", drivers.dynamodb)),
@@ -99,5 +103,5 @@ fn main() -> std::process::ExitCode {
 }
 
 fn on_server(target: Target<OwnFixtures<CommandsFixture>>) -> Target<OwnFixtures<CommandsFixture>> {
-    if is_long() { target } else { target.only(ON_SERVERS) }
+    if is_long() { target.without(FOUND) } else { target.only(ON_SERVERS) }
 }

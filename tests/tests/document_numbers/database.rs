@@ -9,6 +9,8 @@ use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 use istorage_tck::{KeyspaceTracker, Subject};
 use vvm_tests::trials::Fixture;
 
+use crate::wrong::{DrawDefect, WrongReserver};
+
 /// The longest time for anything. A server may need long for a keyspace.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -61,12 +63,26 @@ impl Database {
         DocNumberRows::new(storage, self.clock.clone(), "n", CALL)
     }
 
+    /// The same database, as nodes with a defect use it.
+    pub(crate) fn with_defect(&self, defect: DrawDefect) -> Database {
+        let clients = self.clients.iter().map(|client| {
+            let wrong: SharedStorage = WrongReserver::of(Arc::clone(client), defect);
+            wrong
+        });
+        Database {
+            clients: clients.collect(),
+            drivers: self.drivers.clone(),
+            keyspaces: KeyspaceTracker::default(),
+            clock: self.clock.clone(),
+        }
+    }
+
     /// Starts a node of the orders, which count for the whole application.
-    pub(crate) async fn node(&self, number: usize, range: u64) -> FastSeries {
+    pub(crate) async fn node(&self, number: usize, settings: FastSettings) -> FastSeries {
         let scope = docnumbers::Scope::Application;
         let definition = Definition { scope, ..Definition::new("order", "O{counter:9}") };
         let (series, rows) = (Series::new(definition).unwrap(), self.rows(number));
-        let (owner, settings) = (format!("node {number}"), FastSettings::with_range(range));
+        let owner = format!("node {number}");
         FastSeries::open(series, rows, owner, settings, self.soon()).await.unwrap()
     }
 }

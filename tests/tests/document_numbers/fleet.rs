@@ -3,15 +3,24 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use docnumbers::{FastSeries, LedgerEntry, RangeState, WsId};
+use docnumbers::{FastSeries, FastSettings, LedgerEntry, RangeState, WsId};
 use fastrand::Rng;
 use tokio::task::JoinSet;
-use trialkit::{Trial, is_long, trials};
+use trialkit::{Trial, finding_of, is_long, trials};
 
-use crate::database::Database;
+use crate::{database::Database, wrong::DrawDefect};
 
 pub(crate) const TRIALS: &[Trial<Database>] = trials!(fleet:
-    no_number_is_drawn_twice_and_the_ledger_explains_all_gaps = crashing_nodes,
+    no_number_is_drawn_twice_and_the_ledger_explains_all_gaps
+        = |database| crashing_nodes(database, NodeEnd::random),
+);
+
+/// Wrong nodes. Each mistake must be found by its own check.
+pub(crate) const FOUND: &[Trial<Database>] = trials!(found_by_fleet:
+    nodes_that_reserve_without_a_condition
+        = |database| is_found(database, DrawDefect::ReservesWithoutCondition, "was drawn twice"),
+    nodes_without_a_ledger
+        = |database| is_found(database, DrawDefect::NoLedger, "explained by None"),
 );
 
 const WS: WsId = WsId(1);
@@ -22,6 +31,12 @@ const MOST_NODES: usize = 8;
 enum NodeEnd {
     Crashed,
     Stopped,
+}
+
+impl NodeEnd {
+    fn random(random: &mut Rng) -> NodeEnd {
+        if random.bool() { NodeEnd::Crashed } else { NodeEnd::Stopped }
+    }
 }
 
 /// The numbers that one node drew, ascending, and the end of the node.
@@ -52,7 +67,15 @@ async fn live(
     NodeLife { owner: format!("node {number}"), drawn, end }
 }
 
-async fn crashing_nodes(database: &Database) {
+async fn is_found(database: &Database, defect: DrawDefect, expected: &str) {
+    // A node that cannot give its counters back reports that itself, so these nodes only crash.
+    let ends = |_: &mut Rng| NodeEnd::Crashed;
+    let found = finding_of(crashing_nodes(&database.with_defect(defect), ends)).await;
+    let found = found.unwrap_or_else(|| panic!("{defect:?} was not found"));
+    assert!(found.contains(expected), "{found}");
+}
+
+async fn crashing_nodes(database: &Database, ends: impl Fn(&mut Rng) -> NodeEnd) {
     // A range of 100 costs a write for each 100 numbers.
     let (wanted, range) = if is_long() { (1_000_000, 1_000) } else { (20_000, 100) };
     let mut random = Rng::with_seed(7);
@@ -61,10 +84,10 @@ async fn crashing_nodes(database: &Database) {
     while drawn < wanted {
         let at_once = random.usize(2..=MOST_NODES);
         while nodes.len() < at_once {
-            let node = (database.node(started, range).await, started);
+            let node = (database.node(started, FastSettings::with_range(range)).await, started);
             started += 1;
             let count = random.usize(1..=8 * range as usize);
-            let end = if random.bool() { NodeEnd::Crashed } else { NodeEnd::Stopped };
+            let end = ends(&mut random);
             nodes.spawn(live(node, count, end, database.soon()));
         }
         let life = nodes.join_next().await.unwrap().unwrap();
@@ -88,7 +111,8 @@ async fn check(database: &Database, lives: &[NodeLife]) {
         }
     }
     let rows = database.rows(0);
-    let series = Arc::new(database.node(lives.len(), 1).await).series().clone();
+    let series =
+        Arc::new(database.node(lives.len(), FastSettings::with_range(1)).await).series().clone();
     let day = series.day(database.clock.wall()).unwrap();
     let key = series.counter_key(day.period(), WS);
     let next = rows.counter(&key, database.soon()).await.unwrap().unwrap();

@@ -1,7 +1,7 @@
 //! Clients that send commands until they are told to stop, and remember the answers.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     sync::{
         Arc, Mutex,
@@ -30,26 +30,38 @@ pub(crate) struct AcknowledgedCommands {
 }
 
 impl AcknowledgedCommands {
-    /// Checks the logs. Each acknowledged command is in the log once, at the acknowledged offset.
-    /// No other command is in the log twice.
+    /// Checks the logs of the workspaces of the clients, as [`wrong_with`] does.
+    ///
+    /// [`wrong_with`]: AcknowledgedCommands::wrong_with
     pub(crate) fn check(&self, nodes: &[&NodeProcess], clients: u64) {
-        let mut logs = BTreeMap::new();
-        for ws in 1..=clients {
-            let log = nodes.iter().find(|node| has(node, ws)).unwrap().logged(ws);
-            let mut names = log.clone();
-            names.sort();
-            names.dedup();
-            assert_eq!(names.len(), log.len(), "a command was done twice in workspace {ws}");
-            logs.insert(ws, log);
+        let log = |ws| {
+            let owner = nodes.iter().find(|node| has(node, ws));
+            (ws, owner.expect("a node leads the partition").logged(ws))
+        };
+        let wrong = self.wrong_with(&(1..=clients).map(log).collect());
+        assert_eq!(wrong, None);
+    }
+
+    /// Compares the answers with the logs, by workspace. Each acknowledged command is in its log
+    /// once, at the acknowledged offset. No other command is in a log twice. Returns the first
+    /// thing that is wrong.
+    pub(crate) fn wrong_with(&self, logs: &BTreeMap<u64, Vec<String>>) -> Option<String> {
+        for (ws, log) in logs {
+            let mut seen = BTreeSet::new();
+            if let Some(name) = log.iter().find(|name| !seen.insert(*name)) {
+                return Some(format!("{name} was done twice in workspace {ws}"));
+            }
         }
-        for (name, _, offset) in &self.done {
-            let ws: u64 = name.split_once('-').unwrap().0.parse().unwrap();
-            assert_eq!(
-                logs[&ws][*offset as usize - 1],
-                *name,
-                "an acknowledged command is missing"
-            );
-        }
+        self.done.iter().find_map(|(name, _, offset)| {
+            let ws: u64 = name.split_once('-').and_then(|(ws, _)| ws.parse().ok())?;
+            let log = logs.get(&ws).map_or(&[][..], Vec::as_slice);
+            let at = log.iter().position(|there| there == name).map(|at| at as u64 + 1);
+            match at {
+                Some(at) if at == *offset => None,
+                Some(at) => Some(format!("{name} is at {at}, and {offset} was acknowledged")),
+                None => Some(format!("{name} was acknowledged, and is missing")),
+            }
+        })
     }
 }
 

@@ -36,7 +36,7 @@ async fn a_reservation_without_an_answer_is_used_if_it_was_applied() {
 /// All answers are lost until the reservation gives up; another node then reserves behind it. The
 /// next draw sends the same bytes again, finds its ledger row, and uses its range.
 #[tokio::test]
-async fn a_reservation_that_was_given_up_is_used_by_the_next_draw() {
+pub(crate) async fn a_reservation_that_was_given_up_is_used_by_the_next_draw() {
     let manual = ManualClock::new(3);
     let (database, faults) = with_faults(&manual).await;
     let (node, other) = (database.node(tickets(), "node", 10), database.node(tickets(), "b", 10));
@@ -57,7 +57,7 @@ async fn a_reservation_that_was_given_up_is_used_by_the_next_draw() {
 
 /// A node whose reservation has no answer stops. The reservation was applied, so it is given back.
 #[tokio::test]
-async fn a_node_that_stops_gives_back_a_reservation_without_an_answer() {
+pub(crate) async fn a_node_that_stops_gives_back_a_reservation_without_an_answer() {
     let manual = ManualClock::new(3);
     let (database, faults) = with_faults(&manual).await;
     let node = database.node(tickets(), "node", 10).await;
@@ -74,7 +74,7 @@ async fn a_node_that_stops_gives_back_a_reservation_without_an_answer() {
 
 /// The answer to the write that gives back is lost, and the next node reserves at once.
 #[tokio::test]
-async fn giving_back_twice_takes_nothing_from_the_next_node() {
+pub(crate) async fn giving_back_twice_takes_nothing_from_the_next_node() {
     let manual = ManualClock::new(3);
     for fault in [Fault::AppliedButError, Fault::NotAppliedButError] {
         let (database, faults) = with_faults(&manual).await;
@@ -115,16 +115,18 @@ async fn a_node_knows_that_it_gave_back_although_another_has_reserved_since() {
 
 /// A storage that hangs makes a draw wait until its deadline, and no longer.
 #[tokio::test]
-async fn no_draw_waits_longer_than_its_deadline() {
+pub(crate) async fn no_draw_waits_longer_than_its_deadline() {
     let manual = ManualClock::new(3);
     let (database, faults) = with_faults(&manual).await;
     let node = database.node(tickets(), "node", 10).await;
     faults.lock().unwrap().extend([Fault::Hang; 10_000]);
     let start = database.clock.now();
     let patience = Duration::from_millis(50);
-    let refused = while_time_passes(&manual, node.next(WS, start + patience)).await.unwrap_err();
+    let draw = found::block(&node, WS, 1, start + patience);
+    let refused = while_time_passes(&manual, draw).await.unwrap_err();
     assert!(matches!(refused, DocNumberError::TimedOut), "{refused:?}");
-    assert!(database.clock.now() - start < patience * 2);
+    let waited = database.clock.now() - start;
+    assert!(waited < patience * 2, "the draw waited for {waited:?}");
     faults.lock().unwrap().clear();
     assert_eq!(while_time_passes(&manual, database.draw(&node, 1)).await.len(), 1);
 }

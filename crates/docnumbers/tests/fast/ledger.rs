@@ -5,7 +5,7 @@ use docnumbers::{RangeState::*, SeriesEnd};
 use super::*;
 
 #[tokio::test]
-async fn a_node_goes_on_with_the_number_at_which_another_stopped() {
+pub(crate) async fn a_node_goes_on_with_the_number_at_which_another_stopped() {
     let database = Database::new(Clock::system()).await;
     let first = database.node(tickets(), "first", 10).await;
     assert_eq!(database.draw(&first, 13).await, (0..13).collect::<Vec<_>>());
@@ -22,7 +22,7 @@ async fn a_node_goes_on_with_the_number_at_which_another_stopped() {
 /// Two nodes at work at the same time draw different numbers. A node that stops gives back only
 /// counters behind which nobody has reserved.
 #[tokio::test]
-async fn counters_that_cannot_be_given_back_are_in_the_ledger() {
+pub(crate) async fn counters_that_cannot_be_given_back_are_in_the_ledger() {
     let database = Database::new(Clock::system()).await;
     let (a, b) = (database.node(tickets(), "a", 10), database.node(tickets(), "b", 10));
     let (a, b) = (a.await, b.await);
@@ -45,7 +45,7 @@ async fn counters_that_cannot_be_given_back_are_in_the_ledger() {
 }
 
 #[tokio::test]
-async fn a_crash_leaves_its_ranges_in_the_ledger() {
+pub(crate) async fn a_crash_leaves_its_ranges_in_the_ledger() {
     let database = Database::new(Clock::system()).await;
     let crashed = database.node(tickets(), "crashed", 10).await;
     assert_eq!(database.draw(&crashed, 4).await, [0, 1, 2, 3]);

@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 mod faults;
+mod found;
 mod ledger;
 mod limits;
 mod periods;
 mod simulation;
 mod speed;
 mod waiting;
+mod wrong;
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,7 +59,8 @@ impl Database {
     }
 
     fn rows(&self) -> DocNumberRows {
-        DocNumberRows::new(Arc::clone(&self.storage), self.clock.clone(), "n", CALL)
+        let storage = found::with_defect(Arc::clone(&self.storage));
+        DocNumberRows::new(storage, self.clock.clone(), "n", CALL)
     }
 
     /// Starts a node with ranges of `range` counters.

@@ -21,7 +21,7 @@ async fn texts(database: &Database, node: &FastSeries, count: usize) -> Vec<Stri
 /// The preset of the seed: a prefix, the date, a counter of five digits that begins with 00000 and
 /// starts again each day, and ranges of 100.
 #[tokio::test]
-async fn orders_count_from_00000_each_day() {
+pub(crate) async fn orders_count_from_00000_each_day() {
     let manual = ManualClock::new(1); // 2026-01-01
     let database = Database::new(manual.clock()).await;
     let node = database.node_with(orders(), "node", FastSettings::default()).await;
@@ -35,7 +35,7 @@ async fn orders_count_from_00000_each_day() {
 /// The ranges of a day that is over are given back, so nothing of it stays in the ledger. A clock
 /// that goes back finds the counter where it was.
 #[tokio::test]
-async fn a_clock_that_goes_back_repeats_no_number() {
+pub(crate) async fn a_clock_that_goes_back_repeats_no_number() {
     let manual = ManualClock::new(1);
     let database = Database::new(manual.clock()).await;
     let node = database.node(orders(), "node", 10).await;
@@ -53,7 +53,7 @@ async fn a_clock_that_goes_back_repeats_no_number() {
 }
 
 #[tokio::test]
-async fn each_workspace_counts_on_its_own_unless_the_application_counts() {
+pub(crate) async fn each_workspace_counts_on_its_own_unless_the_application_counts() {
     let database = Database::new(Clock::system()).await;
     let draw = async |definition: Definition| {
         let node = database.node(definition, "node", 10).await;

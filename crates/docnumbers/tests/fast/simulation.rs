@@ -53,7 +53,7 @@ impl History {
     async fn start(&mut self) {
         let clock = self.database.clock.clone();
         let faulty = Arc::clone(&self.faulty) as SharedStorage;
-        let storage = Arc::new(Guarded::new(faulty, clock.clone()));
+        let storage = found::with_defect(Arc::new(Guarded::new(faulty, clock.clone())));
         let rows = DocNumberRows::new(storage, clock, "n", CALL);
         let series = Series::new(History::definition()).unwrap();
         let owner = format!("node {}", self.started);
@@ -182,7 +182,7 @@ impl History {
 }
 
 /// Runs a history. Returns how many numbers were drawn.
-fn run(seed: u64, steps: usize) -> usize {
+pub(crate) fn run(seed: u64, steps: usize) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let mut history = History::new(seed).await;

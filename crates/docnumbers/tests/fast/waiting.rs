@@ -38,13 +38,13 @@ fn values(numbers: Result<Vec<DocNumber>, DocNumberError>) -> Vec<u64> {
 /// next reservation, which was again too short for the block. So the block waited until its
 /// deadline.
 #[tokio::test]
-async fn a_block_does_not_starve_beside_single_draws() {
+pub(crate) async fn a_block_does_not_starve_beside_single_draws() {
     let manual = ManualClock::new(3);
     let (database, node) = slow_node(&manual, tickets(), FastSettings::with_range(10)).await;
     let block = async {
         database.clock.sleep(WRITE * 10).await;
         let start = database.clock.now();
-        let drawn = values(node.block(WS, 500, start + WRITE * 50).await);
+        let drawn = values(found::block(&node, WS, 500, start + WRITE * 50).await);
         assert!(drawn.is_sorted_by(|a, b| a < b));
         (drawn.len(), database.clock.now() - start)
     };
@@ -62,10 +62,11 @@ async fn a_block_does_not_starve_beside_single_draws() {
 
 /// Draws that wait are served in the order in which they came, whatever their size.
 #[tokio::test]
-async fn draws_that_wait_are_served_in_their_order() {
+pub(crate) async fn draws_that_wait_are_served_in_their_order() {
     let manual = ManualClock::new(3);
     let (database, node) = slow_node(&manual, tickets(), FastSettings::with_range(10)).await;
-    let draws = [1, 400, 2, 300, 700, 1, 1_000].map(|count| node.block(WS, count, database.soon()));
+    let draws = [1, 400, 2, 300, 700, 1, 1_000]
+        .map(|count| found::block(&node, WS, count, database.soon()));
     let drawn = while_time_passes(&manual, join_all(draws)).await;
     let drawn: Vec<u64> = drawn.into_iter().flat_map(values).collect();
     assert_eq!(drawn, (0..2_404).collect::<Vec<_>>());

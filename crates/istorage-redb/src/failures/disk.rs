@@ -1,6 +1,7 @@
 //! A disk that fails, fills up or stands still when a test says so.
 
 use std::{
+    cell::Cell,
     ffi::OsString,
     io,
     ops::Bound,
@@ -26,6 +27,8 @@ pub(super) enum Disk {
     /// This many syncs succeed, and then the disk fails to sync.
     FailsToSyncAfter(usize),
     Full,
+    /// The disk is full, and says nothing: what it has no space for is lost.
+    HidesThatItIsFull,
     /// Nothing works, not even opening a file.
     Gone,
     /// The next sync of the log succeeds, and then the disk is gone.
@@ -61,12 +64,19 @@ struct State {
     moved: Option<(PathBuf, PathBuf)>,
 }
 
+thread_local! {
+    /// Whether the disks of this thread's test hide that they are full.
+    pub(super) static HIDES_FULL: Cell<bool> = const { Cell::new(false) };
+}
+
 /// A switch that changes the behaviour of the disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Switch(Arc<(Mutex<State>, Condvar)>);
 
 impl Switch {
     pub(super) fn set(&self, disk: Disk) {
+        let hides = disk == Disk::Full && HIDES_FULL.get();
+        let disk = if hides { Disk::HidesThatItIsFull } else { disk };
         let mut state = self.0.0.lock().unwrap();
         (state.disk, state.is_cached) = (disk, true);
         self.0.1.notify_all();
@@ -107,6 +117,10 @@ impl Switch {
     /// The number of times that a file was opened.
     pub(super) fn opened(&self) -> usize {
         self.0.0.lock().unwrap().opened
+    }
+
+    fn hides_full(&self) -> bool {
+        self.0.0.lock().unwrap().disk == Disk::HidesThatItIsFull
     }
 
     fn fail_if(&self, bad: &[(Disk, io::ErrorKind)]) -> io::Result<()> {
@@ -254,6 +268,9 @@ impl StorageBackend for FailingFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.switch.fail_if(&[GONE, (Disk::Full, io::ErrorKind::StorageFull)])?;
+        if self.switch.hides_full() {
+            return Ok(());
+        }
         self.file.set_len(len)
     }
 
@@ -275,6 +292,9 @@ impl StorageBackend for FailingFile {
         };
         if !has_space {
             self.switch.fail_if(&[(Disk::Full, io::ErrorKind::StorageFull)])?;
+            if self.switch.hides_full() {
+                return Ok(());
+            }
         }
         self.switch.fail_if(&[GONE])?;
         self.file.write(offset, data)

@@ -1,6 +1,8 @@
 //! A disk that is full.
 
-use super::*;
+use trialkit::finding_of;
+
+use super::{disk::HIDES_FULL, *};
 
 /// A value for which the log has no space left on a full disk.
 fn large() -> Bytes {
@@ -15,7 +17,7 @@ async fn a_full_disk_is_reported_and_writes_succeed_when_there_is_space_again() 
     node.put("small", "1").await.expect("the log has its space already");
     for _ in 0..3 {
         let put = node.storage.put(key("during"), large(), Instant::FAR_FUTURE);
-        let error = put.await.unwrap_err();
+        let error = put.await.expect_err("there was no space for the write");
         assert!(error.to_string().contains("the disk is full"), "{error:?}");
         assert_ne!(error.kind(), ErrorKind::Corrupt, "{error:?}");
         for row in ["before", "small"] {
@@ -85,7 +87,8 @@ async fn a_full_segment_on_a_full_disk_loses_nothing_that_was_acknowledged() {
     switch.set(Disk::Full);
     let error = loop {
         match put(&node, acknowledged).await {
-            Ok(()) => acknowledged += 1,
+            Ok(()) if acknowledged < 300 => acknowledged += 1,
+            Ok(()) => panic!("{acknowledged} rows are answered, and the disk is full"),
             Err(error) => break error,
         }
     };
@@ -106,4 +109,25 @@ async fn a_full_segment_on_a_full_disk_loses_nothing_that_was_acknowledged() {
     check(&node, acknowledged).await;
     node.restart().await;
     check(&node, acknowledged).await;
+}
+
+/// A driver that does not notice that the disk is full answers writes that are lost.
+#[test]
+fn a_full_disk_that_is_not_noticed_is_found() {
+    let tests: [(fn(), &str); 2] = [
+        (
+            a_full_disk_is_reported_and_writes_succeed_when_there_is_space_again,
+            "there was no space for the write",
+        ),
+        (
+            a_full_segment_on_a_full_disk_loses_nothing_that_was_acknowledged,
+            "rows are answered, and the disk is full",
+        ),
+    ];
+    for (test, expected) in tests {
+        HIDES_FULL.set(true);
+        let found = finding_of(async { test() }).now_or_never().flatten();
+        HIDES_FULL.set(false);
+        assert!(found.as_ref().is_some_and(|found| found.contains(expected)), "{found:?}");
+    }
 }

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use vvm::{AppSettings, Builder, Launched, Node, NodeSettings, Service, ServiceError, Stage, Vvm};
 
-use crate::numbers::FaultyNumbers;
+use crate::{found, numbers::FaultyNumbers};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -177,6 +177,13 @@ pub(crate) struct ScriptedDriver {
     pub(crate) journal: Journal,
 }
 
+impl ScriptedDriver {
+    /// The database itself, without the faults of nodes.
+    pub(crate) fn database(&self) -> Arc<dyn StorageDriver> {
+        Arc::new(self.inner.clone())
+    }
+}
+
 #[async_trait]
 impl StorageDriver for ScriptedDriver {
     fn name(&self) -> &'static str {
@@ -199,7 +206,7 @@ impl StorageDriver for ScriptedDriver {
         if keyspace.as_str() == "sysvvm" {
             let faulty = |inner| {
                 let (clock, fault) = (self.clock.clone(), Arc::clone(&self.numbers));
-                Arc::new(FaultyNumbers { inner, clock, fault }) as SharedStorage
+                found::with_defect(Arc::new(FaultyNumbers { inner, clock, fault }))
             };
             return Ok(opened.map(faulty));
         }

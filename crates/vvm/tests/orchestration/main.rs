@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod cluster;
+mod found;
 mod leaders;
 mod lease_times;
 mod levels;

@@ -32,7 +32,7 @@ const FAR: Instant = Instant::FAR_FUTURE;
 const OWNERS: [u8; 4] = [0, 0, 0, 9];
 
 async fn system(cluster: &Cluster) -> System {
-    let (driver, name) = (Arc::clone(&cluster.driver) as _, KeyspaceName::new("sysvvm").unwrap());
+    let (driver, name) = (cluster.driver.database(), KeyspaceName::new("sysvvm").unwrap());
     System::open(driver, name, cluster.clock.clone(), FAR).await.unwrap()
 }
 
@@ -75,7 +75,7 @@ fn is_here(node: &Launched, ws: u64) -> bool {
 }
 
 #[tokio::test]
-async fn the_epochs_of_partitions_rise_with_each_leader() {
+pub(crate) async fn the_epochs_of_partitions_rise_with_each_leader() {
     let cluster = Cluster::new();
     let owners = system(&cluster).await.owners();
     for leader in 1..=3 {
@@ -89,7 +89,7 @@ async fn the_epochs_of_partitions_rise_with_each_leader() {
 }
 
 #[tokio::test]
-async fn more_partitions_than_one_call_takes_are_taken() {
+pub(crate) async fn more_partitions_than_one_call_takes_are_taken() {
     let cluster = Cluster::new();
     let owners = system(&cluster).await.owners();
     let partitions = NonZeroU16::new(250).unwrap();
@@ -98,14 +98,16 @@ async fn more_partitions_than_one_call_takes_are_taken() {
     app.partitions = partitions;
     let node = cluster.node_of(1, app, |_| {}).build().unwrap().launch();
     cluster.until(&node, Stage::Leading).await;
-    assert_eq!(epochs(&owners).await, [1; 250]);
+    let epochs = epochs(&owners).await;
+    assert_eq!(epochs.len(), 250, "partitions have an owner");
+    assert_eq!(epochs, [1; 250]);
     assert!((0..250).all(|ws| is_here(&node, ws)));
     node.shutdown().await.unwrap();
 }
 
 /// A node that took a partition from a node that lives would write beside it.
 #[tokio::test]
-async fn a_partition_is_taken_only_after_its_owner_has_lost_its_lease() {
+pub(crate) async fn a_partition_is_taken_only_after_its_owner_has_lost_its_lease() {
     let cluster = Cluster::new();
     let (system, store) = (system(&cluster).await, cluster.store().await);
     let owners = system.owners();
@@ -143,13 +145,14 @@ async fn a_partition_is_taken_only_after_its_owner_has_lost_its_lease() {
 /// If another node takes a partition by mistake, the lease of its owner is still renewed. A simpler
 /// version notices nothing, and at trust level 2 both nodes go on writing.
 #[tokio::test]
-async fn a_node_whose_partition_was_taken_ends_its_leadership() {
+pub(crate) async fn a_node_whose_partition_was_taken_ends_its_leadership() {
     let cluster = Cluster::new();
     let owners = system(&cluster).await.owners();
     let (node, soon) = cluster.with_workspace(cluster.node(1, hasty)).await;
     let taken = give_away(&owners, id(7)).await;
     let start = cluster.clock.now();
-    let problem = node.problem().await;
+    let problem = cluster.clock.timeout_at(start + Duration::from_secs(5), node.problem()).await;
+    let problem = problem.expect("the node does not notice that it lost a partition");
     let took = cluster.clock.now() - start;
     assert!(took < Duration::from_millis(1_500), "the node noticed only after {took:?}");
     let why = problem.to_string();

@@ -4,6 +4,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod frames;
+mod wrong;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,6 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
+use frames::{NAMES, log_in_use, places};
 use istorage::{
     AppStorageExt, Consistency, Error, ErrorKind, Key, KeyspaceName, Put, SharedStorage,
     StorageDriver,
@@ -19,7 +23,7 @@ use istorage_redb::{RedbConfig, RedbDriver, check};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use redb::{ReadableTable, TableDefinition};
 
-const NAMES: [&str; 3] = ["node.redb", "node.redb.log-0", "node.redb.log-1"];
+const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
 struct Node {
     folder: tempfile::TempDir,
@@ -33,8 +37,7 @@ impl Node {
     }
 
     async fn open(folder: tempfile::TempDir) -> Result<Node, Error> {
-        let config = RedbConfig::new(folder.path().join(NAMES[0]));
-        let driver = RedbDriver::open(config, Clock::system()).await?;
+        let driver = wrong::open(folder.path()).await?;
         let name = KeyspaceName::new("tests").unwrap();
         driver.create(&name, Instant::FAR_FUTURE).await?;
         let storage = driver.open(&name, Instant::FAR_FUTURE).await?.unwrap();
@@ -66,6 +69,7 @@ impl Node {
     fn copy(&self) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         copy_files(self.folder.path(), copy.path(), &NAMES);
+        wrong::crashed(copy.path());
         copy
     }
 }
@@ -97,16 +101,10 @@ async fn crashed_with_rows(rows: u32) -> (tempfile::TempDir, PathBuf, Vec<usize>
     (crashed, log, frames)
 }
 
-/// The file of the log that was written last.
-fn log_in_use(folder: &Path) -> PathBuf {
-    let frames = |name: &str| fs::read(folder.join(name)).map_or(0, |bytes| places(&bytes).len());
-    let used = NAMES[1..].iter().max_by_key(|name| frames(name)).unwrap();
-    folder.join(used)
-}
-
-/// The places of frames in a file of the log.
-fn places(log: &[u8]) -> Vec<usize> {
-    (0..log.len()).step_by(512).filter(|at| log[*at..].starts_with(b"VVML")).collect()
+/// The place of the first value behind a place in a file of the log.
+fn value_behind(log: &Path, at: usize) -> usize {
+    let bytes = fs::read(log).unwrap();
+    at + bytes[at..].windows(5).position(|bytes| bytes == b"value").unwrap()
 }
 
 fn flip(path: &Path, at: usize) {
@@ -118,8 +116,7 @@ fn flip(path: &Path, at: usize) {
 async fn refused(folder: tempfile::TempDir, words: &[&str]) -> tempfile::TempDir {
     let read = || NAMES.map(|name| fs::read(folder.path().join(name)).ok());
     let before = read();
-    let config = RedbConfig::new(folder.path().join(NAMES[0]));
-    let opened = RedbDriver::open(config.clone(), Clock::system()).await;
+    let opened = wrong::open(folder.path()).await;
     let error = opened.expect_err("it is refused");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     for word in words {
@@ -151,12 +148,13 @@ async fn after_a_crash_the_effects_of_the_log_are_there_and_stay() {
 #[tokio::test]
 async fn large_writes_and_full_segments_are_there_after_a_crash() {
     let node = Node::start().await;
-    for row in 0..30 {
+    // The last segment has frames, too.
+    for row in 0..33 {
         let len = if row % 10 == 9 { 3 << 20 } else { 900 << 10 };
         node.put_value(row, Bytes::from(vec![row as u8; len])).await;
     }
     let crashed = Node::open(node.copy()).await.unwrap();
-    assert_eq!(crashed.rows().await, (0..30).collect::<Vec<_>>());
+    assert_eq!(crashed.rows().await, (0..33).collect::<Vec<_>>());
 }
 
 /// A keyspace is made durably, and so is the write for which a segment has no room. Between these,
@@ -347,7 +345,7 @@ async fn a_file_that_is_moved_with_its_log_has_all_rows() {
 async fn a_damaged_frame_in_front_of_an_intact_one_is_refused_with_its_place() {
     let (crashed, log, frames) = crashed_with_rows(4).await;
     let damaged = frames[frames.len() - 2];
-    flip(&log, damaged + 50);
+    flip(&log, value_behind(&log, damaged));
     let place = format!("damaged at byte {damaged}");
     refused(crashed, &[&place, log.to_str().unwrap()]).await;
 }
@@ -356,7 +354,7 @@ async fn a_damaged_frame_in_front_of_an_intact_one_is_refused_with_its_place() {
 #[tokio::test]
 async fn a_last_frame_that_is_not_intact_ends_the_log() {
     let (crashed, log, frames) = crashed_with_rows(4).await;
-    flip(&log, frames.last().unwrap() + 50);
+    flip(&log, value_behind(&log, *frames.last().unwrap()));
     assert_eq!(Node::open(crashed).await.unwrap().rows().await, [0, 1, 2]);
 }
 
@@ -376,7 +374,6 @@ async fn a_log_that_is_removed_is_written_anew() {
 
 #[tokio::test]
 async fn a_file_of_the_format_before_the_log_is_opened_and_gets_a_log() {
-    const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
     let node = Node::start().await;
     node.put(1).await;
     let folder = node.close().await;
@@ -412,7 +409,6 @@ async fn a_file_of_the_format_before_the_log_is_opened_and_gets_a_log() {
 /// The format before the bands of orders has the same rows, without negative ranks.
 #[tokio::test]
 async fn a_file_of_the_format_before_the_bands_is_opened_and_gets_the_new_format() {
-    const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
     let node = Node::start().await;
     node.put(1).await;
     let folder = node.close().await;
