@@ -7,7 +7,7 @@ use super::CommandGroup;
 use crate::partition_context::PartitionContext;
 
 impl CommandGroup {
-    /// Adds a fencing entry to a group without events, because the end of the log is not
+    /// Adds a fencing entry to a group without events, if the end of the log is not
     /// [fenced](eventlog::Log::is_fenced).
     ///
     /// Invariant: a leader answers no rejection before an entry of its own is in the log. A simpler
@@ -24,7 +24,7 @@ impl CommandGroup {
         partition: &PartitionContext,
         transaction: &mut Transaction<'_>,
     ) {
-        if !self.events.is_empty() || self.has_failed_read {
+        if partition.is_fenced() || !self.events.is_empty() || self.has_failed_read {
             return;
         }
         partition.time.advance(partition.clock.wall());

@@ -153,9 +153,7 @@ impl GroupRunner {
     ) -> Result<NextStep, StopReason> {
         let start = self.partition.clock.now();
         self.form(&mut transaction).await;
-        if !self.partition.is_fenced() {
-            self.group.fence(&self.partition, &mut transaction);
-        }
+        self.group.fence(&self.partition, &mut transaction);
         self.note_damage_met();
         self.shared.meters.ran(self.partition.clock.now() - start);
         let formed = self.partition.clock.now();
