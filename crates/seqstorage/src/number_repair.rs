@@ -210,8 +210,11 @@ impl PartitionStorage {
             let missing = NumberRepairError::NotStored(offset);
             let Some((there, bytes)) = rows.try_next().await? else { return Err(missing) };
             let entry = Entry::from_bytes(&bytes).ok().filter(|_| there == offset);
-            let Some(place) = entry.map(|entry| entry.place()) else { return Err(missing) };
-            ends.insert(place.ws, (place.wlog, offset));
+            let Some(entry) = entry else { return Err(missing) };
+            // A fencing entry is in no workspace.
+            if let Some(place) = entry.place() {
+                ends.insert(place.ws, (place.wlog, offset));
+            }
         }
         for (ws, (wlog, offset)) in ends {
             let seq = standard::WLOG_OFFSET.0;
@@ -270,8 +273,9 @@ impl PartitionStorage {
     async fn before_strays(&self, ws: WsId, mut last: u64) -> Result<u64, NumberRepairError> {
         while last > 0 {
             let there = self.log.reader().row(AppRow::Wlog(ws, Offset(last))).await?;
-            match there.and_then(|bytes| Entry::from_bytes(&bytes).ok()) {
-                Some(entry) if !self.log.has_event(entry.place()).await? => last -= 1,
+            let entry = there.and_then(|bytes| Entry::from_bytes(&bytes).ok());
+            match entry.and_then(|entry| entry.place()) {
+                Some(place) if !self.log.has_event(place).await? => last -= 1,
                 _ => break,
             }
         }
@@ -290,8 +294,8 @@ impl PartitionStorage {
         let mut logged = LoggedNumbers::default();
         while let Some((offset, bytes)) = rows.try_next().await? {
             let entry = Entry::from_bytes(&bytes).ok();
-            let entry =
-                entry.filter(|entry| (entry.place().ws, entry.place().wlog) == (ws, offset));
+            let entry = entry
+                .filter(|entry| entry.place().is_some_and(|at| (at.ws, at.wlog) == (ws, offset)));
             // An event that is missing may have drawn numbers, too.
             logged.untold += offset.0 - logged.last - 1;
             logged.last = offset.0;
@@ -307,7 +311,8 @@ impl PartitionStorage {
                         None => logged.untold += 1,
                     }
                 }
-                None => logged.untold += 1,
+                // No log of a workspace has a fencing entry.
+                Some(Entry::Fencing(_)) | None => logged.untold += 1,
             }
         }
         Ok(logged)

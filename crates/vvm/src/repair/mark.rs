@@ -170,7 +170,7 @@ impl PartitionRepair {
             EntryRepair::Fencing(plan) => {
                 let plog = plan.entry().plog;
                 let row = AppRow::Plog(self.partition, plog);
-                let note = self.note(RepairAction::Fenced, row, plan.found());
+                let note = self.note(RepairAction::Fenced, row.to_string(), plan.found());
                 return RepairNote { event: Some(plog.0), ..note };
             }
         };
