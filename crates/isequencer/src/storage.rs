@@ -54,8 +54,8 @@ pub trait SeqStorage: fmt::Debug + Send + Sync + 'static {
     /// offset of an earlier leadership, or by a lower one of the same leadership.
     async fn write(&self, numbers: &[(NumberKey, u64)], next: Offset) -> Result<(), StorageError>;
 
-    /// Reads the entries of the log from this offset to the end, without gaps, with the numbers that
-    /// each event drew. Every entry takes an offset, also one without an event.
+    /// Reads the entries of the log from this offset to the end, without gaps, with the numbers
+    /// that each event drew. Every entry takes an offset, also one without an event.
     ///
     /// An event must be applied before it is returned: the caller stores the offset behind the
     /// event, and relies on the event being applied.

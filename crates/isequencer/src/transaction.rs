@@ -237,8 +237,8 @@ impl<'s> Transaction<'s> {
         offset
     }
 
-    /// Takes the next offset for an entry of the log that draws no number. From now on the entry may
-    /// be written.
+    /// Takes the next offset for an entry of the log that draws no number. From now on the entry
+    /// may be written.
     pub fn keep_without_numbers(&mut self) -> Offset {
         self.discard_forgotten_command();
         self.keep()

@@ -8,10 +8,10 @@ use processor::{Done, Refused};
 /// The answers to commands, by the names of their requests.
 ///
 /// A request may be sent several times, each time as another *copy*. A rejection settles a request
-/// for good, also if the outcome of an earlier copy is unknown: a leader rejects a command only when
-/// no write of a former leader can land any more. That holds only if no other copy was under way
-/// meanwhile, because the leader may run that one later. So the ledger judges a rejection as final
-/// only if a test tells it when each copy is [sent](AnswerLedger::sent).
+/// for good, also if the outcome of an earlier copy is unknown: a leader rejects a command only
+/// when no write of a former leader can land any more. That holds only if no other copy was under
+/// way meanwhile, because the leader may run that one later. So the ledger judges a rejection as
+/// final only if a test tells it when each copy is [sent](AnswerLedger::sent).
 #[derive(Debug, Default)]
 pub struct AnswerLedger {
     done: BTreeMap<String, Done>,

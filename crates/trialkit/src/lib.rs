@@ -53,8 +53,8 @@
 //! # }
 //! ```
 //!
-//! A trial proves nothing unless it can fail. [`finding_of`] runs a trial on a wrong implementation,
-//! and returns the text with which it failed.
+//! A trial proves nothing unless it can fail. [`finding_of`] runs a trial on a wrong
+//! implementation, and returns the text with which it failed.
 //!
 //! With the feature `libtest` the module `harness` makes each trial a test of `cargo test`.
 

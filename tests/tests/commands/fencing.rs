@@ -38,7 +38,8 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(fencing:
 /// A time longer than any trial.
 const NEVER: Duration = Duration::from_secs(3_600);
 
-/// The time within which an idle leader fences its log: an idle check, with room for a slow machine.
+/// The time within which an idle leader fences its log: an idle check, with room for a slow
+/// machine.
 const SOON: Duration = Duration::from_secs(30);
 
 async fn everywhere(fixture: &CommandsFixture, scene: impl AsyncFn(Former<'_>) + Copy) {

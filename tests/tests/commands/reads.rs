@@ -352,5 +352,11 @@ async fn missing_while_recovering(fixture: &CommandsFixture) {
     node.ready().await;
     read().await;
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check_with(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, ..CheckOptions::default() }).await;
+    check_with(
+        shop_db,
+        PARTITION,
+        &ledger,
+        CheckOptions { in_view: true, ..CheckOptions::default() },
+    )
+    .await;
 }

@@ -110,8 +110,8 @@ async fn run(node: &ShopNode, ledger: &mut AnswerLedger, command: impl Fn() -> C
 /// Leader A put an event at level 2. The put reached one server, and A ended. Leader B found the
 /// event on that server, made its other rows, and answered the command that was sent again as done.
 /// Then the server was lost. The event was on no other server: B had read the log linearizably, and
-/// such a read repairs nothing with `paxos_variant: v2`. So leader C did the command again, or found
-/// the event missing and never started.
+/// such a read repairs nothing with `paxos_variant: v2`. So leader C did the command again, or
+/// found the event missing and never started.
 pub(crate) async fn resent(servers: Servers) {
     let leaders = Leaders { servers: &servers, system: Servers::new_name() };
     let mut ledger = AnswerLedger::default();

@@ -42,9 +42,9 @@ impl Log {
     ///
     /// Invariant: an event that a recovery applies stays in the log. A simpler version trusts the
     /// read of the log. Leader A puts event 8, the put reaches one server of three, and A dies;
-    /// leader B finds event 8 on that server and answers its command; the read of B was linearizable,
-    /// and such a read repairs only what consensus has left open; the server is lost. So the next
-    /// leader finds no event 8, and does the command again.
+    /// leader B finds event 8 on that server and answers its command; the read of B was
+    /// linearizable, and such a read repairs only what consensus has left open; the server is lost.
+    /// So the next leader finds no event 8, and does the command again.
     ///
     /// The put does no harm if a later leader has another event in this place: the order of that
     /// event is higher, or consensus wrote it.

@@ -77,8 +77,8 @@ impl SentCommand {
 pub(crate) struct Knowledge {
     records: Vec<(u64, RecordId, Version)>,
     keyed: Vec<SentCommand>,
-    /// Commands with a key whose outcome is unknown. Clients send them again until they are settled,
-    /// as the API does.
+    /// Commands with a key whose outcome is unknown. Clients send them again until they are
+    /// settled, as the API does.
     unsettled: Vec<SentCommand>,
     workspaces: BTreeSet<u64>,
     /// Singletons that a client was told of by a conflict.
@@ -167,8 +167,8 @@ impl Knowledge {
             }
             return sent;
         }
-        // The command to a workspace follows right behind its creation. If the event of the creation
-        // is not in the log, the command is rejected.
+        // The command to a workspace follows right behind its creation. If the event of the
+        // creation is not in the log, the command is rejected.
         let newest = self.newest.take();
         let command = match newest {
             Some(ws) => cud(ws, article("first"), Instant::FAR_FUTURE),
