@@ -59,8 +59,8 @@ impl LostRow {
         let before = self.replicas.cells_of(&key);
         let updated = self.done(&leader, self.update(id, "updated")).await.version();
         // Two servers come back with what they had before the update.
-        for replica in 1..before.len() {
-            self.replicas.set_cell(&key, replica, before[replica].clone());
+        for (replica, cell) in before.into_iter().enumerate().skip(1) {
+            self.replicas.set_cell(&key, replica, cell);
         }
         // The command meets the older version, or its read repairs a quorum.
         let answered = self.in_time(leader.commands.run(self.update(id, "again"))).await;
