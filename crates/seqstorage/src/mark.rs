@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 use eventlog::{
-    AppRow, DamagedEvent, DamagedFencing, DamagedRow, DrawnNumber, EventNeighbours, EventPlace,
-    Marker, Offset, PlaceEvidence, Repair, WsId,
+    AppRow, DamagedEvent, DamagedFencing, DamagedRow, DrawnNumber, Entry, EventNeighbours,
+    EventPlace, Marker, Offset, PlaceEvidence, Repair, WsId,
 };
 use isequencer::{SeqId, Sequence, standard};
 
@@ -177,11 +177,14 @@ impl PartitionStorage {
             return Err(MarkError::OtherPartition { ws, partition: self.log.partition() });
         }
         let row = AppRow::Plog(self.log.partition(), plog);
-        let event = self.log.damaged(plog, ws, wlog).await.map_err(|error| no_row(error, row))?;
-        let event = event.ok_or(MarkError::Readable(plog))?;
-        if row.hints_at_fencing(event.found()) && !ignores_hint {
+        let there = self.log.reader().row(row).await?;
+        let is_fencing =
+            |bytes: &Bytes| Entry::from_bytes(bytes).is_err() && row.hints_at_fencing(bytes);
+        if there.as_ref().is_some_and(is_fencing) && !ignores_hint {
             return Err(MarkError::IsFencing);
         }
+        let event = self.log.damaged(plog, ws, wlog).await.map_err(|error| no_row(error, row))?;
+        let event = event.ok_or(MarkError::Readable(plog))?;
         if let Some(hint) = row.hinted_place(event.found())
             && (hint.ws, hint.wlog) != (ws, wlog)
             && !ignores_hint

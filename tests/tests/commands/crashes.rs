@@ -37,9 +37,9 @@ pub(crate) const FOUND: &[Trial<CommandsFixture>] = trials!(found_by_crashes:
     an_event_of_a_group_that_is_lost
         = |fixture| is_found(fixture, Group, LastEventLost, "was not replayed yet"),
     rows_that_are_written_after_the_offset
-        = |fixture| is_found(fixture, Group, RowsAfterOffset, "names another former version"),
+        = |fixture| is_found(fixture, Group, RowsAfterOffset, "not those of all events"),
     rows_that_a_recovery_writes_after_the_offset
-        = |fixture| is_found(fixture, Recovery, RowsAfterOffset, "has rows of no event"),
+        = |fixture| is_found(fixture, Recovery, RowsAfterOffset, "not those of all events"),
 );
 
 /// The work of a node when it dies.

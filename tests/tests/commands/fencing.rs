@@ -16,7 +16,7 @@ use istorage::{AppStorageExt, CallKind, Fault, Faulty, Outcome, SharedStorage};
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused, RejectionKind, Status};
 use seqstorage::{MarkError, PartitionStorage};
 use shop::{LateStorage, ShopNode, StallingStorage, TestFence, article, create_workspace, cud};
-use trialkit::{Trial, trials};
+use trialkit::{Trial, finding_of, trials};
 
 use crate::{
     fixture::{CommandsFixture, PARTITIONS, named},
@@ -34,6 +34,24 @@ pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(fencing:
     a_damaged_fencing_entry_is_written_again = |fixture| everywhere(fixture, damaged),
     no_leader_fences_its_log_where_no_write_lands_late = nothing_is_late,
 );
+
+/// A wrong storage, and the finding that these trials must have.
+pub(crate) const FOUND: &[Trial<CommandsFixture>] = trials!(found_by_fencing:
+    a_storage_that_denies_late_writes = denied,
+);
+
+/// The scenes find a storage that says that no write lands late, so that no leader fences its log.
+async fn denied(fixture: &CommandsFixture) {
+    let setup = write_setups(fixture).into_iter().next().unwrap();
+    let found = finding_of(async {
+        play(vec![setup], 1, async |partition, setup| {
+            after_a_rejection(Former::of(fixture, partition, setup, false).await).await;
+        })
+        .await;
+    });
+    let found = found.await.expect("a command was rejected, and then done");
+    assert!(found.contains("is_repeated: true"), "{found}");
+}
 
 /// A time longer than any trial.
 const NEVER: Duration = Duration::from_secs(3_600);
@@ -57,15 +75,27 @@ struct Former<'s> {
     /// The workspace that the open group makes.
     ws: u64,
     faulty: Arc<Faulty>,
+    /// Whether the storage says that writes may land late.
+    is_late: bool,
 }
 
 impl<'s> Former<'s> {
     async fn new(fixture: &'s CommandsFixture, partition: u16, setup: WriteSetup) -> Former<'s> {
+        Former::of(fixture, partition, setup, true).await
+    }
+
+    async fn of(
+        fixture: &'s CommandsFixture,
+        partition: u16,
+        setup: WriteSetup,
+        is_late: bool,
+    ) -> Former<'s> {
         let scene = Scene::new(fixture, partition, setup).await;
         let ws = scene.other + u64::from(PARTITIONS);
         let lead = scene.next().await;
         scene.begin_work(&lead, scene.other).await;
-        let fence = TestFence::of(lead.log.epoch().0 + 1);
+        // The next leader has the next epoch.
+        let fence = TestFence::of(lead.log.epoch().0);
         assert_eq!(lead.stop().await, PartitionEnd::Stopped);
         let (is_armed, lost) = (Arc::new(AtomicBool::new(false)), Arc::clone(&fence));
         let armed = Arc::clone(&is_armed);
@@ -81,7 +111,7 @@ impl<'s> Former<'s> {
         let clock = fixture.shop_db.clock.clone();
         let faulty = Arc::new(Faulty::scripted(late(&scene), clock, script));
         let hold = StallingStorage::new(Arc::clone(&faulty) as SharedStorage);
-        let former = Former { scene, ws, faulty };
+        let former = Former { scene, ws, faulty, is_late };
         let settings = former.scene.settings(Arc::new(hold.clone()));
         let node = fixture.shop_db.node_of(partition, fence, settings);
         node.ready().await;
@@ -111,7 +141,11 @@ impl<'s> Former<'s> {
     }
 
     async fn next(&self) -> ShopNode {
-        let settings = self.scene.settings(late(&self.scene));
+        let storage = match self.is_late {
+            true => late(&self.scene),
+            false => self.scene.storage(),
+        };
+        let settings = self.scene.settings(storage);
         let node = self.scene.fixture.shop_db.node(self.scene.partition, settings);
         node.ready().await;
         node

@@ -56,7 +56,7 @@ const ON_SERVERS: &[&str] = &[
 ];
 
 /// The trials of wrong storages, which need no server.
-const FOUND: &[&str] = &["found_by_crashes"];
+const FOUND: &[&str] = &["found_by_crashes", "found_by_fencing"];
 
 fn main() -> std::process::ExitCode {
     let trials = [
@@ -67,6 +67,7 @@ fn main() -> std::process::ExitCode {
         crashes::FOUND,
         damaged_numbers::TRIALS,
         fencing::TRIALS,
+        fencing::FOUND,
         foreign_rows::TRIALS,
         handlers::TRIALS,
         late_writes::TRIALS,

@@ -91,8 +91,7 @@ impl Defect {
     /// finds it, so that the search does not take minutes.
     pub(crate) fn first_seed(self) -> u64 {
         match self {
-            Defect::Phantoms => 1_750,
-            Defect::HidingNotReported => 250,
+            Defect::Phantoms => 2_400,
             Defect::OlderWrittenConditionally => 2_950,
             _ => 0,
         }

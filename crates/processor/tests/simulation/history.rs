@@ -313,6 +313,11 @@ impl History {
             self.ledger.open(&sent.request);
         } else {
             self.ledger.note(&sent.request, answered);
+            // A leader that has not noticed its end rejects by the events that it knows. The next
+            // leader may have an earlier copy under way.
+            if epoch != newest {
+                self.ledger.open(&sent.request);
+            }
         }
     }
 

@@ -4,10 +4,11 @@
 //! Each history follows from its seed alone. A history runs on one thread and has its own clock.
 //! The history decides when time passes, when calls are sent, and when calls arrive. A seed that
 //! fails is printed, and `cargo test -p vvm-processor --test simulation -- seed 4711` prints the
-//! steps of its history; with the name of a defect behind the seed, those of the history with this
-//! defect. `-- schedules 100000` runs that many histories. With a second number, as
-//! in `-- schedules 100000 4711`, they start with that seed. `-- reading-back 6000` runs those
-//! of the 6,000 in which rows are put and read back. `-- twice 1000` runs each history twice.
+//! steps of its history; `-- seed 4711 NoOrder` prints those with a defect.
+//! `-- schedules 100000` runs that many histories. With a second number, as in
+//! `-- schedules 100000 4711`, they start with that seed. `-- reading-back 6000` runs those of the
+//! 6,000 in which rows are put and read back. `-- twice 1000` runs each history twice.
+//! `-- find 6000 NoOrder` searches the first of 6,000 histories that finds the defect.
 
 #![allow(clippy::unwrap_used)]
 
@@ -210,12 +211,18 @@ fn lost_rows_find_reads_without_repair() -> Result<(), Failed> {
 
 fn is_found(defect: Defect) -> Result<(), Failed> {
     let first = defect.first_seed();
+    find(defect, first..first + SCHEDULES_FOR_A_DEFECT)
+}
+
+/// Runs the histories of seeds with a defect, up to the first one that finds it.
+fn find(defect: Defect, seeds: Range<u64>) -> Result<(), Failed> {
     let mut done = 0;
-    let found = (first..first + SCHEDULES_FOR_A_DEFECT)
+    let found = seeds
+        .clone()
         .find_map(|seed| run(seed, Some(defect), false).map(|report| done += report.done).err());
     // The number tells whether the histories do anything with the defect.
     let wrong = found.ok_or_else(|| {
-        format!("{SCHEDULES_FOR_A_DEFECT} schedules with {done} commands did not find the defect")
+        format!("the schedules {seeds:?} with {done} commands did not find the defect")
     })?;
     let start: String = wrong.chars().take(300).collect();
     println!("{defect:?}: {start}");
@@ -230,13 +237,13 @@ fn main() -> ExitCode {
         let from = number(2).unwrap_or(0);
         from..from + number(1).unwrap()
     };
+    let named = |name: &String| Defect::ALL.into_iter().find(|it| format!("{it:?}") == *name);
+    let defect = || arguments.get(2).map(|name| named(name).unwrap());
     let asked = match arguments.first().map(String::as_str) {
         Some("seed") => {
-            let named =
-                |name: &String| Defect::ALL.into_iter().find(|it| format!("{it:?}") == *name);
-            let defect = arguments.get(2).map(|name| named(name).unwrap());
-            Some(run(number(1).unwrap(), defect, true).map(drop).map_err(Failed::from))
+            Some(run(number(1).unwrap(), defect(), true).map(drop).map_err(Failed::from))
         }
+        Some("find") => Some(find(defect().unwrap(), 0..number(1).unwrap())),
         Some("schedules") => Some(histories(seeds())),
         Some("reading-back") => Some(report(seeds(), Kind::ReadingBack).map(drop)),
         Some("twice") => Some(replays(seeds())),

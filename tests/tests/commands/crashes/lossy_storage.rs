@@ -137,8 +137,8 @@ impl StorageWrapper for LossyStorage {
         let Call::Write(write) = call else { return call.send(&self.inner, deadline).await };
         let (now, late) = self.split(write.clone());
         if late.rows() == 0 || !self.would_apply(&write, deadline).await? {
-            // The rows are written after the numbers, with the next call.
-            unwritten.is_due = has_numbers(&write);
+            // The rows are written after the offset, with the next call.
+            unwritten.is_due = has_offset(&write);
             return Ok(write.send(&self.inner, deadline).await?.into());
         }
         unwritten.writes.push(late);
@@ -150,16 +150,17 @@ impl StorageWrapper for LossyStorage {
     }
 }
 
-/// Whether a write stores numbers, and so an offset.
-fn has_numbers(write: &Write) -> bool {
-    let is_number = |pkey: &Bytes| pkey.starts_with(&NUMBERS);
+/// Whether a write stores the offset of a partition. The numbers of the events were stored before.
+fn has_offset(write: &Write) -> bool {
+    // The offset belongs to no workspace.
+    let is_offset = |pkey: &Bytes| pkey.starts_with(&NUMBERS) && pkey.ends_with(&[0; 8]);
     match write {
-        Write::PutOrdered(rows) => rows.iter().any(|put| is_number(&put.key.pkey)),
-        Write::PutBatch(rows) => rows.iter().any(|put| is_number(&put.key.pkey)),
-        Write::If(pkey, _) => is_number(pkey),
+        Write::PutOrdered(rows) => rows.iter().any(|put| is_offset(&put.key.pkey)),
+        Write::PutBatch(rows) => rows.iter().any(|put| is_offset(&put.key.pkey)),
+        Write::If(pkey, _) => is_offset(pkey),
         Write::Atomic(batch) => {
-            batch.conditionals.iter().any(|(pkey, _)| is_number(pkey))
-                || batch.ordered.iter().any(|put| is_number(&put.key.pkey))
+            batch.conditionals.iter().any(|(pkey, _)| is_offset(pkey))
+                || batch.ordered.iter().any(|put| is_offset(&put.key.pkey))
         }
     }
 }
