@@ -10,7 +10,7 @@ use processor::{
 use shop::{TestFence, article, bill, create_workspace, cud, new_row, qname, text, update};
 use tokio::task::JoinHandle;
 
-use crate::call_turns::Dice;
+use crate::{call_turns::Dice, defects::Defect};
 
 /// The workspaces of the clients, all in one partition.
 const WORKSPACES: [u64; 3] = [11, 21, 31];
@@ -84,6 +84,8 @@ pub(crate) struct Knowledge {
     /// Singletons that a client was told of by a conflict.
     pub(crate) singletons: BTreeSet<(WsId, RecordId)>,
     requests: u64,
+    /// Whether clients mostly change the first record that they made.
+    changes_one_record: bool,
     /// The number of workspaces that clients created later.
     later: u64,
     /// The workspace that a client has just created, if no command was sent to it yet.
@@ -91,6 +93,11 @@ pub(crate) struct Knowledge {
 }
 
 impl Knowledge {
+    pub(crate) fn of(defect: Option<Defect>) -> Knowledge {
+        let changes_one_record = defect == Some(Defect::OlderWrittenConditionally);
+        Knowledge { changes_one_record, ..Knowledge::default() }
+    }
+
     /// The number of requests so far.
     pub(crate) fn requests(&self) -> u64 {
         self.requests
@@ -116,6 +123,9 @@ impl Knowledge {
         if !*is_repeated {
             let ids = ids.iter().map(|(_, id)| (sent.command.ws.0, *id, version));
             self.records.extend(ids.filter(|(_, id, _)| id.0 > 1 << 20));
+            if self.changes_one_record {
+                self.records.truncate(1);
+            }
             let surplus = self.records.len().saturating_sub(KNOWN);
             self.records.drain(..surplus);
         }
@@ -202,6 +212,9 @@ impl Knowledge {
         let (of, id, version) = dice.of_slice(&self.records).copied().unwrap_or(unknown);
         let updates = |changes| cud(of, changes, Instant::FAR_FUTURE);
         match dice.below(20) {
+            _ if self.changes_one_record && !self.records.is_empty() && dice.below(10) < 9 => {
+                updates(vec![update(id, None, &called)])
+            }
             _ if self.requests < 20 && dice.one_in(2) => create_workspace(ws, Instant::FAR_FUTURE),
             0 => create_workspace(ws, Instant::FAR_FUTURE),
 

@@ -116,7 +116,8 @@ impl Database {
             return Ok(None);
         };
         let seed = self.seed.wrapping_add(self.keyspaces().len() as u64);
-        let open_writes = Arc::new(OpenWrites::of(inner, seed, self.one_open_in));
+        let of_records = self.defect == Some(Defect::OlderWrittenConditionally);
+        let open_writes = Arc::new(OpenWrites::of(inner, seed, self.one_open_in, of_records));
         let mut inner: SharedStorage = Arc::clone(&open_writes) as SharedStorage;
         if let Some(defect) = self.defect {
             inner = DefectiveStorage::of(inner, defect);

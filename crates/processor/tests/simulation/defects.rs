@@ -92,7 +92,7 @@ impl Defect {
     pub(crate) fn first_seed(self) -> u64 {
         match self {
             Defect::Phantoms => 2_400,
-            Defect::OlderWrittenConditionally => 2_950,
+            Defect::OlderWrittenConditionally => 2_600,
             _ => 0,
         }
     }

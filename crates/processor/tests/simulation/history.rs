@@ -145,7 +145,7 @@ impl History {
             leaders: Vec::new(),
             epochs: 0,
             clients: Default::default(),
-            knowledge: Knowledge::default(),
+            knowledge: Knowledge::of(defect),
             ledger: AnswerLedger::default(),
             reading: Default::default(),
             readers: Readers::default(),

@@ -14,7 +14,7 @@ use istorage::{
     SharedStorage, StorageWrapper, Write,
 };
 
-use crate::call_turns::Dice;
+use crate::{call_turns::Dice, defects::RECORDS};
 
 #[derive(Debug)]
 pub(crate) struct OpenWrites {
@@ -22,12 +22,19 @@ pub(crate) struct OpenWrites {
     dice: Dice,
     /// Of this many conditional writes, one stays open. `None` if all writes are committed at once.
     one_in: Option<u64>,
+    /// Whether only writes of records stay open.
+    of_records: bool,
     open: Mutex<Vec<(Bytes, Vec<Conditional>)>>,
 }
 
 impl OpenWrites {
-    pub(crate) fn of(inner: SharedStorage, seed: u64, one_in: Option<u64>) -> OpenWrites {
-        OpenWrites { inner, dice: Dice::of(seed), one_in, open: Mutex::default() }
+    pub(crate) fn of(
+        inner: SharedStorage,
+        seed: u64,
+        one_in: Option<u64>,
+        of_records: bool,
+    ) -> OpenWrites {
+        OpenWrites { inner, dice: Dice::of(seed), one_in, of_records, open: Mutex::default() }
     }
 
     /// Commits the open writes of all storage partitions, or rules them out. Returns their number.
@@ -84,7 +91,8 @@ impl OpenWrites {
         deadline: Instant,
     ) -> Result<Outcome> {
         self.settle_partition(&pkey).await;
-        if self.one_in.is_none_or(|times| !self.dice.one_in(times)) {
+        let may_stay_open = !self.of_records || pkey.starts_with(&RECORDS);
+        if !may_stay_open || self.one_in.is_none_or(|times| !self.dice.one_in(times)) {
             return self.inner.write_if(pkey, ops, deadline).await;
         }
         for op in &ops {

@@ -100,10 +100,7 @@ impl Plan {
             _ => dice.one_in(2).then_some(8),
         };
         let has_replicas = has_steps(narrow) && (dice.one_in(2) || needs_replicas);
-        let lost_one_in = match defect {
-            Some(Defect::OlderWrittenConditionally) => 8,
-            _ => [2, 4, 8][within(dice, 3)],
-        };
+        let lost_one_in = [2, 4, 8][within(dice, 3)];
         let is_lost = overlaps || is_late && !is_waited_for;
         Plan {
             settings: settings(level, dice),
