@@ -87,7 +87,7 @@ async fn repair(
     let what = match word(&done["action"]) {
         "removed" => "the row is removed".to_owned(),
         "numbered" => "the number is stored".to_owned(),
-        "fenced" => "the log is fenced".to_owned(),
+        "fenced" => "the fencing entry is written again".to_owned(),
         action => format!("the event is {action}"),
     };
     let text = format!("{what}:\n{}", text_of(&done));

@@ -41,7 +41,7 @@ impl Log {
             failed: None,
             next: None,
             is_over: false,
-            late_time: None,
+            latest_time: None,
         };
         let batches = stream::try_unfold(replay, |mut replay| async move {
             let batch = replay.batch().await?;
@@ -61,7 +61,7 @@ struct Replay<'l> {
     next: Option<(Entry, Bytes)>,
     is_over: bool,
     /// The time of an event at the end of the log or before it, once it was searched.
-    late_time: Option<WallTime>,
+    latest_time: Option<WallTime>,
 }
 
 impl Replay<'_> {

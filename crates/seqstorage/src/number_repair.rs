@@ -204,23 +204,28 @@ impl PartitionStorage {
         let from = Offset((last + 1).saturating_sub(CHECKED_EVENTS).max(1));
         let row = move |offset| AppRow::Plog(partition, offset);
         let mut rows = self.log.reader().log_rows(row, from, Consistency::Linearizable);
-        // The last event of each workspace.
-        let mut ends: BTreeMap<WsId, (Offset, Offset)> = BTreeMap::new();
+        // The last number that these events drew of each sequence, and the event that drew it.
+        let mut drawn: BTreeMap<WsId, BTreeMap<u16, (u64, Offset)>> = BTreeMap::new();
         for offset in (from.0..=last).map(Offset) {
             let missing = NumberRepairError::NotStored(offset);
             let Some((there, bytes)) = rows.try_next().await? else { return Err(missing) };
             let entry = Entry::from_bytes(&bytes).ok().filter(|_| there == offset);
             let Some(entry) = entry else { return Err(missing) };
-            // A fencing entry is in no workspace.
-            if let Some(place) = entry.place() {
-                ends.insert(place.ws, (place.wlog, offset));
+            // A fencing entry is in no workspace, and drew nothing.
+            let Some(place) = entry.place() else { continue };
+            for number in entry.drawn() {
+                let of_ws = drawn.entry(place.ws).or_default();
+                let last = of_ws.entry(number.seq).or_insert((number.last, offset));
+                *last = (number.last, offset).max(*last);
             }
         }
-        for (ws, (wlog, offset)) in ends {
-            let seq = standard::WLOG_OFFSET.0;
-            let stored = self.numbers.last(ws.0, &[seq], self.deadline()).await?;
-            if stored.first().copied().flatten() < Some(wlog.0) {
-                return Err(NumberRepairError::NotStored(offset));
+        for (ws, last) in drawn {
+            let seqs: Vec<u16> = last.keys().copied().collect();
+            let stored = self.numbers.last(ws.0, &seqs, self.deadline()).await?;
+            for ((number, offset), stored) in last.into_values().zip(stored) {
+                if stored < Some(number) {
+                    return Err(NumberRepairError::NotStored(offset));
+                }
             }
         }
         Ok(next)

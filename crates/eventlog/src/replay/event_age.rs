@@ -30,9 +30,9 @@ impl Replay<'_> {
         if self.is_over || self.failed.is_some() {
             return Ok(tail.time.min(now));
         }
-        let late = match self.late_time {
+        let late = match self.latest_time {
             Some(late) => late,
-            None => *self.late_time.insert(self.log.late_time(tail).await?),
+            None => *self.latest_time.insert(self.log.latest_time(tail).await?),
         };
         Ok(late.max(tail.time).min(now))
     }
@@ -41,7 +41,7 @@ impl Replay<'_> {
 impl Log {
     /// Searches the end of the log behind events that were read, by few reads. Returns the latest
     /// time that it sees on the way: that of the last event, or an earlier one.
-    async fn late_time(&self, read: Tail) -> Result<WallTime> {
+    async fn latest_time(&self, read: Tail) -> Result<WallTime> {
         let (mut seen, mut time) = (read.next.0 - 1, read.time);
         let (mut step, mut has_missed) = (1, false);
         while step > 0 {
