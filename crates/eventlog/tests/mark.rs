@@ -62,6 +62,45 @@ async fn a_replay_passes_a_marked_event() {
     }
 }
 
+/// At level 2 a former leader left event 4 behind the fencing entry 3: a stray. The entry was
+/// damaged, and was written again with the epoch of event 2, which is that of the stray. So the
+/// next leader found event 4 in the log, although its command had been rejected.
+#[tokio::test]
+async fn a_fencing_entry_that_is_written_again_lets_no_stray_into_the_log() {
+    let level = TrustLevel::Two;
+    for names_its_epoch in [true, false] {
+        let storage = storage().await;
+        write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
+        let second = log(&storage, level, 2);
+        replayed(&second, 1).await.unwrap();
+        let fencing = second.fencing_entry(Offset(3), second.tail().time);
+        let outcome = second.write(&[fencing]).await;
+        assert!(outcome.commit_error.is_none(), "{outcome:?}");
+        only_in_plog(&storage, level, &event(1, 4, Some((1, 2)))).await;
+        let (key, far) = (AppRow::Plog(PARTITION, Offset(3)).key(), Instant::FAR_FUTURE);
+        let there = storage.get_linearizable(&key, far).await.unwrap().unwrap();
+        let mut damage = there.to_vec();
+        match names_its_epoch {
+            true => *damage.last_mut().unwrap() ^= 1,
+            false => damage = b"damaged".to_vec(),
+        }
+        let damaged = storage.compare_and_swap(key, there, damage.into(), None, far).await;
+        assert!(damaged.unwrap().is_applied());
+        let next = log(&storage, level, 3);
+        let found = next.damaged_fencing(Offset(3)).await;
+        if names_its_epoch {
+            let damaged = found.unwrap().unwrap();
+            assert_eq!(damaged.entry().epoch, Epoch(2));
+            next.restore_fencing(&damaged).await.unwrap();
+            let entries: Vec<Entry> = next.replay(Offset(1)).try_collect().await.unwrap();
+            assert_eq!(entries.len(), 3, "event 4 is a stray: {entries:?}");
+        } else {
+            let unknown = broken(found.unwrap_err());
+            assert!(matches!(unknown, DamagedRow::Unreadable { .. }), "{unknown:?}");
+        }
+    }
+}
+
 /// The row is no longer damaged when it is marked.
 #[tokio::test]
 async fn a_row_that_changed_after_the_inspection_is_not_marked() {

@@ -249,6 +249,11 @@ impl PartitionStorage {
                 false => Err(NumberRepairError::NotLastEvent { last }),
             };
         }
+        // Events behind the end of the log of the workspace, which may be missing there. They may
+        // have drawn numbers, too.
+        let ends = self.numbers.last(ws.0, &[standard::WLOG_OFFSET.0], self.deadline()).await?;
+        let end_of_log = ends.first().copied().flatten().unwrap_or(0);
+        let untold = untold + end_of_log.saturating_sub(last);
         let ends = of_id.iter().map(last_of);
         let end = ends.max().unwrap_or(istorage::Order::MAX);
         let starts = of_id.iter().filter_map(|sequence| sequence.after(known));

@@ -14,12 +14,22 @@ use crate::{
 };
 
 pub(crate) const TRIALS: &[Trial<CommandsFixture>] = trials!(damaged_numbers:
-    a_safe_number_is_above_those_of_a_damaged_event = above_damaged_event,
+    a_safe_number_is_above_those_of_a_damaged_event
+        = |fixture| above_last_event(fixture, LastEvent::Damaged),
+    a_safe_number_is_above_those_of_a_missing_event
+        = |fixture| above_last_event(fixture, LastEvent::Missing),
 );
+
+/// The state of the last event in the log of the workspace.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LastEvent {
+    Damaged,
+    Missing,
+}
 
 /// The log does not tell the ids of the last event. The id that the event before it drew would be
 /// taken for the last one, and the ids of the last event would be given twice.
-async fn above_damaged_event(fixture: &CommandsFixture) {
+async fn above_last_event(fixture: &CommandsFixture, last: LastEvent) {
     let shop_db = &fixture.shop_db;
     let settings = || ShopNodeSettings::at(TrustLevel::Zero);
     let (node, mut ledger) = fixture.begin(PARTITION, WS, settings()).await;
@@ -32,7 +42,12 @@ async fn above_damaged_event(fixture: &CommandsFixture) {
         ends.push(done.wlog);
     }
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    overwrite(fixture, AppRow::Wlog(WsId(WS), ends[1])).await;
+    let row = AppRow::Wlog(WsId(WS), ends[1]);
+    overwrite(fixture, row).await;
+    if last == LastEvent::Missing {
+        let deleted = shop_db.app.storage.compare_and_delete(row.key(), DAMAGED, shop_db.soon());
+        assert!(deleted.await.unwrap().is_applied());
+    }
     let pkey = [&[0, 0, 0, 3, 0, 0, 0, 1][..], &WS.to_be_bytes()].concat();
     let key = Key::new(pkey, CRECORD_ID.0.to_be_bytes().to_vec());
     let system = shop_db.system.storage();

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use clock::WallTime;
 
 use super::damaged_event::readable_entry;
-use crate::{AppRow, DamagedRow, Entry, Epoch, FencingEntry, Log, Offset, Result};
+use crate::{
+    AppRow, DamagedRow, Entry, Epoch, FencingEntry, Log, Offset, Result, wire::fencing_in_damaged,
+};
 
 /// A row of a log that cannot be read, and the fencing entry for its place.
 #[derive(Clone, Debug)]
@@ -16,8 +18,7 @@ pub struct DamagedFencing {
 }
 
 impl DamagedFencing {
-    /// Returns the entry that is written again. It has the epoch and the time of the entry in
-    /// front.
+    /// Returns the entry that is written again. It has the time of the entry in front.
     pub fn entry(&self) -> FencingEntry {
         self.entry
     }
@@ -43,9 +44,35 @@ impl Log {
         if readable_entry(self.reader.entry(row, &found))?.is_some() {
             return Ok(None);
         }
-        let (epoch, time) = self.epoch_and_time_before(plog).await?;
+        let (before, time) = self.epoch_and_time_before(plog).await?;
+        let named = fencing_in_damaged(&found)
+            .filter(|named| (named.partition, named.plog) == (partition, plog))
+            .filter(|named| before <= named.epoch && named.epoch <= self.epoch());
+        let epoch = match named {
+            Some(named) => named.epoch,
+            None => self.epoch_behind(row, &found, plog).await?.max(before),
+        };
         let entry = FencingEntry { epoch, partition, plog, time };
         Ok(Some(DamagedFencing { row, found, entry }))
+    }
+
+    /// Returns an epoch that the entry in a damaged row may have had, by the entry behind it.
+    ///
+    /// Invariant: no stray behind the row comes into the log. A simpler version takes the epoch of
+    /// the entry in front. At level 2 leader A of epoch 1 puts events 7 and 8, and gets no answer;
+    /// leader B of epoch 2 fences the log at 7, and rejects the command of event 8; the put of A
+    /// lands, so event 8 is a stray; entry 7 is damaged, and written again with epoch 1. So the
+    /// next leader would find event 8 in the log, and do the rejected command.
+    async fn epoch_behind(&self, row: AppRow, found: &Bytes, plog: Offset) -> Result<Epoch> {
+        let next = AppRow::Plog(self.partition(), plog.next());
+        let Some(behind) = self.get(next).await? else { return Ok(self.epoch()) };
+        let behind = self.reader.entry(next, &behind)?.epoch();
+        match self.may_be_stray(behind) {
+            // It is not known whether the entry behind is in the log. The error is that of the
+            // damaged row.
+            true => Ok(self.reader.entry(row, found)?.epoch()),
+            false => Ok(behind.min(self.epoch())),
+        }
     }
 
     /// Writes a fencing entry again, in the place of exactly the bytes that were found.

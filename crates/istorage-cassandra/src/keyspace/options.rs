@@ -45,7 +45,7 @@ fn check_comment(name: &KeyspaceName, comment: Option<&str>) -> Result<()> {
     }
     Err(Error::corrupt(format!(
         "an earlier version of this program made the keyspace `{name}`, and its ordered rows would hide those of this \
-         version: export the applications with that version, and import them into a new system keyspace"
+         version: begin with an empty storage"
     )))
 }
 
