@@ -27,10 +27,10 @@ impl Log {
     /// Returns whether the end of the log is *fenced*: no write of a former leader can put an event
     /// there any more. `last` is the epoch of the last entry of the log.
     ///
-    /// The end is fenced if the last entry is of this leadership. A former leader writes its event at
-    /// the end of the log that it knew, which is not behind this entry. An insert is refused there,
-    /// however late it lands, and an inserted entry hides a put of level 2. Where no write lands
-    /// late, every end is fenced.
+    /// The end is fenced if the last entry is of this leadership. A former leader writes its event
+    /// at the end of the log that it knew, which is not behind this entry. An insert is refused
+    /// there, however late it lands, and an inserted entry hides a put of level 2. Where no write
+    /// lands late, every end is fenced.
     ///
     /// The trust level does not matter. At level 2 the lease waits for late writes, but a server
     /// that stood still may let one land even later.
