@@ -29,6 +29,12 @@ pub struct CheckOptions {
     pub has_lost_puts: bool,
 }
 
+impl CheckOptions {
+    /// All promises, with the numbers in the application's keyspace.
+    pub const IN_VIEW: CheckOptions =
+        CheckOptions { in_view: true, since: None, has_lost_puts: false };
+}
+
 /// All events of the log, and all that follows from them.
 #[derive(Debug, Default)]
 pub struct StoredState {

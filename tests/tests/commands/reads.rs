@@ -176,7 +176,7 @@ async fn acknowledged(fixture: &CommandsFixture) {
     is_blind.store(false, Ordering::SeqCst);
     node.ready().await;
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    let options = CheckOptions { in_view: true, ..CheckOptions::default() };
+    let options = CheckOptions::IN_VIEW;
     check_with(shop_db, PARTITION, &ledger, options).await;
 }
 
@@ -352,11 +352,5 @@ async fn missing_while_recovering(fixture: &CommandsFixture) {
     node.ready().await;
     read().await;
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check_with(
-        shop_db,
-        PARTITION,
-        &ledger,
-        CheckOptions { in_view: true, ..CheckOptions::default() },
-    )
-    .await;
+    check_with(shop_db, PARTITION, &ledger, CheckOptions::IN_VIEW).await;
 }

@@ -388,11 +388,5 @@ async fn many_workspaces(fixture: &CommandsFixture) {
     assert_eq!(done as u64, count, "of {count} commands");
     assert_eq!(slow.side_by_side.max.load(Ordering::SeqCst), 32, "workspaces at the same time");
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check_with(
-        shop_db,
-        PARTITION,
-        &ledger,
-        CheckOptions { in_view: true, ..CheckOptions::default() },
-    )
-    .await;
+    check_with(shop_db, PARTITION, &ledger, CheckOptions::IN_VIEW).await;
 }

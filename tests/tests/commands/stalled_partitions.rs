@@ -180,13 +180,7 @@ async fn not_stored(fixture: &CommandsFixture, mode: StorageMode) {
     storage.mode.send_replace(StorageMode::Takes);
     node.ready().await;
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check_with(
-        shop_db,
-        PARTITION,
-        &ledger,
-        CheckOptions { in_view: true, ..CheckOptions::default() },
-    )
-    .await;
+    check_with(shop_db, PARTITION, &ledger, CheckOptions::IN_VIEW).await;
 }
 
 /// Runs commands until as many numbers wait as may wait.
@@ -358,13 +352,7 @@ async fn numbers_are_not_read(fixture: &CommandsFixture) {
     node.ready().await;
     fixture.run(&node, &mut ledger, create("after")).await.unwrap();
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check_with(
-        shop_db,
-        PARTITION,
-        &ledger,
-        CheckOptions { in_view: true, ..CheckOptions::default() },
-    )
-    .await;
+    check_with(shop_db, PARTITION, &ledger, CheckOptions::IN_VIEW).await;
 }
 
 /// A storage that cannot read one row.
