@@ -56,7 +56,7 @@ pub(crate) async fn a_foreign_keyspace_is_left_alone(cluster: CassandraCluster) 
 pub(crate) async fn a_table_with_other_options_is_refused(cluster: CassandraCluster) {
     let (driver, raw) = (cluster.driver().await, cluster.raw().await);
     for (option, kind, fix) in [
-        ("comment = ''", ErrorKind::Corrupt, "export the applications"),
+        ("comment = ''", ErrorKind::Corrupt, "begin with an empty storage"),
         ("read_repair = 'NONE'", ErrorKind::Invalid, "WITH read_repair = 'BLOCKING'"),
     ] {
         let name = unique_name();
