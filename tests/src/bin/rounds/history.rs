@@ -264,6 +264,11 @@ impl Outcome {
         let Outcome::Unknown { why } = self else { return false };
         why.strip_prefix("500: ").is_some_and(|problem| problem.contains("\"not_applied\""))
     }
+
+    /// Whether a node answered that it does not know the outcome.
+    pub(crate) fn says_unknown(&self) -> bool {
+        matches!(self, Outcome::Unknown { why } if why.starts_with("504: "))
+    }
 }
 
 impl SentRow {

@@ -1,7 +1,7 @@
 //! Answered commands are done once, refused ones never, and others at most once.
 
 use super::{Facts, Found, facts::Command};
-use crate::history::{CommandId, Event, Outcome, Part};
+use crate::history::{CommandId, Event, Operation, Outcome, Part};
 
 pub(super) fn find(facts: &Facts<'_>) -> Found {
     let mut found = Found::new();
@@ -33,8 +33,7 @@ fn disagreements(id: &CommandId<'_>, command: &Command<'_>, facts: &Facts<'_>) -
     if let Some((ws, _)) = done.iter().find(|(ws, _)| *ws != command.ws) {
         wrong.push(format!("command {id} of workspace {} has an event in {ws}", command.ws));
     }
-    let is_refused = command.tries.iter().all(|of| matches!(of.outcome, Outcome::Refused { .. }));
-    if is_refused && !done.is_empty() {
+    if was_refused(command) && !done.is_empty() {
         wrong.push(format!("command {id} was refused, and has an event"));
     }
     for (_, written) in command.answers() {
@@ -56,10 +55,27 @@ fn disagreements(id: &CommandId<'_>, command: &Command<'_>, facts: &Facts<'_>) -
     wrong
 }
 
+/// Whether each try was refused, or the partition refused one after all others had an answer.
+fn was_refused(command: &Command<'_>) -> bool {
+    let is_refused = |of: &Operation| matches!(of.outcome, Outcome::Refused { .. });
+    let is_before =
+        |of: &Operation, last: &Operation| of.outcome.says_unknown() && of.end < last.begin;
+    // A partition refuses with these. With others, the try did not reach it.
+    let is_final = |last: &Operation| {
+        matches!(last.outcome, Outcome::Refused { status: 404 | 409, .. })
+            && command.tries.iter().all(|of| is_refused(of) || is_before(of, last))
+    };
+    command.tries.iter().all(|of| is_refused(of)) || command.tries.iter().any(|of| is_final(of))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::testing::{Scene, texts};
+    use crate::checks::testing::{Scene, refusal, texts};
+
+    fn found(scene: &Scene) -> Vec<String> {
+        texts(find(&Facts::of(&scene.history)))
+    }
 
     #[test]
     fn right_answers_are_accepted() {
@@ -132,6 +148,27 @@ mod tests {
         assert!(
             texts(find(&Facts::of(&scene.history)))[0].contains("was refused, and has an event")
         );
+    }
+
+    /// A new leader refused a try, and then the write of an earlier try landed.
+    #[test]
+    fn a_command_that_is_done_after_its_partition_refused_it_is_found() {
+        let answered = r#"504: {"code":"unknown","status":504}"#;
+        for (first, last, is_right) in [
+            (answered, refusal(404, "not_found"), false),
+            (answered, refusal(409, "conflict"), false),
+            (answered, refusal(503, "stopping"), true),
+            ("cut", refusal(404, "not_found"), true),
+        ] {
+            let mut scene = Scene::new();
+            scene.unknown("late", true);
+            scene.history.operations[0].outcome = Outcome::Unknown { why: first.into() };
+            let last = scene.again(0, last);
+            assert_eq!(found(&scene).is_empty(), is_right, "{first}");
+            // The earlier try had no answer yet, so it may have come after the other one.
+            scene.history.operations[last].begin = scene.history.operations[0].end;
+            assert_eq!(found(&scene), [""; 0]);
+        }
     }
 
     #[test]

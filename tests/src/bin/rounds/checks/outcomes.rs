@@ -65,11 +65,11 @@ fn may_get(request: &Request, status: u16, code: &str) -> bool {
 fn answers(request: &Request, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Refused { .. } | Outcome::Wrong { .. } => true,
-        Outcome::Unknown { why } => match request {
+        Outcome::Unknown { .. } => match request {
             Request::Write { .. } => true,
             Request::Draw { .. } => !outcome.says_not_applied(),
             // The outcome of a read is known: the answer has it, or there is none.
-            _ => !outcome.says_not_applied() && !why.starts_with("504: "),
+            _ => !outcome.says_not_applied() && !outcome.says_unknown(),
         },
         Outcome::Written(written) => {
             let Request::Write { rows, .. } = request else { return false };
