@@ -129,13 +129,14 @@ impl PartitionStorage {
     /// Plans the repair of a row of the stored numbers. Writes nothing.
     ///
     /// Without `number` a safe one is taken:
-    /// - For a sequence: the last number that an event in the log of the workspace drew. For each
-    ///   event of this log that does not tell its numbers, it is 4,096 higher: a command makes at
-    ///   most 4,096 records.
+    /// - For a sequence: the last number that an event drew, in the log of the workspace, or in
+    ///   that of the partition from the stored offset on. For each event of the log of the
+    ///   workspace that does not tell its numbers, it is 4,096 higher: a command makes at most
+    ///   4,096 records.
     /// - For the stored offset: 1, so that the whole log is replayed.
     ///
     /// `sequences` are those that the application declares for the workspace. Reads the whole log
-    /// of the workspace.
+    /// of the workspace, and the log of the partition from the stored offset on.
     ///
     /// # Errors
     /// Fails with the reason why the row is not repaired.
@@ -241,19 +242,21 @@ impl PartitionStorage {
         of_id: &[Sequence],
     ) -> Result<u64, NumberRepairError> {
         let LoggedNumbers { last, known, untold } = self.logged_numbers(ws, seq).await?;
+        let (not_stored, told_to) = self.not_stored_number(ws, seq, last).await?;
         if seq == standard::WLOG_OFFSET {
-            let last = self.before_strays(ws, last).await?;
+            let last = self.before_strays(ws, last).await?.max(not_stored);
             let number = number.unwrap_or(last);
             return match number == last {
                 true => Ok(number),
                 false => Err(NumberRepairError::NotLastEvent { last }),
             };
         }
-        // Events behind the end of the log of the workspace, which may be missing there. They may
+        let known = known.max(not_stored);
+        // Events behind those that tell their numbers, which may be missing in both logs. They may
         // have drawn numbers, too.
         let ends = self.numbers.last(ws.0, &[standard::WLOG_OFFSET.0], self.deadline()).await?;
         let end_of_log = ends.first().copied().flatten().unwrap_or(0);
-        let untold = untold + end_of_log.saturating_sub(last);
+        let untold = untold + end_of_log.saturating_sub(told_to);
         let ends = of_id.iter().map(last_of);
         let end = ends.max().unwrap_or(istorage::Order::MAX);
         let starts = of_id.iter().filter_map(|sequence| sequence.after(known));
@@ -292,6 +295,43 @@ impl PartitionStorage {
         Ok(last)
     }
 
+    /// Returns the highest number of a sequence that the events from the stored offset on drew; 0
+    /// if they drew none. Also returns the offset up to which all events behind `end`, the end of
+    /// the log of the workspace, tell their numbers. If the stored offset is damaged, the whole log
+    /// is read.
+    ///
+    /// A simpler version asks only the log of the workspace. The leader writes event 7 into the log
+    /// of the partition, and crashes; the next leader meets the damaged number before it has
+    /// applied event 7. So the number that event 7 drew would be refused.
+    async fn not_stored_number(
+        &self,
+        ws: WsId,
+        seq: SeqId,
+        end: u64,
+    ) -> Result<(u64, u64), NumberRepairError> {
+        let key = self.numbers.offset_key(self.log.partition());
+        let stored = self.numbers.row(&key, self.deadline()).await?;
+        let next = stored.and_then(|bytes| sysvvm::offset_in(&bytes));
+        let mut entries = self.log.entries(next.map_or(Offset::FIRST, Offset));
+        let (mut known, mut told_to) = (0, end);
+        loop {
+            let entry = match entries.try_next().await {
+                Ok(Some((entry, _))) => entry,
+                // The recovery stops there, too. When the row is repaired, the recovery counts the
+                // numbers of this event and of those behind it. A refusal would be a deadlock,
+                // because to mark the event takes the stored numbers.
+                Ok(None) | Err(eventlog::Error::DamagedRow(_)) => return Ok((known, told_to)),
+                Err(error) => return Err(error.into()),
+            };
+            let Some(place) = entry.place().filter(|place| place.ws == ws) else { continue };
+            let drawn = drawn_of(&entry, seq);
+            known = known.max(drawn.unwrap_or(0));
+            if place.wlog.0 == told_to + 1 && tells(&entry, drawn) {
+                told_to = place.wlog.0;
+            }
+        }
+    }
+
     /// Reads the log of a workspace for the numbers of a sequence. Numbers of strays count, too:
     /// they only leave a gap.
     async fn logged_numbers(
@@ -309,21 +349,10 @@ impl PartitionStorage {
             // An event that is missing may have drawn numbers, too.
             logged.untold += offset.0 - logged.last - 1;
             logged.last = offset.0;
-            match entry {
-                Some(Entry::Event(event)) => {
-                    let drawn = event.drawn.iter().filter(|drawn| SeqId(drawn.seq) == seq);
-                    logged.known = drawn.map(|drawn| drawn.last).fold(logged.known, u64::max);
-                }
-                Some(Entry::Marker(marker)) => {
-                    let drawn = marker.drawn.iter().find(|drawn| SeqId(drawn.seq) == seq);
-                    match drawn {
-                        Some(drawn) => logged.known = logged.known.max(drawn.last),
-                        None => logged.untold += 1,
-                    }
-                }
-                // No log of a workspace has a fencing entry.
-                Some(Entry::Fencing(_)) | None => logged.untold += 1,
-            }
+            let drawn = entry.as_ref().and_then(|entry| drawn_of(entry, seq));
+            logged.known = logged.known.max(drawn.unwrap_or(0));
+            let is_told = entry.is_some_and(|entry| tells(&entry, drawn));
+            logged.untold += u64::from(!is_told);
         }
         Ok(logged)
     }
@@ -339,3 +368,18 @@ struct LoggedNumbers {
     /// The number of events that do not tell what they drew: they are missing, damaged or marked.
     untold: u64,
 }
+
+/// The last number of a sequence that an entry drew.
+fn drawn_of(entry: &Entry, seq: SeqId) -> Option<u64> {
+    let drawn = entry.drawn().iter().filter(|drawn| SeqId(drawn.seq) == seq);
+    drawn.map(|drawn| drawn.last).max()
+}
+
+/// Whether an entry tells what it drew of a sequence. A marker without a number of the sequence
+/// tells nothing about it.
+fn tells(entry: &Entry, drawn: Option<u64>) -> bool {
+    drawn.is_some() || matches!(entry, Entry::Event(_))
+}
+
+#[cfg(test)]
+mod tests;
