@@ -15,7 +15,7 @@ mod partition;
 mod view;
 
 pub use mark::{MarkError, MarkPlan};
-pub use number_repair::{NumberPlan, NumberRepairError, NumberRow};
+pub use number_repair::{NumberPlan, NumberRepairError};
 pub use partition::{PartitionStorage, StoredSequence};
 pub use view::{SEQUENCES_VIEW, numbers_in_view, sequence_name, sequence_names};
 

@@ -11,7 +11,7 @@ use eventlog::{AppRow, Entry, Offset, WsId};
 use futures::TryStreamExt;
 use isequencer::{SeqId, Sequence, standard};
 use istorage::{Consistency, Key};
-use sysvvm::StoredOffset;
+use sysvvm::{NumberPlace, StoredOffset};
 
 use crate::{
     PartitionStorage,
@@ -21,15 +21,6 @@ use crate::{
 /// The number of events in front of a stored offset whose numbers must be stored. By default at
 /// most so many events wait for their numbers to be stored.
 const CHECKED_EVENTS: u64 = 10_000;
-
-/// A row of the stored numbers of a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NumberRow {
-    /// The stored offset of the log of the partition.
-    Offset,
-    /// The last number of a sequence of a workspace.
-    Last(WsId, SeqId),
-}
 
 /// The reason why a row of the stored numbers is not repaired. The row is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -93,9 +84,9 @@ pub enum NumberRepairError {
 /// The planned repair of a row of the stored numbers.
 #[derive(Clone, Debug)]
 pub struct NumberPlan {
+    place: NumberPlace,
     key: Key,
     found: Bytes,
-    row: NumberRow,
     number: u64,
 }
 
@@ -117,13 +108,9 @@ impl NumberPlan {
 }
 
 impl PartitionStorage {
-    /// Returns the row of the stored numbers that has this key; `None` if no row has it.
-    pub fn number_row(&self, key: &Key) -> Option<NumberRow> {
-        if *key == self.numbers.offset_key(self.log.partition()) {
-            return Some(NumberRow::Offset);
-        }
-        let (ws, seq) = self.numbers.sequence_of(key)?;
-        Some(NumberRow::Last(WsId(ws), SeqId(seq)))
+    /// Returns the place of the stored number that has this key; `None` if no number has it.
+    pub fn number_place(&self, key: &Key) -> Option<NumberPlace> {
+        self.numbers.place_of(self.log.partition(), key)
     }
 
     /// Plans the repair of a row of the stored numbers. Writes nothing.
@@ -142,37 +129,37 @@ impl PartitionStorage {
     /// Fails with the reason why the row is not repaired.
     pub async fn plan_number(
         &self,
-        row: NumberRow,
+        place: NumberPlace,
         number: Option<u64>,
         sequences: &[Sequence],
     ) -> Result<NumberPlan, NumberRepairError> {
         let partition = self.log.partition();
-        let key = match row {
-            NumberRow::Offset => self.numbers.offset_key(partition),
-            NumberRow::Last(ws, _) if !self.log.has_workspace(ws) => {
-                return Err(NumberRepairError::OtherPartition { ws, partition });
-            }
-            NumberRow::Last(ws, seq) => self.numbers.sequence_key(ws.0, seq.0),
-        };
+        if let NumberPlace::Last { ws, .. } = place
+            && !self.log.has_workspace(WsId(ws))
+        {
+            return Err(NumberRepairError::OtherPartition { ws: WsId(ws), partition });
+        }
+        let key = self.numbers.key(partition, place);
         let found = self.numbers.row(&key, self.deadline()).await?;
         let found = found.ok_or(NumberRepairError::NoRow)?;
-        let readable = match row {
-            NumberRow::Offset => sysvvm::offset_in(&found),
-            NumberRow::Last(..) => sysvvm::number_in(&found),
+        let readable = match place {
+            NumberPlace::Offset => sysvvm::offset_in(&found),
+            NumberPlace::Last { .. } => sysvvm::number_in(&found),
         };
         if let Some(number) = readable {
             return Err(NumberRepairError::Readable(number));
         }
-        let number = match row {
-            NumberRow::Offset => self.checked_offset(number.unwrap_or(1)).await?,
-            NumberRow::Last(ws, seq) => {
+        let number = match place {
+            NumberPlace::Offset => self.checked_offset(number.unwrap_or(1)).await?,
+            NumberPlace::Last { ws, seq } => {
+                let (ws, seq) = (WsId(ws), SeqId(seq));
                 let sequences = [&standard::sequences(), sequences].concat();
                 let of_id: Vec<Sequence> =
                     sequences.into_iter().filter(|sequence| sequence.id() == seq).collect();
                 self.checked_number(ws, seq, number, &of_id).await?
             }
         };
-        Ok(NumberPlan { key, found, row, number })
+        Ok(NumberPlan { place, key, found, number })
     }
 
     /// Writes the planned number, if the row still holds the bytes that were found.
@@ -181,14 +168,14 @@ impl PartitionStorage {
     /// Fails with [`NumberRepairError::Changed`] if the row holds other bytes now, and with the
     /// errors of the storage. After an error of the storage the number may be stored, even later.
     pub async fn repair_number(&self, plan: &NumberPlan) -> Result<(), NumberRepairError> {
-        let NumberPlan { key, found, row, number } = plan;
+        let NumberPlan { place, key, found, number } = plan;
         self.log.wait_to_send().await.map_err(eventlog::Error::from)?;
         let (deadline, found) = (self.deadline(), found.clone());
         let offset =
             StoredOffset { partition: self.log.partition(), epoch: self.epoch().0, next: *number };
-        let is_written = match row {
-            NumberRow::Offset => self.numbers.replace_offset(found, offset, deadline).await?,
-            NumberRow::Last(..) => {
+        let is_written = match place {
+            NumberPlace::Offset => self.numbers.replace_offset(found, offset, deadline).await?,
+            NumberPlace::Last { .. } => {
                 self.numbers.replace_number(key, found, *number, deadline).await?
             }
         };
@@ -309,7 +296,7 @@ impl PartitionStorage {
         seq: SeqId,
         end: u64,
     ) -> Result<(u64, u64), NumberRepairError> {
-        let key = self.numbers.offset_key(self.log.partition());
+        let key = self.numbers.key(self.log.partition(), NumberPlace::Offset);
         let stored = self.numbers.row(&key, self.deadline()).await?;
         let next = stored.and_then(|bytes| sysvvm::offset_in(&bytes));
         let mut entries = self.log.entries(next.map_or(Offset::FIRST, Offset));

@@ -49,7 +49,9 @@ pub use error::{Error, Result};
 pub use layout::system_row_kind;
 pub use members::{BalancingPause, ClusterRows, MemberRows, OperatorOrder, OrderId, SeenMember};
 pub use name::AppName;
-pub use numbers::{LastNumber, NumberKeys, NumberRows, StoredOffset, number_in, offset_in};
+pub use numbers::{
+    LastNumber, NumberKeys, NumberPlace, NumberRows, StoredOffset, number_in, offset_in,
+};
 pub use owners::{OwnerRows, StoredOwners};
 pub use repairs::RepairRows;
 pub use system::{AppImport, FORMAT_VERSION, ImportState, OpenedApp, System};

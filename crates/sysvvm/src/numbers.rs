@@ -41,6 +41,30 @@ pub struct StoredOffset {
     pub next: u64,
 }
 
+/// The place of a stored number of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberPlace {
+    /// The stored offset of the log of the partition.
+    Offset,
+    /// The last number of a sequence of a workspace.
+    Last {
+        /// The workspace.
+        ws: u64,
+        /// The sequence.
+        seq: u16,
+    },
+}
+
+impl NumberPlace {
+    /// Returns the name of the row, for a person.
+    pub fn name(self, partition: u16) -> String {
+        match self {
+            NumberPlace::Offset => format!("the stored offset of partition {partition}"),
+            NumberPlace::Last { ws, seq } => name_of_number(ws, seq),
+        }
+    }
+}
+
 /// The keys of stored numbers.
 ///
 /// All sequences of a workspace share a storage partition. [`NumberKeys::sequence_of`] must know
@@ -180,10 +204,7 @@ impl NumberRows {
         let Some(value) = row else { return Ok(None) };
         match offset_in(&value) {
             Some(next) => Ok(Some(next)),
-            None => {
-                let what = format!("the stored offset of partition {partition}");
-                Err(corrupt(what, key, value, NO_NUMBER))
-            }
+            None => Err(corrupt(NumberPlace::Offset.name(partition), key, value, NO_NUMBER)),
         }
     }
 
@@ -196,18 +217,27 @@ impl NumberRows {
         Ok(now.as_ref() == Some(&row.found))
     }
 
-    /// Returns the key of the stored offset of a partition's log.
-    pub fn offset_key(&self, partition: u16) -> Key {
-        self.keys.offset(partition)
+    /// Returns the key of a place.
+    pub fn key(&self, partition: u16, place: NumberPlace) -> Key {
+        match place {
+            NumberPlace::Offset => self.keys.offset(partition),
+            NumberPlace::Last { ws, seq } => self.sequence_key(ws, seq),
+        }
     }
 
-    /// Returns the key of the last number of a sequence.
-    pub fn sequence_key(&self, ws: u64, seq: u16) -> Key {
+    /// Returns the place that has this key; `None` if the key names none.
+    pub fn place_of(&self, partition: u16, key: &Key) -> Option<NumberPlace> {
+        if *key == self.keys.offset(partition) {
+            return Some(NumberPlace::Offset);
+        }
+        self.sequence_of(key).map(|(ws, seq)| NumberPlace::Last { ws, seq })
+    }
+
+    fn sequence_key(&self, ws: u64, seq: u16) -> Key {
         Key { pkey: self.keys.workspace(ws), ccols: self.keys.sequence(seq) }
     }
 
-    /// Returns the workspace and the sequence of a row; `None` if the key names none.
-    pub fn sequence_of(&self, key: &Key) -> Option<(u64, u16)> {
+    fn sequence_of(&self, key: &Key) -> Option<(u64, u16)> {
         // The workspace is at the end of the partition key.
         let ws = u64::from_be_bytes(*key.pkey.last_chunk()?);
         let seq = self.keys.sequence_of(&key.ccols)?;

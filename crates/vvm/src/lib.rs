@@ -59,8 +59,8 @@ pub use owned_log::OwnedLog;
 pub use partition_service::{OwnedPartition, PartitionService};
 pub use problem::{Problem, ServiceError};
 pub use repair::{
-    MarkRequest, NoResult, NumberPlace, NumberRequest, PlaceHint, ProposedPlace, RemoveRequest,
-    RepairAction, RepairError, RepairNote, RowContent, RowInTheWay, StuckPartition,
+    MarkRequest, NoResult, NumberRequest, PlaceHint, ProposedPlace, RemoveRequest, RepairAction,
+    RepairError, RepairNote, RowContent, RowInTheWay, StuckPartition,
 };
 pub use seqstorage::{MarkError, NumberRepairError};
 pub use service::Service;

@@ -12,15 +12,15 @@ mod tasks;
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 use eventlog::{DrawnNumber, Offset, WsId};
-use isequencer::SeqId;
 use processor::bytes::Bytes;
 use seqstorage::{MarkError, NumberRepairError};
 use serde::{Deserialize, Serialize};
+use sysvvm::NumberPlace;
 
 use self::mark::PartitionRepair;
 pub(crate) use self::tasks::RepairTasks;
 pub use self::{
-    rows::{NumberPlace, PlaceHint, ProposedPlace, RowContent, RowInTheWay, StuckPartition},
+    rows::{PlaceHint, ProposedPlace, RowContent, RowInTheWay, StuckPartition},
     tasks::NoResult,
 };
 use crate::{App, NotOwner, app::ServedApp};
@@ -68,8 +68,8 @@ pub struct RemoveRequest {
 pub struct NumberRequest {
     /// The number of the partition.
     pub partition: u16,
-    /// The workspace and the sequence; `None` for the stored offset of the partition.
-    pub sequence: Option<(WsId, SeqId)>,
+    /// The place of the number.
+    pub place: NumberPlace,
     /// The number to be stored. For the stored offset: the next event to replay. In a dry run
     /// `None` asks for a safe number.
     pub number: Option<u64>,

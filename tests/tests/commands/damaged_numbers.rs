@@ -1,11 +1,15 @@
 //! The row of a number is damaged, and so is an event that drew numbers.
 
 use eventlog::{AppRow, TrustLevel, WsId};
-use isequencer::standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET};
+use isequencer::{
+    SeqId,
+    standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET},
+};
 use istorage::{AppStorageExt, Key};
 use processor::PartitionEnd;
-use seqstorage::{NumberRepairError, NumberRow};
+use seqstorage::NumberRepairError;
 use shop::{ShopNodeSettings, article, cud};
+use sysvvm::NumberPlace;
 use trialkit::{Trial, trials};
 
 use crate::{
@@ -59,8 +63,9 @@ async fn above_last_event(fixture: &CommandsFixture, last: LastEvent) {
     let node = shop_db.node(PARTITION, settings());
     node.ready().await;
     let storage = operator(fixture, &node).0;
-    let plan =
-        async |seq, number| storage.plan_number(NumberRow::Last(WsId(WS), seq), number, &[]).await;
+    let plan = async |SeqId(seq), number| {
+        storage.plan_number(NumberPlace::Last { ws: WS, seq }, number, &[]).await
+    };
     let low = plan(CRECORD_ID, Some(ids[0] - 1)).await.unwrap_err();
     let safe = ids[0] + 4_096;
     assert!(

@@ -5,7 +5,8 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use vvm::{
     App, MarkError, MarkRequest, Node, NumberRepairError, NumberRequest, RemoveRequest,
-    RepairError, eventlog, isequencer::SeqId, sysvvm::AppName,
+    RepairError, eventlog,
+    sysvvm::{AppName, NumberPlace},
 };
 
 use super::found_app;
@@ -121,9 +122,9 @@ pub(super) async fn number(
     const KNOWN: &[&str] = &["app", "partition", "ws", "sequence", "number", "digest", "dryRun"];
     check_query(KNOWN, query)?;
     let app = required::<AppName>(query, "app")?;
-    let sequence = match (parameter(query, "ws")?, parameter(query, "sequence")?) {
-        (None, None) => None,
-        (Some(ws), Some(sequence)) => Some((WsId(ws), SeqId(sequence))),
+    let place = match (parameter(query, "ws")?, parameter(query, "sequence")?) {
+        (None, None) => NumberPlace::Offset,
+        (Some(ws), Some(seq)) => NumberPlace::Last { ws, seq },
         _ => {
             let why = "`ws` and `sequence` belong together: without both, the row is the stored \
                        offset of the partition";
@@ -132,7 +133,7 @@ pub(super) async fn number(
     };
     let request = NumberRequest {
         partition: required(query, "partition")?,
-        sequence,
+        place,
         number: parameter(query, "number")?,
         digest: parameter(query, "digest")?,
         is_dry_run: parameter(query, "dryRun")?.unwrap_or(false),

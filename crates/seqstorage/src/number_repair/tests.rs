@@ -52,6 +52,15 @@ fn event_of(ws: WsId, epoch: u64, plog: u64, wlog: u64) -> Event {
     }
 }
 
+fn place(SeqId(seq): SeqId) -> NumberPlace {
+    NumberPlace::Last { ws: WS.0, seq }
+}
+
+/// Damages the row of a number.
+async fn damage(storage: &SharedStorage, partition: &PartitionStorage, place: NumberPlace) {
+    insert(storage, partition.numbers.key(PARTITION, place), DAMAGED).await;
+}
+
 async fn insert(storage: &SharedStorage, key: Key, value: Bytes) {
     assert!(storage.insert_if_not_exists(key, value, None, SOON).await.unwrap().is_applied());
 }
@@ -65,11 +74,11 @@ async fn in_wlog(storage: &SharedStorage, event: &Event) {
 }
 
 async fn planned(partition: &PartitionStorage, seq: SeqId) -> u64 {
-    partition.plan_number(NumberRow::Last(WS, seq), None, &[]).await.unwrap().number()
+    partition.plan_number(place(seq), None, &[]).await.unwrap().number()
 }
 
 async fn refused(partition: &PartitionStorage, seq: SeqId, number: u64) -> NumberRepairError {
-    partition.plan_number(NumberRow::Last(WS, seq), Some(number), &[]).await.unwrap_err()
+    partition.plan_number(place(seq), Some(number), &[]).await.unwrap_err()
 }
 
 /// A leader crashed after its write of event 3 into the log of the partition, and the next leader
@@ -86,18 +95,17 @@ async fn an_event_that_is_not_applied_yet_counts() {
         in_plog(&storage, &event(4, 3)).await;
         // An event of another workspace is behind it.
         in_plog(&storage, &event_of(WsId(11), 4, 4, 9)).await;
-        let numbers = &partition.numbers;
         if let Some(next) = stored {
             let offset = StoredOffset { partition: PARTITION, epoch: 4, next };
-            numbers.store(&[], offset, SOON).await.unwrap();
+            partition.numbers.store(&[], offset, SOON).await.unwrap();
         } else if is_damaged {
-            insert(&storage, numbers.offset_key(PARTITION), DAMAGED).await;
+            damage(&storage, &partition, NumberPlace::Offset).await;
         }
         for seq in [standard::WLOG_OFFSET, TICKETS] {
-            insert(&storage, numbers.sequence_key(WS.0, seq.0), DAMAGED).await;
+            damage(&storage, &partition, place(seq)).await;
         }
         let what = format!("stored offset {stored:?}, damaged: {is_damaged}");
-        let offset = NumberRow::Last(WS, standard::WLOG_OFFSET);
+        let offset = place(standard::WLOG_OFFSET);
         let given = partition.plan_number(offset, Some(3), &[]).await;
         assert!(given.is_ok(), "the right offset is refused: {given:?}, {what}");
         assert_eq!(planned(&partition, standard::WLOG_OFFSET).await, 3, "{what}");
@@ -122,8 +130,7 @@ async fn a_stray_of_the_log_of_the_partition_does_not_count() {
     let (key, value) = (AppRow::Plog(PARTITION, Offset(2)).key(), stray.to_bytes());
     let put = OrderedPut { key, value, order: Order::from_parts(2, 2).unwrap(), ttl: None };
     storage.put_ordered(vec![put], SOON).await.unwrap();
-    let offset = partition.numbers.sequence_key(WS.0, standard::WLOG_OFFSET.0);
-    insert(&storage, offset, DAMAGED).await;
+    damage(&storage, &partition, place(standard::WLOG_OFFSET)).await;
     assert_eq!(planned(&partition, standard::WLOG_OFFSET).await, 1);
 }
 
@@ -134,16 +141,14 @@ async fn an_event_that_cannot_be_read_does_not_keep_a_number_from_its_repair() {
     in_plog(&storage, &event(4, 1)).await;
     in_wlog(&storage, &event(4, 1)).await;
     insert(&storage, AppRow::Plog(PARTITION, Offset(2)).key(), DAMAGED).await;
-    let offset = partition.numbers.sequence_key(WS.0, standard::WLOG_OFFSET.0);
-    insert(&storage, offset, DAMAGED).await;
+    damage(&storage, &partition, place(standard::WLOG_OFFSET)).await;
     let marker = async || {
         let none = Some(Vec::new());
         partition.plan_marker(Offset(2), WS, Offset(2), none, false, &[]).await
     };
     let early = marker().await.unwrap_err();
     assert!(matches!(early, crate::MarkError::Numbers(_)), "{early:?}");
-    let place = NumberRow::Last(WS, standard::WLOG_OFFSET);
-    let plan = partition.plan_number(place, None, &[]).await.unwrap();
+    let plan = partition.plan_number(place(standard::WLOG_OFFSET), None, &[]).await.unwrap();
     assert_eq!(plan.number(), 1);
     partition.repair_number(&plan).await.unwrap();
     marker().await.unwrap();

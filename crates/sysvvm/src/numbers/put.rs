@@ -176,7 +176,7 @@ impl NumberRows {
         deadline: Instant,
     ) -> Result<bool> {
         let StoredOffset { partition, epoch, next } = replayed;
-        let put = NumberPut::of_offset(self.offset_key(partition), epoch, next)?;
+        let put = NumberPut::of_offset(self.keys.offset(partition), epoch, next)?;
         self.replace_number(&put.key, found, put.rank, deadline).await
     }
 

@@ -1,8 +1,8 @@
 //! The repair of a row of the stored numbers.
 
 use eventlog::WsId;
-use isequencer::SeqId;
-use seqstorage::{NumberRepairError, NumberRow};
+use seqstorage::NumberRepairError;
+use sysvvm::NumberPlace;
 
 use super::{NumberRequest, RepairAction, RepairError, RepairNote, mark::PartitionRepair, rows};
 
@@ -10,19 +10,18 @@ impl PartitionRepair {
     /// Stores a number in a row that holds none, if the row still holds the bytes that the operator
     /// has seen.
     pub(super) async fn number(self, request: NumberRequest) -> Result<RepairNote, RepairError> {
-        let NumberRequest { sequence, number, digest, is_dry_run, .. } = request;
+        let NumberRequest { place, number, digest, is_dry_run, .. } = request;
         let _one_at_a_time = self.one_at_a_time(is_dry_run).await;
-        let (row, declared) = match sequence {
-            None => (NumberRow::Offset, Vec::new()),
-            Some((ws, seq)) => (NumberRow::Last(ws, seq), self.sequences_of(ws).await?),
+        let (ws, seq, declared) = match place {
+            NumberPlace::Offset => (None, 0, Vec::new()),
+            NumberPlace::Last { ws, seq } => (Some(ws), seq, self.sequences_of(WsId(ws)).await?),
         };
         let storage = &self.started.storage;
-        let plan = storage.plan_number(row, number, &declared).await?;
-        let (ws, seq) = sequence.map_or((None, SeqId(0)), |(WsId(ws), seq)| (Some(ws), seq));
-        let name = rows::name_of_number(&row_name(row, self.partition), plan.key());
+        let plan = storage.plan_number(place, number, &declared).await?;
+        let name = rows::with_key(&place.name(self.partition), plan.key());
         let note = RepairNote {
             ws,
-            numbers: [(seq.0, plan.number())].into(),
+            numbers: [(seq, plan.number())].into(),
             ..self.note(RepairAction::Numbered, name, plan.found())
         };
         if is_dry_run {
@@ -39,14 +38,5 @@ impl PartitionRepair {
             }
         };
         self.noted(note, repair).await
-    }
-}
-
-fn row_name(row: NumberRow, partition: u16) -> String {
-    match row {
-        NumberRow::Offset => format!("the stored offset of partition {partition}"),
-        NumberRow::Last(WsId(ws), SeqId(seq)) => {
-            format!("the number of sequence {seq} of workspace {ws}")
-        }
     }
 }

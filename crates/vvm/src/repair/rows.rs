@@ -3,8 +3,10 @@
 use eventlog::{AppRow, Obstacle, Offset, PlaceEvidence, Repair, SEARCHED_EVENTS};
 use istorage::{CorruptRow, Key};
 use processor::{Commands, bytes::Bytes};
-use seqstorage::{NumberRow, PartitionStorage};
-use serde::Serialize;
+use seqstorage::PartitionStorage;
+use serde::{Serialize, Serializer};
+use serde_json::json;
+use sysvvm::NumberPlace;
 
 use super::hex;
 use crate::app::ServedApp;
@@ -38,7 +40,8 @@ pub struct RowInTheWay {
     pub name: String,
     /// The offset of the event in the PLog, if the row is one.
     pub event: Option<u64>,
-    /// The row of the stored numbers, if the row is one, and the repair is `number`.
+    /// The place of the stored number, if the row is one, and the repair is `number`.
+    #[serde(serialize_with = "number_place")]
     pub number: Option<NumberPlace>,
     /// The content of the row now; `None` if there is no such row.
     pub found: Option<RowContent>,
@@ -59,15 +62,6 @@ pub struct RowInTheWay {
     pub candidates: Vec<ProposedPlace>,
     /// The extent of the search for candidates, or the reason why it failed.
     pub search: Option<String>,
-}
-
-/// A row of the stored numbers.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct NumberPlace {
-    /// The workspace; `None` for the stored offset of the partition.
-    pub ws: Option<u64>,
-    /// The sequence; `None` for the stored offset of the partition.
-    pub sequence: Option<u16>,
 }
 
 /// A place that a damaged event may have.
@@ -231,9 +225,9 @@ impl RowInTheWay {
             hex: hex(&row.found[..row.found.len().min(SHOWN)]),
             meaning: format!("{}: a number has 8 bytes, big endian", row.why),
         };
-        let place = storage.and_then(|storage| storage.number_row(&row.key)).map(NumberPlace::from);
+        let place = storage.and_then(|storage| storage.number_place(&row.key));
         RowInTheWay {
-            name: name_of_number(&row.what, &row.key),
+            name: with_key(&row.what, &row.key),
             event: None,
             number: place,
             found: Some(found),
@@ -269,18 +263,18 @@ impl RowInTheWay {
     }
 }
 
-/// The name of a row of the stored numbers, with its key.
-pub(super) fn name_of_number(name: &str, key: &Key) -> String {
-    format!("{name} (key {}/{})", hex(&key.pkey), hex(&key.ccols))
+/// The workspace and the sequence of a number. Both are null for a stored offset.
+fn number_place<S: Serializer>(place: &Option<NumberPlace>, to: S) -> Result<S::Ok, S::Error> {
+    let shown = place.map(|place| match place {
+        NumberPlace::Offset => json!({ "ws": null, "sequence": null }),
+        NumberPlace::Last { ws, seq } => json!({ "ws": ws, "sequence": seq }),
+    });
+    shown.serialize(to)
 }
 
-impl From<NumberRow> for NumberPlace {
-    fn from(row: NumberRow) -> NumberPlace {
-        match row {
-            NumberRow::Offset => NumberPlace { ws: None, sequence: None },
-            NumberRow::Last(ws, seq) => NumberPlace { ws: Some(ws.0), sequence: Some(seq.0) },
-        }
-    }
+/// The name of a row of the stored numbers, with its key.
+pub(super) fn with_key(name: &str, key: &Key) -> String {
+    format!("{name} (key {}/{})", hex(&key.pkey), hex(&key.ccols))
 }
 
 impl From<&eventlog::PlaceCandidate> for ProposedPlace {
