@@ -222,6 +222,17 @@ impl From<NumberRepairError> for RepairError {
     }
 }
 
+impl RepairNote {
+    /// Checks that the row holds the bytes that the operator has seen.
+    fn confirmed_by(&self, digest: Option<&str>) -> Result<(), RepairError> {
+        if digest == Some(&self.digest) { Ok(()) } else { Err(self.changed()) }
+    }
+
+    fn changed(&self) -> RepairError {
+        RepairError::Changed { row: self.row.clone(), found: self.digest.clone() }
+    }
+}
+
 impl RepairError {
     /// Whether a write of the repair may still land.
     fn may_still_land(&self) -> bool {
@@ -314,13 +325,7 @@ impl App {
     /// # Cancel safety
     /// If the future is dropped, the repair goes on to its end.
     pub async fn mark_event(&self, request: MarkRequest) -> Result<RepairNote, RepairError> {
-        let repair = self.repair_of(request.partition)?;
-        let served = Arc::clone(&repair.served);
-        let tasks = &served.repair_tasks;
-        if request.is_dry_run {
-            return tasks.read(async move { repair.mark(request).await }).await?;
-        }
-        tasks.run(async move { repair.mark(request).await }).await?
+        self.repair(request.partition, request.is_dry_run, |repair| repair.mark(request)).await
     }
 
     /// Removes the foreign row that keeps a partition from working. Afterwards the partition goes
@@ -332,13 +337,7 @@ impl App {
     /// # Cancel safety
     /// If the future is dropped, the removal goes on to its end.
     pub async fn remove_row(&self, request: RemoveRequest) -> Result<RepairNote, RepairError> {
-        let repair = self.repair_of(request.partition)?;
-        let served = Arc::clone(&repair.served);
-        let tasks = &served.repair_tasks;
-        if request.is_dry_run {
-            return tasks.read(async move { repair.remove(request).await }).await?;
-        }
-        tasks.run(async move { repair.remove(request).await }).await?
+        self.repair(request.partition, request.is_dry_run, |repair| repair.remove(request)).await
     }
 
     /// Stores a number in a row of the stored numbers that holds none. Afterwards the partition
@@ -350,16 +349,19 @@ impl App {
     /// # Cancel safety
     /// If the future is dropped, the repair goes on to its end.
     pub async fn repair_number(&self, request: NumberRequest) -> Result<RepairNote, RepairError> {
-        let repair = self.repair_of(request.partition)?;
-        let served = Arc::clone(&repair.served);
-        let tasks = &served.repair_tasks;
-        if request.is_dry_run {
-            return tasks.read(async move { repair.number(request).await }).await?;
-        }
-        tasks.run(async move { repair.number(request).await }).await?
+        self.repair(request.partition, request.is_dry_run, |repair| repair.number(request)).await
     }
 
-    fn repair_of(&self, partition: u16) -> Result<PartitionRepair, RepairError> {
+    /// Runs a repair to its end, or a dry run as long as the caller waits.
+    async fn repair<Work>(
+        &self,
+        partition: u16,
+        is_dry_run: bool,
+        work: impl FnOnce(PartitionRepair) -> Work,
+    ) -> Result<RepairNote, RepairError>
+    where
+        Work: Future<Output = Result<RepairNote, RepairError>> + Send + 'static,
+    {
         let last = self.settings.partitions.get() - 1;
         if partition > last {
             return Err(RepairError::NoPartition { partition, last });
@@ -373,7 +375,9 @@ impl App {
         let repair =
             PartitionRepair { app, application, partition, clock, served, commands, started };
         repair.may_go_on()?;
-        Ok(repair)
+        let served = Arc::clone(&repair.served);
+        let (tasks, work) = (&served.repair_tasks, work(repair));
+        if is_dry_run { tasks.read(work).await? } else { tasks.run(work).await? }
     }
 }
 

@@ -9,7 +9,6 @@ use isequencer::Sequence;
 use processor::{Application, Commands, DeclaredSequence, bytes::Bytes};
 use seqstorage::{MarkError, MarkPlan};
 use sysvvm::AppName;
-use tokio::sync::MutexGuard;
 use tracing::info;
 
 use super::{MarkRequest, RemoveRequest, RepairAction, RepairError, RepairNote, hex, rows::SHOWN};
@@ -44,7 +43,6 @@ impl PartitionRepair {
 
     pub(super) async fn mark(self, request: MarkRequest) -> Result<RepairNote, RepairError> {
         let MarkRequest { event, place, numbers, ignores_hint, action, is_dry_run, .. } = request;
-        let _one_at_a_time = self.one_at_a_time(is_dry_run).await;
         let storage = &self.started.storage;
         let plan = match place {
             Some((ws, offset)) => {
@@ -56,12 +54,10 @@ impl PartitionRepair {
             None => EntryRepair::Fencing(storage.plan_fencing(event, ignores_hint).await?),
         };
         let note = self.note_of(&plan);
-        if is_dry_run {
-            return Ok(note);
-        }
-        if action.is_some_and(|confirmed| confirmed != note.action) {
-            return Err(RepairError::OtherAction(note.action));
-        }
+        let confirmed = match action {
+            Some(action) if action != note.action => Err(RepairError::OtherAction(note.action)),
+            _ => Ok(()),
+        };
         let repair = async {
             match plan {
                 EntryRepair::Event(plan) => drop(storage.repair(plan).await?),
@@ -69,16 +65,7 @@ impl PartitionRepair {
             }
             Ok(())
         };
-        self.noted(note, repair).await
-    }
-
-    /// Waits until no other repair of the application is under way. A dry run writes nothing, so it
-    /// does not wait.
-    pub(super) async fn one_at_a_time(&self, is_dry_run: bool) -> Option<MutexGuard<'_, ()>> {
-        match is_dry_run {
-            true => None,
-            false => Some(self.served.repair_tasks.one_at_a_time.lock().await),
-        }
+        self.noted(note, is_dry_run, confirmed, repair).await
     }
 
     /// The sequences that the application declares for a workspace. If the kind of the workspace is
@@ -101,7 +88,6 @@ impl PartitionRepair {
     /// Removes the row in the way, if it still holds the bytes that the operator has seen.
     pub(super) async fn remove(self, request: RemoveRequest) -> Result<RepairNote, RepairError> {
         let RemoveRequest { digest, is_foreign, is_dry_run, .. } = request;
-        let _one_at_a_time = self.one_at_a_time(is_dry_run).await;
         let no_row = RepairError::NoRow(self.partition);
         let Some(Obstacle::Row { row, repair, .. }) = self.commands.obstacle() else {
             return Err(no_row);
@@ -110,24 +96,27 @@ impl PartitionRepair {
         let found = read.ok_or(no_row)?;
         self.started.storage.check_removal(row, repair, is_foreign).await?;
         let note = self.note(RepairAction::Removed, row.to_string(), &found);
-        if is_dry_run {
-            return Ok(note);
-        }
-        if digest.as_ref() != Some(&note.digest) {
-            return Err(RepairError::Changed { row: note.row, found: note.digest });
-        }
-        self.noted(note, async { Ok(self.started.storage.remove(row, &found).await?) }).await
+        let confirmed = note.confirmed_by(digest.as_deref());
+        let repair = async { Ok(self.started.storage.remove(row, &found).await?) };
+        self.noted(note, is_dry_run, confirmed, repair).await
     }
 
-    /// Does a repair, with a row in the table of repairs before and after it.
+    /// Does a repair, with a row in the table of repairs before and after it. A dry run ends with
+    /// the note. `confirmed` tells whether the repair is the one that the operator has seen.
     ///
     /// Invariant: the lease is released only after the writes of the repair have ended. After a
     /// write without an answer the lease is left to expire, because the write may still land.
     pub(super) async fn noted(
         &self,
         mut note: RepairNote,
+        is_dry_run: bool,
+        confirmed: Result<(), RepairError>,
         repair: impl Future<Output = Result<(), RepairError>>,
     ) -> Result<RepairNote, RepairError> {
+        if is_dry_run {
+            return Ok(note);
+        }
+        confirmed?;
         let work = self.started.fence.begin_work();
         let work = work.map_err(|_| NotOwner { partition: self.partition })?;
         let done = async {

@@ -11,7 +11,6 @@ impl PartitionRepair {
     /// has seen.
     pub(super) async fn number(self, request: NumberRequest) -> Result<RepairNote, RepairError> {
         let NumberRequest { place, number, digest, is_dry_run, .. } = request;
-        let _one_at_a_time = self.one_at_a_time(is_dry_run).await;
         let (ws, seq, declared) = match place {
             NumberPlace::Offset => (None, 0, Vec::new()),
             NumberPlace::Last { ws, seq } => (Some(ws), seq, self.sequences_of(WsId(ws)).await?),
@@ -24,19 +23,14 @@ impl PartitionRepair {
             numbers: [(seq, plan.number())].into(),
             ..self.note(RepairAction::Numbered, name, plan.found())
         };
-        if is_dry_run {
-            return Ok(note);
-        }
-        if digest.as_ref() != Some(&note.digest) {
-            return Err(RepairError::Changed { row: note.row, found: note.digest });
-        }
-        let (row, found) = (note.row.clone(), note.digest.clone());
+        let confirmed = note.confirmed_by(digest.as_deref());
+        let changed = note.changed();
         let repair = async {
             match storage.repair_number(&plan).await {
-                Err(NumberRepairError::Changed) => Err(RepairError::Changed { row, found }),
+                Err(NumberRepairError::Changed) => Err(changed),
                 written => Ok(written?),
             }
         };
-        self.noted(note, repair).await
+        self.noted(note, is_dry_run, confirmed, repair).await
     }
 }

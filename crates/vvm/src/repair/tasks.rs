@@ -1,6 +1,6 @@
 //! The tasks of repairs: a repair that has begun goes on to its end, although its caller is gone.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::{
     runtime::Handle,
@@ -17,7 +17,7 @@ use tokio::{
 pub(crate) struct RepairTasks {
     /// Held during a repair. Two repairs of one event with different places would leave a marker at
     /// the wrong one.
-    pub(super) one_at_a_time: tokio::sync::Mutex<()>,
+    one_at_a_time: Arc<tokio::sync::Mutex<()>>,
     /// The runtime of requests. Only this runtime uses the client of requests.
     runtime: Handle,
     tasks: Mutex<JoinSet<()>>,
@@ -39,16 +39,21 @@ impl Drop for AbortOnDrop {
 
 impl RepairTasks {
     pub(crate) fn new(runtime: Handle) -> RepairTasks {
-        let (one_at_a_time, tasks) = (tokio::sync::Mutex::default(), Mutex::default());
+        let (one_at_a_time, tasks) = (Arc::default(), Mutex::default());
         RepairTasks { one_at_a_time, runtime, tasks }
     }
 
-    /// Runs work on the runtime of requests. If the call is dropped, the work goes on.
+    /// Runs a repair on the runtime of requests, when no other repair of the application is under
+    /// way. If the call is dropped, the repair goes on.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, NoResult> {
-        let (_, result) = self.spawn(work);
+        let one_at_a_time = Arc::clone(&self.one_at_a_time);
+        let (_, result) = self.spawn(async move {
+            let _one_at_a_time = one_at_a_time.lock().await;
+            work.await
+        });
         result.await.map_err(|_| NoResult)
     }
 

@@ -105,10 +105,14 @@ impl Cluster {
         }
     }
 
-    pub(crate) async fn store(&self) -> impl TtlStore {
+    pub(crate) async fn system(&self) -> System {
         let name = KeyspaceName::new("sysvvm").unwrap();
         let (driver, clock) = (Arc::clone(&self.driver) as _, self.clock.clone());
-        System::open(driver, name, clock, Instant::FAR_FUTURE).await.unwrap().elections()
+        System::open(driver, name, clock, Instant::FAR_FUTURE).await.unwrap()
+    }
+
+    pub(crate) async fn store(&self) -> impl TtlStore {
+        self.system().await.elections()
     }
 
     /// Launches a node with short leases. The node loses its leadership if it stands still for a

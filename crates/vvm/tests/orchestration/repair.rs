@@ -6,14 +6,14 @@ use bytes::Bytes;
 use clock::Instant;
 use eventlog::{AppRow, Entry, Offset, TrustLevel, WsId};
 use istorage::{
-    AppStorageExt, Call, CallAnswer, Capabilities, Fault, SharedStorage, StorageWrapper,
+    AppStorageExt, Call, CallAnswer, Capabilities, Fault, Key, SharedStorage, StorageWrapper,
     WrappedDriver,
 };
 use shop::{StallPoint, article, create_workspace, cud, shop};
-use sysvvm::{AppName, ownership::MemberState};
+use sysvvm::{AppName, NumberPlace, ownership::MemberState};
 use vvm::{
-    App, AppSettings, ClusterOrder, Launched, MarkRequest, MemberStatus, RepairAction, RepairError,
-    RepairNote, Stage, Vvm,
+    App, AppSettings, ClusterOrder, Launched, MarkRequest, MemberStatus, NumberRequest,
+    RepairAction, RepairError, RepairNote, Stage, Vvm,
 };
 
 use crate::cluster::{Cluster, PATIENCE, run};
@@ -112,11 +112,52 @@ async fn another_repair_than_the_confirmed_one_is_refused() {
         is_dry_run,
     };
     let plan = app(&node).mark_event(request(None, true)).await.unwrap();
-    assert_eq!(plan.action, RepairAction::Marked);
+    assert_eq!((plan.action, plan.is_done), (RepairAction::Marked, false));
     let other = app(&node).mark_event(request(Some(RepairAction::Restored), false)).await;
     assert!(matches!(other, Err(RepairError::OtherAction(RepairAction::Marked))), "{other:?}");
     assert_eq!(stored(&cluster, LOST[0]).await, DAMAGED, "nothing was written");
+    assert_eq!(app(&node).repairs().await.unwrap(), [], "nothing was repaired");
     app(&node).mark_event(request(Some(RepairAction::Marked), false)).await.unwrap();
+    node.shutdown().await.unwrap();
+}
+
+/// The row of a number is repaired only if it holds the bytes that the operator has seen, and the
+/// table of repairs has the repair only if there was one.
+#[tokio::test]
+async fn a_number_is_repaired_in_the_row_that_the_operator_has_seen() {
+    let cluster = Cluster::new();
+    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
+    run(&node, cud(7, article("a"), soon)).await;
+    node.shutdown().await.unwrap();
+    // Sequence 1 of workspace 7 of the first application.
+    let pkey = [&[0, 0, 0, 3, 0, 0, 0, 1][..], &7_u64.to_be_bytes()].concat();
+    let key = Key::new(pkey, 1_u16.to_be_bytes().to_vec());
+    let system = cluster.system().await;
+    let there = system.storage().get_linearizable(&key, soon).await.unwrap().unwrap();
+    let swap = system.storage().compare_and_swap(key.clone(), there.clone(), DAMAGED, None, soon);
+    assert!(swap.await.unwrap().is_applied());
+
+    let node = cluster.launch(2);
+    cluster.until(&node, Stage::Leading).await;
+    let request = |digest: Option<&str>| NumberRequest {
+        partition: 7,
+        place: NumberPlace::Last { ws: 7, seq: 1 },
+        number: None,
+        digest: digest.map(str::to_owned),
+        is_dry_run: digest.is_none(),
+    };
+    let seen = app(&node).repair_number(request(None)).await.unwrap();
+    assert_eq!((&seen.numbers, seen.is_done), (&[(1, 2)].into(), false));
+    let other = app(&node).repair_number(request(Some("other bytes"))).await;
+    assert!(matches!(other, Err(RepairError::Changed { .. })), "{other:?}");
+    let row = async || system.storage().get_linearizable(&key, soon).await.unwrap().unwrap();
+    assert_eq!(row().await, DAMAGED, "nothing was written");
+    assert_eq!(app(&node).repairs().await.unwrap(), [], "nothing was repaired");
+    let done = app(&node).repair_number(request(Some(&seen.digest))).await.unwrap();
+    assert!(done.is_done);
+    assert_eq!(row().await, there);
+    assert_eq!(app(&node).repairs().await.unwrap(), [done]);
+    run(&node, cud(7, article("b"), soon)).await;
     node.shutdown().await.unwrap();
 }
 
