@@ -15,8 +15,9 @@ use crate::{
     plan::{RowWrite, WriteMode, in_chunks},
 };
 
-/// The number of ordered rows that are sent together, and the number of such chunks at a time. A
-/// storage may write the rows one by one, and must finish within one call.
+/// The number of ordered rows that are sent together, and the number of such chunks at a time. If a
+/// storage cannot write them within one call, each chunk is written [in
+/// parts](Log::put_in_parts).
 pub(crate) const ORDERED_CHUNK_ROWS: usize = 500;
 const ORDERED_CHUNKS_AT_ONCE: usize = 4;
 
@@ -61,7 +62,7 @@ impl Log {
         let ordered = async {
             let mut chunks = Vec::with_capacity(ordered.len().div_ceil(ORDERED_CHUNK_ROWS));
             for chunk in ordered.chunks(ORDERED_CHUNK_ROWS) {
-                chunks.push(self.put_ordered(chunk, Some(until)));
+                chunks.push(self.put_in_parts(chunk, &self.parts.puts, until));
             }
             run_all(chunks, ORDERED_CHUNKS_AT_ONCE).await
         };
@@ -102,8 +103,8 @@ impl Log {
     /// hides the version of B. A stray is in the band *last*, and stays in front of every put of a
     /// new row. So B cannot put anything above it either, and replaces it by consensus, too.
     async fn write_and_read_back(&self, writes: &[RowWrite], until: Instant) -> Result<()> {
-        self.put_ordered(writes, Some(until)).await?;
-        let values = self.read_values(writes, until).await?;
+        self.put_in_parts(writes, &self.parts.puts, until).await?;
+        let values = self.read_values(&keys_of(writes), until).await?;
         let is_odd =
             |(write, value): &(&RowWrite, Option<Bytes>)| value.as_ref() != Some(&write.after);
         let odd: Vec<_> =
@@ -123,8 +124,7 @@ impl Log {
             return Ok(());
         }
         let keys: Vec<Key> = writes.iter().map(|write| write.key.clone()).collect();
-        let read = || self.storage().get_batch(&keys, self.reader.deadline());
-        let found = self.until_read(until, read).await?;
+        let found = self.read_rows(&keys, until).await?;
         let (mut left, mut violations) = (Vec::new(), Vec::new());
         for (write, found) in writes.iter().copied().zip(found) {
             let there = found.as_ref().map(|row| &row.value);
@@ -157,7 +157,7 @@ impl Log {
         if !self.reads_back() {
             return Ok(());
         }
-        let values = self.read_values(writes, until).await?;
+        let values = self.read_values(&keys_of(writes), until).await?;
         let is_shown = |(write, there): &(&RowWrite, Option<Bytes>)| {
             matches!(conflict::judge_applied_row(write, there.as_ref()), Ok(None))
         };
@@ -167,55 +167,19 @@ impl Log {
         }
     }
 
-    /// Reads the values in the rows of writes.
-    async fn read_values(&self, writes: &[RowWrite], until: Instant) -> Result<Vec<Option<Bytes>>> {
-        let keys: Vec<Key> = writes.iter().map(|write| write.key.clone()).collect();
-        let read = || self.storage().get_values(&keys, self.reader.deadline());
-        self.until_read(until, read).await
-    }
-
-    /// Reads, and reads again until the storage answers.
-    async fn until_read<T, R>(&self, until: Instant, read: impl Fn() -> R) -> Result<T>
-    where
-        R: Future<Output = istorage::Result<T>>,
-    {
-        let (mut pause, mut was_retried) = (MIN_PAUSE, false);
-        loop {
-            match read().await {
-                Ok(found) => {
-                    if was_retried {
-                        self.set_last_error(None);
-                    }
-                    return Ok(found);
-                }
-                Err(error) => drop(self.wait_to_retry(&mut pause, until, error).await?),
-            }
-            was_retried = true;
-        }
-    }
-
-    /// Writes ordered rows, and sends them again until they are answered. Sending a row again is
-    /// harmless: both writes have the same order and the same bytes.
+    /// Writes the ordered rows of a log by one call, and sends them again until they are answered.
+    /// Sending a row again is harmless: both writes have the same order and the same bytes.
     ///
-    /// Without `until`, the rows are those of the log.
-    ///
-    /// Invariant: after a failed attempt at rows of the log, the error is [`Error::Unknown`]. A
-    /// simpler version returns the last error. The first attempt gets no answer; the lease expires;
-    /// the version returns [`Error::LeadershipLost`], and the command is answered as not done; the
-    /// first attempt lands, and the next leader applies its event.
-    pub(crate) async fn put_ordered(
-        &self,
-        writes: &[RowWrite],
-        until: Option<Instant>,
-    ) -> Result<()> {
+    /// Invariant: after a failed attempt, the error is [`Error::Unknown`]. A simpler version
+    /// returns the last error. The first attempt gets no answer; the lease expires; the version
+    /// returns [`Error::LeadershipLost`], and the command is answered as not done; the first
+    /// attempt lands, and the next leader applies its event.
+    pub(crate) async fn put_in_log(&self, writes: &[RowWrite]) -> Result<()> {
         let mut pause = MIN_PAUSE;
         let mut failed = None;
         loop {
             if let Err(lost) = self.wait_to_send().await {
-                return Err(match failed {
-                    Some(error) if until.is_none() => Error::Unknown(error),
-                    _ => lost.into(),
-                });
+                return Err(failed.map_or(lost.into(), Error::Unknown));
             }
             let puts = writes.iter().map(RowWrite::ordered).collect();
             match self.storage().put_ordered(puts, self.reader.deadline()).await {
@@ -226,15 +190,10 @@ impl Log {
                     return Ok(());
                 }
                 Err(error) => {
-                    let end = until.unwrap_or(Instant::FAR_FUTURE);
-                    match self.wait_to_retry(&mut pause, end, error).await {
+                    match self.wait_to_retry(&mut pause, Instant::FAR_FUTURE, error).await {
                         Ok(error) => failed = Some(error),
-                        Err(Error::Storage(error)) if until.is_none() && failed.is_some() => {
+                        Err(Error::Storage(error)) if failed.is_some() => {
                             return Err(Error::Unknown(error));
-                        }
-                        // The attempts before this error are not settled.
-                        Err(error) if error.is_lasting() => {
-                            return Err(failed.map_or(error, Error::from));
                         }
                         Err(error) => return Err(error),
                     }
@@ -297,15 +256,13 @@ impl Log {
 
     /// Waits before the same write is sent again, and returns the error of the last attempt. Fails
     /// with this error if another attempt is useless or comes too late.
-    async fn wait_to_retry(
+    pub(crate) async fn wait_to_retry(
         &self,
         pause: &mut Duration,
         until: Instant,
         error: istorage::Error,
     ) -> Result<istorage::Error> {
-        let is_retryable =
-            matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);
-        if !is_retryable || self.clock.now() + *pause >= until {
+        if !is_retryable(&error) || self.clock.now() + *pause >= until {
             return Err(error.into());
         }
         self.set_last_error(Some(error.to_string()));
@@ -388,6 +345,15 @@ pub(crate) fn not_shown(row: AppRow) -> istorage::Error {
         "the storage does not show its last write of {row}: it has lost the write, or another program \
          has written or deleted the row with a time that is ahead"
     ))
+}
+
+/// Returns whether a read, or a write that may be sent again, may succeed later.
+pub(crate) fn is_retryable(error: &istorage::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown)
+}
+
+fn keys_of(writes: &[RowWrite]) -> Vec<Key> {
+    writes.iter().map(|write| write.key.clone()).collect()
 }
 
 /// Runs all writes, up to `at_once` of them at a time.

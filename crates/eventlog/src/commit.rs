@@ -253,7 +253,7 @@ impl Log {
         while let Some(mut chunk) = chunks.pop_front() {
             let written = match chunk[0].is_conditional() {
                 true => self.insert_plog_chunk(&mut chunk, unknown.take()).await,
-                false => self.put_ordered(&chunk, None).await.map(|()| PlogChunk::Written),
+                false => self.put_in_log(&chunk).await.map(|()| PlogChunk::Written),
             };
             match written {
                 Ok(PlogChunk::Written) => {

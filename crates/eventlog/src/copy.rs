@@ -53,7 +53,7 @@ impl Log {
         };
         run_all(chunks.into_iter().map(write), CHUNKS_AT_ONCE).await?;
         let chunks = ordered.chunks(ORDERED_CHUNK_ROWS);
-        run_all(chunks.map(|chunk| self.put_ordered(chunk, None)), CHUNKS_AT_ONCE).await
+        run_all(chunks.map(|chunk| self.put_in_log(chunk)), CHUNKS_AT_ONCE).await
     }
 
     /// Writes the copy of a marked event in the log of its workspace. The copy is whole, and the

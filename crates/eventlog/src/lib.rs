@@ -26,6 +26,7 @@ mod log;
 mod mark;
 mod names;
 mod obstacle;
+mod parts;
 mod plan;
 mod prepared;
 mod reader;

@@ -22,8 +22,8 @@ pub(crate) use self::acknowledged::AcknowledgedVersions;
 pub use self::settings::LogSettings;
 use crate::{
     Epoch, Error, Fence, Offset, PreparedEvent, Reader, Result, TrustLevel, WsId,
+    parts::Parts,
     plan::{GroupWrites, Rules},
-    replay::RowsAtOnce,
 };
 
 pub(crate) const MIN_PAUSE: Duration = Duration::from_millis(5);
@@ -81,7 +81,7 @@ pub struct Log {
     /// Whether a call that got no answer may still write rows of an event in the log.
     has_unsettled_writes: AtomicBool,
     pub(crate) acknowledged: AcknowledgedVersions,
-    pub(crate) rows_at_once: RowsAtOnce,
+    pub(crate) parts: Parts,
 }
 
 impl Log {
@@ -107,7 +107,7 @@ impl Log {
             last_error,
             has_unsettled_writes,
             acknowledged: AcknowledgedVersions::default(),
-            rows_at_once: RowsAtOnce::default(),
+            parts: Parts::default(),
         }
     }
 

@@ -3,7 +3,6 @@
 mod apply_again;
 mod entries;
 mod event_age;
-mod row_reads;
 mod rows;
 
 use bytes::Bytes;
@@ -13,7 +12,7 @@ use futures::{
     stream::{self, BoxStream},
 };
 
-pub(crate) use self::{entries::PlogEntries, row_reads::RowsAtOnce, rows::has_event_beyond};
+pub(crate) use self::{entries::PlogEntries, rows::has_event_beyond};
 use crate::{Entry, Error, Log, Offset, PreparedEvent, Result, plan::NewRows};
 
 /// The limits of the events that are in memory and applied together: their number and their bytes.

@@ -6,7 +6,7 @@ mod support;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -16,8 +16,10 @@ use clock::{Clock, Instant, ManualClock, WallTime};
 use eventlog::{
     AppRow, Epoch, Error, Event, Idempotency, Log, LogSettings, SingleNodeFence, TrustLevel,
 };
-use istorage::{AppStorageExt, Call, CallAnswer, Result, SharedStorage, StorageWrapper};
-use support::{LEVELS, PARTITION, PARTITIONS, WS, event, only_in_plog, replayed, storage};
+use istorage::{
+    AppStorageExt, Call, CallAnswer, CallKind, Capabilities, Result, SharedStorage, StorageWrapper,
+};
+use support::{LEVELS, PARTITION, PARTITIONS, WS, event, events, only_in_plog, replayed, storage};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -103,82 +105,169 @@ async fn answers_are_measured_against_the_last_event_of_a_long_log() {
     }
 }
 
-/// A storage whose batch read takes a time for each row, and fails at its deadline.
+/// A storage whose calls of some kinds take a time for each row, and fail at their deadline. It has
+/// no atomic writes.
 #[derive(Debug)]
-struct SlowReads {
+struct SlowStorage {
     inner: SharedStorage,
     manual: ManualClock,
+    slow: &'static [CallKind],
     each_row: Duration,
     calls: AtomicUsize,
+    /// The time at which an attempt began, or a slow call of it last succeeded.
+    done_at: Mutex<Instant>,
 }
 
-impl SlowReads {
+impl SlowStorage {
     /// A storage whose log has events, each of which makes two rows that a recovery reads.
-    async fn with_events(count: u64, each_row: Duration) -> Arc<SlowReads> {
+    async fn with_events(
+        level: TrustLevel,
+        count: u64,
+        slow: &'static [CallKind],
+        each_row: Duration,
+    ) -> Arc<SlowStorage> {
         let inner = storage().await;
         for offset in 1..=count {
             let event = Event { idempotency: None, ..keyed(offset, HOUR) };
-            only_in_plog(&inner, TrustLevel::Zero, &event).await;
+            only_in_plog(&inner, level, &event).await;
         }
         let (manual, calls) = (ManualClock::new(0), AtomicUsize::new(0));
-        Arc::new(SlowReads { inner, manual, each_row, calls })
+        let done_at = Mutex::new(manual.clock().now());
+        Arc::new(SlowStorage { inner, manual, slow, each_row, calls, done_at })
     }
 
-    fn log(self: &Arc<SlowReads>) -> Log {
+    fn log(self: &Arc<SlowStorage>, level: TrustLevel) -> Log {
         let storage = Arc::clone(self) as SharedStorage;
-        log_with(&storage, &self.manual.clock(), TrustLevel::Zero)
+        log_with(&storage, &self.manual.clock(), level)
+    }
+
+    /// Replays the log until an attempt succeeds. Returns the number of attempts.
+    async fn attempts(&self, log: &Log, count: usize) -> usize {
+        let clock = self.manual.clock();
+        for attempt in 1..8 {
+            *self.done_at.lock().unwrap() = clock.now();
+            match replayed(log, 1).await {
+                Ok(events) => {
+                    assert_eq!(events.len(), count);
+                    return attempt;
+                }
+                Err(error) => assert!(matches!(error, Error::Storage(_)), "{error:?}"),
+            }
+            let in_vain = clock.now() - *self.done_at.lock().unwrap();
+            assert!(in_vain <= Duration::from_secs(7), "attempt {attempt} took {in_vain:?}");
+        }
+        panic!("the recovery never ends");
     }
 }
 
-impl StorageWrapper for SlowReads {
+impl StorageWrapper for SlowStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
 
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { atomic: None, ..self.inner.capabilities() }
+    }
+
     async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
-        if let Call::GetBatch(keys) = &call {
+        if self.slow.contains(&call.kind()) {
             self.calls.fetch_add(1, Ordering::SeqCst);
-            let takes = self.each_row * u32::try_from(keys.len()).unwrap();
+            let takes = self.each_row * u32::try_from(call.rows()).unwrap();
             let left = deadline - self.manual.clock().now();
             self.manual.advance(takes.min(left));
             if takes > left {
-                return Err(istorage::Error::unavailable("the read took too long"));
+                return Err(match call {
+                    Call::Write(_) => istorage::Error::outcome_unknown("the write took too long"),
+                    _ => istorage::Error::unavailable("the read took too long"),
+                });
             }
+            *self.done_at.lock().unwrap() = self.manual.clock().now();
         }
         call.send(&self.inner, Instant::FAR_FUTURE).await
     }
 }
 
+/// The calls of a recovery for many rows: the reads of the rows that are looked at, the puts of
+/// records and of the log, and the reads of what was put. Also all of them together.
+const CALLS: [(TrustLevel, &[CallKind]); 5] = [
+    (TrustLevel::Zero, &[CallKind::GetBatch]),
+    (TrustLevel::Zero, &[CallKind::PutOrdered]),
+    (TrustLevel::Two, &[CallKind::PutOrdered]),
+    (TrustLevel::Zero, &[CallKind::GetValues]),
+    (TrustLevel::Zero, &[CallKind::GetBatch, CallKind::PutOrdered, CallKind::GetValues]),
+];
+
 /// A recovery read the rows of 256 events by one call, which may take 2 s. A slow storage could not
 /// read them in this time. Each attempt made the same call, and failed, so the partition never
-/// recovered.
+/// recovered. The same held for the rows that a recovery puts. A slow read of what was put made one
+/// attempt fail.
 #[tokio::test]
-async fn a_slow_storage_is_read_in_smaller_parts() {
-    let slow = SlowReads::with_events(600, Duration::from_millis(10)).await;
-    let log = slow.log();
-    assert_eq!(replayed(&log, 1).await.unwrap().len(), 600);
-    let calls = slow.calls.load(Ordering::SeqCst);
-    assert!(calls < 20, "{calls} calls for 1,200 rows, of which one call can read 200");
+async fn a_slow_storage_is_used_in_smaller_parts() {
+    for (level, slow) in CALLS {
+        let each_row = Duration::from_millis(10);
+        let storage = SlowStorage::with_events(level, 600, slow, each_row).await;
+        let log = storage.log(level);
+        assert_eq!(replayed(&log, 1).await.unwrap().len(), 600, "{level:?} {slow:?}");
+        let calls = storage.calls.load(Ordering::SeqCst);
+        assert!(calls < 30, "{level:?} {slow:?}: {calls} calls, of which one can have 200 rows");
+    }
 }
 
-/// A recovery is given up if no read succeeds within the time to apply events. The next one begins
+/// A recovery is given up if no call succeeds within the time to apply events. The next one begins
 /// with the smaller parts of the last one, so it comes to an end also if only single rows can be
-/// read within a call.
+/// read or written within a call.
 #[tokio::test]
-async fn an_attempt_that_is_given_up_makes_the_next_one_read_less() {
-    let slow = SlowReads::with_events(200, Duration::from_millis(1_500)).await;
-    let (log, clock) = (slow.log(), slow.manual.clock());
-    let mut attempts = 1;
-    loop {
-        let start = clock.now();
-        match replayed(&log, 1).await {
-            Ok(events) => break assert_eq!(events.len(), 200),
-            Err(error) => assert!(matches!(error, Error::Storage(_)), "{error:?}"),
-        }
-        let took = clock.now() - start;
-        assert!(took <= Duration::from_secs(7), "attempt {attempts} took {took:?}");
-        attempts += 1;
-        assert!(attempts < 5, "the log is never read");
+async fn an_attempt_that_is_given_up_makes_the_next_one_do_less_at_once() {
+    for (level, slow) in CALLS {
+        let each_row = Duration::from_millis(1_500);
+        let storage = SlowStorage::with_events(level, 200, slow, each_row).await;
+        let attempts = storage.attempts(&storage.log(level), 200).await;
+        assert!(attempts > 1, "the storage was not slow: {level:?} {slow:?}");
     }
-    assert!(attempts > 1, "the storage was not slow");
+}
+
+/// A storage whose first put of rows gets no answer. The second one is done, and later ones are
+/// refused for good.
+#[derive(Debug)]
+struct RefusedPuts {
+    inner: SharedStorage,
+    puts: AtomicUsize,
+}
+
+impl StorageWrapper for RefusedPuts {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { atomic: None, ..self.inner.capabilities() }
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
+        if call.kind() == CallKind::PutOrdered {
+            match self.puts.fetch_add(1, Ordering::SeqCst) {
+                0 => return Err(istorage::Error::outcome_unknown("no answer")),
+                1 => {}
+                _ => return Err(istorage::Error::invalid("refused")),
+            }
+        }
+        call.send(&self.inner, deadline).await
+    }
+}
+
+/// The put of all rows may still land when the put of half of them was done. So the log is not
+/// settled if the other half is refused.
+#[tokio::test]
+async fn a_put_without_an_answer_is_not_settled_by_that_of_half_of_its_rows() {
+    let inner = storage().await;
+    for event in events(1, 1, 4, None) {
+        only_in_plog(&inner, TrustLevel::Two, &event).await;
+    }
+    let storage = Arc::new(RefusedPuts { inner, puts: AtomicUsize::new(0) });
+    let shared = Arc::clone(&storage) as SharedStorage;
+    let log = log_with(&shared, &Clock::system(), TrustLevel::Two);
+    let error = replayed(&log, 1).await.unwrap_err();
+    assert!(!error.is_lasting(), "{error:?}");
+    assert!(log.has_unsettled_writes());
+    assert_eq!(storage.puts.load(Ordering::SeqCst), 3);
 }

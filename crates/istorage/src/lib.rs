@@ -45,6 +45,7 @@ pub mod mem;
 mod metered;
 mod read_only;
 mod rows;
+mod rows_at_once;
 pub mod settle;
 mod storage;
 mod storage_ext;
@@ -62,6 +63,7 @@ pub use guarded::Guarded;
 pub use metered::Metered;
 pub use read_only::ReadOnlyDriver;
 pub use rows::{ExpiringRow, FoundRow, Key, Range, Row};
+pub use rows_at_once::RowsAtOnce;
 pub use storage::{
     AppStorage, Consistency, ExpiringRowStream, PartitionStream, RowStream, ServerTime,
     SharedStorage,

@@ -60,7 +60,7 @@ impl Log {
         let until = self.clock.now() + self.settings.apply_for;
         let written = match put.is_empty() {
             true => Ok(()),
-            false => self.put_ordered(&put, Some(until)).await,
+            false => self.put_in_parts(&put, &self.parts.log_puts, until).await,
         };
         self.note_applied(&written);
         written
@@ -84,7 +84,8 @@ impl Log {
         self.settle_writes_over_strays(&looked_at).await?;
         // These reads may be outdated. The conditions of the writes detect that.
         let keys: Vec<Key> = looked_at.iter().map(|write| write.key.clone()).collect();
-        let found = self.read_in_parts(&keys).await?;
+        let until = self.clock.now() + self.settings.apply_for;
+        let found = self.read_rows(&keys, until).await?;
         for (write, found) in looked_at.into_iter().zip(found) {
             let there = found.as_ref().map(|found| &found.value);
             // A row that was read is not lost, so a row that is already written counts as

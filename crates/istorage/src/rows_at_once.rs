@@ -1,0 +1,82 @@
+//! The number of rows of one call, for callers that must go on if the storage is slow.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+/// The largest number of rows of one call.
+const MOST_ROWS: usize = 4_096;
+
+/// The number of rows that are read or written by one call.
+///
+/// After a call that failed, the next call has half as many rows. After a call that took less than
+/// a quarter of its time, the next one has twice as many. So work on many rows goes on if the
+/// storage can do each row within one call. Work with calls of a fixed size would make the same
+/// call again and again, and fail.
+///
+/// Keep the value for as long as such calls are repeated: work that is given up and begun again
+/// then begins with the smaller calls. Use one value for one kind of call.
+#[derive(Debug)]
+pub struct RowsAtOnce(AtomicUsize);
+
+impl Default for RowsAtOnce {
+    fn default() -> RowsAtOnce {
+        RowsAtOnce(AtomicUsize::new(MOST_ROWS))
+    }
+}
+
+impl RowsAtOnce {
+    /// Returns the rows of the next call: the first ones of those that are left.
+    pub fn first<'r, R>(&self, left: &'r [R]) -> &'r [R] {
+        &left[..left.len().min(self.get())]
+    }
+
+    /// Notes that a call for so many rows has succeeded.
+    pub fn note_done(&self, rows: usize, took: Duration, timeout: Duration) {
+        if rows == self.get() && took < timeout / 4 {
+            self.set(rows * 2);
+        }
+    }
+
+    /// Notes that a call for so many rows has failed, because the storage was out of reach or too
+    /// slow. Returns whether the next call has fewer rows.
+    pub fn note_failed(&self, rows: usize) -> bool {
+        self.set(rows / 2);
+        rows > 1
+    }
+
+    fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, rows: usize) {
+        self.0.store(rows.clamp(1, MOST_ROWS), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn a_call_that_failed_halves_and_a_quick_full_one_doubles() {
+        let at_once = RowsAtOnce::default();
+        let rows = [(); 500];
+        let next = || at_once.first(&rows).len();
+        assert_eq!(next(), 500);
+        assert!(at_once.note_failed(500));
+        assert_eq!(next(), 250);
+        at_once.note_done(250, TIMEOUT / 4, TIMEOUT);
+        assert_eq!(next(), 250, "the call was not quick");
+        at_once.note_done(249, Duration::ZERO, TIMEOUT);
+        assert_eq!(next(), 250, "the call was not full");
+        at_once.note_done(250, TIMEOUT / 5, TIMEOUT);
+        assert_eq!(next(), 500);
+        assert!(at_once.note_failed(2));
+        assert!(!at_once.note_failed(1), "no call has fewer rows");
+        assert_eq!(next(), 1);
+    }
+}
