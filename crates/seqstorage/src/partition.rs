@@ -163,11 +163,19 @@ impl SeqStorage for PartitionStorage {
         };
         let numbers: Vec<LastNumber> = numbers.iter().map(last).collect();
         let (partition, epoch) = (self.log.partition(), self.log.epoch().0);
-        // The fence permits one write that takes at most one timeout. So all calls below share one
-        // deadline, a timeout after the permission.
-        self.log.wait_to_send().await.map_err(|lost| failed(lost.into()))?;
+        // The fence permits one write that takes at most one timeout, so each call asks.
+        let deadline = || async {
+            match self.log.wait_to_send().await {
+                Ok(()) => Ok(self.deadline()),
+                Err(lost) => Err(istorage::Error::closed().with_source(lost).into()),
+            }
+        };
         let offset = StoredOffset { partition, epoch, next: next.get() };
-        self.numbers.store(&numbers, offset, self.deadline()).await.map_err(not_numbered)
+        let stored = self.numbers.store(&numbers, offset, deadline).await;
+        stored.map_err(|error| match self.log.lost() {
+            Some(lost) => failed(lost.into()),
+            None => not_numbered(error),
+        })
     }
 
     fn events(&self, from: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>> {
@@ -197,7 +205,17 @@ fn logged(entry: &Entry) -> Result<LoggedEvent, StorageError> {
 
 #[cfg(test)]
 mod tests {
-    use eventlog::{DrawnNumber, Epoch, EventPlace, FencingEntry, Marker};
+    use std::{
+        num::NonZeroU16,
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
+
+    use clock::Clock;
+    use eventlog::{
+        DrawnNumber, Epoch, EventPlace, Fence, FencingEntry, LeadershipLost, LogSettings, Marker,
+    };
+    use istorage::{KeyspaceName, StorageDriver, mem::MemDriver};
 
     use super::*;
 
@@ -234,5 +252,49 @@ mod tests {
         let (before, first) = (FIRST_COUNTED_RECORD_ID - 1, FIRST_COUNTED_RECORD_ID);
         assert_eq!(drew(&[(1, 5), (2, before), (3, before), (256, 7)]), [(1, 5), (256, 7)]);
         assert_eq!(drew(&[(2, first), (3, first)]), [(2, first), (3, first)]);
+    }
+
+    /// A fence that permits some writes, and is lost then.
+    #[derive(Debug)]
+    struct ShortLeadership(AtomicUsize);
+
+    impl Fence for ShortLeadership {
+        fn epoch(&self) -> Epoch {
+            Epoch(1)
+        }
+
+        fn may_send(&self, _: Duration) -> bool {
+            let left = |left: usize| left.checked_sub(1);
+            self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok()
+        }
+
+        fn lost(&self) -> Option<LeadershipLost> {
+            let is_lost = self.0.load(Ordering::SeqCst) == 0;
+            is_lost.then(|| LeadershipLost("the time is over".into()))
+        }
+    }
+
+    /// Numbers and their offset take four calls of the storage.
+    #[tokio::test]
+    async fn each_call_asks_the_fence_and_its_loss_is_reported() {
+        let clock = Clock::system();
+        let keyspace = KeyspaceName::new("numbers").unwrap();
+        for calls in 0..5 {
+            let driver = MemDriver::new(clock.clone());
+            driver.create(&keyspace, Instant::FAR_FUTURE).await.unwrap();
+            let storage = driver.open(&keyspace, Instant::FAR_FUTURE).await.unwrap().unwrap();
+            let fence = Arc::new(ShortLeadership(AtomicUsize::new(calls)));
+            let settings = LogSettings::new(NonZeroU16::MIN);
+            let log = Log::new(storage, clock.clone(), fence, 0, settings);
+            let storage = PartitionStorage::in_view(Arc::new(log));
+            let numbers = [(NumberKey { ws: WsId(7), seq: SeqId(256) }, 5)];
+            let written = storage.write(&numbers, Offset::new(9).unwrap()).await;
+            let lost = written.err().map(|StorageError(error)| {
+                matches!(error.downcast_ref(), Some(eventlog::Error::LeadershipLost(_)))
+            });
+            assert_eq!(lost, (calls < 4).then_some(true), "{calls} calls");
+            let is_stored = storage.next_offset().await.unwrap() != Offset::FIRST;
+            assert_eq!(is_stored, calls > 2, "{calls} calls");
+        }
     }
 }

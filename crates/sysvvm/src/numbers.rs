@@ -11,7 +11,7 @@ use std::fmt;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::TryStreamExt;
-use istorage::{CorruptRow, Key, Order, Range, SharedStorage};
+use istorage::{CorruptRow, Key, Order, Range, RowsAtOnce, SharedStorage};
 
 use self::put::NumberPut;
 use crate::{AppNumber, Error, Result, layout};
@@ -124,6 +124,8 @@ pub struct NumberRows {
     storage: SharedStorage,
     clock: Clock,
     keys: Box<dyn NumberKeys>,
+    /// The number of rows that are put and read back together.
+    at_once: RowsAtOnce,
 }
 
 impl NumberRows {
@@ -133,7 +135,7 @@ impl NumberRows {
 
     /// Makes the numbers that are stored under these keys.
     pub fn new(storage: SharedStorage, clock: Clock, keys: Box<dyn NumberKeys>) -> NumberRows {
-        NumberRows { storage, clock, keys }
+        NumberRows { storage, clock, keys, at_once: RowsAtOnce::default() }
     }
 
     /// Returns the name of the place of the rows.
@@ -261,37 +263,49 @@ impl NumberRows {
     }
 
     /// Stores numbers that no event has, so that no lower ones are given. A stored number that is
-    /// higher stays.
+    /// higher stays. Makes the calls of [`NumberRows::store`].
     ///
     /// # Errors
-    /// Fails with errors of the storage. Then any of them may be stored, even later.
-    pub async fn raise(&self, numbers: &[LastNumber], deadline: Instant) -> Result<()> {
-        self.put_shown(self.puts_of(numbers)?, deadline).await
+    /// Fails with errors of the storage and of `deadline`. Then any of them may be stored, even
+    /// later.
+    pub async fn raise<D: Future<Output = Result<Instant>>>(
+        &self,
+        numbers: &[LastNumber],
+        deadline: impl Fn() -> D,
+    ) -> Result<()> {
+        self.put_in_parts(&self.puts_of(numbers)?, &deadline).await
     }
 
     /// Stores numbers and the offset. The offset is stored after the storage has shown all numbers.
     ///
+    /// Before each call of the storage, `deadline` permits the call and returns its deadline. After
+    /// a call that failed, the next calls are for fewer rows. So the numbers are stored if the
+    /// storage can do each single row within one call.
+    ///
     /// # Errors
-    /// Fails with errors of the storage. Then any part may be stored, even later, but never the
-    /// offset without its numbers.
-    pub async fn store(
+    /// Fails with errors of the storage and of `deadline`. Then any part may be stored, even later,
+    /// but never the offset without its numbers.
+    pub async fn store<D: Future<Output = Result<Instant>>>(
         &self,
         numbers: &[LastNumber],
         replayed: StoredOffset,
-        deadline: Instant,
+        deadline: impl Fn() -> D,
     ) -> Result<()> {
         let numbers = self.puts_of(numbers)?;
         let StoredOffset { partition, epoch, next } = replayed;
         let offset = NumberPut::of_offset(self.keys.offset(partition), epoch, next)?;
-        self.put_shown(numbers, deadline).await?;
-        self.put_shown(vec![offset], deadline).await
+        self.put_in_parts(&numbers, &deadline).await?;
+        self.put_in_parts(&[offset], &deadline).await
     }
 
     fn puts_of(&self, numbers: &[LastNumber]) -> Result<Vec<NumberPut>> {
         let put = |LastNumber { ws, seq, number }: &LastNumber| {
             NumberPut::of_number(self.sequence_key(*ws, *seq), *number)
         };
-        numbers.iter().map(put).collect()
+        let mut puts = numbers.iter().map(put).collect::<Result<Vec<_>>>()?;
+        // The numbers of a workspace share a storage partition, and should be in one part.
+        puts.sort_unstable_by(NumberPut::by_key);
+        Ok(puts)
     }
 }
 
@@ -314,65 +328,4 @@ fn corrupt(what: String, key: Key, found: Bytes, why: &str) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{sync::Arc, time::Duration};
-
-    use istorage::{CallKind, Fault, Faulty, KeyspaceName, StorageDriver, mem::MemDriver};
-
-    use super::*;
-
-    /// One call of the write fails, or seems to fail. If an offset is stored, all numbers in front
-    /// of it are stored.
-    #[tokio::test]
-    async fn no_offset_is_stored_without_its_numbers() {
-        let clock = Clock::system();
-        let deadline = clock.now() + Duration::from_secs(60);
-        for count in [3, 1_000] {
-            for (fails, fault) in [0, 1]
-                .into_iter()
-                .flat_map(|call| [(call, Fault::Unavailable), (call, Fault::AppliedButError)])
-            {
-                let driver = MemDriver::new(clock.clone());
-                let keyspace = KeyspaceName::new("numbers").unwrap();
-                driver.create(&keyspace, deadline).await.unwrap();
-                let storage = driver.open(&keyspace, deadline).await.unwrap().unwrap();
-                let mut call = 0;
-                let script = move |op| {
-                    let is_write = op == CallKind::PutOrdered;
-                    call += usize::from(is_write);
-                    if is_write && call == fails + 1 { fault } else { Fault::None }
-                };
-                let faulty = Faulty::scripted(storage, clock.clone(), script);
-                let rows = NumberRows::of_app(Arc::new(faulty), clock.clone(), AppNumber(1));
-                let numbers: Vec<LastNumber> =
-                    (0..count).map(|ws| LastNumber { ws, seq: 1, number: 7 }).collect();
-                let replayed = StoredOffset { partition: 0, epoch: 1, next: 9 };
-                rows.store(&numbers, replayed, deadline).await.unwrap_err();
-                let stored = rows.last(count - 1, &[1], deadline).await.unwrap();
-                if let Some(next) = rows.next_offset(0, deadline).await.unwrap() {
-                    assert_eq!((next, stored), (9, vec![Some(7)]));
-                }
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn raised_numbers_never_fall() {
-        let clock = Clock::system();
-        let deadline = clock.now() + Duration::from_secs(60);
-        let driver = MemDriver::new(clock.clone());
-        let keyspace = KeyspaceName::new("numbers").unwrap();
-        driver.create(&keyspace, deadline).await.unwrap();
-        let storage = driver.open(&keyspace, deadline).await.unwrap().unwrap();
-        let rows = NumberRows::of_app(storage, clock, AppNumber(1));
-        let raise = async |number| {
-            rows.raise(&[LastNumber { ws: 7, seq: 2, number }], deadline).await.unwrap();
-            rows.last(7, &[2], deadline).await.unwrap()
-        };
-        assert_eq!(raise(9).await, [Some(9)]);
-        assert_eq!(raise(8).await, [Some(9)]);
-        assert_eq!(raise(12).await, [Some(12)]);
-        rows.raise(&[], deadline).await.unwrap();
-        assert_eq!(rows.next_offset(0, deadline).await.unwrap(), None);
-    }
-}
+mod tests;

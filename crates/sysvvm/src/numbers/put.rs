@@ -7,18 +7,21 @@
 //!
 //! Invariant: `Ok` means that the storage has shown each number, or a higher one.
 
-use std::collections::BTreeMap;
+use std::{cmp::Ordering, collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use clock::Instant;
 use futures::{TryStreamExt, stream};
-use istorage::{Conditional, FoundRow, Key, Order, OrderedPut};
+use istorage::{Conditional, ErrorKind, FoundRow, Key, Order, OrderedPut};
 
 use super::{NO_NUMBER, NumberRows, StoredOffset, corrupt, number_in};
 use crate::{Error, Result};
 
 /// The number of conditional writes that are sent at a time, each of another storage partition.
 const CONDITIONAL_AT_ONCE: usize = 16;
+
+/// The time for which smaller parts are tried, after the last part that was stored.
+const TRY_FOR: Duration = Duration::from_secs(5);
 
 /// The number of bits of a stored offset. A row that was written conditionally has the epoch of its
 /// leader in the bits above.
@@ -68,6 +71,10 @@ impl NumberPut {
         })
     }
 
+    pub(super) fn by_key(&self, other: &NumberPut) -> Ordering {
+        self.key.cmp(&other.key)
+    }
+
     fn ordered(&self) -> OrderedPut {
         let value = Bytes::copy_from_slice(&self.value.to_be_bytes());
         OrderedPut { key: self.key.clone(), value, order: self.order, ttl: None }
@@ -106,6 +113,36 @@ impl HiddenRow {
 }
 
 impl NumberRows {
+    /// Writes numbers, each in another row, in parts. After a part that failed, the next part has
+    /// half as many rows.
+    ///
+    /// A simpler version writes all numbers by one call. A recovery has 500 numbers to store, and
+    /// the storage needs longer for them than a call may take. So each try makes the same call, and
+    /// fails.
+    pub(super) async fn put_in_parts<D: Future<Output = Result<Instant>>>(
+        &self,
+        mut left: &[NumberPut],
+        deadline: &impl Fn() -> D,
+    ) -> Result<()> {
+        let mut until = self.clock.now() + TRY_FOR;
+        while !left.is_empty() {
+            let part = self.at_once.first(left);
+            match self.put_shown(part, deadline).await {
+                Ok(()) => {
+                    left = &left[part.len()..];
+                    until = self.clock.now() + TRY_FOR;
+                }
+                Err(error) => {
+                    let has_fewer = is_retryable(&error) && self.at_once.note_failed(part.len());
+                    if !has_fewer || self.clock.now() >= until {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Writes numbers, each in another row, and reads the rows back. Writes each row conditionally
     /// that hides its number.
     ///
@@ -120,20 +157,25 @@ impl NumberRows {
     /// Another version asks whether a row hides ordered writes when it loads the number for a
     /// command, and does not read back. The number 10 is loaded; another program writes the row;
     /// the number 13 is put, and is hidden.
-    pub(super) async fn put_shown(&self, puts: Vec<NumberPut>, deadline: Instant) -> Result<()> {
-        if puts.is_empty() {
-            return Ok(());
-        }
-        self.storage.put_ordered(puts.iter().map(NumberPut::ordered).collect(), deadline).await?;
-        let hidden = self.hidden(puts, deadline).await?;
+    async fn put_shown<D: Future<Output = Result<Instant>>>(
+        &self,
+        puts: &[NumberPut],
+        deadline: &impl Fn() -> D,
+    ) -> Result<()> {
+        let until = deadline().await?;
+        let start = self.clock.now();
+        self.storage.put_ordered(puts.iter().map(NumberPut::ordered).collect(), until).await?;
+        let hidden = self.hidden(puts, deadline().await?).await?;
         if hidden.is_empty() {
+            let took = self.clock.now() - start;
+            self.at_once.note_done(puts.len(), took, until - start);
             return Ok(());
         }
         self.replace(&hidden, deadline).await?;
         // The outcomes of the conditional writes do not count: another leader may have stored a
         // higher number, and a storage may not show a write that it has applied.
-        let replaced = hidden.into_iter().map(|row| row.put).collect();
-        match self.hidden(replaced, deadline).await?.first() {
+        let replaced: Vec<_> = hidden.into_iter().map(|row| row.put).collect();
+        match self.hidden(&replaced, deadline().await?).await?.first() {
             None => Ok(()),
             Some(HiddenRow { put, .. }) => Err(not_shown(&self.name_of(&put.key))),
         }
@@ -181,11 +223,11 @@ impl NumberRows {
     }
 
     /// Reads rows that were put, and returns those that do not show their numbers.
-    async fn hidden(&self, puts: Vec<NumberPut>, deadline: Instant) -> Result<Vec<HiddenRow>> {
+    async fn hidden(&self, puts: &[NumberPut], deadline: Instant) -> Result<Vec<HiddenRow>> {
         let keys: Vec<Key> = puts.iter().map(|put| put.key.clone()).collect();
         let rows = self.storage.get_batch(&keys, deadline).await?;
         let mut hidden = Vec::new();
-        for (put, found) in puts.into_iter().zip(rows) {
+        for (put, found) in puts.iter().cloned().zip(rows) {
             if put.is_shown_by(found.as_ref()) {
                 continue;
             }
@@ -207,25 +249,34 @@ impl NumberRows {
 
     /// Writes rows conditionally, those of each storage partition together. A row that has changed
     /// is left, with those that are written together with it.
-    async fn replace(&self, hidden: &[HiddenRow], deadline: Instant) -> Result<()> {
+    async fn replace<D: Future<Output = Result<Instant>>>(
+        &self,
+        hidden: &[HiddenRow],
+        deadline: &impl Fn() -> D,
+    ) -> Result<()> {
         let most = self.storage.capabilities().conditional.rows;
         let mut writes: BTreeMap<&Bytes, Vec<Conditional>> = BTreeMap::new();
         for row in hidden {
             writes.entry(&row.put.key.pkey).or_default().push(row.write());
         }
-        let writes = writes.into_iter().map(Ok::<_, istorage::Error>);
+        let writes = writes.into_iter().map(Ok::<_, Error>);
         let written = stream::iter(writes).try_for_each_concurrent(
             CONDITIONAL_AT_ONCE,
             async |(pkey, ops)| {
                 for ops in ops.chunks(most) {
-                    let _outcome =
-                        self.storage.write_if(pkey.clone(), ops.to_vec(), deadline).await?;
+                    let until = deadline().await?;
+                    let _outcome = self.storage.write_if(pkey.clone(), ops.to_vec(), until).await?;
                 }
                 Ok(())
             },
         );
-        Ok(written.await?)
+        written.await
     }
+}
+
+fn is_retryable(error: &Error) -> bool {
+    use ErrorKind::{OutcomeUnknown, Unavailable};
+    matches!(error, Error::Storage(error) if matches!(error.kind(), Unavailable | OutcomeUnknown))
 }
 
 fn not_shown(what: &str) -> Error {

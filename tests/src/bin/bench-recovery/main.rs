@@ -4,7 +4,7 @@
 //! `cargo xtask bench recovery` starts the servers and runs this program. A table goes to stdout as
 //! Markdown, progress to stderr.
 
-use std::{num::NonZeroU16, sync::Arc, time::Duration};
+use std::{future::ready, num::NonZeroU16, sync::Arc, time::Duration};
 
 use clap::Parser;
 use clock::{Clock, WallTime};
@@ -177,7 +177,7 @@ async fn set_back(
         .map(|n| LastNumber { ws: workspace(partition, n), seq: 1, number: done })
         .collect();
     let replayed = StoredOffset { partition, epoch, next };
-    Ok(numbers.store(&lasts, replayed, shop_db.soon()).await?)
+    Ok(numbers.store(&lasts, replayed, || ready(Ok(shop_db.soon()))).await?)
 }
 
 /// The most memory that this process ever had.
