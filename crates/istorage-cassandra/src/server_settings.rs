@@ -13,7 +13,7 @@ use clock::Clock;
 use futures::future::{join_all, try_join_all};
 use istorage::{Error, ErrorKind, Result};
 use scylla::{client::session::Session, cluster::Node};
-use tracing::{info, warn};
+use tracing::warn;
 
 pub use self::problem::SettingProblem;
 use crate::{one_server::rows, routing::address};
@@ -98,7 +98,7 @@ pub(crate) async fn check(session: &Session, clock: &Clock, logs_in: bool) -> Re
     for settings in join_all(nodes.iter().map(ask)).await {
         let server = settings.server;
         if !settings.are_known() {
-            info!(%server, "server settings not known");
+            warn!(%server, "server settings not known");
         }
         for SettingProblem { setting, what, is_fatal } in settings.problems() {
             if is_fatal {
