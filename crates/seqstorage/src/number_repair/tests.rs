@@ -97,7 +97,7 @@ async fn an_event_that_is_not_applied_yet_counts() {
         in_plog(&storage, &event_of(WsId(11), 4, 4, 9)).await;
         if let Some(next) = stored {
             let offset = StoredOffset { partition: PARTITION, epoch: 4, next };
-            partition.numbers.store(&[], offset, SOON).await.unwrap();
+            partition.numbers.store(&[], offset, async || Ok(SOON)).await.unwrap();
         } else if is_damaged {
             damage(&storage, &partition, NumberPlace::Offset).await;
         }

@@ -49,6 +49,49 @@ async fn no_offset_is_stored_without_its_numbers() {
     }
 }
 
+/// Another program has written the row of a number, so that the row hides ordered writes. A
+/// call fails. If the offset is stored, the row shows its number all the same.
+#[tokio::test]
+async fn no_offset_is_stored_while_a_number_is_hidden() {
+    let clock = Clock::system();
+    let deadline = clock.now() + Duration::from_secs(60);
+    let replayed = |next| StoredOffset { partition: 0, epoch: 1, next };
+    let seven = LastNumber { ws: 1, seq: 1, number: 7 };
+    // The put, the read back, the conditional write and the read back of the number, and the
+    // put and the read back of the offset.
+    const CALLS: usize = 6;
+    let faults = [Fault::Unavailable, Fault::NotAppliedButError, Fault::AppliedButError];
+    let cases = (1..=CALLS + 1).flat_map(|fails| faults.map(|fault| (fails, fault)));
+    for (fails, fault) in cases {
+        let driver = MemDriver::new(clock.clone());
+        let keyspace = KeyspaceName::new("numbers").unwrap();
+        driver.create(&keyspace, deadline).await.unwrap();
+        let storage = driver.open(&keyspace, deadline).await.unwrap().unwrap();
+        let plain = NumberRows::of_app(Arc::clone(&storage), clock.clone(), AppNumber(1));
+        plain
+            .store(&[LastNumber { number: 3, ..seven }], replayed(4), || ready(Ok(deadline)))
+            .await
+            .unwrap();
+        let three = Bytes::copy_from_slice(&3_u64.to_be_bytes());
+        let key = plain.key(0, NumberPlace::Last { ws: 1, seq: 1 });
+        assert!(plain.replace_number(&key, three, 3, deadline).await.unwrap());
+
+        let mut calls = 0;
+        let script = move |_| {
+            calls += 1;
+            if calls == fails { fault } else { Fault::None }
+        };
+        let faulty = Faulty::scripted(storage, clock.clone(), script);
+        let rows = NumberRows::of_app(Arc::new(faulty), clock.clone(), AppNumber(1));
+        let stored = rows.store(&[seven], replayed(8), || ready(Ok(deadline))).await;
+        assert_eq!(stored.is_err(), fails <= CALLS, "{fails}, {fault:?}: {stored:?}");
+        let next = plain.next_offset(0, deadline).await.unwrap();
+        let number = plain.last(1, &[1], deadline).await.unwrap();
+        let is_right = next == Some(4) || number == [Some(7)];
+        assert!(is_right, "call {fails}, {fault:?}: {next:?} is stored, with {number:?}");
+    }
+}
+
 #[tokio::test]
 async fn raised_numbers_never_fall() {
     let clock = Clock::system();
