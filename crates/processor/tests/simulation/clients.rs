@@ -52,6 +52,10 @@ pub(crate) struct SentCommand {
 }
 
 impl SentCommand {
+    fn new(request: String, command: Command) -> SentCommand {
+        SentCommand { request, command, key: None, has_workspace: false, was_unknown: false }
+    }
+
     /// The workspace of the command.
     pub(crate) fn ws(&self) -> WsId {
         self.command.ws
@@ -152,6 +156,32 @@ impl Knowledge {
         }
     }
 
+    /// A command that makes another workspace, and a command with a key that goes to it at once.
+    pub(crate) fn pair(&mut self) -> [SentCommand; 2] {
+        let ws = self.later_workspace();
+        let create = create_workspace(ws, Instant::FAR_FUTURE);
+        let first = cud(ws, article("first"), Instant::FAR_FUTURE);
+        [(create, false), (first, true)].map(|(command, has_key)| {
+            self.requests += 1;
+            let mut sent = SentCommand::new(format!("r{}", self.requests), command);
+            if has_key {
+                sent.key = Some(sent.request.clone());
+                sent.command.idempotency_key = Some(repeat(&sent, "body"));
+            }
+            sent
+        })
+    }
+
+    /// Takes a command with a key whose outcome is unknown.
+    pub(crate) fn take_unsettled(&mut self) -> Option<SentCommand> {
+        self.unsettled.pop()
+    }
+
+    fn later_workspace(&mut self) -> u64 {
+        self.later += 1;
+        FIRST_LATER_WORKSPACE + PARTITIONS * (self.later - 1)
+    }
+
     /// The next command of a client.
     pub(crate) fn next(&mut self, dice: &Dice) -> SentCommand {
         let sent = self.any(dice);
@@ -162,7 +192,7 @@ impl Knowledge {
     fn any(&mut self, dice: &Dice) -> SentCommand {
         self.requests += 1;
         if dice.one_in(2)
-            && let Some(sent) = self.unsettled.pop()
+            && let Some(sent) = self.take_unsettled()
         {
             return sent;
         }
@@ -183,15 +213,13 @@ impl Knowledge {
         let command = match newest {
             Some(ws) => cud(ws, article("first"), Instant::FAR_FUTURE),
             None if dice.one_in(10) => {
-                let ws = FIRST_LATER_WORKSPACE + PARTITIONS * self.later;
-                (self.later, self.newest) = (self.later + 1, Some(ws));
+                let ws = self.later_workspace();
+                self.newest = Some(ws);
                 create_workspace(ws, Instant::FAR_FUTURE)
             }
             None => self.command(dice),
         };
-        let request = format!("r{}", self.requests);
-        let mut sent =
-            SentCommand { request, command, key: None, has_workspace: false, was_unknown: false };
+        let mut sent = SentCommand::new(format!("r{}", self.requests), command);
         if newest.is_some() || dice.one_in(2) {
             sent.key = Some(sent.request.clone());
             sent.command.idempotency_key = Some(repeat(&sent, "body"));

@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use clock::{Clock, Instant};
 use eventlog::Epoch;
 use istorage::{
-    Conditional, Consistency, FaultRates, Faulty, Guarded, Key, KeyspaceName, Result,
-    SharedStorage, StorageDriver, mem::MemDriver,
+    CallKind, Conditional, Consistency, Fault, FaultRates, Faulty, Guarded, Key, KeyspaceName,
+    Result, SharedStorage, StorageDriver, mem::MemDriver,
 };
 use shop::WriteSteps;
 
@@ -27,6 +27,9 @@ use crate::{
     plan::Plan,
     replicas::ReplicaDriver,
 };
+
+/// A time longer than any history.
+const NEVER: Duration = Duration::from_secs(1 << 30);
 
 /// The number of times that an operator tries to write a row again.
 const REPAIR_TRIES: usize = 10;
@@ -49,6 +52,8 @@ pub(crate) struct Database {
     /// Of this many conditional writes, one is accepted and committed later, if at all.
     one_open_in: Option<u64>,
     defect: Option<Defect>,
+    /// Whether the next conditional or atomic write lands only when all late writes land.
+    next_is_late: Arc<AtomicBool>,
     keyspaces: Mutex<BTreeMap<KeyspaceName, Keyspace>>,
 }
 
@@ -56,6 +61,8 @@ pub(crate) struct Database {
 #[derive(Clone, Debug)]
 struct Keyspace {
     faulty: Arc<Faulty>,
+    /// The storage behind `faulty`. It holds back a write if the history asks for it.
+    holding: Arc<Faulty>,
     open_writes: Arc<OpenWrites>,
 }
 
@@ -82,7 +89,7 @@ impl Database {
         };
         let [inner, observed, behind_faults] = drivers;
         let turns = CallTurns::new(clock.clone(), seed);
-        let keyspaces = Mutex::default();
+        let (keyspaces, next_is_late) = Default::default();
         Arc::new(Database {
             inner,
             observed,
@@ -94,6 +101,7 @@ impl Database {
             narrow,
             one_open_in,
             defect,
+            next_is_late,
             keyspaces,
         })
     }
@@ -125,18 +133,40 @@ impl Database {
         let turns = Arc::clone(&self.turns);
         let (side, late_write) = (Side::Database, Duration::ZERO);
         let inner = Arc::new(GatedStorage { inner, turns, side, late_write });
+        let next_is_late = Arc::clone(&self.next_is_late);
+        let script = move |kind| match kind {
+            CallKind::WriteIf | CallKind::WriteAtomic
+                if next_is_late.swap(false, Ordering::SeqCst) =>
+            {
+                Fault::AppliedLate(NEVER)
+            }
+            _ => Fault::None,
+        };
+        let holding = Arc::new(Faulty::scripted(inner, self.clock.clone(), script));
+        let inner = Arc::clone(&holding) as SharedStorage;
         let faulty = Arc::new(Faulty::seeded(inner, self.clock.clone(), seed, self.rates));
-        let opened = Keyspace { faulty: Arc::clone(&faulty), open_writes };
+        let opened = Keyspace { faulty: Arc::clone(&faulty), holding, open_writes };
         self.keyspaces().insert(keyspace.clone(), opened);
         Ok(Some(faulty))
+    }
+
+    /// The next conditional or atomic write gets no answer, and lands with the late writes.
+    pub(crate) fn make_next_write_late(&self) {
+        self.next_is_late.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether no such write has come since then.
+    pub(crate) fn awaits_late_write(&self) -> bool {
+        self.next_is_late.load(Ordering::SeqCst)
     }
 
     /// Lets all calls that are on their way arrive.
     pub(crate) async fn land_late_writes(&self) -> usize {
         let keyspaces = self.keyspaces().clone();
         let mut landed = 0;
-        for Keyspace { faulty, open_writes } in keyspaces.values() {
+        for Keyspace { faulty, holding, open_writes } in keyspaces.values() {
             landed += faulty.land_late_writes().await.len();
+            landed += holding.land_late_writes().await.len();
             landed += open_writes.settle_all().await;
         }
         landed
@@ -215,7 +245,10 @@ impl StorageDriver for NodeDriver {
         let is_at_work = Arc::clone(&self.is_at_work);
         let side = Side::Node { node: self.node, is_at_work, around };
         // The calls of a killed node may land after any time.
-        let late_write = Duration::from_secs(1);
+        let late_write = match database.defect {
+            Some(Defect::NotFenced) => Duration::ZERO,
+            _ => Duration::from_secs(1),
+        };
         let turns = Arc::clone(&database.turns);
         let gate = Arc::new(GatedStorage { inner, turns, side, late_write });
         // No call of a node outlives its deadline, also if no answer comes.

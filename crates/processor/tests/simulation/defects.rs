@@ -58,13 +58,15 @@ pub(crate) enum Defect {
     NoReadRepair,
     /// A recovery does not write the events of former leaders to the log again.
     AdoptedNotWritten,
+    /// The storage says that no write lands late, so no leader writes a fencing entry.
+    NotFenced,
     /// The fence is wrong, not the storage: two nodes lead at the same time, at the trust level at
     /// which only the fence is trusted.
     TwoLead,
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 18] = [
+    pub(crate) const ALL: [Defect; 19] = [
         Defect::NoConditions,
         Defect::LosesWrites,
         Defect::NoOrder,
@@ -82,6 +84,7 @@ impl Defect {
         Defect::OlderWrittenConditionally,
         Defect::NoReadRepair,
         Defect::AdoptedNotWritten,
+        Defect::NotFenced,
         Defect::TwoLead,
     ];
 }

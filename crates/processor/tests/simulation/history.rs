@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::{
     call_turns::{Dice, Idle},
-    clients::{Knowledge, PendingCommand},
+    clients::{Knowledge, PendingCommand, SentCommand},
     database::{Database, NodeDriver},
     defects::Defect,
     earlier_events, obstacles,
@@ -39,6 +39,10 @@ const READERS: usize = 2;
 /// as stuck.
 const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: u32 = 100_000;
+
+/// The steps after which a beginning that nothing moves is given up, and the tries of its client.
+const STEPS_OF_BEGINNING: u32 = 200;
+const TRIES_OF_BEGINNING: u32 = 3;
 
 /// The result of a history.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -118,6 +122,9 @@ pub(crate) fn run(seed: u64, defect: Option<Defect>, is_verbose: bool) -> Histor
     let (runtime, idle) = Idle::runtime();
     runtime.block_on(Box::pin(async {
         let mut history = History::new(seed, defect, idle, is_verbose).await;
+        if history.plan.begins_late {
+            history.begin_late().await;
+        }
         for _ in 0..history.plan.steps {
             history.step().await;
         }
@@ -211,6 +218,55 @@ impl History {
         }
     }
 
+    /// Begins with a group that makes a workspace, and writes into it. The write of the group gets
+    /// no answer, and its leader is killed. The client sends the second command again, which is
+    /// the first command of the next leader. Then the write may land.
+    ///
+    /// Other histories seldom have all of this: the next leader mostly writes an event first.
+    async fn begin_late(&mut self) {
+        self.lead().await;
+        self.until(History::is_ready).await;
+        self.database.make_next_write_late();
+        self.knowledge.pair().into_iter().for_each(|sent| self.send_command(sent));
+        self.until(|history| !history.database.awaits_late_write()).await;
+        self.kill(0).await;
+        self.rest().await;
+        self.lead().await;
+        for _ in 0..TRIES_OF_BEGINNING {
+            self.until(History::is_ready).await;
+            let Some(sent) = self.knowledge.take_unsettled() else { break };
+            self.send_command(sent);
+            self.until(|history| history.clients.iter().all(Option::is_none)).await;
+        }
+        if self.dice.one_in(2) {
+            let landed = self.database.land_late_writes().await;
+            self.note(&format!("{landed} land"));
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.leaders.last().is_some_and(|last| last.node.commands.status() == Status::Ready)
+    }
+
+    /// Lets calls go, and time pass, until something has happened or the steps are over.
+    async fn until(&mut self, has_happened: impl Fn(&History) -> bool) {
+        for _ in 0..STEPS_OF_BEGINNING {
+            if has_happened(self) {
+                return;
+            }
+            match self.database.turns.waiting() {
+                0 => self.pass(PAUSE).await,
+                waiting => self.let_go(self.dice.below(waiting as u64)),
+            }
+            self.rest().await;
+        }
+    }
+
+    fn let_go(&mut self, which: u64) {
+        let (who, what) = self.database.turns.let_go(which);
+        self.note(&format!("{who} {what}"));
+    }
+
     async fn step(&mut self) {
         if self.leaders.is_empty() {
             self.lead().await;
@@ -220,8 +276,7 @@ impl History {
             0..60 if waiting > 0 => {
                 let draws = if self.plan.old_wait { 4 } else { 1 };
                 let which = (0..draws).map(|_| self.dice.below(waiting as u64)).max().unwrap();
-                let (who, what) = self.database.turns.let_go(which);
-                self.note(&format!("{who} {what}"));
+                self.let_go(which);
             }
             0..74 => self.send(),
             74..80 => self.read(),
@@ -322,10 +377,21 @@ impl History {
     }
 
     fn send(&mut self) {
-        let Some(client) = (0..CLIENTS).find(|client| self.clients[*client].is_none()) else {
+        if self.clients.iter().all(Option::is_some) {
             return;
-        };
+        }
         let sent = self.knowledge.next(&self.dice);
+        self.send_command(sent);
+        // Both commands are then in one group.
+        if self.knowledge.follows() {
+            self.send();
+        }
+    }
+
+    /// Lets a client that waits for nothing send a command.
+    fn send_command(&mut self, sent: SentCommand) {
+        let free = (0..CLIENTS).find(|client| self.clients[*client].is_none());
+        let Some(client) = free else { return };
         let anybody = self.dice.of_slice(&self.leaders);
         let leader = anybody.filter(|_| self.dice.one_in(4)).or(self.leaders.last());
         let Some(Leader { epoch, node, .. }) = leader else { return };
@@ -341,10 +407,6 @@ impl History {
         self.note(&what);
         self.ledger.sent(&sent.request);
         self.clients[client] = Some(PendingCommand { sent, deadline, epoch, fence, task });
-        // Both commands are then in one group.
-        if self.knowledge.follows() {
-            self.send();
-        }
     }
 
     /// Lets a client read. If the history may lose events, clients know of no log and nothing is

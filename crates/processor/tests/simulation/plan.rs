@@ -39,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) has_repairs: bool,
     /// Whether a row is in the place of a new one at the end.
     pub(crate) has_obstacle: bool,
+    /// Whether the history begins with a write that lands after the next leader has begun.
+    pub(crate) begins_late: bool,
 }
 
 impl Plan {
@@ -117,6 +119,7 @@ impl Plan {
             one_open_in: one_open_in.filter(|_| may_be_open),
             has_repairs: dice.below(3) > 0,
             has_obstacle: dice.one_in(2) && reads_back,
+            begins_late: !is_trusted && seed % 8 == 4,
         }
     }
 
