@@ -58,7 +58,7 @@ const SCHEDULES_FOR_A_DEFECT: u64 = 2_000;
 const LOST_ROWS: u64 = 200;
 
 /// The number of seeds that are run twice.
-const REPLAYED: u64 = 50;
+const REPLAYED: u64 = 200;
 
 thread_local! {
     /// The first panic of a history, in any of its tasks.
