@@ -161,10 +161,7 @@ impl SeqStorage for PartitionStorage {
             seq: key.seq.0,
             number: *number,
         };
-        let mut numbers: Vec<LastNumber> = numbers.iter().map(last).collect();
-        // The sequencer keeps them in a map without an order. A simulation with the same seed must
-        // make the same calls.
-        numbers.sort_unstable_by_key(|last| (last.ws, last.seq));
+        let numbers: Vec<LastNumber> = numbers.iter().map(last).collect();
         let (partition, epoch) = (self.log.partition(), self.log.epoch().0);
         // The fence permits one write that takes at most one timeout, so each call asks.
         let deadline = || async {

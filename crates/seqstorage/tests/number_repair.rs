@@ -12,7 +12,8 @@ use eventlog::{
 };
 use isequencer::{NumberKey, SeqId, SeqStorage, standard::WLOG_OFFSET};
 use istorage::{AppStorageExt, Key, KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver};
-use seqstorage::{NumberRepairError, NumberRow, PartitionStorage, numbers_in_view};
+use seqstorage::{NumberRepairError, PartitionStorage, numbers_in_view};
+use sysvvm::NumberPlace;
 
 const PARTITION: u16 = 3;
 const PARTITIONS: NonZeroU16 = NonZeroU16::new(4).unwrap();
@@ -68,12 +69,13 @@ impl Scene {
         Scene { storage, numbers: PartitionStorage::in_view(Arc::new(log)) }
     }
 
-    /// Stores numbers, and the offset of the first event.
-    async fn store(&self, numbers: impl IntoIterator<Item = (u64, u16, u64)>) {
+    /// Stores numbers, and the offset of the next event to replay.
+    async fn store(&self, numbers: impl IntoIterator<Item = (u64, u16, u64)>, next: u64) {
         let key = |ws, seq| NumberKey { ws: isequencer::WsId(ws), seq: SeqId(seq) };
         let numbers: Vec<_> =
             numbers.into_iter().map(|(ws, seq, last)| (key(ws, seq), last)).collect();
-        self.numbers.write(&numbers, isequencer::Offset::FIRST).await.unwrap();
+        let next = isequencer::Offset::new(next).unwrap();
+        self.numbers.write(&numbers, next).await.unwrap();
     }
 
     /// Replaces the bytes of a row; `None` deletes it.
@@ -87,14 +89,14 @@ impl Scene {
     }
 
     /// Plans the repair of a row that was damaged.
-    async fn plan(&self, row: NumberRow, number: Option<u64>) -> Result<u64, NumberRepairError> {
+    async fn plan(
+        &self,
+        place: NumberPlace,
+        number: Option<u64>,
+    ) -> Result<u64, NumberRepairError> {
         let rows = numbers_in_view(Arc::clone(&self.storage), Clock::system(), PARTITION);
-        let key = match row {
-            NumberRow::Offset => rows.offset_key(PARTITION),
-            NumberRow::Last(ws, seq) => rows.sequence_key(ws.0, seq.0),
-        };
-        self.replace(key, Some(DAMAGED)).await;
-        Ok(self.numbers.plan_number(row, number, &[]).await?.number())
+        self.replace(rows.key(PARTITION, place), Some(DAMAGED)).await;
+        Ok(self.numbers.plan_number(place, number, &[]).await?.number())
     }
 }
 
@@ -122,8 +124,8 @@ async fn an_offset_is_repaired_only_behind_events_whose_numbers_are_all_stored()
     ];
     let all = stored.map(|(ws, seq, last, _)| (ws, seq, last));
     let scene = Scene::new(&events).await;
-    scene.store(all).await;
-    assert_eq!(scene.plan(NumberRow::Offset, Some(5)).await.unwrap(), 5);
+    scene.store(all, 1).await;
+    assert_eq!(scene.plan(NumberPlace::Offset, Some(5)).await.unwrap(), 5);
     for (low, (ws, seq, last, drawn_by)) in stored.into_iter().enumerate() {
         for is_absent in [false, true] {
             let scene = Scene::new(&events).await;
@@ -133,8 +135,8 @@ async fn an_offset_is_repaired_only_behind_events_whose_numbers_are_all_stored()
             } else {
                 numbers[low].2 -= 1;
             }
-            scene.store(numbers).await;
-            let planned = scene.plan(NumberRow::Offset, Some(5)).await;
+            scene.store(numbers, 1).await;
+            let planned = scene.plan(NumberPlace::Offset, Some(5)).await;
             assert!(
                 matches!(&planned, Err(NumberRepairError::NotStored(at)) if at.0 == drawn_by),
                 "number {last} of sequence {seq} of workspace {ws} is not stored: {planned:?}"
@@ -169,7 +171,8 @@ async fn a_safe_number_is_above_those_of_all_events_that_do_not_tell_theirs() {
         (vec![(2, Loss::Marked(LABELS, 9)), (3, Loss::Damaged), (4, Loss::Missing)], 5, 3),
     ] {
         let scene = Scene::new(&events).await;
-        scene.store([(WS, WLOG_OFFSET.0, 4), (WS, BILLS, 5)]).await;
+        // The log of the partition tells the numbers of events behind the stored offset.
+        scene.store([(WS, WLOG_OFFSET.0, 4), (WS, BILLS, 5)], 5).await;
         for (wlog, loss) in &losses {
             let new = match *loss {
                 Loss::Missing => None,
@@ -183,8 +186,8 @@ async fn a_safe_number_is_above_those_of_all_events_that_do_not_tell_theirs() {
             };
             scene.replace(AppRow::Wlog(WsId(WS), Offset(*wlog)).key(), new).await;
         }
-        let row = NumberRow::Last(WsId(WS), SeqId(BILLS));
-        let safe = scene.plan(row, None).await.unwrap();
+        let place = NumberPlace::Last { ws: WS, seq: BILLS };
+        let safe = scene.plan(place, None).await.unwrap();
         assert_eq!(safe, known + untold * MOST_RECORDS, "{losses:?}");
     }
 }
