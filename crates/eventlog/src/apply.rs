@@ -254,15 +254,20 @@ impl Log {
         conflict_error.map_or(Ok(()), |refused| Err(unanswered.map_or(refused, Error::from)))
     }
 
-    /// Waits before the same write is sent again, and returns the error of the last attempt. Fails
-    /// with this error if another attempt is useless or comes too late.
+    /// Waits before the same call is made again, and returns the error of the last attempt. Fails
+    /// with this error if another attempt is useless or comes too late: after `until`, and after
+    /// the time to apply events since a part was last done.
     pub(crate) async fn wait_to_retry(
         &self,
         pause: &mut Duration,
         until: Instant,
         error: istorage::Error,
     ) -> Result<istorage::Error> {
-        if !is_retryable(&error) || self.clock.now() + *pause >= until {
+        let until =
+            self.parts.done_at().map_or(until, |at| until.max(at + self.settings.apply_for));
+        let is_retryable =
+            matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);
+        if !is_retryable || self.clock.now() + *pause >= until {
             return Err(error.into());
         }
         self.set_last_error(Some(error.to_string()));
@@ -345,11 +350,6 @@ pub(crate) fn not_shown(row: AppRow) -> istorage::Error {
         "the storage does not show its last write of {row}: it has lost the write, or another program \
          has written or deleted the row with a time that is ahead"
     ))
-}
-
-/// Returns whether a read, or a write that may be sent again, may succeed later.
-pub(crate) fn is_retryable(error: &istorage::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown)
 }
 
 fn keys_of(writes: &[RowWrite]) -> Vec<Key> {

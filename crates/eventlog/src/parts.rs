@@ -14,7 +14,7 @@ use bytes::Bytes;
 use clock::Instant;
 use istorage::{FoundRow, Key, RowsAtOnce};
 
-use crate::{Log, Result, apply::is_retryable, log::MIN_PAUSE, plan::RowWrite};
+use crate::{Log, Result, log::MIN_PAUSE, plan::RowWrite};
 
 /// The number of rows of one call, for each kind of call. The number for small rows would be too
 /// high for large ones, such as those of the log. A log keeps the numbers after a replay that
@@ -30,7 +30,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    fn done_at(&self) -> Option<Instant> {
+    pub(crate) fn done_at(&self) -> Option<Instant> {
         *self.done_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,8 +82,11 @@ impl Log {
                     pause = MIN_PAUSE;
                 }
                 Err(error) => {
-                    let limits = (&mut pause, until);
-                    drop(self.wait_for_part(at_once, part.len(), limits, error).await?);
+                    self.note_failed_part(at_once, part.len(), start);
+                    // A call for fewer rows is made at once.
+                    let has_fewer = at_once.first(&keys[found.len()..]).len() < part.len();
+                    pause = if has_fewer { Duration::ZERO } else { pause.max(MIN_PAUSE) };
+                    drop(self.wait_to_retry(&mut pause, until, error).await?);
                     was_retried = true;
                 }
             }
@@ -128,8 +131,10 @@ impl Log {
                     pause = MIN_PAUSE;
                 }
                 Err(error) => {
-                    let limits = (&mut pause, until);
-                    match self.wait_for_part(at_once, part.len(), limits, error).await {
+                    self.note_failed_part(at_once, part.len(), start);
+                    let has_fewer = at_once.first(left).len() < part.len();
+                    pause = if has_fewer { Duration::ZERO } else { pause.max(MIN_PAUSE) };
+                    match self.wait_to_retry(&mut pause, until, error).await {
                         Ok(error) => failed = Some(error),
                         Err(error) if error.is_lasting() => {
                             return Err(failed.map_or(error, Into::into));
@@ -151,22 +156,7 @@ impl Log {
         self.parts.set_done_at(now);
     }
 
-    /// Waits before the next call after one that failed, and returns its error. A call for fewer
-    /// rows is made at once. Fails with this error if another call is useless or comes too late.
-    async fn wait_for_part(
-        &self,
-        at_once: &RowsAtOnce,
-        rows: usize,
-        (pause, until): (&mut Duration, Instant),
-        error: istorage::Error,
-    ) -> Result<istorage::Error> {
-        let apply_for = self.settings.apply_for;
-        let until = self.parts.done_at().map_or(until, |done| until.max(done + apply_for));
-        let has_fewer = is_retryable(&error) && at_once.note_failed(rows);
-        if has_fewer && self.clock.now() < until {
-            self.set_last_error(Some(error.to_string()));
-            return Ok(error);
-        }
-        self.wait_to_retry(pause, until, error).await
+    fn note_failed_part(&self, at_once: &RowsAtOnce, rows: usize, start: Instant) {
+        at_once.note_failed(rows, self.clock.now() - start, self.reader.timeout());
     }
 }

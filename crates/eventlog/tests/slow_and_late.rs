@@ -231,6 +231,7 @@ async fn an_attempt_that_is_given_up_makes_the_next_one_do_less_at_once() {
 #[derive(Debug)]
 struct RefusedPuts {
     inner: SharedStorage,
+    manual: ManualClock,
     puts: AtomicUsize,
 }
 
@@ -246,12 +247,15 @@ impl StorageWrapper for RefusedPuts {
     async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<CallAnswer> {
         if call.kind() == CallKind::PutOrdered {
             match self.puts.fetch_add(1, Ordering::SeqCst) {
-                0 => return Err(istorage::Error::outcome_unknown("no answer")),
+                0 => {
+                    self.manual.advance(deadline - self.manual.clock().now());
+                    return Err(istorage::Error::outcome_unknown("no answer"));
+                }
                 1 => {}
                 _ => return Err(istorage::Error::invalid("refused")),
             }
         }
-        call.send(&self.inner, deadline).await
+        call.send(&self.inner, Instant::FAR_FUTURE).await
     }
 }
 
@@ -263,9 +267,10 @@ async fn a_put_without_an_answer_is_not_settled_by_that_of_half_of_its_rows() {
     for event in events(1, 1, 4, None) {
         only_in_plog(&inner, TrustLevel::Two, &event).await;
     }
-    let storage = Arc::new(RefusedPuts { inner, puts: AtomicUsize::new(0) });
+    let (manual, puts) = (ManualClock::new(0), AtomicUsize::new(0));
+    let storage = Arc::new(RefusedPuts { inner, manual, puts });
     let shared = Arc::clone(&storage) as SharedStorage;
-    let log = log_with(&shared, &Clock::system(), TrustLevel::Two);
+    let log = log_with(&shared, &storage.manual.clock(), TrustLevel::Two);
     let error = replayed(&log, 1).await.unwrap_err();
     assert!(!error.is_lasting(), "{error:?}");
     assert!(log.has_unsettled_writes());

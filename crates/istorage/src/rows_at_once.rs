@@ -10,8 +10,8 @@ const MOST_ROWS: usize = 4_096;
 
 /// The number of rows that are read or written by one call.
 ///
-/// After a call that failed, the next call has half as many rows. After a call that took less than
-/// a quarter of its time, the next one has twice as many. So work on many rows goes on if the
+/// After a call that failed late, the next call has half as many rows. After a call that took less
+/// than half of its time, the next one has twice as many. So work on many rows goes on if the
 /// storage can do each row within one call. Work with calls of a fixed size would make the same
 /// call again and again, and fail.
 ///
@@ -34,16 +34,17 @@ impl RowsAtOnce {
 
     /// Notes that a call for so many rows has succeeded.
     pub fn note_done(&self, rows: usize, took: Duration, timeout: Duration) {
-        if rows == self.get() && took < timeout / 4 {
+        if rows >= self.get() && took < timeout / 2 {
             self.set(rows * 2);
         }
     }
 
-    /// Notes that a call for so many rows has failed, because the storage was out of reach or too
-    /// slow. Returns whether the next call has fewer rows.
-    pub fn note_failed(&self, rows: usize) -> bool {
-        self.set(rows / 2);
-        rows > 1
+    /// Notes that a call for so many rows has failed. If it failed early, its rows are not the
+    /// reason: a storage that is out of reach fails each call, whatever its size.
+    pub fn note_failed(&self, rows: usize, took: Duration, timeout: Duration) {
+        if took >= timeout / 2 {
+            self.set(self.get().min(rows / 2));
+        }
     }
 
     fn get(&self) -> usize {
@@ -62,21 +63,25 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(2);
 
     #[test]
-    fn a_call_that_failed_halves_and_a_quick_full_one_doubles() {
+    fn a_call_that_failed_late_halves_and_a_quick_full_one_doubles() {
         let at_once = RowsAtOnce::default();
         let rows = [(); 500];
         let next = || at_once.first(&rows).len();
+        let (slow, quick) = (TIMEOUT / 2, TIMEOUT / 3);
         assert_eq!(next(), 500);
-        assert!(at_once.note_failed(500));
+        at_once.note_failed(500, quick, TIMEOUT);
+        assert_eq!(next(), 500, "the call failed early");
+        at_once.note_failed(500, slow, TIMEOUT);
         assert_eq!(next(), 250);
-        at_once.note_done(250, TIMEOUT / 4, TIMEOUT);
+        at_once.note_failed(500, slow, TIMEOUT);
+        assert_eq!(next(), 250, "a call that began earlier says nothing new");
+        at_once.note_done(250, slow, TIMEOUT);
         assert_eq!(next(), 250, "the call was not quick");
-        at_once.note_done(249, Duration::ZERO, TIMEOUT);
+        at_once.note_done(249, quick, TIMEOUT);
         assert_eq!(next(), 250, "the call was not full");
-        at_once.note_done(250, TIMEOUT / 5, TIMEOUT);
+        at_once.note_done(250, quick, TIMEOUT);
         assert_eq!(next(), 500);
-        assert!(at_once.note_failed(2));
-        assert!(!at_once.note_failed(1), "no call has fewer rows");
+        at_once.note_failed(1, TIMEOUT, TIMEOUT);
         assert_eq!(next(), 1);
     }
 }

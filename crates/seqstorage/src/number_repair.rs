@@ -228,22 +228,22 @@ impl PartitionStorage {
         number: Option<u64>,
         of_id: &[Sequence],
     ) -> Result<u64, NumberRepairError> {
-        let LoggedNumbers { last, known, untold } = self.logged_numbers(ws, seq).await?;
-        let (not_stored, told_to) = self.not_stored_number(ws, seq, last).await?;
+        let mut logged = self.logged_numbers(ws, seq).await?;
+        let end = logged.last;
+        let not_stored = self.add_not_stored(ws, seq, &mut logged).await?;
         if seq == standard::WLOG_OFFSET {
-            let last = self.before_strays(ws, last).await?.max(not_stored);
+            let last = self.before_strays(ws, end).await?.max(not_stored);
             let number = number.unwrap_or(last);
             return match number == last {
                 true => Ok(number),
                 false => Err(NumberRepairError::NotLastEvent { last }),
             };
         }
-        let known = known.max(not_stored);
-        // Events behind those that tell their numbers, which may be missing in both logs. They may
-        // have drawn numbers, too.
+        // Events at the end, which may be missing in both logs, may have drawn numbers, too.
         let ends = self.numbers.last(ws.0, &[standard::WLOG_OFFSET.0], self.deadline()).await?;
         let end_of_log = ends.first().copied().flatten().unwrap_or(0);
-        let untold = untold + end_of_log.saturating_sub(told_to);
+        let LoggedNumbers { last, known, untold } = logged;
+        let untold = untold + end_of_log.saturating_sub(last);
         let ends = of_id.iter().map(last_of);
         let end = ends.max().unwrap_or(istorage::Order::MAX);
         let starts = of_id.iter().filter_map(|sequence| sequence.after(known));
@@ -282,39 +282,40 @@ impl PartitionStorage {
         Ok(last)
     }
 
-    /// Returns the highest number of a sequence that the events from the stored offset on drew; 0
-    /// if they drew none. Also returns the offset up to which all events behind `end`, the end of
-    /// the log of the workspace, tell their numbers. If the stored offset is damaged, the whole log
-    /// is read.
+    /// Adds the events from the stored offset on, as the log of the partition has them, and returns
+    /// the highest number that they drew; 0 if they drew none. If the stored offset is damaged, the
+    /// whole log is read.
     ///
     /// A simpler version asks only the log of the workspace. The leader writes event 7 into the log
     /// of the partition, and crashes; the next leader meets the damaged number before it has
     /// applied event 7. So the number that event 7 drew would be refused.
-    async fn not_stored_number(
+    async fn add_not_stored(
         &self,
         ws: WsId,
         seq: SeqId,
-        end: u64,
-    ) -> Result<(u64, u64), NumberRepairError> {
+        logged: &mut LoggedNumbers,
+    ) -> Result<u64, NumberRepairError> {
         let key = self.numbers.key(self.log.partition(), NumberPlace::Offset);
         let stored = self.numbers.row(&key, self.deadline()).await?;
         let next = stored.and_then(|bytes| sysvvm::offset_in(&bytes));
         let mut entries = self.log.entries(next.map_or(Offset::FIRST, Offset));
-        let (mut known, mut told_to) = (0, end);
+        let mut highest = 0;
         loop {
             let entry = match entries.try_next().await {
                 Ok(Some((entry, _))) => entry,
                 // The recovery stops there, too. When the row is repaired, the recovery counts the
                 // numbers of this event and of those behind it. A refusal would be a deadlock,
                 // because to mark the event takes the stored numbers.
-                Ok(None) | Err(eventlog::Error::DamagedRow(_)) => return Ok((known, told_to)),
+                Ok(None) | Err(eventlog::Error::DamagedRow(_)) => return Ok(highest),
                 Err(error) => return Err(error.into()),
             };
             let Some(place) = entry.place().filter(|place| place.ws == ws) else { continue };
-            let drawn = drawn_of(&entry, seq);
-            known = known.max(drawn.unwrap_or(0));
-            if place.wlog.0 == told_to + 1 && tells(&entry, drawn) {
-                told_to = place.wlog.0;
+            let drawn = drawn_of(&entry, seq).unwrap_or(0);
+            highest = highest.max(drawn);
+            // The log of the workspace has the other events already.
+            match place.wlog.0 > logged.last {
+                true => logged.add(place.wlog, Some(&entry), seq),
+                false => logged.known = logged.known.max(drawn),
             }
         }
     }
@@ -333,27 +334,33 @@ impl PartitionStorage {
             let entry = Entry::from_bytes(&bytes).ok();
             let entry = entry
                 .filter(|entry| entry.place().is_some_and(|at| (at.ws, at.wlog) == (ws, offset)));
-            // An event that is missing may have drawn numbers, too.
-            logged.untold += offset.0 - logged.last - 1;
-            logged.last = offset.0;
-            let drawn = entry.as_ref().and_then(|entry| drawn_of(entry, seq));
-            logged.known = logged.known.max(drawn.unwrap_or(0));
-            let is_told = entry.is_some_and(|entry| tells(&entry, drawn));
-            logged.untold += u64::from(!is_told);
+            logged.add(offset, entry.as_ref(), seq);
         }
         Ok(logged)
     }
 }
 
-/// What the log of a workspace tells about the numbers of a sequence.
+/// What the logs tell about the numbers of a sequence of a workspace.
 #[derive(Debug, Default)]
 struct LoggedNumbers {
-    /// The offset of the last row.
+    /// The offset of the last event in the log of the workspace.
     last: u64,
     /// The highest number that an event drew.
     known: u64,
     /// The number of events that do not tell what they drew: they are missing, damaged or marked.
     untold: u64,
+}
+
+impl LoggedNumbers {
+    /// Adds the next event; `None` if it cannot be read. The events in front of it that are missing
+    /// may have drawn numbers, too.
+    fn add(&mut self, Offset(offset): Offset, entry: Option<&Entry>, seq: SeqId) {
+        let drawn = entry.and_then(|entry| drawn_of(entry, seq));
+        let is_told = entry.is_some_and(|entry| tells(entry, drawn));
+        self.untold += offset - self.last - 1 + u64::from(!is_told);
+        self.last = offset;
+        self.known = self.known.max(drawn.unwrap_or(0));
+    }
 }
 
 /// The last number of a sequence that an entry drew.

@@ -113,18 +113,23 @@ impl HiddenRow {
 }
 
 impl NumberRows {
-    /// Writes numbers, each in another row, in parts. After a part that failed, the next part has
+    /// Writes numbers, each in another row, in parts. If a part takes too long, the next part has
     /// half as many rows.
     ///
     /// A simpler version writes all numbers by one call. A recovery has 500 numbers to store, and
     /// the storage needs longer for them than a call may take. So each try makes the same call, and
     /// fails.
+    ///
+    /// Invariant: an attempt without an answer is not forgotten. In another version the put of 500
+    /// numbers gets no answer, and a smaller part meets a damaged row; the version returns the
+    /// error of the damaged row, which leaves no write open. So the first put may land under the
+    /// next leader.
     pub(super) async fn put_in_parts<D: Future<Output = Result<Instant>>>(
         &self,
         mut left: &[NumberPut],
         deadline: &impl Fn() -> D,
     ) -> Result<()> {
-        let mut until = self.clock.now() + TRY_FOR;
+        let (mut until, mut failed) = (self.clock.now() + TRY_FOR, None);
         while !left.is_empty() {
             let part = self.at_once.first(left);
             match self.put_shown(part, deadline).await {
@@ -133,10 +138,11 @@ impl NumberRows {
                     until = self.clock.now() + TRY_FOR;
                 }
                 Err(error) => {
-                    let has_fewer = is_retryable(&error) && self.at_once.note_failed(part.len());
-                    if !has_fewer || self.clock.now() >= until {
-                        return Err(error);
+                    let has_fewer = self.at_once.first(left).len() < part.len();
+                    if !is_retryable(&error) || !has_fewer || self.clock.now() >= until {
+                        return Err(failed.unwrap_or(error));
                     }
+                    failed = Some(error);
                 }
             }
         }
@@ -164,11 +170,18 @@ impl NumberRows {
     ) -> Result<()> {
         let until = deadline().await?;
         let start = self.clock.now();
-        self.storage.put_ordered(puts.iter().map(NumberPut::ordered).collect(), until).await?;
-        let hidden = self.hidden(puts, deadline().await?).await?;
+        let hidden = async {
+            self.storage.put_ordered(puts.iter().map(NumberPut::ordered).collect(), until).await?;
+            self.hidden(puts, deadline().await?).await
+        };
+        let hidden = hidden.await;
+        let (took, timeout) = (self.clock.now() - start, until - start);
+        match hidden.is_ok() {
+            true => self.at_once.note_done(puts.len(), took, timeout),
+            false => self.at_once.note_failed(puts.len(), took, timeout),
+        }
+        let hidden = hidden?;
         if hidden.is_empty() {
-            let took = self.clock.now() - start;
-            self.at_once.note_done(puts.len(), took, until - start);
             return Ok(());
         }
         self.replace(&hidden, deadline).await?;
