@@ -102,7 +102,12 @@ impl Plan {
             _ => dice.one_in(2).then_some(8),
         };
         let has_replicas = has_steps(narrow) && (dice.one_in(2) || needs_replicas);
-        let lost_one_in = [2, 4, 8][within(dice, 3)];
+        let drawn = [2, 4, 8][within(dice, 3)];
+        let lost_one_in = match defect {
+            // Of fewer losses, few leave a row to one replica. With more, leaders hardly work.
+            Some(Defect::AdoptedNotWritten) => 4,
+            _ => drawn,
+        };
         let is_lost = overlaps || is_late && !is_waited_for;
         Plan {
             settings: settings(level, dice),
