@@ -105,8 +105,8 @@ async fn answers_are_measured_against_the_last_event_of_a_long_log() {
     }
 }
 
-/// A storage whose calls of some kinds take a time for each row, and fail at their deadline. It has
-/// no atomic writes.
+/// A storage with calls that take a time for each row, and fail at their deadline. It has no atomic
+/// writes.
 #[derive(Debug)]
 struct SlowStorage {
     inner: SharedStorage,
@@ -226,8 +226,8 @@ async fn an_attempt_that_is_given_up_makes_the_next_one_do_less_at_once() {
     }
 }
 
-/// A storage whose first put of rows gets no answer. The second one is done, and later ones are
-/// refused for good.
+/// The first put of rows gets no answer. The second one is done, and later ones are refused for
+/// good.
 #[derive(Debug)]
 struct RefusedPuts {
     inner: SharedStorage,

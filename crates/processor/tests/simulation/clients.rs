@@ -172,7 +172,7 @@ impl Knowledge {
         })
     }
 
-    /// Takes a command with a key whose outcome is unknown.
+    /// Takes a command with a key and an unknown outcome.
     pub(crate) fn take_unsettled(&mut self) -> Option<SentCommand> {
         self.unsettled.pop()
     }

@@ -113,7 +113,7 @@ async fn raised_numbers_never_fall() {
     assert_eq!(rows.next_offset(0, deadline).await.unwrap(), None);
 }
 
-/// A storage whose calls take a time for each row, and fail at their deadline.
+/// A storage with calls that take a time for each row, and fail at their deadline.
 #[derive(Debug)]
 struct SlowStorage {
     inner: SharedStorage,
