@@ -157,6 +157,6 @@ impl Log {
     }
 
     fn note_failed_part(&self, at_once: &RowsAtOnce, rows: usize, start: Instant) {
-        at_once.note_failed(rows, self.clock.now() - start, self.reader.timeout());
+        at_once.note_failed(rows, self.clock.now() - start);
     }
 }

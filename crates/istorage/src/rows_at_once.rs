@@ -8,10 +8,15 @@ use std::{
 /// The largest number of rows of one call.
 const MOST_ROWS: usize = 4_096;
 
+/// A call that failed sooner failed for another reason than its rows. A storage that is out of
+/// reach fails each call, whatever its size. A server gives up a call that takes too long only
+/// after its own timeout, which may be a small part of that of the caller.
+const EARLY: Duration = Duration::from_millis(100);
+
 /// The number of rows that are read or written by one call.
 ///
-/// After a call that failed late, the next call has half as many rows. After a call that took less
-/// than half of its time, the next one has twice as many. So work on many rows goes on if the
+/// After a call that took a while and failed, the next call has half as many rows. After a call that
+/// took less than half of its time, the next one has twice as many. So work on many rows goes on if the
 /// storage can do each row within one call. Work with calls of a fixed size would make the same
 /// call again and again, and fail.
 ///
@@ -39,10 +44,9 @@ impl RowsAtOnce {
         }
     }
 
-    /// Notes that a call for so many rows has failed. If it failed early, its rows are not the
-    /// reason: a storage that is out of reach fails each call, whatever its size.
-    pub fn note_failed(&self, rows: usize, took: Duration, timeout: Duration) {
-        if took >= timeout / 2 {
+    /// Notes that a call for so many rows has failed.
+    pub fn note_failed(&self, rows: usize, took: Duration) {
+        if took >= EARLY {
             self.set(self.get().min(rows / 2));
         }
     }
@@ -63,17 +67,19 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(2);
 
     #[test]
-    fn a_call_that_failed_late_halves_and_a_quick_full_one_doubles() {
+    fn a_call_that_failed_after_a_while_halves_and_a_quick_full_one_doubles() {
         let at_once = RowsAtOnce::default();
         let rows = [(); 500];
         let next = || at_once.first(&rows).len();
         let (slow, quick) = (TIMEOUT / 2, TIMEOUT / 3);
+        let failed_at_once = EARLY / 2;
         assert_eq!(next(), 500);
-        at_once.note_failed(500, quick, TIMEOUT);
+        at_once.note_failed(500, failed_at_once);
         assert_eq!(next(), 500, "the call failed early");
-        at_once.note_failed(500, slow, TIMEOUT);
+        // The server gave the call up long before the caller.
+        at_once.note_failed(500, EARLY);
         assert_eq!(next(), 250);
-        at_once.note_failed(500, slow, TIMEOUT);
+        at_once.note_failed(500, slow);
         assert_eq!(next(), 250, "a call that began earlier says nothing new");
         at_once.note_done(250, slow, TIMEOUT);
         assert_eq!(next(), 250, "the call was not quick");
@@ -81,7 +87,7 @@ mod tests {
         assert_eq!(next(), 250, "the call was not full");
         at_once.note_done(250, quick, TIMEOUT);
         assert_eq!(next(), 500);
-        at_once.note_failed(1, TIMEOUT, TIMEOUT);
+        at_once.note_failed(1, TIMEOUT);
         assert_eq!(next(), 1);
     }
 }

@@ -312,7 +312,7 @@ impl PartitionStorage {
             let Some(place) = entry.place().filter(|place| place.ws == ws) else { continue };
             let drawn = drawn_of(&entry, seq).unwrap_or(0);
             highest = highest.max(drawn);
-            // The log of the workspace has the other events already.
+            // Other events are counted already, also as missing in the log of the workspace.
             match place.wlog.0 > logged.last {
                 true => logged.add(place.wlog, Some(&entry), seq),
                 false => logged.known = logged.known.max(drawn),

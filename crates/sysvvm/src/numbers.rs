@@ -279,7 +279,7 @@ impl NumberRows {
     /// Stores numbers and the offset. The offset is stored after the storage has shown all numbers.
     ///
     /// Before each call of the storage, `deadline` permits the call and returns its deadline. After
-    /// a call that failed, the next calls are for fewer rows. So the numbers are stored if the
+    /// a call that took a while and failed, the next calls are for fewer rows. So the numbers are stored if the
     /// storage can do each single row within one call.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 
 use clock::{Clock, Instant, WallTime};
 use eventlog::{
-    DrawnNumber, Epoch, Event, EventPlace, Log, LogSettings, SingleNodeFence, TrustLevel,
+    DrawnNumber, Epoch, Event, EventPlace, Log, LogSettings, Marker, SingleNodeFence, TrustLevel,
 };
 use istorage::{
     AppStorageExt, KeyspaceName, Order, OrderedPut, SharedStorage, StorageDriver, mem::MemDriver,
@@ -117,6 +117,27 @@ async fn an_event_that_is_not_applied_yet_counts() {
         let low = refused(&partition, TICKETS, 29).await;
         assert!(matches!(low, NumberRepairError::TooLow { known: 30, .. }), "{low:?}, {what}");
     }
+}
+
+/// An operator marked event 2 without the number that it drew, and no leader has applied the marker
+/// yet. Event 3 is in neither log, and event 4 is in that of the partition.
+#[tokio::test]
+async fn a_marker_that_is_not_applied_yet_tells_nothing() {
+    let (storage, partition) = partition().await;
+    in_plog(&storage, &event(4, 1)).await;
+    in_wlog(&storage, &event(4, 1)).await;
+    let marker = Marker {
+        place: event(4, 2).place,
+        marked: Epoch(4),
+        drawn: vec![DrawnNumber { seq: standard::WLOG_OFFSET.0, last: 2 }],
+        bytes: DAMAGED,
+    };
+    let key = AppRow::Plog(PARTITION, Offset(2)).key();
+    insert(&storage, key, Entry::Marker(marker).to_bytes()).await;
+    damage(&storage, &partition, place(TICKETS)).await;
+    assert_eq!(planned(&partition, TICKETS).await, 10 + MOST_RECORDS);
+    in_plog(&storage, &event_of(WS, 4, 3, 4)).await;
+    assert_eq!(planned(&partition, TICKETS).await, 40 + 2 * MOST_RECORDS);
 }
 
 /// The next event of the workspace takes the place of a stray. An offset above it would leave a

@@ -178,7 +178,7 @@ impl NumberRows {
         let (took, timeout) = (self.clock.now() - start, until - start);
         match hidden.is_ok() {
             true => self.at_once.note_done(puts.len(), took, timeout),
-            false => self.at_once.note_failed(puts.len(), took, timeout),
+            false => self.at_once.note_failed(puts.len(), took),
         }
         let hidden = hidden?;
         if hidden.is_empty() {

@@ -219,3 +219,52 @@ async fn numbers_are_stored_if_each_call_can_have_a_single_row() {
     let stored = rows.last(30, &[1], Instant::FAR_FUTURE).await.unwrap();
     assert_eq!(stored, [Some(7)]);
 }
+
+/// The first put gets no answer, the second one is done, and later ones are refused for good.
+#[derive(Debug)]
+struct RefusedPuts {
+    inner: SharedStorage,
+    manual: ManualClock,
+    puts: Mutex<usize>,
+}
+
+impl StorageWrapper for RefusedPuts {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn call(&self, call: Call<'_>, deadline: Instant) -> istorage::Result<CallAnswer> {
+        if call.kind() == CallKind::PutOrdered {
+            let put = *self.puts.lock().unwrap();
+            *self.puts.lock().unwrap() += 1;
+            match put {
+                0 => {
+                    self.manual.advance(deadline - self.manual.clock().now());
+                    return Err(istorage::Error::outcome_unknown("no answer"));
+                }
+                1 => {}
+                _ => return Err(istorage::Error::invalid("refused")),
+            }
+        }
+        call.send(&self.inner, Instant::FAR_FUTURE).await
+    }
+}
+
+/// The put of all numbers may still land when the put of half of them was done. So the error is not
+/// that of the other half, which leaves no write open. The offset is not stored.
+#[tokio::test]
+async fn a_put_without_an_answer_is_not_forgotten() {
+    let SlowStorage { inner, manual, .. } =
+        Arc::into_inner(SlowStorage::new(Duration::ZERO).await).unwrap();
+    let clock = manual.clock();
+    let storage = Arc::new(RefusedPuts { inner, manual, puts: Mutex::default() });
+    let rows =
+        NumberRows::of_app(Arc::clone(&storage) as SharedStorage, clock.clone(), AppNumber(1));
+    let replayed = StoredOffset { partition: 0, epoch: 1, next: 9 };
+    let deadline = || ready(Ok(clock.now() + Duration::from_secs(2)));
+    let error = rows.store(&numbers(4), replayed, deadline).await.unwrap_err();
+    let is_unknown = |error: &istorage::Error| error.kind() == istorage::ErrorKind::OutcomeUnknown;
+    assert!(matches!(&error, Error::Storage(error) if is_unknown(error)), "{error:?}");
+    assert_eq!(*storage.puts.lock().unwrap(), 3);
+    assert_eq!(rows.next_offset(0, Instant::FAR_FUTURE).await.unwrap(), None);
+}

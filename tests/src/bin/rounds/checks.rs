@@ -69,7 +69,7 @@ pub(crate) const ALL: [Check; 15] = [
     },
     Check {
         name: "answers",
-        promise: "a command that was answered as done has one event, which its answer names. A refused command has none, nor has one that its partition refused after all other tries had an answer. A command of unknown outcome has at most one",
+        promise: "a command that was answered as done has one event, which its answer names. A refused command has none. A command that its partition refused after all other tries had the answer 504 has none, either. A command of unknown outcome has at most one",
         find: answers::find,
     },
     Check {

@@ -60,10 +60,15 @@ fn was_refused(command: &Command<'_>) -> bool {
     let is_refused = |of: &Operation| matches!(of.outcome, Outcome::Refused { .. });
     let is_before =
         |of: &Operation, last: &Operation| of.outcome.says_unknown() && of.end < last.begin;
-    // A partition refuses with these. With others, the try did not reach it.
+    // The partition refuses with these codes. No refused command of a client would be accepted
+    // later: a document that is found stays, and a version that has passed does not come back. So a
+    // copy that a node has forwarded and that arrives late is refused, too.
     let is_final = |last: &Operation| {
-        matches!(last.outcome, Outcome::Refused { status: 404 | 409, .. })
-            && command.tries.iter().all(|of| is_refused(of) || is_before(of, last))
+        let by_partition = matches!(
+            &last.outcome,
+            Outcome::Refused { code, .. } if matches!(&**code, "not_found" | "conflict")
+        );
+        by_partition && command.tries.iter().all(|of| is_refused(of) || is_before(of, last))
     };
     command.tries.iter().all(|of| is_refused(of)) || command.tries.iter().any(|of| is_final(of))
 }
