@@ -15,10 +15,10 @@ const EARLY: Duration = Duration::from_millis(100);
 
 /// The number of rows that are read or written by one call.
 ///
-/// After a call that took a while and failed, the next call has half as many rows. After a call that
-/// took less than half of its time, the next one has twice as many. So work on many rows goes on if the
-/// storage can do each row within one call. Work with calls of a fixed size would make the same
-/// call again and again, and fail.
+/// After a call that took a while and failed, the next call has half as many rows. After a call
+/// that took less than half of its time, the next one has twice as many. So work on many rows goes
+/// on if the storage can do each row within one call. Work with calls of a fixed size would make
+/// the same call again and again, and fail.
 ///
 /// Keep the value for as long as such calls are repeated: work that is given up and begun again
 /// then begins with the smaller calls. Use one value for one kind of call.

@@ -279,8 +279,8 @@ impl NumberRows {
     /// Stores numbers and the offset. The offset is stored after the storage has shown all numbers.
     ///
     /// Before each call of the storage, `deadline` permits the call and returns its deadline. After
-    /// a call that took a while and failed, the next calls are for fewer rows. So the numbers are stored if the
-    /// storage can do each single row within one call.
+    /// a call that took a while and failed, the next calls are for fewer rows. So the numbers are
+    /// stored if the storage can do each single row within one call.
     ///
     /// # Errors
     /// Fails with errors of the storage and of `deadline`. Then any part may be stored, even later,
