@@ -102,12 +102,7 @@ impl Plan {
             _ => dice.one_in(2).then_some(8),
         };
         let has_replicas = has_steps(narrow) && (dice.one_in(2) || needs_replicas);
-        let drawn = [2, 4, 8][within(dice, 3)];
-        let lost_one_in = match defect {
-            // Of fewer losses, few leave a row to one replica. With more, leaders hardly work.
-            Some(Defect::AdoptedNotWritten) => 4,
-            _ => drawn,
-        };
+        let lost_one_in = losses(defect)[within(dice, 3)];
         let is_lost = overlaps || is_late && !is_waited_for;
         Plan {
             settings: settings(level, dice),
@@ -132,6 +127,15 @@ impl Plan {
     /// if something is odd.
     pub(crate) fn reads_back(&self) -> bool {
         reads_back(self.settings.level, self.narrow)
+    }
+}
+
+/// Of so many messages to a replica one is lost. For one defect, fewer losses seldom leave a row to
+/// one replica, and with more of them leaders hardly work.
+fn losses(defect: Option<Defect>) -> [u64; 3] {
+    match defect {
+        Some(Defect::AdoptedNotWritten) => [4; 3],
+        _ => [2, 4, 8],
     }
 }
 
