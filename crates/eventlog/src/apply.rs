@@ -352,7 +352,7 @@ pub(crate) fn not_shown(row: AppRow) -> istorage::Error {
     ))
 }
 
-fn keys_of(writes: &[RowWrite]) -> Vec<Key> {
+pub(crate) fn keys_of(writes: &[RowWrite]) -> Vec<Key> {
     writes.iter().map(|write| write.key.clone()).collect()
 }
 

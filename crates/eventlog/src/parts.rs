@@ -82,10 +82,7 @@ impl Log {
                     pause = MIN_PAUSE;
                 }
                 Err(error) => {
-                    self.note_failed_part(at_once, part.len(), start);
-                    // A call for fewer rows is made at once.
-                    let has_fewer = at_once.first(&keys[found.len()..]).len() < part.len();
-                    pause = if has_fewer { Duration::ZERO } else { pause.max(MIN_PAUSE) };
+                    pause = self.note_failed_part(at_once, part, start, pause);
                     drop(self.wait_to_retry(&mut pause, until, error).await?);
                     was_retried = true;
                 }
@@ -131,9 +128,7 @@ impl Log {
                     pause = MIN_PAUSE;
                 }
                 Err(error) => {
-                    self.note_failed_part(at_once, part.len(), start);
-                    let has_fewer = at_once.first(left).len() < part.len();
-                    pause = if has_fewer { Duration::ZERO } else { pause.max(MIN_PAUSE) };
+                    pause = self.note_failed_part(at_once, part, start, pause);
                     match self.wait_to_retry(&mut pause, until, error).await {
                         Ok(error) => failed = Some(error),
                         Err(error) if error.is_lasting() => {
@@ -156,7 +151,18 @@ impl Log {
         self.parts.set_done_at(now);
     }
 
-    fn note_failed_part(&self, at_once: &RowsAtOnce, rows: usize, start: Instant) {
-        at_once.note_failed(rows, self.clock.now() - start);
+    /// Returns the pause before the next call: a call for fewer rows is made at once.
+    fn note_failed_part<R>(
+        &self,
+        at_once: &RowsAtOnce,
+        part: &[R],
+        start: Instant,
+        pause: Duration,
+    ) -> Duration {
+        at_once.note_failed(part.len(), self.clock.now() - start);
+        match at_once.first(part).len() < part.len() {
+            true => Duration::ZERO,
+            false => pause.max(MIN_PAUSE),
+        }
     }
 }

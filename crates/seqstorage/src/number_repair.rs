@@ -117,9 +117,8 @@ impl PartitionStorage {
     ///
     /// Without `number` a safe one is taken:
     /// - For a sequence: the last number that an event drew, in the log of the workspace, or in
-    ///   that of the partition from the stored offset on. For each event of the log of the
-    ///   workspace that does not tell its numbers, it is 4,096 higher: a command makes at most
-    ///   4,096 records.
+    ///   that of the partition from the stored offset on. For each event of the workspace that does
+    ///   not tell its numbers, it is 4,096 higher: a command makes at most 4,096 records.
     /// - For the stored offset: 1, so that the whole log is replayed.
     ///
     /// `sequences` are those that the application declares for the workspace. Reads the whole log
@@ -343,7 +342,7 @@ impl PartitionStorage {
 /// What the logs tell about the numbers of a sequence of a workspace.
 #[derive(Debug, Default)]
 struct LoggedNumbers {
-    /// The offset of the last event in the log of the workspace.
+    /// The offset in the log of the workspace of the last event that was added.
     last: u64,
     /// The highest number that an event drew.
     known: u64,

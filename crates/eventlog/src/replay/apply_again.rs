@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use clock::WallTime;
 use hashbrown::HashMap;
-use istorage::{FoundRow, Key};
+use istorage::FoundRow;
 
 use crate::{
     AppRow, Entry, Epoch, Log, PreparedEvent, Result,
-    apply::{CONDITIONAL_CHUNKS_AT_ONCE, combined_result, run_all},
+    apply::{CONDITIONAL_CHUNKS_AT_ONCE, combined_result, keys_of, run_all},
     conflict,
     plan::{GroupWrites, RowKind, RowWrite, WriteMode},
 };
@@ -83,9 +83,8 @@ impl Log {
         }
         self.settle_writes_over_strays(&looked_at).await?;
         // These reads may be outdated. The conditions of the writes detect that.
-        let keys: Vec<Key> = looked_at.iter().map(|write| write.key.clone()).collect();
         let until = self.clock.now() + self.settings.apply_for;
-        let found = self.read_rows(&keys, until).await?;
+        let found = self.read_rows(&keys_of(&looked_at), until).await?;
         for (write, found) in looked_at.into_iter().zip(found) {
             let there = found.as_ref().map(|found| &found.value);
             // A row that was read is not lost, so a row that is already written counts as
