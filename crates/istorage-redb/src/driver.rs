@@ -142,7 +142,8 @@ impl StorageDriver for RedbDriver {
 
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
-        let created = self.engine.ask_writer(|reply| WriteJob::Create { keyspace, reply });
+        let created =
+            self.engine.ask_writer(|place, reply| WriteJob::Create { keyspace, place, reply });
         self.bounded(deadline, created).await
     }
 
@@ -163,7 +164,8 @@ impl StorageDriver for RedbDriver {
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
-        let dropped = self.engine.ask_writer(|reply| WriteJob::Drop { keyspace, reply });
+        let dropped =
+            self.engine.ask_writer(|place, reply| WriteJob::Drop { keyspace, place, reply });
         self.bounded(deadline, dropped).await
     }
 

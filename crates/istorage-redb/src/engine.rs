@@ -22,14 +22,15 @@ use crate::{
     errors::FileFailure,
     file::StorageFile,
     layout::Keyspace,
+    queue::{MOST_JOBS, QueuePlace, QueuePlaces},
     read::{ReadJob, ReaderThread},
     request::WriteRequest,
     time::{Moment, SteadyTime},
     write::{WriteJob, WriterThread},
 };
 
-/// The number of jobs that may wait in each queue. When a queue is full, a sender waits for a
-/// place.
+/// The number of jobs that may wait for the readers. When their queue is full, a sender waits for a
+/// place. The [places](crate::queue) bound what waits for the writer.
 const QUEUE: usize = 1_024;
 /// The number of reader threads. Measured on two cores against `spawn_blocking`: as quick for one
 /// task, four times as quick for sixteen tasks and more.
@@ -41,6 +42,7 @@ pub(crate) struct RedbEngine {
     time: Arc<SteadyTime>,
     reads: Sender<ReadJob>,
     writes: Sender<WriteJob>,
+    write_places: QueuePlaces,
     closing: AtomicBool,
     /// The reason why the driver cannot go on. `None` while the driver works.
     failed: Arc<watch::Sender<Option<FileFailure>>>,
@@ -61,7 +63,9 @@ impl RedbEngine {
         let file = Arc::new(file);
         let time = Arc::new(SteadyTime::new(clock.clone()));
         let (reads, read_jobs) = bounded(QUEUE);
-        let (writes, write_jobs) = bounded(QUEUE);
+        // Each job has a place, but for a `Recover` of each reader. So no sender waits here.
+        let (writes, write_jobs) = bounded(MOST_JOBS + READERS);
+        let write_places = QueuePlaces::new();
         // Nothing is sent through `alive` and `readers_alive`. Each of the two channels ends when
         // the last thread drops its sender.
         let (alive, ended) = bounded::<()>(1);
@@ -70,6 +74,7 @@ impl RedbEngine {
         let guard = || ThreadGuard {
             reads: read_jobs.clone(),
             writes: write_jobs.clone(),
+            write_places: write_places.clone(),
             failed: Arc::clone(&failed),
             _alive: alive.clone(),
         };
@@ -108,7 +113,7 @@ impl RedbEngine {
             })?);
         }
         let (closing, threads) = (AtomicBool::new(false), Mutex::new(threads));
-        Ok(RedbEngine { clock, time, reads, writes, closing, failed, ended, threads })
+        Ok(RedbEngine { clock, time, reads, writes, write_places, closing, failed, ended, threads })
     }
 
     /// Waits until a sync fails or a thread panics. If neither happens, the call never returns.
@@ -141,15 +146,25 @@ impl RedbEngine {
         deadline: Instant,
     ) -> Result<Outcome> {
         let keyspace = Arc::clone(keyspace);
-        self.ask_writer(|reply| WriteJob::Write(WriteRequest { keyspace, batch, deadline, reply }))
+        let place = self.clock.timeout_at(deadline, self.write_places.of_write(&batch)).await;
+        let place = place.map_err(|_| {
+            Error::unavailable("the storage had no room for a write in time; nothing was written")
+        })?;
+        let place = place.ok_or_else(|| self.ended())?;
+        self.ask(|reply| WriteJob::Write(WriteRequest { keyspace, batch, deadline, place, reply }))
             .await
     }
 
-    /// Gives the writer a job and waits for the answer.
+    /// Gives the writer a job other than a write, and waits for the answer.
     pub(crate) async fn ask_writer<T>(
         &self,
-        job: impl FnOnce(oneshot::Sender<Result<T>>) -> WriteJob,
+        job: impl FnOnce(QueuePlace, oneshot::Sender<Result<T>>) -> WriteJob,
     ) -> Result<T> {
+        let place = self.write_places.of_other().await.ok_or_else(|| self.ended())?;
+        self.ask(|reply| job(place, reply)).await
+    }
+
+    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> WriteJob) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         self.writes.send(job(reply)).await.map_err(|_| self.ended())?;
         let lost =
@@ -177,6 +192,7 @@ impl RedbEngine {
         self.closing.store(true, Ordering::Release);
         self.reads.close();
         self.writes.close();
+        self.write_places.close();
         // `recv` ends with an error when the last thread has ended: no thread ever sends.
         let _ = self.ended.recv().await;
         let threads =
@@ -194,6 +210,7 @@ impl RedbEngine {
 struct ThreadGuard {
     reads: Receiver<ReadJob>,
     writes: Receiver<WriteJob>,
+    write_places: QueuePlaces,
     failed: Arc<watch::Sender<Option<FileFailure>>>,
     _alive: Sender<()>,
 }
@@ -208,6 +225,7 @@ impl Drop for ThreadGuard {
         if thread::panicking() {
             self.reads.close();
             self.writes.close();
+            self.write_places.close();
             while self.reads.try_recv().is_ok() || self.writes.try_recv().is_ok() {}
             self.failed.send_replace(Some(stopped()));
         }
@@ -249,12 +267,14 @@ mod tests {
     #[tokio::test]
     async fn jobs_left_by_a_panicked_thread_are_answered_and_the_driver_fails() {
         let (reads, read_jobs) = bounded(QUEUE);
-        let (writes, write_jobs) = bounded(QUEUE);
+        let (writes, write_jobs) = bounded(MOST_JOBS + READERS);
+        let write_places = QueuePlaces::new();
         let (alive, ended) = bounded::<()>(1);
         let failed = Arc::new(watch::Sender::new(None));
         let guard = ThreadGuard {
             reads: read_jobs.clone(),
             writes: write_jobs.clone(),
+            write_places: write_places.clone(),
             failed: Arc::clone(&failed),
             _alive: alive,
         };
@@ -263,7 +283,8 @@ mod tests {
         let exists = ReadJob::Exists { keyspace: Arc::clone(&keyspace), reply };
         reads.send(exists).await.unwrap();
         let (reply, write) = oneshot::channel();
-        writes.send(WriteJob::Create { keyspace, reply }).await.unwrap();
+        let place = write_places.of_other().await.unwrap();
+        writes.send(WriteJob::Create { keyspace, place, reply }).await.unwrap();
 
         let thread = spawn("panics", guard, || panic!("as a damaged page makes redb do")).unwrap();
         assert!(read.await.is_err() && write.await.is_err(), "they are told");
@@ -271,5 +292,6 @@ mod tests {
         assert!(thread.join().is_err());
         assert!(failed.borrow().is_some());
         assert!(reads.is_closed() && writes.is_closed(), "nobody waits there any more");
+        assert!(write_places.of_other().await.is_none(), "nor for a place");
     }
 }

@@ -23,6 +23,7 @@ mod log;
 #[cfg(test)]
 mod power;
 mod progress;
+mod queue;
 mod read;
 mod request;
 mod storage;

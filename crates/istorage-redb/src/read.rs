@@ -97,9 +97,8 @@ impl ReaderThread {
             for job in group.drain(..) {
                 failed |= !snapshot.answer(job);
             }
-            if failed {
-                // If the queue is full, the writer has writes to do, and finds the failure by
-                // itself.
+            // If jobs wait for the writer, it finds the failure by itself.
+            if failed && self.writer.is_empty() {
                 let _ = self.writer.try_send(WriteJob::Recover);
             }
         }

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use crate::{
     errors::FileFailure,
     layout::{self, Keyspace},
+    queue::QueuePlace,
 };
 
 /// A write, with the channel for its answer.
@@ -18,23 +19,23 @@ pub(crate) struct WriteRequest {
     pub(crate) keyspace: Arc<Keyspace>,
     pub(crate) batch: AtomicBatch,
     pub(crate) deadline: Instant,
+    pub(crate) place: QueuePlace,
     pub(crate) reply: oneshot::Sender<Result<Outcome>>,
 }
 
-impl WriteRequest {
-    /// The approximate number of bytes that the request adds to a transaction.
-    pub(crate) fn bytes(&self) -> usize {
-        let batch = &self.batch;
-        let conditionals = batch.conditionals.iter().map(|(pkey, op)| {
-            pkey.len() + op.ccols().len() + op.written().map_or(0, |value| value.len())
-        });
-        let ordered = batch.ordered.iter().map(|put| (&put.key, &put.value));
-        let puts = batch.puts.iter().map(|put| (&put.key, &put.value));
-        let others =
-            ordered.chain(puts).map(|(key, value)| key.pkey.len() + key.ccols.len() + value.len());
-        conditionals.chain(others).sum()
-    }
+/// The approximate number of bytes that a write adds to a transaction.
+pub(crate) fn bytes_of(batch: &AtomicBatch) -> usize {
+    let conditionals = batch.conditionals.iter().map(|(pkey, op)| {
+        pkey.len() + op.ccols().len() + op.written().map_or(0, |value| value.len())
+    });
+    let ordered = batch.ordered.iter().map(|put| (&put.key, &put.value));
+    let puts = batch.puts.iter().map(|put| (&put.key, &put.value));
+    let others =
+        ordered.chain(puts).map(|(key, value)| key.pkey.len() + key.ccols.len() + value.len());
+    conditionals.chain(others).sum()
+}
 
+impl WriteRequest {
     /// The keys of the rows that the request writes.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Vec<u8>> {
         let batch = &self.batch;

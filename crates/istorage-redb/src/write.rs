@@ -8,7 +8,12 @@ mod damaged;
 mod transaction;
 mod upkeep;
 
-use std::{collections::HashMap, sync::Arc, thread, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use async_channel::Receiver;
 use clock::{Clock, Instant};
@@ -22,7 +27,8 @@ use crate::{
     file::StorageFile,
     layout::Keyspace,
     log::WriteLog,
-    request::WriteRequest,
+    queue::QueuePlace,
+    request::{WriteRequest, bytes_of},
     time::{Moment, SteadyTime},
 };
 
@@ -44,10 +50,12 @@ pub(crate) enum WriteJob {
     Write(WriteRequest),
     Create {
         keyspace: Arc<Keyspace>,
+        place: QueuePlace,
         reply: oneshot::Sender<Result<()>>,
     },
     Drop {
         keyspace: Arc<Keyspace>,
+        place: QueuePlace,
         reply: oneshot::Sender<Result<()>>,
     },
     /// A read failed: open the file again if it has failed.
@@ -59,6 +67,8 @@ pub(crate) enum WriteJob {
 pub(crate) struct WriterThread {
     file: Arc<StorageFile>,
     jobs: Receiver<WriteJob>,
+    /// The jobs that were taken from the queue: first the urgent ones, each kind in its order.
+    waiting: VecDeque<WriteJob>,
     readers: Receiver<()>,
     clock: Clock,
     time: Arc<SteadyTime>,
@@ -94,6 +104,7 @@ impl WriterThread {
         WriterThread {
             file,
             jobs,
+            waiting: VecDeque::new(),
             readers,
             clock,
             time,
@@ -118,22 +129,24 @@ impl WriterThread {
 
     /// Writes until the queue is closed and empty, then closes the file.
     pub(crate) fn run(mut self) {
-        let mut next = None;
-        while let Some(job) = next.take().or_else(|| self.jobs.recv_blocking().ok()) {
+        while let Some(job) = self.next_job() {
             match job {
                 WriteJob::Write(first) => {
-                    let (group, left) = self.gather(first);
-                    next = left;
+                    let group = self.gather(first);
                     self.write(group);
                 }
-                WriteJob::Create { keyspace, reply } => drop(reply.send(self.create(keyspace))),
-                WriteJob::Drop { keyspace, reply } => {
-                    drop(reply.send(self.drop_keyspace(&keyspace)))
+                WriteJob::Create { keyspace, reply, place: _place } => {
+                    drop(reply.send(self.create(keyspace)));
+                }
+                WriteJob::Drop { keyspace, reply, place: _place } => {
+                    drop(reply.send(self.drop_keyspace(&keyspace)));
                 }
                 WriteJob::Recover => self.check_file(),
             }
             // Expired rows are removed in small portions while no job waits.
-            while next.is_none() && self.jobs.is_empty() && self.purge_in_own_transaction() {}
+            while self.waiting.is_empty() && self.jobs.is_empty() && self.purge_in_own_transaction()
+            {
+            }
         }
         self.close_in_order();
         // `recv_blocking` ends with an error when the last reader has ended: no reader ever sends.
@@ -141,34 +154,61 @@ impl WriterThread {
         self.file.close();
     }
 
-    /// Takes all requests that wait, up to the first job of another kind. Returns that job too.
-    fn gather(&mut self, first: WriteRequest) -> (Vec<WriteRequest>, Option<WriteJob>) {
+    /// Waits for a job. Returns `None` when the queue is closed and empty.
+    fn next_job(&mut self) -> Option<WriteJob> {
+        self.take_waiting();
+        self.waiting.pop_front().or_else(|| self.jobs.recv_blocking().ok())
+    }
+
+    /// Takes all jobs of the queue. The [places](crate::queue) bound their number.
+    fn take_waiting(&mut self) {
+        let is_urgent = |job: &WriteJob| match job {
+            WriteJob::Write(request) => request.place.is_urgent,
+            _ => false,
+        };
+        while let Ok(job) = self.jobs.try_recv() {
+            if is_urgent(&job) {
+                let behind = self.waiting.iter().position(|job| !is_urgent(job));
+                self.waiting.insert(behind.unwrap_or(self.waiting.len()), job);
+            } else {
+                self.waiting.push_back(job);
+            }
+        }
+    }
+
+    /// Takes the requests that wait, up to the first job of another kind.
+    fn gather(&mut self, first: WriteRequest) -> Vec<WriteRequest> {
         let end = self.clock.now() + GATHER_TIME;
         for _ in 0..GATHER_YIELDS {
-            if self.jobs.len() + 1 >= self.last_group || self.clock.now() >= end {
+            let waiting = self.waiting.len() + self.jobs.len();
+            if waiting + 1 >= self.last_group || self.clock.now() >= end {
                 break;
             }
             thread::yield_now();
         }
-        let (group, next) = self.take(first);
+        let group = self.take(first);
         self.last_group = group.len();
-        (group, next)
+        group
     }
 
-    fn take(&self, first: WriteRequest) -> (Vec<WriteRequest>, Option<WriteJob>) {
-        let mut bytes = first.bytes();
+    fn take(&mut self, first: WriteRequest) -> Vec<WriteRequest> {
+        self.take_waiting();
+        let mut bytes = bytes_of(&first.batch);
         let mut group = vec![first];
         while group.len() < GROUP_REQUESTS && bytes < GROUP_BYTES {
-            match self.jobs.try_recv() {
-                Ok(WriteJob::Write(request)) => {
-                    bytes += request.bytes();
+            match self.waiting.pop_front() {
+                Some(WriteJob::Write(request)) => {
+                    bytes += bytes_of(&request.batch);
                     group.push(request);
                 }
-                Ok(job) => return (group, Some(job)),
-                Err(_) => break,
+                Some(job) => {
+                    self.waiting.push_front(job);
+                    break;
+                }
+                None => break,
             }
         }
-        (group, None)
+        group
     }
 
     fn write(&mut self, mut group: Vec<WriteRequest>) {
