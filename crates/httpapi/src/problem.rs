@@ -131,6 +131,9 @@ impl ProblemDetails {
     pub(crate) fn refused(refused: Refused) -> ProblemDetails {
         let reason = refused.to_string();
         match refused {
+            Refused::Busy(Busy::WroteTooMuch(pause)) => {
+                ProblemDetails::rate_limited(reason).retry_after(pause)
+            }
             Refused::Busy(busy) => {
                 let code = match &busy {
                     Busy::QueueFull { .. } => "queue_full",
@@ -140,7 +143,7 @@ impl ProblemDetails {
                     Busy::Failed(_) => "failed",
                     Busy::Stopping => "stopping",
                     Busy::TimedOut => "timed_out",
-                    Busy::Storage(_) => "storage",
+                    Busy::Storage(_) | Busy::WroteTooMuch(_) => "storage",
                 };
                 let problem = ProblemDetails::unavailable(code, reason);
                 match busy {

@@ -78,6 +78,11 @@ impl Command {
         Command { principal: principal.into(), ..self }
     }
 
+    /// The number of bytes that the command carries.
+    pub(crate) fn bytes(&self) -> usize {
+        self.params.len() + self.rows.iter().map(RowChange::bytes).sum::<usize>()
+    }
+
     /// Sets the idempotency key, so that the sender may send the command again.
     #[must_use]
     pub fn with_idempotency_key(self, key: IdempotencyKey) -> Command {
@@ -114,6 +119,31 @@ pub enum RowChange {
         /// The fields that change; `None` removes a field.
         fields: BTreeMap<Name, Option<Value>>,
     },
+}
+
+impl RowChange {
+    /// About the number of bytes that the row takes in a body.
+    fn bytes(&self) -> usize {
+        const ROW: usize = 64;
+        const FIELD: usize = 16;
+        let length = |name: &Name, value: Option<&Value>| {
+            let value = match value {
+                Some(Value::String(text)) => text.len(),
+                Some(Value::Bytes(bytes)) => bytes.len(),
+                _ => 0,
+            };
+            FIELD + name.as_str().len() + value
+        };
+        let fields: usize = match self {
+            RowChange::Create { fields, .. } => {
+                fields.iter().map(|(name, value)| length(name, Some(value))).sum()
+            }
+            RowChange::Update { fields, .. } => {
+                fields.iter().map(|(name, value)| length(name, value.as_ref())).sum()
+            }
+        };
+        ROW + fields
+    }
 }
 
 /// The idempotency key of a command that may be sent again. The command is done once, and each

@@ -32,6 +32,7 @@ mod state;
 mod status;
 mod watchers;
 mod worker;
+mod write_allowance;
 
 pub use application::{
     Application, DeclaredSequence, DeclaredSeries, InvalidApplication, SeriesPolicy,
@@ -47,6 +48,7 @@ pub use refusal::{Busy, FullQueue, Refused, Rejection, RejectionKind};
 pub use status::Status;
 pub use watchers::{LogName, LogWatch, PartitionEnded};
 pub use worker::PartitionEnd;
+pub use write_allowance::WriteAllowance;
 
 // The types of these crates occur in the API.
 pub use async_trait::async_trait;

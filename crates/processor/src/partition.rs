@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use crate::{
-    Application, Commands, PartitionEnd, Status,
+    Application, Commands, PartitionEnd, Status, WriteAllowance,
     group::CommandGroup,
     meters::PartitionMeters,
     partition_context::PartitionContext,
@@ -44,6 +44,9 @@ pub struct PartitionSettings {
     pub group_time: Duration,
     /// The number of workspaces for which the partition remembers the kind.
     pub workspaces: usize,
+    /// What the commands of each sender may write. Partitions with clones of these settings share
+    /// it.
+    pub write_allowance: WriteAllowance,
     /// The parameters of the sequencer. The name and the sequences in them are replaced.
     pub sequencer: Params,
 }
@@ -64,6 +67,7 @@ impl PartitionSettings {
             group_bytes: 1 << 20,
             group_time: Duration::from_millis(50),
             workspaces: 10_000,
+            write_allowance: WriteAllowance::default(),
             sequencer,
         }
     }
@@ -98,7 +102,15 @@ impl Partition {
         clock: Clock,
         settings: PartitionSettings,
     ) -> Partition {
-        let PartitionSettings { name, queue, queue_wait, workspaces, sequencer, .. } = settings;
+        let PartitionSettings {
+            name,
+            queue,
+            queue_wait,
+            workspaces,
+            write_allowance,
+            sequencer,
+            ..
+        } = settings;
         let limits = GroupLimits {
             commands: settings.group_commands.max(1),
             bytes: settings.group_bytes,
@@ -133,6 +145,7 @@ impl Partition {
             numbers,
             clock: clock.clone(),
             kinds,
+            write_allowance,
             time: shared.time.clone(),
             log_end: LogEnd { next: Offset::FIRST, epoch: Epoch(0), searched_to: Offset(0) },
             search_to: Offset(0),

@@ -10,7 +10,7 @@ use isequencer::{SeqStorage, StorageError, WsKind, standard};
 use lru::LruCache;
 
 use crate::{
-    Application,
+    Application, WriteAllowance,
     event_time::EventTime,
     known_rows::KnownRows,
     state::{GroupView, LogEnd, Overlay},
@@ -26,6 +26,7 @@ pub(crate) struct PartitionContext {
     pub(crate) clock: Clock,
     /// The kinds of the workspaces that were used last. They have stored descriptors.
     pub(crate) kinds: LruCache<WsId, WsKind>,
+    pub(crate) write_allowance: WriteAllowance,
     pub(crate) time: EventTime,
     /// The end of the log as this node knows it.
     pub(crate) log_end: LogEnd,

@@ -69,6 +69,13 @@ pub enum Busy {
     /// The deadline came before the turn of the command, or the handler took too long.
     #[error("the command was not done before its deadline")]
     TimedOut,
+    /// The commands of the sender wrote too much, compared with what they carry: see
+    /// [`WriteAllowance`](crate::WriteAllowance).
+    #[error(
+        "commands of this sender wrote much more than they carried, because they change large \
+         records: the next one may run in {0:?}"
+    )]
+    WroteTooMuch(Duration),
     /// A storage error, or the log has an event, or a row names one, that this node has not
     /// replayed.
     #[error("{0}")]

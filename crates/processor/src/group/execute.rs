@@ -150,7 +150,7 @@ impl CommandGroup {
             return Ok(outcome);
         }
         let ws = command.ws;
-        let application = Arc::clone(&partition.application);
+        let (application, carried) = (Arc::clone(&partition.application), command.bytes());
         let Some(handler) = application.handler(&command.name) else {
             let what = format!("there is no command {}", command.name);
             return Err(Rejection::not_found(what).into());
@@ -193,6 +193,7 @@ impl CommandGroup {
             answer: answer.to_bytes(),
         });
         let time = partition.time.last();
+        let sender = principal.clone();
         let event = Event {
             place,
             time,
@@ -205,6 +206,8 @@ impl CommandGroup {
             drawn,
         };
         let prepared = prepare(&event, &before, partition.log.largest_row())?;
+        let now = partition.clock.now();
+        partition.write_allowance.count(&sender, carried, prepared.bytes(), now);
         // From here on nothing can fail any more, so the offset and the numbers are given for good.
         let offset = joined.keep();
         debug_assert_eq!(offset.get(), place.plog.0);

@@ -70,6 +70,7 @@ impl GroupRunner {
             if !queued.reply.is_awaited() {
                 continue;
             }
+            let Some(queued) = self.refuse_if_wrote_too_much(queued, now) else { continue };
             if deadline >= in_time && deadline > now {
                 self.waiting.push_back(queued);
             } else if deadline <= now {
@@ -85,6 +86,21 @@ impl GroupRunner {
             }
             Some(late) => late.reply.refuse(&Busy::TimedOut),
             None => {}
+        }
+    }
+
+    /// Refuses a command if the commands of its sender wrote too much. Otherwise returns it.
+    fn refuse_if_wrote_too_much(
+        &self,
+        queued: QueuedCommand,
+        now: Instant,
+    ) -> Option<QueuedCommand> {
+        match self.partition.write_allowance.pause(&queued.command.principal, now) {
+            Some(pause) => {
+                queued.reply.refuse(&Busy::WroteTooMuch(pause));
+                None
+            }
+            None => Some(queued),
         }
     }
 
@@ -109,6 +125,8 @@ impl GroupRunner {
             let mut now = read;
             for _ in 0..commands {
                 let Some(queued) = self.waiting.pop_front() else { return };
+                // The sender may have used up its allowance with the commands before.
+                let Some(queued) = self.refuse_if_wrote_too_much(queued, now) else { continue };
                 let (since, deadline) = (queued.since, queued.command.deadline);
                 if deadline <= now {
                     queued.reply.refuse(&Busy::TimedOut);
