@@ -3,6 +3,7 @@
 mod batch;
 mod body;
 mod commands;
+mod counted;
 mod dispatch;
 mod documents;
 mod done;
@@ -30,6 +31,7 @@ use self::handler::ClientRequests;
 pub use self::settings::HttpApiSettings;
 pub(crate) use self::{
     batch::MOST_COMMANDS,
+    counted::is_counted_by_body,
     handler::{ApiHandler, PeerRequests},
     shared::SharedApi,
 };

@@ -16,10 +16,7 @@ use hyper::{HeaderMap, StatusCode};
 
 pub use self::tokens::{AccessFileError, TokenAuthenticator};
 pub(crate) use self::{rate::PrincipalRate, token_end::TokenEnd};
-use crate::{
-    problem::ProblemDetails,
-    route::{ApiOperation, Route},
-};
+use crate::{api::is_counted_by_body, problem::ProblemDetails, route::Route};
 
 /// The principal of each request to a port that asks nobody for a token.
 static ANYBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
@@ -121,7 +118,7 @@ impl PortAccess {
     }
 
     /// Checks that a client may do the operation of its route, and that it does not send too many
-    /// commands. The commands of a batch are counted later, when its body is known.
+    /// commands. Commands, batches and draws are counted later, when their bodies are known.
     pub(crate) fn allow_client<'p>(
         &self,
         caller: &Caller,
@@ -129,8 +126,7 @@ impl PortAccess {
         now: Instant,
     ) -> Result<AllowedRoute<'p>, ProblemDetails> {
         let route = self.allow(caller, route)?;
-        if route.0.endpoint.right == Right::Write && route.0.operation != ApiOperation::CommandBatch
-        {
+        if route.0.endpoint.right == Right::Write && !is_counted_by_body(&route.0.operation) {
             self.count_commands(caller, 1, now)?;
         }
         Ok(route)

@@ -5,11 +5,10 @@
 //! Invariant: a batch is answered with 503 only if nothing of it was done. So a batch can be tried
 //! again as a whole, as a single command can.
 
-use bytes::Bytes;
 use clock::Instant;
 use hyper::{Response, StatusCode};
 use processor::{Command, Done, MOST_RESULT_BYTES, Refused, Rejection, RejectionKind};
-use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, value::RawValue};
 use vvm::{
     App,
@@ -223,17 +222,6 @@ fn with_advice(refused: &Refused, commands: usize) -> Refused {
     refused
 }
 
-/// The number of commands in the body of a batch; `None` if the body is no batch, or is refused
-/// because of this number: such a body does no command.
-pub(super) fn commands_in(body: &Bytes) -> Option<u32> {
-    #[derive(Deserialize)]
-    struct AnyBatch {
-        commands: Vec<IgnoredAny>,
-    }
-    let AnyBatch { commands } = serde_json::from_slice(body).ok()?;
-    (1..=MOST_COMMANDS).contains(&commands.len()).then_some(commands.len() as u32)
-}
-
 #[cfg(test)]
 mod tests {
     use processor::{Answer, Busy};
@@ -375,18 +363,6 @@ mod tests {
             assert!(all_done > MOST_RESULT_BYTES && all_done <= BATCH_BYTES, "{all_done}");
             let all_refused = bytes((0..count).map(|_| longest()).collect());
             assert!(all_refused <= BATCH_BYTES, "{all_refused}");
-        }
-    }
-
-    #[test]
-    fn the_commands_of_a_body_are_counted() {
-        let count = |body: &'static str| commands_in(&Bytes::from_static(body.as_bytes()));
-        assert_eq!(count(r#"{"commands":[{},1,{"rows":[[]]}],"more":[]}"#), Some(3));
-        // A body that is refused must not count as the commands that it names.
-        let many = format!(r#"{{"commands":[{}]}}"#, ["{}"; MOST_COMMANDS + 1].join(","));
-        assert_eq!(commands_in(&many.into()), None);
-        for none in ["", "{}", r#"{"commands":[]}"#, r#"{"commands":{}}"#, r#"{"commands":[{}"#] {
-            assert_eq!(count(none), None, "{none}");
         }
     }
 }

@@ -511,6 +511,17 @@ fn a_principal_that_sends_too_many_commands_is_refused() {
     assert_eq!((status, code.as_str()), (429, "rate_limited"), "after 20 commands at once");
     let (status, code, _) = ask(&node, "POST", &batch, Some(&hasty), &body);
     assert_eq!((status, code.as_str()), (429, "rate_limited"), "after 20 single commands");
+    // A command of many rows counts as one for each ten, and a draw as its numbers.
+    let rows = vec![r#"{"id":ID,"table":"shop.Article"}"#; 200];
+    let rows = rows.iter().zip(1..).map(|(row, id): (_, u32)| row.replace("ID", &id.to_string()));
+    let body = format!(r#"{{"rows":[{}]}}"#, rows.collect::<Vec<_>>().join(","));
+    let wide = issuer.token("wide", ALL);
+    assert_eq!(ask(&node, "POST", &path, Some(&wide), &body).0, 200);
+    assert_eq!(ask(&node, "POST", &path, Some(&wide), ROW).0, 429, "after 200 rows at once");
+    let draw = workspace_path(WS) + "/numbers/order/next";
+    let drawer = issuer.token("drawer", ALL);
+    assert_eq!(ask(&node, "POST", &draw, Some(&drawer), r#"{"count":100}"#).0, 200);
+    assert_eq!(ask(&node, "POST", &path, Some(&drawer), ROW).0, 429, "after 100 numbers at once");
     let read = workspace_path(WS) + "/numbers";
     assert!(
         (0..20).all(|_| ask(&node, "GET", &read, Some(&hasty), "").0 == 200),
