@@ -34,7 +34,7 @@ use crate::{
     problem::{ProblemDetails, UNKNOWN_PATH_PORT},
     query::{check_query, parameters},
     request_body::RequestBody,
-    response::{Body, bytes_response, json_response},
+    response::{Body, bytes_response, json_response, keep_out_of_caches},
     server::{self, ClientKind, RequestHandler},
     shared_renderer::{MetricsRenderer, SharedRenderer},
     web_pages::check_action,
@@ -168,7 +168,10 @@ struct AdminHandler {
 impl RequestHandler for AdminHandler {
     async fn answer(&self, request: Request<&mut RequestBody>) -> Response<Body> {
         let (head, _) = request.into_parts();
-        self.dispatch(&head).await.unwrap_or_else(ProblemDetails::into_response)
+        let answered = self.dispatch(&head).await;
+        let mut response = answered.unwrap_or_else(ProblemDetails::into_response);
+        keep_out_of_caches(response.headers_mut());
+        response
     }
 }
 
@@ -262,11 +265,16 @@ impl AdminHandler {
             Shown::Ready => self.ready(is_verbose(query)).await,
             Shown::Metrics => text(StatusCode::OK, self.renderer.text().await?),
             Shown::Status => {
+                check_query(&[], query)?;
                 let status = node.status().await;
                 json_response(StatusCode::OK, &json!({ "version": self.version, "node": status }))
             }
-            Shown::Cluster => json_response(StatusCode::OK, &node.cluster_status()),
+            Shown::Cluster => {
+                check_query(&[], query)?;
+                json_response(StatusCode::OK, &node.cluster_status())
+            }
             Shown::ClusterEvents => {
+                check_query(&[], query)?;
                 let (shown, watched) = (node.clone(), node.clone());
                 let changed = move || {
                     let node = watched.clone();
@@ -290,6 +298,7 @@ impl AdminHandler {
             Action::Order(order) => cluster::order(node, order, query).await?,
             Action::Drain => cluster::drain(node, query)?,
             Action::StepDown => {
+                check_query(&[], query)?;
                 node.step_down().map_err(|error| {
                     let reason = error.to_string();
                     ProblemDetails::new(StatusCode::CONFLICT, "not_leading", reason)

@@ -25,7 +25,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use hyper::{
     Response,
     body::Frame,
-    header::{CACHE_CONTROL, HeaderName, HeaderValue},
+    header::{HeaderName, HeaderValue},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -145,7 +145,6 @@ pub(crate) async fn follow(
     let mut response = stream_response(format.content_type(), opening.chain(pieces).boxed());
     response.extensions_mut().insert(Endless);
     let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     Ok(response)
 }

@@ -5,10 +5,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use hyper::{
     Response, StatusCode,
-    header::{
-        CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY,
-        X_CONTENT_TYPE_OPTIONS,
-    },
+    header::{CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS},
 };
 use sha2::{Digest, Sha256};
 
@@ -47,7 +44,6 @@ impl HtmlPage {
         headers.insert(CONTENT_SECURITY_POLICY, self.policy.clone());
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
     }
 }

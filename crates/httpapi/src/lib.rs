@@ -32,6 +32,7 @@ mod spans;
 mod stream;
 mod tls;
 mod web_pages;
+mod whole_number;
 
 pub use admin::{AdminEndpoint, AdminSettings};
 pub use api::{HttpApi, HttpApiSettings};

@@ -13,6 +13,7 @@ mod tables;
 use serde_json::{Map, Value as Json, json};
 use vvm::{processor::Application, sysvvm::AppName};
 
+pub(crate) use self::tables::is_changeable;
 use self::{
     answers::common_schemas,
     headers::{headers, parameters},

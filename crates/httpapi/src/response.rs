@@ -6,9 +6,9 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use http_body_util::{Either, Full, StreamBody};
 use hyper::{
-    Response, StatusCode,
+    HeaderMap, Response, StatusCode,
     body::Frame,
-    header::{CONTENT_TYPE, HeaderName, HeaderValue},
+    header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue},
 };
 use serde::Serialize;
 
@@ -57,6 +57,12 @@ pub(crate) fn bytes_response(
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
+}
+
+/// Tells caches to store nothing of an answer, unless the answer says how to store it. Caches may
+/// otherwise store data for as long as they like, and show it to the next user of a machine.
+pub(crate) fn keep_out_of_caches(headers: &mut HeaderMap) {
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
 /// An answer that is sent in pieces. If a piece fails, the answer is cut, so that no client takes

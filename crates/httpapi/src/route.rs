@@ -108,10 +108,21 @@ fn name(name: &str) -> Result<QName, ProblemDetails> {
 }
 
 fn record(id: &str) -> Result<RecordId, ProblemDetails> {
-    id.parse().map(RecordId).map_err(|_| {
+    path_number(id, LARGEST).map(RecordId).ok_or_else(|| {
         let reason = format!("`{id}` is not the id of a record, which is a number");
         ProblemDetails::bad_request(reason)
     })
+}
+
+/// The largest number of a workspace and of a record over HTTP: languages without larger numbers
+/// can hold it.
+const LARGEST: u64 = i64::MAX as u64;
+
+/// A number in a path. It has one form only, so that a resource has one path: `7`, and neither
+/// `07` nor `+7`.
+fn path_number(text: &str, most: u64) -> Option<u64> {
+    let number: u64 = text.parse().ok().filter(|number| *number <= most)?;
+    (number.to_string() == text).then_some(number)
 }
 
 fn series(id: &str) -> Result<SeriesId, ProblemDetails> {

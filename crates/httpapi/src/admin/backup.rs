@@ -8,11 +8,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use futures::{StreamExt, TryStreamExt, stream};
-use hyper::{
-    Response, StatusCode,
-    body::Frame,
-    header::{CACHE_CONTROL, HeaderValue},
-};
+use hyper::{Response, StatusCode, body::Frame};
 use metrics::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -85,7 +81,6 @@ impl Backups {
         });
         let mut response = stream_response("application/octet-stream", frames.boxed());
         response.extensions_mut().insert(Endless);
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         Ok(response)
     }
 }

@@ -12,7 +12,7 @@ use futures::{
 use hyper::{
     Response,
     body::Frame,
-    header::{CACHE_CONTROL, HeaderName, HeaderValue},
+    header::{HeaderName, HeaderValue},
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -84,7 +84,6 @@ impl EventStreams {
         let mut response = stream_response("text/event-stream", pieces.boxed());
         response.extensions_mut().insert(Endless);
         let headers = response.headers_mut();
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
         Ok(response)
     }

@@ -6,11 +6,7 @@ use access::Principal;
 use bytes::Bytes;
 use clock::Clock;
 use futures::{StreamExt, TryStreamExt, stream};
-use hyper::{
-    Response,
-    body::Frame,
-    header::{CACHE_CONTROL, HeaderValue},
-};
+use hyper::{Response, body::Frame};
 use tokio::{sync::Semaphore, task::yield_now};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -110,7 +106,6 @@ impl StorageViews {
         });
         let mut response = stream_response("application/x-ndjson", pieces.boxed());
         response.extensions_mut().insert(Endless);
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         Ok(response)
     }
 }

@@ -10,8 +10,9 @@ use tracing::debug;
 use vvm::{App, eventlog::WsId, ielections::Incarnation, processor::LogName};
 
 use super::{
-    batch::{code_of, commands_in},
+    batch::code_of,
     body::Payload,
+    counted::{counted, is_counted_by_body},
     eventual::{CONSISTENCY_HEADER, is_eventual},
     handler::{ApiHandler, RequestHead, table_of},
     routing::RoutedRequest,
@@ -22,9 +23,10 @@ use crate::{
     authentication::{AllowedRoute, TokenEnd},
     check::check,
     cluster::{ForwardMark, asked_successor},
+    openapi::is_changeable,
     problem::{MISDIRECTED, ProblemDetails, is_listed},
     request_body::RequestBody,
-    response::{Body, REQUEST_ID, full_body},
+    response::{Body, REQUEST_ID, full_body, keep_out_of_caches},
     route::{ApiOperation, Route, route},
 };
 
@@ -118,6 +120,7 @@ impl ApiHandler {
         let app = self.node.app(owner, app).ok_or_else(not_deployed)?;
         endpoint.check_query(head.query())?;
         check_partition(app, ws, &operation)?;
+        check_changeable(app, &operation)?;
         let mut payload = Payload::new(body);
         // A node without a seat has not opened the application, and forwards the request.
         head.is_eventual = is_eventual(head.query())? && app.reader().is_some();
@@ -130,30 +133,28 @@ impl ApiHandler {
             }
             _ => {}
         }
-        if operation == ApiOperation::CommandBatch {
-            self.count_commands(head, &mut payload).await?;
+        let request = RoutedRequest { app, ws, endpoint, operation: &operation };
+        if is_counted_by_body(&operation) {
+            self.count_commands(head, &request, &mut payload).await?;
         }
         match &self.cluster {
             None => self.dispatch(head, app, ws, &operation, &mut payload).await,
-            Some(cluster) => {
-                let request = RoutedRequest { app, ws, endpoint, operation: &operation };
-                self.answer_routed(cluster, head, &request, &mut payload).await
-            }
+            Some(cluster) => self.answer_routed(cluster, head, &request, &mut payload).await,
         }
     }
 
-    /// Counts the commands of a batch, as far as there is a limit for them.
+    /// Counts what a client sends, as far as there is a limit for it.
     async fn count_commands(
         &self,
         head: &RequestHead,
+        request: &RoutedRequest<'_>,
         payload: &mut Payload<'_>,
     ) -> Result<(), ProblemDetails> {
         if !self.access.limits_commands() {
             return Ok(());
         }
         let body = self.receive_body(head, payload).await?;
-        // A body that is no batch counts as a command.
-        let commands = commands_in(&body.bytes).unwrap_or(1);
+        let commands = counted(request, &body.bytes);
         self.access.count_commands(&head.caller, commands, self.node.clock().now())
     }
 
@@ -258,6 +259,7 @@ impl ApiHandler {
         let says_eventual =
             head.is_eventual && matches!(response.status(), StatusCode::OK | StatusCode::NOT_FOUND);
         let headers = response.headers_mut();
+        keep_out_of_caches(headers);
         if says_eventual {
             headers.insert(CONSISTENCY_HEADER, HeaderValue::from_static("eventual"));
         }
@@ -312,6 +314,21 @@ fn check_partition(app: &App, ws: WsId, operation: &ApiOperation) -> Result<(), 
         return Err(ProblemDetails::not_found(reason));
     }
     Ok(())
+}
+
+/// Refuses a change of a record that no client changes. The description has no such operation.
+fn check_changeable(app: &App, operation: &ApiOperation) -> Result<(), ProblemDetails> {
+    let (ApiOperation::ChangeDoc(name, _) | ApiOperation::DeactivateDoc(name, _)) = operation
+    else {
+        return Ok(());
+    };
+    match app.application().schema().table(name) {
+        Some(table) if !is_changeable(table) => {
+            let reason = format!("clients cannot change records of {name}: read them with GET");
+            Err(ProblemDetails::method_not_allowed("GET, HEAD", reason))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn misdirected(reason: impl Into<String>) -> ProblemDetails {

@@ -30,6 +30,7 @@ use crate::{
     read::{self, GapQuery, READ_BYTES},
     response::{Body, JSON, bytes_response, json_response},
     route::ApiOperation,
+    whole_number::whole,
 };
 
 /// The memory that a number takes while it is drawn: for its text of at most 200 bytes, for its
@@ -43,7 +44,7 @@ pub(super) const DRAWN_BYTES: usize = NUMBER_BYTES * FastSettings::MOST_BLOCK as
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DrawBody {
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "whole")]
     count: u32,
 }
 

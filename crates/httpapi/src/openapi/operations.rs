@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value as Json, json};
 use vvm::{
-    eventlog::{QName, Table, TableKind},
+    docnumbers::Reset,
+    eventlog::{FieldType, QName, Table, TableKind},
     processor::{DeclaredSeries, SeriesPolicy},
 };
 
@@ -139,7 +140,7 @@ fn operation(
         "operationId": id,
         "tags": [app.name.to_string()],
         "summary": summary,
-        "parameters": parameters(endpoint),
+        "parameters": parameters(endpoint, subject),
         "responses": responses,
     });
     if needs_token {
@@ -152,7 +153,7 @@ fn operation(
     operation
 }
 
-fn parameters(endpoint: &Endpoint) -> Vec<Json> {
+fn parameters(endpoint: &Endpoint, subject: Subject<'_>) -> Vec<Json> {
     let in_path = |segment: &Segment| {
         let (name, most, description) = match segment {
             Segment::Workspace => ("workspace", None, "The number of the workspace."),
@@ -171,7 +172,7 @@ fn parameters(endpoint: &Endpoint) -> Vec<Json> {
     };
     let in_query = |parameter: &Parameter| {
         json!({
-            "name": parameter.name, "in": "query", "schema": values(parameter.values),
+            "name": parameter.name, "in": "query", "schema": values(parameter.values, subject),
             "description": parameter.summary,
             "required": matches!(parameter.values, Values::Ids { .. }),
         })
@@ -183,8 +184,8 @@ fn parameters(endpoint: &Endpoint) -> Vec<Json> {
     all
 }
 
-/// The schema of a parameter.
-fn values(values: Values) -> Json {
+/// The schema of a parameter. Its examples are of this subject, so the node accepts them.
+fn values(values: Values, subject: Subject<'_>) -> Json {
     match values {
         Values::Number { least, most, default } => {
             let mut number = json!({ "type": "integer", "format": "int64", "minimum": least });
@@ -203,13 +204,45 @@ fn values(values: Values) -> Json {
             let more = most - 1;
             json!({ "type": "string", "pattern": format!("^[0-9]+(,[0-9]+){{0,{more}}}$") })
         }
-        Values::Fields => json!({ "type": "string", "examples": ["name,cents"] }),
+        Values::Fields => match subject {
+            Subject::Table(table) => {
+                json!({ "type": "string", "examples": [example_fields(table)] })
+            }
+            _ => json!({ "type": "string" }),
+        },
         Values::Filter => json!({
             "type": "string", "contentMediaType": "application/json",
-            "examples": [r#"{"name":"Tea"}"#],
+            "examples": [example_filter(subject)],
         }),
         Values::Order => json!({ "type": "string", "enum": ["id", "-id"], "default": "id" }),
-        Values::Period => json!({ "type": "string", "examples": ["2026", "2026-11", "all"] }),
+        Values::Period => json!({ "type": "string", "examples": [example_period(subject)] }),
+    }
+}
+
+/// Two fields of a table.
+fn example_fields(table: &Table) -> String {
+    let names: Vec<&str> = table.fields().iter().take(2).map(|(name, _)| name.as_str()).collect();
+    names.join(",")
+}
+
+/// A text in a field of a table.
+fn example_filter(subject: Subject<'_>) -> String {
+    let Subject::Table(table) = subject else { return "{}".to_owned() };
+    let is_text = |(_, kind): &(_, &FieldType)| **kind == FieldType::String;
+    let text = table.fields().iter().find(is_text);
+    let fields = text.map(|(name, _)| (name.as_str().to_owned(), Json::from("Tea")));
+    Json::Object(fields.into_iter().collect()).to_string()
+}
+
+/// A period of a series.
+fn example_period(subject: Subject<'_>) -> &'static str {
+    let Subject::Series(declared) = subject else { return "all" };
+    match declared.series.definition().reset {
+        Reset::Never => "all",
+        Reset::Year => "2026",
+        Reset::Month => "2026-11",
+        Reset::Week => "2026-W48",
+        Reset::Day => "2026-11-29",
     }
 }
 

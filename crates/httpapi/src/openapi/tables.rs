@@ -16,7 +16,7 @@ pub(super) fn has_rows(app: &DescribedApp<'_>) -> bool {
 }
 
 /// Whether clients may change the records of a table.
-pub(super) fn is_changeable(table: &Table) -> bool {
+pub(crate) fn is_changeable(table: &Table) -> bool {
     !is_of_system(table) && !matches!(table.kind(), TableKind::ODoc | TableKind::ORecord)
 }
 

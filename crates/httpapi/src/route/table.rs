@@ -16,7 +16,7 @@ use self::{
     Segment::{Command, Is, Partition, Record, Series, Table, Workspace},
     Values::{Fields, Filter, Flag, Ids, Number, Offset, Order, Period, Word},
 };
-use super::{ApiOperation as Op, name, record, series};
+use super::{ApiOperation as Op, LARGEST, name, path_number, record, series};
 use crate::{
     problem::ProblemDetails,
     query::{DEFAULT_LIMIT, check_names},
@@ -177,12 +177,11 @@ impl Endpoint {
 
     /// The workspace that a path names; or the partition, as a workspace that stands for it.
     pub(super) fn place(&self, number: &str) -> Result<WsId, ProblemDetails> {
-        let (place, of) = if self.path.contains(&Partition) {
-            (number.parse::<u16>().map(u64::from), "partition")
-        } else {
-            (number.parse(), "workspace")
+        let (most, of) = match self.path.contains(&Partition) {
+            true => (u16::MAX.into(), "partition"),
+            false => (LARGEST, "workspace"),
         };
-        place.map(WsId).map_err(|_| {
+        path_number(number, most).map(WsId).ok_or_else(|| {
             ProblemDetails::bad_request(format!("`{number}` is not the number of a {of}"))
         })
     }

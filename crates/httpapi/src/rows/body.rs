@@ -9,6 +9,8 @@ use serde::{
 use serde_json::Value as Json;
 use vvm::eventlog::{Epoch, Offset, Version};
 
+use crate::whole_number::whole;
+
 /// A value that is sent as a JSON object. The derived `Deserialize` accepts an array, too, and then
 /// the order of the fields would be a promise.
 #[derive(Debug)]
@@ -38,6 +40,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct RowBody {
+    #[serde(deserialize_with = "whole")]
     pub(super) id: u64,
     pub(super) table: String,
     pub(super) parent: Option<JsonObject<ParentBody>>,
@@ -98,6 +101,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for UniqueNames<T> {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ParentBody {
+    #[serde(deserialize_with = "whole")]
     pub(super) id: u64,
     pub(super) container: String,
 }
@@ -106,7 +110,9 @@ pub(super) struct ParentBody {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct VersionBody {
+    #[serde(deserialize_with = "whole")]
     epoch: u64,
+    #[serde(deserialize_with = "whole")]
     offset: u64,
 }
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde_json::{Value as Json, json};
 use vvm::eventlog::{FieldType, RecordId, Table, Value};
 
-use crate::problem::ProblemDetails;
+use crate::{problem::ProblemDetails, whole_number::whole_in};
 
 /// The value of a field that a client sent. The type comes from the table, because JSON has fewer
 /// types.
@@ -41,11 +41,11 @@ pub(crate) fn comparable_value(
     Ok(match field_type {
         FieldType::Bool => Value::Bool(json.as_bool().ok_or_else(|| wrong("true or false"))?),
         FieldType::Int32 => {
-            let number = json.as_i64().and_then(|number| i32::try_from(number).ok());
+            let number = whole_in(&json).and_then(|number| i32::try_from(number).ok());
             Value::Int32(number.ok_or_else(|| wrong("a whole number of 32 bits"))?)
         }
         FieldType::Int64 => {
-            Value::Int64(json.as_i64().ok_or_else(|| wrong("a whole number of 64 bits"))?)
+            Value::Int64(whole_in(&json).ok_or_else(|| wrong("a whole number of 64 bits"))?)
         }
         FieldType::Float32 => {
             let number = json.as_f64().map(|number| number as f32);
@@ -67,7 +67,8 @@ pub(crate) fn comparable_value(
             Value::QName(text(&json, expected)?.parse().map_err(|_| wrong(expected))?)
         }
         FieldType::Ref => {
-            Value::Ref(RecordId(json.as_u64().ok_or_else(|| wrong("the id of a record"))?))
+            let id = whole_in(&json).and_then(|id| u64::try_from(id).ok());
+            Value::Ref(RecordId(id.ok_or_else(|| wrong("the id of a record"))?))
         }
     })
 }

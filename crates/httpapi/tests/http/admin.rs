@@ -175,3 +175,54 @@ fn the_leader_lists_the_stored_numbers_of_a_workspace() {
     leader.stop();
     let _ = standby.end();
 }
+
+/// `POST /step-down?dryRun` ended the leadership.
+#[test]
+fn an_action_with_an_unknown_parameter_does_nothing() {
+    let node = TestNode::start();
+    for action in [
+        "/cluster/move",
+        "/cluster/pause",
+        "/cluster/resume",
+        "/cluster/drain",
+        "/drain",
+        "/step-down",
+        "/repairs/mark",
+        "/repairs/remove",
+        "/repairs/number",
+        "/backup",
+    ] {
+        let answer = request(node.admin, "POST", &format!("{action}?x"), &[], "");
+        let reason = answer.1["reason"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(code(answer), (400, "bad_request".to_owned()), "{action}: {reason}");
+        assert!(reason.contains("`x` is unknown"), "{action}: {reason}");
+    }
+    for shown in ["/status?x", "/cluster?x", "/sequences?x", "/repairs?x"] {
+        assert_eq!(request(node.admin, "GET", shown, &[], "").0, 400, "{shown}");
+    }
+    assert_eq!(request(node.admin, "GET", "/readyz", &[], "").0, 200, "it still leads");
+    node.stop();
+}
+
+/// A browser kept the documents of one user on its disk, and a proxy could show them to another.
+#[test]
+fn no_cache_stores_what_a_node_answers() {
+    let node = TestNode::start();
+    let log = format!("{}/wlog", shop::http_client::workspace_path(WS));
+    let none = "/api/v2/apps/demo/shop/workspaces/1/docs/shop.Bill/1";
+    for (address, path) in [
+        (node.api, log.as_str()),
+        (node.api, none),
+        (node.api, "/api/v2/"),
+        (node.admin, "/"),
+        (node.admin, "/status"),
+        (node.admin, "/metrics"),
+        (node.admin, "/none"),
+    ] {
+        let mut stream = connect(address);
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let answer = Answer::read_head(&mut stream).unwrap();
+        assert_eq!(answer.header("cache-control"), Some("no-store"), "{path}: {answer:?}");
+    }
+    node.stop();
+}

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::support::{Answer, TestNode, answer_to, connect};
+use crate::support::{Answer, TestNode, WS, answer_to, connect};
 
 const PATH: &str = "/api/v2/openapi.json";
 
@@ -136,5 +136,30 @@ fn each_path_of_the_description_is_one_of_the_router() {
         }
     }
     assert!(count > 30, "{count}");
+    node.stop();
+}
+
+/// The example of a list named fields that the table did not have, and the example of a period was
+/// not one of the series.
+#[test]
+fn each_example_of_a_parameter_is_accepted() {
+    let node = TestNode::start();
+    let described = ask(&node, "GET", PATH, "").json();
+    let mut count = 0;
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        let path = path.replace("{workspace}", &WS.to_string());
+        for parameter in methods["get"]["parameters"].as_array().into_iter().flatten() {
+            let name = parameter["name"].as_str().unwrap_or_default();
+            for example in parameter["schema"]["examples"].as_array().into_iter().flatten() {
+                let example = example.as_str().unwrap().replace('{', "%7B").replace('}', "%7D");
+                let target = format!("{path}?{name}={}", example.replace('"', "%22"));
+                let is_app = name == "app";
+                let answer = ask(&node, "GET", &target, "");
+                assert_eq!(answer.status, if is_app { 404 } else { 200 }, "{target} {answer:?}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count >= 7, "{count}");
     node.stop();
 }
