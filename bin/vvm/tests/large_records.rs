@@ -1,0 +1,224 @@
+//! A client that may write sends small commands that change many large records. The lease is
+//! renewed, probes and other clients are answered, and memory and the file have a limit.
+//!
+//! `VVM_TEST_LONG=1` takes 60 connections, 150 MB of records and five minutes. The promised figures
+//! are measured with a release build. A debug build has wider bounds.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[expect(dead_code, reason = "the file serves all suites")]
+#[path = "support/node.rs"]
+mod node;
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{sleep, spawn},
+    time::{Duration, Instant},
+};
+
+use node::{NodeProcess, PATIENCE};
+use serde_json::Value;
+use shop::http_client::{command_path, request, try_request};
+use trialkit::is_long;
+
+const ISSUER: &str = "https://issuer.example";
+const LEASE_SECONDS: u64 = 8;
+const MIB: u64 = 1 << 20;
+
+/// What the client sends.
+struct Attack {
+    workspaces: u64,
+    records: usize,
+    connections: u64,
+    time: Duration,
+}
+
+const SAMPLE: Attack =
+    Attack { workspaces: 4, records: 6, connections: 16, time: Duration::from_secs(8) };
+
+const LONG: Attack =
+    Attack { workspaces: 10, records: 15, connections: 60, time: Duration::from_secs(300) };
+
+/// The bytes of the text of a record.
+const RECORD: usize = 1_000_000;
+
+fn token(folder: &Path, subject: &str) -> String {
+    let run = |line: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
+        let output = command.args(line).current_dir(folder).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    if !folder.join("key.json").exists() {
+        run(&["token", "keygen", "--out", "key.json", "--public", "keys.json"]);
+    }
+    let line = ["token", "new", "--key", "key.json", "--issuer", ISSUER, "--subject", subject];
+    let grants = ["--app", "*", "--workspaces", "*", "--rights", "read,write", "--for", "1h"];
+    format!("Bearer {}", run(&[&line[..], &grants].concat()).trim())
+}
+
+/// Sends a command, and returns the status and the answer.
+fn command(node: &Clients, sender: &str, ws: u64, name: &str, body: &str) -> (u16, Value) {
+    request(node.api, "POST", &command_path(ws, name), &[("authorization", sender)], body)
+}
+
+/// The address of the node, and the tokens of its clients.
+#[derive(Clone)]
+struct Clients {
+    api: std::net::SocketAddr,
+    greedy: String,
+    other: String,
+}
+
+/// Sends a command until it is done.
+fn done(node: &Clients, sender: &str, ws: u64, name: &str, body: &str) -> Value {
+    let start = Instant::now();
+    loop {
+        let (status, answer) = command(node, sender, ws, name, body);
+        if status == 200 {
+            return answer;
+        }
+        let is_busy = status == 503 || status == 429;
+        assert!(is_busy && start.elapsed() < PATIENCE, "{status} {answer}");
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// Makes a workspace with large records, and returns the body of a command that changes one small
+/// field of each.
+fn small_command(node: &Clients, ws: u64, records: usize) -> String {
+    done(node, &node.greedy, ws, "sys.CreateWorkspace", r#"{"args":{"kind":"Shop"}}"#);
+    let text = "x".repeat(RECORD);
+    let make = |_| {
+        let row =
+            r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"cents":1,"name":"TEXT"}}]}"#;
+        let made = done(node, &node.greedy, ws, "sys.CUD", &row.replace("TEXT", &text));
+        made["newIds"]["1"].as_u64().unwrap()
+    };
+    let rows = (0..records)
+        .map(make)
+        .map(|id| format!(r#"{{"id":{id},"table":"shop.Article","fields":{{"cents":2}}}}"#));
+    format!(r#"{{"rows":[{}]}}"#, rows.collect::<Vec<_>>().join(","))
+}
+
+/// The slowest of some answers, and how many there were.
+#[derive(Debug, Default)]
+struct Answers {
+    count: AtomicU64,
+    slowest_micros: AtomicU64,
+}
+
+impl Answers {
+    fn note(&self, start: Instant) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let micros = start.elapsed().as_micros() as u64;
+        self.slowest_micros.fetch_max(micros, Ordering::Relaxed);
+    }
+
+    fn slowest(&self) -> Duration {
+        Duration::from_micros(self.slowest_micros.load(Ordering::Relaxed))
+    }
+}
+
+/// The resident memory of a process, in bytes.
+fn resident(node: &NodeProcess) -> u64 {
+    let path = format!("/proc/{}/status", node.pid().as_raw_nonzero());
+    let status = fs::read_to_string(path).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// Commands of 1.1 KB that each changed 15 records of 1 MB ended the node after 11 s: the renewal
+/// of its lease waited behind them in the queue of the storage. With a limit of 10 commands a
+/// second it ended, too. 250 KB of such commands left 7.3 GB on the disk.
+#[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "the memory of a process is read from /proc")]
+fn small_commands_that_change_large_records_harm_nobody_else() {
+    let attack = if is_long() { LONG } else { SAMPLE };
+    let folder = tempfile::tempdir().unwrap();
+    let (greedy, other) = (token(folder.path(), "greedy"), token(folder.path(), "other"));
+    let mut config = format!("[node]\nlease_seconds = {LEASE_SECONDS}\n");
+    write!(config, "[access]\nkeys_file = \"keys.json\"\nissuer = \"{ISSUER}\"\n").unwrap();
+    let node = NodeProcess::start(folder.path(), &config).ready();
+    let clients = Clients { api: node.api, greedy, other };
+    let bodies: Vec<_> =
+        (1..=attack.workspaces).map(|ws| small_command(&clients, ws, attack.records)).collect();
+    for ws in 100..120 {
+        done(&clients, &clients.other, ws, "sys.CreateWorkspace", r#"{"args":{"kind":"Shop"}}"#);
+    }
+    let file = folder.path().join("data/vvm.redb");
+    let before = fs::metadata(&file).unwrap().len();
+
+    let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut threads = Vec::new();
+    for at in 0..attack.connections {
+        let ws = at % attack.workspaces + 1;
+        let (body, clients) = (bodies[ws as usize - 1].clone(), clients.clone());
+        let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
+        threads.push(spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let (path, sender) = (command_path(ws, "sys.CUD"), clients.greedy.as_str());
+                let headers = [("authorization", sender)];
+                match try_request(clients.api, "POST", &path, &headers, &body) {
+                    Ok((200, _)) => drop(sent.fetch_add(1, Ordering::Relaxed)),
+                    _ => sleep(Duration::from_millis(50)),
+                }
+            }
+        }));
+    }
+    let probes = Arc::new(Answers::default());
+    let (admin, stopped, noted) = (node.admin, Arc::clone(&stop), Arc::clone(&probes));
+    threads.push(spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            let start = Instant::now();
+            assert_eq!(request(admin, "GET", "/livez", &[], "").0, 200);
+            noted.note(start);
+            sleep(Duration::from_millis(50));
+        }
+    }));
+    let (others, start, mut most) = (Answers::default(), Instant::now(), 0);
+    while start.elapsed() < attack.time {
+        let asked = Instant::now();
+        let ws = 100 + others.count.load(Ordering::Relaxed) % 20;
+        let row = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
+        let (status, answer) = command(&clients, &clients.other, ws, "sys.CUD", row);
+        assert_eq!(status, 200, "another client: {answer}");
+        others.note(asked);
+        most = most.max(resident(&node));
+        sleep(Duration::from_millis(20));
+    }
+    stop.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+
+    let grown = fs::metadata(&file).unwrap().len() - before;
+    let done = sent.load(Ordering::Relaxed);
+    println!(
+        "{done} commands of {} B; the file grew by {} MiB; {} MiB of memory; {} others, slowest \
+         {:?}; {} probes, slowest {:?}",
+        bodies[0].len(),
+        grown / MIB,
+        most / MIB,
+        others.count.load(Ordering::Relaxed),
+        others.slowest(),
+        probes.count.load(Ordering::Relaxed),
+        probes.slowest(),
+    );
+    assert!(done >= attack.workspaces, "the attack did something");
+    assert_eq!(node.renewals_near_the_end(LEASE_SECONDS), 0);
+    let slow = if cfg!(debug_assertions) { 10 } else { 1 };
+    assert!(probes.slowest() < Duration::from_millis(100) * slow, "{:?}", probes.slowest());
+    assert!(others.slowest() < Duration::from_secs(1) * slow, "{:?}", others.slowest());
+    // At first each of the 10 partitions may run one command.
+    let command = 3 * (attack.records * RECORD) as u64;
+    let allowed = 64 * MIB + 10 * command + 16 * MIB * attack.time.as_secs();
+    // redb doubles its file when it is full.
+    assert!(grown < 2 * (before + allowed), "{} MiB", grown / MIB);
+    node.stop();
+}
