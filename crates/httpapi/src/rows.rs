@@ -8,7 +8,7 @@ mod value;
 
 use processor::RowChange;
 use serde_json::Value as Json;
-use vvm::eventlog::{Fields, Name, Parent, QName, RecordId, Schema, Table, Version};
+use vvm::eventlog::{Fields, Name, Parent, QName, RecordId, Schema, Table, Value, Version};
 
 use self::{body::ParentBody, value::value_of_json};
 pub(crate) use self::{
@@ -79,11 +79,50 @@ fn create(
 
 /// A change that creates a single document.
 pub(crate) fn new_doc(table: &Table, fields: FieldsBody) -> Result<RowChange, ProblemDetails> {
-    create(table, RecordId(1), None, fields)
+    let change = create(table, RecordId(1), None, fields)?;
+    refuse_raw_refs(table, &change)?;
+    Ok(change)
+}
+
+/// A change of a single document.
+pub(crate) fn change_doc(
+    table: &Table,
+    id: RecordId,
+    version: Option<Version>,
+    is_active: Option<bool>,
+    fields: FieldsBody,
+) -> Result<RowChange, ProblemDetails> {
+    let change = update(table, id, version, is_active, fields)?;
+    refuse_raw_refs(table, &change)?;
+    Ok(change)
+}
+
+/// Refuses references to raw ids in the change of a single document. Its sender sees no raw ids: a
+/// new document has the raw id 1 in its command, so a reference to 1 would be one to itself.
+fn refuse_raw_refs(table: &Table, change: &RowChange) -> Result<(), ProblemDetails> {
+    let refuse = |name: &Name, value: Option<&Value>| match value {
+        Some(Value::Ref(id)) if id.0 <= LARGEST_RAW => {
+            let (table, id, first) = (table.name(), id.0, LARGEST_RAW + 1);
+            Err(ProblemDetails::bad_request(format!(
+                "the field `{name}` of {table} refers to record {id}, and the ids of records \
+                 begin at {first}: send the id that an answer gave. Only rows of a command refer \
+                 to new rows by the ids from 1 to {LARGEST_RAW}"
+            )))
+        }
+        _ => Ok(()),
+    };
+    match change {
+        RowChange::Create { fields, .. } => {
+            fields.iter().try_for_each(|(name, value)| refuse(name, Some(value)))
+        }
+        RowChange::Update { fields, .. } => {
+            fields.iter().try_for_each(|(name, value)| refuse(name, value.as_ref()))
+        }
+    }
 }
 
 /// A change of an existing row.
-pub(crate) fn update(
+fn update(
     table: &Table,
     id: RecordId,
     version: Option<Version>,

@@ -71,7 +71,7 @@ impl ApiHandler {
             return Err(ProblemDetails::bad_request(reason));
         }
         let expected = if_match(&head.headers)?;
-        let row = rows::update(table_of(app, name)?, id, expected, is_active, fields)?;
+        let row = rows::change_doc(table_of(app, name)?, id, expected, is_active, fields)?;
         self.run_cud(head, app, ws, row, body, StatusCode::OK).await
     }
 
@@ -85,7 +85,7 @@ impl ApiHandler {
     ) -> Result<Response<Body>, ProblemDetails> {
         let expected = if_match(&head.headers)?;
         let table = table_of(app, name)?;
-        let row = rows::update(table, id, expected, Some(false), FieldsBody::default())?;
+        let row = rows::change_doc(table, id, expected, Some(false), FieldsBody::default())?;
         let body = self.empty_body(head, payload).await?;
         self.run_cud(head, app, ws, row, body, StatusCode::OK).await
     }

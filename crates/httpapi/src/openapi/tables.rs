@@ -190,7 +190,10 @@ fn value(kind: FieldType) -> Json {
             "type": "string", "pattern": r"^[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*$",
             "description": "The name of a table or a command.",
         }),
-        FieldType::Ref => natural("The id of a record."),
+        FieldType::Ref => natural(
+            "The id of a record. In a row of a command, an id from 1 to 65535 is that of a new row \
+             of the command.",
+        ),
     }
 }
 

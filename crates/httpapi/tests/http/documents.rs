@@ -192,3 +192,38 @@ fn a_page_of_deactivated_documents_may_be_empty_and_has_a_next_page() {
     assert_eq!(list(last_looked_at), (vec![last_looked_at + 1], None));
     node.stop();
 }
+
+/// A new document has the raw id 1 in its command. So `{"article": 1}` stored the id of the new
+/// document itself, although its sender meant article 1.
+#[test]
+fn a_reference_of_a_single_document_is_refused_below_the_ids_of_records() {
+    let node = TestNode::start();
+    let slips = format!("{}/docs/shop.Slip", workspace_path(WS));
+    let send = |method, path: &str, id: u64| {
+        let body = format!(r#"{{"fields":{{"article":{id}}}}}"#);
+        request(node.api, method, path, &[], &body)
+    };
+    let (status, made) = send("POST", &slips, 65_536);
+    assert_eq!(status, 201, "65536 is the id of a record, the descriptor: {made}");
+    let slip = format!("{slips}/{}", made["newIds"]["1"]);
+    for (method, path) in [("POST", &slips), ("PATCH", &slip)] {
+        for id in [0, 1, 65_535] {
+            let answer = send(method, path, id);
+            let reason = format!(
+                "the field `article` of shop.Slip refers to record {id}, and the ids of records \
+                 begin at 65536: send the id that an answer gave. Only rows of a command refer to \
+                 new rows by the ids from 1 to 65535"
+            );
+            assert_eq!(answer.1["reason"], reason, "{method} {id}");
+            assert_eq!(code(answer), (400, "bad_request".to_owned()), "{method} {id}");
+        }
+    }
+    assert_eq!(send("PATCH", &slip, 65_537).0, 200);
+    let long = r#"{"rows":[{"id":1,"table":"shop.Article"},
+        {"id":2,"table":"shop.Slip","fields":{"article":1}}]}"#;
+    let (status, made) = node.command(WS, "sys.CUD", long);
+    assert_eq!(status, 200, "{made}");
+    let read = request(node.api, "GET", &format!("{slips}/{}", made["newIds"]["2"]), &[], "").1;
+    assert_eq!(read["fields"]["article"], made["newIds"]["1"], "a row refers to a new row");
+    node.stop();
+}

@@ -4,6 +4,8 @@ mod changed_row;
 mod new_row;
 mod schema_check;
 
+use std::collections::HashSet;
+
 use eventlog::{QName, RecordId, Table};
 
 use super::CommandContext;
@@ -44,10 +46,11 @@ impl<'g> CommandContext<'g> {
                     self.create(id, table, parent, fields).await?;
                 }
                 RowChange::Update { id, table, version, is_active, fields } => {
-                    updates.push((id, (table, version), is_active, fields));
+                    updates.push((self.real(id)?, (table, version), is_active, fields));
                 }
             }
         }
+        self.check_written_once(first, updates.iter().map(|(id, ..)| *id))?;
         // The new rows are checked only now, because the parent of a row may come after the row.
         for at in made..self.changes.len() {
             self.check(at).await?;
@@ -57,6 +60,35 @@ impl<'g> CommandContext<'g> {
             // Updates read rows. Their futures are boxed, so that a command that only creates rows
             // has a small future.
             Box::pin(self.update(id, expected, is_active, fields)).await?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a record that two rows of one call write: a new row and an update, or two updates.
+    /// `first` is the position of the first new row of the call in `ids`.
+    ///
+    /// A simpler version merges the rows. A sale has the same article on two lines; its handler
+    /// reads that one is left, and writes twice that none is left. So one article is sold twice. A
+    /// handler that writes after each line reads its own writes, so several calls may write one
+    /// record.
+    fn check_written_once(
+        &self,
+        first: usize,
+        updated: impl ExactSizeIterator<Item = RecordId>,
+    ) -> Result<(), Rejection> {
+        if updated.len() == 0 {
+            return Ok(());
+        }
+        let mut written: HashSet<_> = self.ids[first..].iter().map(|(_, id)| *id).collect();
+        for id in updated {
+            if !written.insert(id) {
+                let what = format!(
+                    "record {} is in two rows that are written together, and it is not clear \
+                     which counts: send all its fields in one row",
+                    id.0
+                );
+                return Err(Rejection::invalid(what));
+            }
         }
         Ok(())
     }

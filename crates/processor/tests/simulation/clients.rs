@@ -251,10 +251,11 @@ impl Knowledge {
             9..12 => updates(vec![update(id, None, &called)]),
             12..15 => updates(vec![update(id, Some(version), &called)]),
             15 => {
-                // Two rows, one of them changed twice.
+                // Two records, one of them changed by two calls of the handler.
                 let again = update(id, None, "again");
-                let settings = new_row(1, "shop.Order", [("name", text("o"))]);
-                updates(vec![update(id, None, &called), settings, again])
+                let order = new_row(1, "shop.Order", [("name", text("o"))]);
+                let rows = updates(vec![update(id, None, &called), order, again]);
+                Command { name: qname("shop.Twice"), ..rows }
             }
             16 => rows(vec![new_row(1, "shop.Settings", [("name", text(&called))])]),
             17 => rows(vec![new_row(1, "shop.Nothing", [])]),

@@ -202,7 +202,12 @@ pub(crate) fn demo_node(driver: Arc<dyn StorageDriver>, settings: NodeSettings) 
 /// The settings of the demo application with series.
 pub(crate) fn demo_app() -> AppSettings {
     let demo = include_str!("../../../../../config/demo.toml");
-    let slip = "[tables.\"shop.Slip\"]\nkind = \"WDoc\"\nnumbers = { number = \"slip\" }\n";
+    let slip = r#"
+[tables."shop.Slip"]
+kind = "WDoc"
+fields = { article = "ref" }
+numbers = { number = "slip" }
+"#;
     let schema = format!("{demo}\n{slip}").parse().unwrap();
     let delivery = Sequence::counting_from(standard::FIRST_OF_APPLICATIONS, 1).unwrap();
     let sequences = [("Delivery".parse().unwrap(), delivery)];

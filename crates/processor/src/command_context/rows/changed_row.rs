@@ -11,6 +11,7 @@ use crate::{CommandContext, HandlerError, Rejection, RejectionKind, state::ReadR
 const MOST_BYTES: usize = 32 << 20;
 
 impl CommandContext<'_> {
+    /// Changes the record with this real id.
     pub(super) async fn update(
         &mut self,
         id: RecordId,
@@ -18,7 +19,6 @@ impl CommandContext<'_> {
         is_active: Option<bool>,
         fields: BTreeMap<Name, Option<Value>>,
     ) -> Result<(), HandlerError> {
-        let id = self.real(id)?;
         let at = match self.place(id) {
             Some(_) if version.is_some() => {
                 let what = format!("record {} is written twice, once with a version", id.0);
