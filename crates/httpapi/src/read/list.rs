@@ -1,7 +1,8 @@
 //! Reading a list of documents, page by page.
 //!
 //! Invariant: a page ends with the place at which the list goes on, whatever the records and the
-//! gaps between them are like. Each page comes farther than the page before.
+//! gaps between them are like. Each page comes farther than the page before. A page without
+//! documents ends the list, or its time is over.
 
 use std::collections::VecDeque;
 
@@ -24,9 +25,12 @@ use crate::{problem::ProblemDetails, rows::json_of_record};
 /// because documents may be large.
 pub(super) const PAGE_BYTES: usize = 1 << 20;
 
-/// The number of records that one answer examines. Many records of other tables, and many that the
-/// filter does not accept, may stand between two documents of a list. A block without records
-/// counts as one.
+/// The number of records after which a page with documents ends. Many records of other tables, and
+/// many that the filter does not accept, may stand between two documents of a list. A block without
+/// records counts as one.
+///
+/// A page without documents goes on. A client would take an empty page for the end of the list, and
+/// would otherwise ask again at once.
 const MOST_EXAMINED: u64 = 10_000;
 
 /// The most ids of the first block that is read downwards. Each block is twice as large as the one
@@ -111,7 +115,24 @@ impl DocsPage<'_> {
 
     /// Whether the page has cost as much as a page may.
     fn is_used_up(&self) -> bool {
-        self.examined >= MOST_EXAMINED || self.is_late()
+        (self.count > 0 && self.examined >= MOST_EXAMINED) || self.is_late()
+    }
+
+    /// The most ids of the next block that is read downwards. A page that goes on behind
+    /// [`MOST_EXAMINED`] has no documents, so only the storage limits its blocks.
+    fn most_ids(&self) -> u64 {
+        match MOST_EXAMINED.saturating_sub(self.examined) {
+            0 => u64::MAX,
+            left => left,
+        }
+    }
+
+    /// Counts a block, if it had no records. `before` is the number of records before the block.
+    async fn count_block(&mut self, before: u64) {
+        if self.examined == before {
+            self.examined += 1;
+            self.steps.examined(0).await;
+        }
     }
 
     /// Reads blocks that are whole storage partitions.
@@ -123,9 +144,8 @@ impl DocsPage<'_> {
         let mut first = FIRST_CRECORD_ID.max(self.query.after.unwrap_or(0).saturating_add(1));
         loop {
             let block = RecordBlock::beginning_with(RecordId(first));
-            let (mut records, mut is_empty) = (read(block), true);
+            let (mut records, before) = (read(block), self.examined);
             while let Some(stored) = records.try_next().await? {
-                is_empty = false;
                 let json = self.examine(&stored).await;
                 json.iter().for_each(|json| self.add(json));
                 if self.is_full() || self.is_used_up() {
@@ -133,7 +153,8 @@ impl DocsPage<'_> {
                     return Ok(());
                 }
             }
-            self.examined += u64::from(is_empty);
+            let is_empty = self.examined == before;
+            self.count_block(before).await;
             let end = block.last().0;
             // A command that is applied meanwhile may have written records behind the last one.
             let Some(behind) = end.checked_add(1).filter(|_| !is_empty || end < last) else {
@@ -159,7 +180,7 @@ impl DocsPage<'_> {
         while behind > FIRST_CRECORD_ID {
             let block = RecordBlock::ending_with(
                 RecordId(behind - 1),
-                ids.min(behind - FIRST_CRECORD_ID).min(MOST_EXAMINED - self.examined),
+                ids.min(behind - FIRST_CRECORD_ID).min(self.most_ids()),
             );
             let before = self.examined;
             let Some(docs) = self.last_docs_of(read(block), is_first).await? else {
@@ -174,7 +195,7 @@ impl DocsPage<'_> {
                 }
             }
             behind = block.first().0;
-            self.examined = self.examined.max(before + 1);
+            self.count_block(before).await;
             if self.is_used_up() && behind > FIRST_CRECORD_ID {
                 self.next = Some(behind);
                 return Ok(());

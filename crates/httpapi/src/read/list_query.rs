@@ -54,7 +54,11 @@ impl ListQuery {
     pub(crate) fn of(table: &Table, query: Option<&str>) -> Result<ListQuery, ProblemDetails> {
         let name = table.name();
         if table.kind() != TableKind::CDoc {
-            let reason = format!("{name} is not a table of documents of a collection (CDoc)");
+            let kind = table.kind();
+            let reason = format!(
+                "{name} is a table of the kind {kind:?}, and only documents of a collection (CDoc) \
+                 are listed: read its documents by their ids, or follow the log of the workspace"
+            );
             return Err(ProblemDetails::bad_request(reason));
         }
         let (filter, keys): (Option<String>, Option<String>) =

@@ -16,6 +16,8 @@ const TIME: Duration = Duration::from_secs(5);
 struct Records {
     schema: Schema,
     ids: Vec<u64>,
+    /// The only active record; `None` if all are active.
+    listed: Option<u64>,
     clock: ManualClock,
     /// The time that each record, and each block, takes to read.
     takes: Duration,
@@ -29,6 +31,7 @@ impl Records {
         Records {
             schema: schema.parse().unwrap(),
             ids: ids.into_iter().collect(),
+            listed: None,
             clock: ManualClock::new(1),
             takes,
             read: Cell::new(0),
@@ -49,13 +52,13 @@ impl Records {
                 kind: TableKind::CDoc,
                 id: RecordId(id),
                 parent: None,
-                is_active: true,
+                is_active: self.listed.is_none_or(|listed| listed == id),
                 fields,
             },
         }
     }
 
-    /// Reads a page, and returns its ids and the next place.
+    /// Reads a page, and returns its ids and the next place. The records have the name Tea.
     async fn page(&self, query: &str) -> (Vec<u64>, Option<u64>) {
         let table = self.schema.table(&"shop.Article".parse().unwrap()).unwrap();
         let query = ListQuery::of(table, Some(query)).unwrap();
@@ -164,5 +167,73 @@ async fn a_page_crosses_only_so_large_a_gap() {
     let records = Records::new(ids.clone(), Duration::ZERO);
     assert_eq!(records.whole("order=id").await, (ids.clone(), 3));
     let (found, pages) = records.whole("order=-id").await;
-    assert_eq!((found, pages), (ids.into_iter().rev().collect(), 3));
+    assert_eq!((found, pages), (ids.into_iter().rev().collect(), 2));
+}
+
+/// The filter that accepts no record.
+const NONE: &str = "where=%7B%22name%22:%22none%22%7D";
+
+/// A page ended after 10,000 records without a document. A client that took an empty page for the
+/// end never saw the document behind them.
+#[tokio::test]
+async fn a_page_goes_on_until_it_has_a_document() {
+    for order in ["id", "-id"] {
+        // The record at the far end belongs to the list, and the others do not.
+        let ids = FIRST..FIRST + 35_000;
+        let listed = if order == "id" { ids.end - 1 } else { ids.start };
+        let records = Records { listed: Some(listed), ..Records::new(ids, Duration::ZERO) };
+        let (found, next) = records.page(&format!("order={order}")).await;
+        assert_eq!(found, [listed], "{order}: {next:?}");
+        assert_eq!(records.whole(&format!("order={order}")).await.0, [listed]);
+        // Two records, with a gap of 100,000,000 ids between them.
+        let ids = [FIRST, FIRST + 100_000_000];
+        let listed = if order == "id" { ids[1] } else { ids[0] };
+        let records = Records { listed: Some(listed), ..Records::new(ids, Duration::ZERO) };
+        assert_eq!(records.page(&format!("order={order}")).await.0, [listed], "{order}");
+    }
+}
+
+/// The time of a page without documents ends it, also in a gap without records, and the list goes
+/// on at its next page.
+#[tokio::test]
+async fn a_page_without_documents_ends_in_time() {
+    let takes = Duration::from_millis(1);
+    let all = (FIRST..FIRST + 20_000).collect();
+    for ids in [all, vec![FIRST, FIRST + (1 << 40)]] {
+        for order in ["id", "-id"] {
+            let records = Records::new(ids.clone(), takes);
+            let (query, start) = (format!("order={order}&{NONE}"), records.clock.clock().now());
+            let (found, next) = records.page(&query).await;
+            let took = records.clock.clock().now() - start;
+            assert!(found.is_empty() && next.is_some(), "{order}: {found:?} {next:?}");
+            assert!(took >= TIME && took < TIME + takes * 4_100, "{order}: {took:?}");
+            let later = records.page(&format!("{query}&after={}", next.unwrap())).await.1;
+            let goes_on = if order == "id" { later > next } else { later < next };
+            assert!(goes_on, "{order}: {next:?} {later:?}");
+        }
+    }
+}
+
+/// A page in a gap never gave its thread to another task, for half of the time of its request.
+#[tokio::test]
+async fn a_page_in_a_gap_lets_the_other_tasks_of_its_thread_run() {
+    for order in ["id", "-id"] {
+        let records = Records::new([FIRST, FIRST + (1 << 40)], Duration::from_millis(1));
+        let query = format!("order={order}&{NONE}");
+        let mut turns = 0;
+        let others = async {
+            loop {
+                turns += 1;
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = others => {}
+            (found, _) = records.page(&query) => {
+                assert!(found.is_empty());
+            }
+        }
+        assert!(turns >= 40, "{order}: {turns} turns during 5,000 blocks");
+    }
 }
