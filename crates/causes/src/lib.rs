@@ -1,10 +1,13 @@
-//! The text of an error with all its causes.
+//! The text of an error with all its causes, and of several errors together.
 //!
 //! The `Display` of an error shows only the error itself, and a log in JSON shows nothing more. So
 //! log lines, statuses and messages to operators are made by [`with_causes`] and
 //! [`with_causes_separated_by`].
 
-use std::error::Error;
+use std::{
+    error::Error,
+    fmt::{Display, Write as _},
+};
 
 /// Returns the text of an error and of its causes, with `: ` between them.
 ///
@@ -37,6 +40,32 @@ pub fn with_causes_separated_by(error: &dyn Error, separator: &str) -> String {
     text
 }
 
+/// Returns the text of several mistakes: how many they are, and one in each line.
+///
+/// ```
+/// assert_eq!(causes::listed(&["no kind", "no id"]), "2 mistakes:\n- no kind\n- no id");
+/// ```
+#[must_use]
+pub fn listed(mistakes: &[impl Display]) -> String {
+    mistakes.iter().fold(format!("{} mistakes:", mistakes.len()), |mut text, mistake| {
+        // Writing to a text does not fail.
+        let _ = write!(text, "\n- {mistake}");
+        text
+    })
+}
+
+/// Returns `Ok` if there are no mistakes. A single mistake is the error itself, and `several` makes
+/// the error of more mistakes.
+///
+/// # Errors
+/// If there are mistakes.
+pub fn none_of<E>(mut mistakes: Vec<E>, several: fn(Vec<E>) -> E) -> Result<(), E> {
+    if mistakes.len() > 1 {
+        return Err(several(mistakes));
+    }
+    mistakes.pop().map_or(Ok(()), Err)
+}
+
 /// The example of the README is compiled as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -51,7 +80,7 @@ mod tests {
     #[derive(Debug)]
     struct Link(&'static str, Option<Box<Link>>);
 
-    impl fmt::Display for Link {
+    impl Display for Link {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
         }

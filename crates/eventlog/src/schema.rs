@@ -53,18 +53,17 @@ impl Schema {
     /// Makes a schema from tables.
     ///
     /// # Errors
-    /// Fails if the tables do not fit together.
+    /// Fails with all mistakes if the tables do not fit together.
     pub fn new(tables: impl IntoIterator<Item = Table>) -> Result<Schema, InvalidSchema> {
-        let mut schema = Schema::default();
+        let (mut schema, mut mistakes) = (Schema::default(), Vec::new());
         for table in tables {
             let name = table.name.clone();
             if schema.tables.insert(name.clone(), table).is_some() {
-                return Err(InvalidSchema::Twice(name));
+                mistakes.push(InvalidSchema::Twice(name));
             }
         }
-        schema.check_names()?;
-        schema.check_containers()?;
-        schema.check_singletons()?;
+        mistakes.extend(schema.mistakes());
+        causes::none_of(mistakes, InvalidSchema::Several)?;
         Ok(schema)
     }
 
@@ -102,56 +101,53 @@ impl Schema {
         self.tables.get(name)
     }
 
-    fn check_names(&self) -> Result<(), InvalidSchema> {
-        for table in self.tables() {
-            let (fields, numbers) = (table.fields.keys(), table.numbers.keys());
-            let (sequences, containers) = (table.sequences.keys(), table.containers.keys());
-            let mut names = BTreeSet::new();
-            let mut all = fields.chain(numbers).chain(sequences).chain(containers);
-            if let Some(twice) = all.find(|name| !names.insert(*name)) {
-                return Err(InvalidSchema::SameName(table.name.clone(), twice.clone()));
-            }
-        }
-        Ok(())
+    /// The reasons why the tables do not fit together.
+    fn mistakes(&self) -> Vec<InvalidSchema> {
+        let names = self.tables().filter_map(Schema::same_name);
+        names.chain(self.wrong_containers()).chain(self.wrong_singletons()).collect()
     }
 
-    fn check_containers(&self) -> Result<(), InvalidSchema> {
-        for table in self.tables() {
-            for (container, records) in &table.containers {
-                let (name, container) = (table.name.clone(), container.clone());
-                let Some(found) = self.table(records) else {
-                    return Err(InvalidSchema::UnknownTable(name, container, records.clone()));
-                };
-                let (expected, found) = (table.kind.children(), found.kind);
-                if expected != found {
-                    let records = records.clone();
-                    return Err(InvalidSchema::WrongKind(
-                        name, container, records, expected, found,
-                    ));
-                }
-            }
-        }
-        Ok(())
+    fn same_name(table: &Table) -> Option<InvalidSchema> {
+        let (fields, numbers) = (table.fields.keys(), table.numbers.keys());
+        let (sequences, containers) = (table.sequences.keys(), table.containers.keys());
+        let mut names = BTreeSet::new();
+        let mut all = fields.chain(numbers).chain(sequences).chain(containers);
+        let twice = all.find(|name| !names.insert(*name))?;
+        Some(InvalidSchema::SameName(table.name.clone(), twice.clone()))
     }
 
-    fn check_singletons(&self) -> Result<(), InvalidSchema> {
+    fn wrong_containers(&self) -> impl Iterator<Item = InvalidSchema> {
+        let containers = self.tables().flat_map(|table| {
+            table.containers.iter().map(move |(container, records)| (table, container, records))
+        });
+        containers.filter_map(|(table, container, records)| {
+            let of = (table.name.clone(), container.clone(), records.clone());
+            let Some(found) = self.table(records) else {
+                return Some(InvalidSchema::UnknownTable(of.0, of.1, of.2));
+            };
+            let (expected, found) = (table.kind.children(), found.kind);
+            (expected != found).then(|| InvalidSchema::WrongKind(of.0, of.1, of.2, expected, found))
+        })
+    }
+
+    fn wrong_singletons(&self) -> Vec<InvalidSchema> {
         let mut ids: BTreeMap<u64, &QName> = BTreeMap::new();
+        let mut wrong = Vec::new();
         for table in self.tables() {
             let name = table.name.clone();
             match (table.kind, table.id) {
                 (TableKind::Singleton, Some(RecordId(id))) => {
                     if !SINGLETON_IDS.contains(&id) {
-                        return Err(InvalidSchema::Id(name, id));
-                    }
-                    if let Some(other) = ids.insert(id, &table.name) {
-                        return Err(InvalidSchema::SameId(other.clone(), name, id));
+                        wrong.push(InvalidSchema::Id(name, id));
+                    } else if let Some(other) = ids.insert(id, &table.name) {
+                        wrong.push(InvalidSchema::SameId(other.clone(), name, id));
                     }
                 }
-                (TableKind::Singleton, None) => return Err(InvalidSchema::NoId(name)),
-                (_, Some(_)) => return Err(InvalidSchema::NotSingleton(name)),
+                (TableKind::Singleton, None) => wrong.push(InvalidSchema::NoId(name)),
+                (_, Some(_)) => wrong.push(InvalidSchema::NotSingleton(name)),
                 (_, None) => {}
             }
         }
-        Ok(())
+        wrong
     }
 }

@@ -279,3 +279,79 @@ fn a_schema_is_read_back_from_its_text() {
     assert_eq!(text.parse::<Schema>().unwrap(), schema, "{text}");
     assert_eq!(Schema::default().to_string().parse::<Schema>().unwrap(), Schema::default());
 }
+
+/// Only the first mistake was reported. So an operator with five mistakes started the node six
+/// times.
+#[test]
+fn all_mistakes_of_a_schema_are_reported_at_once() {
+    let text = r#"
+[tables."shop.Article"]
+kind = "CDok"
+fields = { name = "text", "a-b" = "bool", cents = "int64", left = 5 }
+column = {}
+
+[tables."shop.Bill"]
+kind = "WDoc"
+id = 65600
+fields = { lines = "int64" }
+containers = { lines = "shop.Line", items = "shop.Article", rests = "shop.Rest" }
+
+[tables."shop.Line"]
+fields = { article = "ref" }
+
+[tables."shop.Settings"]
+kind = "Singleton"
+id = "one"
+
+[tables."shop.Limits"]
+kind = "Singleton"
+
+[tables.Order]
+kind = "ODoc"
+"#;
+    let why = refused(text).to_string();
+    let lines: Vec<&str> = why.lines().collect();
+    let expected = [
+        ("line 3, column 8: ", "unknown variant `CDok`"),
+        ("line 4, column 19: ", "unknown variant `text`"),
+        ("line 4, column 27: ", "`a-b` is not a name"),
+        ("line 4, column 67: ", "wanted string or table"),
+        ("line 5, column 1: ", "unknown field `column`, expected one of `kind`, `id`, `fields`"),
+        ("line 13, column 9: ", "missing field `kind`"),
+        ("line 18, column 6: ", "invalid type: string \"one\""),
+        ("line 23, column 9: ", "`Order` is not a name"),
+        ("", "the table shop.Bill has the name `lines` twice"),
+        // The tables with mistakes exist, and their kinds are not known.
+        ("", "the container `rests` of shop.Bill is for records of shop.Rest, but"),
+        ("", "the table shop.Bill has an id, but is not a singleton"),
+        ("", "the singleton shop.Limits has no id"),
+    ];
+    assert_eq!(lines.first(), Some(&"12 mistakes:"), "{why}");
+    assert_eq!(lines.len(), 1 + expected.len(), "{why}");
+    for (line, (place, what)) in lines[1..].iter().zip(expected) {
+        assert!(line.starts_with(&format!("- {place}")) && line.contains(what), "{line}: {what}");
+    }
+}
+
+#[test]
+fn all_differences_from_the_deployed_schema_are_reported_at_once() {
+    let next = SHOP
+        .replace("name = \"string\", picture = \"bytes\"", "picture = \"string\"")
+        .replace("\"ODoc\"", "\"WDoc\"")
+        .replace("numbers = { number = \"order\" }", "")
+        .replace("Receipt = 256", "Receipt = 257");
+    let why = next.parse::<Schema>().unwrap().can_follow(&shop()).unwrap_err().to_string();
+    let lines: Vec<&str> = why.lines().collect();
+    let expected = [
+        "5 mistakes:",
+        "- the field `name` of shop.Article is missing: it was deployed, and a deployed field stays \
+         declared, also if no record has it: declare it again",
+        "- the field `picture` of shop.Article was of type Bytes, and cannot become String",
+        "- the table shop.Order was of kind ODoc, and cannot become WDoc",
+        "- the number field `number` of shop.Order had numbers of the series `order`: declare it in \
+         the same way again",
+        "- the sequence `Receipt` of workspaces of the kind `Shop` had the id 256: declare it with \
+         this id again",
+    ];
+    assert_eq!(lines, expected, "{why}");
+}

@@ -57,6 +57,9 @@ pub enum InvalidApplication {
     /// The tables do not fit together.
     #[error(transparent)]
     Schema(#[from] InvalidSchema),
+    /// Several mistakes in the tables.
+    #[error("{}", causes::listed(.0))]
+    Several(Vec<InvalidApplication>),
     /// The sequences of a kind of workspaces cannot be declared.
     #[error(transparent)]
     Sequences(#[from] BadSequences),
@@ -148,11 +151,11 @@ impl Application {
     /// `sys.CreateWorkspace`.
     ///
     /// # Errors
-    /// If a table is in the package `sys`.
+    /// If tables are in the package `sys`.
     pub fn new(schema: Schema) -> Result<Application, InvalidApplication> {
-        if let Some(table) = schema.tables().find(|table| table.name().package() == "sys") {
-            return Err(InvalidApplication::System(table.name().clone()));
-        }
+        let names = schema.tables().map(Table::name).filter(|name| name.package() == "sys");
+        let of_system = names.map(|name| InvalidApplication::System(name.clone())).collect();
+        causes::none_of(of_system, InvalidApplication::Several)?;
         if !schema.sequences().is_empty() {
             return Err(InvalidApplication::SequencesInTables);
         }

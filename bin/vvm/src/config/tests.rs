@@ -124,6 +124,44 @@ fn a_table_that_an_application_may_not_have_is_reported_at_the_key_tables() {
     assert!(key == "tables" && why.contains("t.toml: sys.A is in the package"), "{key}: {why}");
 }
 
+/// An operator with three mistakes in a file of tables started the node four times.
+#[test]
+fn all_mistakes_of_a_file_of_tables_are_reported_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = "[[apps]]\nname = \"a/b\"\ntables = \"t.toml\"\nworkspaces = {}\n";
+    for (tables, expected) in [
+        (
+            "[tables.\"a.B\"]\nkind = \"Doc\"\nfields = { x = \"text\" }\n[tables.C]\nkind = \"CDoc\"",
+            [
+                "- line 2, column 8: unknown",
+                "- line 3, column 16: unknown",
+                "- line 4, column 9: `C`",
+            ],
+        ),
+        (
+            "[tables.\"sys.A\"]\nkind = \"CDoc\"\n[tables.\"sys.B\"]\nkind = \"CDoc\"\n[tables.\"sys.C\"]\nkind = \"WDoc\"",
+            ["- sys.A is", "- sys.B is", "- sys.C is"],
+        ),
+        (
+            "[tables.\"a.B\"]\nkind = \"CDoc\"\nnumbers = { x = \"bill\", y = \"order\" }\nsequences = { z = \"Visit\" }",
+            [
+                "the sequence `Visit`, which",
+                "the series `bill`, which",
+                "the series `order`, which",
+            ],
+        ),
+    ] {
+        std::fs::write(folder.path().join("t.toml"), tables).unwrap();
+        let (key, why) = VvmConfig::of_text(app).apps[0].application(folder.path()).unwrap_err();
+        let lines: Vec<&str> = why.lines().collect();
+        assert!(key == "tables" && lines[0].ends_with("t.toml: 3 mistakes:"), "{key}: {why}");
+        assert_eq!(lines.len(), 4, "{why}");
+        for (line, expected) in lines[1..].iter().zip(expected) {
+            assert!(line.contains(expected), "{expected}: {why}");
+        }
+    }
+}
+
 fn variable(name: &str, value: &str) -> ConfigOverride {
     let all = [(name.into(), value.into())].into_iter();
     ConfigOverride::of_environment(all).pop().unwrap()

@@ -1,10 +1,15 @@
 //! The errors of schemas and of records that do not fit a schema.
 
+use causes::listed;
+
 use crate::{FieldType, Name, QName, TableKind};
 
 /// The reason for which tables are not a schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSchema {
+    /// Several mistakes, in the order of the text.
+    #[error("{}", listed(.0))]
+    Several(Vec<InvalidSchema>),
     /// The text is not TOML, or is not a schema. The message has the line and the column.
     #[error("{0}")]
     Text(String),
@@ -68,12 +73,18 @@ pub enum InvalidRecord {
     FieldType(QName, Name, FieldType, FieldType),
 }
 
-/// The reason for which a schema cannot follow an earlier one. Records of the earlier schema are
+/// The reason for which a schema cannot follow an earlier one. Records of the earlier schema may be
 /// stored, and the new schema would read them wrongly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IncompatibleSchema {
-    /// A table is missing, and its records are stored.
-    #[error("the table {0} is missing: declare it again, because its records are stored")]
+    /// Several differences.
+    #[error("{}", listed(.0))]
+    Several(Vec<IncompatibleSchema>),
+    /// A table is missing. Records may be stored in it, so it may become unused, but must stay
+    /// declared.
+    #[error(
+        "the table {0} is missing: it was deployed, and a deployed table stays declared, also if it has no record: declare it again"
+    )]
     TableGone(QName),
     /// A table has another kind than its stored records.
     #[error("the table {0} was of kind {1:?}, and cannot become {2:?}")]
@@ -81,9 +92,11 @@ pub enum IncompatibleSchema {
     /// A singleton has another id than its stored record.
     #[error("the singleton {0} had the id {1}: declare the same id again")]
     Id(QName, u64),
-    /// A field is missing, and stored records have values in it. The field may become unused, but
+    /// A field is missing. Stored records may have values in it. The field may become unused, but
     /// must stay declared. Otherwise it could come back with another type.
-    #[error("the field `{1}` of {0} is missing: declare it again, because stored records have it")]
+    #[error(
+        "the field `{1}` of {0} is missing: it was deployed, and a deployed field stays declared, also if no record has it: declare it again"
+    )]
     FieldGone(QName, Name),
     /// A field has another type than the stored values.
     #[error("the field `{1}` of {0} was of type {2:?}, and cannot become {3:?}")]

@@ -1,67 +1,73 @@
 //! The rules by which a schema may change: the records of the earlier schema stay readable.
 
-use super::{IncompatibleSchema, Schema};
+use super::{IncompatibleSchema, Schema, Table};
 
 impl Schema {
     /// Checks that records of an earlier schema can be read with this one.
     ///
     /// # Errors
-    /// Fails with the first difference that stored records do not allow.
+    /// Fails with all differences that stored records do not allow.
     pub fn can_follow(&self, earlier: &Schema) -> Result<(), IncompatibleSchema> {
-        for was in earlier.tables() {
-            let name = || was.name.clone();
-            let is = self.table(&was.name).ok_or_else(|| IncompatibleSchema::TableGone(name()))?;
-            if is.kind != was.kind {
-                return Err(IncompatibleSchema::Kind(name(), was.kind, is.kind));
-            }
-            if is.id != was.id {
-                return Err(IncompatibleSchema::Id(name(), was.id.map_or(0, |id| id.0)));
-            }
-            for (field, held) in &was.fields {
-                match is.fields.get(field) {
-                    None => return Err(IncompatibleSchema::FieldGone(name(), field.clone())),
-                    Some(holds) if holds != held => {
-                        let field = field.clone();
-                        return Err(IncompatibleSchema::Retyped(name(), field, *held, *holds));
-                    }
-                    Some(_) => {}
-                }
-            }
-            for (field, series) in &was.numbers {
-                if is.numbers.get(field) != Some(series) {
-                    let (field, series) = (field.clone(), series.clone());
-                    return Err(IncompatibleSchema::Number(name(), field, series));
-                }
-            }
-            for (field, sequence) in &was.sequences {
-                if is.sequences.get(field) != Some(sequence) {
-                    let (field, sequence) = (field.clone(), sequence.clone());
-                    return Err(IncompatibleSchema::SequenceField(name(), field, sequence));
-                }
-            }
-            for (container, records) in &was.containers {
-                if is.containers.get(container) != Some(records) {
-                    return Err(IncompatibleSchema::Container(
-                        name(),
-                        container.clone(),
-                        records.clone(),
-                    ));
-                }
-            }
-        }
-        self.keeps_sequences_of(earlier)
+        let differences = earlier.tables().flat_map(|was| match self.table(&was.name) {
+            Some(is) => is.differences(was),
+            None => vec![IncompatibleSchema::TableGone(was.name.clone())],
+        });
+        let all = differences.chain(self.lost_sequences(earlier)).collect();
+        causes::none_of(all, IncompatibleSchema::Several)
     }
 
-    /// Checks that each sequence keeps its id. As no sequence is lost, no id is used for another
+    /// The sequences that have not kept their ids. As no sequence is lost, no id is used for another
     /// sequence.
-    fn keeps_sequences_of(&self, earlier: &Schema) -> Result<(), IncompatibleSchema> {
+    fn lost_sequences(&self, earlier: &Schema) -> Vec<IncompatibleSchema> {
+        let mut lost = Vec::new();
         for (kind, sequences) in &earlier.sequences {
             for (name, id) in sequences {
                 if self.sequences.get(kind).and_then(|now| now.get(name)) != Some(id) {
-                    return Err(IncompatibleSchema::Sequence(kind.clone(), name.clone(), *id));
+                    lost.push(IncompatibleSchema::Sequence(kind.clone(), name.clone(), *id));
                 }
             }
         }
-        Ok(())
+        lost
+    }
+}
+
+impl Table {
+    /// The differences from the earlier table that stored records do not allow.
+    fn differences(&self, was: &Table) -> Vec<IncompatibleSchema> {
+        let name = || was.name.clone();
+        let mut all = Vec::new();
+        if self.kind != was.kind {
+            all.push(IncompatibleSchema::Kind(name(), was.kind, self.kind));
+        } else if self.id != was.id {
+            all.push(IncompatibleSchema::Id(name(), was.id.map_or(0, |id| id.0)));
+        }
+        for (field, held) in &was.fields {
+            let field = || field.clone();
+            match self.fields.get(&field()) {
+                None => all.push(IncompatibleSchema::FieldGone(name(), field())),
+                Some(holds) if holds != held => {
+                    all.push(IncompatibleSchema::Retyped(name(), field(), *held, *holds));
+                }
+                Some(_) => {}
+            }
+        }
+        for (field, series) in &was.numbers {
+            if self.numbers.get(field) != Some(series) {
+                all.push(IncompatibleSchema::Number(name(), field.clone(), series.clone()));
+            }
+        }
+        for (field, sequence) in &was.sequences {
+            if self.sequences.get(field) != Some(sequence) {
+                let (field, sequence) = (field.clone(), sequence.clone());
+                all.push(IncompatibleSchema::SequenceField(name(), field, sequence));
+            }
+        }
+        for (container, records) in &was.containers {
+            if self.containers.get(container) != Some(records) {
+                let (container, records) = (container.clone(), records.clone());
+                all.push(IncompatibleSchema::Container(name(), container, records));
+            }
+        }
+        all
     }
 }

@@ -1,33 +1,33 @@
 //! The text form of a schema.
 
+mod reader;
+
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
 use super::{InvalidSchema, Schema, Table};
-use crate::{FieldType, Name, QName, RecordId, TableKind};
+use crate::{FieldType, Name, QName, TableKind};
 
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Serialize)]
 struct SchemaText {
     tables: BTreeMap<QName, TableText>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     sequences: BTreeMap<String, BTreeMap<Name, u16>>,
 }
 
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Serialize)]
 struct TableText {
     kind: TableKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u64>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     fields: BTreeMap<Name, FieldType>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     numbers: BTreeMap<Name, String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     sequences: BTreeMap<Name, Name>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     containers: BTreeMap<Name, QName>,
 }
 
@@ -36,17 +36,7 @@ impl FromStr for Schema {
     type Err = InvalidSchema;
 
     fn from_str(text: &str) -> Result<Schema, InvalidSchema> {
-        let text: SchemaText =
-            toml::from_str(text).map_err(|error| InvalidSchema::Text(error.to_string()))?;
-        let table = |(name, text): (QName, TableText)| {
-            let TableText { kind, id, fields, numbers, sequences, containers } = text;
-            let numbers = numbers.into_iter();
-            let numbers =
-                numbers.map(|(name, series)| (name, series.to_ascii_lowercase())).collect();
-            Table { name, kind, id: id.map(RecordId), fields, numbers, sequences, containers }
-        };
-        let schema = Schema::new(text.tables.into_iter().map(table))?;
-        Ok(Schema { sequences: text.sequences, ..schema })
+        reader::read(text)
     }
 }
 

@@ -67,17 +67,17 @@ impl Application {
         kinds.find_map(|(name, number)| (*number == kind).then_some(name.as_str()))
     }
 
-    pub(super) fn check_sequence_fields(&self, table: &Table) -> Result<(), InvalidApplication> {
+    /// The sequence fields of a table for which no kind of workspaces has a sequence.
+    pub(super) fn wrong_sequence_fields(
+        &self,
+        table: &Table,
+    ) -> impl Iterator<Item = InvalidApplication> {
         let is_declared = |name: &Name| self.declared.iter().any(|one| one.name == *name);
-        let mut fields = table.sequences().iter();
-        match fields.find(|(_, sequence)| !is_declared(sequence)) {
-            Some((field, sequence)) => Err(InvalidApplication::UnknownSequence(
-                table.name().clone(),
-                field.clone(),
-                sequence.clone(),
-            )),
-            None => Ok(()),
-        }
+        let fields = table.sequences().iter().filter(move |(_, sequence)| !is_declared(sequence));
+        let name = table.name();
+        fields.map(move |(field, sequence)| {
+            InvalidApplication::UnknownSequence(name.clone(), field.clone(), sequence.clone())
+        })
     }
 }
 

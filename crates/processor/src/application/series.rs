@@ -82,26 +82,21 @@ impl Application {
     /// a table with a wrong field is rejected.
     ///
     /// # Errors
-    /// The first wrong field.
+    /// All wrong fields.
     pub fn check_number_fields(&self) -> Result<(), InvalidApplication> {
+        let mut wrong = Vec::new();
         for table in self.schema.tables() {
-            self.check_sequence_fields(table)?;
+            wrong.extend(self.wrong_sequence_fields(table));
             for (field, series) in table.numbers() {
-                let wrong = || (table.name().clone(), field.clone(), series.clone());
-                match self.series.get(series).map(|declared| &declared.policy) {
-                    Some(SeriesPolicy::Gapless { .. }) => {}
-                    Some(SeriesPolicy::Fast(_)) => {
-                        let (table, field, series) = wrong();
-                        return Err(InvalidApplication::FastSeries(table, field, series));
-                    }
-                    None => {
-                        let (table, field, series) = wrong();
-                        return Err(InvalidApplication::UnknownSeries(table, field, series));
-                    }
-                }
+                let why = match self.series.get(series).map(|declared| &declared.policy) {
+                    Some(SeriesPolicy::Gapless { .. }) => continue,
+                    Some(SeriesPolicy::Fast(_)) => InvalidApplication::FastSeries,
+                    None => InvalidApplication::UnknownSeries,
+                };
+                wrong.push(why(table.name().clone(), field.clone(), series.clone()));
             }
         }
-        Ok(())
+        causes::none_of(wrong, InvalidApplication::Several)
     }
 
     /// The series of a number field.

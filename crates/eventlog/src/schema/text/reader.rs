@@ -1,0 +1,156 @@
+//! Reading the text of a schema.
+//!
+//! All mistakes are found at once. serde ends at the first mistake, so each value is read by
+//! itself.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+    ops::Range,
+    str::FromStr,
+};
+
+use serde::de::DeserializeOwned;
+use toml::{
+    Spanned,
+    de::{DeString, DeTable, DeValue, ValueDeserializer},
+};
+
+use super::{InvalidSchema, Schema, Table};
+use crate::{Name, QName, RecordId};
+
+/// A key and its value.
+type Entry<'t> = (Spanned<DeString<'t>>, Spanned<DeValue<'t>>);
+
+/// Reads a schema from TOML. The error has all mistakes.
+pub(super) fn read(text: &str) -> Result<Schema, InvalidSchema> {
+    let root = DeTable::parse(text)
+        .map_err(|error| mistake(text, error.span().unwrap_or_default(), error.message()))?;
+    let mut reader = Reader { text, mistakes: Vec::new(), unread: BTreeSet::new() };
+    let (mut schema, span) = (Schema::default(), root.span());
+    let mut has_tables = false;
+    for (key, value) in by_place(root.into_inner()) {
+        match &**key.get_ref() {
+            "tables" => {
+                has_tables = true;
+                let tables = reader.tables(value);
+                schema.tables =
+                    tables.into_iter().map(|table| (table.name.clone(), table)).collect();
+            }
+            "sequences" => schema.sequences = reader.sequences(value),
+            _ => reader.unknown(&key, &["tables", "sequences"]),
+        }
+    }
+    if !has_tables {
+        reader.note(span, "missing field `tables`");
+    }
+    let Reader { mut mistakes, unread, .. } = reader;
+    mistakes.extend(schema.mistakes().into_iter().filter(|mistake| match mistake {
+        InvalidSchema::UnknownTable(_, _, records) => !unread.contains(records),
+        _ => true,
+    }));
+    causes::none_of(mistakes, InvalidSchema::Several)?;
+    Ok(schema)
+}
+
+fn mistake(text: &str, at: Range<usize>, why: impl Display) -> InvalidSchema {
+    let before = text.get(..at.start).unwrap_or(text);
+    let line = 1 + before.matches('\n').count();
+    let column = 1 + before.chars().rev().take_while(|&char| char != '\n').count();
+    InvalidSchema::Text(format!("line {line}, column {column}: {why}"))
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    mistakes: Vec<InvalidSchema>,
+    /// The tables of which the kind or the id cannot be read. Containers may name them.
+    unread: BTreeSet<QName>,
+}
+
+impl<'t> Reader<'t> {
+    fn note(&mut self, at: Range<usize>, why: impl Display) {
+        self.mistakes.push(mistake(self.text, at, why));
+    }
+
+    fn unknown(&mut self, key: &Spanned<DeString<'t>>, known: &[&str]) {
+        let known = known.join("`, `");
+        let why = format!("unknown field `{}`, expected one of `{known}`", key.get_ref());
+        self.note(key.span(), why);
+    }
+
+    /// The entries of a value that must be a table, in the order of the text.
+    fn entries(&mut self, value: Spanned<DeValue<'t>>) -> Vec<Entry<'t>> {
+        let span = value.span();
+        match value.into_inner() {
+            DeValue::Table(table) => by_place(table),
+            other => {
+                self.note(span, format!("a table is expected, and not a {}", other.type_str()));
+                Vec::new()
+            }
+        }
+    }
+
+    fn name<N: FromStr<Err: Display>>(&mut self, key: &Spanned<DeString<'t>>) -> Option<N> {
+        key.get_ref().parse().map_err(|error| self.note(key.span(), error)).ok()
+    }
+
+    fn value<T: DeserializeOwned>(&mut self, value: Spanned<DeValue<'t>>) -> Option<T> {
+        let span = value.span();
+        let read = T::deserialize(ValueDeserializer::from(value));
+        read.map_err(|error| self.note(error.span().unwrap_or(span), error.message())).ok()
+    }
+
+    /// Names with values.
+    fn values<T: DeserializeOwned>(&mut self, value: Spanned<DeValue<'t>>) -> BTreeMap<Name, T> {
+        let entries = self.entries(value).into_iter();
+        entries.filter_map(|(key, value)| self.name(&key).zip(self.value(value))).collect()
+    }
+
+    fn sequences(&mut self, value: Spanned<DeValue<'t>>) -> BTreeMap<String, BTreeMap<Name, u16>> {
+        let kinds = self.entries(value).into_iter();
+        kinds.map(|(kind, value)| (kind.get_ref().to_string(), self.values(value))).collect()
+    }
+
+    fn tables(&mut self, value: Spanned<DeValue<'t>>) -> Vec<Table> {
+        let tables = self.entries(value).into_iter();
+        tables.filter_map(|(key, value)| self.table(&key, value)).collect()
+    }
+
+    /// A table; `None` if its name, its kind or its id cannot be read.
+    fn table(&mut self, key: &Spanned<DeString<'t>>, value: Spanned<DeValue<'t>>) -> Option<Table> {
+        const KEYS: [&str; 6] = ["kind", "id", "fields", "numbers", "sequences", "containers"];
+        let name = self.name::<QName>(key);
+        let (mut kind, mut id) = (None, None);
+        let (mut fields, mut containers) = (BTreeMap::new(), BTreeMap::new());
+        let (mut numbers, mut sequences) = (BTreeMap::<_, String>::new(), BTreeMap::new());
+        for (key, value) in self.entries(value) {
+            match &**key.get_ref() {
+                "kind" => kind = Some(self.value(value)),
+                "id" => id = Some(self.value(value)),
+                "fields" => fields = self.values(value),
+                "numbers" => numbers = self.values(value),
+                "sequences" => sequences = self.values(value),
+                "containers" => containers = self.values(value),
+                _ => self.unknown(&key, &KEYS),
+            }
+        }
+        if kind.is_none() {
+            self.note(key.span(), "missing field `kind`");
+        }
+        let name = name?;
+        let (Some(Some(kind)), None | Some(Some(_))) = (kind, id) else {
+            self.unread.insert(name);
+            return None;
+        };
+        let id = id.flatten().map(RecordId);
+        numbers.values_mut().for_each(|series| series.make_ascii_lowercase());
+        Some(Table { name, kind, id, fields, numbers, sequences, containers })
+    }
+}
+
+/// The entries of a table, in the order of the text.
+fn by_place(table: DeTable<'_>) -> Vec<Entry<'_>> {
+    let mut entries: Vec<_> = table.into_iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}
