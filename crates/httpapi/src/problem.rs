@@ -298,5 +298,9 @@ mod tests {
             let found = (problem.status.as_u16(), problem.code, problem.retry_after);
             assert_eq!(found, (503, code, Some(after)));
         }
+        let wrote_too_much = Busy::WroteTooMuch(Duration::from_millis(2_001));
+        let problem = ProblemDetails::refused(Refused::Busy(wrote_too_much));
+        let found = (problem.status.as_u16(), problem.code, problem.retry_after);
+        assert_eq!(found, (429, "rate_limited", Some(3)));
     }
 }

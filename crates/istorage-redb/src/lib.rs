@@ -34,6 +34,7 @@ pub use backup::{BackupReport, OfflineBackup, back_up, restore, verify_backup};
 pub use check::{CheckReport, check};
 pub use config::RedbConfig;
 pub use driver::RedbDriver;
+pub use queue::WAITING_BYTES;
 pub use storage::CAPABILITIES;
 
 // The types of these crates occur in the API.

@@ -30,6 +30,9 @@ const STEP: usize = 64 << 10;
 /// The bytes of all large jobs. A job with more bytes waits until it is the only one.
 const LARGE_BYTES: usize = 16 << 20;
 
+/// The most bytes of all writes that wait, if none of them has more than 16 MiB.
+pub const WAITING_BYTES: usize = URGENT_JOBS * URGENT + USUAL_JOBS * STEP + LARGE_BYTES;
+
 /// The number of jobs that have places at the same time.
 pub(crate) const MOST_JOBS: usize = URGENT_JOBS + USUAL_JOBS + LARGE_BYTES / LARGE;
 

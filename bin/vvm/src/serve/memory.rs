@@ -8,9 +8,9 @@ use crate::{config::VvmConfig, storage_target::StorageTarget};
 
 /// Returns the most memory that the node may take, in bytes.
 ///
-/// The sum counts bodies and answers as their limits allow, the cache of redb, the connections, the
-/// rows that partitions read ahead, the counters of fast series, the events of followed logs, and
-/// the rest of the program.
+/// The sum counts bodies and answers as their limits allow, the cache of redb and the writes that
+/// wait for it, the connections, the rows that partitions read ahead, the counters of fast series,
+/// the events of followed logs, and the rest of the program.
 pub(crate) fn most_memory(
     VvmConfig { http, .. }: &VvmConfig,
     target: &StorageTarget,
@@ -21,7 +21,7 @@ pub(crate) fn most_memory(
     const TLS: usize = 16 << 10;
     const PROGRAM: usize = 160 << 20;
     let cache = match target {
-        StorageTarget::Redb(config) => config.cache_bytes,
+        StorageTarget::Redb(config) => config.cache_bytes + istorage_redb::WAITING_BYTES,
         StorageTarget::Mem | StorageTarget::Cassandra(_) | StorageTarget::DynamoDb(_) => 0,
     };
     let requests = http.bodies_bytes.get().saturating_add(http.answers_bytes.get());
