@@ -9,6 +9,7 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
+        mpsc::{self, SyncSender},
     },
     thread::{self, Builder, JoinHandle},
 };
@@ -19,6 +20,7 @@ use istorage::{AtomicBatch, Error, ErrorKind, Outcome, Result};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
+    background_check::{BackgroundCheck, Findings},
     errors::FileFailure,
     file::StorageFile,
     layout::Keyspace,
@@ -44,6 +46,8 @@ pub(crate) struct RedbEngine {
     writes: Sender<WriteJob>,
     write_places: QueuePlaces,
     closing: AtomicBool,
+    /// Ends the [check](crate::background_check) of the file when it is dropped.
+    checking: Mutex<Option<SyncSender<()>>>,
     /// The reason why the driver cannot go on. `None` while the driver works.
     failed: Arc<watch::Sender<Option<FileFailure>>>,
     /// A channel that is closed when the last thread has ended.
@@ -98,7 +102,7 @@ impl RedbEngine {
                 writer.run();
             }
         })?];
-        opening.await.unwrap_or_else(|_| Err(stopped().into()))?;
+        let to_check = opening.await.unwrap_or_else(|_| Err(stopped().into()))?;
 
         for _ in 0..READERS {
             let reader = ReaderThread {
@@ -112,8 +116,29 @@ impl RedbEngine {
                 drop(readers_alive);
             })?);
         }
+        let (checking, stop) = mpsc::sync_channel(0);
+        if !to_check.is_empty() {
+            let findings = Findings::new(metrics::counter!("istorage_redb_damaged_rows_total"));
+            let check = BackgroundCheck { file, keyspaces: to_check, stop, findings };
+            threads.push(spawn("redb-check", guard(), move || {
+                check.run();
+                drop(readers_alive);
+            })?);
+        }
         let (closing, threads) = (AtomicBool::new(false), Mutex::new(threads));
-        Ok(RedbEngine { clock, time, reads, writes, write_places, closing, failed, ended, threads })
+        let checking = Mutex::new(Some(checking));
+        Ok(RedbEngine {
+            clock,
+            time,
+            reads,
+            writes,
+            write_places,
+            closing,
+            checking,
+            failed,
+            ended,
+            threads,
+        })
     }
 
     /// Waits until a sync fails or a thread panics. If neither happens, the call never returns.
@@ -190,6 +215,7 @@ impl RedbEngine {
     /// the file is closed.
     pub(crate) async fn close(&self) {
         self.closing.store(true, Ordering::Release);
+        drop(self.checking.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.reads.close();
         self.writes.close();
         self.write_places.close();

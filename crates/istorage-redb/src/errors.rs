@@ -8,9 +8,8 @@ use std::{fmt, io, path::Path};
 use istorage::{Error, KeyspaceName};
 use redb::{DatabaseError, StorageError};
 
-use self::file_failure::RESTORE;
 pub(crate) use self::{
-    file_failure::FileFailure,
+    file_failure::{FileFailure, RESTORE},
     page_error::{PageError, UnreadablePage, catch_page_error},
 };
 use crate::layout::{FORMAT, WITHOUT_LOG};

@@ -4,7 +4,7 @@ mod answered;
 mod disk;
 mod folders;
 mod full_disk;
-mod logs;
+pub(crate) mod logs;
 mod syncs;
 mod unreadable;
 

@@ -44,6 +44,16 @@ pub(crate) struct StorageFile {
     has_failed_sync: Arc<AtomicBool>,
 }
 
+/// A file that was opened for the first time in this process.
+pub(crate) struct OpenedFile {
+    pub(crate) contents: Contents,
+    /// `None` if the file is only read.
+    pub(crate) log: Option<WriteLog>,
+    /// Whether the file was not closed in order, so that its rows are to be
+    /// [checked](crate::background_check).
+    pub(crate) is_to_check: bool,
+}
+
 impl fmt::Debug for StorageFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("StorageFile").field(&self.config.path).finish()
@@ -76,10 +86,11 @@ impl StorageFile {
 
     /// Opens the file and its log. If they do not exist, they are made, unless the file is only
     /// read: then it has no log to write to. No other call uses the number `unique`.
-    pub(crate) fn open(&self, unique: u64) -> Result<(Contents, Option<WriteLog>)> {
+    pub(crate) fn open(&self, unique: u64) -> Result<OpenedFile> {
         self.config.check().map_err(Error::invalid_setting)?;
         if self.is_read_only() {
-            return self.open_existing();
+            let contents = self.open_existing()?;
+            return Ok(OpenedFile { contents, log: None, is_to_check: false });
         }
         let folder = folder_of(self.path());
         let disk = &self.disk;
@@ -93,6 +104,7 @@ impl StorageFile {
         // to check without a change that it is a file of this driver, and that its log is there.
         let (open, contents) = self.load(OpenMode::ReadOnly)?;
         self.tail(&contents)?;
+        let is_to_check = contents.log.is_some_and(|log| !log.is_closed);
         drop(open);
         let (open, contents, log) = self.load_to_write(|database, last| {
             let last = last.unwrap_or_else(|| LogPosition::new(unique));
@@ -100,7 +112,7 @@ impl StorageFile {
         })?;
         *self.open_mut() = Some(open);
         self.remove_left_overs(&folder);
-        Ok((contents, Some(log)))
+        Ok(OpenedFile { contents, log: Some(log), is_to_check })
     }
 
     /// The files of the log that exist.
@@ -178,14 +190,14 @@ impl StorageFile {
     }
 
     /// Opens a file that is only read.
-    fn open_existing(&self) -> Result<(Contents, Option<WriteLog>)> {
+    fn open_existing(&self) -> Result<Contents> {
         if self.path_kind()? == PathKind::Absent {
             let path = self.path().display();
             return Err(Error::invalid(format!("there is no storage file at {path}")));
         }
         let (open, contents) = self.load_to_read()?;
         *self.open_mut() = Some(open);
-        Ok((contents, None))
+        Ok(contents)
     }
 
     /// The kind of thing at the path. Fails if no storage file can be there.

@@ -14,6 +14,7 @@ use crate::{
     log::Effects,
     progress::TxnProgress,
     request::{RequestError, RequestResult},
+    search,
     time::Moment,
 };
 
@@ -151,7 +152,7 @@ impl<'t> OpenKeyspace<'t> {
             let key = layout::row_key(&ops[at].0, op.ccols());
             let (mut old_expiry, mut current) = (None, None);
             self.progress.enter(&key);
-            if let Some(row) = self.rows.get(&key[..])? {
+            if let Some(row) = search::find(&self.rows, &key)? {
                 let stored = self.keyspace.parse_row(&key, row.value())?;
                 (old_expiry, current) = (stored.kind.expires(), stored.value_at(now));
             }
@@ -174,7 +175,7 @@ impl<'t> OpenKeyspace<'t> {
                 FileRowKind::Ordered { rank: ours, expires: put.ttl.map(|ttl| now.after(ttl)) };
             let mut old_expiry = None;
             self.progress.enter(&key);
-            if let Some(row) = self.rows.get(&key[..])? {
+            if let Some(row) = search::find(&self.rows, &key)? {
                 let stored = self.keyspace.parse_row(&key, row.value())?;
                 match stored.kind {
                     _ if !stored.is_live(now) => {}

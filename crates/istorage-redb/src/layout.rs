@@ -25,7 +25,7 @@ use std::{fmt, ops::Bound};
 use istorage::{Error, KeyspaceName, Range, Result};
 use redb::TableDefinition;
 
-pub(crate) use self::row::{FileRow, FileRowKind, checksum};
+pub(crate) use self::row::{FileRow, FileRowKind, checksum, has_flipped_bit};
 use crate::{errors, time::Moment};
 
 /// The table with the mark of this driver, the format, and the time of the file.
@@ -102,6 +102,15 @@ impl Keyspace {
     }
 }
 
+/// The other table of the same keyspace: the rows have an index, and the index has rows.
+pub(crate) fn other_table(table: &str) -> Option<String> {
+    match (table.strip_prefix(ROWS), table.strip_prefix(EXPIRY)) {
+        (Some(name), _) => Some(format!("{EXPIRY}{name}")),
+        (_, Some(name)) => Some(format!("{ROWS}{name}")),
+        (None, None) => None,
+    }
+}
+
 /// A row, as messages name it.
 pub(crate) struct RowName<'a> {
     keyspace: &'a KeyspaceName,
@@ -119,7 +128,7 @@ impl fmt::Display for RowName<'_> {
 }
 
 /// Bytes as `0x0a1b`; long ones are cut off.
-struct Hex<'a>(&'a [u8]);
+pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for Hex<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -153,13 +162,13 @@ pub(crate) fn ccols<'a>(pkey: &[u8], key: &'a [u8]) -> &'a [u8] {
     key.get(2 + pkey.len()..).unwrap_or_default()
 }
 
-/// The keys of a range of a storage partition.
-pub(crate) fn row_keys(pkey: &[u8], range: &Range) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+/// The first key of a range of a storage partition, and the end of its keys.
+pub(crate) fn row_keys(pkey: &[u8], range: &Range) -> (Vec<u8>, Bound<Vec<u8>>) {
     let end = match &range.end {
         Some(end) => Some(row_key(pkey, end)),
         None => successor(row_key(pkey, &[])),
     };
-    (Bound::Included(row_key(pkey, &range.start)), end.map_or(Bound::Unbounded, Bound::Excluded))
+    (row_key(pkey, &range.start), end.map_or(Bound::Unbounded, Bound::Excluded))
 }
 
 /// The smallest key behind all keys that start with `prefix`; `None` if there is none.
@@ -206,9 +215,8 @@ pub(crate) fn parse_time(bytes: &[u8]) -> Option<Moment> {
 mod tests {
     use super::*;
 
-    fn contains((start, end): &(Bound<Vec<u8>>, Bound<Vec<u8>>), key: &[u8]) -> bool {
-        let behind_start = matches!(start, Bound::Included(start) if key >= &start[..]);
-        behind_start && !matches!(end, Bound::Excluded(end) if key >= &end[..])
+    fn contains((start, end): &(Vec<u8>, Bound<Vec<u8>>), key: &[u8]) -> bool {
+        key >= &start[..] && !matches!(end, Bound::Excluded(end) if key >= &end[..])
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod background_check;
 mod backup;
 mod check;
 mod config;
@@ -26,6 +27,7 @@ mod progress;
 mod queue;
 mod read;
 mod request;
+mod search;
 mod storage;
 mod time;
 mod write;

@@ -24,6 +24,7 @@ use crate::{
     errors::{self, FileFailure},
     file::StorageFile,
     layout::Keyspace,
+    search,
     time::Moment,
     write::WriteJob,
 };
@@ -229,7 +230,7 @@ fn answer_backup<T>(reply: Reply<T>, part: impl FnOnce() -> Result<T>) -> bool {
 fn get(table: &RowTable, keyspace: &Keyspace, key: &[u8], now: Moment) -> Result<Option<FoundRow>> {
     let name = || keyspace.row_name(key);
     let got = errors::catch_page_error(|| {
-        match table.get(key).map_err(|error| errors::read_error(name(), error))? {
+        match search::find(table, key).map_err(|error| errors::read_error(name(), error))? {
             Some(row) => {
                 let row = keyspace.parse_row(key, row.value())?;
                 let hides_ordered = row.hides_ordered();

@@ -24,7 +24,7 @@ use tokio::sync::{oneshot, watch};
 use self::{damaged::DamagedRows, transaction::Abort};
 use crate::{
     errors::FileFailure,
-    file::StorageFile,
+    file::{OpenedFile, StorageFile},
     layout::Keyspace,
     log::WriteLog,
     queue::QueuePlace,
@@ -119,12 +119,13 @@ impl WriterThread {
         }
     }
 
-    /// Opens the file, and makes it if it does not exist.
-    pub(crate) fn open(&mut self) -> Result<()> {
-        let (contents, log) = self.file.open(self.clock.random())?;
+    /// Opens the file, and makes it if it does not exist. Returns the keyspaces that are to be
+    /// checked.
+    pub(crate) fn open(&mut self) -> Result<Vec<KeyspaceName>> {
+        let OpenedFile { contents, log, is_to_check } = self.file.open(self.clock.random())?;
         self.keeps_expired = self.file.is_read_only();
         self.adopt(contents, log);
-        Ok(())
+        Ok(if is_to_check { self.keyspaces.keys().cloned().collect() } else { Vec::new() })
     }
 
     /// Writes until the queue is closed and empty, then closes the file.

@@ -42,7 +42,7 @@ impl OfflineBackup {
     pub fn open(config: &RedbConfig) -> Result<OfflineBackup> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let file = StorageFile::for_reading(config.clone(), disk);
-        let (contents, _) = file.open(0)?;
+        let contents = file.open(0)?.contents;
         let run = BackupRun::begin(&file, contents.time.unwrap_or(Moment(0)))?;
         Ok(OfflineBackup { file, run })
     }

@@ -6,7 +6,7 @@ use istorage::{Error, ErrorKind};
 use redb::{StorageError, TableError, TransactionError};
 
 /// The advice to an operator who has a damaged file.
-pub(super) const RESTORE: &str =
+pub(crate) const RESTORE: &str =
     "stop the node, check the file with `vvm storage check`, and restore it from a backup";
 
 /// A failure of the file that several callers are told about.

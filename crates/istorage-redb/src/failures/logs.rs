@@ -12,7 +12,7 @@ static LINES: LazyLock<LogLines> = LazyLock::new(|| {
 });
 
 /// The lines that name this file. Lines are kept from the first call on.
-pub(super) fn of(path: &Path) -> Vec<String> {
+pub(crate) fn of(path: &Path) -> Vec<String> {
     let path = path.to_str().unwrap();
     LINES.all().into_iter().filter(|line| line.contains(path)).collect()
 }

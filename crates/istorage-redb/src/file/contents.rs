@@ -52,11 +52,12 @@ impl Contents {
             time.map(|bytes| layout::parse_time(&bytes).ok_or_else(|| damaged("time of the file")));
         let log =
             log.map(|bytes| LogState::parse(&bytes).ok_or_else(|| damaged("state of the log")));
-        Ok(Contents {
-            keyspaces: keyspaces(database)?,
-            time: time.transpose()?,
-            log: log.transpose()?,
-        })
+        let (keyspaces, time) = (keyspaces(database, path)?, time.transpose()?);
+        // Each write of a row that expires also writes the time.
+        if time.is_none() && keyspaces.values().any(Option::is_some) {
+            return Err(damaged("time of the file"));
+        }
+        Ok(Contents { keyspaces, time, log: log.transpose()? })
     }
 }
 
@@ -72,10 +73,19 @@ pub(super) fn initialise(database: &Database) -> std::result::Result<(), redb::E
     Ok(txn.commit()?)
 }
 
-fn keyspaces(database: &impl ReadableDatabase) -> Result<HashMap<KeyspaceName, Option<Moment>>> {
+fn keyspaces(
+    database: &impl ReadableDatabase,
+    path: &Path,
+) -> Result<HashMap<KeyspaceName, Option<Moment>>> {
     let tables: Vec<String> = read(database, |txn| {
         Ok(txn.list_tables()?.map(|table| table.name().to_owned()).collect())
     })?;
+    // A keyspace whose name has a flipped bit would be absent, and be made again, empty.
+    for table in tables.iter().filter(|table| *table != META.name()) {
+        if !layout::other_table(table).is_some_and(|other| tables.contains(&other)) {
+            return Err(errors::damaged_file(path, format!("the table `{table}` is unknown")));
+        }
+    }
     let mut keyspaces = HashMap::new();
     for keyspace in tables.iter().filter_map(|table| Keyspace::of_table(table)) {
         let keyspace = keyspace?;

@@ -144,6 +144,27 @@ pub(crate) fn checksum(key: &[u8], row: &[u8]) -> u32 {
     sum.finalize()
 }
 
+/// Whether a bit of the key of a row has flipped: the checksum is wrong with this key, and right
+/// with a key that differs in one bit.
+pub(crate) fn has_flipped_bit(key: &[u8], row: &[u8]) -> bool {
+    let Some((sum, row)) = row.split_first_chunk() else { return false };
+    let sum = u32::from_be_bytes(*sum);
+    if checksum(key, row) == sum {
+        return false;
+    }
+    let mut behind = crc32fast::Hasher::new();
+    behind.update(row);
+    let mut other = key.to_vec();
+    (0..key.len() * 8).any(|bit| {
+        other[bit / 8] ^= 1 << (bit % 8);
+        let mut with_other = crc32fast::Hasher::new();
+        with_other.update(&other);
+        with_other.combine(&behind);
+        other[bit / 8] ^= 1 << (bit % 8);
+        with_other.finalize() == sum
+    })
+}
+
 fn parse_u64(bytes: &[u8]) -> Result<(u64, &[u8]), RowDamage> {
     let (number, rest) = bytes.split_first_chunk().ok_or(RowDamage::CutOff)?;
     Ok((u64::from_be_bytes(*number), rest))

@@ -1,6 +1,6 @@
 //! A page of the rows of a range.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use bytes::Bytes;
 use istorage::{ExpiringRow, Range, Result};
@@ -9,6 +9,7 @@ use redb::ReadOnlyTable;
 use crate::{
     errors,
     layout::{self, Keyspace},
+    search,
     time::Moment,
 };
 
@@ -73,24 +74,28 @@ fn read_rows(
     now: Moment,
     part: &mut PartialPage,
 ) -> Result<Option<Range>> {
-    let (start, end) = layout::row_keys(pkey, range);
-    let bounds: (Bound<&[u8]>, Bound<&[u8]>) =
-        (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
-    let from = layout::row_key(pkey, &range.start);
+    let (from, end) = layout::row_keys(pkey, range);
+    let is_behind = |key: &[u8]| matches!(&end, Bound::Excluded(end) if key >= &end[..]);
     let place = || format!("the range from {} on", keyspace.row_name(&from));
     let failed = |error| errors::read_error(place(), error);
     let mut bytes = 0;
-    for (seen, row) in (1..).zip(table.range::<&[u8]>(bounds).map_err(failed)?) {
-        let (key, row) = row.map_err(failed)?;
+    let (mut rows, mut seen) = (search::rows_from(table, &from).map_err(failed)?, 0);
+    while let Some((key, row)) = rows.next().map_err(failed)? {
         let key = key.value();
+        if is_behind(key) {
+            // A wrong key may be too high, and the range goes on behind it.
+            search::check_key(key, row.value()).map_err(failed)?;
+            break;
+        }
         let stored = keyspace.parse_row(key, row.value())?;
         let ccols = Bytes::copy_from_slice(layout::ccols(pkey, key));
         // A page that lies in the place of another page has whole rows with right checksums. Only
         // their keys show the damage.
         let is_next = part.last.as_ref().is_none_or(|last| *last < ccols);
-        if !(is_next && RangeBounds::<[u8]>::contains(&bounds, key)) {
+        if !(is_next && key >= &from[..]) {
             return Err(errors::damaged_row(place(), "a page holds rows of another range"));
         }
+        seen += 1;
         bytes += ccols.len() + stored.value.len();
         if let Some(value) = stored.value_at(now) {
             let ttl = stored.kind.expires().map(|at| at.since(now));

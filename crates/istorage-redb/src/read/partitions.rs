@@ -3,8 +3,6 @@
 //! The rows of a keyspace are sorted by the length of their partition key first. So the keys with a
 //! prefix are a range of rows for each length. Each step jumps over the rows of one partition.
 
-use std::ops::Bound;
-
 use bytes::Bytes;
 use istorage::Result;
 
@@ -12,6 +10,7 @@ use super::page::RowTable;
 use crate::{
     errors,
     layout::{self, Keyspace},
+    search,
 };
 
 /// The steps of a page, and the bytes of keys at which it ends.
@@ -39,13 +38,12 @@ pub(super) fn read(
         let failed = |error| {
             errors::read_error(format!("{} and those behind it", keyspace.row_name(from)), error)
         };
-        let bounds: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(from), Bound::Unbounded);
-        let first = table.range::<&[u8]>(bounds).map_err(failed)?.next();
-        let Some((key, _)) = first.transpose().map_err(failed)? else {
+        let mut rows = search::rows_from(table, from).map_err(failed)?;
+        let Some((key, _)) = rows.next().map_err(failed)? else {
             next = None;
             break;
         };
-        let pkey = layout::pkey(key.value()).filter(|_| key.value() >= from).ok_or_else(|| {
+        let pkey = layout::pkey(key.value()).ok_or_else(|| {
             errors::damaged_row(keyspace.row_name(from), "a page holds other rows")
         })?;
         if pkey.starts_with(prefix) {

@@ -1,0 +1,161 @@
+//! The check of a file that was not closed in order, while the driver works with it.
+//!
+//! After a loss of power a disk may hold other bytes than were written. Reads find a damaged row
+//! only when they need it, which may be in a year. So a thread of its own reads all rows once, and
+//! reports what is damaged while there is a backup that has the row.
+//!
+//! Each piece is read from a snapshot of its own, so the file keeps no old pages for the check. A
+//! piece ends at a row that a search finds, because the next piece begins with this search.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    ops::Bound,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::Duration,
+};
+
+use istorage::KeyspaceName;
+use metrics::Counter;
+use redb::TableError;
+
+use crate::{
+    errors::{self, FileFailure},
+    file::StorageFile,
+    layout::{FileRow, Keyspace},
+    search,
+};
+
+/// The size of a piece and the pause in front of it. So the check reads at most 10 MiB a second.
+const PIECE: usize = 256 << 10;
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// The number of findings that the node log describes. Further ones are only counted.
+const DESCRIBED: u64 = 20;
+
+/// The check of all rows of a file.
+pub(crate) struct BackgroundCheck {
+    pub(crate) file: Arc<StorageFile>,
+    pub(crate) keyspaces: Vec<KeyspaceName>,
+    /// A channel that ends when the driver is closed or dropped.
+    pub(crate) stop: Receiver<()>,
+    pub(crate) findings: Findings,
+}
+
+/// What a check has found so far.
+pub(crate) struct Findings {
+    /// The number of rows that are as they were written.
+    rows: u64,
+    damaged: u64,
+    meter: Counter,
+}
+
+impl BackgroundCheck {
+    /// Reads all rows, unless the driver is closed before.
+    pub(crate) fn run(mut self) {
+        let file = self.file.path().display().to_string();
+        tracing::info!(file, "storage file not closed in order: its rows are checked meanwhile");
+        for keyspace in std::mem::take(&mut self.keyspaces).into_iter().map(Keyspace::new) {
+            let mut next = Some(Vec::new());
+            while let Some(from) = next {
+                if self.is_stopped() {
+                    return;
+                }
+                next = self.check_piece(&keyspace, from);
+            }
+        }
+        let Findings { rows, damaged, .. } = self.findings;
+        if damaged == 0 {
+            tracing::info!(file, rows, "storage file checked: no row is damaged");
+        } else {
+            let advice = errors::RESTORE;
+            tracing::error!(file, rows, damaged, advice, "storage file checked: it is damaged");
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        matches!(self.stop.recv_timeout(PAUSE), Err(RecvTimeoutError::Disconnected))
+    }
+
+    /// Checks the rows from the key `from` on. Returns the key from which the next piece begins;
+    /// `None` at the end of the keyspace, or if the rest of it cannot be read.
+    fn check_piece(&mut self, keyspace: &Keyspace, from: Vec<u8>) -> Option<Vec<u8>> {
+        let (file, findings) = (&self.file, &mut self.findings);
+        let read = errors::catch_page_error(|| check_rows(file, keyspace, &from, findings));
+        match read {
+            Ok(Ok(next)) => next,
+            // The writer opens the file again.
+            Ok(Err(failure)) if !failure.is_damage() => Some(from),
+            Ok(Err(damage)) => self.findings.add(rest(keyspace, &from), damage),
+            Err(page_error) => self.findings.add(rest(keyspace, &from), page_error),
+        }
+    }
+}
+
+/// The rows that are not checked, as messages name them.
+fn rest(keyspace: &Keyspace, from: &[u8]) -> String {
+    match from {
+        [] => keyspace.table_label(),
+        from => format!("the part from {} on", keyspace.row_name(from)),
+    }
+}
+
+fn check_rows(
+    file: &StorageFile,
+    keyspace: &Keyspace,
+    from: &[u8],
+    findings: &mut Findings,
+) -> Result<Option<Vec<u8>>, FileFailure> {
+    let snapshot = file.begin_read()?;
+    let table = match snapshot.open_table(keyspace.rows()) {
+        Ok(table) => table,
+        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut rows = match from {
+        [] => redb::ReadableTable::lower_bound(&table, Bound::<&[u8]>::Unbounded)?,
+        from => search::rows_from(&table, from)?,
+    };
+    let (mut bytes, mut next) = (0, from.to_vec());
+    while let Some((key, row)) = rows.next()? {
+        let (key, row) = (key.value(), row.value());
+        bytes += key.len() + row.len();
+        if let Err(why) = FileRow::parse(key, row) {
+            findings.add::<()>(keyspace.row_name(key), why);
+            continue;
+        }
+        if key < &next[..] {
+            findings.add::<()>(keyspace.row_name(key), "it is not in its place");
+            continue;
+        }
+        findings.rows += 1;
+        next.clear();
+        next.extend_from_slice(key);
+        next.push(0);
+        if bytes >= PIECE && search::rows_from(&table, &next).is_ok() {
+            return Ok(Some(next));
+        }
+    }
+    Ok(None)
+}
+
+impl Findings {
+    pub(crate) fn new(meter: Counter) -> Findings {
+        Findings { rows: 0, damaged: 0, meter }
+    }
+
+    /// Reports damage. Returns that there is nothing to go on with.
+    fn add<T>(&mut self, what: impl std::fmt::Display, why: impl std::fmt::Display) -> Option<T> {
+        self.damaged += 1;
+        self.meter.increment(1);
+        if self.damaged <= DESCRIBED {
+            let error = errors::damaged_row(what, why);
+            tracing::error!(%error, "the storage file is damaged");
+        }
+        None
+    }
+}

@@ -1,0 +1,79 @@
+//! The search for a row by its key, which notices damaged keys.
+//!
+//! redb finds a row by comparing keys, and verifies no checksum when it reads. So a flipped bit of
+//! a key makes its row vanish, and can lead the search for another row astray. A row that vanishes
+//! without a word is worse than one that cannot be read: a counter would begin again, and a command
+//! would be done twice.
+//!
+//! A search that finds nothing ends in the gap between two rows. If a wrong key has led it there,
+//! then this key is beside the gap, or the two keys are not in order with the one that was looked
+//! for. So one look at the two rows tells whether the answer is true.
+
+use std::ops::Bound;
+
+use redb::{AccessGuard, Cursor, ReadableTable, StorageError};
+
+use crate::layout;
+
+type Guard<'t> = AccessGuard<'t, &'static [u8]>;
+
+/// Rows, from the gap in front of the first of them.
+pub(crate) type RowCursor<'t> = Cursor<'t, &'static [u8], &'static [u8]>;
+
+/// Finds the row with this key.
+///
+/// # Errors
+/// `Corrupted` if there is none, and a key beside its place is damaged.
+pub(crate) fn find<'t>(
+    table: &'t impl ReadableTable<&'static [u8], &'static [u8]>,
+    key: &[u8],
+) -> Result<Option<Guard<'t>>, StorageError> {
+    let found = table.get(key)?;
+    if found.is_none() {
+        let mut gap = rows_from(table, key)?;
+        if gap.peek_next()?.is_some_and(|(next, _)| next.value() == key) {
+            return Err(wrong_order());
+        }
+    }
+    Ok(found)
+}
+
+/// The rows from the key `from` on.
+///
+/// # Errors
+/// `Corrupted` if a key beside the place of `from` is damaged.
+pub(crate) fn rows_from<'t>(
+    table: &'t impl ReadableTable<&'static [u8], &'static [u8]>,
+    from: &[u8],
+) -> Result<RowCursor<'t>, StorageError> {
+    let mut gap = table.lower_bound(Bound::Included(from))?;
+    if let Some((before, row)) = gap.peek_prev()? {
+        check_key(before.value(), row.value())?;
+        if before.value() >= from {
+            return Err(wrong_order());
+        }
+    }
+    if let Some((next, row)) = gap.peek_next()? {
+        check_key(next.value(), row.value())?;
+        if next.value() < from {
+            return Err(wrong_order());
+        }
+    }
+    Ok(gap)
+}
+
+/// Fails if a bit of the key of a row has flipped. A damaged row with a whole key passes: it
+/// misleads nobody.
+pub(crate) fn check_key(key: &[u8], row: &[u8]) -> Result<(), StorageError> {
+    if !layout::has_flipped_bit(key, row) {
+        return Ok(());
+    }
+    let found = layout::Hex(key);
+    Err(StorageError::Corrupted(format!(
+        "a bit of the key of a row has flipped, and the row is found as {found}"
+    )))
+}
+
+fn wrong_order() -> StorageError {
+    StorageError::Corrupted("the rows around it are in a wrong order".to_owned())
+}
