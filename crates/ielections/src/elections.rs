@@ -121,14 +121,13 @@ impl Elections {
         };
         let (mut input, mut logged) = (EngineInput::Woke, None);
         loop {
-            let own = self.own_lease(&input);
+            let seen = self.lease_in_the_way(&input);
             let step = runner.engine.next(runner.clock.now(), input);
-            if let (Some(ObservedLease { seat, value, left }), Action::Wait(_)) = (own, &step.next)
-                && logged.as_ref() != Some(&value)
+            if let (Some((seat, lease, left)), Action::Wait(_)) = (seen, &step.next)
+                && logged != Some(lease)
             {
-                let expires_in = (left < Duration::MAX).then(|| format!("{left:.1?}"));
-                info!(%seat, owner = %self.owner, expires_in, "waiting for the lease of this node's former process");
-                logged = Some(value);
+                self.log_wait(seat, lease, left);
+                logged = Some(lease);
             }
             match step.notice {
                 Some(Notice::Leads { seat, lease, work_from, valid_until }) => {
@@ -144,11 +143,25 @@ impl Elections {
         }
     }
 
-    /// Returns a lease that a former process of this node left in the store.
-    fn own_lease(&self, input: &EngineInput) -> Option<ObservedLease> {
+    /// Returns a lease that a candidate may wait for, and the time until it ends: the lease that a
+    /// former process of this node left in the store, or else the first one.
+    fn lease_in_the_way(&self, input: &EngineInput) -> Option<(Seat, Lease, Duration)> {
         let EngineInput::Answer(StoreAnswer::Leases(seen)) = input else { return None };
-        let owner = |seen: &ObservedLease| Some(Lease::from_bytes(&seen.value)?.owner);
-        seen.iter().find(|seen| owner(seen) == Some(self.owner)).cloned()
+        let lease =
+            |seen: &ObservedLease| Some((seen.seat, Lease::from_bytes(&seen.value)?, seen.left));
+        let leases = || seen.iter().filter_map(lease);
+        leases().find(|(_, lease, _)| lease.owner == self.owner).or_else(|| leases().next())
+    }
+
+    /// Says what the candidate waits for: to an operator the wait looks as if the node hung.
+    fn log_wait(&self, seat: Seat, Lease { owner, .. }: Lease, left: Duration) {
+        let expires_in = (left < Duration::MAX).then(|| format!("{left:.1?}"));
+        if owner == self.owner {
+            info!(%seat, %owner, expires_in, "waiting for the lease of this node's former process");
+        } else {
+            // This node may be the standby of a leader, or the restored copy of a node that is gone.
+            info!(%seat, %owner, expires_in, "waiting for the lease of a node with another address");
+        }
     }
 
     async fn lead(

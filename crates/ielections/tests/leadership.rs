@@ -105,8 +105,10 @@ async fn a_lead_is_kept_as_long_as_it_is_renewed() {
     assert_eq!((lease.owner.port(), lease.epoch), (1, Epoch(1)));
 }
 
+/// The log said nothing of the wait, and the node looked as if it hung.
 #[tokio::test]
-async fn a_second_node_waits_and_gives_up_in_time() {
+async fn a_second_node_says_that_it_waits_and_gives_up_in_time() {
+    let (lines, _lines) = LogLines::of_this_thread();
     let world = World::new();
     let _leadership = world.lead(&world.node(1)).await;
     let start = world.clock.now();
@@ -115,6 +117,12 @@ async fn a_second_node_waits_and_gives_up_in_time() {
     assert!(matches!(refused, AcquireError::GaveUp(GiveUpReason::Waited)), "{refused}");
     let waited = world.clock.now() - start;
     assert!(waited >= 10 * SECOND && waited <= 11 * SECOND, "{waited:?}");
+    let lines = lines.all();
+    let said: Vec<&String> = lines.iter().filter(|line| line.contains("waiting for")).collect();
+    let [said] = said[..] else { panic!("one line for all looks: {lines:?}") };
+    for part in ["a node with another address", "seat=1", ":1 ", "expires_in="] {
+        assert!(said.contains(part), "`{part}` is not in: {said}");
+    }
 }
 
 #[tokio::test]
