@@ -11,7 +11,8 @@
 //!
 //! A write is sent only if its time-out ends before `valid_until` (`WorkGuard::may_send`). At
 //! `valid_until` the leadership is over, and its work must stop. Work that still runs at `kill_at`
-//! is killed with the process.
+//! is killed with the process. After a loss that is seen before `valid_until`, `kill_at` is one
+//! `stop_grace` after that moment, which is earlier.
 //!
 //! Invariant: when the lease expires, a write of the killed work has landed, will never land, or
 //! (with `late_write` 0) is checked by its own condition or order.
@@ -195,7 +196,7 @@ impl Budget {
         sent + self.timing.renew_every + self.timing.retry_for
     }
 
-    /// Returns the time at which work that still runs is killed.
+    /// Returns the time at which work that still runs is killed, if no loss is seen before.
     pub fn kill_at(&self, valid_until: Instant) -> Instant {
         valid_until + self.timing.stop_grace
     }

@@ -42,7 +42,7 @@ fn run(term: &Weak<Term>, kill: &(dyn Fn(&str) + Send + Sync)) {
         if left == Some(Duration::ZERO) {
             let seat = term.seat;
             kill(&format!(
-                "the leadership of seat {seat} is over, its work continued past `stop_grace`, and its lease is about to expire"
+                "the leadership of seat {seat} is over, and its work continued past `stop_grace`"
             ));
             return;
         }

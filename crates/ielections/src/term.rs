@@ -78,9 +78,17 @@ impl Term {
     }
 
     /// Ends the leadership. The first reason stays.
+    ///
+    /// Work that is told of a loss must stop within `stop_grace`, as at `valid_until`: another node
+    /// may lead at once, for example if the lease was deleted. A leadership that this node gave up
+    /// itself is not lost, and its lease lasts.
     pub(crate) fn lose(&self, why: LossReason) {
         let is_first = self.with_checked_state(|state| {
             let is_first = state.lost.is_none();
+            if is_first && !matches!(why, LossReason::Released | LossReason::Dropped) {
+                let stop_grace = state.kill_at.saturating_since(state.valid_until);
+                state.kill_at = state.kill_at.min(self.clock.now() + stop_grace);
+            }
             state.lost.get_or_insert(why);
             is_first
         });
@@ -176,23 +184,50 @@ mod tests {
     use super::*;
     use crate::{Epoch, Incarnation};
 
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A term that is valid for two seconds, with a `stop_grace` of one.
+    fn term(clock: Clock) -> Term {
+        let owner = ([10, 0, 0, 1], 1).into();
+        let lease = Lease { owner, incarnation: Incarnation(1), epoch: Epoch(1) };
+        let ends = (clock.now() + 2 * SECOND, clock.now() + 3 * SECOND);
+        Term::new(Seat::FIRST, lease, None, ends, clock)
+    }
+
+    #[test]
+    fn the_killer_acts_one_grace_after_a_loss_and_never_later_than_without_a_notice() {
+        use LossReason::{Broken, Dropped, Expired, Gone, Panicked, Taken, Unhealthy};
+        // The moment of the notice, and the time from then to the kill, in half seconds.
+        let losses = [Panicked, Unhealthy, Taken(None), Gone, Broken].map(|why| (why, 1, 2));
+        let others = [
+            // The process stood still, and the leadership was over before the notice.
+            (Gone, 5, 1),
+            (Expired, 5, 1),
+            // The node gave the leadership up, and nobody else leads before the lease ends.
+            (Dropped, 1, 5),
+        ];
+        for (why, noticed, killed_in) in losses.into_iter().chain(others) {
+            let manual = ManualClock::new(1);
+            let term = term(manual.clock());
+            term.begin_work().unwrap();
+            manual.advance(noticed * SECOND / 2);
+            term.lose(why);
+            assert_eq!(term.killed_in(), Some(killed_in * SECOND / 2), "{why:?} at {noticed}");
+        }
+    }
+
     /// A renewal was answered in time. The thread that received the answer stood still, and another
     /// caller saw the end of the leadership. Then the thread recorded the renewal.
     #[test]
     fn a_leadership_that_was_seen_to_end_is_not_extended() {
         let manual = ManualClock::new(1);
         let clock = manual.clock();
-        let owner = ([10, 0, 0, 1], 1).into();
-        let lease = Lease { owner, incarnation: Incarnation(1), epoch: Epoch(1) };
-        let second = Duration::from_secs(1);
-        let ends = |after: u32| (clock.now() + after * second, clock.now() + 2 * after * second);
-        let term = Term::new(Seat::FIRST, lease, None, ends(1), clock.clone());
+        let term = term(clock.clone());
         assert_eq!(term.lost(), None);
-        manual.advance(second);
+        manual.advance(2 * SECOND);
         assert_eq!(term.lost(), Some(LossReason::Expired));
         assert!(term.token.is_cancelled());
-        let (valid_until, kill_at) = ends(5);
-        term.extend(valid_until, kill_at);
+        term.extend(clock.now() + 5 * SECOND, clock.now() + 10 * SECOND);
         assert_eq!(term.lost(), Some(LossReason::Expired));
         assert!(term.valid_until() <= clock.now());
     }
