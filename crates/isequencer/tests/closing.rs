@@ -6,15 +6,17 @@ mod common;
 
 use std::{
     future::{pending, ready},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
 use async_trait::async_trait;
-use clock::Clock;
+use clock::{Clock, ManualClock};
 use common::{KIND, command, failing, hook, key, offset, params, sequencer, until};
 use futures::{StreamExt, stream::BoxStream};
 use isequencer::{
@@ -24,6 +26,8 @@ use isequencer::{
 };
 use tokio::sync::Semaphore;
 
+/// A deadline of the system's clock, for a close that must not need it. Tests of what happens at a
+/// deadline have a clock of their own.
 fn soon(millis: u64) -> clock::Instant {
     Clock::system().now() + Duration::from_millis(millis)
 }
@@ -47,20 +51,44 @@ async fn closing_stores_the_unflushed_numbers() {
     assert_eq!((mem.offset(), mem.number(key(2)), tasks()), (Some(offset(3)), 1, 0));
 }
 
+/// Closes a sequencer with a deadline on its clock. Returns the result, which must come at the
+/// deadline and not before.
+async fn close_at_deadline(sequencer: Sequencer, manual: &ManualClock) -> Result<(), CloseError> {
+    const MILLI: Duration = Duration::from_millis(1);
+    let mut closing = pin!(sequencer.close(manual.clock().now() + 50 * MILLI));
+    for passes in [49 * MILLI, MILLI] {
+        for _ in 0..100 {
+            assert!(futures::poll!(&mut closing).is_pending(), "before the deadline");
+            tokio::task::yield_now().await;
+        }
+        manual.advance(passes);
+    }
+    for _ in 0..100 {
+        if let Poll::Ready(closed) = futures::poll!(&mut closing) {
+            return closed;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("the deadline is over");
+}
+
 #[tokio::test]
-async fn closing_ends_in_time_although_the_storage_fails_or_hangs() {
-    let mem = MemSeqStorage::new();
+async fn closing_ends_at_the_deadline_although_the_storage_fails_or_hangs() {
+    let (mem, manual) = (MemSeqStorage::new(), ManualClock::new(1));
+    let sequencer = |storage: &MemSeqStorage| {
+        Sequencer::new(params(), Arc::new(storage.clone()), manual.clock())
+    };
     let (hooked, fails) = failing(&mem);
-    let mut one = sequencer(params(), &hooked);
+    let mut one = sequencer(&hooked);
     one.ready().await.unwrap();
     fails.store(true, Ordering::Release);
     command(&mut one, &mem, 1).await;
     let unflushed = Unflushed { numbers: 1, events: 1 };
-    assert_eq!(one.close(soon(50)).await, Err(CloseError::NotFlushed(unflushed)));
+    assert_eq!(close_at_deadline(one, &manual).await, Err(CloseError::NotFlushed(unflushed)));
 
     // An event that drew no number also waits, for its offset to be stored.
     let (hooked, fails) = failing(&mem);
-    let mut two = sequencer(params(), &hooked);
+    let mut two = sequencer(&hooked);
     two.ready().await.unwrap();
     fails.store(true, Ordering::Release);
     let mut transaction = two.start().unwrap();
@@ -68,12 +96,11 @@ async fn closing_ends_in_time_although_the_storage_fails_or_hangs() {
     assert_eq!(mem.append(Vec::new()), command.keep());
     transaction.flush();
     let unflushed = Unflushed { numbers: 0, events: 1 };
-    assert_eq!(two.close(soon(50)).await, Err(CloseError::NotFlushed(unflushed)));
+    assert_eq!(close_at_deadline(two, &manual).await, Err(CloseError::NotFlushed(unflushed)));
 
-    let hangs = mem.with_hook(hook(|_| pending()));
-    let sequencer = sequencer(params(), &hangs);
+    let hangs = sequencer(&mem.with_hook(hook(|_| pending())));
     tokio::task::yield_now().await;
-    assert_eq!(sequencer.close(soon(50)).await, Err(CloseError::CutOff));
+    assert_eq!(close_at_deadline(hangs, &manual).await, Err(CloseError::CutOff));
     assert_eq!(tasks(), 0);
 }
 

@@ -56,6 +56,30 @@ async fn few_numbers_wait_for_others_up_to_the_flush_delay() {
     }
 }
 
+/// The pause of the flusher after `ready` begins with the first number, and not with the end of
+/// the recovery: numbers that are drawn just before the end of such a pause would be stored alone.
+#[tokio::test]
+async fn the_first_numbers_after_a_recovery_wait_for_the_whole_flush_delay() {
+    let (mem, manual) = (MemSeqStorage::new(), ManualClock::new(1));
+    for number in 1..=3 {
+        mem.append(vec![(key(1), number)]);
+    }
+    let params = Params { flush_delay: 5 * MILLI, ..params() };
+    let mut sequencer = Sequencer::new(params, Arc::new(mem.clone()), manual.clock());
+    sequencer.ready().await.unwrap();
+    assert_eq!(mem.offset(), Some(offset(4)), "stored before the first command");
+    manual.advance(4 * MILLI);
+    others_run().await;
+    assert_eq!(command(&mut sequencer, &mem, 1).await, 4);
+    others_run().await;
+    manual.advance(4 * MILLI);
+    others_run().await;
+    assert_eq!(mem.offset(), Some(offset(4)), "too early");
+    manual.advance(MILLI);
+    others_run().await;
+    assert_eq!(mem.offset(), Some(offset(5)), "too late");
+}
+
 #[tokio::test]
 async fn many_numbers_are_stored_at_once() {
     let mem = MemSeqStorage::new();
