@@ -11,7 +11,6 @@
 mod node;
 
 use std::{
-    fmt::Write as _,
     fs,
     path::Path,
     process::Command,
@@ -29,25 +28,35 @@ use shop::http_client::{command_path, request, try_request};
 use trialkit::is_long;
 
 const ISSUER: &str = "https://issuer.example";
-const LEASE_SECONDS: u64 = 8;
+/// The default lease.
+const LEASE_SECONDS: u64 = 20;
 const MIB: u64 = 1 << 20;
 
 /// What the client sends.
 struct Attack {
     workspaces: u64,
     records: usize,
+    /// The bytes of a record.
+    record: usize,
     connections: u64,
     time: Duration,
 }
 
-const SAMPLE: Attack =
-    Attack { workspaces: 4, records: 6, connections: 16, time: Duration::from_secs(8) };
+const SAMPLE: Attack = Attack {
+    workspaces: 4,
+    records: 6,
+    record: 300_000,
+    connections: 16,
+    time: Duration::from_secs(8),
+};
 
-const LONG: Attack =
-    Attack { workspaces: 10, records: 15, connections: 60, time: Duration::from_secs(300) };
-
-/// The bytes of the text of a record.
-const RECORD: usize = 1_000_000;
+const LONG: Attack = Attack {
+    workspaces: 10,
+    records: 15,
+    record: 1_000_000,
+    connections: 60,
+    time: Duration::from_secs(300),
+};
 
 fn token(folder: &Path, subject: &str) -> String {
     let run = |line: &[&str]| {
@@ -93,16 +102,16 @@ fn done(node: &Clients, sender: &str, ws: u64, name: &str, body: &str) -> Value 
 
 /// Makes a workspace with large records, and returns the body of a command that changes one small
 /// field of each.
-fn small_command(node: &Clients, ws: u64, records: usize) -> String {
+fn small_command(node: &Clients, ws: u64, attack: &Attack) -> String {
     done(node, &node.greedy, ws, "sys.CreateWorkspace", r#"{"args":{"kind":"Shop"}}"#);
-    let text = "x".repeat(RECORD);
+    let text = "x".repeat(attack.record);
     let make = |_| {
         let row =
             r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"cents":1,"name":"TEXT"}}]}"#;
         let made = done(node, &node.greedy, ws, "sys.CUD", &row.replace("TEXT", &text));
         made["newIds"]["1"].as_u64().unwrap()
     };
-    let rows = (0..records)
+    let rows = (0..attack.records)
         .map(make)
         .map(|id| format!(r#"{{"id":{id},"table":"shop.Article","fields":{{"cents":2}}}}"#));
     format!(r#"{{"rows":[{}]}}"#, rows.collect::<Vec<_>>().join(","))
@@ -144,12 +153,11 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
     let attack = if is_long() { LONG } else { SAMPLE };
     let folder = tempfile::tempdir().unwrap();
     let (greedy, other) = (token(folder.path(), "greedy"), token(folder.path(), "other"));
-    let mut config = format!("[node]\nlease_seconds = {LEASE_SECONDS}\n");
-    write!(config, "[access]\nkeys_file = \"keys.json\"\nissuer = \"{ISSUER}\"\n").unwrap();
+    let config = format!("[access]\nkeys_file = \"keys.json\"\nissuer = \"{ISSUER}\"\n");
     let node = NodeProcess::start(folder.path(), &config).ready();
     let clients = Clients { api: node.api, greedy, other };
     let bodies: Vec<_> =
-        (1..=attack.workspaces).map(|ws| small_command(&clients, ws, attack.records)).collect();
+        (1..=attack.workspaces).map(|ws| small_command(&clients, ws, &attack)).collect();
     for ws in 100..120 {
         done(&clients, &clients.other, ws, "sys.CreateWorkspace", r#"{"args":{"kind":"Shop"}}"#);
     }
@@ -216,7 +224,7 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
     assert!(probes.slowest() < Duration::from_millis(100) * slow, "{:?}", probes.slowest());
     assert!(others.slowest() < Duration::from_secs(1) * slow, "{:?}", others.slowest());
     // At first each of the 10 partitions may run one command.
-    let command = 3 * (attack.records * RECORD) as u64;
+    let command = 3 * (attack.records * attack.record) as u64;
     let allowed = 64 * MIB + 10 * command + 16 * MIB * attack.time.as_secs();
     // redb doubles its file when it is full.
     assert!(grown < 2 * (before + allowed), "{} MiB", grown / MIB);
