@@ -9,7 +9,7 @@ use std::{
     num::NonZeroUsize,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -23,6 +23,7 @@ use isequencer::{
     StorageError, Unflushed, WsId,
     mem::{CallOutcome, SeqStorageCall},
 };
+use tokio::sync::Semaphore;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const MILLI: Duration = Duration::from_millis(1);
@@ -163,6 +164,43 @@ async fn a_failed_write_is_tried_again_after_a_pause() {
         assert_eq!(writes.load(Ordering::Relaxed), tries);
         manual.advance(MILLI);
     }
+}
+
+/// A recovery that gives up the write under way, as the specification has it, passed all tests. The
+/// write may still land. A node that stopped meanwhile would release its lease before that.
+#[tokio::test]
+async fn an_actualization_waits_for_the_write_that_is_under_way() {
+    let (mem, gate) = (MemSeqStorage::new(), Arc::new(Semaphore::new(0)));
+    let (is_held, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let reads = Arc::new(AtomicUsize::new(0));
+    let (held, blocked, noted, read) =
+        (Arc::clone(&is_held), Arc::clone(&gate), Arc::clone(&ended), Arc::clone(&reads));
+    let mem = mem.with_hook(hook(move |call| {
+        let (gate, ended) = (Arc::clone(&blocked), Arc::clone(&noted));
+        let waits = call == SeqStorageCall::WriteNumbers && held.load(Ordering::Relaxed);
+        read.fetch_add(usize::from(call == SeqStorageCall::NextOffset), Ordering::Relaxed);
+        async move {
+            if waits {
+                gate.acquire().await.unwrap().forget();
+                ended.fetch_add(1, Ordering::Relaxed);
+            }
+            CallOutcome::Done
+        }
+    }));
+    let mut sequencer = sequencer(params(), &mem);
+    sequencer.ready().await.unwrap();
+    is_held.store(true, Ordering::Relaxed);
+    command(&mut sequencer, &mem, 1).await;
+    others_run().await;
+    let before = reads.load(Ordering::Relaxed);
+    sequencer.start().unwrap().actualize();
+    others_run().await;
+    assert_eq!(reads.load(Ordering::Relaxed), before, "the write is under way");
+    is_held.store(false, Ordering::Relaxed);
+    gate.add_permits(1);
+    sequencer.ready().await.unwrap();
+    assert_eq!(ended.load(Ordering::Relaxed), 1, "the write was not given up");
+    assert_eq!(reads.load(Ordering::Relaxed), before + 1);
 }
 
 /// The numbers of an event may be in any order, and a sequence may occur several times.

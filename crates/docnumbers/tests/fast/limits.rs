@@ -33,6 +33,26 @@ async fn a_full_counter_refuses_draws() {
     }
 }
 
+/// A series that widens reserved no number past the digits of its template, and no test noticed.
+/// By default a counter of five digits would have ended at 99,999.
+#[tokio::test]
+async fn a_counter_goes_on_behind_its_digits_and_ends_with_its_type() {
+    let database = Database::new(Clock::system()).await;
+    let definition = Definition { start: 8, ..Definition::new("wide", "W{counter:1}") };
+    let node = database.node(definition, "node", 10).await;
+    let mut texts = Vec::new();
+    for _ in 0..5 {
+        texts.push(node.next(WS, database.soon()).await.unwrap().text);
+    }
+    assert_eq!(texts, ["W8", "W9", "W10", "W11", "W12"]);
+    let last = u64::MAX - 1;
+    let definition = Definition { start: last - 1, ..Definition::new("last", "L{counter:1}") };
+    let node = database.node(definition, "node", 10).await;
+    assert_eq!(database.draw(&node, 2).await, [last - 1, last]);
+    let refused = node.next(WS, database.soon()).await.unwrap_err();
+    assert!(matches!(refused, DocNumberError::Render(_)), "{refused:?}");
+}
+
 /// A number without a text takes no counter.
 #[tokio::test]
 async fn a_workspace_with_too_many_digits_draws_nothing() {

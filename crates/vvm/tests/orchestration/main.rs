@@ -290,6 +290,7 @@ async fn a_service_that_fails_or_panics_is_a_problem_and_the_rest_stops_in_order
 #[tokio::test]
 async fn a_service_that_hangs_at_its_stop_is_named_and_given_up() {
     let cluster = Cluster::new();
+    let before = alive_tasks();
     let hangs = ScriptedService { hangs: true, ..ScriptedService::default() };
     let node = cluster.node(1, |settings| settings.stop_within = Duration::from_secs(8));
     let node = node.with_service(hangs).build().unwrap().launch();
@@ -299,6 +300,8 @@ async fn a_service_that_hangs_at_its_stop_is_named_and_given_up() {
     assert!(matches!(&*problem, Problem::NotStopped(name) if name == "scripted"), "{problem}");
     assert!(cluster.clock.now() - start < Duration::from_secs(8));
     assert!(cluster.lease(1).await.is_none(), "the lease is released nevertheless");
+    // A service that was given up, and not aborted, kept its port in a program that goes on.
+    no_more_tasks_than(before, &cluster).await;
 }
 
 #[tokio::test]
@@ -548,8 +551,7 @@ async fn the_trust_level_of_an_application_decides_the_writes_of_its_node() {
 #[tokio::test]
 async fn a_shutdown_leaves_no_task() {
     let cluster = Cluster::new();
-    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    let before = alive();
+    let before = alive_tasks();
     for round in 0..5 {
         let node = cluster
             .node(1, |_| {})
@@ -560,15 +562,38 @@ async fn a_shutdown_leaves_no_task() {
         cluster.until(&node, Stage::Leading).await;
         let soon = cluster.clock.now() + PATIENCE;
         run(&node, create_workspace(100 + round, soon)).await;
-        assert!(alive() > before + 10, "each partition has tasks");
+        assert!(alive_tasks() > before + 10, "each partition has tasks");
         node.shutdown().await.unwrap();
-        let deadline = cluster.clock.now() + PATIENCE;
-        while alive() > before {
-            // An aborted task is dropped only when its worker reaches it.
-            assert!(cluster.clock.now() < deadline, "{} tasks are left", alive() - before);
-            tokio::task::yield_now().await;
-        }
+        no_more_tasks_than(before, &cluster).await;
     }
+}
+
+fn alive_tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+async fn no_more_tasks_than(before: usize, cluster: &Cluster) {
+    let deadline = cluster.clock.now() + PATIENCE;
+    while alive_tasks() > before {
+        // An aborted task is dropped only when its worker reaches it.
+        assert!(cluster.clock.now() < deadline, "{} tasks are left", alive_tasks() - before);
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A program that loses its handle of a node would have a node that nobody can stop.
+#[tokio::test]
+async fn a_node_whose_handle_is_dropped_stops_in_order() {
+    let cluster = Cluster::new();
+    let before = alive_tasks();
+    let service = ScriptedService::default();
+    let stopped = Arc::clone(&service.stopped);
+    let node = cluster.node(1, |_| {}).with_service(service).build().unwrap().launch();
+    cluster.until(&node, Stage::Leading).await;
+    drop(node);
+    no_more_tasks_than(before, &cluster).await;
+    assert!(cluster.lease(1).await.is_none(), "the lease is released");
+    assert_eq!(stopped.load(Ordering::SeqCst), 1);
 }
 
 /// A lease is over, and work goes on. The killer ends the process, although the runtime is blocked.
