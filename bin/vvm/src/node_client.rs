@@ -269,7 +269,11 @@ impl NodeAnswer {
     /// Returns the status, with the reason of the node if the answer has one, and what to do.
     pub(crate) fn reason(&self, node: &NodeTarget) -> String {
         let json = self.json();
-        let text = self.status_with(self.other_port(node).or(json["reason"].as_str()));
+        let mut text = self.status_with(self.other_port(node).or(json["reason"].as_str()));
+        // The node has no application of the name, and names those that it has.
+        if json["apps"].as_array().is_some_and(|apps| !apps.is_empty()) {
+            text += ": choose one with --app OWNER/NAME";
+        }
         let challenge = self.headers.get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
         // A token that the node refused is an error.
         let lacks_token = challenge.is_some_and(|challenge| !challenge.contains("error="));

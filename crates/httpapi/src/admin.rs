@@ -337,7 +337,10 @@ fn is_verbose(query: Option<&str>) -> bool {
 
 fn found_app<'a>(node: &'a Node, app: &AppName) -> Result<&'a App, ProblemDetails> {
     let found = node.app(app.owner(), app.name());
-    found.ok_or_else(|| ProblemDetails::not_found(format!("the node has no application {app}")))
+    found.ok_or_else(|| {
+        let known = node.apps().iter().map(|app| app.name().to_string()).collect();
+        ProblemDetails::not_found("").of_no_app(app, known)
+    })
 }
 
 fn not_found(path: &str) -> ProblemDetails {

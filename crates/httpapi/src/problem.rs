@@ -33,6 +33,10 @@ pub(crate) const NO_NUMBER: &str = "no_number";
 /// client that was given the other port of a node knows it.
 pub(crate) const UNKNOWN_PATH_PORT: &str = "port";
 
+/// The member of the problem of an application that the node does not have: those that it has, as far
+/// as the sender may know of them.
+pub(crate) const KNOWN_APPS: &str = "apps";
+
 /// The longest time after which a client may try again because a queue is full.
 const LONGEST_QUEUE_PAUSE: Duration = Duration::from_secs(60);
 
@@ -104,10 +108,20 @@ impl ProblemDetails {
         ProblemDetails::new(StatusCode::NOT_FOUND, "not_found", reason)
     }
 
-    /// The problem of a request for an application that the node does not have.
-    pub(crate) fn not_deployed(app: impl Display) -> ProblemDetails {
-        let reason = format!("this node has no application {app}");
-        ProblemDetails::new(StatusCode::NOT_FOUND, "not_deployed", reason)
+    /// The problem of a request for an application that the node does not have. `known` are the
+    /// applications of the node that the sender may know of.
+    pub(crate) fn not_deployed(app: impl Display, known: Vec<String>) -> ProblemDetails {
+        ProblemDetails::new(StatusCode::NOT_FOUND, "not_deployed", "").of_no_app(app, known)
+    }
+
+    /// Gives the reason that the node has no application of a name, and which ones it has.
+    pub(crate) fn of_no_app(self, app: impl Display, known: Vec<String>) -> ProblemDetails {
+        let has = match known.is_empty() {
+            true => String::new(),
+            false => format!("; it has {}", known.join(", ")),
+        };
+        let reason = shortened(format!("this node has no application {app}{has}"));
+        ProblemDetails { reason, ..self }.with(KNOWN_APPS, known)
     }
 
     /// A problem of a request of which nothing was done. The client may try again.

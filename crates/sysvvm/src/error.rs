@@ -7,6 +7,12 @@ use crate::AppName;
 /// The result of a call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Names the applications that exist.
+fn and_known(known: &[AppName]) -> String {
+    let names: Vec<_> = known.iter().map(AppName::to_string).collect();
+    if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) }
+}
+
 /// An error of the system keyspace.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -17,10 +23,12 @@ pub enum Error {
         app: AppName,
     },
     /// The application does not exist: initialize it first.
-    #[error("the application `{app}` does not exist in this storage")]
+    #[error("the application `{app}` does not exist in this storage{}", and_known(.known))]
     DoesNotExist {
         /// The application.
         app: AppName,
+        /// The applications that exist, as far as they could be read.
+        known: Vec<AppName>,
     },
     /// The initialization was begun with another number of partitions, and did not finish. Repeat
     /// it with that number.

@@ -133,8 +133,11 @@ impl Node {
         to: MemberId,
     ) -> Result<OperatorOrder, OrderError> {
         let app = self.apps().iter().find(|app| app.name().to_string() == name);
-        let app = app
-            .ok_or_else(|| OrderError::Unknown(format!("this node has no application `{name}`")))?;
+        let app = app.ok_or_else(|| {
+            let known: Vec<_> = self.apps().iter().map(|app| app.name().to_string()).collect();
+            let known = known.join(", ");
+            OrderError::Unknown(format!("this node has no application `{name}`; it has {known}"))
+        })?;
         let count = app.settings.partitions.get();
         let number = app.number().ok_or_else(|| {
             OrderError::Refused(format!("the application `{name}` is not deployed yet"))

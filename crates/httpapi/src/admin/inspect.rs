@@ -10,12 +10,16 @@ use hyper::{Response, body::Frame};
 use tokio::{sync::Semaphore, task::yield_now};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
-use vvm::{Node, Stage, istorage::StorageDriver};
+use vvm::{
+    Node, Stage,
+    istorage::StorageDriver,
+    sysvvm::{self, AppName},
+};
 
 use crate::{
     authentication::TokenEnd,
     inspect::{InspectError, Inspector, View, texts},
-    problem::ProblemDetails,
+    problem::{KNOWN_APPS, ProblemDetails},
     response::{Body, Endless, stream_response},
 };
 
@@ -113,10 +117,12 @@ impl StorageViews {
 fn problem(error: InspectError) -> ProblemDetails {
     let reason = causes::with_causes(&error);
     match error {
-        InspectError::NoKeyspace(_)
-        | InspectError::NoPartition { .. }
-        | InspectError::System(vvm::sysvvm::Error::DoesNotExist { .. }) => {
+        InspectError::NoKeyspace(_) | InspectError::NoPartition { .. } => {
             ProblemDetails::not_found(reason)
+        }
+        InspectError::System(sysvvm::Error::DoesNotExist { known, .. }) => {
+            let known: Vec<_> = known.iter().map(AppName::to_string).collect();
+            ProblemDetails::not_found(reason).with(KNOWN_APPS, known)
         }
         _ => ProblemDetails::unavailable("storage", reason),
     }

@@ -17,7 +17,7 @@ use super::{
     handler::{ApiHandler, RequestHead, table_of},
     routing::RoutedRequest,
     tries::Answer,
-    views::ApiView,
+    views::{ApiView, known_apps},
 };
 use crate::{
     authentication::{AllowedRoute, TokenEnd},
@@ -116,7 +116,10 @@ impl ApiHandler {
         body: &mut RequestBody,
     ) -> Answer {
         let Route { owner, app, ws, endpoint, operation } = route.into_route();
-        let not_deployed = || ProblemDetails::not_deployed(format_args!("{owner}/{app}"));
+        let not_deployed = || {
+            let known = known_apps(&self.node, &head.caller.grants);
+            ProblemDetails::not_deployed(format_args!("{owner}/{app}"), known)
+        };
         let app = self.node.app(owner, app).ok_or_else(not_deployed)?;
         endpoint.check_query(head.query())?;
         check_partition(app, ws, &operation)?;

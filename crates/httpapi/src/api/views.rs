@@ -1,6 +1,7 @@
 //! The views of the API itself: its [description](crate::openapi), a page to try it, and the check
 //! that the port answers.
 
+use access::Grants;
 use bytes::Bytes;
 use hyper::{
     Method, Response, StatusCode,
@@ -9,6 +10,7 @@ use hyper::{
 use lru::LruCache;
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
+use vvm::Node;
 
 use super::{
     handler::{ApiHandler, RequestHead},
@@ -137,16 +139,16 @@ impl ApiHandler {
     /// The applications that a request asks for.
     fn described(&self, head: &RequestHead) -> Result<Vec<usize>, ProblemDetails> {
         let grants = &head.caller.grants;
-        let all = || self.node.apps().iter().enumerate();
+        let all = || granted(&self.node, grants);
         let Some(app) = parameter::<String>(head.query(), "app")? else {
-            let granted = all().filter(|(_, app)| grants.any_in(&app.name().to_string()));
-            return Ok(granted.map(|(place, _)| place).collect());
+            return Ok(all().map(|(place, _)| place).collect());
         };
         if !grants.any_in(&app) {
             return Err(forbidden(format!("the token grants nothing in {app}")));
         }
-        let place = all().find(|(_, one)| one.name().to_string() == app);
-        let (place, _) = place.ok_or_else(|| ProblemDetails::not_deployed(&app))?;
+        let place = all().find(|(_, name)| *name == app);
+        let not_deployed = || ProblemDetails::not_deployed(&app, known_apps(&self.node, grants));
+        let (place, _) = place.ok_or_else(not_deployed)?;
         Ok(vec![place])
     }
 
@@ -175,6 +177,19 @@ impl ApiHandler {
         let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         Ok(Description { json: json.into(), tag: format!("\"{hex}\"").try_into()? })
     }
+}
+
+/// The applications of a node in which a caller may do anything, by their places among those of the
+/// node.
+fn granted<'n>(node: &'n Node, grants: &'n Grants) -> impl Iterator<Item = (usize, String)> + 'n {
+    let names = node.apps().iter().map(|app| app.name().to_string());
+    names.enumerate().filter(|(_, name)| grants.any_in(name))
+}
+
+/// The names of the applications that a caller may know of: those that the description of the API
+/// shows.
+pub(super) fn known_apps(node: &Node, grants: &Grants) -> Vec<String> {
+    granted(node, grants).map(|(_, name)| name).collect()
 }
 
 impl Description {

@@ -43,6 +43,10 @@ fn problem(status: u16, codes: &BTreeSet<&str>) -> Json {
                 "const": "api",
                 "description": "With the code `not_found`, if the path of the request does not exist. The admin endpoint answers `admin`.",
             },
+            "apps": {
+                "type": "array", "items": { "type": "string" },
+                "description": "With the code `not_deployed`: the applications of the node in which the token grants anything.",
+            },
             "leader": text("The address of the owner of the partition, with some codes of 429 and 503."),
             "plogOffset": natural("The offset of the event, with the code `not_applied`."),
         },

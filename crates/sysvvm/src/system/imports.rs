@@ -112,7 +112,7 @@ impl System {
                 Some(_) => return Err(Error::AlreadyExists { app: name.clone() }),
                 // Another command has discarded the import at the same time.
                 None if has_begun => return Ok(()),
-                None => return Err(Error::DoesNotExist { app: name.clone() }),
+                None => return Err(self.does_not_exist(name, deadline).await),
             };
             let ours = RegistryRow { attempt: self.clock.random(), ..there.clone() };
             has_begun = true;

@@ -83,11 +83,19 @@ impl System {
             Some(RegistryRow { state: InitState::Importing, .. }) => {
                 return Err(Error::Importing { app: app() });
             }
-            Some(_) | None => return Err(Error::DoesNotExist { app: app() }),
+            Some(_) | None => return Err(self.does_not_exist(name, deadline).await),
         };
         format::check(entry.format)?;
         let storage = open_existing(&*self.driver, &self.clock, &entry.keyspace, deadline).await?;
         Ok(OpenedApp { entry, storage })
+    }
+
+    /// Makes the error for an application that does not exist. It names those that do, if they can
+    /// be read.
+    pub(super) async fn does_not_exist(&self, name: &AppName, deadline: Instant) -> Error {
+        let apps = self.apps(deadline - self.clock.now()).await.unwrap_or_default();
+        let known = apps.into_iter().map(|(name, _)| name).collect();
+        Error::DoesNotExist { app: name.clone(), known }
     }
 
     /// Returns all applications that are initialized, by name.

@@ -253,6 +253,20 @@ async fn state_of(system: &System, import: &AppImport) -> ImportState {
     system.import_state(import, FAR).await.unwrap()
 }
 
+/// An operator with a wrong name did not learn which applications the storage has.
+#[tokio::test]
+async fn an_application_that_does_not_exist_names_those_that_do() {
+    let system = open(&driver()).await.unwrap();
+    let (shop, store) = (app("shop"), app("store"));
+    let none = format!("the application `{shop}` does not exist in this storage");
+    let text = |error: Error| error.to_string();
+    assert_eq!(text(system.open_app(&shop, FAR).await.unwrap_err()), none);
+    let _ = system.init_app(&store, ten(), FAR).await.unwrap();
+    let named = format!("{none}; it has {store}");
+    assert_eq!(text(system.open_app(&shop, FAR).await.unwrap_err()), named);
+    assert_eq!(text(system.discard_import(&shop, FAR).await.unwrap_err()), named);
+}
+
 /// A discarded import is not taken for a later one of the same application.
 #[tokio::test]
 async fn a_discarded_import_cannot_finish() {
