@@ -17,7 +17,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use clock::Clock;
 use eventlog::{Epoch, Offset, RecordId, TrustLevel, Version};
 use futures::FutureExt;
@@ -165,7 +164,7 @@ impl Heard {
         let answered = match (what, &numbers[..]) {
             ("done", [epoch, plog, wlog, ids @ ..]) => {
                 let ids = ids.chunks(2).map(|pair| (RecordId(pair[0]), RecordId(pair[1])));
-                let answer = Answer { ids: ids.collect(), result: Bytes::new() };
+                let answer = Answer { ids: ids.collect(), ..Answer::default() };
                 let (epoch, plog, wlog) = (Epoch(*epoch), Offset(*plog), Offset(*wlog));
                 Ok(Done { epoch, plog, wlog, answer, is_repeated: false })
             }

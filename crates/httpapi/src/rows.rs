@@ -15,7 +15,7 @@ pub(crate) use self::{
     body::{FieldsBody, JsonObject, RowBody, UniqueNames},
     bytes_body::BytesBody,
     shown::ShownFields,
-    stored::{json_of_entry, json_of_record, line_of_entry},
+    stored::{json_of_entry, json_of_fields, json_of_record, line_of_entry},
     value::comparable_value,
 };
 use crate::problem::ProblemDetails;

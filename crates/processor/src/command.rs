@@ -1,10 +1,13 @@
 //! Commands, and the answers to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{Epoch, Fields, Name, Offset, Parent, QName, RecordId, Value, Version, WsId};
+use eventlog::{
+    Epoch, Fields, Name, Offset, Parent, QName, RecordChange, RecordId, Schema, Value, Version,
+    WsId,
+};
 use opentelemetry::trace::SpanContext;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -180,7 +183,7 @@ impl IdempotencyKey {
 }
 
 /// The answer to a command that is done: its event is in the logs and applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Done {
     /// The epoch of the leader that did the command.
     pub epoch: Epoch,
@@ -208,12 +211,16 @@ impl Done {
 pub const MOST_RESULT_BYTES: usize = 4 << 20;
 
 /// The answer of a command that is done.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     /// The raw ids of the new rows, each with the real id of the row.
     pub ids: Vec<(RecordId, RecordId)>,
     /// The result that the handler returned, of at most [`MOST_RESULT_BYTES`].
     pub result: Bytes,
+    /// The number fields and the sequence fields of the new rows, each row by its raw id. The event
+    /// has them, so they are not stored with the answer. If the event cannot be read any more, the
+    /// answer to a repetition lacks them.
+    pub drawn: Vec<(RecordId, Fields)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -233,7 +240,29 @@ impl Answer {
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Answer> {
         let WireAnswer { ids, result } = postcard::from_bytes(bytes).ok()?;
         let ids = ids.into_iter().map(|(raw, id)| (RecordId(raw), RecordId(id))).collect();
-        Some(Answer { ids, result: Bytes::copy_from_slice(result) })
+        Some(Answer { ids, result: Bytes::copy_from_slice(result), drawn: Vec::new() })
+    }
+
+    /// Adds the fields of new rows that drew their values. `changes` are those of the event.
+    pub(crate) fn with_drawn(self, schema: &Schema, changes: &[RecordChange]) -> Answer {
+        let mut raws = None;
+        let mut drawn = Vec::new();
+        for RecordChange { record, .. } in changes.iter().filter(|change| change.replaces.is_none())
+        {
+            let Some(table) = schema.table(&record.table) else { continue };
+            let names = table.numbers().keys().chain(table.sequences().keys());
+            let fields: Fields = names
+                .filter_map(|name| Some((name.clone(), record.fields.get(name.as_str())?.clone())))
+                .collect();
+            if fields.is_empty() {
+                continue;
+            }
+            let raws = raws.get_or_insert_with(|| {
+                self.ids.iter().map(|(raw, id)| (*id, *raw)).collect::<HashMap<_, _>>()
+            });
+            drawn.extend(raws.get(&record.id).map(|raw| (*raw, fields)));
+        }
+        Answer { drawn, ..self }
     }
 }
 
@@ -272,7 +301,7 @@ mod tests {
     #[test]
     fn an_answer_is_read_back() {
         let ids = vec![(RecordId(1), RecordId(322_680_000_131_072))];
-        let answer = Answer { ids, result: Bytes::from_static(b"{}") };
+        let answer = Answer { ids, result: Bytes::from_static(b"{}"), ..Answer::default() };
         // These bytes are a stored format, described in docs/event-format.md.
         let pinned = [1, 1, 0x80, 0xe0, 0xa2, 0xd6, 0x9c, 0xaf, 0x49, 2, b'{', b'}'];
         assert_eq!(answer.to_bytes(), pinned.as_slice());
@@ -293,7 +322,8 @@ mod tests {
             }
         };
         let ids = vec![(RecordId(1), RecordId(322_680_000_131_072)), (RecordId(2), RecordId(3))];
-        let whole = Answer { ids, result: Bytes::from_static(b"{}") }.to_bytes().to_vec();
+        let whole = Answer { ids, result: Bytes::from_static(b"{}"), ..Answer::default() };
+        let whole = whole.to_bytes().to_vec();
         for at in 0..whole.len() {
             read(&whole[..at]);
             for end in at + 1..=whole.len() {

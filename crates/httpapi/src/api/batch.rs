@@ -195,7 +195,7 @@ fn json_of_batch(
     let answers = invalid.into_iter().filter_map(|invalid| match invalid {
         Some(problem) => Some(refused(problem)),
         None => answered.next().map(|answer| match answer {
-            Ok(done) => CommandAnswer::Done(DoneBody::in_batch(done)),
+            Ok(done) => CommandAnswer::Done(DoneBody::in_batch(done, commands)),
             Err(why) => refused(ProblemDetails::refused(with_advice(why, commands))),
         }),
     });
@@ -347,7 +347,8 @@ mod tests {
     fn the_largest_answer_of_a_batch_has_a_bound() {
         let id = |raw| (RecordId(raw), RecordId(u64::MAX));
         let largest = |result: Vec<u8>| {
-            let answer = Answer { ids: (61_440..65_536).map(id).collect(), result: result.into() };
+            let ids = (61_440..65_536).map(id).collect();
+            let answer = Answer { ids, result: result.into(), ..Answer::default() };
             let (epoch, offset) = (Epoch(u64::MAX), Offset(u64::MAX));
             Ok(Done { epoch, plog: offset, wlog: offset, answer, is_repeated: true })
         };

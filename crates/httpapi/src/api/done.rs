@@ -8,13 +8,17 @@ use bytes::Bytes;
 use hyper::{Response, StatusCode};
 use processor::{Done, MOST_RESULT_BYTES};
 use serde::{Serialize, Serializer};
-use vvm::eventlog::RecordId;
+use serde_json::{
+    Map,
+    value::{RawValue, to_raw_value},
+};
+use vvm::eventlog::{Fields, RecordId};
 
 use super::batch::MOST_COMMANDS;
 use crate::{
     memory::MemoryShare,
     response::{Body, JSON, bytes_response},
-    rows::BytesBody,
+    rows::{BytesBody, ShownFields, json_of_fields},
 };
 
 /// The most bytes of results in an answer. Base64 makes three bytes into four.
@@ -24,11 +28,15 @@ const RESULTS_BYTES: usize = MOST_RESULT_BYTES.div_ceil(3) * 4;
 /// at most 29 bytes each, or a problem.
 const REST_BYTES: usize = 128 << 10;
 
+/// The most bytes of the drawn fields in an answer. Those of 4,096 rows with one number each need
+/// less than 256 KiB.
+const DRAWN_BYTES: usize = 1 << 20;
+
 /// The most bytes of the answer to a command that is done.
-pub(super) const DONE_BYTES: usize = RESULTS_BYTES + REST_BYTES;
+pub(super) const DONE_BYTES: usize = RESULTS_BYTES + DRAWN_BYTES + REST_BYTES;
 
 /// The most bytes of the answer to a batch.
-pub(super) const BATCH_BYTES: usize = RESULTS_BYTES + MOST_COMMANDS * REST_BYTES;
+pub(super) const BATCH_BYTES: usize = RESULTS_BYTES + DRAWN_BYTES + MOST_COMMANDS * REST_BYTES;
 
 /// The most bytes of the result of each command, if so many commands have one answer.
 pub(super) fn most_result_bytes(commands: usize) -> usize {
@@ -39,6 +47,8 @@ pub(super) fn most_result_bytes(commands: usize) -> usize {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DoneBody<'d> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drawn: Option<Box<RawValue>>,
     epoch: u64,
     new_ids: NewIds<'d>,
     plog_offset: u64,
@@ -55,8 +65,14 @@ pub(super) struct DoneBody<'d> {
 impl<'d> DoneBody<'d> {
     /// The answer of a command that has a response of its own.
     pub(super) fn alone(done: &'d Done) -> DoneBody<'d> {
+        DoneBody::one_of(done, 1)
+    }
+
+    /// The answer of a command that shares the room of its answer with others.
+    fn one_of(done: &'d Done, commands: usize) -> DoneBody<'d> {
         let Done { epoch, plog, wlog, answer, is_repeated } = done;
         DoneBody {
+            drawn: json_of_drawn(&answer.drawn, DRAWN_BYTES / commands.max(1)),
             epoch: epoch.0,
             new_ids: NewIds(&answer.ids),
             plog_offset: plog.0,
@@ -67,10 +83,22 @@ impl<'d> DoneBody<'d> {
         }
     }
 
-    /// The answer of a command of a batch.
-    pub(super) fn in_batch(done: &'d Done) -> DoneBody<'d> {
-        DoneBody { status: Some(StatusCode::OK.as_u16()), ..DoneBody::alone(done) }
+    /// The answer of a command of a batch of so many commands.
+    pub(super) fn in_batch(done: &'d Done, commands: usize) -> DoneBody<'d> {
+        let status = Some(StatusCode::OK.as_u16());
+        DoneBody { status, ..DoneBody::one_of(done, commands) }
     }
+}
+
+/// The fields of new rows that drew their values, by the raw id of the row. `None` if there are none,
+/// or if they have more than `most` bytes: the command is done, and its records have them, too.
+fn json_of_drawn(drawn: &[(RecordId, Fields)], most: usize) -> Option<Box<RawValue>> {
+    if drawn.is_empty() {
+        return None;
+    }
+    let fields = |fields: &Fields| json_of_fields(fields, &ShownFields::All);
+    let rows = drawn.iter().map(|(raw, of)| (raw.0.to_string(), fields(of)));
+    to_raw_value(&rows.collect::<Map<_, _>>()).ok().filter(|json| json.get().len() <= most)
 }
 
 /// The real id of each new row, by its raw id.
@@ -114,13 +142,13 @@ pub(super) fn within_share(
 mod tests {
     use processor::Answer;
     use serde_json::{Value as Json, json};
-    use vvm::eventlog::{Epoch, Offset};
+    use vvm::eventlog::{Epoch, Offset, Value};
 
     use super::*;
 
     fn done(result: impl Into<Bytes>, ids: Vec<(RecordId, RecordId)>) -> Done {
         let (epoch, plog, wlog) = (Epoch(1), Offset(2), Offset(3));
-        let answer = Answer { ids, result: result.into() };
+        let answer = Answer { ids, result: result.into(), ..Answer::default() };
         Done { epoch, plog, wlog, answer, is_repeated: false }
     }
 
@@ -136,7 +164,7 @@ mod tests {
             r#"{"epoch":1,"newIds":{"1":322685000131072,"12":7},"plogOffset":2,"wlogOffset":3}"#;
         assert_eq!(text(&DoneBody::alone(&done)), expected);
         done.is_repeated = true;
-        let json: Json = serde_json::from_str(&text(&DoneBody::in_batch(&done))).unwrap();
+        let json: Json = serde_json::from_str(&text(&DoneBody::in_batch(&done, 1))).unwrap();
         let expected = json!({
             "epoch": 1, "newIds": { "1": 322_685_000_131_072_u64, "12": 7 }, "plogOffset": 2,
             "repeated": true, "status": 200, "wlogOffset": 3,
@@ -173,11 +201,33 @@ mod tests {
         for result in [json("1e15"), json("-0"), vec![0; bytes], vec![b'x'; bytes]] {
             assert_eq!(result.len(), MOST_RESULT_BYTES);
             let begin = result[..5].to_owned();
-            let answer = text(&DoneBody::in_batch(&largest(result))).len();
+            let answer = text(&DoneBody::in_batch(&largest(result), 1)).len();
             assert!(answer > bytes && answer <= DONE_BYTES, "{begin:?}: {answer}");
         }
-        let rest = text(&DoneBody::in_batch(&largest(Vec::new()))).len();
+        let rest = text(&DoneBody::in_batch(&largest(Vec::new()), 1)).len();
         assert!(rest + r#""result":{"base64":""}"#.len() < REST_BYTES, "{rest}");
+    }
+
+    /// A node that forwards a command takes an answer of at most [`DONE_BYTES`], whatever the fields
+    /// of the rows are called.
+    #[test]
+    fn drawn_fields_that_are_too_large_are_left_out() {
+        let with = |rows: u64, digits: usize| {
+            let number = Value::String("9".repeat(digits));
+            let fields = Fields::from_iter([("number".parse().unwrap(), number)]);
+            let mut done = done("", Vec::new());
+            done.answer.drawn = (1..=rows).map(|raw| (RecordId(raw), fields.clone())).collect();
+            done
+        };
+        let few = text(&DoneBody::alone(&with(2, 3)));
+        let expected = r#"{"drawn":{"1":{"number":"999"},"2":{"number":"999"}},"epoch":1,"#;
+        assert!(few.starts_with(expected), "{few}");
+        let many = with(4_096, 20);
+        let one = text(&DoneBody::alone(&many));
+        assert!(one.contains("drawn") && one.len() < 256 << 10, "{}", one.len());
+        assert!(!text(&DoneBody::in_batch(&many, 100)).contains("drawn"));
+        assert!(text(&DoneBody::in_batch(&with(100, 20), 100)).contains("drawn"));
+        assert!(!text(&DoneBody::alone(&with(4_096, 300))).contains("drawn"));
     }
 
     /// The results of a batch were as large as those of its commands alone: 100 results of 4 MiB.

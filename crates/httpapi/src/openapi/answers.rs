@@ -104,11 +104,20 @@ fn write_properties() -> Json {
         "description": "The id of each new record, by the id that its row had in the request. The \
                         id of a document that is created alone is 1.",
     });
+    let drawn = json!({
+        "type": "object",
+        "additionalProperties": {
+            "type": "object", "additionalProperties": { "type": ["string", "integer"] },
+        },
+        "description": "The number fields and sequence fields of the new records, each record by \
+                        the id that its row had in the request. Absent if there are none.",
+    });
     json!({
         "epoch": natural("The epoch of the leader that wrote the event."),
         "plogOffset": natural("The offset of the event in the log of the partition."),
         "wlogOffset": natural("The offset of the event in the log of the workspace."),
         "newIds": ids,
+        "drawn": drawn,
         "result": { "description": "The result of the command; absent if there is none." },
         "repeated": flag("Whether this is the answer to an earlier request with the same key."),
     })

@@ -9,7 +9,7 @@ use vvm::eventlog::{Entry, Event, Fields, Marker, Record, RecordChange, StoredRe
 
 use super::{BytesBody, ShownFields, body::VersionBody, value::json_of_value};
 
-fn json_of_fields(fields: &Fields, shown: &ShownFields) -> Json {
+pub(crate) fn json_of_fields(fields: &Fields, shown: &ShownFields) -> Json {
     let fields = fields.iter().filter(|(name, _)| shown.shows(name));
     let fields = fields.map(|(name, value)| (name.as_str().to_owned(), json_of_value(value)));
     Json::Object(fields.collect())

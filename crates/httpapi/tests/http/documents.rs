@@ -2,6 +2,7 @@
 
 use std::{io::Write, net::TcpStream};
 
+use serde_json::json;
 use shop::http_client::{answer, request, workspace_path};
 
 use crate::support::{TestNode, WS, code};
@@ -226,5 +227,48 @@ fn a_reference_of_a_single_document_is_refused_below_the_ids_of_records() {
     assert_eq!(status, 200, "{made}");
     let read = request(node.api, "GET", &format!("{slips}/{}", made["newIds"]["2"]), &[], "").1;
     assert_eq!(read["fields"]["article"], made["newIds"]["1"], "a row refers to a new row");
+    node.stop();
+}
+
+/// A client did not learn the number of its own bill without a second request, and could not print
+/// the bill if that request failed.
+#[test]
+fn a_write_answers_with_the_numbers_that_the_node_drew() {
+    let node = TestNode::start();
+    let bills = format!("{}/docs/shop.Bill", workspace_path(WS));
+    let key = |key| [("idempotency-key", key)];
+    let body = r#"{"fields":{"customer":"Ann"}}"#;
+    let post = |key: &[(&str, &str)]| request(node.api, "POST", &bills, key, body);
+    let (status, made) = post(&key("one"));
+    assert_eq!((status, &made["drawn"]), (201, &json!({ "1": { "number": "BILL-0000" } })));
+    let (_, again) = post(&key("one"));
+    assert_eq!((&again["repeated"], &again["drawn"]), (&json!(true), &made["drawn"]), "{again}");
+    let rows = r#"{"rows":[{"id":7,"table":"shop.Bill"},{"id":3,"table":"shop.Article"},
+        {"id":5,"table":"shop.Delivery"},{"id":1,"table":"shop.Bill"}]}"#;
+    let drawn = json!({
+        "7": { "number": "BILL-0001" }, "5": { "number": 1 }, "1": { "number": "BILL-0002" },
+    });
+    let command = |rows: &str| {
+        let path = format!("{}/commands/sys.CUD", workspace_path(WS));
+        request(node.api, "POST", &path, &key("two"), rows).1
+    };
+    for repeated in [json!(null), json!(true)] {
+        let done = command(rows);
+        assert_eq!((&done["drawn"], &done["repeated"]), (&drawn, &repeated), "{done}");
+    }
+    let batch = r#"{"commands":[{"command":"sys.CUD","rows":[{"id":1,"table":"shop.Bill"}]},
+        {"command":"sys.CUD","rows":[{"id":1,"table":"shop.Article"}]}]}"#;
+    let path = format!("{}/commands", workspace_path(WS));
+    for _ in 0..2 {
+        let answers = request(node.api, "POST", &path, &key("three"), batch).1["answers"].clone();
+        assert_eq!(answers[0]["drawn"], json!({ "1": { "number": "BILL-0003" } }), "{answers}");
+        assert_eq!(answers[1].get("drawn"), None, "an article has no number: {answers}");
+    }
+    let bill = format!("{bills}/{}", made["newIds"]["1"]);
+    let (status, changed) =
+        request(node.api, "PATCH", &bill, &[], r#"{"fields":{"customer":"B"}}"#);
+    assert_eq!((status, changed.get("drawn")), (200, None), "{changed}");
+    let failed = r#"{"fields":{"customer":1}}"#;
+    assert_eq!(request(node.api, "POST", &bills, &[], failed).0, 400);
     node.stop();
 }

@@ -258,7 +258,9 @@ impl CommandGroup {
             return Err(Rejection::new(RejectionKind::Internal, what).into());
         }
         check_result(&command, &result)?;
-        Ok((command, HandlerEffects { changes, before, answer: Answer { ids, result } }))
+        let answer = Answer { ids, result, ..Answer::default() };
+        let answer = answer.with_drawn(application.schema(), &changes);
+        Ok((command, HandlerEffects { changes, before, answer }))
     }
 
     /// Adds an event to the group. Returns the index of the event.
