@@ -252,6 +252,10 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<NodeAddress>,
 
+    /// The configuration file of the node, in place of --admin: `admin.listen` is its address.
+    #[arg(long, value_name = "FILE", conflicts_with = "admin")]
+    pub(crate) config: Option<PathBuf>,
+
     /// Only check that the process of the node answers, as a health check of a container does. A
     /// node with tokens asks for none.
     #[arg(long, conflicts_with = "json")]

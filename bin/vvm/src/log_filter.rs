@@ -2,12 +2,12 @@
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// Makes the filter of a text such as `info` or `warn,vvm=debug`. A target without a level is
-/// logged at all levels.
+/// Makes the filter of a text such as `info` or `warn,vvm=debug`.
 ///
 /// `Targets` itself reads more texts than it can filter by. It takes `vvm[command]`, which filters
-/// by spans elsewhere, as a target that nothing has, and an empty part as the level `error`. Such a
-/// filter would hide lines without a word, so this function refuses or ignores these parts.
+/// by spans elsewhere, and a misspelt level such as `inof`, as targets that nothing has, and an
+/// empty part as the level `error`. Such a filter would hide lines without a word, so this function
+/// refuses or ignores these parts.
 pub(crate) fn log_filter(text: &str) -> Result<Targets, String> {
     let mut filter = Targets::new();
     let mut parts = text.split(',').map(str::trim).filter(|part| !part.is_empty()).peekable();
@@ -19,7 +19,10 @@ pub(crate) fn log_filter(text: &str) -> Result<Targets, String> {
             Some((target, level)) => filter.with_target(named(target)?, level_of(level)?),
             None => match level_of(part) {
                 Ok(level) => filter.with_default(level),
-                Err(_) => filter.with_target(named(part)?, LevelFilter::TRACE),
+                Err(why) => {
+                    let target = named(part)?;
+                    return Err(format!("{why}; for a target write its level: `{target}=debug`"));
+                }
             },
         };
     }
@@ -56,7 +59,7 @@ mod tests {
             ("WARN,", warn()),
             ("warn,vvm=debug", debug.clone()),
             (" vvm=debug , warn ,", debug),
-            ("vvm::leading", Targets::new().with_target("vvm::leading", LevelFilter::TRACE)),
+            ("vvm::leading=trace", Targets::new().with_target("vvm::leading", LevelFilter::TRACE)),
         ] {
             assert_eq!(log_filter(text).unwrap(), filter, "{text}");
         }
@@ -76,8 +79,14 @@ mod tests {
             "warn,vvm[command]=debug",
             "vvm[{partition}]=debug",
             "warn vvm=debug",
+            // A misspelt level was a target, and the node logged nothing.
+            "inof",
+            "warn,vvm",
         ] {
             assert!(log_filter(text).is_err(), "{text}");
         }
+        let why = "`inof` is not one of the levels off, error, warn, info, debug and trace; for a \
+                   target write its level: `inof=debug`";
+        assert_eq!(log_filter("inof").unwrap_err(), why);
     }
 }

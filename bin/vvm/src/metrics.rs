@@ -1,5 +1,7 @@
 //! The metrics of the process, in the format of Prometheus.
 
+mod help;
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
@@ -29,6 +31,7 @@ pub(crate) fn install() -> Result<(MetricsRenderer, MetricsUpkeep), CommandError
         .set_buckets(&AMOUNTS)
         .and_then(|all| all.set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS));
     let handle = builder.and_then(PrometheusBuilder::install_recorder).map_err(failed)?;
+    help::describe();
     name_build();
     let upkeep = MetricsUpkeep(handle.clone());
     Ok((Arc::new(move || handle.render()), upkeep))

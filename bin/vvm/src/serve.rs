@@ -14,7 +14,14 @@ mod supervisor;
 mod tls;
 mod traces;
 
-use std::{fs, path::Path, pin::pin, process::ExitCode, sync::Arc};
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::Path,
+    pin::pin,
+    process::ExitCode,
+    sync::Arc,
+};
 
 use causes::with_causes;
 use clock::Clock;
@@ -56,7 +63,7 @@ use crate::{
 
 /// Reads the configuration of a node: the file, the environment and the flags.
 pub(crate) fn configuration(args: &ServeArgs) -> Result<VvmConfig, CommandError> {
-    let mut overrides = environment();
+    let mut overrides = environment()?;
     if let Some(listen) = args.listen {
         overrides.push(ConfigOverride::of_flag("--listen", ["http", "listen"], listen));
     }
@@ -75,15 +82,40 @@ pub(crate) fn admin_target(
     Ok(connection.target(given.map_or_else(admin_listen, Ok)?)?.of_admin_port())
 }
 
+/// Returns the admin endpoint of the node with this configuration file.
+pub(crate) fn admin_target_of(
+    file: &Path,
+    connection: &ConnectionArgs,
+) -> Result<NodeTarget, CommandError> {
+    let args = ServeArgs { config: Some(file.to_owned()), ..ServeArgs::default() };
+    let admin = configuration(&args)?.admin;
+    let address = NodeAddress {
+        is_secured: Some(admin.tls.is_some()),
+        ..NodeAddress::from(reached_at(admin.listen))
+    };
+    Ok(connection.target(address)?.of_admin_port())
+}
+
+/// The address at which this machine reaches a port: a node may listen on all addresses.
+fn reached_at(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
 fn admin_listen() -> Result<NodeAddress, CommandError> {
-    let mut overrides = environment();
+    let mut overrides = environment()?;
     // Variables of other sections may need settings from the file.
     overrides.retain(|one| one.path.first().is_some_and(|section| section == "admin"));
     Ok(VvmConfig::read(None, &overrides)?.admin.listen.into())
 }
 
-fn environment() -> Vec<ConfigOverride> {
-    ConfigOverride::of_environment(std::env::vars_os())
+fn environment() -> Result<Vec<ConfigOverride>, CommandError> {
+    ConfigOverride::check_names(std::env::vars_os()).map_err(CommandError::config)?;
+    Ok(ConfigOverride::of_environment(std::env::vars_os()))
 }
 
 /// Runs a node until it is asked to stop or cannot go on. Services and partitions run on the

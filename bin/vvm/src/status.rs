@@ -18,9 +18,12 @@ use crate::{
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(
-    StatusArgs { admin, live, json, connection }: StatusArgs,
+    StatusArgs { admin, config, live, json, connection }: StatusArgs,
 ) -> Result<ExitCode, CommandError> {
-    let admin = serve::admin_target(admin, &connection)?;
+    let admin = match config {
+        Some(file) => serve::admin_target_of(&file, &connection)?,
+        None => serve::admin_target(admin, &connection)?,
+    };
     let path = if live { "/livez" } else { "/status" };
     let request = (Method::GET, path, Bytes::new());
     let answer = NodeClient::ask(&admin, request, ANSWER_TIMEOUT).await;

@@ -300,6 +300,89 @@ fn each_documented_metric_exists_and_each_metric_is_documented() {
     node.stop();
 }
 
+/// No metric had a help text, so a person with a dashboard had to find the page of each metric.
+#[test]
+fn each_metric_of_a_node_under_load_has_a_help_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = "[traces]\nendpoint = \"http://127.0.0.1:9\"\n";
+    let node = node::NodeProcess::start(folder.path(), config).ready();
+    for send in [&["--workspaces", "2"][..], &["--send", "draws"], &["--send", "reads"]] {
+        bench(&node, send);
+    }
+    assert_eq!(request(node.api, "GET", "/none", &[], "").0, 404);
+    let (_, metrics) = request(node.admin, "GET", "/metrics", &[], "");
+    let metrics = metrics.as_str().unwrap();
+    let mut families = 0;
+    let mut before = "";
+    for line in metrics.lines() {
+        if let Some(family) = line.strip_prefix("# TYPE ") {
+            let name = family.split(' ').next().unwrap();
+            let help = before.strip_prefix(&format!("# HELP {name} "));
+            assert!(help.is_some_and(|help| help.len() > 10), "{name} has no help: {before}");
+            families += 1;
+        }
+        before = line;
+    }
+    assert!(families > 30, "{families}: {metrics}");
+    node.stop();
+}
+
+/// An operator with a wrong name of the application did not learn which ones exist, nor that there
+/// is `--app`.
+#[test]
+fn a_command_for_an_unknown_application_names_those_that_exist() {
+    let (_folder, node) = node_with("");
+    let (api, admin, ws) = (node.api.to_string(), node.admin.to_string(), WS.to_string());
+    for line in [
+        &["logs", "follow", "--ws", &ws, "--node", &api, "--app", "a/b"][..],
+        &["numbers", "list", "--ws", &ws, "--node", &api, "--app", "a/b"],
+        &["bench", "--node", &api, "--seconds", "1", "--app", "a/b"],
+        &["sequences", "show", "--ws", &ws, "--admin", &admin, "--app", "a/b"],
+        &["inspect", "wlog", "--ws", &ws, "--admin", &admin, "--app", "a/b"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_vvm")).args(line).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{line:?}: {error}");
+        for part in ["application", "a/b", "it has demo/shop", "--app OWNER/NAME"] {
+            assert!(error.contains(part), "{line:?}: {part}: {error}");
+        }
+    }
+    let to = ["cluster", "move", "a/b/1", "1", "--admin", &admin];
+    let output = Command::new(env!("CARGO_BIN_EXE_vvm")).args(to).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("no application `a/b`; it has demo/shop"), "{error}");
+    node.stop();
+}
+
+/// An operator had to look up the address of the admin endpoint in the file of the node.
+#[test]
+fn the_status_finds_the_admin_endpoint_in_the_configuration_of_the_node() {
+    let (folder, node) = node_with("");
+    let file = folder.path().join("status.toml");
+    let status = |listen: &str| {
+        std::fs::write(&file, format!("[admin]\nlisten = \"{listen}\"\n")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
+        command.args(["status", "--config"]).arg(&file).env_remove("VVM__ADMIN__LISTEN");
+        command.output().unwrap()
+    };
+    let port = node.admin.port();
+    for listen in [format!("127.0.0.1:{port}"), format!("0.0.0.0:{port}")] {
+        let shown = status(&listen);
+        let (output, error) = (shown.stdout, String::from_utf8_lossy(&shown.stderr).into_owned());
+        let output = String::from_utf8(output).unwrap();
+        assert!(output.contains("leads seat 1"), "{listen}: {output} {error}");
+    }
+    let free = node::free();
+    let error = String::from_utf8(status(&free.to_string()).stderr).unwrap();
+    assert!(error.contains(&free.to_string()) && error.contains("`admin.listen`"), "{error}");
+    let none = Command::new(env!("CARGO_BIN_EXE_vvm"))
+        .args(["status", "--config", "/none.toml"])
+        .output()
+        .unwrap();
+    assert_eq!(none.status.code(), Some(3), "{}", String::from_utf8_lossy(&none.stderr));
+    node.stop();
+}
+
 /// Runs `vvm bench` for a second, and returns its report.
 fn bench(node: &node::NodeProcess, rest: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_vvm"))

@@ -4,8 +4,13 @@ use std::{borrow::Cow, ffi::OsString};
 
 use toml::{Table, Value};
 
+use super::{VvmConfig, reader};
+
 /// The prefix of the variables that override the file.
 const PREFIX: &str = "VVM__";
+
+/// The prefix of a variable with one underscore where two belong.
+const WRONG_PREFIX: &str = "VVM_";
 
 /// A variable or a flag that overrides a key of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +41,26 @@ impl ConfigOverride {
             .collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all
+    }
+
+    /// Finds a variable that would override a key if it had two underscores in each place where it
+    /// has one, such as `VVM_HTTP_LISTEN`. The error names the right variable.
+    ///
+    /// The names of other variables may begin with `VVM_`, too: Kubernetes gives a program
+    /// `VVM_HTTP_PORT` if there is a service `vvm-http`. So the name must be that of a key.
+    pub(crate) fn check_names(
+        variables: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Result<(), String> {
+        let mut names: Vec<String> =
+            variables.filter_map(|(name, _)| name.into_string().ok()).collect();
+        names.sort_unstable();
+        match names.iter().find_map(|name| Some((name, right_name(name)?))) {
+            None => Ok(()),
+            Some((name, right)) => Err(format!(
+                "{name}: this variable sets nothing, because two underscores stand in front of \
+                 each key: call it {right}, or remove it"
+            )),
+        }
     }
 
     /// Makes the override of a flag.
@@ -82,6 +107,43 @@ impl ConfigOverride {
         }
         table.insert(last.clone(), self.parsed());
         Ok(())
+    }
+}
+
+/// The name of the variable that sets a key, if a name of it has single underscores only.
+fn right_name(name: &str) -> Option<String> {
+    /// The most words of a name. Each place between two words has one or two underscores.
+    const MOST_WORDS: usize = 8;
+    let words: Vec<&str> = name.strip_prefix(WRONG_PREFIX)?.split('_').collect();
+    if words.len() > MOST_WORDS || words.iter().any(|word| word.is_empty()) {
+        return None;
+    }
+    // Each bit says whether a key ends behind the word. The variable has a section and a key.
+    (1..1_u32 << (words.len() - 1)).find_map(|ends| {
+        let mut keys = vec![words[0].to_owned()];
+        for (place, word) in words[1..].iter().enumerate() {
+            match keys.last_mut() {
+                Some(key) if ends & (1 << place) == 0 => *key += &format!("_{word}"),
+                _ => keys.push((*word).to_owned()),
+            }
+        }
+        let path: Vec<String> = keys.iter().map(|key| key.to_ascii_lowercase()).collect();
+        is_key(&path).then(|| format!("{PREFIX}{}", keys.join("__")))
+    })
+}
+
+/// Whether the configuration has a key.
+fn is_key(path: &[String]) -> bool {
+    let text = Value::String(String::new());
+    let nested =
+        path.iter().rfold(text, |value, key| Table::from_iter([(key.clone(), value)]).into());
+    match reader::read::<VvmConfig>(&nested) {
+        Ok(_) => true,
+        // The text may be no value of the key. A table may need other keys, too.
+        Err((key, why)) => {
+            let is_missing = why.starts_with("the key `") && why.ends_with(" is missing");
+            is_missing || (key == path.join(".") && !why.starts_with("unknown key"))
+        }
     }
 }
 

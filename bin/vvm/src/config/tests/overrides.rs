@@ -92,3 +92,49 @@ fn overrides_are_read_together_and_their_secrets_are_not_shown() {
         VvmConfig::read(Some(&path), &[variable("VVM__CLUSTER__SEATS", "2")]).unwrap_err();
     assert!(message.to_string().contains("contact_points"), "{message}");
 }
+
+/// A variable with one underscore was ignored without a word, and the node listened on the default
+/// address.
+#[test]
+fn a_variable_with_single_underscores_is_refused_with_the_right_name() {
+    let check = |names: &[&str]| {
+        let all: Vec<_> = names.iter().map(|name| ((*name).into(), "x".into())).collect();
+        ConfigOverride::check_names(all.into_iter())
+    };
+    for (name, right) in [
+        ("VVM_HTTP_LISTEN", "VVM__HTTP__LISTEN"),
+        ("VVM_HTTP_BODY_BYTES", "VVM__HTTP__BODY_BYTES"),
+        ("VVM_HTTP_TLS_CERT_FILE", "VVM__HTTP__TLS__CERT_FILE"),
+        ("VVM_STORAGE_DRIVER", "VVM__STORAGE__DRIVER"),
+        ("VVM_STORAGE_REDB_CACHE_BYTES", "VVM__STORAGE__REDB__CACHE_BYTES"),
+        (
+            "VVM_STORAGE_CASSANDRA_LOGIN_PASSWORD_FILE",
+            "VVM__STORAGE__CASSANDRA__LOGIN__PASSWORD_FILE",
+        ),
+        ("VVM_ACCESS_KEYS_FILE", "VVM__ACCESS__KEYS_FILE"),
+        ("VVM_LOG_FILTER", "VVM__LOG__FILTER"),
+    ] {
+        let why = check(&["PATH", name]).unwrap_err();
+        assert!(why.starts_with(&format!("{name}: ")), "{why}");
+        assert!(why.contains(&format!("call it {right}, or")), "{why}");
+        check(&[right]).unwrap();
+    }
+    // Those of the commands, of tests, and of Kubernetes for a service `vvm-http` or `vvm-node`.
+    check(&[
+        "VVM_CA_FILE",
+        "VVM_CERT_FILE",
+        "VVM_KEY_FILE",
+        "VVM_TOKEN_FILE",
+        "VVM_TEST_CASSANDRA",
+        "VVM_HTTP_PORT",
+        "VVM_HTTP_SERVICE_HOST",
+        "VVM_HTTP_PORT_8822_TCP_ADDR",
+        "VVM_NODE_SERVICE_PORT",
+        "VVM_HTTP_LISTEN_X",
+        "VVM_",
+        "VVM_HTTP",
+        "VVM_HTTP_",
+        "VVM_A_B_C_D_E_F_G_H_I_J_K_L_M_N_O_P_Q_R_S_T_U_V_W_X_Y_Z_A_B_C_D_E_F_G_H_I_J",
+    ])
+    .unwrap();
+}
