@@ -33,8 +33,8 @@ pub(crate) const NO_NUMBER: &str = "no_number";
 /// client that was given the other port of a node knows it.
 pub(crate) const UNKNOWN_PATH_PORT: &str = "port";
 
-/// The member of the problem of an application that the node does not have: those that it has, as far
-/// as the sender may know of them.
+/// The member of the problem of an application that the node does not have: those that it has, as
+/// far as the sender may know of them.
 pub(crate) const KNOWN_APPS: &str = "apps";
 
 /// The longest time after which a client may try again because a queue is full.

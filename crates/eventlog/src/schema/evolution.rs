@@ -16,8 +16,8 @@ impl Schema {
         causes::none_of(all, IncompatibleSchema::Several)
     }
 
-    /// The sequences that have not kept their ids. As no sequence is lost, no id is used for another
-    /// sequence.
+    /// The sequences that have not kept their ids. As no sequence is lost, no id is used for
+    /// another sequence.
     fn lost_sequences(&self, earlier: &Schema) -> Vec<IncompatibleSchema> {
         let mut lost = Vec::new();
         for (kind, sequences) in &earlier.sequences {

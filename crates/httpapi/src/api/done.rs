@@ -90,8 +90,9 @@ impl<'d> DoneBody<'d> {
     }
 }
 
-/// The fields of new rows that drew their values, by the raw id of the row. `None` if there are none,
-/// or if they have more than `most` bytes: the command is done, and its records have them, too.
+/// The fields of new rows that drew their values, by the raw id of the row. `None` if there are
+/// none, or if they have more than `most` bytes: the command is done, and its records have them,
+/// too.
 fn json_of_drawn(drawn: &[(RecordId, Fields)], most: usize) -> Option<Box<RawValue>> {
     if drawn.is_empty() {
         return None;
@@ -208,8 +209,8 @@ mod tests {
         assert!(rest + r#""result":{"base64":""}"#.len() < REST_BYTES, "{rest}");
     }
 
-    /// A node that forwards a command takes an answer of at most [`DONE_BYTES`], whatever the fields
-    /// of the rows are called.
+    /// A node that forwards a command takes an answer of at most [`DONE_BYTES`], whatever the
+    /// fields of the rows are called.
     #[test]
     fn drawn_fields_that_are_too_large_are_left_out() {
         let with = |rows: u64, digits: usize| {

@@ -105,8 +105,8 @@ impl CommandGroup {
     }
 }
 
-/// Adds the numbers that a command drew to its stored answer. Only the event has them. The command is
-/// done, also if its event cannot be read any more.
+/// Adds the numbers that a command drew to its stored answer. Only the event has them. The command
+/// is done, also if its event cannot be read any more.
 async fn with_drawn(
     partition: &PartitionContext,
     place: EventPlace,
