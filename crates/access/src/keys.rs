@@ -12,6 +12,34 @@ use serde::Deserialize;
 /// The bits of the modulus of an RSA key.
 const MODULUS_BITS: RangeInclusive<usize> = 2_048..=8_192;
 
+/// The y of all points of Ed25519 with the order 1, 2, 4 or 8, little endian: all eight points, and
+/// the encodings of 0 and 1 that are too large by the prime, 2^255 - 19.
+const SMALL_ORDER: [[u8; 32]; 7] = [
+    number(0, 0x00, 0x00),
+    number(1, 0x00, 0x00),
+    number(0xec, 0xff, 0x7f),
+    number(0xed, 0xff, 0x7f),
+    number(0xee, 0xff, 0x7f),
+    [
+        0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98,
+        0xf0, 0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53,
+        0xfc, 0x05,
+    ],
+    [
+        0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67,
+        0x0f, 0x2a, 0x20, 0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac,
+        0x03, 0x7a,
+    ],
+];
+
+/// 32 bytes that are equal between the first and the last.
+const fn number(first: u8, between: u8, last: u8) -> [u8; 32] {
+    let mut bytes = [between; 32];
+    bytes[0] = first;
+    bytes[31] = last;
+    bytes
+}
+
 /// The public keys by which tokens are checked.
 ///
 /// Each key has an id and one algorithm. The header of a token names the key, and never chooses the
@@ -201,6 +229,11 @@ impl PublicKey {
             _ => return Err(missing),
         };
         let key = PublicKey { algorithm, bytes: key };
+        if key.is_weak() {
+            return Err(Unused::Wrong(
+                "the point has a small order, and anybody can sign for it: make another pair of keys",
+            ));
+        }
         if !key.is_whole() {
             return Err(Unused::Wrong("the bytes are not a key of this kind"));
         }
@@ -224,6 +257,16 @@ impl PublicKey {
                 key.verify(rsa, message, signature).is_ok()
             }),
         }
+    }
+
+    /// Whether signatures of this key prove nothing. For a point of small order, such as the zeros
+    /// of a key that was never filled in, signatures can be made without a private key.
+    fn is_weak(&self) -> bool {
+        let KeyBytes::Point(point) = &self.bytes else { return false };
+        let Ok(mut y) = <[u8; 32]>::try_from(&point[..]) else { return false };
+        // The highest bit is the sign of x.
+        y[31] &= 0x7f;
+        self.algorithm == Algorithm::EdDsa && SMALL_ORDER.contains(&y)
     }
 
     fn is_whole(&self) -> bool {

@@ -337,6 +337,43 @@ fn files_of_keys_that_a_node_must_not_have_are_refused() {
     assert!(matches!(error, KeySetError::Empty), "{error}");
 }
 
+/// The points of Ed25519 with a small order, as hexadecimal numbers, with the higher sign bit.
+const SMALL_ORDER: [&str; 7] = [
+    "0100000000000000000000000000000000000000000000000000000000000080",
+    "0000000000000000000000000000000000000000000000000000000000000080",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+    // Other bytes of 0 and of 1.
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+];
+
+/// Anybody can sign for such a key: the signature of each eighth message is 1 and zeros, without a
+/// private key. The identity, which is 1 and zeros, was taken as a key, and everybody was let in.
+#[test]
+fn a_key_for_which_everybody_can_sign_is_refused() {
+    let mut signature = [0; 64];
+    signature[0] = 1;
+    for hex in SMALL_ORDER {
+        let byte = |at| u8::from_str_radix(&hex[2 * at..][..2], 16).unwrap();
+        let high: [u8; 32] = std::array::from_fn(byte);
+        let mut low = high;
+        low[31] &= 0x7f;
+        let is_forged = |point: &[u8; 32]| {
+            let key = signature::UnparsedPublicKey::new(&signature::ED25519, point);
+            (0_u8..=255).any(|message| key.verify(&[message], &signature).is_ok())
+        };
+        let is_other_form = ["ed", "ee"].contains(&&hex[..2]);
+        assert!(is_other_form || is_forged(&high) || is_forged(&low), "{hex} is a good point");
+        for point in [high, low] {
+            let jwk = json!({"kty": "OKP", "crv": "Ed25519", "kid": "a", "x": base64(point)});
+            let error = KeySet::parse(json!({"keys": [jwk]}).to_string().as_bytes()).unwrap_err();
+            assert!(error.to_string().contains("small order"), "{error}");
+        }
+    }
+}
+
 /// A grant with `workspaces` twice counted for all workspaces, although its first limit named one.
 #[test]
 fn tokens_that_could_be_read_in_two_ways_are_refused() {

@@ -134,6 +134,10 @@ pub enum RenderError {
         /// The digits of the counter in the template.
         width: u8,
     },
+    /// The counter has given its last number, which has 64 bits
+    /// ([`Overflow::Widen`](crate::Overflow)).
+    #[error("the counter has given its last number: declare a new series")]
+    CounterEnd,
     /// The number of the workspace has too many digits for the template.
     #[error("the workspace {ws} needs more than {width} digits: give `{{ws:{width}}}` more digits")]
     WorkspaceOverflow {

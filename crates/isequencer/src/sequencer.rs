@@ -49,7 +49,7 @@ impl Params {
             partition: partition.into(),
             sequences,
             max_unflushed: NonZeroUsize::MIN.saturating_add(499),
-            cached_numbers: 10_000,
+            cached_numbers: 100_000,
             flush_delay: Duration::from_millis(100),
             retry_after: Duration::from_millis(500),
         }

@@ -212,6 +212,6 @@ async fn a_command_that_is_forgotten_gives_its_numbers_back() {
 fn the_default_parameters_are_the_documented_ones() {
     let Params { max_unflushed, cached_numbers, flush_delay, retry_after, .. } =
         Params::new("1", Sequences::new());
-    assert_eq!((max_unflushed.get(), cached_numbers), (500, 10_000));
+    assert_eq!((max_unflushed.get(), cached_numbers), (500, 100_000));
     assert_eq!((flush_delay.as_millis(), retry_after.as_millis()), (100, 500));
 }

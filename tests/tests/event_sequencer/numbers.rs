@@ -21,6 +21,7 @@ pub(crate) const TRIALS: &[Trial<EventsFixture>] = trials!(numbers:
     a_kind_draws_only_from_its_own_sequences = own_sequences,
     each_partition_of_a_factory_counts_alone = partitions,
     events_wait_while_too_many_numbers_wait = room,
+    numbers_are_stored_when_half_of_the_allowed_ones_wait = threshold,
     the_rows_of_the_view_have_the_documented_keys = rows,
 );
 
@@ -140,18 +141,45 @@ async fn partitions(fixture: &EventsFixture) {
     }
 }
 
-/// `flusher.collect`: at most five numbers wait, so most events wait until numbers are stored.
+/// `flusher.collect`: at most five numbers wait, so most events wait until numbers are stored. No
+/// delay passes, so the number of those that wait is the only reason to store them.
 async fn room(fixture: &EventsFixture) {
     for place in Place::ALL {
         let (partition, mut counter) = (place.partition(), Counter::default());
         let max_unflushed = NonZeroUsize::new(5).unwrap();
-        let few = isequencer::Params { max_unflushed, ..params(Duration::ZERO) };
+        let few = isequencer::Params { max_unflushed, ..params(NEVER) };
         let mut leader = fixture.lead(place, few).partition(partition);
         write_rounds(&mut leader, &mut counter, 10).await;
         leader.sequencer.close(fixture.shop_db.soon()).await.unwrap();
         let stored = fixture.stored(place, workspace(partition, 2)).await;
         assert_eq!(stored[0], ("sys.PLogOffsetSeq".to_owned(), 30));
         assert_eq!(stored[4], ("app.Seq256".to_owned(), FIRST_INVOICE + 19));
+    }
+}
+
+/// `flusher.collect`: the flusher collects numbers up to a threshold, half of those that may wait,
+/// and then stores them at once. A flusher without a threshold stores each number alone, or waits
+/// for the delay.
+async fn threshold(fixture: &EventsFixture) {
+    for place in Place::ALL {
+        let (partition, mut counter) = (place.partition(), Counter::default());
+        let max_unflushed = NonZeroUsize::new(20).unwrap();
+        let collects = isequencer::Params { max_unflushed, ..params(NEVER) };
+        let mut leader = fixture.lead(place, collects).partition(partition);
+        let stored = async || fixture.stored(place, workspace(partition, 4)).await[0].1;
+        // Nine sequences have numbers that wait, however many events draw from them.
+        write_rounds(&mut leader, &mut counter, 10).await;
+        assert_eq!(stored().await, 0, "below the threshold");
+        let (ws, seqs) = (workspace(partition, 4), [RECORD_ID, CRECORD_ID]);
+        let last = leader.write(STORE, ws, &seqs).await;
+        assert_eq!(last, counter.event(ws, &seqs));
+        let clock = &fixture.shop_db.clock;
+        let end = clock.now() + PATIENCE;
+        while stored().await != last.plog {
+            assert!(clock.now() < end, "the threshold was reached, and nothing was stored");
+            clock.sleep(Duration::from_millis(10)).await;
+        }
+        leader.sequencer.close(fixture.shop_db.soon()).await.unwrap();
     }
 }
 

@@ -133,15 +133,16 @@ impl Reserver<'_> {
     /// The end of a range of at most `count` counters that begins at `next`.
     fn end_of_range(self, next: u64, count: u64) -> Result<u64, RenderError> {
         let (definition, width) = (self.series.definition(), self.series.counter_width());
-        let highest = match definition.overflow {
-            Overflow::Widen => u64::MAX - 1,
+        let (highest, at_end) = match definition.overflow {
+            Overflow::Widen => (u64::MAX - 1, RenderError::CounterEnd),
             // A width of 19 digits fits.
-            Overflow::Error => 10_u64.saturating_pow(width.into()) - 1,
+            Overflow::Error => (
+                10_u64.saturating_pow(width.into()) - 1,
+                RenderError::CounterOverflow { counter: next, width },
+            ),
         };
         let step = definition.step;
-        let Some(rest) = highest.checked_sub(next) else {
-            return Err(RenderError::CounterOverflow { counter: next, width });
-        };
+        let rest = highest.checked_sub(next).ok_or(at_end)?;
         let more = (rest / step).min(count.saturating_sub(1));
         Ok((next + more * step).saturating_add(step))
     }

@@ -36,7 +36,7 @@ async fn a_full_counter_refuses_draws() {
 /// A series that widens reserved no number past the digits of its template, and no test noticed.
 /// By default a counter of five digits would have ended at 99,999.
 #[tokio::test]
-async fn a_counter_goes_on_behind_its_digits_and_ends_with_its_type() {
+async fn a_counter_goes_on_behind_its_digits() {
     let database = Database::new(Clock::system()).await;
     let definition = Definition { start: 8, ..Definition::new("wide", "W{counter:1}") };
     let node = database.node(definition, "node", 10).await;
@@ -45,12 +45,28 @@ async fn a_counter_goes_on_behind_its_digits_and_ends_with_its_type() {
         texts.push(node.next(WS, database.soon()).await.unwrap().text);
     }
     assert_eq!(texts, ["W8", "W9", "W10", "W11", "W12"]);
-    let last = u64::MAX - 1;
-    let definition = Definition { start: last - 1, ..Definition::new("last", "L{counter:1}") };
-    let node = database.node(definition, "node", 10).await;
-    assert_eq!(database.draw(&node, 2).await, [last - 1, last]);
-    let refused = node.next(WS, database.soon()).await.unwrap_err();
-    assert!(matches!(refused, DocNumberError::Render(_)), "{refused:?}");
+}
+
+/// A counter that widens ends, too: at the last number of 64 bits. The refusal said that it needs
+/// more digits, and advised to let it widen.
+#[tokio::test]
+async fn a_counter_that_widens_ends_at_the_last_number_of_64_bits() {
+    let database = Database::new(Clock::system()).await;
+    let definition =
+        Definition { start: u64::MAX - 5, step: 2, ..Definition::new("wide", "W{counter:2}") };
+    for expected in [vec![u64::MAX - 5, u64::MAX - 3, u64::MAX - 1], Vec::new()] {
+        let node = database.node(definition.clone(), "node", 2).await;
+        for counter in expected {
+            let number = node.next(WS, database.soon()).await.unwrap();
+            assert_eq!(number.text, format!("W{counter}"));
+        }
+        let refused = node.next(WS, database.soon()).await.unwrap_err();
+        assert!(matches!(refused, DocNumberError::Render(RenderError::CounterEnd)), "{refused:?}");
+        assert!(refused.to_string().contains("declare a new series"), "{refused}");
+        database.settle().await;
+        assert_eq!(node.close(database.soon()).await.given_back, 0);
+        assert_eq!(database.ledger(&node).await, []);
+    }
 }
 
 /// A number without a text takes no counter.
