@@ -12,9 +12,11 @@ pub(crate) fn run(command: ConfigCommand) -> Result<ExitCode, CommandError> {
     match command {
         ConfigCommand::Check(args) => {
             let config = configuration(args)?;
+            let sockets_mib = serve::most_socket_memory(config.http.connections.get()) >> 20;
             let memory_mib = serve::check(config)? >> 20;
             print(&format!(
-                "the configuration is valid; a node takes up to {memory_mib} MiB of memory\n"
+                "the configuration is valid; a node takes up to {memory_mib} MiB of memory, and the \
+                 kernel up to {sockets_mib} MiB for connections that are not read\n"
             ))?;
         }
         ConfigCommand::Show(args) => print(&configuration(args)?.to_toml()?)?,

@@ -35,6 +35,7 @@ use vvm::{Builder, Launched, Vvm};
 pub(crate) use self::{
     access::NodeAccess,
     files::{OTHER_FILES, peer_connections, room_for_clients},
+    http::most_socket_memory,
     memory::most_memory,
     settings::{check, plan, settings_for},
     tls::NodeTls,
@@ -221,7 +222,8 @@ fn provide(
         settings.earlier_starts = note_start(&config.node.folder, clock.wall());
     }
     let memory_mib = most_memory(&config, &target, connections, &apps) >> 20;
-    info!(storage = %target, api = %api.listen, %admin, memory_mib, "node starting");
+    let sockets_mib = most_socket_memory(connections) >> 20;
+    info!(storage = %target, api = %api.listen, %admin, memory_mib, sockets_mib, "node starting");
     let driver = driver(&target, clock);
     let for_requests =
         if target.is_embedded() { Arc::clone(&driver) } else { self::driver(&target, clock) };

@@ -228,7 +228,8 @@ impl AdminHandler {
     /// Checks that the client may act as an operator, and returns it.
     async fn operator(&self, head: &Parts) -> Result<Arc<Caller>, RefusedOperator> {
         let refused = |caller, why| RefusedOperator { caller, why };
-        let caller = self.access.caller(&head.headers).await.map_err(|why| refused(None, why))?;
+        let caller = self.access.caller(&head.headers, head.extensions.get()).await;
+        let caller = caller.map_err(|why| refused(None, why))?;
         match check_operator(&caller) {
             Ok(()) => Ok(caller),
             Err(why) => Err(refused(Some(caller), why)),

@@ -16,7 +16,9 @@ use hyper::{HeaderMap, StatusCode};
 
 pub use self::tokens::{AccessFileError, TokenAuthenticator};
 pub(crate) use self::{rate::PrincipalRate, token_end::TokenEnd};
-use crate::{api::is_counted_by_body, problem::ProblemDetails, route::Route};
+use crate::{
+    api::is_counted_by_body, problem::ProblemDetails, route::Route, server::ClientMark,
+};
 
 /// The principal of each request to a port that asks nobody for a token.
 static ANYBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
@@ -97,9 +99,26 @@ impl PortAccess {
         self.authenticator.is_some()
     }
 
-    /// Returns the sender of a request.
-    pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, ProblemDetails> {
-        let Some(authenticator) = &self.authenticator else { return Ok(Arc::clone(&ANYBODY)) };
+    /// Returns the sender of a request. From then on the port has let its client in.
+    pub(crate) async fn caller(
+        &self,
+        headers: &HeaderMap,
+        client: Option<&ClientMark>,
+    ) -> Result<Arc<Caller>, ProblemDetails> {
+        let caller = match &self.authenticator {
+            Some(authenticator) => PortAccess::authenticated(&**authenticator, headers).await?,
+            None => Arc::clone(&ANYBODY),
+        };
+        if let Some(client) = client {
+            client.let_in();
+        }
+        Ok(caller)
+    }
+
+    async fn authenticated(
+        authenticator: &dyn Authenticator,
+        headers: &HeaderMap,
+    ) -> Result<Arc<Caller>, ProblemDetails> {
         authenticator.authenticate(headers).await.map_err(|why| {
             let (of, challenge) = match why {
                 NotAuthenticated::NoToken => ("none", r#"Bearer realm="vvm""#),

@@ -40,6 +40,11 @@ impl RequestBody {
         self.body.size_hint()
     }
 
+    /// Whether nothing of the body is left.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
     /// Reads the next part of the body.
     pub(crate) async fn frame(&mut self) -> Option<hyper::Result<Frame<Bytes>>> {
         self.awaits_continue = false;
@@ -51,7 +56,7 @@ impl RequestBody {
     /// Reads the rest of the body, if the rest is small and arrives soon. Returns false if a part
     /// is left: then the connection ends after the answer.
     pub(crate) async fn drain(&mut self, clock: &Clock) -> bool {
-        if self.body.is_end_stream() {
+        if self.is_ended() {
             return true;
         }
         if self.awaits_continue || self.is_broken || self.size_hint().lower() > DRAINED_BYTES as u64

@@ -1,4 +1,22 @@
 //! Listening: accepts connections, and limits their number and cost.
+//!
+//! The rules about connections:
+//!
+//! - **Places.** A port has a number of places. A new connection beyond them takes the place of the
+//!   connection that has waited longest for its client.
+//! - **Waiting.** A connection waits for its client while it is idle, while the kernel takes no more
+//!   of its answer, and while the node reads a body that the answer does not need. Otherwise the
+//!   node is at work for it, and it keeps its place.
+//! - **Patience.** A client is *let in* when the port knows its sender: by a token, or at once if
+//!   the port asks for none. An answer to such a client waits for ten seconds without a byte taken
+//!   before it may give way: the client may pause. An answer to another client may give way at
+//!   once: it is small, or costs nothing. So clients without a token cannot keep others out.
+//! - **Order.** The answer to a request is taken by the kernel before the node answers the next
+//!   request of the connection. hyper reads at most one request ahead.
+//! - **Memory.** The kernel has little room for a connection ([`SOCKET_BYTES`]), so an answer that
+//!   nobody takes is soon seen to wait.
+//! - **Times.** A client has a time for a head, for a body and to take an answer ([`HttpLimits`]),
+//!   whether places are short or not.
 
 mod active_requests;
 mod closing;
@@ -24,13 +42,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use vvm::ServiceError;
 
-pub use self::limits::HttpLimits;
 pub(crate) use self::{
-    connection::{PeerAddress, PortScheme},
+    connection::{ClientMark, PeerAddress, PortScheme},
     limits::ClientKind,
     listener::bind,
     state::RequestHandler,
 };
+pub use self::{limits::HttpLimits, listener::SOCKET_BYTES};
 use self::{listener::pending_connections, state::ServerState};
 
 /// Serves connections until `stop` is cancelled, and then finishes the current requests. Follows

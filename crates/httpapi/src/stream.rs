@@ -35,6 +35,14 @@ impl NodeStream {
         }
     }
 
+    /// The connection below TLS.
+    pub(crate) fn tcp(&self) -> &TcpStream {
+        match self {
+            NodeStream::Plain(stream) => stream,
+            NodeStream::Tls(stream) => stream.get_ref().0,
+        }
+    }
+
     /// Tells a client with TLS that the connection ends, if the kernel takes the message at once.
     /// The client could not tell the end from a cut otherwise.
     pub(crate) fn hang_up(&mut self) {
@@ -47,11 +55,8 @@ impl NodeStream {
     /// bytes that the client has not taken, and the client can tell the cut from an end of the
     /// node.
     pub(crate) fn reset(&self) {
-        let stream = match self {
-            NodeStream::Plain(stream) => stream,
-            NodeStream::Tls(stream) => stream.get_ref().0,
-        };
-        if let Err(error) = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)) {
+        let linger = rustix::net::sockopt::set_socket_linger(self.tcp(), Some(Duration::ZERO));
+        if let Err(error) = linger {
             debug!(%error, "SO_LINGER could not be set");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use httpapi::{Authenticator, ClusterSettings, HttpApiSettings, HttpLimits};
+use httpapi::{Authenticator, ClusterSettings, HttpApiSettings, HttpLimits, SOCKET_BYTES};
 use vvm::StopShare;
 
 use super::tls::NodeTls;
@@ -11,6 +11,14 @@ use crate::config::{ClusterConfig, VvmConfig};
 /// The most time for the head of a request to the admin endpoint: a client of this endpoint sends
 /// its request at once.
 const ADMIN_HEAD: Duration = Duration::from_secs(5);
+
+/// The number of connections of the admin endpoint.
+const ADMIN_CONNECTIONS: usize = 100;
+
+/// Returns the most memory that the kernel may take for the connections of clients, in bytes.
+pub(crate) fn most_socket_memory(connections: usize) -> usize {
+    connections.saturating_add(ADMIN_CONNECTIONS).saturating_mul(SOCKET_BYTES)
+}
 
 /// Makes the settings of the API, for a number of connections that the machine allows.
 pub(super) fn api_settings(
@@ -55,7 +63,7 @@ pub(super) fn cluster_settings(cluster: &ClusterConfig, tls: &NodeTls) -> Option
 /// Makes the limits of the admin endpoint from those of the API.
 pub(super) fn admin_limits(config: &VvmConfig, api: HttpLimits) -> HttpLimits {
     HttpLimits {
-        connections: 100,
+        connections: ADMIN_CONNECTIONS,
         head_time: api.head_time.min(ADMIN_HEAD),
         drain_time: StopShare::AdminRequests.of(config.node.stop_seconds.get()),
         ..api

@@ -103,7 +103,7 @@ impl ApiHandler {
     /// Finds the sender of a request. The sender is known before the sender is refused, so that the
     /// log names the sender.
     pub(super) async fn identify(&self, head: &mut RequestHead) -> Result<(), ProblemDetails> {
-        let caller = self.access.caller(&head.headers).await?;
+        let caller = self.access.caller(&head.headers, head.client.as_ref()).await?;
         head.token_end = TokenEnd::of(caller.expires, self.node.clock());
         head.caller = caller;
         Ok(())

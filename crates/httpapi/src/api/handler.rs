@@ -31,7 +31,7 @@ use crate::{
     request_id::request_id,
     response::Body,
     rows,
-    server::RequestHandler,
+    server::{ClientMark, RequestHandler},
     spans::{RequestSpan, RequestTracer},
 };
 
@@ -93,6 +93,8 @@ pub(super) struct RequestHead {
     pub(super) uri: Uri,
     pub(super) method: Method,
     pub(super) version: Version,
+    /// The client of the connection.
+    pub(super) client: Option<ClientMark>,
     /// The sender of the request.
     pub(super) caller: Arc<Caller>,
     /// The end of the token of the sender.
@@ -183,6 +185,7 @@ impl ApiHandler {
         RequestHead {
             request: request_id(&head.headers, self.node.clock()),
             span: self.tracer.arrived(&head.headers),
+            client: head.extensions.get().cloned(),
             headers: head.headers,
             uri: head.uri,
             method: head.method,

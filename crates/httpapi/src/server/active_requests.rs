@@ -49,6 +49,12 @@ impl ActiveRequests {
         self.state().requests == 0
     }
 
+    /// Whether the node can do nothing for the connection before the client does something.
+    pub(super) fn wait_for_client(&self) -> bool {
+        let state = self.state();
+        state.requests == 0 || state.pieces > 0
+    }
+
     /// Returns when a client has taken `time` to receive an answer, or up to a quarter of `time`
     /// later. A timer for each request would cost more.
     pub(super) async fn overdue(&self, time: Duration, clock: &Clock) {

@@ -13,23 +13,24 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioTimer;
-use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Notify};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
 use tracing::{debug, info};
 
 use super::{
-    active_requests::ActiveRequests,
+    active_requests::WaitingPiece,
     closing::close,
     limits::ClientKind,
     malformed::{parse_problem, plain_request, raw_response, response},
     secured::secured,
     state::{RequestHandler, ServerState},
     tracked_body::TrackedBody,
-    transport::{ConnectionState, Transport},
+    transport::{ClientWait, ConnectionState, Transport},
 };
 use crate::{
     problem::ProblemDetails,
     request_body::RequestBody,
     response::{Body, Endless},
+    stream::NodeStream,
 };
 
 /// The address of the client of a request, or of a proxy in front of the node.
@@ -40,6 +41,21 @@ pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PortScheme(pub(crate) &'static str);
 
+/// The client of a request, for the check of its token.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientMark(Arc<ConnectionState>);
+
+impl ClientMark {
+    /// Notes that the port lets the client in.
+    pub(crate) fn let_in(&self) {
+        self.0.let_in();
+    }
+}
+
+/// The time for which a client that was not let in may take nothing of what the kernel still has at
+/// the end of the connection. These bytes take memory and belong to no connection that is counted.
+const REST_TIME: Duration = Duration::from_secs(5);
+
 /// Serves the requests of a connection until its client or the node ends the connection.
 pub(super) async fn run<A: RequestHandler>(
     stream: TcpStream,
@@ -47,14 +63,12 @@ pub(super) async fn run<A: RequestHandler>(
     shared: &ServerState<A>,
 ) {
     let ServerState { limits, clock, stop, .. } = shared;
-    if let Err(error) = stream.set_nodelay(true) {
-        debug!(%error, "TCP_NODELAY could not be set");
-    }
-    if let Err(error) = set_user_timeout(&stream, limits.answer_time) {
-        debug!(%error, "TCP_USER_TIMEOUT could not be set");
-    }
+    send_at_once(&stream);
+    bound_untaken(&stream, limits.answer_time);
     let Some(stream) = secured(stream, peer, shared).await else { return };
-    let exchange = Arc::new(ConnectionState::new(stream.is_plain() && shared.is_secured()));
+    let lacks_tls = stream.is_plain() && shared.is_secured();
+    let is_peer = matches!(shared.clients, ClientKind::Peers(_));
+    let exchange = Arc::new(ConnectionState::new(lacks_tls, is_peer));
     let service = service_fn(|request| {
         let begun = exchange.begin();
         let exchange = &exchange;
@@ -75,12 +89,14 @@ pub(super) async fn run<A: RequestHandler>(
     let ended = tokio::select! {
         // A request that has arrived begins before the check whether the node stops.
         biased;
-        ended = run_until_evicted(ends, &exchange.under_way, &shared.give_way) => {
-            if ended.is_none() {
+        ended = run_until_evicted(ends, &exchange, shared) => match ended {
+            Some(ended) => Some(ended),
+            None => {
                 shared.gave_way.increment(1);
+                let http1::Parts { mut io, .. } = connection.into_parts();
+                return give_way(io.stream(), &exchange);
             }
-            ended
-        }
+        },
         () = exchange.under_way.overdue(limits.answer_time, clock) => {
             note_not_taken(peer, shared);
             let http1::Parts { mut io, .. } = connection.into_parts();
@@ -103,6 +119,9 @@ pub(super) async fn run<A: RequestHandler>(
         },
     };
     let http1::Parts { mut io, read_buf, .. } = connection.into_parts();
+    if !exchange.is_let_in() {
+        bound_untaken(io.stream().tcp(), REST_TIME.min(limits.answer_time));
+    }
     match ended {
         Some(_) if exchange.is_not_taken() => note_not_taken(peer, shared),
         Some(Ok(())) => close(io, exchange.is_unread(), shared).await,
@@ -148,27 +167,31 @@ async fn refuse<A: RequestHandler>(
     close(io, true, shared).await;
 }
 
-/// Returns how a connection ended, or `None` if it was idle and must give way to a new connection.
+/// Returns how a connection ended, or `None` if it must give way to a new connection.
 ///
-/// Invariant: only idle connections wait for [`ServerState::give_way`], each from the moment at
-/// which it became idle. The first to wait is woken first, so the connection that has been idle
+/// Invariant: only connections that wait for their clients wait for [`ServerState::give_way`], each
+/// from the end of its patience. The first to wait is woken first, so the connection that has waited
 /// longest gives way.
-async fn run_until_evicted<T>(
+async fn run_until_evicted<T, A>(
     connection: impl Future<Output = T>,
-    under_way: &ActiveRequests,
-    give_way: &Notify,
+    exchange: &ConnectionState,
+    shared: &ServerState<A>,
 ) -> Option<T> {
-    let (mut connection, mut asked) = (pin!(connection), pin!(None));
+    let (mut connection, mut asked, mut wait) = (pin!(connection), pin!(None), None);
+    let is_asked = |ClientWait { patience, .. }: ClientWait| async move {
+        if !patience.is_zero() {
+            shared.clock.sleep(patience).await;
+        }
+        shared.give_way.notified().await;
+    };
     poll_fn(|context| {
         if let Poll::Ready(ended) = connection.as_mut().poll(context) {
             return Poll::Ready(Some(ended));
         }
-        if !under_way.is_idle() {
-            asked.set(None);
-            return Poll::Pending;
-        }
-        if asked.is_none() {
-            asked.set(Some(give_way.notified()));
+        let now = exchange.client_wait();
+        if wait != now {
+            wait = now;
+            asked.set(now.map(is_asked));
         }
         match asked.as_mut().as_pin_mut() {
             Some(asked) => asked.poll(context).map(|()| None),
@@ -178,15 +201,27 @@ async fn run_until_evicted<T>(
     .await
 }
 
+/// Ends a connection in favour of a new one. A client that was not let in, or whose answer is cut,
+/// loses what the kernel still has for it: under attack these would be the bytes of many
+/// connections.
+fn give_way(stream: &mut NodeStream, exchange: &ConnectionState) {
+    if exchange.is_let_in() && exchange.under_way.is_idle() {
+        stream.hang_up();
+    } else {
+        stream.reset();
+    }
+}
+
 /// The answer to a request. If the connection ends with the answer, the answer says so.
 async fn answered<A: RequestHandler>(
     request: Request<Incoming>,
     peer: SocketAddr,
     shared: &ServerState<A>,
-    exchange: &ConnectionState,
+    exchange: &Arc<ConnectionState>,
 ) -> Response<Body> {
     let (mut head, body) = request.into_parts();
     head.extensions.insert(PeerAddress(peer));
+    head.extensions.insert(ClientMark(Arc::clone(exchange)));
     head.extensions.insert(PortScheme(if shared.is_secured() { "https" } else { "http" }));
     let mut body = RequestBody::new(body, &head.headers);
     let mut answer = if exchange.lacks_tls() {
@@ -200,8 +235,12 @@ async fn answered<A: RequestHandler>(
         shared.answers.answer(Request::from_parts(head, &mut body)).await
     };
     // hyper ends a connection on which a body is left unread. Without this header the client would
-    // send its next request on a closed connection.
-    if !body.drain(&shared.clock).await {
+    // send its next request on a closed connection. Meanwhile the connection can give way.
+    let rest = (!body.is_ended())
+        .then(|| WaitingPiece::new(Arc::new(exchange.under_way.begin()), shared.clock.clone()));
+    let is_drained = body.drain(&shared.clock).await;
+    drop(rest);
+    if !is_drained {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         exchange.leave_unread();
     }
@@ -212,8 +251,20 @@ async fn answered<A: RequestHandler>(
     answer
 }
 
+fn send_at_once(stream: &TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%error, "TCP_NODELAY could not be set");
+    }
+}
+
 /// Lets the kernel end the connection of a client that takes nothing of its answer for a time. Only
 /// the kernel knows which part of the answer is still on its way.
+fn bound_untaken(stream: &TcpStream, time: Duration) {
+    if let Err(error) = set_user_timeout(stream, time) {
+        debug!(%error, "TCP_USER_TIMEOUT could not be set");
+    }
+}
+
 #[cfg(target_os = "linux")]
 fn set_user_timeout(stream: &TcpStream, time: Duration) -> io::Result<()> {
     let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);

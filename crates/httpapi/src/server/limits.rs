@@ -12,8 +12,9 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct HttpLimits {
     /// The number of connections. A new connection above the limit takes the place of the
-    /// connection that has been idle longest. If no connection is idle, the new one waits until a
-    /// connection becomes idle or ends.
+    /// connection that has waited longest for its client: idle, or with an answer that the client
+    /// does not take. An answer to a client that the port let in waits ten seconds before that. If
+    /// no connection waits, the new one waits until a connection does, or ends.
     pub connections: usize,
     /// The time that the head of a request may take to arrive, and before it the handshake of TLS.
     /// A connection may be idle for the same time.

@@ -27,7 +27,7 @@ pub(super) struct ServerState<A> {
     pub(super) clock: Clock,
     pub(super) stop: CancellationToken,
     pub(super) clients: ClientKind,
-    /// Asks the connection that has been idle longest to end.
+    /// Asks the connection that has waited longest for its client to end.
     pub(super) give_way: Notify,
     pub(super) gave_way: Counter,
     pub(super) not_taken: Counter,

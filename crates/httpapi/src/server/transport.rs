@@ -9,9 +9,10 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use clock::Clock;
@@ -33,18 +34,24 @@ pub(super) struct ConnectionState {
     is_unread: AtomicBool,
     /// Whether the kernel gave up sending.
     is_timed_out: AtomicBool,
+    /// The number of bytes that were sent.
+    sent: AtomicU64,
+    /// Whether the port has let the client in.
+    is_let_in: AtomicBool,
     /// Whether the client speaks plain HTTP to a port with TLS.
     lacks_tls: bool,
 }
 
 impl ConnectionState {
-    pub(super) fn new(lacks_tls: bool) -> ConnectionState {
+    pub(super) fn new(lacks_tls: bool, is_let_in: bool) -> ConnectionState {
         ConnectionState {
             under_way: ActiveRequests::default(),
             has_request: AtomicBool::new(false),
             is_answering: AtomicBool::new(false),
             is_unread: AtomicBool::new(false),
             is_timed_out: AtomicBool::new(false),
+            sent: AtomicU64::new(0),
+            is_let_in: AtomicBool::new(is_let_in),
             lacks_tls,
         }
     }
@@ -75,11 +82,43 @@ impl ConnectionState {
         self.is_unread.load(Ordering::Acquire)
     }
 
+    /// Notes that the port lets the client in.
+    pub(super) fn let_in(&self) {
+        self.is_let_in.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_let_in(&self) -> bool {
+        self.is_let_in.load(Ordering::Acquire)
+    }
+
+    /// The wait for the client, if the node waits for the client.
+    pub(super) fn client_wait(&self) -> Option<ClientWait> {
+        self.under_way.wait_for_client().then(|| ClientWait {
+            sent: self.sent.load(Ordering::Acquire),
+            patience: match self.is_let_in() && !self.under_way.is_idle() {
+                true => ANSWER_PATIENCE,
+                false => Duration::ZERO,
+            },
+        })
+    }
+
     /// Whether the kernel ended the connection because the client took nothing of an answer. Before
     /// the first request the client has only bytes of TLS to take.
     pub(super) fn is_not_taken(&self) -> bool {
         self.has_request() && self.is_timed_out.load(Ordering::Acquire)
     }
+}
+
+/// The time for which a client that the port let in may take nothing of its answer while other
+/// connections wait for a place.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A wait for the client. It is another one as soon as the client takes a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ClientWait {
+    sent: u64,
+    /// The time after which the connection gives way to a new one.
+    pub(super) patience: Duration,
 }
 
 /// The stream of a connection.
@@ -115,10 +154,13 @@ impl Transport {
         head.lines().find_map(|line| line.strip_prefix("date: ")).map(str::to_owned)
     }
 
-    /// Notes whether TLS holds bytes that the kernel has not taken. To hyper these bytes are
-    /// written, and hyper drops the pieces of the answer. Without this note, the connection would
-    /// be idle while its client still waits for them.
-    fn note_unsent(&mut self) {
+    /// Notes the bytes that were sent, and whether TLS holds bytes that the kernel has not taken. To
+    /// hyper these bytes are written, and hyper drops the pieces of the answer. Without this note,
+    /// the connection would be idle while its client still waits for them.
+    fn note_sent(&mut self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.exchange.sent.fetch_add(*bytes as u64, Ordering::AcqRel);
+        }
         if !self.stream.inner().has_unsent() {
             self.unsent = None;
         } else if self.unsent.is_none() {
@@ -163,7 +205,7 @@ impl Write for Transport {
             return Poll::Ready(Ok(bytes.len()));
         }
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.note_unsent();
+        self.note_sent(&written);
         self.note_timeout(&written);
         written
     }
@@ -178,7 +220,7 @@ impl Write for Transport {
             return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
         }
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.note_unsent();
+        self.note_sent(&written);
         self.note_timeout(&written);
         written
     }
@@ -192,7 +234,7 @@ impl Write for Transport {
     /// own.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.note_unsent();
+        self.note_sent(&Poll::Ready(Ok(0)));
         self.note_timeout(&flushed);
         if flushed.is_ready() && self.exchange.under_way.is_idle() {
             self.exchange.is_answering.store(false, Ordering::Release);
@@ -261,7 +303,7 @@ mod tests {
     async fn a_connection_is_busy_until_the_kernel_has_what_tls_took() {
         let manual = ManualClock::new(0);
         let (server, mut client) = connected().await;
-        let exchange = Arc::new(ConnectionState::new(false));
+        let exchange = Arc::new(ConnectionState::new(false, true));
         let mut transport = Transport::new(server, Arc::clone(&exchange), manual.clock());
         // A request. hyper has written its answer.
         drop(exchange.begin());
@@ -297,7 +339,7 @@ mod tests {
         rustix::net::sockopt::set_tcp_user_timeout(&accepted, 100).unwrap();
         // More than the client has room for.
         while accepted.write(&[0; 10_000]).now_or_never().is_some() {}
-        let exchange = Arc::new(ConnectionState::new(false));
+        let exchange = Arc::new(ConnectionState::new(false, true));
         let clock = ManualClock::new(0).clock();
         let mut transport =
             Transport::new(NodeStream::Plain(accepted), Arc::clone(&exchange), clock);

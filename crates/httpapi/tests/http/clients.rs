@@ -39,13 +39,7 @@ fn slow_clients_are_disconnected_and_do_not_delay_others() {
 #[test]
 fn a_client_that_does_not_receive_its_answer_is_disconnected() {
     let node = TestNode::with(|settings| settings.limits.answer_time = Duration::from_millis(500));
-    let text = "x".repeat(900_000);
-    for _ in 0..20 {
-        let body = format!(
-            r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#
-        );
-        assert_eq!(node.command(WS, "sys.CUD", &body).0, 200);
-    }
+    large_log(&node);
     let mut reads_nothing = TcpStream::connect(node.api).unwrap();
     let head = format!("GET {}/wlog HTTP/1.1\r\nhost: localhost\r\n\r\n", workspace_path(WS));
     reads_nothing.write_all(head.as_bytes()).unwrap();
@@ -142,6 +136,116 @@ fn above_the_limit_an_idle_connection_gives_way_and_a_busy_one_does_not() {
     idle[1].set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     assert!(idle[1].read(&mut [0]).is_err(), "the second gave way, too");
     node.stop();
+}
+
+/// Clients that sent requests and took no answers kept all places for a minute, and nobody else got
+/// in. A client that the port let in has ten seconds, so that it can pause.
+#[test]
+fn above_the_limit_an_answer_that_nobody_takes_gives_way() {
+    let node = TestNode::with(|settings| settings.limits.connections = 3);
+    large_log(&node);
+    let mut let_in = TcpStream::connect(node.api).unwrap();
+    let log = format!("{}/wlog", workspace_path(WS));
+    let_in.write_all(get(&log).as_bytes()).unwrap();
+    // The page needs no token, so its clients are not let in.
+    let unread = [(); 2].map(|()| {
+        let stream = TcpStream::connect(node.api).unwrap();
+        let mut writing = stream.try_clone().unwrap();
+        // The kernel does not take all of these requests, so this ends with the connection.
+        std::thread::spawn(move || writing.write_all(get("/api/v2/").repeat(50_000).as_bytes()));
+        stream
+    });
+    sleep(Duration::from_secs(1));
+    for _ in 0..5 {
+        let start = Instant::now();
+        let log = format!("{log}?limit=1");
+        assert_eq!(try_request(node.api, "GET", &log, &[], "").unwrap().0, 200);
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    }
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n0\r\n\r\n") {
+        let mut piece = vec![0; 64 << 10];
+        let received = let_in.read(&mut piece).unwrap();
+        assert_ne!(received, 0, "the answer of a client that was let in was cut");
+        answer.extend_from_slice(&piece[..received]);
+    }
+    drop(unread);
+    node.stop();
+}
+
+/// The kernel took the answers to thousands of requests that were sent one behind the other, megabytes
+/// for each connection, although the client took none.
+#[test]
+fn a_request_waits_until_the_answers_in_front_of_it_are_taken() {
+    const REQUESTS: usize = 40_000;
+    let node = TestNode::start();
+    let mut stream = TcpStream::connect(node.api).unwrap();
+    let mut writing = stream.try_clone().unwrap();
+    let sent = std::thread::spawn(move || {
+        let head = "HEAD /api/v2/ HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        writing.write_all(head.repeat(REQUESTS).as_bytes()).unwrap();
+    });
+    let answered = || {
+        let of = r#"httpapi_request_seconds_count{kind="page",status="200"} "#;
+        let count = |line: &str| line.strip_prefix(of)?.parse::<usize>().ok();
+        node.metrics().lines().find_map(count).unwrap_or_default()
+    };
+    let (mut before, mut now) = (0, answered());
+    while now == 0 || now != before {
+        sleep(Duration::from_millis(500));
+        (before, now) = (now, answered());
+    }
+    // The kernels of both ends have room for some answers.
+    assert!(now < 4_000, "{now} were answered");
+    let (mut ends, mut text) = (0, Vec::new());
+    while ends < REQUESTS {
+        let mut piece = vec![0; 64 << 10];
+        let received = stream.read(&mut piece).unwrap();
+        assert_ne!(received, 0, "it was cut after {ends} answers");
+        text.extend_from_slice(&piece[..received]);
+        ends += text.windows(4).filter(|end| *end == b"\r\n\r\n").count();
+        text = text.split_off(text.len() - 3);
+    }
+    sent.join().unwrap();
+    node.stop();
+}
+
+/// The node waits a second for a body that it does not need. Such a connection kept its place.
+#[test]
+fn above_the_limit_a_body_that_does_not_come_gives_way() {
+    let node = TestNode::with(|settings| settings.limits.connections = 10);
+    let path = format!("{}/wlog?limit=1", workspace_path(WS));
+    let times = [(); 5].map(|()| {
+        let sends_none = [(); 10].map(|()| {
+            let mut stream = TcpStream::connect(node.api).unwrap();
+            let head = "POST /api/v2/ HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n";
+            stream.write_all(head.as_bytes()).unwrap();
+            stream
+        });
+        sleep(Duration::from_millis(100));
+        let start = Instant::now();
+        assert_eq!(try_request(node.api, "GET", &path, &[], "").unwrap().0, 200);
+        drop(sends_none);
+        start.elapsed()
+    });
+    // A busy machine may delay some of them.
+    assert!(times.iter().min() < Some(&Duration::from_millis(500)), "{times:?}");
+    node.stop();
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")
+}
+
+/// Writes events of 18 MB.
+fn large_log(node: &TestNode) {
+    let text = "x".repeat(900_000);
+    for _ in 0..20 {
+        let body = format!(
+            r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#
+        );
+        assert_eq!(node.command(WS, "sys.CUD", &body).0, 200);
+    }
 }
 
 /// Waits until the node counts so many connections of its clients.
