@@ -16,9 +16,7 @@ use hyper::{HeaderMap, StatusCode};
 
 pub use self::tokens::{AccessFileError, TokenAuthenticator};
 pub(crate) use self::{rate::PrincipalRate, token_end::TokenEnd};
-use crate::{
-    api::is_counted_by_body, problem::ProblemDetails, route::Route, server::ClientMark,
-};
+use crate::{api::is_counted_by_body, problem::ProblemDetails, route::Route, server::ClientMark};
 
 /// The principal of each request to a port that asks nobody for a token.
 static ANYBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
