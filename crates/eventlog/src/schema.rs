@@ -126,7 +126,8 @@ impl Schema {
                 return Some(InvalidSchema::UnknownTable(of.0, of.1, of.2));
             };
             let (expected, found) = (table.kind.children(), found.kind);
-            (expected != found).then(|| InvalidSchema::WrongKind(of.0, of.1, of.2, expected, found))
+            let wrong = InvalidSchema::WrongKind(of.0, of.1, of.2, expected, found);
+            (expected != found).then_some(wrong)
         })
     }
 
