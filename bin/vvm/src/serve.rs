@@ -204,13 +204,7 @@ fn provide(
     let access = NodeAccess::read(&config, clock)?;
     let traces = NodeTraces::read(&config)?;
     warn_of_risks(&config);
-    let advertised = settings.advertised;
-    if !target.is_embedded() && advertised.ip().is_loopback() {
-        warn!(
-            %advertised,
-            "other machines cannot reach the advertised address: set `node.advertised`, unless all nodes are on this machine"
-        );
-    }
+    warn_of_loopback(settings.advertised, &target);
     let (metrics, upkeep) = metrics::install()?;
     let traces = traces.map(|traces| traces.install(&settings));
     let connections = allow_connections(&config, &target);
@@ -269,6 +263,16 @@ fn provide(
         builder = builder.with_comeback(lock);
     }
     Ok((builder, tls))
+}
+
+/// Warns of an address that the other nodes and their clients cannot reach.
+fn warn_of_loopback(advertised: SocketAddr, target: &StorageTarget) {
+    if !target.is_embedded() && advertised.ip().is_loopback() {
+        warn!(
+            %advertised,
+            "other machines cannot reach the advertised address: set `node.advertised`, unless all nodes are on this machine"
+        );
+    }
 }
 
 /// Warns of settings and files that let others in.
