@@ -12,6 +12,7 @@ mod node;
 
 use std::{
     fs,
+    net::SocketAddr,
     path::Path,
     process::Command,
     sync::{
@@ -81,7 +82,7 @@ fn command(node: &Clients, sender: &str, ws: u64, name: &str, body: &str) -> (u1
 /// The address of the node, and the tokens of its clients.
 #[derive(Clone)]
 struct Clients {
-    api: std::net::SocketAddr,
+    api: SocketAddr,
     greedy: String,
     other: String,
 }
@@ -144,6 +145,26 @@ fn resident(node: &NodeProcess) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
+/// Sends a command of the greedy client again and again, and counts those that are done.
+fn send_on(clients: &Clients, ws: u64, body: &str, stop: &AtomicBool, done: &AtomicU64) {
+    while !stop.load(Ordering::Relaxed) {
+        let (path, sender) = (command_path(ws, "sys.CUD"), clients.greedy.as_str());
+        match try_request(clients.api, "POST", &path, &[("authorization", sender)], body) {
+            Ok((200, _)) => drop(done.fetch_add(1, Ordering::Relaxed)),
+            _ => sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+fn probe_on(admin: SocketAddr, stop: &AtomicBool, probes: &Answers) {
+    while !stop.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        assert_eq!(request(admin, "GET", "/livez", &[], "").0, 200);
+        probes.note(start);
+        sleep(Duration::from_millis(50));
+    }
+}
+
 /// Commands of 1.1 KB that each changed 15 records of 1 MB ended the node after 11 s: the renewal
 /// of its lease waited behind them in the queue of the storage. With a limit of 10 commands a
 /// second it ended, too. 250 KB of such commands left 7.3 GB on the disk.
@@ -170,27 +191,11 @@ fn small_commands_that_change_large_records_harm_nobody_else() {
         let ws = at % attack.workspaces + 1;
         let (body, clients) = (bodies[ws as usize - 1].clone(), clients.clone());
         let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
-        threads.push(spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                let (path, sender) = (command_path(ws, "sys.CUD"), clients.greedy.as_str());
-                let headers = [("authorization", sender)];
-                match try_request(clients.api, "POST", &path, &headers, &body) {
-                    Ok((200, _)) => drop(sent.fetch_add(1, Ordering::Relaxed)),
-                    _ => sleep(Duration::from_millis(50)),
-                }
-            }
-        }));
+        threads.push(spawn(move || send_on(&clients, ws, &body, &stop, &sent)));
     }
     let probes = Arc::new(Answers::default());
     let (admin, stopped, noted) = (node.admin, Arc::clone(&stop), Arc::clone(&probes));
-    threads.push(spawn(move || {
-        while !stopped.load(Ordering::Relaxed) {
-            let start = Instant::now();
-            assert_eq!(request(admin, "GET", "/livez", &[], "").0, 200);
-            noted.note(start);
-            sleep(Duration::from_millis(50));
-        }
-    }));
+    threads.push(spawn(move || probe_on(admin, &stopped, &noted)));
     let (others, start, mut most) = (Answers::default(), Instant::now(), 0);
     while start.elapsed() < attack.time {
         let asked = Instant::now();
