@@ -71,6 +71,10 @@ const TEXTS: &[(&str, &str)] = &[
     ("isequencer_unflushed_numbers", "Numbers that were not stored yet."),
     ("istorage_call_seconds", "The time of calls to the storage, by the result."),
     (
+        "istorage_redb_damaged_rows_total",
+        "Damaged rows that the check of a file of redb found after a crash.",
+    ),
+    (
         "istorage_redb_durable_commit_seconds",
         "The time of durable commits of redb, during which all writes wait.",
     ),
