@@ -12,7 +12,8 @@ use std::{
 use bytes::Bytes;
 use docnumbers::{CounterKey, Definition, LedgerEntry, RangeState, SeriesId, StoredDefinitions};
 use eventlog::{
-    AppRow, Deployment, Entry, Epoch, EventPlace, Offset, RecordId, StoredRecord, WsId, row_formats,
+    AppRow, Deployment, Entry, Epoch, EventPlace, Offset, Record, RecordId, StoredRecord, WsId,
+    row_formats,
 };
 use isequencer::{SeqId, standard};
 use sha2::{Digest, Sha256};
@@ -202,6 +203,7 @@ impl<R: BufRead> StreamReader<R> {
                 if !entry.place().is_some_and(is_its) {
                     return Err("it is not the copy of the event in front of it".to_owned());
                 }
+                self.check_tables(&entry)?;
                 Fact::Copy { entry, bytes }
             }
             Line::Record(RecordLine { ws, id, bytes }) => {
@@ -211,6 +213,7 @@ impl<R: BufRead> StreamReader<R> {
                 if record.version.plog != marked.plog {
                     return Err("it is not a record of the event in front of it".to_owned());
                 }
+                self.check_table(&record.record)?;
                 Fact::Record { record, bytes }
             }
             Line::Number(number) => self.number(number)?,
@@ -260,10 +263,29 @@ impl<R: BufRead> StreamReader<R> {
         if before.is_some_and(|before| before.epoch > epoch) {
             return Err("its epoch is lower than that of the event in front of it".to_owned());
         }
+        self.check_tables(&entry)?;
         self.last = Some(LastEntry { partition, plog, epoch });
         self.marked = entry.place().filter(|_| matches!(entry, Entry::Marker(_)));
         self.events += u64::from(in_ws.is_some());
         Ok(Fact::Entry { partition, entry, bytes })
+    }
+
+    /// Checks that the header has the tables of the records of an event. No table of an application
+    /// is ever removed, so an export has each of them. A node could not check the records of a
+    /// table that it does not know.
+    fn check_tables(&self, entry: &Entry) -> Result<(), Why> {
+        let Entry::Event(event) = entry else { return Ok(()) };
+        event.changes.iter().try_for_each(|change| self.check_table(&change.record))
+    }
+
+    fn check_table(&self, Record { table, .. }: &Record) -> Result<(), Why> {
+        match self.header.deployment.schema.table(table) {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "it has a record of the table {table}, which the schema of the header lacks: export \
+                 the application again"
+            )),
+        }
     }
 
     /// The schema names all sequences of the application, and no sequence is ever removed. The

@@ -3,7 +3,9 @@
 use std::io::{self, BufReader, Read};
 
 use appstream::{
-    CheckedStream, ImportError, StreamError, check_stream, eventlog::TrustLevel, sysvvm::Error,
+    CheckedStream, ImportError, StreamError, check_stream,
+    eventlog::{Schema, Table, TrustLevel},
+    sysvvm::Error,
 };
 
 use crate::scene::{Scene, dump, empty, import_into, name, system};
@@ -114,6 +116,57 @@ async fn checked(change: impl FnOnce(&mut Vec<String>)) -> Result<CheckedStream,
 fn last(lines: &[String], kind: &str) -> usize {
     let start = format!("{{\"{kind}\":");
     lines.iter().rposition(|line| line.starts_with(&start)).unwrap()
+}
+
+/// The table alone: it does not need the tables of its containers.
+fn without_containers(table: &Table) -> Table {
+    let name = table.name().clone();
+    let bare = match table.singleton_id() {
+        Some(id) => Table::singleton(name, id),
+        None => Table::new(name, table.kind()),
+    };
+    let fields = table.fields().iter();
+    fields.fold(bare, |bare, (field, holds)| bare.with_field(field.clone(), *holds))
+}
+
+/// The header of the stream lacked a table of its events. The import took it, and the next node
+/// deployed an application in which these records belong to no table.
+#[tokio::test]
+async fn a_header_without_a_table_of_an_event_is_refused() {
+    // In the second shop the article and its prices are records of a marked event alone.
+    let marked = Scene::with_marked_record(10).await.export().await;
+    for (stream, needed) in [
+        (stream().await, ["shop.Bill", "shop.Price", "sys.WorkspaceDescriptor"]),
+        (marked, ["shop.Bill", "shop.Price", "shop.Article"]),
+    ] {
+        let text = String::from_utf8(stream).unwrap();
+        let (first, rest) = text.split_once('\n').unwrap();
+        let mut lines: Vec<&str> = rest.lines().collect();
+        lines.pop();
+        let mut header: serde_json::Value = serde_json::from_str(first).unwrap();
+        let whole: Schema = header["header"]["schema"].as_str().unwrap().parse().unwrap();
+        let mut lacking = Vec::new();
+        for gone in whole.tables() {
+            let tables = whole.tables().filter(|table| table.name() != gone.name());
+            let mut schema = Schema::new(tables.map(without_containers)).unwrap();
+            for (kind, sequences) in whole.sequences() {
+                for (name, id) in sequences {
+                    schema = schema.with_sequence(kind, name.clone(), *id);
+                }
+            }
+            header["header"]["schema"] = schema.to_string().into();
+            let first = header.to_string();
+            let changed = ended(&[&[first.as_str()], &lines[..]].concat());
+            let Err(refused) = check_stream(changed.as_bytes()) else { continue };
+            let (name, refused) = (gone.name().to_string(), refused.to_string());
+            assert!(refused.contains(&name) && refused.contains("lacks"), "{name}: {refused}");
+            lacking.push(name);
+        }
+        for name in needed {
+            assert!(lacking.iter().any(|there| there == name), "{name}: {lacking:?}");
+        }
+        assert!(lacking.len() < whole.tables().count(), "a table without records is not needed");
+    }
 }
 
 /// A fencing entry takes an offset in the log of its partition, as an event does.

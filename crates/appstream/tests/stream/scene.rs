@@ -148,8 +148,8 @@ impl Scene {
         self.mark(&lost, 3).await;
     }
 
-    /// A shop with a marked event. A record of the event has a name of this length, and is in no
-    /// event any more.
+    /// A shop with a marked event. A record of the event has a name of this length, and its tables
+    /// are in no event any more.
     pub(crate) async fn with_marked_record(length: usize) -> Scene {
         let scene = Scene::deployed(TrustLevel::Zero, false).await;
         let (ws, partition) = MARKED;
@@ -157,7 +157,7 @@ impl Scene {
         scene.run(&node, create_workspace(ws, FAR)).await;
         let lost = scene.run(&node, cud(ws, article(&"x".repeat(length)), FAR)).await;
         // A recovery reads the last event.
-        scene.run(&node, cud(ws, article("later"), FAR)).await;
+        scene.run(&node, cud(ws, bill("later"), FAR)).await;
         assert_eq!(node.stop().await, PartitionEnd::Stopped);
         scene.mark(&lost, 2).await;
         scene
