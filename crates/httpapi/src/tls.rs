@@ -3,6 +3,7 @@
 //! Invariant: a handshake uses a certificate and a key that belong together. Both are replaced in
 //! one step, and only by files that can be used.
 
+mod clients;
 mod files;
 mod judgement;
 mod port;
@@ -12,6 +13,7 @@ mod validity;
 mod watch;
 
 pub(crate) use self::{
+    clients::CheckedClients,
     files::{Credentials, PortFiles},
     port::PortTls,
 };

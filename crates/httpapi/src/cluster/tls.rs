@@ -8,25 +8,17 @@ use std::{io, path::PathBuf, sync::Arc};
 
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::{
-    self, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore,
-    ServerConfig, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerifier},
-        verify_server_name,
-    },
+    self, CertificateError, ClientConfig, RootCertStore, ServerConfig,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier, verify_server_name},
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, ServerName, UnixTime},
-    server::{
-        ParsedCertificate, WebPkiClientVerifier,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
+    server::{ParsedCertificate, WebPkiClientVerifier, danger::ClientCertVerifier},
     version::TLS13,
 };
 
 use crate::{
     stream::NodeStream,
-    tls::{Credentials, PortFiles, PortTls, TlsFile, TlsFileError, TlsFiles},
+    tls::{CheckedClients, Credentials, PortFiles, PortTls, TlsFile, TlsFileError, TlsFiles},
 };
 
 /// The name in the certificates of all nodes.
@@ -104,9 +96,7 @@ fn configs(
         WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
             .build()
             .map_err(|error| credentials.refused(TlsFile::Authority, error))?;
-    let name = ServerName::try_from(NODE_NAME)
-        .map_err(|error| credentials.refused(TlsFile::Certificate, error))?;
-    let verifier = Arc::new(NodeVerifier { authority: verifier, name });
+    let verifier = Arc::new(CheckedClients { authority: verifier, check: check_node });
     let (chain, key) = (&credentials.chain, &credentials.key);
     let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&TLS13])
@@ -162,48 +152,10 @@ fn judged_by_peers(credentials: &Credentials) -> Result<(), rustls::Error> {
 }
 
 /// Checks that the certificate of a client is that of a node.
-#[derive(Debug)]
-struct NodeVerifier {
-    authority: Arc<dyn ClientCertVerifier>,
-    name: ServerName<'static>,
-}
-
-impl ClientCertVerifier for NodeVerifier {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.authority.root_hint_subjects()
-    }
-
-    fn verify_client_cert(
-        &self,
-        own: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        verify_server_name(&ParsedCertificate::try_from(own)?, &self.name)?;
-        self.authority.verify_client_cert(own, intermediates, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.authority.verify_tls12_signature(message, own, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.authority.verify_tls13_signature(message, own, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.authority.supported_verify_schemes()
-    }
+fn check_node(own: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+    let name = ServerName::try_from(NODE_NAME);
+    let name = name.map_err(|error| rustls::Error::General(error.to_string()))?;
+    verify_server_name(&ParsedCertificate::try_from(own)?, &name)
 }
 
 /// Whether the peer refused the certificate of this node, or this node the certificate of the peer.

@@ -10,6 +10,7 @@ use tokio_rustls::rustls::{
 };
 
 use super::{
+    clients::{CheckedClients, check_operator},
     files::{Credentials, PortFiles, TlsFile, TlsFileError, TlsFiles},
     port::PortTls,
 };
@@ -83,7 +84,9 @@ fn server_config(credentials: &Credentials) -> Result<ServerConfig, TlsFileError
                 WebPkiClientVerifier::builder_with_provider(Arc::clone(authority), provider)
                     .build()
                     .map_err(|error| credentials.refused(TlsFile::Authority, error))?;
-            config.with_client_cert_verifier(verifier)
+            let check = check_operator;
+            config
+                .with_client_cert_verifier(Arc::new(CheckedClients { authority: verifier, check }))
         }
     };
     let mut config = config
