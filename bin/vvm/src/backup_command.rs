@@ -61,8 +61,8 @@ pub(crate) fn run_restore(args: RestoreArgs) -> Result<ExitCode, CommandError> {
     check_free(&config.path)?;
     let _folders = NewFolders::above(&config.path);
     let bar = byte_bar();
-    let unique = Clock::system().random();
-    let report = restore(bar.wrap_read(file), &config, unique).map_err(|error| {
+    let clock = Clock::system();
+    let report = restore(bar.wrap_read(file), &config, &clock).map_err(|error| {
         let (from, to) = (args.file.display(), config.path.display());
         let what = format!("the restore of {from} to {to} failed");
         match error.kind() {

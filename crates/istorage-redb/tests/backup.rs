@@ -89,7 +89,7 @@ async fn a_backup_has_the_rows_of_one_moment_while_writes_go_on() {
     assert_eq!((report.keyspaces, report.rows), (2, 500));
     assert_eq!(report.bytes, bytes.len() as u64);
 
-    assert_eq!(restore(&bytes[..], &RedbConfig::new(&copy), 1).unwrap(), report);
+    assert_eq!(restore(&bytes[..], &RedbConfig::new(&copy), &Clock::system()).unwrap(), report);
     let restored = open(&copy).await;
     let empty = KeyspaceName::new("empty").unwrap();
     assert!(restored.open(&empty, SOON).await.unwrap().is_some());
@@ -107,10 +107,39 @@ async fn a_backup_has_the_rows_of_one_moment_while_writes_go_on() {
 /// Restores a backup once more, and returns a backup of the copy.
 fn backup_again(bytes: &[u8], beside: &Path) -> Vec<u8> {
     let config = RedbConfig::new(beside.with_extension("again"));
-    restore(bytes, &config, 2).unwrap();
+    restore(bytes, &config, &Clock::system()).unwrap();
     let mut again = Vec::new();
     back_up(&config, &mut again).unwrap();
     again
+}
+
+/// The time of a file counts on from that of its backup. Near the end of this time no lease lasts,
+/// and a node on the restored file never led.
+#[tokio::test]
+async fn a_backup_from_the_far_future_is_refused() {
+    /// The place of the time in the head of a backup.
+    const TIME: std::ops::Range<usize> = 24..32;
+    let ((_folder, path), (_other, copy)) = (place(), place());
+    let driver = open(&path).await;
+    write_all(&keyspace(&driver, "tests").await, 1).await;
+    let whole = backup(&driver).await;
+    let at = |nanos: u64| {
+        let mut bytes = whole[..whole.len() - 4].to_vec();
+        bytes[TIME].copy_from_slice(&nanos.to_be_bytes());
+        let sum = crc32fast::hash(&bytes);
+        [&bytes[..], &sum.to_be_bytes()].concat()
+    };
+    let clock = ManualClock::new(0).clock();
+    let now = clock.wall().as_nanos();
+    for nanos in [now + 1, u64::MAX] {
+        let error = restore(&at(nanos)[..], &RedbConfig::new(&copy), &clock).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        for part in ["far future", "`date`", "use another backup"] {
+            assert!(error.to_string().contains(part), "`{part}` is not in: {error}");
+        }
+        assert_eq!(fs::read_dir(copy.parent().unwrap()).unwrap().count(), 0, "nothing is left");
+    }
+    restore(&at(now)[..], &RedbConfig::new(&copy), &clock).unwrap();
 }
 
 #[tokio::test]
@@ -128,7 +157,7 @@ async fn a_restored_row_expires_when_its_time_is_over() {
     }
     manual.advance(5 * second);
     let bytes = backup(&driver).await;
-    restore(&bytes[..], &RedbConfig::new(&copy), 1).unwrap();
+    restore(&bytes[..], &RedbConfig::new(&copy), &Clock::system()).unwrap();
 
     manual.advance(1_000 * second);
     let driver = RedbDriver::open(RedbConfig::new(&copy), manual.clock()).await.unwrap();
@@ -179,20 +208,20 @@ async fn a_restore_replaces_nothing_and_leaves_no_half_file() {
     back_up(&config, &mut bytes).unwrap();
     assert!(before == fs::read(&path).unwrap(), "a backup changed the file");
 
-    let error = restore(&bytes[..], &config, 1).unwrap_err();
+    let error = restore(&bytes[..], &config, &Clock::system()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("node.redb exists"), "{error}");
     assert!(before == fs::read(&path).unwrap(), "a restore changed another file");
 
     let to = RedbConfig::new(&copy);
     let last = bytes.len() - 1;
-    let error = restore(&bytes[..last], &to, 1).unwrap_err();
+    let error = restore(&bytes[..last], &to, &Clock::system()).unwrap_err();
     assert!(error.to_string().contains("cut off"), "{error}");
     assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0, "something is left");
     // The error gave the advice for a file that is missing.
     let log = other.path().join("node.redb.log-1");
     fs::write(&log, "").unwrap();
-    let error = restore(&bytes[..], &to, 1).unwrap_err();
+    let error = restore(&bytes[..], &to, &Clock::system()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     let text = "node.redb.log-1 exists: the log of a former storage file";
     assert!(error.to_string().contains(text), "{error}");
@@ -200,7 +229,7 @@ async fn a_restore_replaces_nothing_and_leaves_no_half_file() {
     fs::remove_file(log).unwrap();
     // A restore that was killed left this for ever.
     fs::write(copy.with_extension("redb.new-0123456789abcdef"), "left").unwrap();
-    restore(&bytes[..], &to, 1).unwrap();
+    restore(&bytes[..], &to, &Clock::system()).unwrap();
     assert_eq!(fs::read_dir(other.path()).unwrap().count(), 1);
 }
 

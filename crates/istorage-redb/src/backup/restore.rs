@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use clock::{Clock, WallTime};
 use istorage::{Error, Result};
 use redb::{Database, WriteTransaction};
 
@@ -19,6 +20,7 @@ use crate::{
     file::StorageFile,
     layout::{self, Keyspace, META, META_TIME},
     log::LogSizes,
+    time::Moment,
 };
 
 /// A transaction ends with the row that gives it this many bytes.
@@ -26,13 +28,13 @@ const TRANSACTION: u64 = 16 << 20;
 
 /// Makes the file of a backup. The path of the file must be free. The file has another name until
 /// it is whole and [checked](crate::check): a restore that breaks off leaves nothing at the path.
-/// `unique` is a random number. The call blocks its thread until the restore is done.
+/// The call blocks its thread until the restore is done.
 ///
 /// # Errors
-/// `Corrupt` if the backup is damaged or of another version. `Invalid` if there is something at the
-/// path of the file, or the log of another file beside it. `Unavailable` if the backup cannot be
-/// read, or the file cannot be written.
-pub fn restore(backup: impl Read, config: &RedbConfig, unique: u64) -> Result<BackupReport> {
+/// `Corrupt` if the backup is damaged, of another version, or from the far future. `Invalid` if
+/// there is something at the path of the file, or the log of another file beside it. `Unavailable`
+/// if the backup cannot be read, or the file cannot be written.
+pub fn restore(backup: impl Read, config: &RedbConfig, clock: &Clock) -> Result<BackupReport> {
     config.check().map_err(Error::invalid_setting)?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let file = StorageFile::new(config.clone(), disk, LogSizes::default());
@@ -45,8 +47,9 @@ pub fn restore(backup: impl Read, config: &RedbConfig, unique: u64) -> Result<Ba
         return Err(errors::log_of_former_file(&logs));
     }
     let mut reader = BackupReader::open(BufReader::with_capacity(1 << 20, backup))?;
+    check_time(reader.time, clock.wall())?;
     file.make_whole(
-        unique,
+        clock.random(),
         |database| fill(database, &mut reader),
         |made, report| {
             let found = check(&RedbConfig { path: made.to_owned(), ..config.clone() })?;
@@ -61,6 +64,21 @@ pub fn restore(backup: impl Read, config: &RedbConfig, unique: u64) -> Result<Ba
             Ok(())
         },
     )
+}
+
+/// Refuses a backup if its file would have been open for longer than since 1970. In a file near the
+/// end of its time, no lease could last: the time cannot go on.
+fn check_time(open_for: Moment, now: WallTime) -> Result<()> {
+    const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
+    if open_for.0 <= now.as_nanos() {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "the backup is from the far future: its storage file would have been open for {} years, and by the clock of this \
+         machine only {} years have passed since 1970: correct the clock (`date`) if it is wrong, or use another backup",
+        open_for.0 / YEAR,
+        now.as_nanos() / YEAR
+    )))
 }
 
 /// Writes the contents of a backup into an empty database.

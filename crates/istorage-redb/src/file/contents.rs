@@ -80,7 +80,7 @@ fn keyspaces(
     let tables: Vec<String> = read(database, |txn| {
         Ok(txn.list_tables()?.map(|table| table.name().to_owned()).collect())
     })?;
-    // A keyspace whose name has a flipped bit would be absent, and be made again, empty.
+    // A flipped bit of its name would make a keyspace absent, and it would be made again, empty.
     for table in tables.iter().filter(|table| *table != META.name()) {
         if !layout::other_table(table).is_some_and(|other| tables.contains(&other)) {
             return Err(errors::damaged_file(path, format!("the table `{table}` is unknown")));
