@@ -169,6 +169,10 @@ async fn threshold(fixture: &EventsFixture) {
         let stored = async || fixture.stored(place, workspace(partition, 4)).await[0].1;
         // Nine sequences have numbers that wait, however many events draw from them.
         write_rounds(&mut leader, &mut counter, 10).await;
+        // In memory no write waits, so only this lets the flusher run.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
         assert_eq!(stored().await, 0, "below the threshold");
         let (ws, seqs) = (workspace(partition, 4), [RECORD_ID, CRECORD_ID]);
         let last = leader.write(STORE, ws, &seqs).await;
