@@ -1,26 +1,32 @@
 //! Logs, and lines for the person at the terminal.
 //!
 //! Logging never blocks. A reader of stderr that stands still must not keep a leader from renewing
-//! its lease, nor the killer from ending the process.
+//! its lease, nor the killer from ending the process. If the reader is too slow, lines are lost.
+//! Lines about actions of operators have places of their own, so others do not push them out.
 
 use std::{
     fmt::Display,
     io::{self, IsTerminal, Write},
     sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
+        Arc, OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
     time::Duration,
 };
 
-use tracing_subscriber::{fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use httpapi::OPERATOR_LINES;
+use tracing::Metadata;
+use tracing_subscriber::{fmt, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{command_error::CommandError, log_filter::log_filter};
 
 /// The maximum number of lines that wait to be written. Further lines are dropped and counted.
 const LINES: usize = 10_000;
+
+/// The number of further lines that may wait if they are about actions of operators.
+const RESERVED_LINES: usize = 1_000;
 
 /// The most time to write the last lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -32,24 +38,54 @@ enum LogJob {
 }
 
 /// The queue of the only thread that writes to stderr.
-static STDERR: OnceLock<SyncSender<LogJob>> = OnceLock::new();
+static STDERR: OnceLock<LogQueue> = OnceLock::new();
+/// The number of lines that were lost since the last line about that.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-fn stderr() -> &'static SyncSender<LogJob> {
+/// The queue of the lines that wait to be written.
+struct LogQueue {
+    jobs: SyncSender<LogJob>,
+    /// The number of lines that wait.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl LogQueue {
+    fn new() -> (LogQueue, Receiver<LogJob>) {
+        let (sender, jobs) = sync_channel(LINES + RESERVED_LINES);
+        (LogQueue { jobs: sender, waiting: Arc::default() }, jobs)
+    }
+
+    /// Adds a line, if the queue has a place for such a line.
+    fn add(&self, line: Vec<u8>, is_of_operator: bool) -> bool {
+        let places = if is_of_operator { LINES + RESERVED_LINES } else { LINES };
+        let has_place = self.waiting.fetch_add(1, Ordering::AcqRel) < places;
+        let is_added = has_place && self.jobs.try_send(LogJob::Write(line)).is_ok();
+        if !is_added {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+        }
+        is_added
+    }
+}
+
+fn stderr() -> &'static LogQueue {
     STDERR.get_or_init(|| {
-        let (sender, jobs) = sync_channel(LINES);
+        let (queue, jobs) = LogQueue::new();
+        let waiting = Arc::clone(&queue.waiting);
         #[expect(clippy::disallowed_methods, reason = "it ends with the process: see `finish`")]
-        thread::spawn(move || write(&jobs));
-        sender
+        thread::spawn(move || write(&jobs, &waiting));
+        queue
     })
 }
 
-fn write(jobs: &Receiver<LogJob>) {
+fn write(jobs: &Receiver<LogJob>, waiting: &AtomicUsize) {
     let mut stderr = io::stderr();
     while let Ok(job) = jobs.recv() {
         // Errors are ignored: the reader of stderr may be gone.
         match job {
-            LogJob::Write(line) => drop(stderr.write_all(&line)),
+            LogJob::Write(line) => {
+                drop(stderr.write_all(&line));
+                waiting.fetch_sub(1, Ordering::AcqRel);
+            }
             LogJob::Done(done) => drop(done.send(())),
         }
         let lost = LOST.swap(0, Ordering::Relaxed);
@@ -63,9 +99,10 @@ fn write(jobs: &Receiver<LogJob>) {
     }
 }
 
-fn send(line: Vec<u8>) {
-    if stderr().try_send(LogJob::Write(line)).is_err() {
+fn send(line: Vec<u8>, is_of_operator: bool) {
+    if !stderr().add(line, is_of_operator) {
         LOST.fetch_add(1, Ordering::Relaxed);
+        metrics::counter!("vvm_log_lines_lost_total").increment(1);
     }
 }
 
@@ -78,7 +115,7 @@ pub(crate) fn install(filter: &str, as_json: bool) -> Result<(), CommandError> {
             "RUST_LOG: {why}; set it to a filter such as `info` or `warn,vvm=debug`"
         ))
     })?;
-    let lines = fmt::layer().with_writer(|| LogLine(Vec::new()));
+    let lines = fmt::layer().with_writer(LogLines);
     let logs = tracing_subscriber::registry().with(filter);
     if as_json {
         logs.with(lines.json()).init();
@@ -90,7 +127,7 @@ pub(crate) fn install(filter: &str, as_json: bool) -> Result<(), CommandError> {
 
 /// Writes a line for the person at the terminal.
 pub(crate) fn say(line: impl Display) {
-    send(format!("{line}\n").into_bytes());
+    send(format!("{line}\n").into_bytes(), false);
 }
 
 /// The most time for the last lines of a process that is to be killed: its lease is nearly over.
@@ -109,17 +146,36 @@ pub(crate) fn finish_at_once() {
 fn finish_within(time: Duration) {
     let (done, written) = sync_channel(1);
     // If the queue is full, the reader of stderr stands still, and waiting is useless.
-    if stderr().try_send(LogJob::Done(done)).is_ok() {
+    if stderr().jobs.try_send(LogJob::Done(done)).is_ok() {
         written.recv_timeout(time).ok();
     }
 }
 
+/// Begins the lines of the log.
+struct LogLines;
+
+impl<'a> MakeWriter<'a> for LogLines {
+    type Writer = LogLine;
+
+    fn make_writer(&'a self) -> LogLine {
+        LogLine { text: Vec::new(), is_of_operator: false }
+    }
+
+    fn make_writer_for(&'a self, of: &Metadata<'_>) -> LogLine {
+        LogLine { text: Vec::new(), is_of_operator: of.target() == OPERATOR_LINES }
+    }
+}
+
 /// A line of the log. The line is sent when it is complete.
-struct LogLine(Vec<u8>);
+struct LogLine {
+    text: Vec<u8>,
+    /// Whether the line is about the action of an operator.
+    is_of_operator: bool,
+}
 
 impl Write for LogLine {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.extend_from_slice(bytes);
+        self.text.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -130,8 +186,26 @@ impl Write for LogLine {
 
 impl Drop for LogLine {
     fn drop(&mut self) {
-        if !self.0.is_empty() {
-            send(std::mem::take(&mut self.0));
+        if !self.text.is_empty() {
+            send(std::mem::take(&mut self.text), self.is_of_operator);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reader of a log was slow, other lines filled the queue, and all lines about actions of
+    /// operators were lost.
+    #[test]
+    fn a_full_queue_has_places_for_lines_about_operators() {
+        let (queue, jobs) = LogQueue::new();
+        let added = |of_operator| (0..20_000).filter(|_| queue.add(vec![0], of_operator)).count();
+        assert_eq!(added(false), LINES);
+        assert_eq!(added(true), RESERVED_LINES);
+        assert_eq!(added(false), 0);
+        drop(jobs);
+        assert!(!queue.add(vec![0], true), "nobody writes");
     }
 }

@@ -37,7 +37,8 @@ pub(crate) fn install() -> Result<(MetricsRenderer, MetricsUpkeep), CommandError
     Ok((Arc::new(move || handle.render()), upkeep))
 }
 
-/// Exports the version of the program, so that a query can join it to other metrics.
+/// Exports the version of the program, so that a query can join it to other metrics, and the
+/// metrics of the log, which begins earlier.
 fn name_build() {
     let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
     let labels = [
@@ -47,6 +48,7 @@ fn name_build() {
         ("os", std::env::consts::OS),
     ];
     metrics::gauge!("vvm_build_info", &labels).set(1.0);
+    metrics::counter!("vvm_log_lines_lost_total").increment(0);
 }
 
 /// A service that sorts new values into the buckets, even if no client reads the metrics. Until a

@@ -19,8 +19,9 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use vvm::{App, Node, Service, ServiceError, istorage::StorageDriver, sysvvm::AppName};
 
+pub use self::audit::OPERATOR_LINES;
 use self::{
-    audit::{ActionLine, RefusalLog},
+    audit::{ActionLine, note_refused},
     backup::Backups,
     events::EventStreams,
     inspect::StorageViews,
@@ -135,7 +136,6 @@ impl Service for AdminEndpoint {
             streams,
             backups,
             storage_views,
-            refusals: RefusalLog::new(),
             version,
             only_local,
             open_only_local,
@@ -156,7 +156,6 @@ struct AdminHandler {
     streams: EventStreams,
     backups: Backups,
     storage_views: StorageViews,
-    refusals: RefusalLog,
     version: &'static str,
     only_local: bool,
     /// Whether the open paths serve only this machine. A page that the DNS resolves to this machine
@@ -244,7 +243,7 @@ impl AdminHandler {
     ) -> Result<Arc<Caller>, ProblemDetails> {
         self.operator(head).await.map_err(|RefusedOperator { caller, why }| {
             let principal = caller.as_ref().map(|caller| &caller.principal);
-            self.refusals.log(principal, head, why.status(), self.node.clock().now());
+            note_refused(principal, head, why.status());
             why
         })
     }

@@ -9,6 +9,7 @@ use tracing::info;
 
 use crate::{
     authority::Host,
+    client_lines::{ClientLine, ClientLines, beginning},
     problem::ProblemDetails,
     server::{PeerAddress, PortScheme},
     web_pages,
@@ -30,9 +31,13 @@ pub(crate) fn check(head: &Parts, only_local: bool) -> Result<(), ProblemDetails
         if only_local { web_pages::check_page(&head.headers) } else { Ok(()) }
     });
     checked.inspect_err(|problem| {
-        let (status, reason) = (problem.status().as_u16(), problem.reason());
+        let lines = head.extensions.get::<ClientLines>();
+        let Some(left_out) = lines.and_then(|lines| lines.next(ClientLine::Refused, None)) else {
+            return;
+        };
+        let (status, reason) = (problem.status().as_u16(), beginning(problem.reason()));
         let peer = head.extensions.get().map(|PeerAddress(peer)| tracing::field::display(peer));
-        info!(peer, status, reason, "request refused");
+        info!(peer, status, reason, left_out, "request refused");
     })
 }
 

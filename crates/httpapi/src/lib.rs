@@ -7,6 +7,7 @@ mod api;
 mod authentication;
 mod authority;
 mod check;
+mod client_lines;
 mod cluster;
 mod cross_origin;
 mod follow;
@@ -34,7 +35,7 @@ mod tls;
 mod web_pages;
 mod whole_number;
 
-pub use admin::{AdminEndpoint, AdminSettings};
+pub use admin::{AdminEndpoint, AdminSettings, OPERATOR_LINES};
 pub use api::{HttpApi, HttpApiSettings};
 pub use authentication::{AccessFileError, Authenticator, NotAuthenticated, TokenAuthenticator};
 pub use cluster::{ClusterPort, ClusterSettings, ClusterSettingsError, ClusterTls};

@@ -4,9 +4,9 @@
 //!
 //! - **Places.** A port has a number of places. A new connection beyond them takes the place of the
 //!   connection that has waited longest for its client.
-//! - **Waiting.** A connection waits for its client while it is idle, while the kernel takes no more
-//!   of its answer, and while the node reads a body that the answer does not need. Otherwise the
-//!   node is at work for it, and it keeps its place.
+//! - **Waiting.** A connection waits for its client while it is idle, while the kernel takes no
+//!   more of its answer, and while the node reads a body that the answer does not need. Otherwise
+//!   the node is at work for it, and it keeps its place.
 //! - **Patience.** A client is *let in* when the port knows its sender: by a token, or at once if
 //!   the port asks for none. An answer to such a client waits for ten seconds without a byte taken
 //!   before it may give way: the client may pause. An answer to another client may give way at
@@ -29,10 +29,9 @@ mod state;
 mod tracked_body;
 mod transport;
 
-use std::{future::pending, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::VecDeque, future::pending, net::SocketAddr, sync::Arc, time::Duration};
 
 use clock::Clock;
-use futures::FutureExt;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -50,6 +49,7 @@ pub(crate) use self::{
 };
 pub use self::{limits::HttpLimits, listener::SOCKET_BYTES};
 use self::{listener::pending_connections, state::ServerState};
+use crate::client_lines::ClientLine;
 
 /// Serves connections until `stop` is cancelled, and then finishes the current requests. Follows
 /// the files of TLS all the time.
@@ -80,6 +80,7 @@ async fn accept<A: RequestHandler>(
     shared: &Arc<ServerState<A>>,
 ) -> Result<(), ServiceError> {
     const PAUSE: Duration = Duration::from_millis(50);
+    const WAITING: usize = 64;
     let (name, limits) = (shared.service, &shared.limits);
     let listener = TcpListener::from_std(listener)?;
     let free_places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
@@ -99,32 +100,35 @@ async fn accept<A: RequestHandler>(
             drop(permit);
         });
     };
-    // The accepted connection that waits for a free place.
-    let mut next = None;
+    // The accepted connections that wait for a free place. One connection is asked to give way for
+    // each. If only one waited at a time, connections that come together would wait for each other.
+    let mut next = VecDeque::new();
     loop {
         tokio::select! {
             biased;
             () = shared.stop.cancelled() => break,
             Some(_) = connections.join_next() => open.decrement(1),
-            permit = Arc::clone(&free_places).acquire_owned(), if next.is_some() => {
-                if let Some(accepted) = next.take() {
+            permit = Arc::clone(&free_places).acquire_owned(), if !next.is_empty() => {
+                if let Some(accepted) = next.pop_front() {
                     // If a connection ended by itself, no other connection has to give way any
                     // more. Least of all the new one, which is idle from its beginning.
-                    let _ = shared.give_way.notified().now_or_never();
+                    shared.ask_at_most(next.len());
                     begin(&mut connections, accepted, permit.ok());
                 }
             }
-            accepted = listener.accept(), if next.is_none() => match accepted {
+            accepted = listener.accept(), if next.len() < WAITING => match accepted {
                 Ok(accepted) => {
-                    if free_places.available_permits() == 0 {
-                        shared.give_way.notify_one();
+                    if free_places.available_permits() <= next.len() {
+                        shared.ask_to_give_way();
                     }
-                    next = Some(accepted);
+                    next.push_back(accepted);
                 }
                 // The connection is gone already, or the process has no free file handles, which is
                 // temporary.
                 Err(error) => {
-                    warn!(service = name, %error, "accepting a connection failed");
+                    if let Some(left_out) = shared.lines.next(ClientLine::NotAccepted, None) {
+                        warn!(service = name, %error, left_out, "accepting a connection failed");
+                    }
                     shared.clock.sleep(PAUSE).await;
                 }
             },

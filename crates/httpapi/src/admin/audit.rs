@@ -1,17 +1,19 @@
 //! The lines of the log about actions of operators, and about requests that are refused.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use access::Principal;
-use clock::Instant;
 use hyper::{Response, StatusCode, http::request::Parts};
 use tracing::{info, warn};
 
 use super::paths::Action;
-use crate::{authentication::PrincipalRate, problem::ProblemDetails, response::Body};
+use crate::{
+    client_lines::{ClientLine, ClientLines, beginning},
+    problem::ProblemDetails,
+    response::Body,
+};
 
-/// The most bytes of a path and of a query in the line of a refused request.
-const MOST_BYTES: usize = 256;
+/// The target of the lines about what operators did. A log that has no room for other lines should
+/// keep room for these.
+pub const OPERATOR_LINES: &str = "httpapi::operator";
 
 /// An action that has begun. Its line is written when the value is dropped: also if the client is
 /// gone before the answer, because the action may go on to its end.
@@ -49,80 +51,17 @@ impl Drop for ActionLine<'_> {
         let &mut ActionLine { principal, action, query, status } = self;
         let (principal, action) = (principal.as_str(), action.path());
         let status = status.map_or(0, |status| status.as_u16());
-        info!(principal, action, query, status, "action of an operator");
+        info!(target: OPERATOR_LINES, principal, action, query, status, "action of an operator");
     }
 }
 
-/// The lines that one principal may cause in a second.
-const LINES_PER_SECOND: u32 = 10;
-
-/// The lines about requests for actions, and for what the storage holds, that are refused.
-///
-/// Anybody who reaches the port can cause such a line, and a token without any right is enough for
-/// one with a principal. More lines than the log takes would hide the actions of operators. So each
-/// principal has a limit, and all clients without a valid token have one together. A line has the
-/// number of those that were left out before it.
-#[derive(Debug)]
-pub(super) struct RefusalLog {
-    rate: PrincipalRate,
-    left_out: AtomicU64,
-}
-
-impl RefusalLog {
-    pub(super) fn new() -> RefusalLog {
-        let rate = PrincipalRate::new(LINES_PER_SECOND).expect("it is not zero");
-        RefusalLog { rate, left_out: AtomicU64::new(0) }
-    }
-
-    pub(super) fn log(
-        &self,
-        principal: Option<&Principal>,
-        head: &Parts,
-        status: StatusCode,
-        now: Instant,
-    ) {
-        let principal = principal.map(Principal::as_str);
-        let Some(left_out) = self.left_out(principal, now) else { return };
-        let (action, query) = (beginning(head.uri.path()), head.uri.query().map(beginning));
-        let status = status.as_u16();
-        warn!(principal, action, query, status, left_out, "request of an operator refused");
-    }
-
-    /// The number of lines that were left out; `None` if one more is.
-    fn left_out(&self, principal: Option<&str>, now: Instant) -> Option<u64> {
-        // No principal has an empty name.
-        match self.rate.take(principal.unwrap_or_default(), 1, now) {
-            Ok(()) => Some(self.left_out.swap(0, Ordering::Relaxed)),
-            Err(_) => {
-                self.left_out.fetch_add(1, Ordering::Relaxed);
-                None
-            }
-        }
-    }
-}
-
-/// The beginning of a path or a query, for the line of a refused request.
-fn beginning(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MOST_BYTES)]
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use clock::ManualClock;
-
-    use super::*;
-
-    #[test]
-    fn lines_that_anybody_can_cause_have_a_limit() {
-        let start = ManualClock::new(1).clock().now();
-        let log = RefusalLog::new();
-        let at = |principal, millis| log.left_out(principal, start + Duration::from_millis(millis));
-        assert!((0..10).all(|_| at(None, 0) == Some(0)));
-        assert_eq!([at(None, 0), at(None, 99)], [None, None]);
-        assert_eq!(at(Some("issuer|a"), 99), Some(2), "a principal has lines of its own");
-        assert_eq!([at(None, 100), at(None, 100)], [Some(0), None]);
-        assert_eq!(at(None, 200), Some(1));
-    }
+/// Writes the line about a request for an action, or for what the storage holds, that is refused.
+pub(super) fn note_refused(principal: Option<&Principal>, head: &Parts, status: StatusCode) {
+    let lines = head.extensions.get::<ClientLines>();
+    let left_out = lines.and_then(|lines| lines.next(ClientLine::OperatorRefused, principal));
+    let Some(left_out) = left_out else { return };
+    let principal = principal.map(Principal::as_str);
+    let (action, query) = (beginning(head.uri.path()), head.uri.query().map(beginning));
+    let status = status.as_u16();
+    warn!(principal, action, query, status, left_out, "request of an operator refused");
 }

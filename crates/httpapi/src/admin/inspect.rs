@@ -16,6 +16,7 @@ use vvm::{
     sysvvm::{self, AppName},
 };
 
+use super::OPERATOR_LINES;
 use crate::{
     authentication::TokenEnd,
     inspect::{InspectError, Inspector, View, texts},
@@ -72,7 +73,7 @@ impl StorageViews {
             return Err(ProblemDetails::not_found("this endpoint shows no storage"));
         };
         let principal = principal.as_str();
-        info!(principal, view = name, query, "storage inspected");
+        info!(target: OPERATOR_LINES, principal, view = name, query, "storage inspected");
         let deadline = token_end.at().min(self.clock.now() + BEGIN_TIME);
         let (keyspace, clock) = (node.system_keyspace().clone(), self.clock.clone());
         let begin = async {

@@ -30,7 +30,7 @@ pub(super) async fn close<A: RequestHandler>(
     let ended = tokio::select! {
         biased;
         ended = shared.clock.timeout_at(soon, io.stream().shutdown()) => ended,
-        () = shared.give_way.notified() => return shared.gave_way.increment(1),
+        () = shared.asked_to_give_way() => return shared.gave_way.increment(1),
         () = shared.stop.cancelled() => return,
     };
     match ended {
@@ -41,7 +41,7 @@ pub(super) async fn close<A: RequestHandler>(
     if is_unread {
         tokio::select! {
             () = linger(io.stream(), &shared.clock) => {}
-            () = shared.give_way.notified() => shared.gave_way.increment(1),
+            () = shared.asked_to_give_way() => shared.gave_way.increment(1),
             () = shared.stop.cancelled() => {}
         }
     }

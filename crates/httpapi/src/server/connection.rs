@@ -27,6 +27,7 @@ use super::{
     transport::{ClientWait, ConnectionState, Transport},
 };
 use crate::{
+    client_lines::{ClientLine, beginning},
     problem::ProblemDetails,
     request_body::RequestBody,
     response::{Body, Endless},
@@ -139,7 +140,10 @@ pub(super) async fn run<A: RequestHandler>(
 }
 
 fn note_not_taken<A>(peer: SocketAddr, shared: &ServerState<A>) {
-    info!(service = shared.service, %peer, "answer not received in time, connection cut");
+    if let Some(left_out) = shared.lines.next(ClientLine::NotTaken, None) {
+        let service = shared.service;
+        info!(service, %peer, left_out, "answer not received in time, connection cut");
+    }
     shared.not_taken.increment(1);
 }
 
@@ -150,8 +154,11 @@ async fn refuse<A: RequestHandler>(
     peer: SocketAddr,
     shared: &ServerState<A>,
 ) {
-    let (status, reason) = (problem.status().as_u16(), problem.reason());
-    info!(service = shared.service, %peer, status, reason, "malformed request refused");
+    if let Some(left_out) = shared.lines.next(ClientLine::Malformed, None) {
+        let service = shared.service;
+        let (status, reason) = (problem.status().as_u16(), beginning(problem.reason()));
+        info!(service, %peer, status, reason, left_out, "malformed request refused");
+    }
     if let Some(date) = io.date_of_withheld() {
         let answer = response(problem, &HeaderMap::new(), &shared.clock);
         let answer = raw_response(answer, &date).await;
@@ -169,9 +176,9 @@ async fn refuse<A: RequestHandler>(
 
 /// Returns how a connection ended, or `None` if it must give way to a new connection.
 ///
-/// Invariant: only connections that wait for their clients wait for [`ServerState::give_way`], each
-/// from the end of its patience. The first to wait is woken first, so the connection that has waited
-/// longest gives way.
+/// Invariant: only connections that wait for their clients wait to be asked, each from the end of
+/// its patience. The first to wait is asked first, so the connection that has waited longest gives
+/// way.
 async fn run_until_evicted<T, A>(
     connection: impl Future<Output = T>,
     exchange: &ConnectionState,
@@ -182,7 +189,7 @@ async fn run_until_evicted<T, A>(
         if !patience.is_zero() {
             shared.clock.sleep(patience).await;
         }
-        shared.give_way.notified().await;
+        shared.asked_to_give_way().await;
     };
     poll_fn(|context| {
         if let Poll::Ready(ended) = connection.as_mut().poll(context) {
@@ -201,9 +208,9 @@ async fn run_until_evicted<T, A>(
     .await
 }
 
-/// Ends a connection in favour of a new one. A client that was not let in, or whose answer is cut,
-/// loses what the kernel still has for it: under attack these would be the bytes of many
-/// connections.
+/// Ends a connection in favour of a new one. A client that was not let in, or has not
+/// taken its answer, loses what the kernel still has for it: under attack these would be the bytes
+/// of many connections.
 fn give_way(stream: &mut NodeStream, exchange: &ConnectionState) {
     if exchange.is_let_in() && exchange.under_way.is_idle() {
         stream.hang_up();
@@ -222,12 +229,15 @@ async fn answered<A: RequestHandler>(
     let (mut head, body) = request.into_parts();
     head.extensions.insert(PeerAddress(peer));
     head.extensions.insert(ClientMark(Arc::clone(exchange)));
+    head.extensions.insert(shared.lines.clone());
     head.extensions.insert(PortScheme(if shared.is_secured() { "https" } else { "http" }));
     let mut body = RequestBody::new(body, &head.headers);
     let mut answer = if exchange.lacks_tls() {
         let problem = plain_request();
-        let (status, reason) = (problem.status().as_u16(), problem.reason());
-        info!(service = shared.service, %peer, status, reason, "request refused");
+        if let Some(left_out) = shared.lines.next(ClientLine::Refused, None) {
+            let (status, reason) = (problem.status().as_u16(), problem.reason());
+            info!(service = shared.service, %peer, status, reason, left_out, "request refused");
+        }
         let mut answer = response(problem, &head.headers, &shared.clock);
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         answer

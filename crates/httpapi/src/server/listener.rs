@@ -10,14 +10,14 @@ use vvm::ServiceError;
 const BACKLOG: u32 = 4_096;
 
 /// The room for bytes that a client sends, and for those that wait to be sent to a client. Without
-/// a bound Linux gives megabytes to each connection whose client does not read.
+/// a bound Linux gives megabytes to each connection that its client does not read.
 ///
 /// Bytes that are on their way to the client do not count: fast lines need many of them. They take
 /// memory only until the kernel of the client says that it has them.
 const RECEIVED_BYTES: u32 = 64 << 10;
 const UNSENT_BYTES: u32 = 32 << 10;
 
-/// The memory that the kernel takes for a connection whose ends do not read. Linux takes twice as
+/// The memory that the kernel takes for a connection that nobody reads. Linux takes twice as
 /// much as it gives room, and notices up to 64 KiB too late that enough bytes wait to be sent.
 pub const SOCKET_BYTES: usize = 2 * (RECEIVED_BYTES + UNSENT_BYTES) as usize + (64 << 10);
 

@@ -9,7 +9,11 @@ use super::{
     limits::ClientKind,
     state::{RequestHandler, ServerState},
 };
-use crate::{stream::NodeStream, tls::PortTls};
+use crate::{
+    client_lines::{ClientLine, beginning},
+    stream::NodeStream,
+    tls::PortTls,
+};
 
 /// Begins TLS if the port has it. Returns a plain stream if the client speaks plain HTTP to a port
 /// with TLS, for an answer that says so.
@@ -34,7 +38,7 @@ pub(super) async fn secured<A: RequestHandler>(
     let secured = tokio::select! {
         biased;
         secured = clock.timeout_at(deadline, handshake) => secured,
-        () = shared.give_way.notified() => {
+        () = shared.asked_to_give_way() => {
             shared.gave_way.increment(1);
             return None;
         }
@@ -47,14 +51,27 @@ pub(super) async fn secured<A: RequestHandler>(
             debug!(service, %peer, "the client hung up before TLS");
             return None;
         }
-        Ok(Err(error)) if matches!(clients, ClientKind::Peers(_)) => {
-            warn!(service, %peer, %error, "TLS refused");
-        }
-        Ok(Err(error)) => info!(service, %peer, %error, "TLS refused"),
-        Err(_) => info!(service, %peer, "TLS not finished in time"),
+        Ok(Err(error)) => note_refused(Some(&error), peer, shared),
+        Err(_) => note_refused(None, peer, shared),
     }
     shared.tls_refused.increment(1);
     None
+}
+
+/// Writes the line about a handshake that failed with an error, or was not finished in time.
+fn note_refused<A>(error: Option<&io::Error>, peer: SocketAddr, shared: &ServerState<A>) {
+    let Some(left_out) = shared.lines.next(ClientLine::TlsRefused, None) else { return };
+    let service = shared.service;
+    match error.map(io::Error::to_string) {
+        Some(error) => {
+            let error = beginning(&error);
+            match shared.clients {
+                ClientKind::Peers(_) => warn!(service, %peer, error, left_out, "TLS refused"),
+                ClientKind::Public(_) => info!(service, %peer, error, left_out, "TLS refused"),
+            }
+        }
+        None => info!(service, %peer, left_out, "TLS not finished in time"),
+    }
 }
 
 async fn handshake(

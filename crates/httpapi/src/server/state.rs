@@ -5,11 +5,11 @@ use std::future::Future;
 use clock::Clock;
 use hyper::{Request, Response};
 use metrics::Counter;
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::{ClientKind, HttpLimits};
-use crate::{request_body::RequestBody, response::Body};
+use crate::{client_lines::ClientLines, request_body::RequestBody, response::Body};
 
 /// Answers the requests of a service.
 pub(crate) trait RequestHandler: Send + Sync + 'static {
@@ -27,8 +27,10 @@ pub(super) struct ServerState<A> {
     pub(super) clock: Clock,
     pub(super) stop: CancellationToken,
     pub(super) clients: ClientKind,
-    /// Asks the connection that has waited longest for its client to end.
-    pub(super) give_way: Notify,
+    pub(super) lines: ClientLines,
+    /// The connections that are asked to end. The one that has waited longest for its client is
+    /// asked first.
+    give_way: Semaphore,
     pub(super) gave_way: Counter,
     pub(super) not_taken: Counter,
     pub(super) tls_refused: Counter,
@@ -49,7 +51,8 @@ impl<A> ServerState<A> {
         };
         let (gave_way, not_taken) = (closed("gave_way"), closed("answer_not_taken"));
         let tls_refused = closed("tls_refused");
-        let give_way = Notify::new();
+        let give_way = Semaphore::new(0);
+        let lines = ClientLines::new(service, clock.clone());
         ServerState {
             service,
             answers,
@@ -57,10 +60,29 @@ impl<A> ServerState<A> {
             clock,
             stop,
             clients,
+            lines,
             give_way,
             gave_way,
             not_taken,
             tls_refused,
+        }
+    }
+
+    /// Asks one connection more to give way to a new one.
+    pub(super) fn ask_to_give_way(&self) {
+        self.give_way.add_permits(1);
+    }
+
+    /// Leaves no more questions to be heard than this number.
+    pub(super) fn ask_at_most(&self, number: usize) {
+        self.give_way.forget_permits(self.give_way.available_permits().saturating_sub(number));
+    }
+
+    /// Waits until the connection is asked to give way to a new one.
+    pub(super) async fn asked_to_give_way(&self) {
+        // The semaphore is never closed.
+        if let Ok(asked) = self.give_way.acquire().await {
+            asked.forget();
         }
     }
 

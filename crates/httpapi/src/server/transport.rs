@@ -154,9 +154,9 @@ impl Transport {
         head.lines().find_map(|line| line.strip_prefix("date: ")).map(str::to_owned)
     }
 
-    /// Notes the bytes that were sent, and whether TLS holds bytes that the kernel has not taken. To
-    /// hyper these bytes are written, and hyper drops the pieces of the answer. Without this note,
-    /// the connection would be idle while its client still waits for them.
+    /// Notes the bytes that were sent, and whether TLS holds bytes that the kernel has not taken.
+    /// To hyper these bytes are written, and hyper drops the pieces of the answer. Without this
+    /// note, the connection would be idle while its client still waits for them.
     fn note_sent(&mut self, written: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(bytes)) = written {
             self.exchange.sent.fetch_add(*bytes as u64, Ordering::AcqRel);

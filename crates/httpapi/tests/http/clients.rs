@@ -173,8 +173,8 @@ fn above_the_limit_an_answer_that_nobody_takes_gives_way() {
     node.stop();
 }
 
-/// The kernel took the answers to thousands of requests that were sent one behind the other, megabytes
-/// for each connection, although the client took none.
+/// The kernel took the answers to thousands of requests that were sent one behind the other,
+/// megabytes for each connection, although the client took none.
 #[test]
 fn a_request_waits_until_the_answers_in_front_of_it_are_taken() {
     const REQUESTS: usize = 40_000;
