@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{
     client::{WebPkiServerVerifier, danger::ServerCertVerifier, verify_server_name},
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, ServerName, UnixTime},
-    server::{ParsedCertificate, WebPkiClientVerifier, danger::ClientCertVerifier},
+    server::{ParsedCertificate, WebPkiClientVerifier},
     version::TLS13,
 };
 
