@@ -217,9 +217,7 @@ pub struct Answer {
     pub ids: Vec<(RecordId, RecordId)>,
     /// The result that the handler returned, of at most [`MOST_RESULT_BYTES`].
     pub result: Bytes,
-    /// The number fields and the sequence fields of the new rows, each row by its raw id. The event
-    /// has them, so they are not stored with the answer. If the event cannot be read any more, the
-    /// answer to a repetition lacks them.
+    /// The number fields and the sequence fields of the new rows, each row by its raw id.
     pub drawn: Vec<(RecordId, Fields)>,
 }
 
@@ -230,17 +228,40 @@ struct WireAnswer<'a> {
     result: &'a [u8],
 }
 
+/// The drawn fields of the new rows, by raw id. They stand behind the [answer](WireAnswer), and are
+/// absent if there are none: an earlier version of the program reads such an answer, too.
+type WireDrawn<'a> = Vec<(u64, Vec<(&'a str, WireNumber<'a>)>)>;
+
+#[derive(Serialize, Deserialize)]
+enum WireNumber<'a> {
+    Text(&'a str),
+    Number(i64),
+}
+
 impl Answer {
     pub(crate) fn to_bytes(&self) -> Bytes {
+        const WRITTEN: &str = "memory takes all that is written, and all lengths are known";
         let ids = self.ids.iter().map(|(raw, id)| (raw.0, id.0)).collect();
         let written = postcard::to_stdvec(&WireAnswer { ids, result: &self.result });
-        written.expect("memory takes all that is written, and all lengths are known").into()
+        let written = written.expect(WRITTEN);
+        if self.drawn.is_empty() {
+            return written.into();
+        }
+        let drawn: WireDrawn<'_> =
+            self.drawn.iter().map(|(raw, fields)| (raw.0, wire_fields(fields))).collect();
+        postcard::to_extend(&drawn, written).expect(WRITTEN).into()
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Answer> {
-        let WireAnswer { ids, result } = postcard::from_bytes(bytes).ok()?;
+        let (WireAnswer { ids, result }, rest) = postcard::take_from_bytes(bytes).ok()?;
+        let drawn: WireDrawn<'_> = match rest {
+            [] => Vec::new(),
+            rest => postcard::from_bytes(rest).ok()?,
+        };
         let ids = ids.into_iter().map(|(raw, id)| (RecordId(raw), RecordId(id))).collect();
-        Some(Answer { ids, result: Bytes::copy_from_slice(result), drawn: Vec::new() })
+        let drawn = drawn.into_iter().map(|(raw, of)| Some((RecordId(raw), fields_of_wire(of)?)));
+        let drawn = drawn.collect::<Option<_>>()?;
+        Some(Answer { ids, result: Bytes::copy_from_slice(result), drawn })
     }
 
     /// Adds the fields of new rows that drew their values. `changes` are those of the event.
@@ -264,6 +285,28 @@ impl Answer {
         }
         Answer { drawn, ..self }
     }
+}
+
+fn wire_fields(fields: &Fields) -> Vec<(&str, WireNumber<'_>)> {
+    let numbers = fields.iter().filter_map(|(name, value)| match value {
+        Value::String(text) => Some((name.as_str(), WireNumber::Text(text))),
+        Value::Int64(number) => Some((name.as_str(), WireNumber::Number(*number))),
+        // No other field draws its value.
+        _ => None,
+    });
+    numbers.collect()
+}
+
+/// `None` if a name is no name of a field.
+fn fields_of_wire(fields: Vec<(&str, WireNumber<'_>)>) -> Option<Fields> {
+    let field = |(name, number): (&str, WireNumber<'_>)| {
+        let value = match number {
+            WireNumber::Text(text) => Value::String(text.to_owned()),
+            WireNumber::Number(number) => Value::Int64(number),
+        };
+        Some((name.parse().ok()?, value))
+    };
+    fields.into_iter().map(field).collect()
 }
 
 #[cfg(test)]
@@ -305,8 +348,15 @@ mod tests {
         // These bytes are a stored format, described in docs/event-format.md.
         let pinned = [1, 1, 0x80, 0xe0, 0xa2, 0xd6, 0x9c, 0xaf, 0x49, 2, b'{', b'}'];
         assert_eq!(answer.to_bytes(), pinned.as_slice());
-        assert_eq!(Answer::from_bytes(&answer.to_bytes()), Some(answer));
+        assert_eq!(Answer::from_bytes(&answer.to_bytes()), Some(answer.clone()));
         assert_eq!(Answer::from_bytes(b"\xff"), None);
+        let fields = [("no", Value::Int64(-1)), ("of", Value::String("B1".to_owned()))];
+        let fields = fields.map(|(name, value)| (name.parse().unwrap(), value));
+        let drawn = vec![(RecordId(1), Fields::from_iter(fields))];
+        let with_drawn = Answer { drawn, ..answer };
+        let more = [1, 1, 2, 2, b'n', b'o', 1, 1, 2, b'o', b'f', 0, 2, b'B', b'1'];
+        assert_eq!(with_drawn.to_bytes(), [&pinned[..], &more].concat());
+        assert_eq!(Answer::from_bytes(&with_drawn.to_bytes()), Some(with_drawn));
     }
 
     /// Damaged bytes of an answer are either read or refused. The test changes each one or two

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use istorage::{AppStorageExt, Consistency};
 
-use crate::{AppRow, Entry, Event, EventPlace, Log, Offset, Result, Violation, reader::LogRow};
+use crate::{AppRow, EventPlace, Log, Offset, Result, Violation, reader::LogRow};
 
 impl Log {
     /// Reads a row.
@@ -43,19 +43,6 @@ impl Log {
         let row = AppRow::Plog(self.partition, place.plog);
         let Some(there) = self.get(row).await? else { return Ok(false) };
         Ok(self.reader.entry(row, &there)?.place() == Some(place))
-    }
-
-    /// Returns the event at a place; `None` if it is not in the log, or an operator has marked it.
-    ///
-    /// # Errors
-    /// Fails with the errors of the storage, and if the event cannot be read.
-    pub async fn event(&self, place: EventPlace) -> Result<Option<Event>> {
-        let row = AppRow::Plog(self.partition, place.plog);
-        let Some(there) = self.get(row).await? else { return Ok(None) };
-        Ok(match self.reader.entry(row, &there)? {
-            Entry::Event(event) if event.place == place => Some(*event),
-            _ => None,
-        })
     }
 
     /// Returns whether the row of a violation still holds the foreign bytes.

@@ -1,7 +1,7 @@
 //! The rows that decide about a command before its handler runs: its stored answer, and the
 //! descriptor of its workspace.
 
-use eventlog::{AppRow, EventPlace, StoredRecord, Table, Value, Version};
+use eventlog::{AppRow, EventPlace, StoredRecord, Value, Version};
 use isequencer::WsKind;
 
 use super::{CommandGroup, CommandOutcome, execute::RunError};
@@ -57,7 +57,6 @@ impl CommandGroup {
             let what = "the stored answer of the command cannot be read";
             return Err(Rejection::new(RejectionKind::Internal, what).into());
         };
-        let answer = with_drawn(partition, stored.place, answer).await?;
         let done = Done { epoch, plog, wlog, answer, is_repeated: true };
         Ok(Some(CommandOutcome::AlreadyDone(done)))
     }
@@ -102,25 +101,5 @@ impl CommandGroup {
             partition.kinds.put(ws, kind);
         }
         Ok(kind)
-    }
-}
-
-/// Adds the numbers that a command drew to its stored answer. Only the event has them. The command
-/// is done, also if its event cannot be read any more.
-async fn with_drawn(
-    partition: &PartitionContext,
-    place: EventPlace,
-    answer: Answer,
-) -> Result<Answer, RunError> {
-    let schema = partition.application.schema();
-    let draws = |table: &Table| !table.numbers().is_empty() || !table.sequences().is_empty();
-    if answer.ids.is_empty() || !schema.tables().any(draws) {
-        return Ok(answer);
-    }
-    match partition.log.event(place).await {
-        Ok(Some(event)) => Ok(answer.with_drawn(schema, &event.changes)),
-        Ok(None) => Ok(answer),
-        Err(error) if error.is_lasting() => Ok(answer),
-        Err(error) => Err(error.into()),
     }
 }
