@@ -1,4 +1,4 @@
-//! A node on redb that is killed while it starts, as a process.
+//! A node on redb after a kill: how soon it leads, and what it says while it waits, as a process.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -7,12 +7,15 @@
 mod node;
 
 use std::{
+    fs,
+    net::SocketAddr,
     path::Path,
+    process::Command,
     time::{Duration, Instant},
 };
 
 use clock::Clock;
-use node::NodeProcess;
+use node::{NodeProcess, free};
 use rustix::process::Signal;
 use trialkit::is_long;
 
@@ -59,4 +62,66 @@ fn a_start_that_is_killed_at_any_moment_does_not_delay_the_next() {
         (usual, longest) = ((usual + took) / 2, longest.max(took));
     }
     println!("{kills} kills; the slowest restart was ready after {longest:?}");
+}
+
+/// The node said only how soon a standby takes over, as if another node led.
+#[test]
+fn a_node_that_waits_for_its_own_former_lease_logs_the_remaining_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, api, admin) = ("[node]\nlease_seconds = 5\n", free(), free());
+    let mut node = NodeProcess::start_at(folder.path(), config, api, admin).ready();
+    node.signal(Signal::KILL);
+    node.ended();
+    // The lock file is missing, as after a reboot or in a copy of the folder.
+    fs::remove_file(folder.path().join("data/lease.lock")).unwrap();
+    let node = NodeProcess::start_at(folder.path(), config, api, admin).ready();
+    let log = node.log_text();
+    waited(&log, "waiting for the lease of this node's former process", api);
+    node.stop();
+}
+
+/// The log has one line about the wait for the lease of `owner`, which has a bound.
+fn waited(log: &str, message: &str, owner: SocketAddr) {
+    let is_wait = |line: &&str| line.contains("waiting for the lease");
+    let lines: Vec<&str> = log.lines().filter(is_wait).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    let line: serde_json::Value = serde_json::from_str(lines[0]).unwrap();
+    let fields = &line["fields"];
+    assert_eq!(fields["message"], message, "{line}");
+    assert_eq!(fields["owner"], owner.to_string(), "{line}");
+    let left: f64 = fields["expires_in"].as_str().unwrap().trim_end_matches('s').parse().unwrap();
+    assert!((1.0..=5.0).contains(&left), "{line}");
+}
+
+/// A file that was restored has the lease of the node that made the backup, and so has a file of
+/// which the state folder is lost. If the address is another one, too, the node waited in silence
+/// for the whole lease, and looked as if it hung.
+#[test]
+fn a_node_that_waits_for_the_lease_of_another_address_logs_the_remaining_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = "[node]\nlease_seconds = 5\n";
+    let node = NodeProcess::start(folder.path(), config).ready();
+    let backup = folder.path().join("backup");
+    let mut vvm = Command::new(env!("CARGO_BIN_EXE_vvm"));
+    let vvm = vvm.arg("backup").arg(&backup).args(["--admin", &node.admin.to_string()]);
+    assert!(vvm.output().unwrap().status.success());
+    let first = node.api;
+    node.stop();
+    let home = folder.path().join("restored");
+    fs::create_dir(&home).unwrap();
+    let storage = format!("redb:{}", home.join("data/vvm.redb").display());
+    let mut vvm = Command::new(env!("CARGO_BIN_EXE_vvm"));
+    let vvm = vvm.arg("restore").arg(&backup).args(["--storage", &storage]);
+    assert!(vvm.output().unwrap().status.success());
+    let message = "waiting for the lease of a node with another address";
+    let mut node = NodeProcess::start(&home, config).ready();
+    waited(&node.log_text(), message, first);
+
+    let second = node.api;
+    node.signal(Signal::KILL);
+    node.ended();
+    fs::remove_file(home.join("data/lease.lock")).unwrap();
+    let node = NodeProcess::start(&home, config).ready();
+    waited(&node.log_text(), message, second);
+    node.stop();
 }

@@ -159,7 +159,7 @@ impl Elections {
         if owner == self.owner {
             info!(%seat, %owner, expires_in, "waiting for the lease of this node's former process");
         } else {
-            // This node may be the standby of a leader, or the restored copy of a node that is gone.
+            // This node may be the standby of a leader, or the copy of a node that is gone.
             info!(%seat, %owner, expires_in, "waiting for the lease of a node with another address");
         }
     }

@@ -49,15 +49,16 @@ use crate::{
 /// opened again because a write failed, and one after the segment of the log was removed. The
 /// durable commits of opening and closing the driver are not counted. All other writes wait for a
 /// durable commit. The counter `istorage_redb_damaged_rows_total` has the damage that was found in
-/// the check of a file that was not closed in order. Install the recorder before opening the driver.
+/// the check of a file that was not closed in order. Install the recorder before opening the
+/// driver.
 ///
 /// # Damage
 /// Every row has a checksum, which is verified whenever the row is read. A call on a damaged row is
 /// `Corrupt`, and the error names the row. A row is damaged, too, if its page is damaged or the
-/// disk cannot read the page. All other rows are served. No row is absent because a bit of a key has
-/// flipped: such a call is `Corrupt`. The rows of a file that was not closed in order are checked in
-/// the background. [`check`](crate::check) verifies the whole file. If not even the beginning of the
-/// file can be read, every call is `Unavailable`.
+/// disk cannot read the page. All other rows are served. No row is absent because a bit of a key
+/// has flipped: such a call is `Corrupt`. The rows of a file that was not closed in order are
+/// checked in the background. [`check`](crate::check) verifies the whole file. If not even the
+/// beginning of the file can be read, every call is `Unavailable`.
 ///
 /// # Atomicity
 /// Every call is one transaction. A batch of puts, too, is written whole or not at all. All other

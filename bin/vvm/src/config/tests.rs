@@ -236,8 +236,8 @@ fn the_commented_out_settings_are_the_defaults() {
 }
 
 /// Each partition can keep 32 MiB of rows that it read ahead, 3 MiB of counter records, and
-/// numbers. The memory that a node printed did not count these rows and numbers: with 10 partitions 320 MiB
-/// were missing.
+/// numbers. The memory that a node printed did not count these rows and numbers: with 10 partitions
+/// 320 MiB were missing.
 #[test]
 fn the_memory_of_a_node_includes_the_rows_and_numbers_that_its_partitions_keep() {
     const OF_PARTITION: usize = (35 << 20) + 32 * 100_000;

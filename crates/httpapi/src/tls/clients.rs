@@ -67,8 +67,8 @@ pub(super) fn check_operator(own: &CertificateDer<'_>) -> Result<(), Error> {
     }
 }
 
-/// Whether a certificate has an `extendedKeyUsage` (RFC 5280). rustls does not show it, but has read
-/// the certificate before, so its bytes have the right form.
+/// Whether a certificate has an `extendedKeyUsage` (RFC 5280). rustls does not show it, but has
+/// read the certificate before, so its bytes have the right form.
 fn has_purposes(certificate: &[u8]) -> bool {
     /// The tag of the part with the extensions.
     const EXTENSIONS: u8 = 0xa3;
