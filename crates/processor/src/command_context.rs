@@ -7,7 +7,9 @@ mod sequence_fields;
 use std::{collections::HashMap, fmt};
 
 use clock::WallTime;
-use eventlog::{Record, RecordChange, RecordId, StoredRecord, Version, WsId, istorage::FoundRow};
+use eventlog::{
+    Offset, Record, RecordChange, RecordId, StoredRecord, Version, WsId, istorage::FoundRow,
+};
 use isequencer::{DrawError, SeqId, WsKind, standard};
 
 use crate::{
@@ -57,6 +59,8 @@ impl PositionIndex {
 pub struct CommandContext<'g> {
     application: &'g Application,
     ws: WsId,
+    /// The offset of the event in the log of the workspace, if the command makes one.
+    wlog: Offset,
     kind: WsKind,
     /// The time of the event, if the command makes one.
     time: WallTime,
@@ -82,7 +86,7 @@ impl<'g> CommandContext<'g> {
     /// Creates the context of a command that names `rows` rows. `time` is the time of its event.
     pub(crate) fn new(
         application: &'g Application,
-        (kind, ws): (WsKind, WsId),
+        (kind, ws, wlog): (WsKind, WsId, Offset),
         time: WallTime,
         state: &'g GroupView<'g>,
         numbers: &'g mut dyn Numbers,
@@ -91,6 +95,7 @@ impl<'g> CommandContext<'g> {
         CommandContext {
             application,
             ws,
+            wlog,
             kind,
             time,
             state,

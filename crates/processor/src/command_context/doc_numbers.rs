@@ -6,8 +6,9 @@
 //! missing.
 
 use docnumbers::{DocNumber, Series, SeriesId};
-use eventlog::{Fields, Record, RecordChange, RecordId, Table, TableKind, Value};
-use tracing::warn;
+use eventlog::{Entry, Fields, Offset, Record, RecordChange, RecordId, Table, TableKind, Value};
+use futures::TryStreamExt;
+use tracing::{error, warn};
 
 use super::CommandContext;
 use crate::{
@@ -15,6 +16,11 @@ use crate::{
     application::{NEXT, PERIOD, SERIES, counter_name, known},
     gapless::NextNumber,
 };
+
+/// The number of events that are searched for a counter record that is absent. The first number of
+/// a series in a workspace waits for this search. A longer one could take longer than its command
+/// may, in a workspace with a long log to which a series was added.
+const SEARCHED_EVENTS: u64 = 1_000;
 
 impl CommandContext<'_> {
     /// The next number of a gapless series. The number belongs to the period of the time of the
@@ -62,6 +68,9 @@ impl CommandContext<'_> {
             return Err(Rejection::invalid(what).into());
         };
         let place = self.counter_place(id).await?;
+        if place.is_none() {
+            self.check_never_counted(series, id).await?;
+        }
         let record = place.map(|at| &self.changes[at].record);
         let NextNumber { number, next } = NextNumber::of(series, self.ws, record, self.time)?;
         let (counter, period) = (number.counter, number.period.to_string());
@@ -90,6 +99,31 @@ impl CommandContext<'_> {
             return Ok(Some(at));
         }
         Ok(self.try_take(id, None).await?.then(|| self.changes.len() - 1))
+    }
+
+    /// Refuses a new counter record if one of the last events of the workspace wrote this record: the
+    /// storage has lost it. A simpler version makes the record. A bit of its key flips on the disk;
+    /// the next command finds no record, and gives the first number a second time.
+    async fn check_never_counted(&self, series: &Series, id: RecordId) -> Result<(), HandlerError> {
+        let from = Offset(self.wlog.0.saturating_sub(SEARCHED_EVENTS).max(Offset::FIRST.0));
+        let mut log = self.state.log.reader().wlog(self.ws, from, None);
+        let mut counted = None;
+        while let Some(entry) = log.try_next().await? {
+            if let Entry::Event(event) = entry
+                && event.changes.iter().any(|change| change.record.id == id)
+            {
+                counted = Some(event.place.wlog.0);
+            }
+        }
+        let Some(wlog) = counted else { return Ok(()) };
+        let (series, id, ws) = (series.id(), id.0, self.ws.0);
+        error!(ws, %series, record = id, wlog, "counter record is missing, although the log has it");
+        let what = format!(
+            "the storage has lost the counter record {id} of the series `{series}` in workspace \
+             {ws}, which event {wlog} of the workspace wrote: no number is drawn, because it could \
+             be given twice; restore the storage from a backup"
+        );
+        Err(Rejection::new(RejectionKind::Internal, what).into())
     }
 
     /// Adds a new counter record to the changes, and returns its position. The record gets its

@@ -10,7 +10,7 @@ use causes::with_causes;
 use clock::Instant;
 use eventlog::{
     DrawnNumber, Event, EventPlace, Idempotency, Offset, PreparedEvent, RecordChange, RecordId,
-    istorage::FoundRow,
+    WsId, istorage::FoundRow,
 };
 use futures::FutureExt;
 use isequencer::{JoinError, StorageError, Transaction, WsKind, standard};
@@ -178,8 +178,10 @@ impl CommandGroup {
         if self.events.is_empty() {
             partition.time.advance(partition.clock.wall());
         }
-        let (command, HandlerEffects { changes, before, answer }) =
-            self.handle(partition, handler.as_ref(), kind, &mut joined, command, until).await?;
+        let workspace = (kind, ws, wlog);
+        let (command, HandlerEffects { changes, before, answer }) = self
+            .handle(partition, handler.as_ref(), workspace, &mut joined, command, until)
+            .await?;
         let place = {
             let (epoch, plog) = (partition.log.epoch(), Offset(joined.offset().get()));
             EventPlace { epoch, plog, ws, wlog }
@@ -219,7 +221,7 @@ impl CommandGroup {
         &self,
         partition: &PartitionContext,
         handler: &dyn Handler,
-        kind: WsKind,
+        workspace: (WsKind, WsId, Offset),
         numbers: &mut dyn Numbers,
         mut command: Command,
         until: Instant,
@@ -233,7 +235,6 @@ impl CommandGroup {
         // The handler consumes its rows, even if the handler is dropped before it is done.
         let again = may_come_back.then(|| rows.clone());
         let view = partition.view(&self.overlay, &self.known_rows);
-        let workspace = (kind, command.ws);
         let (time, count) = (partition.time.last(), rows.len());
         let mut context = CommandContext::new(application, workspace, time, &view, numbers, count);
         let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut context)).catch_unwind();
