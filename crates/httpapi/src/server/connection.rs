@@ -208,9 +208,9 @@ async fn run_until_evicted<T, A>(
     .await
 }
 
-/// Ends a connection in favour of a new one. A client that was not let in, or has not
-/// taken its answer, loses what the kernel still has for it: under attack these would be the bytes
-/// of many connections.
+/// Ends a connection in favour of a new one. A client that was not let in, or has not taken its
+/// answer, loses what the kernel still has for it: under attack these would be the bytes of many
+/// connections.
 fn give_way(stream: &mut NodeStream, exchange: &ConnectionState) {
     if exchange.is_let_in() && exchange.under_way.is_idle() {
         stream.hang_up();

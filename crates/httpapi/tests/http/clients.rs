@@ -147,6 +147,8 @@ fn above_the_limit_an_answer_that_nobody_takes_gives_way() {
     let mut let_in = TcpStream::connect(node.api).unwrap();
     let log = format!("{}/wlog", workspace_path(WS));
     let_in.write_all(get(&log).as_bytes()).unwrap();
+    // Its answer waits first, so without patience it would give way first.
+    sleep(Duration::from_secs(1));
     // The page needs no token, so its clients are not let in.
     let unread = [(); 2].map(|()| {
         let stream = TcpStream::connect(node.api).unwrap();
