@@ -11,6 +11,8 @@
 //!   the port asks for none. An answer to such a client waits for ten seconds without a byte taken
 //!   before it may give way: the client may pause. An answer to another client may give way at
 //!   once: it is small, or costs nothing. So clients without a token cannot keep others out.
+//! - **Turns.** Before each request of a client that was not let in, other connections have their
+//!   turns. So a probe waits for one request of each such client, and not for all that it sent.
 //! - **Order.** The answer to a request is taken by the kernel before the node answers the next
 //!   request of the connection. hyper reads at most one request ahead.
 //! - **Memory.** The kernel has little room for a connection ([`SOCKET_BYTES`]), so an answer that

@@ -13,7 +13,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioTimer;
-use tokio::{io::AsyncWriteExt, net::TcpStream};
+use tokio::{io::AsyncWriteExt, net::TcpStream, task::yield_now};
 use tracing::{debug, info};
 
 use super::{
@@ -232,6 +232,9 @@ async fn answered<A: RequestHandler>(
     head.extensions.insert(shared.lines.clone());
     head.extensions.insert(PortScheme(if shared.is_secured() { "https" } else { "http" }));
     let mut body = RequestBody::new(body, &head.headers);
+    if !exchange.is_let_in() {
+        yield_now().await;
+    }
     let mut answer = if exchange.lacks_tls() {
         let problem = plain_request();
         if let Some(left_out) = shared.lines.next(ClientLine::Refused, None) {
