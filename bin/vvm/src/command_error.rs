@@ -35,6 +35,9 @@ enum ExitReason {
     AtOnce = 12,
 }
 
+/// The advice of a command that asks for an application that does not exist.
+pub(crate) const CHOOSE_APP: &str = ": choose one with --app OWNER/NAME";
+
 impl CommandError {
     /// The operating system refused a resource that the program needs to run.
     pub(crate) fn runtime(error: std::io::Error) -> CommandError {
@@ -80,7 +83,18 @@ impl CommandError {
                  drop it with `vvm import --discard --app {app}`: give both the same --storage or \
                  --config as the import"
             )),
-            other => CommandError::config(format!("{what}: {}", with_causes_on_lines(other))),
+            other => {
+                let why = with_causes_on_lines(other);
+                CommandError::config(format!("{what}: {why}{}", CommandError::choose_app(other)))
+            }
+        }
+    }
+
+    /// The advice behind an error that names the applications that exist.
+    pub(crate) fn choose_app(error: &sysvvm::Error) -> &'static str {
+        match error {
+            sysvvm::Error::DoesNotExist { known, .. } if !known.is_empty() => CHOOSE_APP,
+            _ => "",
         }
     }
 

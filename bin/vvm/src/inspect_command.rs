@@ -221,9 +221,8 @@ fn text_of(args: &InspectArgs, line: &Value) -> String {
 fn failed(target: &StorageTarget, error: &InspectError) -> CommandError {
     let what = format!("cannot read {target}");
     match error {
-        InspectError::System(error @ sysvvm::Error::DoesNotExist { known, .. }) => {
-            let advice = if known.is_empty() { "" } else { ": choose one with --app OWNER/NAME" };
-            CommandError::unfinished(format!("{error}{advice}"))
+        InspectError::System(error @ sysvvm::Error::DoesNotExist { .. }) => {
+            CommandError::unfinished(format!("{error}{}", CommandError::choose_app(error)))
         }
         error @ InspectError::NoPartition { .. } => CommandError::unfinished(error.to_string()),
         InspectError::System(error) => CommandError::system(&what, error),

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 pub(crate) use self::target::{ConnectionFile, NodeTarget};
 use self::target::{NodePort, OTHER_NAME, PLAIN_PORT, TcpPeer};
-use crate::command_error::CommandError;
+use crate::command_error::{CHOOSE_APP, CommandError};
 
 /// The reason why a request has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -272,7 +272,7 @@ impl NodeAnswer {
         let mut text = self.status_with(self.other_port(node).or(json["reason"].as_str()));
         // The node has no application of the name, and names those that it has.
         if json["apps"].as_array().is_some_and(|apps| !apps.is_empty()) {
-            text += ": choose one with --app OWNER/NAME";
+            text += CHOOSE_APP;
         }
         let challenge = self.headers.get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
         // A token that the node refused is an error.

@@ -339,7 +339,7 @@ fn found_app<'a>(node: &'a Node, app: &AppName) -> Result<&'a App, ProblemDetail
     let found = node.app(app.owner(), app.name());
     found.ok_or_else(|| {
         let known = node.apps().iter().map(|app| app.name().to_string()).collect();
-        ProblemDetails::not_found("").of_no_app(app, known)
+        ProblemDetails::no_such_app(app, known)
     })
 }
 

@@ -166,7 +166,8 @@ impl PortAccess {
     ) -> Result<(), ProblemDetails> {
         let Some(rate) = &self.rate else { return Ok(()) };
         rate.take(caller.principal.as_str(), commands, now).map_err(|pause| {
-            let reason = "the principal sends more commands in a second than it may";
+            let reason = "the principal sends more in a second than `commands_per_second` allows: a \
+                          command counts as one for each 10 rows, and a draw as its numbers";
             ProblemDetails::rate_limited(reason).retry_after(pause)
         })
     }

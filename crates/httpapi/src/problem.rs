@@ -108,20 +108,24 @@ impl ProblemDetails {
         ProblemDetails::new(StatusCode::NOT_FOUND, "not_found", reason)
     }
 
-    /// The problem of a request for an application that the node does not have. `known` are the
-    /// applications of the node that the sender may know of.
+    /// The problem of a request to the API for an application that the node does not have. `known`
+    /// are the applications of the node that the sender may know of.
     pub(crate) fn not_deployed(app: impl Display, known: Vec<String>) -> ProblemDetails {
-        ProblemDetails::new(StatusCode::NOT_FOUND, "not_deployed", "").of_no_app(app, known)
+        ProblemDetails::no_app("not_deployed", app, known)
     }
 
-    /// Gives the reason that the node has no application of a name, and which ones it has.
-    pub(crate) fn of_no_app(self, app: impl Display, known: Vec<String>) -> ProblemDetails {
+    /// The same problem of a request to the admin endpoint.
+    pub(crate) fn no_such_app(app: impl Display, known: Vec<String>) -> ProblemDetails {
+        ProblemDetails::no_app("not_found", app, known)
+    }
+
+    fn no_app(code: &'static str, app: impl Display, known: Vec<String>) -> ProblemDetails {
         let has = match known.is_empty() {
             true => String::new(),
             false => format!("; it has {}", known.join(", ")),
         };
-        let reason = shortened(format!("this node has no application {app}{has}"));
-        ProblemDetails { reason, ..self }.with(KNOWN_APPS, known)
+        let reason = format!("this node has no application {app}{has}");
+        ProblemDetails::new(StatusCode::NOT_FOUND, code, reason).with(KNOWN_APPS, known)
     }
 
     /// A problem of a request of which nothing was done. The client may try again.
@@ -145,9 +149,6 @@ impl ProblemDetails {
     pub(crate) fn refused(refused: Refused) -> ProblemDetails {
         let reason = refused.to_string();
         match refused {
-            Refused::Busy(Busy::WroteTooMuch(pause)) => {
-                ProblemDetails::rate_limited(reason).retry_after(pause)
-            }
             Refused::Busy(busy) => {
                 let code = match &busy {
                     Busy::QueueFull { .. } => "queue_full",
@@ -157,7 +158,10 @@ impl ProblemDetails {
                     Busy::Failed(_) => "failed",
                     Busy::Stopping => "stopping",
                     Busy::TimedOut => "timed_out",
-                    Busy::Storage(_) | Busy::WroteTooMuch(_) => "storage",
+                    Busy::Storage(_) => "storage",
+                    Busy::WroteTooMuch(pause) => {
+                        return ProblemDetails::rate_limited(reason).retry_after(*pause);
+                    }
                 };
                 let problem = ProblemDetails::unavailable(code, reason);
                 match busy {

@@ -15,7 +15,7 @@ pub(crate) use self::{
     docs::{DocsQuery, MOST_IDS, read_docs},
     events::LogEvents,
     gaps::{GapQuery, MOST_GAPS, list_gaps},
-    list::list_docs,
+    list::{LONG_PAGES, list_docs},
     list_query::{ListQuery, MOST_DOCS},
     log::{LogPermits, LogReads, MOST_EVENTS, cut_at, stream_log},
     places::SendPlaces,

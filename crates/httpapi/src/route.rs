@@ -109,10 +109,13 @@ fn name(name: &str) -> Result<QName, ProblemDetails> {
 
 fn record(id: &str) -> Result<RecordId, ProblemDetails> {
     path_number(id, LARGEST).map(RecordId).ok_or_else(|| {
-        let reason = format!("`{id}` is not the id of a record, which is a number");
-        ProblemDetails::bad_request(reason)
+        ProblemDetails::bad_request(format!("`{id}` is not the id of a record: {NUMBERS_OF_PATHS}"))
     })
 }
+
+/// The rule of numbers in paths.
+const NUMBERS_OF_PATHS: &str =
+    "write a number without a sign and without zeros in front, up to 9223372036854775807";
 
 /// The largest number of a workspace and of a record over HTTP: languages without larger numbers
 /// can hold it.

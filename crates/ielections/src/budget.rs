@@ -196,7 +196,7 @@ impl Budget {
         sent + self.timing.renew_every + self.timing.retry_for
     }
 
-    /// Returns the time at which work that still runs is killed.
+    /// Returns the time at which work that still runs is killed, if no loss is seen before.
     pub fn kill_at(&self, valid_until: Instant) -> Instant {
         valid_until + self.timing.stop_grace
     }

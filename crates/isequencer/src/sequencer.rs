@@ -42,7 +42,7 @@ impl Params {
     ///
     /// - At most 500 numbers wait to be stored. They wait for at most 100 ms if the storage works:
     ///   the log has them too, so storing them late costs only time at the next start.
-    /// - At most 10,000 numbers are kept in memory, because a node has many partitions.
+    /// - At most 100,000 numbers are kept in memory.
     /// - A failed call is made again after half a second.
     pub fn new(partition: impl Into<String>, sequences: Sequences) -> Params {
         Params {

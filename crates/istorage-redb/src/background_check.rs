@@ -63,7 +63,8 @@ impl BackgroundCheck {
             let mut next = Some(Vec::new());
             while let Some(from) = next {
                 if self.is_stopped() {
-                    return;
+                    let advice = "check the file with `vvm storage check`";
+                    return tracing::warn!(file, advice, "storage file not checked to its end");
                 }
                 next = self.check_piece(&keyspace, from);
             }

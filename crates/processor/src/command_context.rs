@@ -4,6 +4,8 @@ mod doc_numbers;
 mod rows;
 mod sequence_fields;
 
+pub use rows::MOST_ROWS;
+
 use std::{collections::HashMap, fmt};
 
 use clock::WallTime;

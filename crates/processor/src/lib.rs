@@ -38,7 +38,7 @@ pub use application::{
     Application, DeclaredSequence, DeclaredSeries, InvalidApplication, SeriesPolicy,
 };
 pub use command::{Answer, Command, Done, IdempotencyKey, MOST_RESULT_BYTES, RowChange};
-pub use command_context::CommandContext;
+pub use command_context::{CommandContext, MOST_ROWS};
 pub use commands::Commands;
 pub use handler::{Handler, HandlerError};
 pub use known_rows::KNOWN_ROWS_BYTES;

@@ -72,8 +72,10 @@ pub enum Busy {
     /// The commands of the sender wrote too much, compared with what they carry: see
     /// [`WriteAllowance`](crate::WriteAllowance).
     #[error(
-        "commands of this sender wrote much more than they carried, because they change large \
-         records: the next one may run in {0:?}"
+        "commands of this sender changed large records, or thousands of records at once, and so \
+         wrote much more than they carried: the next one may run in {} s. Put a large text into a \
+         record of its own",
+        .0.as_secs_f64().ceil()
     )]
     WroteTooMuch(Duration),
     /// A storage error, or the log has an event, or a row names one, that this node has not

@@ -110,12 +110,17 @@ impl ConfigOverride {
     }
 }
 
-/// The name of the variable that sets a key, if a name of it has single underscores only.
+/// The name of the variable that sets a key, if a name has one underscore behind `VVM`, and one or
+/// more in the other places.
 fn right_name(name: &str) -> Option<String> {
     /// The most words of a name. Each place between two words has one or two underscores.
     const MOST_WORDS: usize = 8;
-    let words: Vec<&str> = name.strip_prefix(WRONG_PREFIX)?.split('_').collect();
-    if words.len() > MOST_WORDS || words.iter().any(|word| word.is_empty()) {
+    if name.starts_with(PREFIX) {
+        return None;
+    }
+    let words = name.strip_prefix(WRONG_PREFIX)?.split('_').filter(|word| !word.is_empty());
+    let words: Vec<&str> = words.collect();
+    if words.is_empty() || words.len() > MOST_WORDS {
         return None;
     }
     // Each bit says whether a key ends behind the word. The variable has a section and a key.

@@ -9,8 +9,8 @@ use crate::{config::VvmConfig, storage_target::StorageTarget};
 /// Returns the most memory that the node may take, in bytes.
 ///
 /// The sum counts bodies and answers as their limits allow, the cache of redb and the writes that
-/// wait for it, the connections, the rows that partitions read ahead, the numbers that they keep, the
-/// counters of fast series, the events of followed logs, and the rest of the program.
+/// wait for it, the connections, the rows that partitions read ahead, the numbers that they keep,
+/// the counters of fast series, the events of followed logs, and the rest of the program.
 pub(crate) fn most_memory(
     VvmConfig { http, sequences, .. }: &VvmConfig,
     target: &StorageTarget,

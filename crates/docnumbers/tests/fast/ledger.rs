@@ -4,6 +4,7 @@ use docnumbers::{RangeState::*, SeriesEnd};
 
 use super::*;
 
+/// `SequenceReservationRange`: a node reserves ranges, and gives numbers from memory.
 #[tokio::test]
 pub(crate) async fn a_node_goes_on_with_the_number_at_which_another_stopped() {
     let database = Database::new(Clock::system()).await;

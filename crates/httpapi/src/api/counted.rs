@@ -3,6 +3,7 @@
 //! Without this, a client sends in one request what it may not send in many.
 
 use bytes::Bytes;
+use processor::MOST_ROWS;
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{batch::MOST_COMMANDS, numbers::numbers_drawn, routing::RoutedRequest};
@@ -11,8 +12,6 @@ use crate::route::ApiOperation;
 /// A command counts as one for each so many of its rows. So a document with some records counts as
 /// one, and a command of 4,096 rows as 410.
 const ROWS: usize = 10;
-/// A command with more rows is refused.
-const MOST_ROWS: usize = 4_096;
 
 /// Whether the body of a request tells what the request counts as. Every other write counts as one.
 pub(crate) fn is_counted_by_body(operation: &ApiOperation) -> bool {
@@ -22,8 +21,8 @@ pub(crate) fn is_counted_by_body(operation: &ApiOperation) -> bool {
     )
 }
 
-/// What a request with this body counts as. A body that is refused counts as one: it does nothing.
-/// A number that is drawn counts as one.
+/// What a request with this body counts as. The rows of a command count also if they are wrong. A
+/// body that is no command, batch or draw counts as one. A number that is drawn counts as one.
 pub(super) fn counted(request: &RoutedRequest<'_>, body: &Bytes) -> u32 {
     let counted = match request.operation {
         ApiOperation::Command(_) => rows_counted(body),

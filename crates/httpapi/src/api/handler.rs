@@ -6,6 +6,7 @@ use std::{fmt, ptr, sync::Arc};
 use access::Caller;
 use clock::Instant;
 use hyper::{Method, Request, Response, Uri, Version, header::HeaderMap, http::request::Parts};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use vvm::{
     App, Node,
@@ -25,7 +26,7 @@ use crate::{
     memory::MemoryPool,
     places::PlaceTaker,
     problem::ProblemDetails,
-    read::LogReads,
+    read::{LONG_PAGES, LogReads},
     read_throttle::ReadThrottle,
     request_body::RequestBody,
     request_id::request_id,
@@ -59,6 +60,8 @@ pub(crate) struct ApiHandler {
     pub(super) followed: FollowedLogs,
     pub(super) following: Arc<FollowContext>,
     pub(super) throttle: ReadThrottle,
+    /// The places of pages of lists that are read for long.
+    pub(super) long_pages: Semaphore,
     /// The other nodes, if the node is in a cluster.
     pub(super) cluster: Option<Cluster>,
     pub(super) metrics: ForwardMetrics,
@@ -162,6 +165,7 @@ impl ApiHandler {
             followed: FollowedLogs::default(),
             following: Arc::new(following),
             throttle,
+            long_pages: Semaphore::new(LONG_PAGES),
             pages: PageOrigins::new(&settings.page_origins),
             access: PortAccess::new(settings.authenticator.clone(), settings.commands_per_second),
             metrics: ForwardMetrics::new(),

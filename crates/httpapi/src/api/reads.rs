@@ -68,7 +68,7 @@ impl ApiHandler {
             // The page ends in time, so that the client learns where the list goes on.
             let now = clock.now();
             let until = now + (deadline - now) / 2;
-            let list = read::list_docs(&query, last, (clock, until), block);
+            let list = read::list_docs(&query, last, (clock, until), &self.long_pages, block);
             let listed = self.throttle.run(list).await;
             let exists = match &listed {
                 Ok(listed) if listed.is_nothing => {

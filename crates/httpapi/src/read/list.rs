@@ -2,13 +2,14 @@
 //!
 //! Invariant: a page ends with the place at which the list goes on, whatever the records and the
 //! gaps between them are like. Each page comes farther than the page before. A page without
-//! documents ends the list, or its time is over.
+//! documents ends the list, or its time is over, or there are too many such pages at that moment.
 
 use std::collections::VecDeque;
 
 use clock::{Clock, Instant};
 use futures::{Stream, TryStreamExt};
 use serde_json::json;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use vvm::{
     eventlog::{self, RecordBlock, RecordId, StoredRecord},
     isequencer::standard::FIRST_CRECORD_ID,
@@ -29,9 +30,14 @@ pub(super) const PAGE_BYTES: usize = 1 << 20;
 /// many that the filter does not accept, may stand between two documents of a list. A block without
 /// records counts as one.
 ///
-/// A page without documents goes on. A client would take an empty page for the end of the list, and
-/// would otherwise ask again at once.
+/// A page without documents goes on, if one of [`LONG_PAGES`] is free. A client would take an empty
+/// page for the end of the list, and would otherwise ask again at once.
 const MOST_EXAMINED: u64 = 10_000;
+
+/// The number of pages that may go on behind [`MOST_EXAMINED`] at the same time. Each page holds
+/// memory for its answer while it is read. Without this limit 48 lists that find nothing held all of
+/// it for seconds, and all other reads waited.
+pub(crate) const LONG_PAGES: usize = 8;
 
 /// The most ids of the first block that is read downwards. Each block is twice as large as the one
 /// before. A block is read to its end although the page may be full before, so the first one is
@@ -52,6 +58,7 @@ pub(crate) async fn list_docs<S: Stream<Item = eventlog::Result<StoredRecord>> +
     query: &ListQuery,
     last: u64,
     (clock, until): (&Clock, Instant),
+    long_pages: &Semaphore,
     read: impl Fn(RecordBlock) -> S,
 ) -> Result<ListedDocs, ProblemDetails> {
     let mut page = DocsPage {
@@ -62,6 +69,8 @@ pub(crate) async fn list_docs<S: Stream<Item = eventlog::Result<StoredRecord>> +
         examined: 0,
         clock,
         until,
+        long_pages,
+        long_page: None,
         steps: ReadSteps::default(),
     };
     match query.order {
@@ -83,6 +92,9 @@ struct DocsPage<'q> {
     examined: u64,
     clock: &'q Clock,
     until: Instant,
+    long_pages: &'q Semaphore,
+    /// The place of a page that goes on behind [`MOST_EXAMINED`].
+    long_page: Option<SemaphorePermit<'q>>,
     steps: ReadSteps,
 }
 
@@ -114,8 +126,14 @@ impl DocsPage<'_> {
     }
 
     /// Whether the page has cost as much as a page may.
-    fn is_used_up(&self) -> bool {
-        (self.count > 0 && self.examined >= MOST_EXAMINED) || self.is_late()
+    fn is_used_up(&mut self) -> bool {
+        if self.examined < MOST_EXAMINED || self.is_late() {
+            return self.is_late();
+        }
+        if self.count == 0 && self.long_page.is_none() {
+            self.long_page = self.long_pages.try_acquire().ok();
+        }
+        self.count > 0 || self.long_page.is_none()
     }
 
     /// The most ids of the next block that is read downwards. A page that goes on behind

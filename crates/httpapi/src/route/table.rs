@@ -16,7 +16,7 @@ use self::{
     Segment::{Command, Is, Partition, Record, Series, Table, Workspace},
     Values::{Fields, Filter, Flag, Ids, Number, Offset, Order, Period, Word},
 };
-use super::{ApiOperation as Op, LARGEST, name, path_number, record, series};
+use super::{ApiOperation as Op, LARGEST, NUMBERS_OF_PATHS, name, path_number, record, series};
 use crate::{
     problem::ProblemDetails,
     query::{DEFAULT_LIMIT, check_names},
@@ -182,7 +182,8 @@ impl Endpoint {
             false => (LARGEST, "workspace"),
         };
         path_number(number, most).map(WsId).ok_or_else(|| {
-            ProblemDetails::bad_request(format!("`{number}` is not the number of a {of}"))
+            let reason = format!("`{number}` is not the number of a {of}: {NUMBERS_OF_PATHS}");
+            ProblemDetails::bad_request(reason)
         })
     }
 

@@ -45,7 +45,9 @@ pub(crate) fn comparable_value(
             Value::Int32(number.ok_or_else(|| wrong("a whole number of 32 bits"))?)
         }
         FieldType::Int64 => {
-            Value::Int64(whole_in(&json).ok_or_else(|| wrong("a whole number of 64 bits"))?)
+            Value::Int64(whole_in(&json).ok_or_else(|| {
+                wrong("a whole number of 64 bits, and below 2^53 if it has a point")
+            })?)
         }
         FieldType::Float32 => {
             let number = json.as_f64().map(|number| number as f32);

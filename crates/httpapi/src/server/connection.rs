@@ -167,8 +167,25 @@ async fn refuse<A: RequestHandler>(
             stream.write_all(&answer).await?;
             stream.flush().await
         };
-        if let Err(error) = sent.await {
-            return debug!(%error, "connection broke");
+        // The client may have taken nothing of the answers before. A version without this end kept
+        // the places of a port for seconds: the answers before filled the room of the kernel.
+        let soon = shared.clock.now() + REST_TIME.min(shared.limits.answer_time);
+        let sent = tokio::select! {
+            biased;
+            sent = shared.clock.timeout_at(soon, sent) => sent,
+            () = shared.asked_to_give_way() => {
+                shared.gave_way.increment(1);
+                return io.stream().reset();
+            }
+            () = shared.stop.cancelled() => return,
+        };
+        match sent {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return debug!(%error, "connection broke"),
+            Err(_) => {
+                note_not_taken(peer, shared);
+                return io.stream().reset();
+            }
         }
     }
     close(io, true, shared).await;

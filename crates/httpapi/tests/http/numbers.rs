@@ -67,6 +67,7 @@ fn a_number_is_drawn_once_by_many_clients() {
     node.stop();
 }
 
+/// `ISequenceService.GetNext: unknown key`, and other requests that draw nothing.
 #[test]
 fn a_request_that_draws_nothing_gets_its_code() {
     let node = TestNode::start();

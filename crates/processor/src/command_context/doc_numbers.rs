@@ -101,9 +101,9 @@ impl CommandContext<'_> {
         Ok(self.try_take(id, None).await?.then(|| self.changes.len() - 1))
     }
 
-    /// Refuses a new counter record if one of the last events of the workspace wrote this record: the
-    /// storage has lost it. A simpler version makes the record. A bit of its key flips on the disk;
-    /// the next command finds no record, and gives the first number a second time.
+    /// Refuses a new counter record if one of the last events of the workspace wrote this record:
+    /// the storage has lost it. A simpler version makes the record. A bit of its key flips on the
+    /// disk; the next command finds no record, and gives the first number a second time.
     async fn check_never_counted(&self, series: &Series, id: RecordId) -> Result<(), HandlerError> {
         let from = Offset(self.wlog.0.saturating_sub(SEARCHED_EVENTS).max(Offset::FIRST.0));
         let mut log = self.state.log.reader().wlog(self.ws, from, None);

@@ -12,7 +12,7 @@ use super::CommandContext;
 use crate::{HandlerError, Rejection, RejectionKind, RowChange};
 
 /// The largest number of rows that a command can write.
-const MOST_ROWS: usize = 4_096;
+pub const MOST_ROWS: usize = 4_096;
 
 impl<'g> CommandContext<'g> {
     fn table(&self, name: &QName) -> Result<&'g Table, Rejection> {

@@ -103,6 +103,8 @@ fn a_variable_with_single_underscores_is_refused_with_the_right_name() {
     };
     for (name, right) in [
         ("VVM_HTTP_LISTEN", "VVM__HTTP__LISTEN"),
+        // Other programs have one underscore behind their names, and two between keys.
+        ("VVM_HTTP__LISTEN", "VVM__HTTP__LISTEN"),
         ("VVM_HTTP_BODY_BYTES", "VVM__HTTP__BODY_BYTES"),
         ("VVM_HTTP_TLS_CERT_FILE", "VVM__HTTP__TLS__CERT_FILE"),
         ("VVM_STORAGE_DRIVER", "VVM__STORAGE__DRIVER"),
