@@ -4,8 +4,8 @@
 //! Anybody who reaches a port can cause such lines, and a token without any right is enough for
 //! those that name a principal. Without a bound they would fill the disk, and hide other lines. So
 //! each kind of line has a limit for all clients of a port together, and lines that name a refused
-//! operator have one for each principal. A line says how many of its kind were left out before it. What a client sent is in a
-//! line only with its [beginning].
+//! operator have one for each principal. A line says how many of its kind were left out before it.
+//! Texts of a client are in a line only with their [beginning].
 
 use std::sync::{
     Arc,

@@ -1,5 +1,5 @@
-//! `SequenceClient: several servers`. Two to eight nodes draw from one counter, and crash or stop again and again. No number is drawn
-//! twice, and the ledger explains each gap.
+//! `SequenceClient: several servers`. Two to eight nodes draw from one counter, and crash or stop
+//! again and again. No number is drawn twice, and the ledger explains each gap.
 
 use std::{collections::BTreeMap, sync::Arc};
 

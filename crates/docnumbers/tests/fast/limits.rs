@@ -4,7 +4,8 @@ use docnumbers::{DocNumberError, FixError, Overflow, Policy, RenderError};
 
 use super::*;
 
-/// `SequenceReservationRange: overflow`. A counter that is full refuses draws and reserves nothing more, also after a restart.
+/// `SequenceReservationRange: overflow`. A counter that is full refuses draws and reserves nothing
+/// more, also after a restart.
 #[tokio::test]
 async fn a_full_counter_refuses_draws() {
     let database = Database::new(Clock::system()).await;

@@ -122,8 +122,8 @@ async fn a_reservation_is_no_larger_than_the_largest_block() {
     assert_eq!(database.ledger(&node).await, [(1_000, 2_000, "node".to_owned(), Open)]);
 }
 
-/// `InMemorySequence.HasExpired`: a block waits over midnight, and gets the numbers of the next day. It does not wait for a number
-/// of the first day any more.
+/// `InMemorySequence.HasExpired`: a block waits over midnight, and gets the numbers of the next
+/// day. It does not wait for a number of the first day any more.
 #[tokio::test]
 async fn a_draw_waits_over_midnight_in_the_queue_of_the_next_day() {
     const DAY_MS: u64 = 24 * 3_600_000;

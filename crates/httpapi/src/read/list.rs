@@ -35,8 +35,8 @@ pub(super) const PAGE_BYTES: usize = 1 << 20;
 const MOST_EXAMINED: u64 = 10_000;
 
 /// The number of pages that may go on behind [`MOST_EXAMINED`] at the same time. Each page holds
-/// memory for its answer while it is read. Without this limit 48 lists that find nothing held all of
-/// it for seconds, and all other reads waited.
+/// memory for its answer while it is read. Without this limit 48 lists that find nothing held all
+/// of it for seconds, and all other reads waited.
 pub(crate) const LONG_PAGES: usize = 8;
 
 /// The most ids of the first block that is read downwards. Each block is twice as large as the one

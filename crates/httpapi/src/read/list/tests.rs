@@ -241,8 +241,8 @@ async fn a_page_in_a_gap_lets_the_other_tasks_of_its_thread_run() {
     }
 }
 
-/// 48 lists that found nothing held all memory for answers for five seconds, and every other read of
-/// the node waited.
+/// 48 lists that found nothing held all memory for answers for five seconds, and every other read
+/// of the node waited.
 #[tokio::test]
 async fn only_some_pages_without_documents_go_on_at_the_same_time() {
     for order in ["id", "-id"] {
