@@ -117,8 +117,9 @@ impl RedbEngine {
             })?);
         }
         let (checking, stop) = mpsc::sync_channel(0);
+        let damaged = metrics::counter!("istorage_redb_damaged_rows_total");
         if !to_check.is_empty() {
-            let findings = Findings::new(metrics::counter!("istorage_redb_damaged_rows_total"));
+            let findings = Findings::new(damaged);
             let check = BackgroundCheck { file, keyspaces: to_check, stop, findings };
             threads.push(spawn("redb-check", guard(), move || {
                 check.run();

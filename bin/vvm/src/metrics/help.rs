@@ -32,6 +32,7 @@ const TEXTS: &[(&str, &str)] = &[
         "httpapi_key_file_refused",
         "1 while the file of keys cannot be used, and the former keys stay in use.",
     ),
+    ("httpapi_log_lines_left_out_total", "Lines about clients that the node log does not have."),
     ("httpapi_memory_reserved_bytes", "Memory that is reserved for bodies, answers and events."),
     ("httpapi_parked_requests", "Requests that wait for their next try."),
     ("httpapi_peer_connections", "Open connections to another node."),
@@ -93,6 +94,7 @@ const TEXTS: &[(&str, &str)] = &[
          stopped, 5 failed, 6 stalled, 7 full.",
     ),
     ("vvm_build_info", "1: the program that runs."),
+    ("vvm_log_lines_lost_total", "Lines of the node log that were dropped at a slow reader."),
     ("vvm_trace_spans_total", "Spans of traces that have ended, by the outcome."),
 ];
 
