@@ -164,8 +164,9 @@ fn only_durable_commits_are_reported() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let durations = || {
-        let (key, _, _, value) = snapshotter.snapshot().into_vec().pop().unwrap();
-        assert_eq!(key.key().name(), "istorage_redb_durable_commit_seconds");
+        let mut all = snapshotter.snapshot().into_vec().into_iter();
+        let is_duration = |key: &str| key == "istorage_redb_durable_commit_seconds";
+        let (.., value) = all.find(|(key, ..)| is_duration(key.key().name())).unwrap();
         let DebugValue::Histogram(seconds) = value else { panic!("{value:?}") };
         seconds
     };
