@@ -126,19 +126,17 @@ impl RedbEngine {
                 drop(readers_alive);
             })?);
         }
-        let (closing, threads) = (AtomicBool::new(false), Mutex::new(threads));
-        let checking = Mutex::new(Some(checking));
         Ok(RedbEngine {
             clock,
             time,
             reads,
             writes,
             write_places,
-            closing,
-            checking,
+            closing: AtomicBool::new(false),
+            checking: Mutex::new(Some(checking)),
             failed,
             ended,
-            threads,
+            threads: Mutex::new(threads),
         })
     }
 

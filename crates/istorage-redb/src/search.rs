@@ -28,14 +28,19 @@ pub(crate) fn find<'t>(
     table: &'t impl ReadableTable<&'static [u8], &'static [u8]>,
     key: &[u8],
 ) -> Result<Option<Guard<'t>>, StorageError> {
-    let found = table.get(key)?;
-    if found.is_none() {
-        let mut gap = rows_from(table, key)?;
-        if gap.peek_next()?.is_some_and(|(next, _)| next.value() == key) {
-            return Err(wrong_order());
+    let mut gap = table.lower_bound(Bound::Included(key))?;
+    match gap.peek_next()? {
+        Some((next, row)) if next.value() == key => return Ok(Some(row)),
+        Some((next, row)) => {
+            check_key(next.value(), row.value())?;
+            if next.value() < key {
+                return Err(wrong_order());
+            }
         }
+        None => {}
     }
-    Ok(found)
+    check_before(&mut gap, key)?;
+    Ok(None)
 }
 
 /// The rows from the key `from` on.
@@ -47,12 +52,7 @@ pub(crate) fn rows_from<'t>(
     from: &[u8],
 ) -> Result<RowCursor<'t>, StorageError> {
     let mut gap = table.lower_bound(Bound::Included(from))?;
-    if let Some((before, row)) = gap.peek_prev()? {
-        check_key(before.value(), row.value())?;
-        if before.value() >= from {
-            return Err(wrong_order());
-        }
-    }
+    check_before(&mut gap, from)?;
     if let Some((next, row)) = gap.peek_next()? {
         check_key(next.value(), row.value())?;
         if next.value() < from {
@@ -60,6 +60,16 @@ pub(crate) fn rows_from<'t>(
         }
     }
     Ok(gap)
+}
+
+/// Checks the row in front of a gap that is the place of a key.
+fn check_before(gap: &mut RowCursor<'_>, key: &[u8]) -> Result<(), StorageError> {
+    let Some((before, row)) = gap.peek_prev()? else { return Ok(()) };
+    check_key(before.value(), row.value())?;
+    if before.value() >= key {
+        return Err(wrong_order());
+    }
+    Ok(())
 }
 
 /// Larger rows, and rows with longer keys, are not checked at each search: the checksum covers the
