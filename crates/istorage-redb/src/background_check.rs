@@ -91,8 +91,14 @@ impl BackgroundCheck {
             Ok(Ok(next)) => next,
             // The writer opens the file again.
             Ok(Err(failure)) if !failure.is_damage() => Some(from),
-            Ok(Err(damage)) => self.findings.add(rest(keyspace, &from), damage),
-            Err(page_error) => self.findings.add(rest(keyspace, &from), page_error),
+            Ok(Err(damage)) => {
+                self.findings.add(rest(keyspace, &from), damage);
+                None
+            }
+            Err(page_error) => {
+                self.findings.add(rest(keyspace, &from), page_error);
+                None
+            }
         }
     }
 }
@@ -126,11 +132,11 @@ fn check_rows(
         let (key, row) = (key.value(), row.value());
         bytes += key.len() + row.len();
         if let Err(why) = FileRow::parse(key, row) {
-            findings.add::<()>(keyspace.row_name(key), why);
+            findings.add(keyspace.row_name(key), why);
             continue;
         }
         if key < &next[..] {
-            findings.add::<()>(keyspace.row_name(key), "it is not in its place");
+            findings.add(keyspace.row_name(key), "it is not in its place");
             continue;
         }
         findings.rows += 1;
@@ -149,14 +155,13 @@ impl Findings {
         Findings { rows: 0, damaged: 0, meter }
     }
 
-    /// Reports damage. Returns that there is nothing to go on with.
-    fn add<T>(&mut self, what: impl std::fmt::Display, why: impl std::fmt::Display) -> Option<T> {
+    /// Reports damage.
+    fn add(&mut self, what: impl std::fmt::Display, why: impl std::fmt::Display) {
         self.damaged += 1;
         self.meter.increment(1);
         if self.damaged <= DESCRIBED {
             let error = errors::damaged_row(what, why);
             tracing::error!(%error, "the storage file is damaged");
         }
-        None
     }
 }

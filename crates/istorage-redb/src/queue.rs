@@ -65,12 +65,11 @@ impl QueuePlaces {
         let bytes = bytes_of(batch);
         let is_one_row =
             batch.conditionals.len() == 1 && batch.ordered.is_empty() && batch.puts.is_empty();
-        let (places, count) = match bytes {
-            ..=URGENT if is_one_row => (&self.urgent, 1),
-            ..=LARGE => (&self.usual, bytes.div_ceil(STEP).max(1)),
-            _ => (&self.large, (bytes / STEP).min(LARGE_BYTES / STEP)),
-        };
-        take(places, count, Arc::ptr_eq(places, &self.urgent)).await
+        match bytes {
+            ..=URGENT if is_one_row => take(&self.urgent, 1, true).await,
+            ..=LARGE => take(&self.usual, bytes.div_ceil(STEP).max(1), false).await,
+            _ => take(&self.large, (bytes / STEP).min(LARGE_BYTES / STEP), false).await,
+        }
     }
 
     /// Waits for the place of any other job. Returns `None` if the queue has ended.

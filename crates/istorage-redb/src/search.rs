@@ -31,12 +31,7 @@ pub(crate) fn find<'t>(
     let mut gap = table.lower_bound(Bound::Included(key))?;
     match gap.peek_next()? {
         Some((next, row)) if next.value() == key => return Ok(Some(row)),
-        Some((next, row)) => {
-            check_key(next.value(), row.value())?;
-            if next.value() < key {
-                return Err(wrong_order());
-            }
-        }
+        Some((next, row)) => check_after(next.value(), row.value(), key)?,
         None => {}
     }
     check_before(&mut gap, key)?;
@@ -54,10 +49,7 @@ pub(crate) fn rows_from<'t>(
     let mut gap = table.lower_bound(Bound::Included(from))?;
     check_before(&mut gap, from)?;
     if let Some((next, row)) = gap.peek_next()? {
-        check_key(next.value(), row.value())?;
-        if next.value() < from {
-            return Err(wrong_order());
-        }
+        check_after(next.value(), row.value(), from)?;
     }
     Ok(gap)
 }
@@ -67,6 +59,15 @@ fn check_before(gap: &mut RowCursor<'_>, key: &[u8]) -> Result<(), StorageError>
     let Some((before, row)) = gap.peek_prev()? else { return Ok(()) };
     check_key(before.value(), row.value())?;
     if before.value() >= key {
+        return Err(wrong_order());
+    }
+    Ok(())
+}
+
+/// Checks the row behind a gap that is the place of a key.
+fn check_after(after: &[u8], row: &[u8], key: &[u8]) -> Result<(), StorageError> {
+    check_key(after, row)?;
+    if after < key {
         return Err(wrong_order());
     }
     Ok(())
