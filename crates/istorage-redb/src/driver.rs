@@ -55,10 +55,11 @@ use crate::{
 /// # Damage
 /// Every row has a checksum, which is verified whenever the row is read. A call on a damaged row is
 /// `Corrupt`, and the error names the row. A row is damaged, too, if its page is damaged or the
-/// disk cannot read the page. All other rows are served. No row is absent because a bit of a key
-/// has flipped: such a call is `Corrupt`. The rows of a file that was not closed in order are
-/// checked in the background. [`check`](crate::check) verifies the whole file. If not even the
-/// beginning of the file can be read, every call is `Unavailable`.
+/// disk cannot read the page. All other rows are served. No row of at most 64 KiB with a key of at
+/// most 1 KiB is absent because a bit of its key has flipped: such a call is `Corrupt`. The rows of
+/// a file that was not closed in order are checked in the background. [`check`](crate::check)
+/// verifies the whole file. If not even the beginning of the file can be read, every call is
+/// `Unavailable`.
 ///
 /// # Atomicity
 /// Every call is one transaction. A batch of puts, too, is written whole or not at all. All other
