@@ -49,6 +49,9 @@ impl Default for WriteAllowance {
 impl WriteAllowance {
     /// The time after which the next command of a sender may run; `None` if it may run now.
     pub(crate) fn pause(&self, principal: &str, now: Instant) -> Option<Duration> {
+        if principal.is_empty() {
+            return None;
+        }
         let all = self.done_at.lock().unwrap_or_else(PoisonError::into_inner);
         let pause = all.peek(principal)?.saturating_since(now).saturating_sub(AHEAD);
         (!pause.is_zero()).then_some(pause)

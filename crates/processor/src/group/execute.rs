@@ -195,7 +195,6 @@ impl CommandGroup {
             answer: answer.to_bytes(),
         });
         let time = partition.time.last();
-        let sender = principal.clone();
         let event = Event {
             place,
             time,
@@ -209,7 +208,7 @@ impl CommandGroup {
         };
         let prepared = prepare(&event, &before, partition.log.largest_row())?;
         let now = partition.clock.now();
-        partition.write_allowance.count(&sender, carried, prepared.bytes(), now);
+        partition.write_allowance.count(&event.principal, carried, prepared.bytes(), now);
         // From here on nothing can fail any more, so the offset and the numbers are given for good.
         let offset = joined.keep();
         debug_assert_eq!(offset.get(), place.plog.0);
