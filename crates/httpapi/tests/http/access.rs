@@ -28,7 +28,10 @@ use shop::{
 };
 use tempfile::TempDir;
 
-use crate::support::{PATIENCE, ROW, TestNode, WS};
+use crate::{
+    admin::ADMIN,
+    support::{PATIENCE, ROW, TestNode, WS},
+};
 
 const ISSUER: &str = "https://issuer.example";
 
@@ -208,27 +211,6 @@ fn check_admin_paths(node: &TestNode, admin: &str) {
     });
     assert_eq!(BTreeSet::from(rows), named);
 }
-
-/// The routes of the admin endpoint that need a token.
-const ADMIN: [(&str, &str); 17] = [
-    ("GET", "/readyz?verbose"),
-    ("GET", "/status"),
-    ("GET", "/cluster"),
-    ("GET", "/cluster/events"),
-    ("GET", "/sequences"),
-    ("GET", "/repairs"),
-    ("GET", "/inspect/apps"),
-    ("POST", "/cluster/move"),
-    ("POST", "/cluster/pause"),
-    ("POST", "/cluster/resume"),
-    ("POST", "/cluster/drain"),
-    ("POST", "/drain"),
-    ("POST", "/step-down"),
-    ("POST", "/repairs/mark"),
-    ("POST", "/repairs/remove"),
-    ("POST", "/repairs/number"),
-    ("POST", "/backup"),
-];
 
 /// Tokens that nobody should take, each with its name.
 fn wrong_tokens(issuer: &Issuer) -> Vec<(&'static str, Option<String>)> {

@@ -12,6 +12,32 @@ use vvm::{Problem, isequencer::standard::FIRST_CRECORD_ID};
 
 use crate::support::{Answer, PATIENCE, ROW, TestNode, WS, code, connect};
 
+/// The routes of the admin endpoint that need a token.
+pub(crate) const ADMIN: [(&str, &str); 17] = [
+    ("GET", "/readyz?verbose"),
+    ("GET", "/status"),
+    ("GET", "/cluster"),
+    ("GET", "/cluster/events"),
+    ("GET", "/sequences"),
+    ("GET", "/repairs"),
+    ("GET", "/inspect/apps"),
+    ("POST", "/cluster/move"),
+    ("POST", "/cluster/pause"),
+    ("POST", "/cluster/resume"),
+    ("POST", "/cluster/drain"),
+    ("POST", "/drain"),
+    ("POST", "/step-down"),
+    ("POST", "/repairs/mark"),
+    ("POST", "/repairs/remove"),
+    ("POST", "/repairs/number"),
+    ("POST", "/backup"),
+];
+
+/// The paths of all actions of the admin endpoint.
+pub(crate) fn actions() -> impl Iterator<Item = &'static str> {
+    ADMIN.into_iter().filter(|(method, _)| *method == "POST").map(|(_, path)| path)
+}
+
 fn get(node: &TestNode, path: &str) -> Answer {
     let mut stream = connect(node.admin);
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -180,18 +206,7 @@ fn the_leader_lists_the_stored_numbers_of_a_workspace() {
 #[test]
 fn an_action_with_an_unknown_parameter_does_nothing() {
     let node = TestNode::start();
-    for action in [
-        "/cluster/move",
-        "/cluster/pause",
-        "/cluster/resume",
-        "/cluster/drain",
-        "/drain",
-        "/step-down",
-        "/repairs/mark",
-        "/repairs/remove",
-        "/repairs/number",
-        "/backup",
-    ] {
+    for action in actions() {
         let answer = request(node.admin, "POST", &format!("{action}?x"), &[], "");
         let reason = answer.1["reason"].as_str().unwrap_or_default().to_owned();
         assert_eq!(code(answer), (400, "bad_request".to_owned()), "{action}: {reason}");

@@ -12,7 +12,10 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use shop::http_client::request;
 
-use crate::support::{Answer, PATIENCE, TestNode, answer_to, code, connect};
+use crate::{
+    admin::actions,
+    support::{Answer, PATIENCE, TestNode, answer_to, code, connect},
+};
 
 /// The number of streams of events at the same time.
 const STREAMS: usize = 8;
@@ -175,18 +178,7 @@ fn only_the_own_page_of_a_browser_sends_actions() {
     const ADMIN: &str = "X-Vvm-Admin: 1\r\n";
     const ORIGIN: &str = "Origin: http://localhost:1\r\n";
     let node = TestNode::start();
-    let paths = [
-        "/cluster/move",
-        "/cluster/pause",
-        "/cluster/resume",
-        "/cluster/drain",
-        "/drain",
-        "/step-down",
-        "/repairs/mark",
-        "/repairs/remove",
-        "/repairs/number",
-    ];
-    for path in paths {
+    for path in actions() {
         for headers in [
             ORIGIN.to_owned(),
             format!("{ORIGIN}X-Vvm-Admin: 0\r\n"),
